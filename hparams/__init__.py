@@ -1,0 +1,1 @@
+"""Hparams sets: a function each, a diff from its parent, with sources."""

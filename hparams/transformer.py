@@ -1,0 +1,49 @@
+"""The paper's models (arXiv 1706.03762), and small ones that train fast."""
+
+import dataclasses
+
+from t2t_repro.hparam import HParams
+from t2t_repro.registry import hparams_sets
+
+
+@hparams_sets.register("base")
+def base():
+    """The paper's base model: 6 + 6 layers, 512 wide, 100,000 steps."""
+    return HParams(
+        model="transformer",
+        hidden_size=512,  # section 3.1
+        filter_size=2048,  # section 3.3
+        num_heads=8,  # section 3.2.2
+        num_hidden_layers=6,  # section 3.1
+        layer_prepostprocess_dropout=0.1,  # section 5.4
+        label_smoothing=0.1,  # section 5.4
+        optimizer_adam_beta1=0.9,  # section 5.3
+        optimizer_adam_beta2=0.98,  # section 5.3
+        optimizer_adam_epsilon=1e-9,  # section 5.3
+        # Section 5.3: d^-0.5 * min(step^-0.5, step * warmup^-1.5)
+        #            = min(1, step / warmup) * max(step, warmup)^-0.5 * d^-0.5
+        learning_rate_schedule="linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+        learning_rate_constant=1.0,
+        learning_rate_warmup_steps=4000,  # section 5.3
+        batching="bucketed",  # section 5.1: "by approximate sequence length"
+        batch_tokens=25_000,  # section 5.1
+        max_length=256,  # tensor2tensor; the paper does not say
+        train_steps=100_000,  # section 5.2
+        save_checkpoints_steps=1_500,  # 10 minutes (6.1) of 0.4 s steps (5.2)
+        num_averaged_checkpoints=5,  # section 6.1
+    )
+
+
+@hparams_sets.register("big", parent="base")
+def big(parent):
+    """The paper's big model (en-de): 1024 wide, 16 heads, 300,000 steps."""
+    return dataclasses.replace(
+        parent,
+        hidden_size=1024,  # Table 3, last row
+        filter_size=4096,  # Table 3, last row
+        num_heads=16,  # Table 3, last row
+        layer_prepostprocess_dropout=0.3,  # Table 3; en-fr 0.1, section 6.1
+        train_steps=300_000,  # section 5.2
+        save_checkpoints_steps=600,  # 10 minutes (6.1) of 1.0 s steps (5.2)
+        num_averaged_checkpoints=20,  # section 6.1
+    )

@@ -1,0 +1,1 @@
+"""Problems: which text, which languages, which vocabulary; a class each."""

@@ -1,0 +1,56 @@
+"""Multi30k: 29,000 image captions (Elliott et al. 2016, W16-3210).
+
+The files are the raw, cased ones of the authors' repository; the test set is
+test_2016_flickr.
+"""
+
+import dataclasses
+
+from t2t_repro.problem import Problem
+from t2t_repro.registry import problems
+from t2t_repro.text.corpora import RawFile
+
+_URL = (
+    "https://raw.githubusercontent.com/multi30k/dataset/"
+    "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
+)
+_STEMS = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+_SHA256 = {  # of the .gz files
+    "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+    "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+    "train.fr": "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",
+    "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+    "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+    "val.fr": "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9",
+    "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    "test_2016_flickr.fr": "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+}
+
+
+class Multi30k(Problem):
+    """Captions in English and another language."""
+
+    vocab_size = 10_000
+
+    def raw_files(self, split):
+        names = [f"{_STEMS[split]}.{language}" for language in self.languages]
+        return tuple(
+            RawFile(name, f"{_URL}{name}.gz", _SHA256[name]) for name in names
+        )
+
+
+@problems.register("multi30k_ende")
+@dataclasses.dataclass
+class Multi30kEnDe(Multi30k):
+    """Multi30k captions, English to German: 29,000 pairs."""
+
+    languages = ("en", "de")
+
+
+@problems.register("multi30k_enfr")
+@dataclasses.dataclass
+class Multi30kEnFr(Multi30k):
+    """Multi30k captions, English to French: 29,000 pairs."""
+
+    languages = ("en", "fr")

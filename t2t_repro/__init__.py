@@ -1,0 +1,45 @@
+"""Attention Is All You Need on TensorFlow 2 and Keras 3.
+
+Shapes in docstrings and comments use these letters:
+
+    B  sentences (or packed rows) of a batch      D  hidden size
+    L  source length, in subwords                 H  attention heads
+    T  target length, in subwords                 K  size of one head, D / H
+    V  vocabulary                                 F  filter size of the FFN
+    W  beams                                      N  pairs of a corpus
+
+The way the data goes: ``problem`` -> ``text`` -> ``data`` -> ``models`` ->
+``training`` -> ``decoding`` -> ``reports`` and ``serving``. CONTRIBUTING.md
+draws the layers; tests/test_layering.py enforces them.
+"""
+
+import importlib.util
+import pathlib
+import sys
+
+__version__ = "0.1.0"
+
+
+def _bridge_checkout(name):
+    """Makes t2t_repro.NAME importable where setup.py has not put it in place.
+
+    In a wheel, problems/ and hparams/ lie inside this package. In a checkout
+    they lie beside it. Exactly these two folders are bridged: the repository's
+    root on ``__path__`` would make ``t2t_repro.tests`` importable as well.
+    """
+    package = pathlib.Path(__file__).parent
+    folder = package.parent / name
+    if (package / name).is_dir() or not folder.is_dir():
+        return
+    spec = importlib.util.spec_from_file_location(
+        f"{__name__}.{name}",
+        folder / "__init__.py",
+        submodule_search_locations=[str(folder)],
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+
+
+_bridge_checkout("problems")
+_bridge_checkout("hparams")

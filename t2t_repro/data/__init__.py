@@ -1,0 +1,1 @@
+"""Data: pairs of text -> encoded corpus -> plan -> batches of arrays."""

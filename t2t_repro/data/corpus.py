@@ -1,0 +1,130 @@
+"""Corpus: encoded pairs in memory-mapped Arrow files, written in shards.
+
+A shard is an Arrow IPC file of one record batch with the columns `inputs` and
+`targets`, large_list<uint16> (int32 for vocabularies above 65,535), and, where
+references are wanted, the untouched text in `inputs_text` and `targets_text`.
+Offsets and ids are numpy views on the mapped file: nothing is loaded.
+"""
+
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from t2t_repro import errors
+
+SIDES = ("inputs", "targets")
+
+
+class _Column(NamedTuple):
+    """One side of one shard."""
+
+    starts: np.ndarray  # [n + 1] int64, where each sentence begins in `ids`
+    ids: np.ndarray  # [tokens] uint16 or int32
+
+
+def write_shard(path, ids, texts, vocab_size):
+    """Writes {side: list of id lists} and {side: list of str} or {}."""
+    kind = pa.large_list(pa.uint16() if vocab_size <= 65_536 else pa.int32())
+    columns = {side: pa.array(ids[side], kind) for side in SIDES}
+    for side, lines in texts.items():
+        columns[f"{side}_text"] = pa.array(lines, pa.large_string())
+    batch = pa.record_batch(columns)
+    temporary = path.with_name(path.name + ".tmp")
+    with pa.OSFile(str(temporary), "wb") as sink:
+        with pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+    os.replace(temporary, path)
+
+
+class Corpus:
+    """The pairs of one split, by index from 0 to N - 1."""
+
+    def __init__(self, paths: Sequence[pathlib.Path], reverse: bool = False):
+        """Maps shards, in order.
+
+        Args:
+            paths: the shards of one split.
+            reverse: give targets as inputs and inputs as targets.
+        """
+        stored = reversed(SIDES) if reverse else SIDES
+        self._stored = dict(zip(SIDES, stored, strict=True))
+        self._batches = [_map_shard(path) for path in paths]
+        sizes = [batch.num_rows for batch in self._batches]
+        self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self._columns = {
+            side: [_column(batch, stored) for batch in self._batches]
+            for side, stored in self._stored.items()
+        }
+        self.lengths = {
+            side: np.concatenate(
+                [np.diff(column.starts) for column in columns] or [[]]
+            ).astype(np.int32)
+            for side, columns in self._columns.items()
+        }
+
+    def __len__(self):
+        return int(self._firsts[-1])
+
+    def gather(self, side: str, pairs: np.ndarray) -> np.ndarray:
+        """Ids of the sentences `pairs` [n], one after the other: [tokens]."""
+        lengths = self.lengths[side][pairs]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        gathered = np.empty(ends[-1] if len(ends) else 0, np.int32)
+        shards = np.searchsorted(self._firsts, pairs, side="right") - 1
+        for shard in np.unique(shards):
+            column = self._columns[side][shard]
+            chosen = np.flatnonzero(shards == shard)
+            starts = column.starts[pairs[chosen] - self._firsts[shard]]
+            source = ranges(starts, lengths[chosen])
+            place = ranges(ends[chosen] - lengths[chosen], lengths[chosen])
+            gathered[place] = column.ids[source]
+        return gathered
+
+    def sentences(self, side: str) -> list[list[int]]:
+        """Every sentence's ids; for small splits."""
+        ids = self.gather(side, np.arange(len(self)))
+        cuts = np.cumsum(self.lengths[side])[:-1]
+        return [part.tolist() for part in np.split(ids, cuts)]
+
+    def text(self, side: str) -> list[str]:
+        """Every sentence as it was in the raw text.
+
+        Raises:
+            UserError: the split was stored without its text.
+        """
+        name = f"{self._stored[side]}_text"
+        if any(name not in batch.schema.names for batch in self._batches):
+            raise errors.UserError(
+                "The text of the training split is not stored, only its ids: "
+                "use --split=validation or --split=test."
+            )
+        return [
+            line for batch in self._batches for line in batch[name].to_pylist()
+        ]
+
+
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """starts [5, 20], lengths [3, 2] -> [5, 6, 7, 20, 21]."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = ends[-1] if len(ends) else 0
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+
+
+def _map_shard(path):
+    try:
+        source = pa.memory_map(str(path))
+        return pa.ipc.open_file(source).get_batch(0)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise errors.UserError(
+            f"Cannot read the data file {path}: {error}. Remove its folder "
+            "and run datagen again."
+        ) from error
+
+
+def _column(batch, name):
+    array = batch[name]
+    return _Column(array.offsets.to_numpy(), array.values.to_numpy())

@@ -1,0 +1,254 @@
+"""Plans: which pairs lie in which row of which batch, as a function.
+
+``plan.batch(step)`` depends on the lengths of the corpus, the seed and the
+step alone: a training resumes at any step at no cost, whatever the number of
+replicas. Rows form an endless stream in which every epoch is a permutation
+of its own, and every pair comes exactly once an epoch.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_repro import errors
+from t2t_repro.data import corpus
+
+# Few static shapes, each compiled once by XLA: padding is at most a third of
+# a row's length, a sixth on average.
+BUCKET_BOUNDARIES = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
+ROW_MULTIPLE = 8  # rows of a batch: divides among 1, 2, 4 or 8 replicas
+
+
+class BatchPlan(NamedTuple):
+    """What lies where in one batch."""
+
+    pairs: np.ndarray  # [n] int64, indices into the corpus
+    rows: np.ndarray  # [n] int64, the row of each pair, ascending
+    num_rows: int
+    row_length: int  # slots of a row, on each side
+
+
+def _random(seed, *key):
+    """A generator of its own for each (seed, key)."""
+    return np.random.Generator(
+        np.random.Philox(np.random.SeedSequence([seed, *key]))
+    )
+
+
+class _EpochStream:
+    """An endless stream of `size` items, permuted anew in every epoch."""
+
+    def __init__(self, size, seed):
+        self._size = size
+        # A batch touches one epoch, or two at the seam.
+        self._permutation = functools.lru_cache(maxsize=2)(
+            lambda epoch: _random(seed, 1, epoch).permutation(size)
+        )
+
+    def items(self, first, count):
+        """Items at the stream's positions first … first + count - 1."""
+        positions = np.arange(first, first + count)
+        epochs, places = np.divmod(positions, self._size)
+        items = np.empty(count, np.int64)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            items[chosen] = self._permutation(int(epoch))[places[chosen]]
+        return items
+
+
+def round_rows(rows: float) -> int:
+    """The multiple of 8 nearest to `rows`, at least 8."""
+    return max(ROW_MULTIPLE, ROW_MULTIPLE * round(rows / ROW_MULTIPLE))
+
+
+def usable_pairs(lengths, max_length) -> np.ndarray:
+    """Indices of the pairs of which neither side exceeds `max_length`."""
+    longest = np.maximum(lengths["inputs"], lengths["targets"])
+    return np.flatnonzero(longest <= max_length)
+
+
+def build(lengths, batching, batch_tokens, max_length, seed):
+    """The plan of a training.
+
+    Args:
+        lengths: {"inputs": [N], "targets": [N]}, subwords with EOS.
+        batching: "packed" or "bucketed".
+        batch_tokens: real target tokens of a batch, on average.
+        max_length: longer pairs are left out; the row length when packed.
+        seed: of every permutation.
+
+    Raises:
+        UserError: no pair is short enough.
+    """
+    usable = usable_pairs(lengths, max_length)
+    if not len(usable):
+        raise errors.UserError(
+            f"There is nothing to train on: of {len(lengths['inputs']):,} "
+            f"training pairs none has at most {max_length} subwords a side. "
+            "Check the raw text, or raise --hparams=max_length=…"
+        )
+    kinds = {"packed": PackedPlan, "bucketed": BucketedPlan}
+    return kinds[batching](lengths, usable, batch_tokens, max_length, seed)
+
+
+class PackedPlan:
+    """Several pairs in a row, cut from one permutation of the corpus."""
+
+    def __init__(self, lengths, usable, batch_tokens, row_length, seed):
+        self._order = _random(seed, 0).permutation(usable)
+        self._starts = pack(
+            lengths["inputs"][self._order],
+            lengths["targets"][self._order],
+            row_length,
+        )
+        self.row_length = row_length
+        self.tokens = int(lengths["targets"][usable].sum())  # of an epoch
+        self.fill = self.tokens / (self.rows_per_epoch * row_length)
+        self.rows_per_batch = round_rows(batch_tokens / (row_length * self.fill))
+        self._stream = _EpochStream(self.rows_per_epoch, seed)
+
+    @property
+    def rows_per_epoch(self):
+        return len(self._starts) - 1
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return self.rows_per_epoch / self.rows_per_batch
+
+    def describe(self) -> str:
+        """The arithmetic of a batch, for people."""
+        return (
+            f"{self.rows_per_batch} packed rows of {self.row_length} slots, "
+            f"{self.fill:.0%} filled = "
+            f"{self.rows_per_batch * self.row_length * self.fill:,.0f} "
+            "target tokens"
+        )
+
+    def batch(self, step: int) -> BatchPlan:
+        """Rows step·R … (step + 1)·R - 1 of the stream."""
+        first = step * self.rows_per_batch
+        return self._rows(self._stream.items(first, self.rows_per_batch))
+
+    def sweep(self):
+        """One epoch in order; the last batch may end in empty rows."""
+        for first in range(0, self.rows_per_epoch, self.rows_per_batch):
+            last = min(first + self.rows_per_batch, self.rows_per_epoch)
+            yield self._rows(np.arange(first, last))
+
+    def _rows(self, rows):
+        counts = self._starts[rows + 1] - self._starts[rows]
+        pairs = self._order[corpus.ranges(self._starts[rows], counts)]
+        place = np.repeat(np.arange(len(rows)), counts)
+        return BatchPlan(pairs, place, self.rows_per_batch, self.row_length)
+
+
+def pack(input_lengths, target_lengths, row_length) -> np.ndarray:
+    """Next-fit: a pair opens a new row when one of its sides does not fit.
+
+    Example, with row_length 8: sides [5, 2, 3] and [3, 3, 3] lie in the rows
+    [5, 2] / [3, 3] and [3] / [3], so the rows start at [0, 2, 3].
+
+    Returns:
+        [rows + 1] int64, the first pair of each row, and the end.
+    """
+    ends = np.full(len(input_lengths), len(input_lengths))
+    for lengths in (input_lengths, target_lengths):
+        sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        # A row that starts at pair i ends before the first pair whose sum
+        # exceeds sums[i] + row_length.
+        fits = np.searchsorted(sums, sums[:-1] + row_length, side="right") - 1
+        ends = np.minimum(ends, fits)
+    next_row = ends.tolist()
+    starts = [0]
+    while starts[-1] < len(next_row):
+        starts.append(next_row[starts[-1]])
+    return np.asarray(starts, np.int64)
+
+
+class BucketedPlan:
+    """A pair a row; the pairs of a batch are of similar length.
+
+    From the longest bucket down, batches are filled to the last row: what a
+    bucket lacks, it borrows from the longest of those below. The shortest
+    bucket deals its pairs out evenly, so that no batch is short.
+    """
+
+    def __init__(self, lengths, usable, batch_tokens, max_length, seed):
+        longest = np.maximum(lengths["inputs"], lengths["targets"])[usable]
+        shuffled = _random(seed, 0).permutation(len(usable))
+        # Longest first; chance decides among equals.
+        order = shuffled[np.argsort(-longest[shuffled], kind="stable")]
+        self._order, sorted_lengths = usable[order], longest[order]
+        target_lengths = lengths["targets"][self._order]
+        self._starts, self._shapes = _fill_buckets(
+            sorted_lengths, target_lengths, batch_tokens, max_length
+        )
+        self._mix_within_buckets(sorted_lengths, seed)
+        self.tokens = int(target_lengths.sum())
+        self._stream = _EpochStream(len(self._shapes), seed)
+
+    def _mix_within_buckets(self, sorted_lengths, seed):
+        """Shuffles pairs of one bucket among its full batches."""
+        for number, shape in enumerate(sorted(set(self._shapes))):
+            batches = [i for i, other in enumerate(self._shapes) if other == shape]
+            span = slice(self._starts[batches[0]], self._starts[batches[-1] + 1])
+            self._order[span] = _random(seed, 2, number).permutation(
+                self._order[span]
+            )
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return float(len(self._shapes))
+
+    @property
+    def rows_per_batch(self):
+        """{row length: rows} of every static shape."""
+        return {length: rows for rows, length in sorted(set(self._shapes))}
+
+    def describe(self) -> str:
+        """The arithmetic of a batch, for people."""
+        return (
+            f"{len(set(self._shapes))} bucketed shapes of rows x length = "
+            f"{self.tokens / self.steps_per_epoch:,.0f} target tokens"
+        )
+
+    def batch(self, step: int) -> BatchPlan:
+        """One of the constant batches, in this epoch's order."""
+        index = int(self._stream.items(step, 1)[0])
+        num_rows, row_length = self._shapes[index]
+        pairs = self._order[self._starts[index] : self._starts[index + 1]]
+        return BatchPlan(pairs, np.arange(len(pairs)), num_rows, row_length)
+
+
+def _fill_buckets(sorted_lengths, target_lengths, batch_tokens, max_length):
+    """Cuts pairs, longest first, into batches of one bucket each.
+
+    Returns:
+        [batches + 1] starts, and [(rows, row length)] of each batch.
+    """
+    boundaries = [b for b in BUCKET_BOUNDARIES if b < max_length]
+    boundaries.append(max_length)
+    total = len(sorted_lengths)
+    starts, shapes, first = [0], [], 0
+    for lower, upper in zip(
+        reversed([0] + boundaries[:-1]), reversed(boundaries), strict=True
+    ):
+        # Pairs longer than `lower`, less those a longer bucket has borrowed.
+        end = max(first, int(np.searchsorted(-sorted_lengths, -lower)))
+        if end == first:
+            continue
+        rows = round_rows(batch_tokens / target_lengths[first:end].mean())
+        if end < total:
+            count = -(-(end - first) // rows)
+            end = min(total, first + count * rows)
+            cuts = list(range(first + rows, end, rows)) + [end]
+        if end == total:
+            count = max(1, round((end - first) / rows))
+            cuts = np.linspace(first, end, count + 1).astype(int)[1:].tolist()
+            largest = int(np.diff([first] + cuts).max())
+            rows = ROW_MULTIPLE * -(-largest // ROW_MULTIPLE)
+        shapes += [(rows, upper)] * len(cuts)
+        starts += cuts
+        first = end
+    return np.asarray(starts, np.int64), shapes

@@ -1,0 +1,37 @@
+"""Files that are whole or absent: written under a temporary name, renamed."""
+
+import hashlib
+import json
+import os
+import pathlib
+
+
+def write_bytes(path: pathlib.Path, content: bytes):
+    """Writes a file that no reader ever sees half of."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
+def write_text(path: pathlib.Path, text: str):
+    """write_bytes, in UTF-8."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: pathlib.Path, value):
+    """write_text of indented JSON."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: pathlib.Path):
+    """The value that write_json wrote."""
+    return json.loads(path.read_text("utf-8"))
+
+
+def sha256(path: pathlib.Path) -> str:
+    """sha256 of a file's bytes, read in blocks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

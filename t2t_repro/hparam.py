@@ -1,0 +1,182 @@
+"""HParams: every setting of a training; DecodeHParams: of a search.
+
+Names are tensor2tensor's where the meaning is the same. Values live in
+hparams/, each with its source; here are meaning, unit and validity.
+"""
+
+import dataclasses
+import difflib
+import json
+
+from t2t_repro import errors
+
+SCHEDULE_FACTORS = (
+    "constant",
+    "linear_warmup",
+    "rsqrt_decay",
+    "rsqrt_hidden_size",
+)
+BATCHINGS = ("bucketed", "packed")
+
+
+@dataclasses.dataclass(frozen=True)
+class HParams:
+    """Settings of a training, checked at birth. No defaults: sets say all."""
+
+    model: str  # a name of registry.models
+    hidden_size: int  # D
+    filter_size: int  # F
+    num_heads: int  # H
+    num_hidden_layers: int  # of the encoder, and again of the decoder
+    layer_prepostprocess_dropout: float  # on sublayer outputs and embeddings
+    label_smoothing: float  # probability given to the other V - 1 subwords
+    optimizer_adam_beta1: float
+    optimizer_adam_beta2: float
+    optimizer_adam_epsilon: float
+    learning_rate_schedule: str  # a product of SCHEDULE_FACTORS: "a*b"
+    learning_rate_constant: float  # the factor "constant"
+    learning_rate_warmup_steps: int
+    batching: str  # one of BATCHINGS
+    batch_tokens: int  # real target tokens of a step, over the whole job
+    max_length: int  # subwords with EOS; longer pairs are left out; row length
+    train_steps: int
+    save_checkpoints_steps: int
+    num_averaged_checkpoints: int
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _check_type(self, field)
+        for name in (
+            "hidden_size filter_size num_heads num_hidden_layers batch_tokens "
+            "learning_rate_warmup_steps train_steps save_checkpoints_steps "
+            "num_averaged_checkpoints"
+        ).split():
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("layer_prepostprocess_dropout", "label_smoothing"):
+            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        for name in ("optimizer_adam_beta1", "optimizer_adam_beta2"):
+            self._require(name, 0 < getattr(self, name) < 1, "in (0, 1)")
+        self._require(
+            "hidden_size",
+            self.hidden_size % (2 * self.num_heads) == 0,
+            f"an even multiple of num_heads ({self.num_heads})",
+        )
+        self._require(
+            "batching", self.batching in BATCHINGS, f"one of {BATCHINGS}"
+        )
+        self._require(
+            "learning_rate_schedule",
+            set(self.learning_rate_schedule.split("*")) <= set(SCHEDULE_FACTORS),
+            f"a product (a*b) of {SCHEDULE_FACTORS}",
+        )
+        self._require(
+            "max_length",
+            self.max_length >= 8 and self.max_length % 8 == 0,
+            "a multiple of 8",
+        )
+
+    def _require(self, name, condition, rule):
+        if not condition:
+            raise errors.UserError(
+                f"hparam {name} must be {rule}; got {getattr(self, name)!r}."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class DecodeHParams:
+    """Settings of a search. The defaults are the paper's, section 6.1."""
+
+    beam_size: int = 4  # 1 is greedy search
+    alpha: float = 0.6  # of the GNMT length penalty ((5 + length) / 6)^alpha
+    extra_length: int = 50  # output may be this much longer than the input
+    return_beams: bool = False  # all beams, not only the best
+    sampling_temp: float = 0.0  # above 0: draw from softmax(logits / temp)
+    sampling_seed: int = 0
+    batch_tokens: int = 8192  # source slots times beams in one batch
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _check_type(self, field)
+        for name, least in (
+            ("beam_size", 1),
+            ("alpha", 0),
+            ("extra_length", 0),
+            ("sampling_temp", 0),
+            ("batch_tokens", 1),
+        ):
+            if getattr(self, name) < least:
+                raise errors.UserError(
+                    f"decode hparam {name} must be at least {least}; "
+                    f"got {getattr(self, name)!r}."
+                )
+
+
+def _check_type(values, field):
+    value = getattr(values, field.name)
+    numeric = field.type is float and type(value) is int
+    if type(value) is not field.type and not numeric:
+        raise errors.UserError(
+            f"{field.name} must be of type {field.type.__name__}; "
+            f"got {value!r}."
+        )
+
+
+def parse(cls, text):
+    """"a=1,b=x" -> {"a": 1, "b": "x"}, typed by the dataclass `cls`.
+
+    Raises:
+        UserError: a key that `cls` lacks (near names are suggested), a value
+            of another type, or a part that is not key=value.
+    """
+    types = {field.name: field.type for field in dataclasses.fields(cls)}
+    values = {}
+    for part in filter(None, (text or "").split(",")):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise errors.UserError(
+                f"Expected key=value,key=value; got {part!r} in {text!r}."
+            )
+        if key not in types:
+            near = difflib.get_close_matches(key, types, n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise errors.UserError(
+                f"{cls.__name__} has no {key!r}.{hint} "
+                f"Known: {', '.join(types) or 'none'}."
+            )
+        if key in values:
+            raise errors.UserError(f"{key} is given twice in {text!r}.")
+        values[key] = _convert(key, value, types[key])
+    return values
+
+
+def _convert(key, value, kind):
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[value.lower()]
+        return kind(value)
+    except (KeyError, ValueError):
+        raise errors.UserError(
+            f"{key} must be of type {kind.__name__}; got {value!r}."
+        ) from None
+
+
+def override(values, text):
+    """A copy of a dataclass with the settings of "a=1,b=2" replaced."""
+    return dataclasses.replace(values, **parse(type(values), text))
+
+
+def from_dict(cls, stored):
+    """A dataclass from JSON's dict; unknown or missing keys are named."""
+    names = {field.name for field in dataclasses.fields(cls)}
+    if names != set(stored):
+        raise errors.UserError(
+            f"These stored settings are not this version's {cls.__name__}: "
+            f"unknown {sorted(set(stored) - names)}, "
+            f"missing {sorted(names - set(stored))}."
+        )
+    return cls(**stored)
+
+
+def to_json(values):
+    """A dataclass as indented JSON, fields in their order."""
+    return json.dumps(dataclasses.asdict(values), indent=2)

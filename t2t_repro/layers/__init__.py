@@ -1,0 +1,1 @@
+"""Layers of the Transformer, in keras.ops only: they run on any backend."""

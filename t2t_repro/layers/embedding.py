@@ -1,0 +1,50 @@
+"""One matrix for both embeddings and the pre-softmax layer (section 3.4)."""
+
+import keras
+from keras import ops
+
+from t2t_repro.layers import position
+
+
+class SharedEmbedding(keras.layers.Layer):
+    """Ids to vectors on the way in, vectors to logits on the way out."""
+
+    def __init__(self, vocab_size, hidden_size, **kwargs):
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+
+    def build(self, input_shape=None):
+        self.weight = self.add_weight(
+            name="weight",
+            shape=(self.vocab_size, self.hidden_size),
+            initializer=keras.initializers.RandomNormal(
+                stddev=self.hidden_size**-0.5
+            ),
+        )
+
+    def call(self, ids):
+        """ids [B, T] -> [B, T, D], times sqrt(D)."""
+        return ops.take(self.weight, ids, axis=0) * self.hidden_size**0.5
+
+    def logits(self, x):
+        """x [B, T, D] -> [B, T, V] float32."""
+        weight = ops.cast(self.weight, x.dtype)
+        flat = ops.reshape(x, (-1, self.hidden_size))
+        logits = ops.matmul(flat, ops.transpose(weight))
+        shape = (*ops.shape(x)[:-1], self.vocab_size)
+        return ops.cast(ops.reshape(logits, shape), "float32")
+
+    def get_config(self):
+        return super().get_config() | {
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+        }
+
+
+def add_positions(embedded, positions):
+    """embedded [B, T, D] + sinusoids of positions [B, T] (each below T)."""
+    length, hidden_size = ops.shape(embedded)[1:]
+    table = position.sinusoids(length, hidden_size)
+    encodings = ops.take(table, positions, axis=0)  # [B, T, D] float32
+    return embedded + ops.cast(encodings, embedded.dtype)

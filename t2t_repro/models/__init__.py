@@ -1,0 +1,1 @@
+"""Models: they see batches only, and are reached through the registry."""

@@ -1,0 +1,147 @@
+"""Names of problems, hparams sets and models, and where they are defined.
+
+A definition registers itself when its module is imported:
+
+    @problems.register("multi30k_ende")
+    @hparams_sets.register("big", parent="base")
+    @models.register("transformer")
+
+Names are literals, so that ``git grep '"multi30k_ende"'`` finds the class.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import inspect
+import pathlib
+import pkgutil
+import sys
+import types
+from typing import Any
+
+from t2t_repro import errors
+
+USER_PACKAGE = "t2t_usr_dir"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A registered definition."""
+
+    name: str
+    value: Any
+    parent: str | None  # the hparams set that this one is a diff of
+    file: str
+    summary: str  # first line of the docstring
+
+
+class Registry:
+    """Maps names to definitions of one kind; a miss suggests near names."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self._entries = {}
+
+    def register(self, name, parent=None):
+        """Decorator that enters a class or function under `name`."""
+
+        def enter(value):
+            file = inspect.getsourcefile(value)
+            known = self._entries.get(name)
+            if known is not None and known.file != file:
+                raise errors.UserError(
+                    f"The {self.kind} {name!r} of {file} is already defined "
+                    f"in {known.file}; give one of them another name."
+                )
+            summary = (inspect.getdoc(value) or "").partition("\n")[0]
+            self._entries[name] = Entry(name, value, parent, file, summary)
+            return value
+
+        return enter
+
+    def __contains__(self, name):
+        return name in self._entries
+
+    def __iter__(self):
+        return (self._entries[name] for name in sorted(self._entries))
+
+    def __getitem__(self, name):
+        """The Entry of `name`.
+
+        Raises:
+            UserError: unknown name, with near and known names.
+        """
+        if name not in self._entries:
+            near = difflib.get_close_matches(name, self._entries, n=3)
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            known = ", ".join(sorted(self._entries)) or "none"
+            raise errors.UserError(
+                f"Unknown {self.kind} {name!r}.{hint} Known: {known}."
+            )
+        return self._entries[name]
+
+
+problems = Registry("problem")
+hparams_sets = Registry("hparams set")
+models = Registry("model")
+
+
+def build_hparams(name):
+    """The HParams of a set: its function applied to its parent's HParams."""
+    entry = hparams_sets[name]
+    if entry.parent is None:
+        return entry.value()
+    return entry.value(build_hparams(entry.parent))
+
+
+def load_definitions(usr_dir=None):
+    """Imports every definition: ours, then those in the folder `usr_dir`.
+
+    Raises:
+        ImportError: of a definition, as it is; nothing is skipped.
+        UserError: `usr_dir` is not a folder.
+    """
+    for package in ("problems", "hparams", "models"):
+        _import_modules(importlib.import_module(f"t2t_repro.{package}"))
+    if usr_dir:
+        _import_modules(_user_package(pathlib.Path(usr_dir).expanduser()))
+
+
+def _import_modules(package):
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def _user_package(folder):
+    """`folder` as the package t2t_usr_dir, with or without an __init__.py."""
+    if not folder.is_dir():
+        raise errors.UserError(
+            f"--usr_dir must be a folder with Python modules; got {folder}, "
+            "which is not a folder."
+        )
+    package = types.ModuleType(USER_PACKAGE)
+    package.__path__ = [str(folder)]
+    init = folder / "__init__.py"
+    if init.exists():
+        spec = importlib.util.spec_from_file_location(
+            USER_PACKAGE, init, submodule_search_locations=[str(folder)]
+        )
+        package = importlib.util.module_from_spec(spec)
+    sys.modules[USER_PACKAGE] = package
+    if init.exists():
+        package.__spec__.loader.exec_module(package)
+    return package
+
+
+def describe():
+    """Text that lists every definition with its summary and its file."""
+    lines = []
+    for registry in (problems, hparams_sets, models):
+        lines.append(f"{registry.kind}s:")
+        for entry in registry:
+            summary = entry.summary or "(no description)"
+            lines.append(f"  {entry.name:24} {summary}")
+            lines.append(f"  {'':24} {entry.file}")
+    lines.append("Each problem X is also there as X_rev, with languages swapped.")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Text: raw lines (corpora) and subwords."""

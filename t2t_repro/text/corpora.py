@@ -1,0 +1,144 @@
+"""Raw parallel text: finding, downloading and reading aligned files."""
+
+import dataclasses
+import gzip
+import os
+import pathlib
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from tqdm import tqdm
+
+from t2t_repro import errors, files
+
+Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
+TIMEOUT_SECONDS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class RawFile:
+    """One side of a split: a line a sentence, plain or .gz."""
+
+    name: str  # without .gz: "train.en"
+    url: str | None = None  # of the .gz; None: only from --raw_dir
+    sha256: str | None = None  # of the file at `url`
+
+
+def locate(file: RawFile, raw_dir, download_dir) -> pathlib.Path:
+    """The path of `file`: in `raw_dir` where one is given, else downloaded.
+
+    Raises:
+        UserError: says which file is wanted and where to put it.
+    """
+    if raw_dir is not None:
+        return _find(file, pathlib.Path(raw_dir).expanduser())
+    if file.url is None:
+        raise errors.UserError(
+            f"The file {file.name} cannot be downloaded. Put it into a folder "
+            "and name the folder with --raw_dir."
+        )
+    return download(file, pathlib.Path(download_dir))
+
+
+def _find(file, folder):
+    for path in (folder / file.name, folder / f"{file.name}.gz"):
+        if path.is_file():
+            return path
+    raise errors.UserError(
+        f"--raw_dir={folder} has neither {file.name} nor {file.name}.gz. "
+        "Put the file there."
+    )
+
+
+def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
+    """Fetches `file.url` into `folder` once; continues what was cut off."""
+    path = folder / pathlib.PurePosixPath(file.url).name
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    try:
+        _fetch(file.url, part)
+    except (urllib.error.URLError, OSError) as error:
+        raise errors.UserError(
+            f"Cannot download {file.url}: {error}. Run again to continue, or "
+            f"fetch it by other means and put it at {path}."
+        ) from error
+    received = files.sha256(part)
+    if file.sha256 is not None and received != file.sha256:
+        part.unlink()
+        raise errors.UserError(
+            f"{file.url} has sha256 {received} instead of {file.sha256}: the "
+            "file was changed or damaged. It was removed; run again, or put "
+            f"a good copy at {path}."
+        )
+    os.replace(part, path)
+    return path
+
+
+def _fetch(url, part):
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url)
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+        continues = response.status == 206  # else the server starts over
+        size = response.headers.get("Content-Length")
+        with (
+            open(part, "ab" if continues else "wb") as out,
+            tqdm.wrapattr(
+                response,
+                "read",
+                desc=f"download {pathlib.PurePosixPath(url).name}",
+                total=int(size) if size else None,
+            ) as source,
+        ):
+            shutil.copyfileobj(source, out)
+
+
+def read_lines(path: pathlib.Path) -> Iterator[str]:
+    """Lines of a UTF-8 file, plain or .gz, without their line ends.
+
+    Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences.
+
+    Raises:
+        UserError: not UTF-8; says which line.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            except UnicodeDecodeError as error:
+                raise errors.UserError(
+                    f"{path}, line {number}, is not UTF-8: {error.reason} at "
+                    f"byte {error.start}. Convert the file, e.g. with iconv."
+                ) from error
+
+
+def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:
+    """Lines of two aligned files, side by side.
+
+    Raises:
+        UserError: the files differ in length; says both line counts.
+    """
+    sides = (read_lines(inputs), read_lines(targets))
+    count = 0
+    while True:
+        pair = tuple(next(side, None) for side in sides)
+        if None in pair:
+            break
+        count += 1
+        yield pair
+    if pair != (None, None):
+        # One side has given one line more than `count`, the other none.
+        lines = [
+            count + (line is not None) + sum(1 for _ in side)
+            for line, side in zip(pair, sides, strict=True)
+        ]
+        raise errors.UserError(
+            f"{inputs} has {lines[0]:,} lines and {targets} has {lines[1]:,}: "
+            "line n of one must be the translation of line n of the other."
+        )

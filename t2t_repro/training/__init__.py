@@ -1,0 +1,1 @@
+"""Training: loss, optimizer, step, checkpoints, and the loop over them."""

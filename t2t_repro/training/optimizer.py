@@ -1,0 +1,60 @@
+"""Adam with the paper's learning-rate schedule (section 5.3)."""
+
+import keras
+from keras import ops
+
+
+def learning_rate(hparams, step):
+    """The learning rate of update `step`, counted from 1; [] float32.
+
+    A product of the factors that `learning_rate_schedule` names:
+
+        constant           learning_rate_constant
+        linear_warmup      min(1, step / warmup)
+        rsqrt_decay        max(step, warmup)^-0.5
+        rsqrt_hidden_size  D^-0.5
+
+    The last three make the paper's equation 3.
+    """
+    step = ops.cast(step, "float32")
+    warmup = float(hparams.learning_rate_warmup_steps)
+    factors = {
+        "constant": lambda: hparams.learning_rate_constant,
+        "linear_warmup": lambda: ops.minimum(1.0, step / warmup),
+        "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(step, warmup)),
+        "rsqrt_hidden_size": lambda: hparams.hidden_size**-0.5,
+    }
+    rate = ops.ones((), "float32")
+    for name in hparams.learning_rate_schedule.split("*"):
+        rate = rate * factors[name]()
+    return rate
+
+
+def peak_learning_rate(hparams) -> float:
+    """The highest learning rate: at the end of the warm-up."""
+    return float(learning_rate(hparams, hparams.learning_rate_warmup_steps))
+
+
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """learning_rate() of Keras's iterations, which are 0 at the first update."""
+
+    def __init__(self, hparams):
+        self._hparams = hparams
+
+    def __call__(self, iterations):
+        return learning_rate(self._hparams, ops.cast(iterations, "float32") + 1)
+
+    def get_config(self):
+        return {"hparams": self._hparams}
+
+
+def build(hparams, variables):
+    """Keras's Adam for `variables`, with its slots made."""
+    optimizer = keras.optimizers.Adam(
+        learning_rate=Schedule(hparams),
+        beta_1=hparams.optimizer_adam_beta1,
+        beta_2=hparams.optimizer_adam_beta2,
+        epsilon=hparams.optimizer_adam_epsilon,
+    )
+    optimizer.build(variables)
+    return optimizer

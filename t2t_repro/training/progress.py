@@ -1,0 +1,110 @@
+"""Progress of a training: a bar on a terminal, plain lines elsewhere, and
+TensorBoard events."""
+
+import math
+import pathlib
+import sys
+import time
+
+import tensorflow as tf
+from tqdm import tqdm
+
+from t2t_repro.training.loss import Sums
+
+BAR_SECONDS = 1  # between two updates of the bar's figures
+LINE_SECONDS = 10  # between two lines, where there is no terminal
+
+
+class Progress:
+    """Takes each step's Sums; shows their means now and then."""
+
+    def __init__(self, output_dir: pathlib.Path, first_step, last_step, rate):
+        """Begins to show.
+
+        Args:
+            output_dir: TensorBoard events go here.
+            first_step: steps that are done already.
+            last_step: steps of the whole training.
+            rate: function of a step that gives its learning rate.
+        """
+        self._step, self._last_step, self._rate = first_step, last_step, rate
+        self._on_terminal = sys.stderr.isatty()
+        self._interval = BAR_SECONDS if self._on_terminal else LINE_SECONDS
+        self._bar = tqdm(
+            total=last_step,
+            initial=first_step,
+            unit="step",
+            disable=not self._on_terminal,
+            dynamic_ncols=True,
+        )
+        self._events = tf.summary.create_file_writer(str(output_dir))
+        self._validations = output_dir / "validation.jsonl"
+        self._sums = None
+        self._since, self._since_step = time.monotonic(), first_step
+
+    def step_done(self, sums: Sums):
+        """Counts a step. Its values are fetched only when they are shown."""
+        self._step += 1
+        self._sums = (
+            sums
+            if self._sums is None
+            else tf.nest.map_structure(tf.add, self._sums, sums)
+        )
+        self._bar.update()
+        due = time.monotonic() - self._since >= self._interval
+        if due or self._step == self._last_step:
+            self._show()
+
+    def say(self, text):
+        """Prints a line without breaking the bar."""
+        self._bar.write(text, file=sys.stderr)
+
+    def validation_done(self, step, figures):
+        """Shows and stores {"loss": …, "perplexity": …, "accuracy": …}."""
+        for name, value in figures.items():
+            self._event(f"validation/{name}", value, step)
+        with open(self._validations, "a", encoding="utf-8") as file:
+            file.write(f'{{"step": {step}, "loss": {figures["loss"]!r}}}\n')
+        shown = "  ".join(f"{name} {v:.4f}" for name, v in figures.items())
+        self.say(f"step {step:,}: validation  {shown}")
+
+    def close(self):
+        """Flushes events and ends the bar."""
+        self._events.close()
+        self._bar.close()
+
+    def _event(self, name, value, step):
+        with self._events.as_default(step):
+            tf.summary.scalar(name, value)
+
+    def _show(self):
+        seconds = time.monotonic() - self._since
+        steps = self._step - self._since_step
+        smoothed, plain, correct, tokens = (float(s) for s in self._sums)
+        figures = {
+            "loss": smoothed / tokens,
+            "perplexity": math.exp(min(plain / tokens, 100.0)),
+            "accuracy": correct / tokens,
+            "learning_rate": float(self._rate(self._step)),
+            "tokens_per_second": tokens / seconds,
+            "steps_per_second": steps / seconds,
+        }
+        for name, value in figures.items():
+            self._event(f"train/{name}", value, self._step)
+        text = (
+            f"loss {figures['loss']:.3f}  lr {figures['learning_rate']:.2e}  "
+            f"{figures['tokens_per_second']:,.0f} tokens/s"
+        )
+        if self._on_terminal:
+            self._bar.set_postfix_str(text, refresh=False)
+        else:
+            left = (self._last_step - self._step) * seconds / steps
+            self.say(
+                f"step {self._step:,}/{self._last_step:,}  {text}  "
+                f"{figures['steps_per_second']:.2f} steps/s  "
+                f"{tqdm.format_interval(left)} left"
+            )
+        self._sums = None
+        self._since, self._since_step = time.monotonic(), self._step
+
+
