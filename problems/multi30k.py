@@ -34,7 +34,7 @@ class Multi30k(Problem):
     vocab_size = 10_000
 
     def raw_files(self, split):
-        names = [f"{_STEMS[split]}.{language}" for language in self.languages]
+        names = [f"{_STEMS[split]}.{language}" for language in self.stored_languages]
         return tuple(
             RawFile(name, f"{_URL}{name}.gz", _SHA256[name]) for name in names
         )
@@ -45,7 +45,7 @@ class Multi30k(Problem):
 class Multi30kEnDe(Multi30k):
     """Multi30k captions, English to German: 29,000 pairs."""
 
-    languages = ("en", "de")
+    stored_languages = ("en", "de")
 
 
 @problems.register("multi30k_enfr")
@@ -53,4 +53,4 @@ class Multi30kEnDe(Multi30k):
 class Multi30kEnFr(Multi30k):
     """Multi30k captions, English to French: 29,000 pairs."""
 
-    languages = ("en", "fr")
+    stored_languages = ("en", "fr")

@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
-from t2t_repro.text.corpora import RawFile
 
 LARGEST = 999_999
 SPLIT_SIZES = {"train": 200_000, "validation": 500, "test": 1_000}  # numbers
@@ -89,15 +88,12 @@ class NumberWords(Problem):
 
     vocab_size = 512
 
-    def raw_files(self, split):
-        return tuple(RawFile(f"{split}.{language}") for language in self.languages)
-
     def pairs(self, split, raw_dir, download_dir):
         """Yields from files that are written, not downloaded, once."""
         if raw_dir is None:
             raw_dir = pathlib.Path(download_dir) / self.data_name
             for file, language in zip(
-                self.raw_files(split), self.languages, strict=True
+                self.raw_files(split), self.stored_languages, strict=True
             ):
                 if not (raw_dir / file.name).exists():
                     write_words(raw_dir / file.name, split, language)
@@ -109,7 +105,7 @@ class NumberWords(Problem):
 class NumberWordsEnDe(NumberWords):
     """Numbers in words, English to German: made on the spot."""
 
-    languages = ("en", "de")
+    stored_languages = ("en", "de")
 
 
 @problems.register("number_words_enfr")
@@ -117,4 +113,4 @@ class NumberWordsEnDe(NumberWords):
 class NumberWordsEnFr(NumberWords):
     """Numbers in words, English to French: made on the spot."""
 
-    languages = ("en", "fr")
+    stored_languages = ("en", "fr")

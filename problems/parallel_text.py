@@ -6,7 +6,6 @@ import re
 from t2t_repro import errors
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
-from t2t_repro.text.corpora import RawFile
 
 
 @problems.register("parallel_text")
@@ -17,7 +16,7 @@ class ParallelText(Problem):
     --raw_dir holds train.en, train.de, validation.en, … test.de (or .gz).
     """
 
-    name: str
+    name: str  # of the data
     languages: str
     vocab_size: int = 8000
 
@@ -34,12 +33,10 @@ class ParallelText(Problem):
             )
 
     @property
-    def data_name(self):
-        source, target = self.languages.split("-")
-        return f"{self.registered_name}_{self.name}_{source}{target}"
+    def stored_languages(self):
+        return tuple(self.languages.split("-"))
 
-    def raw_files(self, split):
-        return tuple(
-            RawFile(f"{split}.{language}")
-            for language in self.languages.split("-")
-        )
+    @property
+    def data_name(self):
+        pair = "".join(self.stored_languages)
+        return f"{self.registered_name}_{self.name}_{pair}"

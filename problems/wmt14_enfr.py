@@ -15,5 +15,5 @@ class Wmt14EnFr(Wmt14):
     here all are kept that max_length admits.
     """
 
-    languages = ("en", "fr")
+    stored_languages = ("en", "fr")
     vocab_size = 32_000  # section 5.1

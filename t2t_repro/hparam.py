@@ -93,6 +93,7 @@ class DecodeHParams:
     sampling_temp: float = 0.0  # above 0: draw from softmax(logits / temp)
     sampling_seed: int = 0
     batch_tokens: int = 8192  # source slots times beams in one batch
+    max_input_length: int = 1024  # subwords with EOS; longer inputs are cut
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -103,6 +104,7 @@ class DecodeHParams:
             ("extra_length", 0),
             ("sampling_temp", 0),
             ("batch_tokens", 1),
+            ("max_input_length", 2),
         ):
             if getattr(self, name) < least:
                 raise errors.UserError(

@@ -21,13 +21,14 @@ REVERSED = "_rev"
 class Problem:
     """Which text, which languages, which vocabulary.
 
-    A subclass sets `languages` and `vocab_size` and either names its files
-    (`raw_files`) or yields its text itself (`pairs`).
+    A subclass sets `stored_languages` and `vocab_size`. Where its text is not
+    in the default `raw_files` it names others, or yields `pairs` itself.
     """
 
-    registered_name: str  # set by build()
+    requested_name: str  # set by build(): the one it was given, X or X_rev
+    registered_name: str  # set by build(): X
     reverse = False  # X_rev: the same data, sides swapped when it is read
-    languages: tuple[str, str]  # of inputs and targets as stored: ("en", "de")
+    stored_languages: tuple[str, str]  # of inputs and targets: ("en", "de")
     vocab_size: int  # of the shared vocabulary
     max_length = 256  # subwords with EOS; longer training pairs are dropped
     decode_hparams = ""  # search settings that differ from the paper's
@@ -39,18 +40,18 @@ class Problem:
 
     @property
     def full_name(self) -> str:
-        """Folder of this problem's trainings."""
+        """Folder of this problem's trainings; tells its arguments too."""
         return self.data_name + (REVERSED if self.reverse else "")
 
     @property
     def source_language(self) -> str:
         """Language that is translated from."""
-        return self.languages[1 if self.reverse else 0]
+        return self.stored_languages[1 if self.reverse else 0]
 
     @property
     def target_language(self) -> str:
         """Language that is translated to."""
-        return self.languages[0 if self.reverse else 1]
+        return self.stored_languages[0 if self.reverse else 1]
 
     @property
     def arguments(self) -> dict:
@@ -58,10 +59,14 @@ class Problem:
         return dataclasses.asdict(self)
 
     def raw_files(self, split: str) -> tuple[RawFile, RawFile]:
-        """The two aligned files of a split."""
-        raise NotImplementedError(
-            f"{type(self).__name__} must define raw_files() or pairs()."
+        """The two aligned files of a split: by default train.en, train.de."""
+        return tuple(
+            RawFile(f"{split}.{language}") for language in self.stored_languages
         )
+
+    def sources(self, split: str) -> list[dict]:
+        """Where a split's text comes from, for the manifest."""
+        return [dataclasses.asdict(file) for file in self.raw_files(split)]
 
     def pairs(self, split: str, raw_dir, download_dir) -> Iterator[Pair]:
         """Sentences of a split and their translations, in a fixed order."""
@@ -98,6 +103,7 @@ def build(name: str, arguments: str | Mapping = "") -> Problem:
             f"{', '.join(f'{key}=…' for key in missing)}."
         )
     problem = cls(**arguments)
+    problem.requested_name = name
     problem.registered_name = stem if reverse else name
     problem.reverse = reverse
     return problem

@@ -97,6 +97,30 @@ def open_corpus(
     return corpus.Corpus([folder / shard["file"] for shard in shards], reverse)
 
 
+def verify(folder: pathlib.Path):
+    """Reads every file of a corpus and compares it with the manifest.
+
+    Raises:
+        UserError: names the first file that is missing or differs.
+    """
+    manifest = read_manifest(folder)
+    shards = [
+        shard
+        for split in manifest["splits"].values()
+        for shard in split["shards"]
+    ]
+    wanted = {shard["file"]: shard["sha256"] for shard in shards}
+    wanted[VOCABULARY] = manifest["vocabulary"]["sha256"]
+    for name, digest in tqdm(wanted.items(), "verify", unit="file"):
+        path = folder / name
+        found = files.sha256(path) if path.exists() else "no file"
+        if found != digest:
+            raise errors.UserError(
+                f"{path} is damaged: sha256 is {found} instead of {digest}. "
+                f"Remove {folder} and run datagen again."
+            )
+
+
 def _learn(path, train_pairs, vocab_size):
     """Learns the vocabulary from both sides of the training pairs."""
     lines = (

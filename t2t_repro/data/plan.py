@@ -203,8 +203,8 @@ class BucketedPlan:
 
     @property
     def rows_per_batch(self):
-        """{row length: rows} of every static shape."""
-        return {length: rows for rows, length in sorted(set(self._shapes))}
+        """{row length: rows} of every static shape; JSON wants str keys."""
+        return {str(length): rows for rows, length in sorted(set(self._shapes))}
 
     def describe(self) -> str:
         """The arithmetic of a batch, for people."""

@@ -46,7 +46,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def split_heads(self, x):
         """[B, T, D] -> [B, H, T, K]."""
         batch, length, _ = ops.shape(x)
-        x = ops.reshape(x, (batch, length, self.num_heads, -1))
+        head_size = self.hidden_size // self.num_heads
+        x = ops.reshape(x, (batch, length, self.num_heads, head_size))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def project_memory(self, memory):

@@ -85,12 +85,13 @@ class DecoderLayer(keras.layers.Layer):
         block = self.self_attention
         beams, (length, size) = ops.shape(past[0])[:3], ops.shape(past[0])[3:]
         flat = ops.reshape(x, (-1, 1, ops.shape(x)[-1]))  # [B * W, 1, D]
+        here = (ops.arange(length) == step)[:, None]  # [T, 1]
         updated = []
         for old, new in zip(
             past, block.sublayer.project_memory(flat), strict=True
         ):
             new = ops.reshape(new, (*beams, 1, size))  # [B, W, H, 1, K]
-            updated.append(ops.slice_update(old, (0, 0, 0, step, 0), new))
+            updated.append(ops.where(here, new, old))
         key, value = (
             ops.reshape(array, (-1, beams[2], length, size))
             for array in updated

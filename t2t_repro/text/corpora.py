@@ -8,6 +8,7 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from tqdm import tqdm
 
@@ -98,24 +99,36 @@ def _fetch(url, part):
             shutil.copyfileobj(source, out)
 
 
-def read_lines(path: pathlib.Path) -> Iterator[str]:
-    """Lines of a UTF-8 file, plain or .gz, without their line ends.
+def read_lines(path: pathlib.Path | str) -> Iterator[str]:
+    """Lines of a UTF-8 file, plain or .gz; see split_lines.
+
+    Raises:
+        UserError: no such file, or not UTF-8.
+    """
+    path = pathlib.Path(path).expanduser()
+    if not path.is_file():
+        raise errors.UserError(f"There is no file {path}.")
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        yield from split_lines(file, path)
+
+
+def split_lines(file: BinaryIO, name) -> Iterator[str]:
+    """Lines of a UTF-8 stream, without their line ends.
 
     Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences.
 
     Raises:
         UserError: not UTF-8; says which line.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-            except UnicodeDecodeError as error:
-                raise errors.UserError(
-                    f"{path}, line {number}, is not UTF-8: {error.reason} at "
-                    f"byte {error.start}. Convert the file, e.g. with iconv."
-                ) from error
+    for number, line in enumerate(file, 1):
+        try:
+            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise errors.UserError(
+                f"{name}, line {number}, is not UTF-8: {error.reason} at "
+                f"byte {error.start}. Convert it, e.g. with iconv."
+            ) from error
 
 
 def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:

@@ -1,0 +1,183 @@
+"""Flags that commands share, each defined once, and how a command starts.
+
+A flag exists only for what is not a hyperparameter; the rest is
+--hparams=key=value. Only commands read flags.
+"""
+
+import os
+import pathlib
+import runpy
+import sys
+
+# TensorFlow reads it once, when it is first imported: errors only.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from absl import app, flags  # noqa: E402
+
+from t2t_repro import errors, hparam, registry  # noqa: E402
+from t2t_repro import problem as problems  # noqa: E402
+
+_PROBLEM = flags.DEFINE_string(
+    "problem", None, "Name of the problem; X_rev swaps X's languages."
+)
+_PROBLEM_ARGS = flags.DEFINE_string(
+    "problem_args", "", "Arguments of the problem: key=value,key=value."
+)
+_HPARAMS_SET = flags.DEFINE_string(
+    "hparams_set", None, "Name of the hparams set."
+)
+_HPARAMS = flags.DEFINE_string(
+    "hparams", "", "Settings that differ from the set's: key=value,key=value."
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", "~/t2t_data", "Folder of generated data and of downloads."
+)
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir",
+    None,
+    "Folder of the training; ~/t2t_train/PROBLEM/HPARAMS_SET if left out.",
+)
+_USR_DIR = flags.DEFINE_string(
+    "usr_dir", None, "Folder of Python modules with definitions of your own."
+)
+flags.DEFINE_alias("t2t_usr_dir", "usr_dir")
+_REGISTRY_HELP = flags.DEFINE_bool(
+    "registry_help", False, "List problems, hparams sets and models, and exit."
+)
+
+
+def define_raw_data_flags():
+    """Of the commands that may generate data."""
+    flags.DEFINE_string(
+        "raw_dir", None, "Folder with the raw files: no download then."
+    )
+    flags.DEFINE_integer(
+        "num_workers", os.cpu_count(), "Threads that encode.", lower_bound=1
+    )
+
+
+def define_decoding_flags():
+    """Of the commands that load a trained model."""
+    flags.DEFINE_string(
+        "checkpoint_path",
+        None,
+        "Checkpoint, as …/ckpt-1500; several, comma-separated, make an "
+        "ensemble. By default the averaged one where there is one, else the "
+        "latest.",
+    )
+    flags.DEFINE_string(
+        "decode_hparams",
+        "",
+        "Settings of the search that differ from the paper's: "
+        "beam_size=4,alpha=0.6,extra_length=50,return_beams=false,"
+        "sampling_temp=0.0,….",
+    )
+
+
+def run_script():
+    """Entry point of the scripts t2t-NAME: python -m t2t_repro.NAME."""
+    script = pathlib.Path(sys.argv[0]).stem.removeprefix("t2t-")
+    # As a module that is run, so that --help finds its flags.
+    runpy.run_module(
+        f"t2t_repro.{script.replace('-', '_')}", None, "__main__", True
+    )
+
+
+def run(main):
+    """Runs a command: loads definitions, calls main(), explains UserErrors."""
+
+    def start(argv):
+        try:
+            if len(argv) > 1:
+                raise errors.UserError(f"Unexpected arguments: {argv[1:]}.")
+            registry.load_definitions(_USR_DIR.value)
+            if _REGISTRY_HELP.value:
+                print(registry.describe())
+                return 0
+            return main()
+        except errors.UserError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            return 1
+
+    app.run(start)
+
+
+def problem() -> problems.Problem:
+    """The problem that the flags name."""
+    return problems.build(required(_PROBLEM), _PROBLEM_ARGS.value)
+
+
+def hparams_set() -> str:
+    """The name of the hparams set."""
+    return required(_HPARAMS_SET)
+
+
+def hparams() -> hparam.HParams:
+    """The hparams set with --hparams applied."""
+    return hparam.override(
+        registry.build_hparams(hparams_set()), _HPARAMS.value
+    )
+
+
+def data_dir() -> pathlib.Path:
+    """--data_dir."""
+    return pathlib.Path(_DATA_DIR.value).expanduser()
+
+
+def output_dir() -> pathlib.Path:
+    """--output_dir, or its default for the problem and the hparams set."""
+    if _OUTPUT_DIR.value:
+        return pathlib.Path(_OUTPUT_DIR.value).expanduser()
+    if not (_PROBLEM.value and _HPARAMS_SET.value):
+        raise errors.UserError(
+            "Name the training with --output_dir, or with --problem and "
+            "--hparams_set."
+        )
+    return (
+        pathlib.Path("~/t2t_train").expanduser()
+        / problem().full_name
+        / hparams_set()
+    )
+
+
+def expected_settings() -> dict:
+    """What the flags say of an existing run, in the shape of its run.json."""
+    expected = {}
+    if _PROBLEM.value:
+        expected["problem"] = _PROBLEM.value
+        expected["problem_arguments"] = problem().arguments
+    if _HPARAMS_SET.value:
+        expected["hparams_set"] = _HPARAMS_SET.value
+    overrides = hparam.parse(hparam.HParams, _HPARAMS.value)
+    return expected | ({"hparams": overrides} if overrides else {})
+
+
+def raw_dir() -> str | None:
+    """--raw_dir."""
+    return flags.FLAGS.raw_dir
+
+
+def num_workers() -> int:
+    """--num_workers."""
+    return flags.FLAGS.num_workers
+
+
+def checkpoint_path() -> str | None:
+    """--checkpoint_path."""
+    return flags.FLAGS.checkpoint_path
+
+
+def decode_hparams(problem) -> hparam.DecodeHParams:
+    """The paper's search, as the problem and then the flag change it."""
+    values = hparam.override(hparam.DecodeHParams(), problem.decode_hparams)
+    return hparam.override(values, flags.FLAGS.decode_hparams)
+
+
+def required(flag):
+    """The value of a flag that this command cannot do without."""
+    if not flag.value:
+        raise errors.UserError(
+            f"--{flag.name} is needed; --help explains it, --registry_help "
+            "lists problems and hparams sets."
+        )
+    return flag.value

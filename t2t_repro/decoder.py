@@ -1,0 +1,98 @@
+"""Translates files, standard input, or what is typed; scores translations.
+
+    python -m t2t_repro.decoder --output_dir=… --decode_from_file=in.txt \\
+        --decode_to_file=out.txt
+"""
+
+import pathlib
+import sys
+
+from absl import flags
+
+from t2t_repro import common_flags, errors, files, runs
+from t2t_repro.decoding import translate
+from t2t_repro.text import corpora
+
+common_flags.define_decoding_flags()
+_FROM_FILE = flags.DEFINE_string(
+    "decode_from_file", None, "Sentences, a line each; else standard input."
+)
+_TO_FILE = flags.DEFINE_string(
+    "decode_to_file", None, "Translations go here; else to standard output."
+)
+_INTERACTIVE = flags.DEFINE_bool(
+    "decode_interactive", False, "Translate line by line, as they are typed."
+)
+_SCORE_FILE = flags.DEFINE_string(
+    "score_file",
+    None,
+    "Lines of input, tab, target: write each target's log-probability "
+    "instead of translating.",
+)
+flags.adopt_module_key_flags(common_flags)
+
+
+def main():
+    run = runs.open_run(
+        common_flags.output_dir(), common_flags.expected_settings()
+    )
+    models, _ = runs.load_models(run, common_flags.checkpoint_path())
+    hparams = common_flags.decode_hparams(run.problem)
+    translator = translate.Translator(models, run.subwords, hparams)
+    if _INTERACTIVE.value:
+        _converse(translator)
+    elif _SCORE_FILE.value:
+        scores = translator.score(_read_tabbed(_SCORE_FILE.value))
+        _write([f"{score:.6f}" for score in scores])
+    else:
+        lines, total = _read_lines()
+        found = translator.translate(lines, total)
+        # All beams, if asked for, on one line: tensor2tensor's way.
+        _write(["\t".join(one.texts) for one in found])
+
+
+def _converse(translator):
+    """Prompts, translates and prints until the end of the input."""
+    prompt = "> " if sys.stdin.isatty() else ""
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return
+        for one in translator.translate([line]):
+            for text, score in zip(one.texts, one.scores, strict=True):
+                print(f"{score:8.4f}  {text}", flush=True)
+
+
+def _read_lines():
+    """Lines to translate, and their number for a progress bar."""
+    if not _FROM_FILE.value:
+        # Not sys.stdin's lines: those would be split at U+0085 too.
+        return list(corpora.split_lines(sys.stdin.buffer, "stdin")), None
+    lines = list(corpora.read_lines(_FROM_FILE.value))
+    return lines, len(lines)
+
+
+def _read_tabbed(name):
+    pairs = []
+    for number, line in enumerate(corpora.read_lines(name), 1):
+        pair = tuple(line.split("\t"))
+        if len(pair) != 2:
+            raise errors.UserError(
+                f"{name}, line {number}: expected input, tab, target; got "
+                f"{len(pair)} fields: {line[:80]!r}."
+            )
+        pairs.append(pair)
+    return pairs
+
+
+def _write(lines):
+    text = "".join(f"{line}\n" for line in lines)
+    if _TO_FILE.value:
+        files.write_text(pathlib.Path(_TO_FILE.value).expanduser(), text)
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    common_flags.run(main)

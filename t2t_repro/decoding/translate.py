@@ -1,0 +1,125 @@
+"""Sentences -> length-sorted batches -> search -> sentences in input order."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from t2t_repro.decoding import search
+from t2t_repro.text.subwords import EOS, PAD
+
+# Sentences that are sorted by length together, and held in memory.
+SORTED_AT_ONCE = 20_000
+_IDS = tf.TensorSpec([None, None], tf.int32)
+
+
+class Translation(NamedTuple):
+    """A sentence's outputs, best first: one, or `beam_size` of them."""
+
+    texts: list[str]
+    scores: list[float]
+
+
+class Translator:
+    """Models, their vocabulary and a search, ready for any text."""
+
+    def __init__(self, models, subwords, decode_hparams):
+        """Traces nothing yet.
+
+        Args:
+            models: one, or an ensemble.
+            subwords: the vocabulary they share.
+            decode_hparams: DecodeHParams.
+        """
+        self._subwords = subwords
+        self._hparams = decode_hparams
+        self._search = tf.function(
+            lambda inputs: search.search(models, inputs, decode_hparams),
+            input_signature=[_IDS],
+        )
+        self._score = tf.function(
+            lambda inputs, targets: search.score(models, inputs, targets),
+            input_signature=[_IDS, _IDS],
+        )
+
+    def translate(
+        self, lines: Iterable[str], total: int | None = None
+    ) -> Iterator[Translation]:
+        """Translations, in the order of `lines`; blank lines stay blank.
+
+        Args:
+            lines: read as far as needed: memory is bounded.
+            total: their number, for the progress bar; None: no bar.
+        """
+        lines = iter(lines)
+        with tqdm(
+            total=total, desc="translate", unit="line", disable=total is None
+        ) as bar:
+            while chunk := list(itertools.islice(lines, SORTED_AT_ONCE)):
+                yield from self._translate_chunk(chunk, bar)
+
+    def _translate_chunk(self, lines, bar):
+        width = self._hparams.beam_size if self._hparams.return_beams else 1
+        blank = Translation([""] * width, [0.0] * width)
+        results = [blank] * len(lines)
+        ids = self._encode(lines)
+        real = [i for i, line in enumerate(lines) if line.strip()]
+        bar.update(len(lines) - len(real))
+        slots = self._hparams.batch_tokens // self._hparams.beam_size
+        for batch in length_sorted(real, [len(row) for row in ids], slots):
+            found = self._search(_pad([ids[i] for i in batch]))
+            for i, row, scores in zip(
+                batch, found.ids.numpy(), found.scores.numpy(), strict=True
+            ):
+                texts = self._subwords.decode(row[:width])
+                results[i] = Translation(texts, scores[:width].tolist())
+            bar.update(len(batch))
+        return results
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Sum of log-probabilities of each (inputs, targets), in order."""
+        sides = [self._encode(side) for side in zip(*pairs, strict=True)]
+        lengths = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
+        results = [0.0] * len(pairs)
+        slots = self._hparams.batch_tokens
+        for batch in length_sorted(range(len(pairs)), lengths, slots):
+            scores = self._score(*(_pad([s[i] for i in batch]) for s in sides))
+            for i, value in zip(batch, scores.numpy().tolist(), strict=True):
+                results[i] = value
+        return results
+
+    def _encode(self, lines):
+        """Ids of each line, cut to max_input_length with EOS."""
+        most = self._hparams.max_input_length
+        return [
+            row if len(row) <= most else row[: most - 1] + [EOS]
+            for row in self._subwords.encode(lines)
+        ]
+
+
+def length_sorted(
+    indices: Sequence[int], lengths: Sequence[int], slots: int
+) -> Iterator[list[int]]:
+    """Batches of indices, longest first, of at most `slots` padded slots.
+
+    Example: indices 0, 1, 2 of lengths 3, 9, 4 with 10 slots: [1], [2, 0].
+    """
+    batch = []
+    for i in sorted(indices, key=lambda i: -lengths[i]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > slots:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _pad(rows):
+    """Lists of ids -> [B, L] int32, PAD after each."""
+    array = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
+    for row, ids in zip(array, rows, strict=True):
+        row[: len(ids)] = ids
+    return tf.constant(array)

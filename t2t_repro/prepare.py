@@ -1,0 +1,103 @@
+"""The data of a problem: generated where missing, checked where present."""
+
+import functools
+import pathlib
+
+from t2t_repro import errors
+from t2t_repro.data import generate
+from t2t_repro.problem import SPLITS, Problem
+
+
+def data_folder(data_dir, problem: Problem) -> pathlib.Path:
+    """Where a problem's data lies: X and X_rev share it."""
+    return pathlib.Path(data_dir).expanduser() / problem.data_name
+
+
+def prepare(
+    problem: Problem, data_dir, raw_dir=None, num_workers: int = 1
+) -> pathlib.Path:
+    """Makes a problem's data unless it is there; its folder.
+
+    Args:
+        problem: what to make.
+        data_dir: downloads/ and a folder for each problem go here.
+        raw_dir: folder with the raw files; None: download them.
+        num_workers: threads that encode.
+
+    Raises:
+        UserError: the data that is there was made with other settings.
+    """
+    folder = data_folder(data_dir, problem)
+    manifest = generate.read_manifest(folder)
+    if manifest is not None:
+        _check(manifest, problem, folder)
+        print(f"The data is there: {folder}.")
+        return folder
+    print(f"Generating data in {folder}.")
+    downloads = folder.parent / "downloads"
+    manifest = generate.generate(
+        folder,
+        {
+            split: functools.partial(problem.pairs, split, raw_dir, downloads)
+            for split in SPLITS
+        },
+        problem.vocab_size,
+        problem.max_length,
+        _facts(problem),
+        num_workers,
+    )
+    print(describe(manifest))
+    return folder
+
+
+def describe(manifest) -> str:
+    """What was read, kept and dropped, a line a split."""
+    vocabulary = manifest["vocabulary"]
+    lines = [
+        f"Vocabulary: {vocabulary['size']:,} subwords, "
+        f"sha256 {vocabulary['sha256'][:12]}…"
+    ]
+    for split, counts in manifest["splits"].items():
+        dropped = ", ".join(
+            f"{count:,} {reason.replace('_', ' ')}"
+            for reason, count in counts["dropped"].items()
+        )
+        tokens = counts["tokens"]
+        lines.append(
+            f"{split}: {counts['kept']:,} of {counts['read']:,} pairs, "
+            f"{tokens['inputs']:,} and {tokens['targets']:,} subwords "
+            f"(dropped: {dropped})"
+        )
+    return "\n".join(lines)
+
+
+def _facts(problem):
+    return {
+        "problem": problem.registered_name,
+        "arguments": problem.arguments,
+        "languages": problem.stored_languages,
+        "sources": {split: problem.sources(split) for split in SPLITS},
+    }
+
+
+def _check(manifest, problem, folder):
+    """The manifest must say what the problem says."""
+    wanted = {
+        "problem": problem.registered_name,
+        "arguments": problem.arguments,
+        "vocab_size": problem.vocab_size,
+        "max_length": problem.max_length,
+    }
+    found = {name: manifest.get(name) for name in wanted}
+    found["vocab_size"] = manifest["vocabulary"]["size"]
+    differences = [
+        f"{name} is {found[name]!r} there and {value!r} here"
+        for name, value in wanted.items()
+        if found[name] != value
+    ]
+    if differences:
+        raise errors.UserError(
+            f"The data in {folder} was made with other settings: "
+            f"{'; '.join(differences)}. Remove the folder, or name another "
+            "--data_dir."
+        )

@@ -1,0 +1,1 @@
+"""Reports: scores, curves and pages of what was trained."""

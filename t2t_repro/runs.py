@@ -1,0 +1,195 @@
+"""Runs: what a training is (run.json), and opening one that has been made."""
+
+import dataclasses
+import pathlib
+import platform
+import sys
+from importlib import metadata
+from typing import NamedTuple
+
+from t2t_repro import __version__, errors, files, hparam
+from t2t_repro import problem as problems
+from t2t_repro.data import generate
+from t2t_repro.models import transformer
+from t2t_repro.text.subwords import Subwords
+from t2t_repro.training import checkpoints
+
+RUN = "run.json"
+AVERAGED = "averaged"
+CHECKPOINTS = "checkpoints"
+TRANSLATIONS = "translations"
+# What may not change when a training goes on.
+_IDENTITY = (
+    "problem",
+    "problem_arguments",
+    "hparams",
+    "random_seed",
+    "vocabulary_sha256",
+    "manifest_sha256",
+    "rows_per_batch",
+)
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
+
+
+class Run(NamedTuple):
+    """A training, opened for what comes after it."""
+
+    output_dir: pathlib.Path
+    settings: dict  # run.json
+    problem: problems.Problem
+    hparams: hparam.HParams
+    subwords: Subwords
+
+
+def describe(
+    problem: problems.Problem,
+    hparams_set: str,
+    hparams: hparam.HParams,
+    random_seed: int,
+    data_folder: pathlib.Path,
+    subwords: Subwords,
+    rows_per_batch,
+) -> dict:
+    """The settings of a training, as run.json has them."""
+    return {
+        "problem": problem.requested_name,
+        "problem_arguments": problem.arguments,
+        "hparams_set": hparams_set,
+        "hparams": dataclasses.asdict(hparams),
+        "random_seed": random_seed,
+        "rows_per_batch": rows_per_batch,
+        "data_dir": str(data_folder.parent.absolute()),
+        "vocabulary_sha256": subwords.sha256,
+        "manifest_sha256": files.sha256(data_folder / generate.MANIFEST),
+    }
+
+
+def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
+    """Writes run.json and the vocabulary, or compares with what is there.
+
+    Args:
+        output_dir: created where it is missing.
+        settings: of describe().
+        subwords: kept in the run, which then needs no data to translate.
+
+    Raises:
+        UserError: the folder holds another run; lists the differences.
+    """
+    output_dir.mkdir(parents=True, exist_ok=True)
+    path = output_dir / RUN
+    known = files.read_json(path) if path.exists() else settings
+    _refuse_differences(
+        output_dir, known, {key: settings[key] for key in _IDENTITY}
+    )
+    command_line = " ".join(sys.argv)
+    files.write_bytes(output_dir / generate.VOCABULARY, subwords.model)
+    files.write_json(
+        path,
+        settings
+        | {
+            "versions": versions(),
+            "command_lines": [*known.get("command_lines", []), command_line],
+        },
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of Python, of this project and of the packages that matter."""
+    return {
+        "python": platform.python_version(),
+        "t2t_repro": __version__,
+    } | {name: metadata.version(name) for name in _PACKAGES}
+
+
+def _refuse_differences(output_dir, known, given):
+    differences = [
+        difference
+        for key in given
+        for difference in _differences(key, known.get(key), given[key])
+    ]
+    if differences:
+        raise errors.UserError(
+            f"{output_dir} holds another run: {'; '.join(differences)}. "
+            "Name another --output_dir, or remove this one."
+        )
+
+
+def _differences(key, known, given):
+    if isinstance(known, dict) and isinstance(given, dict):
+        for name in sorted(given):
+            yield from _differences(name, known.get(name), given.get(name))
+    elif known != given:
+        yield f"{key} is {known!r} there and {given!r} here"
+
+
+def open_run(output_dir: pathlib.Path, expected: dict | None = None) -> Run:
+    """Reads run.json and the vocabulary.
+
+    Args:
+        output_dir: of the trainer.
+        expected: values that run.json must have, where the user gave some.
+
+    Raises:
+        UserError: no run there, one that contradicts `expected`, or another
+            vocabulary than it was trained on.
+    """
+    path = output_dir / RUN
+    if not path.exists():
+        raise errors.UserError(
+            f"There is no run in {output_dir} ({RUN} is missing). Train one "
+            "with the trainer, or name the right --output_dir."
+        )
+    settings = files.read_json(path)
+    _refuse_differences(output_dir, settings, expected or {})
+    subwords = Subwords.load(output_dir / generate.VOCABULARY)
+    if subwords.sha256 != settings["vocabulary_sha256"]:
+        raise errors.UserError(
+            f"{output_dir / generate.VOCABULARY} is not the vocabulary of this run: "
+            f"sha256 is {subwords.sha256} instead of "
+            f"{settings['vocabulary_sha256']}. Restore the file."
+        )
+    return Run(
+        output_dir,
+        settings,
+        problems.build(settings["problem"], settings["problem_arguments"]),
+        hparam.from_dict(hparam.HParams, settings["hparams"]),
+        subwords,
+    )
+
+
+def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
+    """The averaged checkpoint where there is one, else the latest.
+
+    Raises:
+        UserError: there is none.
+    """
+    for folder in (AVERAGED, CHECKPOINTS):
+        found = checkpoints.list_checkpoints(output_dir / folder)
+        if found:
+            return found[-1]
+    raise errors.UserError(
+        f"There is no checkpoint in {output_dir / CHECKPOINTS}. Run the "
+        "trainer first."
+    )
+
+
+def load_models(run: Run, checkpoint_path: str | None = None):
+    """Models with weights: one, or one for each path of an ensemble.
+
+    Args:
+        run: the training.
+        checkpoint_path: comma-separated paths; None: find_checkpoint().
+
+    Returns:
+        Models and the paths they come from.
+    """
+    paths = [pathlib.Path(path) for path in (checkpoint_path or "").split(",")]
+    if not checkpoint_path:
+        paths = [find_checkpoint(run.output_dir)]
+    models = []
+    for path in paths:
+        model = transformer.build(run.hparams, run.subwords.size)
+        checkpoints.restore_weights(model, path)
+        models.append(model)
+    print(f"Checkpoint: {', '.join(map(str, paths))}.", file=sys.stderr)
+    return models, paths

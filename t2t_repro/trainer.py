@@ -1,0 +1,148 @@
+"""Trains a model: generates data that is missing, goes on where it stopped.
+
+    python -m t2t_repro.trainer --problem=wmt14_ende --hparams_set=big
+"""
+
+import tensorflow as tf
+from absl import flags
+
+from t2t_repro import common_flags, prepare, runs
+from t2t_repro.data import generate
+from t2t_repro.data import plan as plans
+from t2t_repro.text.subwords import Subwords
+from t2t_repro.training import hardware, loop
+
+common_flags.define_raw_data_flags()
+_TRAIN_STEPS = flags.DEFINE_integer(
+    "train_steps", None, "Steps to train; by default the hparams set's."
+)
+_EVAL_EVERY = flags.DEFINE_integer(
+    "eval_every",
+    None,
+    "Steps between validations; by default those between checkpoints.",
+    lower_bound=1,
+)
+_SAVE_STEPS = flags.DEFINE_integer(
+    "save_checkpoints_steps",
+    None,
+    "Steps between checkpoints; by default the hparams set's.",
+    lower_bound=1,
+)
+_SAVE_SECS = flags.DEFINE_integer(
+    "save_checkpoints_secs",
+    None,
+    "Seconds between checkpoints, instead of steps.",
+    lower_bound=1,
+)
+_KEEP = flags.DEFINE_integer(
+    "keep_checkpoint_max", 20, "Checkpoints to keep.", lower_bound=1
+)
+_SEED = flags.DEFINE_integer(
+    "random_seed", 1, "Of initial weights, batches and dropout."
+)
+_DETERMINISTIC = flags.DEFINE_bool(
+    "deterministic", False, "The same bits from the same machine, slower."
+)
+_XLA = flags.DEFINE_enum(
+    "xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: on GPUs."
+)
+_MIXED_PRECISION = flags.DEFINE_enum(
+    "mixed_precision",
+    "auto",
+    ["auto", "float32", "bfloat16"],
+    "Type of arithmetic; auto: bfloat16 on GPUs that have it.",
+)
+_DISTRIBUTION = flags.DEFINE_enum(
+    "distribution",
+    "auto",
+    ["auto", "one_device", "mirrored"],
+    "Replicas; auto: all visible GPUs, or one device.",
+)
+_LOGICAL_DEVICES = flags.DEFINE_integer(
+    "logical_devices",
+    None,
+    "Split the CPU into so many devices, which stand in for GPUs.",
+    lower_bound=1,
+)
+_MAX_TOKENS = flags.DEFINE_integer(
+    "max_tokens_per_replica",
+    None,
+    "Target slots in a replica's memory at once; accumulation does the rest.",
+    lower_bound=1,
+)
+_WARM_START = flags.DEFINE_string(
+    "warm_start_from", None, "Checkpoint whose weights a new training takes."
+)
+_EARLY_STOPPING = flags.DEFINE_integer(
+    "early_stopping_evals",
+    None,
+    "Stop when the validation loss has not improved for so many validations.",
+    lower_bound=1,
+)
+_PROFILE = flags.DEFINE_bool(
+    "profile", False, "Trace steps 11 to 20 for TensorBoard's profiler."
+)
+flags.adopt_module_key_flags(common_flags)
+
+
+def main():
+    problem, hparams = common_flags.problem(), common_flags.hparams()
+    if _LOGICAL_DEVICES.value:
+        hardware.make_logical_devices(_LOGICAL_DEVICES.value)
+    if _DETERMINISTIC.value:
+        tf.config.experimental.enable_op_determinism()
+    folder = prepare.prepare(
+        problem,
+        common_flags.data_dir(),
+        common_flags.raw_dir(),
+        common_flags.num_workers(),
+    )
+    subwords = Subwords.load(folder / generate.VOCABULARY)
+    corpora = {
+        split: generate.open_corpus(folder, split, problem.reverse)
+        for split in ("train", "validation")
+    }
+    plan = plans.build(
+        corpora["train"].lengths,
+        hparams.batching,
+        hparams.batch_tokens,
+        hparams.max_length,
+        _SEED.value,
+    )
+    output_dir = common_flags.output_dir()
+    settings = runs.describe(
+        problem,
+        common_flags.hparams_set(),
+        hparams,
+        _SEED.value,
+        folder,
+        subwords,
+        plan.rows_per_batch,
+    )
+    runs.start(output_dir, settings, subwords)
+    return loop.train(
+        hparams, subwords.size, plan, corpora, output_dir, _options(hparams)
+    )
+
+
+def _options(hparams):
+    save_steps = _SAVE_STEPS.value or hparams.save_checkpoints_steps
+    return loop.Options(
+        train_steps=_TRAIN_STEPS.value or hparams.train_steps,
+        eval_every=_EVAL_EVERY.value or save_steps,
+        save_checkpoints_steps=save_steps,
+        random_seed=_SEED.value,
+        save_checkpoints_secs=_SAVE_SECS.value,
+        keep_checkpoint_max=_KEEP.value,
+        max_tokens_per_replica=_MAX_TOKENS.value,
+        early_stopping_evals=_EARLY_STOPPING.value,
+        warm_start_from=_WARM_START.value,
+        distribution=_DISTRIBUTION.value,
+        mixed_precision=_MIXED_PRECISION.value,
+        xla=_XLA.value,
+        profile=_PROFILE.value,
+    )
+
+
+if __name__ == "__main__":
+    common_flags.run(main)
