@@ -34,7 +34,9 @@ class Multi30k(Problem):
     vocab_size = 10_000
 
     def raw_files(self, split):
-        names = [f"{_STEMS[split]}.{language}" for language in self.stored_languages]
+        names = [
+            f"{_STEMS[split]}.{language}" for language in self.stored_languages
+        ]
         return tuple(
             RawFile(name, f"{_URL}{name}.gz", _SHA256[name]) for name in names
         )

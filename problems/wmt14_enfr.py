@@ -3,6 +3,7 @@
 import dataclasses
 
 from t2t_repro.problems.wmt14_ende import Wmt14
+
 from t2t_repro.registry import problems
 
 

@@ -1,6 +1,6 @@
 """Averages the weights of a training's last checkpoints (section 6.1).
 
-    python -m t2t_repro.avg_checkpoints --output_dir=…
+python -m t2t_repro.avg_checkpoints --output_dir=…
 """
 
 import pathlib

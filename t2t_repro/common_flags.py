@@ -12,7 +12,7 @@ import sys
 # TensorFlow reads it once, when it is first imported: errors only.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from absl import app, flags  # noqa: E402
+from absl import app, flags, logging  # noqa: E402
 
 from t2t_repro import errors, hparam, registry  # noqa: E402
 from t2t_repro import problem as problems  # noqa: E402
@@ -87,6 +87,8 @@ def run(main):
     """Runs a command: loads definitions, calls main(), explains UserErrors."""
 
     def start(argv):
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)  # TensorFlow says much
         try:
             if len(argv) > 1:
                 raise errors.UserError(f"Unexpected arguments: {argv[1:]}.")

@@ -1,6 +1,6 @@
 """Makes the data of a problem: vocabulary, encoded splits, manifest.
 
-    python -m t2t_repro.datagen --problem=multi30k_ende
+python -m t2t_repro.datagen --problem=multi30k_ende
 """
 
 from absl import flags

@@ -66,7 +66,8 @@ class HParams:
         )
         self._require(
             "learning_rate_schedule",
-            set(self.learning_rate_schedule.split("*")) <= set(SCHEDULE_FACTORS),
+            set(self.learning_rate_schedule.split("*"))
+            <= set(SCHEDULE_FACTORS),
             f"a product (a*b) of {SCHEDULE_FACTORS}",
         )
         self._require(
@@ -124,7 +125,7 @@ def _check_type(values, field):
 
 
 def parse(cls, text):
-    """"a=1,b=x" -> {"a": 1, "b": "x"}, typed by the dataclass `cls`.
+    """ "a=1,b=x" -> {"a": 1, "b": "x"}, typed by the dataclass `cls`.
 
     Raises:
         UserError: a key that `cls` lacks (near names are suggested), a value

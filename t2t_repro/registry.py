@@ -74,7 +74,9 @@ class Registry:
         """
         if name not in self._entries:
             near = difflib.get_close_matches(name, self._entries, n=3)
-            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            hint = (
+                f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            )
             known = ", ".join(sorted(self._entries)) or "none"
             raise errors.UserError(
                 f"Unknown {self.kind} {name!r}.{hint} Known: {known}."
@@ -143,5 +145,7 @@ def describe():
             summary = entry.summary or "(no description)"
             lines.append(f"  {entry.name:24} {summary}")
             lines.append(f"  {'':24} {entry.file}")
-    lines.append("Each problem X is also there as X_rev, with languages swapped.")
+    lines.append(
+        "Each problem X is also there as X_rev, with languages swapped."
+    )
     return "\n".join(lines)

@@ -144,7 +144,7 @@ def open_run(output_dir: pathlib.Path, expected: dict | None = None) -> Run:
     subwords = Subwords.load(output_dir / generate.VOCABULARY)
     if subwords.sha256 != settings["vocabulary_sha256"]:
         raise errors.UserError(
-            f"{output_dir / generate.VOCABULARY} is not the vocabulary of this run: "
+            f"{output_dir / generate.VOCABULARY} is not this run's vocabulary: "
             f"sha256 is {subwords.sha256} instead of "
             f"{settings['vocabulary_sha256']}. Restore the file."
         )

@@ -1,6 +1,6 @@
 """Trains a model: generates data that is missing, goes on where it stopped.
 
-    python -m t2t_repro.trainer --problem=wmt14_ende --hparams_set=big
+python -m t2t_repro.trainer --problem=wmt14_ende --hparams_set=big
 """
 
 import tensorflow as tf

@@ -61,7 +61,8 @@ def generate(
         "vocabulary": {"size": subwords.size, "sha256": subwords.sha256},
         "splits": reports,
         "versions": {
-            name: metadata.version(name) for name in ("sentencepiece", "pyarrow")
+            name: metadata.version(name)
+            for name in ("sentencepiece", "pyarrow")
         },
     }
     files.write_json(folder / MANIFEST, manifest)
@@ -170,7 +171,8 @@ class _Encoder:
             )
         return self._counts | {
             "text_sha256": {
-                side: digest.hexdigest() for side, digest in self._hashes.items()
+                side: digest.hexdigest()
+                for side, digest in self._hashes.items()
             },
             "shards": self._finish(),
         }
@@ -179,7 +181,9 @@ class _Encoder:
         ids = {side: [] for side in corpus.SIDES}
         texts = {}
         for part in _chunks(pairs, _ENCODED_AT_ONCE):
-            lines = dict(zip(corpus.SIDES, zip(*part, strict=True), strict=True))
+            lines = dict(
+                zip(corpus.SIDES, zip(*part, strict=True), strict=True)
+            )
             encoded = {}
             for side in corpus.SIDES:
                 self._hashes[side].update(

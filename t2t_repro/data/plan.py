@@ -105,7 +105,9 @@ class PackedPlan:
         self.row_length = row_length
         self.tokens = int(lengths["targets"][usable].sum())  # of an epoch
         self.fill = self.tokens / (self.rows_per_epoch * row_length)
-        self.rows_per_batch = round_rows(batch_tokens / (row_length * self.fill))
+        self.rows_per_batch = round_rows(
+            batch_tokens / (row_length * self.fill)
+        )
         self._stream = _EpochStream(self.rows_per_epoch, seed)
 
     @property
@@ -191,8 +193,12 @@ class BucketedPlan:
     def _mix_within_buckets(self, sorted_lengths, seed):
         """Shuffles pairs of one bucket among its full batches."""
         for number, shape in enumerate(sorted(set(self._shapes))):
-            batches = [i for i, other in enumerate(self._shapes) if other == shape]
-            span = slice(self._starts[batches[0]], self._starts[batches[-1] + 1])
+            batches = [
+                i for i, other in enumerate(self._shapes) if other == shape
+            ]
+            span = slice(
+                self._starts[batches[0]], self._starts[batches[-1] + 1]
+            )
             self._order[span] = _random(seed, 2, number).permutation(
                 self._order[span]
             )

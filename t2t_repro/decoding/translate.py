@@ -66,7 +66,7 @@ class Translator:
         blank = Translation([""] * width, [0.0] * width)
         results = [blank] * len(lines)
         ids = self._encode(lines)
-        real = [i for i, line in enumerate(lines) if line.strip()]
+        real = [i for i, row in enumerate(ids) if len(row) > 1]  # EOS alone
         bar.update(len(lines) - len(real))
         slots = self._hparams.batch_tokens // self._hparams.beam_size
         for batch in length_sorted(real, [len(row) for row in ids], slots):

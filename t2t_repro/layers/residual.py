@@ -22,7 +22,7 @@ class Residual(keras.layers.Layer):
         )
 
     def call(self, x, context=(), noise=None):
-        """x [B, T, D], and the tuple the sublayer takes beside it -> the same."""
+        """x [B, T, D], and what the sublayer takes beside it -> [B, T, D]."""
         return self.add(x, self.sublayer(x, *context), noise)
 
     def add(self, x, y, noise=None):

@@ -2,13 +2,13 @@
 
 import dataclasses
 import gzip
+import itertools
 import os
 import pathlib
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
 
@@ -35,11 +35,6 @@ def locate(file: RawFile, raw_dir, download_dir) -> pathlib.Path:
     """
     if raw_dir is not None:
         return _find(file, pathlib.Path(raw_dir).expanduser())
-    if file.url is None:
-        raise errors.UserError(
-            f"The file {file.name} cannot be downloaded. Put it into a folder "
-            "and name the folder with --raw_dir."
-        )
     return download(file, pathlib.Path(download_dir))
 
 
@@ -55,6 +50,11 @@ def _find(file, folder):
 
 def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
     """Fetches `file.url` into `folder` once; continues what was cut off."""
+    if file.url is None:
+        raise errors.UserError(
+            f"The file {file.name} cannot be downloaded. Put it into a folder "
+            "and name the folder with --raw_dir."
+        )
     path = folder / pathlib.PurePosixPath(file.url).name
     if path.exists():
         return path
@@ -113,7 +113,7 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
         yield from split_lines(file, path)
 
 
-def split_lines(file: BinaryIO, name) -> Iterator[str]:
+def split_lines(file: Iterable[bytes], name) -> Iterator[str]:
     """Lines of a UTF-8 stream, without their line ends.
 
     Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences.
@@ -137,21 +137,15 @@ def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:
     Raises:
         UserError: the files differ in length; says both line counts.
     """
-    sides = (read_lines(inputs), read_lines(targets))
-    count = 0
-    while True:
-        pair = tuple(next(side, None) for side in sides)
-        if None in pair:
-            break
-        count += 1
-        yield pair
-    if pair != (None, None):
-        # One side has given one line more than `count`, the other none.
-        lines = [
-            count + (line is not None) + sum(1 for _ in side)
-            for line, side in zip(pair, sides, strict=True)
-        ]
-        raise errors.UserError(
-            f"{inputs} has {lines[0]:,} lines and {targets} has {lines[1]:,}: "
-            "line n of one must be the translation of line n of the other."
-        )
+    sides = read_lines(inputs), read_lines(targets)
+    for count, (source, target) in enumerate(itertools.zip_longest(*sides)):
+        if source is None or target is None:
+            rest = sides[1] if source is None else sides[0]
+            longer = count + 1 + sum(1 for _ in rest)
+            counts = (count, longer) if source is None else (longer, count)
+            raise errors.UserError(
+                f"{inputs} has {counts[0]:,} lines and {targets} has "
+                f"{counts[1]:,}: line n of one must be the translation of "
+                "line n of the other."
+            )
+        yield source, target

@@ -87,7 +87,7 @@ def restore_weights(model, path):
 
 
 def step_of(path) -> int:
-    """"…/ckpt-1500" -> 1500."""
+    """ "…/ckpt-1500" -> 1500."""
     match = re.fullmatch(r".*-(\d+)", pathlib.Path(path).name)
     if not match:
         raise errors.UserError(
@@ -133,7 +133,9 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
         np.mean([reader.get_tensor(name) for reader in readers], 0, np.float64)
         for name in names
     ]
-    stems = [name.removeprefix("weights/").removesuffix(_SUFFIX) for name in names]
+    stems = [
+        name.removeprefix("weights/").removesuffix(_SUFFIX) for name in names
+    ]
     variables = [tf.Variable(mean.astype(np.float32)) for mean in means]
     step = step_of(paths[-1])
     manager = tf.train.CheckpointManager(

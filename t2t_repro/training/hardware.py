@@ -31,7 +31,7 @@ def strategy(distribution="auto"):
 
 
 def use_xla(choice="auto") -> bool:
-    """"auto": where there is a GPU. On CPUs the plain graph is faster."""
+    """ "auto": where there is a GPU. On CPUs the plain graph is faster."""
     if choice == "auto":
         return bool(tf.config.list_physical_devices("GPU"))
     return choice == "on"
@@ -59,4 +59,3 @@ def describe(chosen) -> str:
     if replicas > 1:
         return f"{replicas} replicas on {kind}s (MirroredStrategy)"
     return f"1 replica on one {kind}"
-

@@ -48,7 +48,7 @@ def train(hparams, vocab_size, plan, corpora, output_dir, options) -> int:
         vocab_size: V.
         plan: of corpora["train"].
         corpora: {"train": Corpus, "validation": Corpus}.
-        output_dir: checkpoints/, events and validation.jsonl go here.
+        output_dir: checkpoints/ and TensorBoard events go here.
         options: Options.
 
     Returns:
@@ -71,9 +71,7 @@ def train(hparams, vocab_size, plan, corpora, output_dir, options) -> int:
 class _Training:
     """The parts of a training, and the loop over them."""
 
-    def __init__(
-        self, hparams, vocab_size, plan, corpora, output_dir, options
-    ):
+    def __init__(self, hparams, vocab_size, plan, corpora, output_dir, options):
         self.hparams, self.options = hparams, options
         self.plan, self.corpora = plan, corpora
         self.output_dir = output_dir
@@ -112,7 +110,9 @@ class _Training:
             checkpoints.restore_weights(
                 self.model, self.options.warm_start_from
             )
-            print(f"Starting from the weights of {self.options.warm_start_from}.")
+            print(
+                f"Starting from the weights of {self.options.warm_start_from}."
+            )
         return int(self.optimizer.iterations.numpy())
 
     def describe(self, first_step):

@@ -36,7 +36,7 @@ def peak_learning_rate(hparams) -> float:
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """learning_rate() of Keras's iterations, which are 0 at the first update."""
+    """learning_rate() of Keras's iterations: 0 at the first update."""
 
     def __init__(self, hparams):
         self._hparams = hparams

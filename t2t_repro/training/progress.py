@@ -38,19 +38,21 @@ class Progress:
             dynamic_ncols=True,
         )
         self._events = tf.summary.create_file_writer(str(output_dir))
-        self._validations = output_dir / "validation.jsonl"
-        self._sums = None
-        self._since, self._since_step = time.monotonic(), first_step
+        self._sums, self._since, self._since_step = None, None, None
 
     def step_done(self, sums: Sums):
         """Counts a step. Its values are fetched only when they are shown."""
         self._step += 1
+        self._bar.update()
+        if self._since is None:
+            # The first step is mostly tracing and compiling: not counted.
+            self._begin_interval()
+            return
         self._sums = (
             sums
             if self._sums is None
             else tf.nest.map_structure(tf.add, self._sums, sums)
         )
-        self._bar.update()
         due = time.monotonic() - self._since >= self._interval
         if due or self._step == self._last_step:
             self._show()
@@ -60,11 +62,9 @@ class Progress:
         self._bar.write(text, file=sys.stderr)
 
     def validation_done(self, step, figures):
-        """Shows and stores {"loss": …, "perplexity": …, "accuracy": …}."""
+        """Shows and records {"loss": …, "perplexity": …, "accuracy": …}."""
         for name, value in figures.items():
             self._event(f"validation/{name}", value, step)
-        with open(self._validations, "a", encoding="utf-8") as file:
-            file.write(f'{{"step": {step}, "loss": {figures["loss"]!r}}}\n')
         shown = "  ".join(f"{name} {v:.4f}" for name, v in figures.items())
         self.say(f"step {step:,}: validation  {shown}")
 
@@ -104,7 +104,8 @@ class Progress:
                 f"{figures['steps_per_second']:.2f} steps/s  "
                 f"{tqdm.format_interval(left)} left"
             )
+        self._begin_interval()
+
+    def _begin_interval(self):
         self._sums = None
         self._since, self._since_step = time.monotonic(), self._step
-
-

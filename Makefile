@@ -1,0 +1,41 @@
+# make demo   learn number words, translate, export: the whole road
+# make test   the tests            make test-all   the slow ones too
+# make check  lint and types       make format     layout
+# Needs make and Python 3.10 to 3.12; all else is installed into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.PHONY: demo test test-all check format clean
+
+demo: $(INSTALLED)
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+test-all: $(INSTALLED)
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo
+
+# Again only when what is to be installed has changed.
+$(INSTALLED): setup.py pyproject.toml
+	@echo "Installing into $(VENV): TensorFlow and more, about 2 GB."
+	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 13), \
+	  f"Python 3.10 to 3.12 is needed, this is {sys.version}: make PYTHON=python3.11"'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --progress-bar off --editable '.[dev]'
+	touch $@

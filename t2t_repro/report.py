@@ -1,0 +1,71 @@
+"""Writes report/index.html: curves, scores, samples and settings of runs.
+
+python -m t2t_repro.report --output_dir=…
+python -m t2t_repro.report --output_dir=… --compare=other/run
+"""
+
+import pathlib
+
+from absl import flags
+
+from t2t_repro import common_flags, files, prepare, runs
+from t2t_repro.data import generate
+from t2t_repro.reports import cost, page
+from t2t_repro.text import corpora
+
+_COMPARE = flags.DEFINE_list(
+    "compare", [], "Folders of other runs, to show side by side."
+)
+flags.adopt_module_key_flags(common_flags)
+
+
+def main():
+    first = runs.open_run(
+        common_flags.output_dir(), common_flags.expected_settings()
+    )
+    others = [
+        runs.open_run(pathlib.Path(name).expanduser())
+        for name in _COMPARE.value
+    ]
+    subjects = [_subject(run) for run in [first, *others]]
+    folder = first.output_dir / "report"
+    folder.mkdir(exist_ok=True)
+    files.write_text(folder / "index.html", page.render(subjects))
+    print(f"Wrote {folder / 'index.html'}.")
+
+
+def _subject(run):
+    folder = run.output_dir / runs.TRANSLATIONS
+    scores = {
+        path.stem: files.read_json(path) for path in folder.glob("*.json")
+    }
+    samples = [
+        sample for split in scores for sample in _samples(run, folder, split)
+    ]
+    return page.Subject(
+        name=str(run.output_dir),
+        settings=run.settings,
+        parameters=cost.parameters(run.hparams, run.subwords.size),
+        scores=scores,
+        samples=samples,
+        output_dir=run.output_dir,
+    )
+
+
+def _samples(run, folder, split):
+    """The first lines of a split: input, translation, reference."""
+    corpus = generate.open_corpus(
+        prepare.data_folder(run.settings["data_dir"], run.problem),
+        split,
+        run.problem.reverse,
+    )
+    columns = (
+        corpus.text("inputs"),
+        corpora.read_lines(folder / f"{split}.txt"),
+        corpus.text("targets"),
+    )
+    return list(zip(*columns, strict=True))[: page.SAMPLES]
+
+
+if __name__ == "__main__":
+    common_flags.run(main)

@@ -1,0 +1,1 @@
+"""Serving: a SavedModel, text in and text out, and its clients."""

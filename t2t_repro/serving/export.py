@@ -1,0 +1,130 @@
+"""A SavedModel that TF Serving loads as it is: text in, text out.
+
+Signatures (strings in and out, so that nothing can pad ids in between):
+
+    serving_default  inputs [B]          -> outputs, scores, truncated [B]
+    n_best           inputs [B]          -> outputs, scores [B, W], truncated
+    score            inputs, targets [B] -> scores, lengths, truncated [B]
+
+It has stock TensorFlow and TF Text operations only, and no Python.
+"""
+
+import os
+import pathlib
+import shutil
+
+import tensorflow as tf
+import tensorflow_text
+
+from t2t_repro import files
+from t2t_repro.decoding import search
+from t2t_repro.text.subwords import EOS, PAD
+
+MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
+_TEXT = tf.TensorSpec([None], tf.string)
+
+
+class ServedModel(tf.Module):
+    """Vocabulary, models and search in one graph."""
+
+    def __init__(self, models, subwords, decode_hparams):
+        """Takes what translate.Translator takes."""
+        super().__init__("served_model")
+        self._models = models
+        # The variables alone: Keras's layers would bring functions of theirs.
+        self.weights = [w.value for model in models for w in model.weights]
+        self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
+        self._hparams = decode_hparams
+
+    def _encode(self, text):
+        """Strings [B] -> ids [B, L] with EOS, lengths and truncated [B]."""
+        ids = self.tokenizer.tokenize(text)
+        most = self._hparams.max_input_length - 1  # and EOS
+        truncated = ids.row_lengths() > most
+        ids = ids[:, :most]
+        eos = tf.fill((ids.nrows(), 1), EOS)
+        ids = tf.concat([ids, eos], 1)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        return ids.to_tensor(PAD), lengths, truncated
+
+    def _search(self, inputs):
+        ids, lengths, truncated = self._encode(inputs)
+        found = search.search(self._models, ids, self._hparams)
+        flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
+        before_eos = tf.cumsum(tf.cast(flat == EOS, tf.int32), axis=1) == 0
+        text_ids = tf.ragged.boolean_mask(flat, before_eos & (flat != PAD))
+        texts = self.tokenizer.detokenize(text_ids)
+        texts = tf.reshape(texts, tf.shape(found.scores))  # [B, W]
+        blank = (lengths == 1)[:, None]  # EOS alone
+        return {
+            "outputs": tf.where(blank, "", texts),
+            "scores": tf.where(blank, 0.0, found.scores),
+            "truncated": truncated,
+        }
+
+    @tf.function(input_signature=[_TEXT])
+    def n_best(self, inputs):
+        """All beams, best first."""
+        return self._search(inputs)
+
+    @tf.function(input_signature=[_TEXT])
+    def translate(self, inputs):
+        """The best beam."""
+        found = self._search(inputs)
+        return found | {
+            "outputs": found["outputs"][:, 0],
+            "scores": found["scores"][:, 0],
+        }
+
+    @tf.function(input_signature=[_TEXT, _TEXT])
+    def score(self, inputs, targets):
+        """Sums of log-probabilities of given targets, and their lengths."""
+        input_ids, _, input_cut = self._encode(inputs)
+        target_ids, lengths, target_cut = self._encode(targets)
+        return {
+            "scores": search.score(self._models, input_ids, target_ids),
+            "lengths": lengths,
+            "truncated": input_cut | target_cut,
+        }
+
+
+def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
+    """Writes the next version of a SavedModel.
+
+    TF Serving polls the folder, so a version is written under a name that is
+    no number, and renamed.
+
+    Args:
+        models, subwords, decode_hparams: of translate.Translator.
+        export_dir: gets a folder 1, or one more than the highest there.
+        card: what the model card is to say.
+
+    Returns:
+        The version's folder.
+    """
+    export_dir = pathlib.Path(export_dir).expanduser()
+    export_dir.mkdir(parents=True, exist_ok=True)
+    version = max(versions(export_dir), default=0) + 1
+    temporary = export_dir / f"writing-{version}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    served = ServedModel(models, subwords, decode_hparams)
+    tf.saved_model.save(
+        served,
+        str(temporary),
+        signatures={
+            "serving_default": served.translate,
+            "n_best": served.n_best,
+            "score": served.score,
+        },
+    )
+    (temporary / MODEL_CARD).parent.mkdir()
+    files.write_json(temporary / MODEL_CARD, card)
+    os.replace(temporary, export_dir / str(version))
+    return export_dir / str(version)
+
+
+def versions(export_dir: pathlib.Path) -> list[int]:
+    """Versions in an export folder, in rising order."""
+    return sorted(
+        int(path.name) for path in export_dir.iterdir() if path.name.isdigit()
+    )
