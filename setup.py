@@ -53,6 +53,7 @@ setup(
         "tensorflow-text>=2.21,<2.22",
         "keras>=3.12,<3.16",  # layers; 3.12 is the last for Python 3.10
         "tensorflow-datasets>=4.9.10,<5",  # WMT14
+        "importlib_resources>=6",  # which TFDS imports and does not require
         "sentencepiece>=0.2.1,<0.3",  # the vocabulary
         "pyarrow>=21,<27",  # memory-mapped columns of encoded text
         "numpy>=2.1,<3",  # plans and batches
@@ -73,6 +74,7 @@ setup(
             "ruff>=0.12,<0.18",
             "mypy>=1.15,<3",
             "build>=1.2,<2",  # the wheel that a test looks into
+            "setuptools>=77",  # which it is built with, without a download
             "pre-commit>=4,<5",
         ],
     },

@@ -64,8 +64,8 @@ def tiny(parent):
         batching="packed",
         batch_tokens=2_048,
         max_length=64,
-        train_steps=1_000,
-        save_checkpoints_steps=100,
+        train_steps=600,
+        save_checkpoints_steps=50,
     )
 
 

@@ -13,8 +13,8 @@ import pathlib
 
 import num2words
 import numpy as np
-from tqdm import tqdm
 
+from t2t_repro import progress
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 
@@ -76,8 +76,8 @@ def write_words(path, split, language):
     with concurrent.futures.ProcessPoolExecutor() as pool:
         spelled = pool.map(functools.partial(_spell_chunk, language), chunks)
         with open(temporary, "w", encoding="utf-8") as file:
-            for words in tqdm(
-                spelled, f"spell {path.name}", len(chunks), mininterval=1
+            for words in progress.bar(
+                spelled, f"spell {path.name}", len(chunks)
             ):
                 file.writelines(f"{word}\n" for word in words)
     os.replace(temporary, path)

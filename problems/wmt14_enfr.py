@@ -3,7 +3,6 @@
 import dataclasses
 
 from t2t_repro.problems.wmt14_ende import Wmt14
-
 from t2t_repro.registry import problems
 
 

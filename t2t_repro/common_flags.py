@@ -4,18 +4,49 @@ A flag exists only for what is not a hyperparameter; the rest is
 --hparams=key=value. Only commands read flags.
 """
 
+import contextlib
 import os
 import pathlib
 import runpy
 import sys
 
-# TensorFlow reads it once, when it is first imported: errors only.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+from absl import app, flags, logging
 
-from absl import app, flags, logging  # noqa: E402
+from t2t_repro import errors, hparam, registry
+from t2t_repro import problem as problems
 
-from t2t_repro import errors, hparam, registry  # noqa: E402
-from t2t_repro import problem as problems  # noqa: E402
+_NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
+
+
+@contextlib.contextmanager
+def _silent_stderr():
+    """Sends what is written to file descriptor 2 to nowhere."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _import_tensorflow():
+    """Imports TensorFlow, without its notes on missing GPUs where none is.
+
+    It writes them before its logging can be told not to. Where there is a
+    driver they stay: they then say why a GPU is not used.
+    """
+    quiet = os.name == "posix" and not _NVIDIA_DRIVER.exists()
+    with _silent_stderr() if quiet else contextlib.nullcontext():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+
+
+# Now: the modules that a command imports after this one import TensorFlow.
+_import_tensorflow()
 
 _PROBLEM = flags.DEFINE_string(
     "problem", None, "Name of the problem; X_rev swaps X's languages."

@@ -7,6 +7,7 @@ hparams/, each with its source; here are meaning, unit and validity.
 import dataclasses
 import difflib
 import json
+import typing
 
 from t2t_repro import errors
 
@@ -56,6 +57,8 @@ class HParams:
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("optimizer_adam_beta1", "optimizer_adam_beta2"):
             self._require(name, 0 < getattr(self, name) < 1, "in (0, 1)")
+        for name in ("optimizer_adam_epsilon", "learning_rate_constant"):
+            self._require(name, getattr(self, name) > 0, "above 0")
         self._require(
             "hidden_size",
             self.hidden_size % (2 * self.num_heads) == 0,
@@ -107,7 +110,7 @@ class DecodeHParams:
             ("batch_tokens", 1),
             ("max_input_length", 2),
         ):
-            if getattr(self, name) < least:
+            if not getattr(self, name) >= least:  # NaN is not, either
                 raise errors.UserError(
                     f"decode hparam {name} must be at least {least}; "
                     f"got {getattr(self, name)!r}."
@@ -131,7 +134,8 @@ def parse(cls, text):
         UserError: a key that `cls` lacks (near names are suggested), a value
             of another type, or a part that is not key=value.
     """
-    types = {field.name: field.type for field in dataclasses.fields(cls)}
+    hints = typing.get_type_hints(cls)  # types may be written as strings
+    types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     values = {}
     for part in filter(None, (text or "").split(",")):
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -139,17 +143,24 @@ def parse(cls, text):
             raise errors.UserError(
                 f"Expected key=value,key=value; got {part!r} in {text!r}."
             )
-        if key not in types:
-            near = difflib.get_close_matches(key, types, n=3)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise errors.UserError(
-                f"{cls.__name__} has no {key!r}.{hint} "
-                f"Known: {', '.join(types) or 'none'}."
-            )
+        check_keys(cls, [key])
         if key in values:
             raise errors.UserError(f"{key} is given twice in {text!r}.")
         values[key] = _convert(key, value, types[key])
     return values
+
+
+def check_keys(cls, keys):
+    """Raises a UserError that names the first key that `cls` lacks."""
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in keys:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=3)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise errors.UserError(
+                f"{cls.__name__} has no {key!r}.{hint} "
+                f"Known: {', '.join(known) or 'none'}."
+            )
 
 
 def _convert(key, value, kind):

@@ -92,6 +92,7 @@ def build(name: str, arguments: str | Mapping = "") -> Problem:
     cls = registry.problems[stem if reverse else name].value
     if isinstance(arguments, str):
         arguments = hparam.parse(cls, arguments)
+    hparam.check_keys(cls, arguments)
     missing = [
         field.name
         for field in dataclasses.fields(cls)

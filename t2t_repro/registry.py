@@ -49,7 +49,11 @@ class Registry:
         def enter(value):
             file = inspect.getsourcefile(value)
             known = self._entries.get(name)
-            if known is not None and known.file != file:
+            # The same one again is a module that is reloaded.
+            if known is not None and (known.file, known.value.__qualname__) != (
+                file,
+                value.__qualname__,
+            ):
                 raise errors.UserError(
                     f"The {self.kind} {name!r} of {file} is already defined "
                     f"in {known.file}; give one of them another name."
@@ -122,6 +126,9 @@ def _user_package(folder):
             f"--usr_dir must be a folder with Python modules; got {folder}, "
             "which is not a folder."
         )
+    for name in list(sys.modules):  # of an earlier usr_dir
+        if name.startswith(f"{USER_PACKAGE}."):
+            del sys.modules[name]
     package = types.ModuleType(USER_PACKAGE)
     package.__path__ = [str(folder)]
     init = folder / "__init__.py"

@@ -3,7 +3,6 @@
 python -m t2t_repro.trainer --problem=wmt14_ende --hparams_set=big
 """
 
-import tensorflow as tf
 from absl import flags
 
 from t2t_repro import common_flags, prepare, runs
@@ -90,7 +89,7 @@ def main():
     if _LOGICAL_DEVICES.value:
         hardware.make_logical_devices(_LOGICAL_DEVICES.value)
     if _DETERMINISTIC.value:
-        tf.config.experimental.enable_op_determinism()
+        hardware.make_deterministic()
     folder = prepare.prepare(
         problem,
         common_flags.data_dir(),

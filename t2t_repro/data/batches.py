@@ -64,7 +64,8 @@ def split_rows(arrays, replicas, max_tokens_per_replica=None):
     """
     rows, row_length = arrays["targets"].shape
     limit = max_tokens_per_replica or rows * row_length
-    accumulation = -(-rows * row_length // (replicas * limit))
+    most_rows = max(1, limit // row_length)  # of a part
+    accumulation = -(-rows // (replicas * most_rows))
     parts = replicas * accumulation
     part_rows = -(-rows // parts)
     padding = ((0, part_rows * parts - rows), (0, 0))

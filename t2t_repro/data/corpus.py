@@ -87,8 +87,8 @@ class Corpus:
     def sentences(self, side: str) -> list[list[int]]:
         """Every sentence's ids; for small splits."""
         ids = self.gather(side, np.arange(len(self)))
-        cuts = np.cumsum(self.lengths[side])[:-1]
-        return [part.tolist() for part in np.split(ids, cuts)]
+        ends = np.cumsum(self.lengths[side])
+        return [part.tolist() for part in np.split(ids, ends)[:-1]]
 
     def text(self, side: str) -> list[str]:
         """Every sentence as it was in the raw text.

@@ -10,9 +10,7 @@ import pathlib
 from collections.abc import Callable, Iterable
 from importlib import metadata
 
-from tqdm import tqdm
-
-from t2t_repro import errors, files
+from t2t_repro import errors, files, progress
 from t2t_repro.data import corpus
 from t2t_repro.text import subwords as subword
 from t2t_repro.text.corpora import Pair
@@ -75,6 +73,16 @@ def read_manifest(folder: pathlib.Path) -> dict | None:
     return files.read_json(path) if path.exists() else None
 
 
+def _require_manifest(folder):
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise errors.UserError(
+            f"There is no data in {folder} ({MANIFEST} is missing). Run "
+            "datagen for this problem, or name the right --data_dir."
+        )
+    return manifest
+
+
 def open_corpus(
     folder: pathlib.Path, split: str, reverse: bool = False
 ) -> corpus.Corpus:
@@ -83,12 +91,7 @@ def open_corpus(
     Raises:
         UserError: no such data; says how to make it.
     """
-    manifest = read_manifest(folder)
-    if manifest is None:
-        raise errors.UserError(
-            f"There is no data in {folder} ({MANIFEST} is missing). Run "
-            "datagen for this problem, or name the right --data_dir."
-        )
+    manifest = _require_manifest(folder)
     if split not in manifest["splits"]:
         raise errors.UserError(
             f"There is no split {split!r} in {folder}; "
@@ -104,7 +107,7 @@ def verify(folder: pathlib.Path):
     Raises:
         UserError: names the first file that is missing or differs.
     """
-    manifest = read_manifest(folder)
+    manifest = _require_manifest(folder)
     shards = [
         shard
         for split in manifest["splits"].values()
@@ -112,7 +115,7 @@ def verify(folder: pathlib.Path):
     ]
     wanted = {shard["file"]: shard["sha256"] for shard in shards}
     wanted[VOCABULARY] = manifest["vocabulary"]["sha256"]
-    for name, digest in tqdm(wanted.items(), "verify", unit="file"):
+    for name, digest in progress.bar(wanted.items(), "verify", unit="file"):
         path = folder / name
         found = files.sha256(path) if path.exists() else "no file"
         if found != digest:
@@ -126,7 +129,9 @@ def _learn(path, train_pairs, vocab_size):
     """Learns the vocabulary from both sides of the training pairs."""
     lines = (
         line
-        for pair in tqdm(train_pairs(), "read for vocabulary", mininterval=1)
+        for pair in progress.bar(
+            train_pairs(), "read for vocabulary", unit="pair"
+        )
         for line in pair
         if line
     )
@@ -160,8 +165,8 @@ class _Encoder:
 
     def run(self, pairs, num_workers):
         """Encodes `pairs` and returns the split's part of the manifest."""
-        progress = tqdm(pairs, f"encode {self._split}", mininterval=1)
-        for shard in _chunks(progress, SHARD_PAIRS):
+        shown = progress.bar(pairs, f"encode {self._split}", unit="pair")
+        for shard in _chunks(shown, SHARD_PAIRS):
             self._write(shard, num_workers)
         if self._max_length is not None and not self._counts["kept"]:
             raise errors.UserError(

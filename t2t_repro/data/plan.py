@@ -14,9 +14,11 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.data import corpus
 
-# Few static shapes, each compiled once by XLA: padding is at most a third of
-# a row's length, a sixth on average.
-BUCKET_BOUNDARIES = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256)
+# Few static shapes, since XLA compiles each: rows of a length up to these.
+BUCKET_BOUNDARIES = (
+    *range(8, 49, 8),
+    *(64, 80, 96, 128, 160, 192, 256, 320, 384, 512),
+)
 ROW_MULTIPLE = 8  # rows of a batch: divides among 1, 2, 4 or 8 replicas
 
 
@@ -147,6 +149,8 @@ class PackedPlan:
 
 def pack(input_lengths, target_lengths, row_length) -> np.ndarray:
     """Next-fit: a pair opens a new row when one of its sides does not fit.
+
+    No sentence may be longer than a row.
 
     Example, with row_length 8: sides [5, 2, 3] and [3, 3, 3] lie in the rows
     [5, 2] / [3, 3] and [3] / [3], so the rows start at [0, 2, 3].

@@ -105,22 +105,24 @@ def _advance(step_fn, state, limits, alpha):
     totals = log_probs + state.live_log_probs[..., None]
     flat = tf.reshape(totals, (batch, beams * vocab_size))
     # Each live hypothesis ends in one way, so 2 W candidates leave W that go
-    # on even if the W best all end.
-    best, places = tf.math.top_k(flat, 2 * state.live_ids.shape[1])  # [B, 2W]
+    # on even if the W best all end. One beam is greedy: its best, EOS or not.
+    width = state.live_ids.shape[1]
+    candidates = 2 * width if width > 1 else 1
+    best, places = tf.math.top_k(flat, candidates)  # [B, 2W]
     parents, subwords = places // vocab_size, places % vocab_size
     ids = tf.gather(state.live_ids, parents, batch_dims=1)
     here = tf.range(tf.shape(ids)[-1]) == step
     ids = tf.where(here, subwords[..., None], ids)  # [B, 2W, T]
     ends = subwords == EOS
-    live_log_probs, chosen = tf.math.top_k(
-        tf.where(ends, NEVER, best), state.live_ids.shape[1]
-    )
+    live_log_probs, chosen = tf.math.top_k(tf.where(ends, NEVER, best), width)
     live_parents = tf.gather(parents, chosen, batch_dims=1)
-    scores = tf.where(ends, best / length_penalty(step + 1, alpha), NEVER)
+    # What was never possible is not found either, though it end.
+    found = ends & (best > NEVER / 2)
+    scores = tf.where(found, best / length_penalty(step + 1, alpha), NEVER)
     finished_ids, finished_scores = _best(
         tf.concat([state.finished_ids, ids], 1),
         tf.concat([state.finished_scores, scores], 1),
-        state.live_ids.shape[1],
+        width,
     )
     return BeamState(
         step=step + 1,

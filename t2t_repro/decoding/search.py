@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from t2t_repro.decoding import sampling
-from t2t_repro.decoding.beam_search import Hypotheses, beam_search
+from t2t_repro.decoding.beam_search import NEVER, Hypotheses, beam_search
 from t2t_repro.text.subwords import PAD
 
 
@@ -29,7 +29,9 @@ def search(models, inputs, decode_hparams) -> Hypotheses:
             one, cache, _ = model.decode_step(ids, step, cache, memory)
             logits.append(one)
             new_caches.append(cache)
-        return mean_log_probs(logits), tuple(new_caches)
+        log_probs = mean_log_probs(logits)
+        is_pad = tf.range(log_probs.shape[-1]) == PAD  # no part of any text
+        return tf.where(is_pad, NEVER, log_probs), tuple(new_caches)
 
     if decode_hparams.sampling_temp > 0:
         return sampling.sample(

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
+from t2t_repro import progress
 from t2t_repro.decoding import search
 from t2t_repro.text.subwords import EOS, PAD
 
@@ -55,7 +55,7 @@ class Translator:
             total: their number, for the progress bar; None: no bar.
         """
         lines = iter(lines)
-        with tqdm(
+        with progress.bar(
             total=total, desc="translate", unit="line", disable=total is None
         ) as bar:
             while chunk := list(itertools.islice(lines, SORTED_AT_ONCE)):

@@ -47,13 +47,7 @@ def score_sheet(
     Raises:
         UserError: the line counts differ, or there is no line.
     """
-    counts = [len(hypotheses), *map(len, references)]
-    if len(set(counts)) > 1 or not counts[0]:
-        raise errors.UserError(
-            "Translations and references must have the same number of lines, "
-            f"at least one; got {counts[0]:,} and "
-            f"{' and '.join(f'{count:,}' for count in counts[1:])}."
-        )
+    _require_same_counts(hypotheses, *references)
     bleu = BLEU()
     main = bleu.corpus_score(hypotheses, references)
     return {
@@ -73,6 +67,15 @@ def score_sheet(
         "length_ratio": main.sys_len / max(main.ref_len, 1),
         "signature": str(bleu.get_signature()),
     }
+
+
+def _require_same_counts(*texts):
+    counts = [len(lines) for lines in texts]
+    if len(set(counts)) > 1 or not counts[0]:
+        raise errors.UserError(
+            "Translations and references must have the same number of lines, "
+            f"at least one; got {' and '.join(f'{n:,}' for n in counts)}."
+        )
 
 
 def _score(metric, hypotheses, references):
@@ -124,7 +127,12 @@ def describe(sheet: dict) -> str:
 
 
 def compare(hypotheses, baseline, references) -> str:
-    """Paired bootstrap test of BLEU against another system's output."""
+    """Paired bootstrap test of BLEU against another system's output.
+
+    Raises:
+        UserError: the line counts differ.
+    """
+    _require_same_counts(hypotheses, baseline, *references)
     test = significance.PairedTest(
         [("baseline", list(baseline)), ("system", list(hypotheses))],
         {"BLEU": BLEU(references=references)},
@@ -134,7 +142,9 @@ def compare(hypotheses, baseline, references) -> str:
     )
     _, scores = test()
     before, after = scores["BLEU"]
+    # sacreBLEU counts differences above the observed one: of none, p = 0.001.
+    p_value = 1.0 if after.score == before.score else after.p_value
     return (
         f"BLEU {after.score:.2f} against {before.score:.2f} of the baseline, "
-        f"p = {after.p_value:.4f} (paired bootstrap, 1,000 samples)"
+        f"p = {p_value:.4f} (paired bootstrap, 1,000 samples)"
     )

@@ -30,18 +30,19 @@ class ServedModel(tf.Module):
     def __init__(self, models, subwords, decode_hparams):
         """Takes what translate.Translator takes."""
         super().__init__("served_model")
-        self._models = models
-        # The variables alone: Keras's layers would bring functions of theirs.
+        # In closures, out of SavedModel's sight, which would export Keras's
+        # own functions with them: the variables are all it needs.
+        self._find = lambda ids: search.search(models, ids, decode_hparams)
+        self._sum = lambda ids, targets: search.score(models, ids, targets)
         self.weights = [w.value for model in models for w in model.weights]
         self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
-        self._hparams = decode_hparams
+        self._most = decode_hparams.max_input_length - 1  # and EOS
 
     def _encode(self, text):
         """Strings [B] -> ids [B, L] with EOS, lengths and truncated [B]."""
         ids = self.tokenizer.tokenize(text)
-        most = self._hparams.max_input_length - 1  # and EOS
-        truncated = ids.row_lengths() > most
-        ids = ids[:, :most]
+        truncated = ids.row_lengths() > self._most
+        ids = ids[:, : self._most]
         eos = tf.fill((ids.nrows(), 1), EOS)
         ids = tf.concat([ids, eos], 1)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -49,7 +50,7 @@ class ServedModel(tf.Module):
 
     def _search(self, inputs):
         ids, lengths, truncated = self._encode(inputs)
-        found = search.search(self._models, ids, self._hparams)
+        found = self._find(ids)
         flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
         before_eos = tf.cumsum(tf.cast(flat == EOS, tf.int32), axis=1) == 0
         text_ids = tf.ragged.boolean_mask(flat, before_eos & (flat != PAD))
@@ -82,7 +83,7 @@ class ServedModel(tf.Module):
         input_ids, _, input_cut = self._encode(inputs)
         target_ids, lengths, target_cut = self._encode(targets)
         return {
-            "scores": search.score(self._models, input_ids, target_ids),
+            "scores": self._sum(input_ids, target_ids),
             "lengths": lengths,
             "truncated": input_cut | target_cut,
         }

@@ -2,12 +2,14 @@
 
 import dataclasses
 import gzip
+import http.client
 import itertools
 import os
 import pathlib
 import shutil
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
@@ -62,7 +64,7 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
     part = path.with_name(path.name + ".part")
     try:
         _fetch(file.url, part)
-    except (urllib.error.URLError, OSError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise errors.UserError(
             f"Cannot download {file.url}: {error}. Run again to continue, or "
             f"fetch it by other means and put it at {path}."
@@ -84,7 +86,13 @@ def _fetch(url, part):
     request = urllib.request.Request(url)
     if have:
         request.add_header("Range", f"bytes={have}-")
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if have and error.code == 416:  # the part is whole
+            return
+        raise
+    with response:
         continues = response.status == 206  # else the server starts over
         size = response.headers.get("Content-Length")
         with (
@@ -97,6 +105,12 @@ def _fetch(url, part):
             ) as source,
         ):
             shutil.copyfileobj(source, out)
+            received = out.tell() - (have if continues else 0)
+    # http.client ends quietly where a connection breaks.
+    if size is not None and received != int(size):
+        raise OSError(
+            f"the connection broke after {received:,} of {int(size):,} bytes"
+        )
 
 
 def read_lines(path: pathlib.Path | str) -> Iterator[str]:
@@ -109,8 +123,13 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
     if not path.is_file():
         raise errors.UserError(f"There is no file {path}.")
     opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rb") as file:
-        yield from split_lines(file, path)
+    try:
+        with opened(path, "rb") as file:
+            yield from split_lines(file, path)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise errors.UserError(
+            f"{path} is damaged: {error}. Fetch it again."
+        ) from error
 
 
 def split_lines(file: Iterable[bytes], name) -> Iterator[str]:

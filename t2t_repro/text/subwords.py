@@ -83,7 +83,8 @@ class Subwords:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Ids of each line, up to the first EOS -> lines; PAD is dropped."""
-        return self._processor.Decode([_text_ids(row) for row in ids])
+        rows = [_text_ids(row) for row in ids]
+        return self._processor.Decode(rows) if rows else []  # "" for []
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The written form of each id."""

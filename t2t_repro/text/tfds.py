@@ -32,7 +32,11 @@ def read_pairs(
             f"{error}. Without internet, put plain files into a folder and "
             "name it with --raw_dir."
         ) from error
-    dataset = builder.as_dataset(split=split, shuffle_files=False)
+    dataset = builder.as_dataset(
+        split=split,
+        shuffle_files=False,
+        read_config=tfds.ReadConfig(interleave_cycle_length=1),
+    )
     source, target = languages
     for example in tfds.as_numpy(dataset):
         yield example[source].decode("utf-8"), example[target].decode("utf-8")

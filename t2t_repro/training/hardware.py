@@ -14,6 +14,11 @@ def make_logical_devices(count):
     )
 
 
+def make_deterministic():
+    """Takes operations that give the same bits every time, at some cost."""
+    tf.config.experimental.enable_op_determinism()
+
+
 def strategy(distribution="auto"):
     """A tf.distribute strategy.
 

@@ -1,5 +1,4 @@
-"""Progress of a training: a bar on a terminal, plain lines elsewhere, and
-TensorBoard events."""
+"""Progress of a training, on the screen and in TensorBoard events."""
 
 import math
 import pathlib
@@ -7,16 +6,15 @@ import sys
 import time
 
 import tensorflow as tf
-from tqdm import tqdm
 
+from t2t_repro import progress
 from t2t_repro.training.loss import Sums
 
-BAR_SECONDS = 1  # between two updates of the bar's figures
-LINE_SECONDS = 10  # between two lines, where there is no terminal
+SECONDS = 2  # between two looks at the loss: fetching it waits for the device
 
 
 class Progress:
-    """Takes each step's Sums; shows their means now and then."""
+    """Takes each step's Sums; shows and records their means now and then."""
 
     def __init__(self, output_dir: pathlib.Path, first_step, last_step, rate):
         """Begins to show.
@@ -28,14 +26,8 @@ class Progress:
             rate: function of a step that gives its learning rate.
         """
         self._step, self._last_step, self._rate = first_step, last_step, rate
-        self._on_terminal = sys.stderr.isatty()
-        self._interval = BAR_SECONDS if self._on_terminal else LINE_SECONDS
-        self._bar = tqdm(
-            total=last_step,
-            initial=first_step,
-            unit="step",
-            disable=not self._on_terminal,
-            dynamic_ncols=True,
+        self._bar = progress.bar(
+            desc="train", total=last_step, initial=first_step, unit="step"
         )
         self._events = tf.summary.create_file_writer(str(output_dir))
         self._sums, self._since, self._since_step = None, None, None
@@ -53,7 +45,7 @@ class Progress:
             if self._sums is None
             else tf.nest.map_structure(tf.add, self._sums, sums)
         )
-        due = time.monotonic() - self._since >= self._interval
+        due = time.monotonic() - self._since >= SECONDS
         if due or self._step == self._last_step:
             self._show()
 
@@ -65,7 +57,10 @@ class Progress:
         """Shows and records {"loss": …, "perplexity": …, "accuracy": …}."""
         for name, value in figures.items():
             self._event(f"validation/{name}", value, step)
-        shown = "  ".join(f"{name} {v:.4f}" for name, v in figures.items())
+        shown = "  ".join(
+            f"{name.replace('_', ' ')} {value:.4f}"
+            for name, value in figures.items()
+        )
         self.say(f"step {step:,}: validation  {shown}")
 
     def close(self):
@@ -77,9 +72,12 @@ class Progress:
         with self._events.as_default(step):
             tf.summary.scalar(name, value)
 
+    def _begin_interval(self):
+        self._sums = None
+        self._since, self._since_step = time.monotonic(), self._step
+
     def _show(self):
         seconds = time.monotonic() - self._since
-        steps = self._step - self._since_step
         smoothed, plain, correct, tokens = (float(s) for s in self._sums)
         figures = {
             "loss": smoothed / tokens,
@@ -87,25 +85,13 @@ class Progress:
             "accuracy": correct / tokens,
             "learning_rate": float(self._rate(self._step)),
             "tokens_per_second": tokens / seconds,
-            "steps_per_second": steps / seconds,
+            "steps_per_second": (self._step - self._since_step) / seconds,
         }
         for name, value in figures.items():
             self._event(f"train/{name}", value, self._step)
-        text = (
-            f"loss {figures['loss']:.3f}  lr {figures['learning_rate']:.2e}  "
-            f"{figures['tokens_per_second']:,.0f} tokens/s"
+        self._bar.set_postfix_str(
+            f"{figures['tokens_per_second']:,.0f} tokens/s, "
+            f"loss {figures['loss']:.3f}, lr {figures['learning_rate']:.2e}",
+            refresh=False,
         )
-        if self._on_terminal:
-            self._bar.set_postfix_str(text, refresh=False)
-        else:
-            left = (self._last_step - self._step) * seconds / steps
-            self.say(
-                f"step {self._step:,}/{self._last_step:,}  {text}  "
-                f"{figures['steps_per_second']:.2f} steps/s  "
-                f"{tqdm.format_interval(left)} left"
-            )
         self._begin_interval()
-
-    def _begin_interval(self):
-        self._sums = None
-        self._since, self._since_step = time.monotonic(), self._step

@@ -1,0 +1,43 @@
+"""Progress of long work: a bar on a terminal, plain lines elsewhere."""
+
+import io
+import sys
+
+from tqdm import tqdm
+
+LINE_SECONDS = 10  # between two lines, where there is no terminal
+
+
+class _Lines(io.TextIOBase):
+    """Gives each state of a bar a line of its own."""
+
+    def write(self, text):
+        line = text.strip("\r\n ")
+        if line:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+        return len(text)
+
+
+def bar(items=None, desc=None, total=None, **settings) -> tqdm:
+    """tqdm, with a line every ten seconds where a bar cannot be drawn.
+
+    Args:
+        items: what to iterate over; None: call update().
+        desc: what is being done.
+        total: number of items; with it, the bar tells the time left.
+        **settings: other settings of tqdm.
+    """
+    if sys.stderr.isatty():
+        where = {"dynamic_ncols": True}
+    else:
+        where = {
+            "file": _Lines(),
+            "mininterval": LINE_SECONDS,
+            "maxinterval": LINE_SECONDS,
+            "bar_format": "{desc}: {n_fmt}/{total_fmt} {percentage:.0f}% "
+            "[{elapsed}<{remaining}, {rate_fmt}{postfix}]"
+            if total or hasattr(items, "__len__")
+            else "{desc}: {n_fmt} [{elapsed}, {rate_fmt}{postfix}]",
+        }
+    return tqdm(items, desc, total, **(where | settings))

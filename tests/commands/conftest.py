@@ -1,0 +1,100 @@
+"""Commands are run as a user runs them: in processes of their own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SECONDS = 300  # a command that takes longer hangs
+# Smaller than "tiny": what is tested here is the road, not the model.
+HPARAMS = (
+    "hidden_size=32,filter_size=64,num_heads=2,batch_tokens=512,"
+    "learning_rate_warmup_steps=50,learning_rate_constant=0.07"
+)
+LETTERS = "abcdefghijkl"
+
+
+def run_command(name, *arguments, cwd=ROOT, stdin="", env=None):
+    """python -m t2t_repro.NAME; a CompletedProcess with text."""
+    return subprocess.run(
+        [sys.executable, "-m", f"t2t_repro.{name}", *map(str, arguments)],
+        cwd=cwd,
+        input=stdin,
+        env=os.environ | (env or {}),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+    )
+
+
+def sentences(count, first):
+    """Made-up words, and the same in a 'language' of capitals, reversed."""
+    for number in range(first, first + count):
+        letters = [
+            LETTERS[number // 12**place % 12] for place in range(1, 5)
+        ] + [LETTERS[number * 7 % 12]]
+        yield " ".join(letters), " ".join(reversed(letters)).upper()
+
+
+def write_raw(folder, train=2_000, validation=50, test=50):
+    """The files of a parallel_text problem from "xx" to "yy"."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first = 0
+    for split, count in (
+        ("train", train),
+        ("validation", validation),
+        ("test", test),
+    ):
+        pairs = list(sentences(count, first))
+        first += count
+        for side, language in enumerate(("xx", "yy")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(text, "utf-8")
+    return folder
+
+
+def problem_flags(folder):
+    """Flags that name the problem of write_raw(folder / "raw")."""
+    return (
+        "--problem=parallel_text",
+        "--problem_args=name=made_up,languages=xx-yy,vocab_size=300",
+        f"--raw_dir={folder / 'raw'}",
+        f"--data_dir={folder / 'data'}",
+    )
+
+
+@pytest.fixture(scope="session")
+def run():
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def raw_writer():
+    return write_raw
+
+
+@pytest.fixture(scope="session")
+def flags_of():
+    return problem_flags
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A folder with data/ and run/: a short training on made-up words."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_raw(folder / "raw")
+    result = run_command(
+        "trainer",
+        *problem_flags(folder),
+        "--hparams_set=tiny",
+        f"--hparams={HPARAMS}",
+        f"--output_dir={folder / 'run'}",
+        "--train_steps=60",
+        "--save_checkpoints_steps=20",
+    )
+    assert result.returncode == 0, result.stderr
+    (folder / "trainer.txt").write_text(result.stdout + result.stderr)
+    return folder

@@ -1,0 +1,109 @@
+"""What users get wrong, and what they are told."""
+
+import shutil
+
+import pytest
+
+
+def error(result):
+    """The message of a command that must have failed cleanly."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr.partition("Error: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--problem=multi30k_end"], "Did you mean 'multi30k_ende'"),
+        (
+            ["--problem=number_words_ende", "--hparams_set=bigg"],
+            "Did you mean 'big'",
+        ),
+        (
+            [
+                "--problem=number_words_ende",
+                "--hparams_set=tiny",
+                "--hparams=hiden_size=3",
+            ],
+            "Did you mean hidden_size",
+        ),
+        (
+            [
+                "--problem=number_words_ende",
+                "--hparams_set=tiny",
+                "--hparams=hidden_size=wide",
+            ],
+            "hidden_size must be of type int; got 'wide'",
+        ),
+        ([], "--problem is needed"),
+        (["surprise"], "Unexpected arguments: ['surprise']"),
+    ],
+)
+def test_names_and_settings(run, flags, message):
+    assert message in error(run("trainer", *flags))
+
+
+def test_raw_files_missing(run, flags_of, tmp_path):
+    (tmp_path / "raw").mkdir()
+    message = error(run("datagen", *flags_of(tmp_path)))
+    assert "has neither train.xx nor train.xx.gz" in message
+
+
+def test_raw_files_misaligned(run, flags_of, raw_writer, tmp_path):
+    raw = raw_writer(tmp_path / "raw", train=100)
+    with open(raw / "train.yy", "a") as file:
+        file.write("one more\n")
+    message = error(run("datagen", *flags_of(tmp_path)))
+    assert "train.xx has 100 lines" in message
+    assert "train.yy has 101" in message
+
+
+def test_training_set_empty(run, flags_of, raw_writer, tmp_path):
+    raw_writer(tmp_path / "raw", train=0)
+    message = error(run("datagen", *flags_of(tmp_path)))
+    assert "nothing to train on" in message
+
+
+def test_output_dir_of_another_run(run, flags_of, trained):
+    message = error(
+        run(
+            "trainer",
+            *flags_of(trained),
+            "--hparams_set=tiny",
+            f"--output_dir={trained / 'run'}",
+        )
+    )
+    assert "holds another run" in message
+    assert "hidden_size is 32 there and 128 here" in message
+
+
+def test_a_later_command_contradicts_the_run(run, trained):
+    message = error(
+        run("decoder", f"--output_dir={trained / 'run'}", "--hparams_set=big")
+    )
+    assert "hparams_set is 'tiny' there and 'big' here" in message
+
+
+def test_no_run_and_no_checkpoint(run, trained, tmp_path):
+    message = error(run("decoder", f"--output_dir={tmp_path}"))
+    assert "There is no run in" in message
+    copy = tmp_path / "copy"
+    shutil.copytree(trained / "run", copy)
+    shutil.rmtree(copy / "checkpoints")
+    shutil.rmtree(copy / "averaged", ignore_errors=True)
+    message = error(run("decoder", f"--output_dir={copy}"))
+    assert "There is no checkpoint" in message
+
+
+def test_vocabulary_unreadable_or_another(run, trained, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(trained / "run", copy)
+    (copy / "vocab.model").write_bytes(b"not a vocabulary")
+    message = error(run("decoder", f"--output_dir={copy}"))
+    assert "Cannot use the vocabulary" in message
+
+
+def test_no_export(run, tmp_path):
+    message = error(run("query", f"--export_dir={tmp_path}"))
+    assert "There is no exported model" in message

@@ -1,0 +1,54 @@
+"""--help and --registry_help of every command."""
+
+import re
+
+import pytest
+
+COMMANDS = {
+    "avg_checkpoints": ["num_last_checkpoints", "checkpoints"],
+    "datagen": ["raw_dir", "num_workers", "verify"],
+    "decoder": ["decode_from_file", "checkpoint_path", "score_file"],
+    "evaluate": ["split", "references", "baseline", "checkpoint_path"],
+    "exporter": ["export_dir", "decode_hparams", "format"],
+    "query": ["export_dir", "inputs"],
+    "report": ["compare"],
+    "show": ["vocab_size"],
+    "trainer": ["train_steps", "raw_dir", "xla", "deterministic", "profile"],
+}
+SHARED = (
+    "problem problem_args hparams_set hparams data_dir output_dir usr_dir "
+    "registry_help"
+).split()
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_is_complete(run, name):
+    result = run(name, "--help")
+    text = result.stdout
+    for flag in COMMANDS[name] + SHARED:
+        assert re.search(rf"^  --(\[no\])?{flag}:", text, re.M), flag
+    assert f"t2t_repro.{name}" in text  # the example in the docstring
+
+
+def test_registry_help_lists_ours_and_the_users(run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import dataclasses\n"
+        "from t2t_repro.registry import hparams_sets\n"
+        '@hparams_sets.register("my_set", parent="base")\n'
+        "def my_set(parent):\n"
+        '    """Mine."""\n'
+        "    return dataclasses.replace(parent, num_heads=4)\n"
+    )
+    result = run("show", "--registry_help", f"--usr_dir={tmp_path}")
+    assert result.returncode == 0, result.stderr
+    for name in (
+        "wmt14_ende",
+        "multi30k_enfr",
+        "parallel_text",
+        "big",
+        "transformer",
+    ):
+        assert re.search(rf"^  {name} +\S", result.stdout, re.M), name
+    assert re.search(r"^  my_set +Mine\.\n +\S*mine\.py$", result.stdout, re.M)
+    shown = run("show", "--hparams_set=my_set", f"--t2t_usr_dir={tmp_path}")
+    assert "num_heads: 8 -> 4" in shown.stdout

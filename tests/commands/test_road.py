@@ -1,0 +1,189 @@
+"""From raw text to a served translation, command by command."""
+
+import json
+
+import numpy as np
+import pytest
+
+KEYS = [
+    "bleu",
+    "bleu_lc",
+    "bleu_intl",
+    "bleu_intl_lc",
+    "bleu_tok",
+    "bleu_compound_split",
+    "chrf",
+    "ter",
+    "exact_match",
+    "length_ratio",
+    "signature",
+]
+LINES = "a b c d e\n\nf g h i j\n"
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def averaged(trained, run):
+    out = f"--output_dir={trained / 'run'}"
+    text = ok(run("avg_checkpoints", out, "--num_last_checkpoints=2"))
+    assert "ckpt-40, ckpt-60" in text
+    return trained
+
+
+def test_trainer_says_what_it_does(trained):
+    text = (trained / "trainer.txt").read_text()
+    for part in (
+        "parameters:",
+        "1 replica on one CPU",
+        "target tokens (batch_tokens=512)",
+        "60 = ",
+        "peak 0.0099 at step 50",
+        "step 60: validation",
+        "ckpt-60",
+    ):
+        assert part in text
+    assert "train: 2,000 of 2,000 pairs" in text
+
+
+def test_training_leaves_its_settings_and_events(trained):
+    settings = json.loads((trained / "run" / "run.json").read_text())
+    assert settings["problem"] == "parallel_text"
+    assert settings["problem_arguments"]["name"] == "made_up"
+    assert settings["hparams"]["hidden_size"] == 32
+    assert settings["versions"]["keras"]
+    assert list((trained / "run").glob("events.out.tfevents.*"))
+
+
+def test_steps_already_reached(trained, run, flags_of):
+    text = ok(
+        run(
+            "trainer",
+            *flags_of(trained),
+            "--hparams_set=tiny",
+            "--hparams="
+            + ",".join(
+                f"{key}={value}"
+                for key, value in json.loads(
+                    (trained / "run" / "run.json").read_text()
+                )["hparams"].items()
+            ),
+            f"--output_dir={trained / 'run'}",
+            "--train_steps=60",
+        )
+    )
+    assert "Nothing to do: 60 steps are done" in text
+    assert "The data is there" in text
+
+
+def test_averaged_checkpoint_is_the_mean(averaged):
+    import tensorflow as tf
+
+    def load(path):
+        reader = tf.train.load_checkpoint(str(averaged / "run" / path))
+        name = "weights/embedding/weight/.ATTRIBUTES/VARIABLE_VALUE"
+        return reader.get_tensor(name)
+
+    mean = (load("checkpoints/ckpt-40") + load("checkpoints/ckpt-60")) / 2
+    np.testing.assert_allclose(load("averaged/ckpt-60"), mean, atol=1e-7)
+
+
+def test_evaluate_ends_in_one_json_line(averaged, run):
+    folder = averaged / "run"
+    result = run("evaluate", f"--output_dir={folder}", "--split=validation")
+    sheet = json.loads(ok(result).splitlines()[-1])
+    assert list(sheet) == KEYS
+    assert "averaged/ckpt-60" in result.stderr
+    stored = folder / "translations" / "validation.txt"
+    assert len(stored.read_text().splitlines()) == 50
+    references = averaged / "raw" / "validation.yy"
+    text = ok(
+        run(
+            "evaluate",
+            f"--translations={stored}",
+            f"--references={references}",
+            f"--baseline={references}",
+        )
+    )
+    again = json.loads(text.splitlines()[-1])
+    assert again["chrf"] == pytest.approx(sheet["chrf"])
+    assert "against 100.00 of the baseline" in text
+
+
+def test_decoder_and_query_agree(averaged, run, tmp_path):
+    out = f"--output_dir={averaged / 'run'}"
+    (tmp_path / "in.txt").write_text(LINES)
+    ok(
+        run(
+            "decoder",
+            out,
+            f"--decode_from_file={tmp_path / 'in.txt'}",
+            f"--decode_to_file={tmp_path / 'out.txt'}",
+        )
+    )
+    decoded = (tmp_path / "out.txt").read_text()
+    assert decoded.count("\n") == 3
+    assert decoded.split("\n")[1] == ""
+    assert ok(run("decoder", out, stdin=LINES)) == decoded
+    ok(run("exporter", out, f"--export_dir={tmp_path / 'export'}"))
+    card = tmp_path / "export" / "1" / "assets.extra" / "model_card.json"
+    assert json.loads(card.read_text())["checkpoints"] == ["ckpt-60"]
+    export_dir = f"--export_dir={tmp_path / 'export'}"
+    assert ok(run("query", export_dir, stdin=LINES)) == decoded
+    one = ok(run("query", export_dir, "--inputs=a b c d e"))
+    assert one.strip("\n") == decoded.split("\n")[0]
+
+
+def test_decoder_shows_beams_and_scores(averaged, run, tmp_path):
+    out = f"--output_dir={averaged / 'run'}"
+    beams = "--decode_hparams=beam_size=3,return_beams=true"
+    text = ok(run("decoder", out, beams, stdin="a b c d e\n"))
+    assert text.count("\t") == 2
+    talk = ok(run("decoder", out, "--decode_interactive", stdin="a b c\nd e\n"))
+    assert len(talk.splitlines()) == 2
+    score, translation = talk.splitlines()[0].strip().split("  ", 1)
+    assert float(score) < 0
+    (tmp_path / "pairs.txt").write_text(f"a b c\t{translation}\n")
+    scored = ok(run("decoder", out, f"--score_file={tmp_path / 'pairs.txt'}"))
+    assert float(scored) < float(score)  # a sum, against a mean of sorts
+
+
+def test_an_ensemble_of_two_checkpoints(averaged, run):
+    paths = [
+        averaged / "run" / "checkpoints" / f"ckpt-{step}" for step in (40, 60)
+    ]
+    result = run(
+        "decoder",
+        f"--output_dir={averaged / 'run'}",
+        f"--checkpoint_path={paths[0]},{paths[1]}",
+        stdin="a b c d e\n",
+    )
+    assert len(ok(result).splitlines()) == 1
+    assert "ckpt-40" in result.stderr and "ckpt-60" in result.stderr
+
+
+def test_report_is_one_page(averaged, run):
+    folder = averaged / "run"
+    ok(run("evaluate", f"--output_dir={folder}", "--split=test"))
+    ok(run("report", f"--output_dir={folder}"))
+    page = (folder / "report" / "index.html").read_text()
+    assert page.count("<svg") == 4
+    assert "sacreBLEU 13a" in page
+    assert "http://" not in page.replace("http://www.w3.org", "").replace(
+        "http://purl.org", ""
+    ).replace("http://creativecommons.org", "")
+    assert (averaged / "raw" / "test.xx").read_text().split("\n")[0] in page
+
+
+def test_datagen_verifies(averaged, run, flags_of):
+    text = ok(run("datagen", *flags_of(averaged), "--verify"))
+    assert "as it was written" in text
+
+
+def test_the_reversed_problem_takes_the_same_data(trained, run, flags_of):
+    _, *others = flags_of(trained)
+    text = ok(run("datagen", "--problem=parallel_text_rev", *others))
+    assert "The data is there" in text

@@ -1,0 +1,88 @@
+"""Fixtures: four logical CPUs, a tiny model's settings, a tiny corpus."""
+
+import dataclasses
+import os
+import pathlib
+import runpy
+import sys
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+LOGICAL_CPUS = 4
+VOCAB_SIZE = 20
+EOS = 1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _four_logical_cpus():
+    """Splits the CPU before TensorFlow starts, in runs that import it.
+
+    GPUs are hidden: what is compared to the last bit is compared on one kind
+    of device.
+    """
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf
+
+        from t2t_repro.training import hardware
+
+        tf.config.set_visible_devices([], "GPU")
+        hardware.make_logical_devices(LOGICAL_CPUS)
+
+
+@pytest.fixture(scope="session")
+def run_layer_test():
+    """tests/layers/layer_test.py's function, without a package `tests`."""
+    file = pathlib.Path(__file__).parent / "layers" / "layer_test.py"
+    return runpy.run_path(str(file))["run_layer_test"]
+
+
+@pytest.fixture(scope="session")
+def tiny_hparams():
+    """A model small enough to trace in seconds, with dropout 0.1."""
+    from t2t_repro import registry
+
+    registry.load_definitions()
+    return dataclasses.replace(
+        registry.build_hparams("tiny"),
+        hidden_size=16,
+        filter_size=32,
+        num_heads=2,
+        num_hidden_layers=2,
+        learning_rate_constant=0.02,
+        learning_rate_warmup_steps=10,
+        batch_tokens=200,
+        max_length=32,
+    )
+
+
+@pytest.fixture(scope="session")
+def vocab_size():
+    """Of tiny_corpora: PAD, EOS and 18 subwords."""
+    return VOCAB_SIZE
+
+
+@pytest.fixture(scope="session")
+def tiny_corpora(tmp_path_factory):
+    """{"train": 120 pairs, "validation": 20}; targets are inputs reversed.
+
+    Some targets lack their last subword, so that the sides differ in length.
+    """
+    from t2t_repro.data import corpus
+
+    folder = tmp_path_factory.mktemp("corpora")
+    random = np.random.default_rng(0)
+    corpora = {}
+    for split, pairs in (("train", 120), ("validation", 20)):
+        ids = {"inputs": [], "targets": []}
+        for i in range(pairs):
+            words = random.integers(2, VOCAB_SIZE, random.integers(2, 11))
+            words = words.tolist()
+            ids["inputs"].append([*words, EOS])
+            ids["targets"].append([*words[::-1][: len(words) - i % 2], EOS])
+        path = folder / f"{split}.arrow"
+        corpus.write_shard(path, ids, {}, VOCAB_SIZE)
+        corpora[split] = corpus.Corpus([path])
+    return corpora

@@ -1,0 +1,253 @@
+"""Batches: where each id lies, and how rows are dealt to replicas."""
+
+import collections
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from t2t_repro.data import batches, corpus, plan
+
+SETTINGS = {"deadline": None, "max_examples": 40, "derandomize": True}
+KINDS = ("packed", "bucketed")
+
+
+def write(folder, pairs):
+    """A corpus of (inputs, targets) ids."""
+    ids = {
+        side: [pair[place] for pair in pairs]
+        for place, side in enumerate(corpus.SIDES)
+    }
+    corpus.write_shard(folder / "a.arrow", ids, {}, 100)
+    return corpus.Corpus([folder / "a.arrow"])
+
+
+def draw(count, seed=0, longest=20):
+    """Pairs of random ids from 2 to 99, then EOS."""
+    random = np.random.default_rng(seed)
+
+    def side():
+        return random.integers(2, 100, random.integers(0, longest)).tolist()
+
+    return [([*side(), 1], [*side(), 1]) for _ in range(count)]
+
+
+def read_back(arrays):
+    """The pairs of [rows, length] arrays, by segment."""
+    pairs = []
+    for row in range(len(arrays["targets"])):
+        last = arrays["targets_segment"][row].max()
+        for segment in range(1, last + 1):
+            pairs.append(
+                tuple(
+                    arrays[side][row][
+                        arrays[f"{side}_segment"][row] == segment
+                    ].tolist()
+                    for side in corpus.SIDES
+                )
+            )
+    return pairs
+
+
+def by_brute_force(pairs, batch):
+    """assemble(), one id after the other."""
+    shape = (batch.num_rows, batch.row_length)
+    arrays = {name: np.zeros(shape, int) for name in batches.ROW_FEATURES}
+    used = collections.Counter()
+    for pair, row in zip(batch.pairs, batch.rows, strict=True):
+        used[row, "segment"] += 1
+        for place, side in enumerate(corpus.SIDES):
+            for position, token in enumerate(pairs[pair][place]):
+                slot = row, used[row, side]
+                arrays[side][slot] = token
+                arrays[f"{side}_segment"][slot] = used[row, "segment"]
+                arrays[f"{side}_position"][slot] = position
+                used[row, side] += 1
+    return arrays
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """A corpus, and the pairs that are in it."""
+    pairs = draw(200)
+    return write(tmp_path_factory.mktemp("corpus"), pairs), pairs
+
+
+def build(pairs, batching, batch_tokens=200):
+    return plan.build(pairs.lengths, batching, batch_tokens, 24, seed=0)
+
+
+def test_the_example_of_the_docstring(tmp_path):
+    pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
+    batch = plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 1, 6)
+    arrays = batches.assemble(pairs, batch)
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        "inputs": [[5, 1, 6, 1, 0, 0]],
+        "inputs_segment": [[1, 1, 2, 2, 0, 0]],
+        "inputs_position": [[0, 1, 0, 1, 0, 0]],
+        "targets": [[7, 8, 1, 9, 1, 0]],
+        "targets_segment": [[1, 1, 1, 2, 2, 0]],
+        "targets_position": [[0, 1, 2, 0, 1, 0]],
+    }
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
+    assert tuple(arrays) == batches.ROW_FEATURES
+
+
+def test_rows_and_their_padding(tmp_path):
+    pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
+    batch = plan.BatchPlan(np.array([1, 0]), np.array([0, 2]), 4, 3)
+    arrays = batches.assemble(pairs, batch)
+    zeros = [0, 0, 0]
+    assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
+    assert arrays["targets_segment"].tolist() == [
+        [1, 1, 0],
+        zeros,
+        [1, 1, 1],
+        zeros,
+    ]
+
+
+@pytest.mark.parametrize("batching", KINDS)
+def test_assemble_equals_brute_force(toy, batching):
+    pairs, ids = toy
+    planned = build(pairs, batching)
+    for step in range(20):
+        batch = planned.batch(step)
+        arrays = batches.assemble(pairs, batch)
+        wanted = by_brute_force(ids, batch)
+        for name in batches.ROW_FEATURES:
+            np.testing.assert_array_equal(arrays[name], wanted[name], name)
+
+
+@pytest.mark.parametrize("batching", KINDS)
+@hypothesis.settings(**SETTINGS)
+@hypothesis.given(st.integers(1, 60), st.integers(0, 5))
+def test_all_ids_of_the_corpus_come_back(
+    tmp_path_factory, batching, count, seed
+):
+    ids = draw(count, seed)
+    pairs = write(tmp_path_factory.mktemp("corpus"), ids)
+    planned = build(pairs, batching)
+    if batching == "packed":
+        epoch = planned.sweep()
+    else:
+        epoch = map(planned.batch, range(int(planned.steps_per_epoch)))
+    found = [
+        pair
+        for batch in epoch
+        for pair in read_back(batches.assemble(pairs, batch))
+    ]
+    wanted = [(tuple(a), tuple(b)) for a, b in ids]
+    assert sorted((tuple(a), tuple(b)) for a, b in found) == sorted(wanted)
+
+
+def arrays_of(rows, length=4):
+    """Rows that are told apart; the last slot of each is padding."""
+    values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
+    arrays = {name: values + 1 for name in batches.ROW_FEATURES}
+    segment = np.ones((rows, length), np.int32)
+    segment[:, -1] = 0
+    return arrays | {"targets_segment": segment}
+
+
+def test_rows_are_dealt_to_replicas_in_order():
+    arrays = arrays_of(8)
+    split = batches.split_rows(arrays, 2)
+    assert split["inputs"].shape == (2, 1, 4, 4)
+    assert split["inputs"][0, 0].tolist() == arrays["inputs"][:4].tolist()
+    assert split["inputs"][1, 0].tolist() == arrays["inputs"][4:].tolist()
+    assert split["first_row"].tolist() == [[0], [4]]
+    assert split["first_row"].dtype == np.int32
+    assert split["batch_tokens"].tolist() == [24.0, 24.0]
+    assert split["batch_tokens"].dtype == np.float32
+
+
+def test_accumulation_is_what_the_limit_makes_necessary():
+    arrays = arrays_of(8)  # 32 slots
+    for limit, parts in ((None, 1), (100, 1), (16, 1), (8, 2), (4, 4)):
+        split = batches.split_rows(arrays, 2, limit)
+        assert split["inputs"].shape == (2, parts, 4 // parts, 4)
+        rows = split["inputs"].reshape(-1, 4)
+        assert rows.tolist() == arrays["inputs"].tolist()
+    assert split["first_row"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_rows_of_padding_fill_up():
+    arrays = arrays_of(8)
+    split = batches.split_rows(arrays, 3)
+    assert split["inputs"].shape == (3, 1, 3, 4)
+    assert split["first_row"].tolist() == [[0], [3], [6]]
+    assert split["inputs"][2, 0, 2].tolist() == [0, 0, 0, 0]
+    assert split["targets_segment"][2, 0, 2].tolist() == [0, 0, 0, 0]
+    assert split["batch_tokens"].tolist() == [24.0] * 3
+
+
+@hypothesis.settings(**SETTINGS)
+@hypothesis.given(
+    rows=st.integers(1, 40),
+    replicas=st.integers(1, 8),
+    limit=st.integers(4, 200),
+)
+def test_no_part_exceeds_the_limit_and_no_row_is_lost(rows, replicas, limit):
+    arrays = arrays_of(rows)
+    split = batches.split_rows(arrays, replicas, limit)
+    _, accumulation, part_rows, _ = split["inputs"].shape
+    assert part_rows * 4 <= limit
+    flat = split["inputs"].reshape(-1, 4)
+    assert flat[:rows].tolist() == arrays["inputs"].tolist()
+    assert not flat[rows:].any()
+    first = split["first_row"].ravel()
+    assert first.tolist() == [i * part_rows for i in range(len(first))]
+    one_less = -(-rows // (replicas * (limit // 4)))
+    assert accumulation == one_less
+
+
+@pytest.mark.parametrize("batching", KINDS)
+@pytest.mark.parametrize(
+    ("replicas", "limit"), [(1, None), (2, None), (2, 96), (3, None)]
+)
+def test_training_elements_are_the_parts_of_batches(
+    toy, batching, replicas, limit
+):
+    pairs, _ = toy
+    planned = build(pairs, batching)
+    dataset = batches.training_dataset(pairs, planned, 3, 7, replicas, limit)
+    elements = list(dataset.as_numpy_iterator())
+    assert len(elements) == 4 * replicas
+    for number, element in enumerate(elements):
+        step, replica = divmod(number, replicas)
+        arrays = batches.assemble(pairs, planned.batch(3 + step))
+        split = batches.split_rows(arrays, replicas, limit)
+        assert set(element) == set(split)
+        for name, value in element.items():
+            wanted = split[name][replica]
+            np.testing.assert_array_equal(value, wanted, name)
+            assert value.dtype == wanted.dtype
+
+
+def test_training_elements_have_the_ranks_they_are_said_to_have(toy):
+    pairs, _ = toy
+    planned = build(pairs, "packed")
+    spec = batches.training_dataset(pairs, planned, 0, 1, 1, None).element_spec
+    for name in batches.ROW_FEATURES:
+        assert spec[name].shape.rank == 3 and spec[name].dtype == "int32"
+    assert spec["first_row"].shape.rank == 1
+    assert spec["batch_tokens"].shape.rank == 0
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_evaluation_covers_each_pair_once(toy, replicas):
+    pairs, ids = toy
+    planned = build(pairs, "packed")
+    dataset = batches.evaluation_dataset(pairs, planned, replicas)
+    found, tokens = [], 0
+    for number, element in enumerate(dataset.as_numpy_iterator()):
+        rows = {
+            name: element[name].reshape(-1, planned.row_length)
+            for name in batches.ROW_FEATURES
+        }
+        found += read_back(rows)
+        tokens += element["batch_tokens"] if number % replicas == 0 else 0
+    assert sorted(found) == sorted((a, b) for a, b in ids)
+    assert tokens == sum(len(targets) for _, targets in ids)

@@ -1,0 +1,157 @@
+"""Encoded pairs in shards: what is written comes back."""
+
+import hypothesis
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+from t2t_repro.data import corpus
+
+SENTENCE = st.lists(st.integers(0, 65_535), min_size=1, max_size=6)
+PAIR = st.tuples(SENTENCE, SENTENCE)
+
+
+def write(folder, shards, texts=None, vocab_size=65_536):
+    """Writes lists of (inputs, targets) ids; the paths of the files."""
+    paths = []
+    for number, pairs in enumerate(shards):
+        path = folder / f"shard-{number}.arrow"
+        ids = {
+            side: [pair[place] for pair in pairs]
+            for place, side in enumerate(corpus.SIDES)
+        }
+        corpus.write_shard(
+            path, ids, texts[number] if texts else {}, vocab_size
+        )
+        paths.append(path)
+    return paths
+
+
+def test_ranges():
+    """The docstring's example."""
+    found = corpus.ranges(np.array([5, 20]), np.array([3, 2]))
+    assert found.tolist() == [5, 6, 7, 20, 21]
+    assert corpus.ranges(np.array([], int), np.array([], int)).tolist() == []
+
+
+def test_pairs_come_back_over_shards(tmp_path):
+    shards = [[([5, 1], [7, 8, 1]), ([6, 1], [9, 1])], [([4, 4, 1], [1])]]
+    pairs = corpus.Corpus(write(tmp_path, shards))
+    assert len(pairs) == 3
+    assert pairs.lengths["inputs"].tolist() == [2, 2, 3]
+    assert pairs.lengths["targets"].tolist() == [3, 2, 1]
+    assert pairs.sentences("inputs") == [[5, 1], [6, 1], [4, 4, 1]]
+    assert pairs.sentences("targets") == [[7, 8, 1], [9, 1], [1]]
+    order = np.array([2, 0, 2])
+    gathered = pairs.gather("inputs", order)
+    assert gathered.tolist() == [4, 4, 1, 5, 1, 4, 4, 1]
+    assert gathered.dtype == np.int32
+
+
+@hypothesis.settings(deadline=None, max_examples=60, derandomize=True)
+@hypothesis.given(
+    st.lists(st.lists(PAIR, max_size=4), min_size=1, max_size=4), st.data()
+)
+def test_gather_equals_brute_force(tmp_path_factory, shards, data):
+    """Empty shards, too: all their pairs may have been dropped."""
+    folder = tmp_path_factory.mktemp("corpus")
+    pairs = corpus.Corpus(write(folder, shards))
+    flat = [pair for shard in shards for pair in shard]
+    assert len(pairs) == len(flat)
+    places = st.integers(0, max(0, len(flat) - 1))
+    order = data.draw(st.lists(places, max_size=8 if flat else 0))
+    for place, side in enumerate(corpus.SIDES):
+        sentences = [pair[place] for pair in flat]
+        assert pairs.lengths[side].tolist() == [len(s) for s in sentences]
+        gathered = pairs.gather(side, np.array(order, np.int64))
+        wanted = [token for i in order for token in sentences[i]]
+        assert gathered.tolist() == wanted
+        if flat:
+            assert pairs.sentences(side) == sentences
+
+
+def test_reversed_sides_are_swapped(tmp_path):
+    shards = [[([5, 1], [7, 8, 1])], [([6, 1], [9, 1])]]
+    texts = [
+        {"inputs": ["five"], "targets": ["seven eight"]},
+        {"inputs": ["six"], "targets": ["nine"]},
+    ]
+    paths = write(tmp_path, shards, texts)
+    forward = corpus.Corpus(paths)
+    backward = corpus.Corpus(paths, reverse=True)
+    for side, other in (corpus.SIDES, corpus.SIDES[::-1]):
+        assert backward.sentences(side) == forward.sentences(other)
+        assert backward.text(side) == forward.text(other)
+        assert backward.lengths[side].tolist() == (
+            forward.lengths[other].tolist()
+        )
+    assert backward.text("inputs") == ["seven eight", "nine"]
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "kind"),
+    [(100, "uint16"), (65_536, "uint16"), (65_537, "int32")],
+)
+def test_ids_take_two_bytes_where_they_fit(tmp_path, vocab_size, kind):
+    largest = vocab_size - 1
+    paths = write(tmp_path, [[([largest, 1], [1])]], vocab_size=vocab_size)
+    with pa.memory_map(str(paths[0])) as source:
+        schema = pa.ipc.open_file(source).schema
+    assert str(schema.field("inputs").type.value_type) == kind
+    pairs = corpus.Corpus(paths)
+    assert pairs.gather("inputs", np.array([0])).tolist() == [largest, 1]
+
+
+def test_text_is_kept_as_it_was(tmp_path):
+    lines = ["", " a  b\u2028", "żółw\u0085 \r"]
+    shard = [([1], [1])] * 3
+    texts = {"inputs": lines, "targets": lines[::-1]}
+    paths = write(tmp_path, [shard], [texts])
+    pairs = corpus.Corpus(paths)
+    assert pairs.text("inputs") == lines
+    assert pairs.text("targets") == lines[::-1]
+
+
+def test_text_that_was_not_stored_is_explained(tmp_path):
+    pairs = corpus.Corpus(write(tmp_path, [[([1], [1])]]))
+    with pytest.raises(errors.UserError, match="text of the training split"):
+        pairs.text("inputs")
+
+
+def test_a_corpus_of_nothing(tmp_path):
+    pairs = corpus.Corpus([])
+    assert len(pairs) == 0
+    assert pairs.lengths["inputs"].tolist() == []
+    assert pairs.gather("inputs", np.array([], np.int64)).tolist() == []
+    assert pairs.text("targets") == []
+
+
+@pytest.mark.parametrize("shards", [[], [[]]], ids=["no shard", "empty one"])
+def test_a_corpus_of_nothing_has_no_sentences(tmp_path, shards):
+    pairs = corpus.Corpus(write(tmp_path, shards))
+    assert pairs.sentences("inputs") == []
+
+
+def test_nothing_but_the_shard_is_left(tmp_path):
+    (path,) = write(tmp_path, [[([1], [1])]])
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "cut"])
+def test_a_damaged_file_is_named(tmp_path, damage):
+    good, bad = write(tmp_path, [[([1], [1])], [([2, 1], [3, 1])]])
+    content = bad.read_bytes()
+    bad.unlink()
+    if damage != "absent":
+        contents = {
+            "empty": b"",
+            "garbage": b"x" * len(content),
+            "cut": content[: len(content) // 2],
+        }
+        bad.write_bytes(contents[damage])
+    with pytest.raises(errors.UserError) as raised:
+        corpus.Corpus([good, bad])
+    assert f"Cannot read the data file {bad}: " in str(raised.value)
+    assert "run datagen again" in str(raised.value)

@@ -1,0 +1,277 @@
+"""Beam search against enumeration, a greedy loop and hand arithmetic."""
+
+import itertools
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro.decoding import beam_search
+from t2t_repro.text import subwords
+
+V = 4  # PAD, EOS and two more; the search may output PAD like any other
+PREFIXES = 1009  # rows of a table; a prefix's row is its hash
+REAL = -1e8  # scores above belong to hypotheses, below to empty places
+
+examples = hypothesis.settings(max_examples=20, deadline=None)
+
+
+def random_table(seed):
+    """[PREFIXES, V] log-probabilities of the next subword."""
+    logits = np.random.default_rng(seed).normal(size=(PREFIXES, V), scale=1.5)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def constant_table(eos, other, rest=-100.0):
+    """The same log-probabilities after any prefix: of EOS, of subword 2."""
+    return np.tile([rest, eos, other, rest], (PREFIXES, 1))
+
+
+def log_prob(table, ids):
+    """The sum over `ids`, computed one by one."""
+    prefix, total = 1, 0.0
+    for subword in ids:
+        total += table[prefix][subword]
+        prefix = (prefix * V + subword) % PREFIXES
+    return total
+
+
+def normalized(table, ids, alpha):
+    return log_prob(table, ids) / ((5 + len(ids)) / 6) ** alpha
+
+
+def enumerate_outputs(limit):
+    """Every output of at most `limit` subwords, EOS included."""
+    others = [i for i in range(V) if i != subwords.EOS]
+    for length in range(limit):
+        for prefix in itertools.product(others, repeat=length):
+            yield (*prefix, subwords.EOS)
+
+
+def run(tables, limits, beam_size, alpha, max_length=None, calls=None):
+    """Searches `tables`; appends each step to `calls`.
+
+    Every beam's cache holds the hash of its own prefix: a cache that does not
+    follow its hypothesis looks up the wrong row.
+    """
+    tables = tf.constant(np.stack(tables), tf.float32)
+
+    def step_fn(ids, step, cache):
+        if calls is not None:
+            calls.append(int(step))
+        (prefix,) = cache["prefix"]
+        grown = (prefix * V + ids[..., None]) % PREFIXES
+        prefix = tf.where(step > 0, grown, prefix)
+        log_probs = tf.gather(tables, prefix[..., 0], batch_dims=1)
+        return log_probs, {"prefix": (prefix,)}
+
+    start = tf.ones((len(limits), beam_size, 1), tf.int32)
+    found = beam_search.beam_search(
+        step_fn,
+        {"prefix": (start,)},
+        tf.constant(limits),
+        beam_size,
+        max_length or max(limits),
+        alpha,
+    )
+    assert found.ids.shape == (
+        len(limits),
+        beam_size,
+        max_length or max(limits),
+    )
+    return found
+
+
+def outputs(found, sentence):
+    """[(ids up to EOS, score)] of the real hypotheses of a sentence."""
+    rows = []
+    for ids, score in zip(
+        found.ids[sentence].numpy().tolist(),
+        found.scores[sentence].numpy().tolist(),
+        strict=True,
+    ):
+        if score > REAL:
+            end = ids.index(subwords.EOS) + 1
+            assert not any(ids[end:]), "only PAD may follow EOS"
+            rows.append((tuple(ids[:end]), score))
+    return rows
+
+
+@pytest.mark.parametrize(
+    "length, alpha, expected",
+    [
+        (1, 0.6, 1.0),
+        (7, 0.0, 1.0),
+        (7, 1.0, 2.0),
+        (7, 0.6, 1.5157166),  # 2^0.6
+        (13, 0.5, 1.7320508),  # 3^0.5
+    ],
+)
+def test_length_penalty_literals(length, alpha, expected):
+    penalty = beam_search.length_penalty(length, alpha)
+    assert float(penalty) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_script_spells_its_words(beam_size):
+    letters = "_.ehlorw"  # PAD, EOS
+    words = ["hello.", "row.__"]
+    script = tf.constant([[letters.index(c) for c in word] for word in words])
+
+    def step_fn(ids, step, cache):
+        logits = 9.0 * tf.one_hot(script[:, step], len(letters))
+        log_probs = tf.nn.log_softmax(logits)[:, None]
+        return tf.tile(log_probs, (1, beam_size, 1)), cache
+
+    found = beam_search.beam_search(
+        step_fn, (), tf.constant([6, 6]), beam_size, 6, 0.6
+    )
+    best = found.ids[:, 0].numpy().tolist()
+    assert ["".join(letters[i] for i in ids) for ids in best] == words
+
+
+def test_scores_are_log_probability_over_penalty_literal():
+    # EOS 0.6, subword 2 0.4: [1] and [2, 1] are the two best.
+    table = constant_table(np.log(0.6), np.log(0.4))
+    found = run([table], [7], beam_size=2, alpha=1.0)
+    assert found.ids[0, :, :3].numpy().tolist() == [[1, 0, 0], [2, 1, 0]]
+    expected = [np.log(0.6), np.log(0.24) / (7 / 6)]
+    np.testing.assert_allclose(found.scores[0], expected, rtol=1e-6)
+
+
+@examples
+@hypothesis.given(
+    seeds=st.lists(st.integers(0, 2**32), min_size=3, max_size=3),
+    limits=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    alpha=st.sampled_from([0.0, 0.6]),
+)
+@hypothesis.example(seeds=[0, 1, 2], limits=[5, 1, 4], alpha=0.6)
+@hypothesis.example(seeds=[3, 4, 5], limits=[2, 5, 3], alpha=0.0)
+def test_a_wide_beam_finds_what_enumeration_finds(seeds, limits, alpha):
+    # Wide enough for all that can be live at once: 3 subwords that are not
+    # EOS at each of the limit - 1 positions before the last.
+    beam_size = 3 ** (max(limits) - 1)
+    tables = [random_table(seed) for seed in seeds[: len(limits)]]
+    found = run(tables, limits, beam_size, alpha)
+    for sentence, (table, limit) in enumerate(zip(tables, limits, strict=True)):
+        best = sorted(
+            (normalized(table, ids, alpha) for ids in enumerate_outputs(limit)),
+            reverse=True,
+        )[:beam_size]
+        rows = outputs(found, sentence)
+        assert len(rows) == len(best)
+        np.testing.assert_allclose([s for _, s in rows], best, rtol=1e-4)
+        assert len({ids for ids, _ in rows}) == len(rows)
+        for ids, score in rows:
+            assert score == pytest.approx(
+                normalized(table, ids, alpha), rel=1e-4
+            )
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limit=st.integers(1, 8),
+    alpha=st.sampled_from([0.0, 0.6, 1.0]),
+)
+@hypothesis.example(seed=0, limit=8, alpha=0.6)
+def test_one_beam_is_a_greedy_loop(seed, limit, alpha):
+    table = random_table(seed)
+    greedy, prefix = [], 1
+    while subwords.EOS not in greedy:
+        last = len(greedy) + 1 == limit
+        greedy.append(subwords.EOS if last else int(np.argmax(table[prefix])))
+        prefix = (prefix * V + greedy[-1]) % PREFIXES
+    ((ids, score),) = outputs(run([table], [limit], 1, alpha), 0)
+    assert list(ids) == greedy
+    assert score == pytest.approx(normalized(table, greedy, alpha), rel=1e-4)
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limit=st.integers(3, 8),
+    beam_size=st.integers(2, 6),
+    alpha=st.sampled_from([0.0, 0.6, 1.0]),
+)
+def test_scores_fall_and_belong_to_their_ids(seed, limit, beam_size, alpha):
+    table = random_table(seed)
+    found = run([table], [limit], beam_size, alpha, max_length=limit + 2)
+    rows = outputs(found, 0)
+    assert len(rows) == beam_size
+    assert len({ids for ids, _ in rows}) == beam_size
+    scores = [score for _, score in rows]
+    assert scores == sorted(scores, reverse=True)
+    for ids, score in rows:
+        assert len(ids) <= limit
+        assert score == pytest.approx(normalized(table, ids, alpha), rel=1e-4)
+
+
+@examples
+@hypothesis.given(
+    seeds=st.lists(st.integers(0, 2**32), min_size=2, max_size=4),
+    limits=st.lists(st.integers(3, 8), min_size=4, max_size=4),
+    longer=st.integers(0, 3),
+)
+def test_a_sentence_is_searched_as_if_alone(seeds, limits, longer):
+    tables = [random_table(seed) for seed in seeds]
+    limits = limits[: len(tables)]
+    together = run(tables, limits, 3, 0.6, max_length=max(limits) + longer)
+    for sentence, (table, limit) in enumerate(zip(tables, limits, strict=True)):
+        alone = run([table], [limit], 3, 0.6)
+        assert outputs(together, sentence) == outputs(alone, 0)
+
+
+@pytest.mark.parametrize(
+    "limit, alpha, steps",
+    [
+        # Finished: ln 0.6 = -0.51 and ln 0.24 = -1.43; live after 2: -1.83.
+        (100, 0.0, 2),
+        # The worst finished one scores -1.43 / (7/6) = -1.22. A live one may
+        # reach -0.916 n / (105/6): worse than that from n = 23.4 on.
+        (100, 1.0, 24),
+        # -0.916 n / (15/6): worse from n = 3.3 on.
+        (10, 1.0, 4),
+    ],
+)
+def test_stops_when_no_live_hypothesis_can_win(limit, alpha, steps):
+    table = constant_table(np.log(0.6), np.log(0.4))
+    calls = []
+    run([table], [limit], 2, alpha, calls=calls)
+    assert calls == list(range(steps))
+
+
+def test_stops_at_the_limit():
+    calls = []
+    found = run([constant_table(-50.0, -0.1)], [6], 2, 0.6, 9, calls)
+    assert calls == list(range(6))
+    assert outputs(found, 0)[0][0] == (2, 2, 2, 2, 2, 1)
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limit=st.integers(3, 8),
+    alpha=st.sampled_from([0.0, 0.6, 1.0]),
+)
+def test_stopping_early_does_not_change_the_result(seed, limit, alpha):
+    # The companion does not end before its limit, and keeps the search up.
+    table, companion = random_table(seed), constant_table(-50.0, -0.1)
+    calls = []
+    to_the_limit = run([table, companion], [limit, 8], 3, alpha, calls=calls)
+    assert calls == list(range(8))
+    early = run([table], [limit], 3, alpha)
+    assert outputs(early, 0) == outputs(to_the_limit, 0)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_graph_and_xla_find_the_same(jit_compile):
+    tables = [random_table(seed) for seed in range(3)]
+    compiled = tf.function(
+        lambda: run(tables, [4, 8, 6], 4, 0.6), jit_compile=jit_compile
+    )()
+    plain = run(tables, [4, 8, 6], 4, 0.6)
+    np.testing.assert_array_equal(compiled.ids, plain.ids)
+    np.testing.assert_allclose(compiled.scores, plain.scores, rtol=1e-5)

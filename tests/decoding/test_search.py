@@ -1,0 +1,189 @@
+"""Search with models: a tiny random one, its ensembles and its scores."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import hparam, registry
+from t2t_repro.decoding import beam_search, search
+from t2t_repro.models import transformer
+from t2t_repro.text import subwords
+
+V = 24
+INPUTS = np.array([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0], [6, 6, 2, 1, 0]])
+TARGETS = np.array([[3, 4, 1, 0], [5, 1, 0, 0], [9, 8, 7, 1]])
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Two tiny models of the same shape and different weights."""
+    registry.load_definitions()
+    hparams = dataclasses.replace(
+        registry.build_hparams("tiny"),
+        hidden_size=16,
+        filter_size=32,
+        num_heads=2,
+    )
+    keras.utils.set_random_seed(1)
+    return [transformer.build(hparams, V) for _ in range(2)]
+
+
+def ids(rows):
+    return tf.constant(rows, tf.int32)
+
+
+def find(models, inputs, **settings):
+    settings = {"beam_size": 4, "extra_length": 4} | settings
+    return search.search(models, ids(inputs), hparam.DecodeHParams(**settings))
+
+
+def step_log_probs(model, inputs, targets):
+    """[B, T, V] log-probabilities, a position at a time."""
+    length = targets.shape[1]
+    memory, cache = model.start_decoding(ids(inputs), 1, length)
+    steps = []
+    for step in range(length):
+        before = targets[:, step - 1 : step] if step else 0 * targets[:, :1]
+        logits, cache, _ = model.decode_step(
+            ids(before), tf.constant(step), cache, memory
+        )
+        logits = logits[:, 0].numpy().astype(np.float64)
+        steps.append(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
+    return np.stack(steps, 1)
+
+
+def sum_of_targets(log_probs, targets):
+    """[B, T, V] -> [B]: the log-probabilities of `targets`, PAD left out."""
+    chosen = np.take_along_axis(log_probs, targets[..., None], -1)[..., 0]
+    return (chosen * (targets != subwords.PAD)).sum(1)
+
+
+def test_mean_log_probs_is_the_log_of_the_mean_probability():
+    logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5), scale=3.0)
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    for count in (1, 2, 3):
+        found = search.mean_log_probs(
+            [tf.constant(one, tf.float32) for one in logits[:count]]
+        )
+        expected = np.log(probabilities[:count].mean(0))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_mean_log_probs_of_two_certain_models():
+    sure, other = [100.0, 0.0, -100.0], [0.0, 100.0, -100.0]
+    found = search.mean_log_probs([tf.constant(sure), tf.constant(other)])
+    np.testing.assert_allclose(found[:2], np.log([0.5, 0.5]), rtol=1e-6)
+    assert np.isfinite(found).all()
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(models):
+    one, three = find(models[:1], INPUTS), find([models[0]] * 3, INPUTS)
+    np.testing.assert_array_equal(one.ids, three.ids)
+    np.testing.assert_allclose(one.scores, three.scores, rtol=1e-5)
+    score, again = (
+        search.score(group, ids(INPUTS), ids(TARGETS))
+        for group in (models[:1], [models[0]] * 2)
+    )
+    np.testing.assert_allclose(score, again, rtol=1e-5)
+
+
+def test_score_is_the_sum_over_single_steps(models):
+    expected = sum_of_targets(
+        step_log_probs(models[0], INPUTS, TARGETS), TARGETS
+    )
+    found = search.score(models[:1], ids(INPUTS), ids(TARGETS))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_score_of_an_ensemble_averages_probabilities(models):
+    each = [step_log_probs(model, INPUTS, TARGETS) for model in models]
+    expected = sum_of_targets(np.log(np.exp(each).mean(0)), TARGETS)
+    found = search.score(models, ids(INPUTS), ids(TARGETS))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    alone = sum_of_targets(each[0], TARGETS)
+    assert np.abs(alone - expected).max() > 0.01
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_a_beams_score_is_its_log_probability_over_penalty(
+    models, members, alpha
+):
+    models = models[:members]
+    found = find(models, INPUTS, alpha=alpha)
+    beams, most = found.ids.shape[1:]
+    rows = found.ids.numpy().reshape(-1, most)
+    totals = search.score(models, ids(INPUTS.repeat(beams, 0)), ids(rows))
+    lengths = (rows == subwords.EOS).argmax(1) + 1
+    penalties = beam_search.length_penalty(lengths, alpha).numpy()
+    # score() leaves PAD out, also where a random model puts it in a text.
+    within = np.arange(most) < lengths[:, None]
+    clean = ~(within & (rows == subwords.PAD)).any(1)
+    assert clean.sum() >= len(rows) // 2
+    np.testing.assert_allclose(
+        (found.scores.numpy().ravel() * penalties)[clean],
+        totals.numpy()[clean],
+        rtol=1e-4,
+    )
+
+
+def test_a_wider_beam_finds_no_worse(models):
+    narrow = find(models[:1], INPUTS, beam_size=2, alpha=0.0)
+    wide = find(models[:1], INPUTS, beam_size=12, alpha=0.0)
+    gained = wide.scores[:, 0].numpy() - narrow.scores[:, 0].numpy()
+    assert (gained > -1e-5).all()
+
+
+@pytest.mark.parametrize("sampling_temp", [0.0, 3.0])
+@pytest.mark.parametrize("extra_length", [0, 3])
+def test_outputs_are_at_most_so_much_longer(
+    models, sampling_temp, extra_length
+):
+    found = find(
+        models[:1],
+        INPUTS,
+        sampling_temp=sampling_temp,
+        extra_length=extra_length,
+    )
+    assert found.ids.shape == (3, 4, 5 + extra_length)
+    ends = (found.ids.numpy() == subwords.EOS).argmax(-1) + 1
+    lengths = np.array([5, 3, 4])[:, None]
+    assert (ends <= lengths + extra_length).all()
+    assert (found.ids.numpy() == subwords.EOS).any(-1).all()
+
+
+def test_a_sentence_does_not_see_padding_or_its_neighbours(models):
+    together = find(models[:1], INPUTS)
+    for row, found_ids, scores in zip(
+        INPUTS, together.ids.numpy(), together.scores.numpy(), strict=True
+    ):
+        alone = find(models[:1], [row[row != subwords.PAD]])
+        most = alone.ids.shape[2]
+        np.testing.assert_array_equal(alone.ids[0], found_ids[:, :most])
+        assert not found_ids[:, most:].any()
+        np.testing.assert_allclose(alone.scores[0], scores, rtol=1e-4)
+
+
+def test_temperature_turns_search_into_sampling(models):
+    cold = find(models[:1], INPUTS, sampling_temp=1e-6).ids.numpy()
+    assert (cold == cold[:, :1]).all()
+    rows = cold[:, 0]
+    greedy = step_log_probs(models[0], INPUTS, rows).argmax(-1)
+    limits = (INPUTS != subwords.PAD).sum(1) + 4
+    for row, best, limit in zip(rows, greedy, limits, strict=True):
+        length = row.tolist().index(subwords.EOS) + 1
+        best[limit - 1] = subwords.EOS
+        np.testing.assert_array_equal(row[:length], best[:length])
+        assert not row[length:].any()
+
+
+def test_sampling_follows_its_seed(models):
+    hot = [
+        find(models[:1], INPUTS, sampling_temp=2.0, sampling_seed=seed).ids
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(hot[0], hot[1])
+    assert (hot[0].numpy() != hot[2].numpy()).any()

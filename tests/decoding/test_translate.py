@@ -1,0 +1,286 @@
+"""Translation of lines: an echo stands in for the search, then a model."""
+
+import dataclasses
+import itertools
+
+import hypothesis
+import keras
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro import hparam, registry
+from t2t_repro.decoding import beam_search, search, translate
+from t2t_repro.models import transformer
+from t2t_repro.text import subwords
+
+LINES = [
+    "two birds sing",
+    "",
+    "the cat sat on the mat",
+    "   ",
+    "a dog ran in the park today and the cat sat on the mat",
+    "birds",
+    "a dog sat",
+]
+BLANK = [1, 3]
+
+examples = hypothesis.settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return subwords.learn(LINES * 5, 300)
+
+
+@pytest.fixture(scope="module")
+def model(vocabulary):
+    registry.load_definitions()
+    hparams = dataclasses.replace(
+        registry.build_hparams("tiny"),
+        hidden_size=16,
+        filter_size=32,
+        num_heads=2,
+        num_hidden_layers=1,
+    )
+    keras.utils.set_random_seed(1)
+    return transformer.build(hparams, vocabulary.size)
+
+
+@pytest.fixture(scope="module")
+def translator(model, vocabulary):
+    """A real one with small beams; all are returned."""
+    return translator_of(model, vocabulary, return_beams=True)
+
+
+def translator_of(model, vocabulary, **settings):
+    settings = {"beam_size": 2, "extra_length": 4} | settings
+    return translate.Translator(
+        [model], vocabulary, hparam.DecodeHParams(**settings)
+    )
+
+
+@pytest.fixture
+def echo(monkeypatch, vocabulary):
+    """Makes Translators whose outputs are the inputs.
+
+    Beam w's score is the slots of its batch, source times beams, minus w.
+    """
+
+    def search_nothing(models, inputs, hparams):
+        beams = hparams.beam_size
+        shape = tf.shape(inputs)
+        slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
+        return beam_search.Hypotheses(
+            tf.tile(inputs[:, None], (1, beams, 1)),
+            tf.cast(slots - tf.range(beams), tf.float32),
+        )
+
+    monkeypatch.setattr(search, "search", search_nothing)
+    return lambda **settings: translate.Translator(
+        [], vocabulary, hparam.DecodeHParams(**settings)
+    )
+
+
+def texts(translations):
+    return [translation.texts[0] for translation in translations]
+
+
+def test_length_sorted_literals():
+    def batches(*args):
+        return list(translate.length_sorted(*args))
+
+    assert batches([0, 1, 2], [3, 9, 4], 10) == [[1], [2, 0]]
+    assert batches([0, 1, 2], [3, 9, 4], 1) == [[1], [2], [0]]
+    assert batches([0, 1, 2], [3, 9, 4], 27) == [[1, 2, 0]]
+    assert batches([0, 1, 2], [3, 9, 4], 26) == [[1, 2], [0]]
+    assert batches([2, 0], [3, 9, 4], 8) == [[2, 0]]
+    assert batches([], [3, 9, 4], 10) == []
+
+
+@hypothesis.given(
+    lengths=st.lists(st.integers(1, 50), max_size=40),
+    slots=st.integers(0, 200),
+    data=st.data(),
+)
+def test_length_sorted_takes_each_index_once(lengths, slots, data):
+    places = range(len(lengths))
+    left_out = data.draw(st.sets(st.sampled_from(places))) if lengths else ()
+    indices = [i for i in places if i not in left_out]
+    batches = list(translate.length_sorted(indices, lengths, slots))
+    flat = list(itertools.chain(*batches))
+    assert sorted(flat) == indices
+    sizes = [lengths[i] for i in flat]
+    assert sizes == sorted(sizes, reverse=True)
+    for batch, after in itertools.zip_longest(batches, batches[1:]):
+        longest = lengths[batch[0]]
+        assert len(batch) == 1 or len(batch) * longest <= slots
+        # No batch is shorter than it must be.
+        assert after is None or (len(batch) + 1) * longest > slots
+
+
+@examples
+@hypothesis.given(
+    order=st.permutations(LINES * 2),
+    batch_tokens=st.sampled_from([1, 40, 8192]),
+)
+def test_order_is_kept_and_blank_lines_stay_blank(echo, order, batch_tokens):
+    found = echo(batch_tokens=batch_tokens).translate(order)
+    assert texts(found) == [line.strip() for line in order]
+
+
+@pytest.mark.parametrize("return_beams, width", [(False, 1), (True, 3)])
+def test_blank_lines_have_as_many_outputs(echo, return_beams, width):
+    translator = echo(beam_size=3, return_beams=return_beams)
+    found = list(translator.translate(LINES))
+    for i, (line, one) in enumerate(zip(LINES, found, strict=True)):
+        assert one.texts == [line.strip()] * width
+        assert len(one.scores) == width
+        assert (one.scores == [0.0] * width) == (i in BLANK)
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["", "  ", "\t"]])
+def test_nothing_to_translate(echo, lines):
+    found = list(echo(beam_size=3).translate(lines))
+    assert found == [([""], [0.0])] * len(lines)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 30, 60, 8192])
+def test_batches_keep_to_their_slots(echo, vocabulary, batch_tokens):
+    translator = echo(beam_size=3, batch_tokens=batch_tokens)
+    lengths = list(map(len, vocabulary.encode(LINES)))
+    found = list(translator.translate(LINES))
+    slots = [int(one.scores[0]) for one in found]
+    for i, length in enumerate(lengths):
+        if i not in BLANK:
+            assert slots[i] <= batch_tokens or slots[i] == 3 * length
+    if batch_tokens == 8192:  # all in one batch
+        assert max(slots) == 3 * max(lengths) * (len(LINES) - len(BLANK))
+
+
+def test_a_long_input_is_cut(echo, vocabulary):
+    line = " ".join(LINES) * 3
+    (ids,) = vocabulary.encode([line])
+    found = texts(echo(max_input_length=10).translate([line, "birds"]))
+    assert found == [*vocabulary.decode([ids[:9]]), "birds"]
+    whole = texts(echo(max_input_length=len(ids)).translate([line]))
+    assert whole == vocabulary.decode([ids])
+    cut = texts(echo(max_input_length=len(ids) - 1).translate([line]))
+    assert cut == vocabulary.decode([ids[:-2]])
+
+
+def test_an_iterator_is_read_as_far_as_needed(echo, monkeypatch):
+    monkeypatch.setattr(translate, "SORTED_AT_ONCE", 3)
+    read = []
+
+    def lines():
+        for line in LINES:
+            read.append(line)
+            yield line
+
+    found = echo().translate(lines())
+    assert read == []
+    first = next(found)
+    assert read == LINES[:3]
+    rest = list(found)
+    assert read == LINES
+    assert texts([first, *rest]) == [line.strip() for line in LINES]
+
+
+def test_the_bar_counts_blank_lines_too(echo, capsys):
+    list(echo().translate(LINES, total=len(LINES)))
+    assert f"{len(LINES)}/{len(LINES)}" in capsys.readouterr().err
+    list(echo().translate(LINES))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_model_translates_lines_as_if_alone(translator):
+    together = list(translator.translate(LINES))
+    backwards = list(translator.translate(reversed(LINES)))[::-1]
+    for i, line in enumerate(LINES):
+        (alone,) = translator.translate([line])
+        for found in (together[i], backwards[i]):
+            assert found.texts == alone.texts
+            assert found.scores == pytest.approx(alone.scores, rel=1e-4)
+    assert len(set(texts(together))) > 2
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 60])
+def test_batch_tokens_do_not_change_the_result(
+    model, vocabulary, translator, batch_tokens
+):
+    small = translator_of(model, vocabulary, batch_tokens=batch_tokens)
+    for found, expected in zip(
+        small.translate(LINES), translator.translate(LINES), strict=True
+    ):
+        assert found.texts == expected.texts[:1]
+        assert found.scores == pytest.approx(expected.scores[:1], rel=1e-4)
+
+
+def test_all_beams_are_returned_best_first(translator):
+    for i, found in enumerate(translator.translate(LINES)):
+        assert len(found.texts) == len(found.scores) == 2
+        assert found.scores == sorted(found.scores, reverse=True)
+        assert (max(found.scores) < 0) == (i not in BLANK)
+
+
+def test_texts_are_the_searchs(model, vocabulary, translator):
+    (ids,) = vocabulary.encode(["birds"])
+    found = search.search(
+        [model],
+        tf.constant([ids]),
+        hparam.DecodeHParams(beam_size=2, extra_length=4),
+    )
+    ((birds, scores),) = translator.translate(["birds"])
+    assert birds == vocabulary.decode(found.ids[0].numpy())
+    assert scores == pytest.approx(found.scores[0].numpy().tolist(), rel=1e-4)
+
+
+PAIRS = list(zip(LINES, LINES[3:] + LINES[:3], strict=True))
+
+
+def test_scores_are_in_the_order_of_pairs(translator):
+    alone = [translator.score([pair])[0] for pair in PAIRS]
+    assert translator.score(PAIRS) == pytest.approx(alone, rel=1e-4)
+    backwards = translator.score(PAIRS[::-1])
+    assert backwards[::-1] == pytest.approx(alone, rel=1e-4)
+    assert len({round(score, 2) for score in alone}) == len(PAIRS)
+    assert translator.score([]) == []
+
+
+def test_scores_do_not_depend_on_batch_tokens(model, vocabulary, translator):
+    small = translator_of(model, vocabulary, batch_tokens=40)
+    expected = translator.score(PAIRS)
+    assert small.score(PAIRS) == pytest.approx(expected, rel=1e-4)
+
+
+def score_of(model, inputs, targets):
+    """search.score of one pair of ids."""
+    (score,) = search.score(
+        [model], tf.constant([inputs]), tf.constant([targets])
+    )
+    return float(score)
+
+
+def test_a_score_is_of_the_target_given_the_inputs(
+    model, vocabulary, translator
+):
+    cat, dog = vocabulary.encode([LINES[2], LINES[6]])
+    found = translator.score([(LINES[2], LINES[6]), (LINES[6], LINES[2])])
+    expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_score_of_long_lines_is_of_what_is_kept(model, vocabulary):
+    short = translator_of(model, vocabulary, max_input_length=5)
+    cat, dog = (
+        row[:4] + [subwords.EOS]
+        for row in vocabulary.encode([LINES[2], LINES[4]])
+    )
+    found = short.score([(LINES[2], LINES[4]), (LINES[4], LINES[2])])
+    expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
+    assert found == pytest.approx(expected, rel=1e-4)

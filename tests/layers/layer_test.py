@@ -1,0 +1,71 @@
+"""One test of what every layer owes, whatever it computes."""
+
+import json
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def run_layer_test(layer_class, init_kwargs, inputs, expected_shape, dtype):
+    """Builds, calls, serialises and copies a layer.
+
+    Args:
+        layer_class: class of a keras.layers.Layer.
+        init_kwargs: its arguments, without name and dtype.
+        inputs: tuple of arrays that it is called on; floats are cast to the
+            compute dtype.
+        expected_shape: of the output.
+        dtype: Keras dtype policy, "float32" or "mixed_bfloat16".
+
+    Returns:
+        The layer, built.
+    """
+    layer = layer_class(**init_kwargs, name="tested", dtype=dtype)
+    inputs = [_cast(array, layer.compute_dtype) for array in inputs]
+    outputs = layer(*inputs)
+    assert layer.built
+    assert tuple(outputs.shape) == tuple(expected_shape)
+    output_dtype = keras.backend.standardize_dtype(outputs.dtype)
+    assert output_dtype == keras.DTypePolicy(dtype).compute_dtype
+    assert np.isfinite(_numpy(outputs)).all()
+    for name, value in init_kwargs.items():
+        assert getattr(layer, name) == value, f"no attribute {name}"
+    _check_names(layer)
+    for weight in layer.weights:
+        assert weight.dtype == "float32", weight.path
+    _check_copy(layer, inputs, outputs)
+    return layer
+
+
+def _cast(array, dtype):
+    array = np.asarray(array)
+    if array.dtype.kind == "f":
+        return ops.cast(ops.convert_to_tensor(array, "float32"), dtype)
+    return ops.convert_to_tensor(array)
+
+
+def _numpy(tensor):
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+def _check_names(layer):
+    """Sublayers are named as the attribute that holds them; paths differ."""
+    for sublayer in layer._layers:
+        assert getattr(layer, sublayer.name, None) is sublayer, sublayer.name
+        _check_names(sublayer)
+    paths = [weight.path for weight in layer.weights]
+    assert len(set(paths)) == len(paths)
+    assert all(f"{layer.name}/" in path for path in paths), paths
+
+
+def _check_copy(layer, inputs, outputs):
+    """A layer from the JSON of the configuration computes the same."""
+    config = layer.get_config()
+    stored = json.loads(json.dumps(config))
+    copy = type(layer).from_config(stored)
+    assert copy.get_config() == config
+    copy(*inputs)
+    assert [w.path for w in copy.weights] == [w.path for w in layer.weights]
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(_numpy(copy(*inputs)), _numpy(outputs))

@@ -1,0 +1,172 @@
+"""Dropout: brute force against a hash in numpy's uint32; statistics."""
+
+import itertools
+import math
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.layers import dropout
+from t2t_repro.models import transformer
+
+SIGMAS = 5  # of every statistical bound; seeds are fixed
+
+
+def _lowbias32(x):
+    """C. Wellons's finaliser, on unsigned integers."""
+    x = np.atleast_1d(x).astype(np.uint32)
+    x = x ^ (x >> np.uint32(16))
+    x = x * np.uint32(0x7FEB352D)
+    x = x ^ (x >> np.uint32(15))
+    x = x * np.uint32(0x846CA68B)
+    return x ^ (x >> np.uint32(16))
+
+
+def _layer(rate, name="place"):
+    layer = dropout.Dropout(rate, name=name)
+    layer.build(None)
+    return layer
+
+
+def _kept(
+    rate=0.5, seed=1, step=2, name="place", first_row=0, shape=(64, 4096)
+):
+    """[B, …] float64: 1 where the mask keeps, 0 where it drops."""
+    noise = dropout.noise(seed, step, first_row, shape[0])
+    return (_layer(rate, name)(tf.ones(shape), noise).numpy() > 0) * 1.0
+
+
+def _assert_uncorrelated(a, b):
+    a, b = a.ravel() - a.mean(), b.ravel() - b.mean()
+    correlation = (a * b).mean() / (a.std() * b.std())
+    assert abs(correlation) < SIGMAS / math.sqrt(len(a))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_layer(run_layer_test, dtype):
+    x = np.ones((2, 3, 4))
+    run_layer_test(dropout.Dropout, {"rate": 0.1}, (x,), (2, 3, 4), dtype)
+
+
+@pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (-3, 99_999)])
+def test_equals_the_hash_in_numpy(seed, step):
+    rate, rows, size = 0.3, 5, 77
+    seed_key = _lowbias32(seed & 0xFFFFFFFF)
+    key = _lowbias32(seed_key ^ np.uint32(step))
+    place = np.uint32((zlib.crc32(b"place") - (1 << 31)) & 0xFFFFFFFF)
+    row_keys = _lowbias32(
+        _lowbias32(key ^ place) ^ np.arange(10, 10 + rows, dtype=np.uint32)
+    )
+    bits = _lowbias32(row_keys[:, None] ^ np.arange(size, dtype=np.uint32))
+    expected = bits.astype(np.int32) >= round(rate * 2**32) - 2**31
+    kept = _kept(rate, seed, step, first_row=10, shape=(rows, size))
+    np.testing.assert_array_equal(kept, expected)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.3, 0.5, 0.9])
+def test_drops_its_share(rate):
+    kept = _kept(rate, shape=(128, 8192))
+    sigma = math.sqrt(rate * (1 - rate) / kept.size)
+    assert abs((1 - kept.mean()) - rate) < SIGMAS * sigma
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_shares_of_rows_and_columns_vary_as_those_of_independent_draws(axis):
+    kept = _kept(0.1, shape=(1024, 512))
+    shares = kept.mean(axis)
+    expected = 0.1 * 0.9 / kept.shape[axis]
+    # The deviation of a variance of n normal draws is sqrt(2 / n) of it.
+    bound = SIGMAS * math.sqrt(2 / len(shares))
+    assert abs(shares.var() / expected - 1) < bound
+
+
+def test_all_patterns_of_eight_neighbours_are_equally_likely():
+    kept = _kept(0.5).astype(int).reshape(-1, 8)
+    counts = np.bincount(kept @ (1 << np.arange(8)), minlength=256)
+    expected = len(kept) / 256
+    chi_squared = ((counts - expected) ** 2 / expected).sum()
+    assert abs(chi_squared - 255) < SIGMAS * math.sqrt(2 * 255)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 8, 16, 64, 512, 1024])
+def test_neighbouring_offsets_are_independent(lag):
+    kept = _kept(0.3)
+    _assert_uncorrelated(kept[:, lag:], kept[:, :-lag])
+
+
+@pytest.mark.parametrize("lag", [1, 2, 7, 32])
+def test_neighbouring_rows_are_independent(lag):
+    kept = _kept(0.3)
+    _assert_uncorrelated(kept[lag:], kept[:-lag])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"step": 3}, {"step": 1026}, {"seed": 2}, {"seed": 2, "step": 1}]
+    + [{"name": name} for name in ("places", "layer_0", "layer_1")],
+    ids=str,
+)
+def test_steps_seeds_and_places_are_independent(other):
+    _assert_uncorrelated(_kept(0.3), _kept(0.3, **other))
+
+
+def test_places_of_a_model_are_independent(tiny_hparams, vocab_size):
+    model = transformer.build(tiny_hparams, vocab_size)
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, dropout.Dropout)
+    ]
+    # Two embeddings, two blocks an encoder layer, three a decoder layer.
+    assert len(layers) == 2 + 2 * 2 + 2 * 3
+    noise = dropout.noise(0, 0, 0, 16)
+    masks = [layer(tf.ones((16, 1024)), noise).numpy() for layer in layers]
+    for a, b in itertools.combinations(masks, 2):
+        _assert_uncorrelated(a, b)
+
+
+def test_a_row_does_not_depend_on_its_batch():
+    whole = _kept(0.3, shape=(12, 5, 8))
+    part = _kept(0.3, first_row=4, shape=(3, 5, 8))
+    np.testing.assert_array_equal(part, whole[4:7])
+    flat = _kept(0.3, shape=(12, 40))
+    np.testing.assert_array_equal(flat.reshape(12, 5, 8), whole)
+    longer = _kept(0.3, shape=(12, 48))
+    np.testing.assert_array_equal(longer[:, :40], flat)
+
+
+def test_plain_graph_and_xla_give_the_same_bits():
+    layer = _layer(0.1)
+    x = tf.constant(
+        np.random.default_rng(0).normal(size=(6, 9, 16)), tf.float32
+    )
+
+    def call(seed, step):
+        return layer(x, dropout.noise(seed, step, 3, tf.shape(x)[0]))
+
+    for step in map(tf.constant, (0, 12_345)):
+        eager = call(5, step).numpy()
+        plain = tf.function(call)(5, step).numpy()
+        xla = tf.function(call, jit_compile=True)(5, step).numpy()
+        assert eager.tobytes() == plain.tobytes() == xla.tobytes()
+
+
+def test_keeps_and_scales_values_and_gradients():
+    x = tf.constant(np.random.default_rng(0).normal(size=(3, 50)), tf.float32)
+    noise = dropout.noise(1, 2, 0, 3)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = _layer(0.2)(x, noise)
+    expected = _kept(0.2, shape=(3, 50)).astype(np.float32) * np.float32(1.25)
+    assert 0 < (expected == 0).mean() < 1
+    np.testing.assert_array_equal(y.numpy(), x.numpy() * expected)
+    gradient = tape.gradient(y, x).numpy()
+    np.testing.assert_array_equal(gradient, expected)
+
+
+def test_without_noise_or_rate_nothing_is_dropped():
+    x = tf.random.normal((4, 6))
+    assert _layer(0.5)(x, None) is x
+    assert _layer(0.0)(x, dropout.noise(1, 2, 0, 4)) is x

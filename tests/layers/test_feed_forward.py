@@ -1,0 +1,48 @@
+"""The feed-forward network, against equation 2 in numpy."""
+
+import numpy as np
+import pytest
+
+from t2t_repro.layers import feed_forward
+
+
+def _x(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_layer(run_layer_test, dtype):
+    layer = run_layer_test(
+        feed_forward.FeedForward,
+        {"hidden_size": 4, "filter_size": 6},
+        (_x(2, 3, 4),),
+        (2, 3, 4),
+        dtype,
+    )
+    assert {weight.path: weight.shape for weight in layer.weights} == {
+        "tested/filter/kernel": (4, 6),
+        "tested/filter/bias": (6,),
+        "tested/output_projection/kernel": (6, 4),
+        "tested/output_projection/bias": (4,),
+    }
+
+
+def test_equation_2():
+    layer, x = feed_forward.FeedForward(4, 6), _x(2, 3, 4)
+    layer(x)
+    weights = [_x(4, 6), _x(6), _x(6, 4), _x(4)]
+    layer.set_weights(weights)
+    w1, b1, w2, b2 = weights
+    expected = np.maximum(0, x @ w1 + b1) @ w2 + b2
+    np.testing.assert_allclose(layer(x), expected, atol=1e-5)
+
+
+def test_positions_do_not_see_each_other():
+    layer, x = feed_forward.FeedForward(4, 6), _x(1, 5, 4)
+    expected = layer(x).numpy()
+    changed = x.copy()
+    changed[:, 2] += 1
+    output = layer(changed).numpy()
+    others = [0, 1, 3, 4]
+    np.testing.assert_array_equal(output[:, others], expected[:, others])
+    assert not np.allclose(output[:, 2], expected[:, 2])

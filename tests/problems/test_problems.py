@@ -1,0 +1,226 @@
+"""The problems of the repository, without a network."""
+
+import importlib
+import re
+
+import pytest
+
+from t2t_repro import errors, problem, registry
+
+# Not in a folder t2t_repro/problems: ruff would sort it as a third party's.
+multi30k = importlib.import_module("t2t_repro.problems.multi30k")
+number_words = importlib.import_module("t2t_repro.problems.number_words")
+SPLITS = problem.SPLITS
+
+
+@pytest.fixture(autouse=True)
+def definitions():
+    registry.load_definitions()
+
+
+@pytest.fixture
+def few_numbers(monkeypatch):
+    sizes = {"train": 30, "validation": 4, "test": 6}
+    monkeypatch.setattr(number_words, "SPLIT_SIZES", sizes)
+    monkeypatch.setattr(number_words, "_CHUNK", 7)
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "language", "words"),
+    [
+        (421, "cardinal", "en", "four hundred twenty-one"),
+        (421, "cardinal", "de", "vierhunderteinundzwanzig"),
+        (71, "cardinal", "fr", "soixante et onze"),
+        (93, "cardinal", "fr", "quatre-vingt-treize"),
+        (0, "cardinal", "en", "zero"),
+        (12_345, "cardinal", "en")
+        + ("twelve thousand three hundred forty-five",),
+        (1_999, "year", "en", "nineteen ninety-nine"),
+        (1_999, "year", "de", "neunzehnhundertneunundneunzig"),
+        (21, "ordinal", "en", "twenty-first"),
+        (3, "ordinal", "de", "dritte"),
+        (1, "ordinal", "fr", "premier"),
+    ],
+)
+def test_numbers_in_words(number, form, language, words):
+    assert number_words.spell(number, form, language) == words
+
+
+def test_english_has_no_and_and_no_comma():
+    for number in (105, 1_001, 999_999, 120_034):
+        words = number_words.spell(number, "cardinal", "en")
+        assert not {"and"} & set(words.split()) and "," not in words
+
+
+@pytest.mark.parametrize(
+    ("number", "forms"),
+    [
+        (0, ("cardinal", "ordinal")),
+        (999, ("cardinal", "ordinal")),
+        (1_000, ("cardinal", "ordinal", "year")),
+        (2_099, ("cardinal", "ordinal", "year")),
+        (2_100, ("cardinal", "ordinal")),
+        (99_999, ("cardinal", "ordinal")),
+        (100_000, ("cardinal",)),
+    ],
+)
+def test_forms(number, forms):
+    assert number_words.forms(number) == forms
+
+
+def test_a_number_is_in_one_split_only():
+    numbers = {split: number_words.numbers(split) for split in SPLITS}
+    assert {split: len(values) for split, values in numbers.items()} == {
+        "train": 200_000,
+        "validation": 500,
+        "test": 1_000,
+    }
+    union = set().union(*numbers.values())
+    assert len(union) == 201_500
+    assert min(union) >= 0 and max(union) <= 999_999
+    assert numbers["test"] == number_words.numbers("test")
+    assert numbers["test"] != sorted(numbers["test"])
+
+
+@pytest.mark.parametrize("name", ["number_words_ende", "number_words_enfr"])
+def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path, name):
+    built = problem.build(name)
+    for split in SPLITS:
+        pairs = list(built.pairs(split, None, tmp_path))
+        wanted = [
+            tuple(
+                number_words.spell(number, form, language)
+                for language in built.stored_languages
+            )
+            for number in number_words.numbers(split)
+            for form in number_words.forms(number)
+        ]
+        assert pairs == wanted
+        assert len(pairs) >= number_words.SPLIT_SIZES[split]
+    written = sorted((tmp_path / name).iterdir())
+    assert [path.name for path in written] == sorted(
+        f"{split}.{language}"
+        for split in SPLITS
+        for language in built.stored_languages
+    )
+    path = tmp_path / name / "test.en"
+    lines = path.read_text("utf-8").splitlines()
+    path.write_text("".join(f"my {line}\n" for line in lines), "utf-8")
+    again = [inputs for inputs, _ in built.pairs("test", None, tmp_path)]
+    assert again == [f"my {line}" for line in lines]
+
+
+def test_number_words_take_files_of_raw_dir(tmp_path):
+    (tmp_path / "test.en").write_text("one\n")
+    (tmp_path / "test.de").write_text("eins\n")
+    pairs = problem.build("number_words_ende").pairs("test", tmp_path, "unused")
+    assert list(pairs) == [("one", "eins")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "test.de",
+        "test.en",
+    ]
+
+
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_multi30k_knows_its_files(language):
+    built = problem.build(f"multi30k_en{language}")
+    assert built.stored_languages == ("en", language)
+    assert built.vocab_size == 10_000
+    stems = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
+    for split, stem in stems.items():
+        files = built.raw_files(split)
+        names = [f"{stem}.en", f"{stem}.{language}"]
+        assert [file.name for file in files] == names
+        for file in files:
+            assert file.url.startswith("https://raw.githubusercontent.com/mul")
+            assert file.url.endswith(f"/task1/raw/{file.name}.gz")
+            assert re.fullmatch("[0-9a-f]{64}", file.sha256)
+        assert [source["sha256"] for source in built.sources(split)] == [
+            file.sha256 for file in files
+        ]
+
+
+def test_multi30k_sums_are_each_of_another_file():
+    assert len(set(multi30k._SHA256.values())) == 9
+
+
+def test_multi30k_takes_plain_files_of_raw_dir(tmp_path):
+    (tmp_path / "val.en").write_text("a man\n")
+    (tmp_path / "val.de").write_text("ein Mann\n")
+    built = problem.build("multi30k_ende")
+    pairs = built.pairs("validation", tmp_path, "unused")
+    assert list(pairs) == [("a man", "ein Mann")]
+    with pytest.raises(errors.UserError, match="neither train.en nor"):
+        built.pairs("train", tmp_path, "unused")
+
+
+@pytest.mark.parametrize(
+    ("name", "language", "vocab_size"),
+    [("wmt14_ende", "de", 37_000), ("wmt14_enfr", "fr", 32_000)],
+)
+def test_wmt14_knows_its_dataset(name, language, vocab_size):
+    built = problem.build(name)
+    assert built.stored_languages == ("en", language)
+    assert built.vocab_size == vocab_size
+    assert built.tfds_name == f"wmt14_translate/{language}-en"
+    assert built.sources("test") == [{"tfds": built.tfds_name, "split": "test"}]
+    assert problem.build(f"{name}_rev").tfds_name == built.tfds_name
+
+
+@pytest.mark.parametrize("name", ["wmt14_ende", "wmt14_ende_rev"])
+def test_wmt14_asks_tfds_for_the_stored_sides(name, tmp_path, monkeypatch):
+    asked = []
+
+    def read_pairs(*arguments):
+        asked.append(arguments)
+        return iter([("one", "eins")])
+
+    module = importlib.import_module("t2t_repro.text.tfds")
+    monkeypatch.setattr(module, "read_pairs", read_pairs)
+    built = problem.build(name)
+    assert list(built.pairs("test", None, tmp_path)) == [("one", "eins")]
+    assert asked == [("wmt14_translate/de-en", "test", ("en", "de"), tmp_path)]
+
+
+def test_wmt14_takes_files_of_raw_dir(tmp_path):
+    (tmp_path / "test.en").write_text("one\n")
+    (tmp_path / "test.fr").write_text("un\n")
+    pairs = problem.build("wmt14_enfr").pairs("test", tmp_path, "unused")
+    assert list(pairs) == [("one", "un")]
+
+
+def test_parallel_text_is_what_its_arguments_say():
+    built = problem.build(
+        "parallel_text", "name=my.data,languages=en-zh,vocab_size=500"
+    )
+    assert built.stored_languages == ("en", "zh")
+    assert built.vocab_size == 500
+    assert built.data_name == "parallel_text_my.data_enzh"
+    names = [file.name for file in built.raw_files("validation")]
+    assert names == ["validation.en", "validation.zh"]
+    assert problem.build("parallel_text", "name=a,languages=en-de") == (
+        problem.build("parallel_text", "name=a,languages=en-de,vocab_size=8000")
+    )
+
+
+def test_parallel_text_needs_its_arguments():
+    with pytest.raises(errors.UserError, match="name=…, languages=…"):
+        problem.build("parallel_text")
+
+
+@pytest.mark.parametrize(
+    ("name", "languages", "message"),
+    [
+        ("a/b", "en-de", "name must be of letters.*got 'a/b'"),
+        ("../a", "en-de", "name must be.*got '../a'"),
+        ("", "en-de", "name must be.*got ''"),
+        ("a b", "en-de", "name must be.*got 'a b'"),
+        ("a", "ende", "languages must be.*en-de; got 'ende'"),
+        ("a", "en-de-fr", "languages must be.*got 'en-de-fr'"),
+        ("a", "en-../x", "languages must be.*got 'en-../x'"),
+        ("a", "-de", "languages must be.*got '-de'"),
+    ],
+)
+def test_parallel_text_refuses(name, languages, message):
+    with pytest.raises(errors.UserError, match=message):
+        problem.build("parallel_text", f"name={name},languages={languages}")

@@ -1,0 +1,254 @@
+"""The score sheet against hand-counted n-grams."""
+
+import json
+import math
+import re
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+from t2t_repro.reports import bleu
+
+# CONTRACT: evaluate prints these in this order.
+KEYS = [
+    "bleu",
+    "bleu_lc",
+    "bleu_intl",
+    "bleu_intl_lc",
+    "bleu_tok",
+    "bleu_compound_split",
+    "chrf",
+    "ter",
+    "exact_match",
+    "length_ratio",
+    "signature",
+]
+BLEUS = KEYS[:6]
+CASED = ["bleu", "bleu_intl", "bleu_tok", "bleu_compound_split"]
+LOWERCASED = ["bleu_lc", "bleu_intl_lc"]
+
+
+def by_hand(matches, totals, brevity=1.0):
+    """BLEU of n-gram matches and totals, n = 1 to 4."""
+    logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
+    return 100 * brevity * math.exp(sum(logs) / 4)
+
+
+def test_keys_are_the_contracts():
+    sheet = bleu.score_sheet(["a b c d"], [["a b c d"]])
+    assert list(sheet) == KEYS
+    assert list(json.loads(json.dumps(sheet))) == KEYS
+    assert [*bleu.CONVENTIONS, "signature"] == KEYS
+
+
+def test_signature_names_the_settings_of_bleu():
+    one = bleu.score_sheet(["a b c d"], [["a b c d"]])["signature"]
+    assert one.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|")
+    two = bleu.score_sheet(["a b c d"], [["a b c d"]] * 2)["signature"]
+    assert two.startswith("nrefs:2|")
+
+
+words = st.text("abcXYZäß-'", min_size=1, max_size=6)
+sentences = st.lists(words, min_size=4, max_size=8).map(" ".join)
+
+
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.given(
+    lines=st.lists(sentences, min_size=1, max_size=4),
+    language=st.sampled_from(["en", "de", "fr"]),
+)
+def test_a_perfect_output_scores_100_everywhere(lines, language):
+    hypothesis.assume(all(re.search(r"\w", line) for line in lines))
+    sheet = bleu.score_sheet(lines, [lines], language)
+    for key in [*BLEUS, "chrf", "exact_match"]:
+        assert sheet[key] == pytest.approx(100), key
+    assert sheet["ter"] == 0
+    assert sheet["length_ratio"] == 1
+
+
+def test_brevity_penalty_is_exp_of_1_minus_r_over_c():
+    # All n-grams match; 5 tokens, where the reference has 6.
+    sheet = bleu.score_sheet(
+        ["the cat sat on the"], [["the cat sat on the mat"]]
+    )
+    for key in BLEUS:
+        assert sheet[key] == pytest.approx(100 * math.exp(1 - 6 / 5)), key
+    assert sheet["length_ratio"] == pytest.approx(5 / 6)
+    assert sheet["ter"] == pytest.approx(100 / 6)  # one insertion
+
+
+def test_ngrams_are_clipped_and_counted_over_the_corpus():
+    # the x2 of x2, cat x1 of x2, on, mat: 5 of 7; the-cat, on-the, the-mat:
+    # 3 of 6; on-the-mat: 1 of 5; none of 4. The other line: all of 4, 3, 2, 1.
+    sheet = bleu.score_sheet(
+        ["the cat the cat on the mat", "a dog ran home"],
+        [["the cat sat on the mat", "a dog ran home"]],
+    )
+    expected = by_hand((5 + 4, 3 + 3, 1 + 2, 0 + 1), (11, 9, 7, 5))
+    for key in BLEUS:
+        assert sheet[key] == pytest.approx(expected), key
+    assert sheet["exact_match"] == 50
+    assert sheet["length_ratio"] == pytest.approx(11 / 10)
+
+
+def test_only_sacrebleus_own_are_smoothed():
+    # As above without the other line: no 4-gram of 4 matches. Smoothing
+    # takes half a match; multi-bleu gives 0.
+    sheet = bleu.score_sheet(
+        ["the cat the cat on the mat"], [["the cat sat on the mat"]]
+    )
+    expected = by_hand((5, 3, 1, 0.5), (7, 6, 5, 4))
+    for key in ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc"):
+        assert sheet[key] == pytest.approx(expected), key
+    assert sheet["bleu_tok"] == sheet["bleu_compound_split"] == 0
+
+
+def test_case_counts_except_where_lowercased():
+    sheet = bleu.score_sheet(
+        ["The Cat sat on THE mat"], [["the cat sat on the mat"]]
+    )
+    # Cased: sat, on, mat of 6; sat-on of 5; none of 4 and 3.
+    for key in ("bleu", "bleu_intl"):
+        expected = by_hand((3, 1, 0.5, 0.25), (6, 5, 4, 3))
+        assert sheet[key] == pytest.approx(expected), key
+    for key in LOWERCASED:
+        assert sheet[key] == pytest.approx(100), key
+    for key in CASED:
+        assert sheet[key] < 50, key
+    assert sheet["exact_match"] == 0
+
+
+def test_punctuation_is_split_from_words():
+    # "here." against "here": 13a, intl and Moses see a token too many.
+    sheet = bleu.score_sheet(["we sat down here."], [["we sat down here"]])
+    expected = by_hand((4, 3, 2, 1), (5, 4, 3, 2))
+    for key in BLEUS:
+        assert sheet[key] == pytest.approx(expected), key
+
+
+def test_hyphens_are_split_where_they_should_be():
+    sheet = bleu.score_sheet(
+        ["this is a well-known old man sat down here"],
+        [["this is a well-trained old man sat down here"]],
+    )
+    # 9 tokens, all but well-known match: this is a; old man sat down here.
+    whole = by_hand((3 + 5, 2 + 4, 1 + 3, 2), (9, 8, 7, 6))
+    # 11 tokens, all but known match: this is a well - ; old man sat down here.
+    split = by_hand((5 + 5, 4 + 4, 3 + 3, 2 + 2), (11, 10, 9, 8))
+    assert split > whole
+    for key in ("bleu", "bleu_lc", "bleu_tok"):
+        assert sheet[key] == pytest.approx(whole), key
+    for key in ("bleu_compound_split", "bleu_intl", "bleu_intl_lc"):
+        assert sheet[key] == pytest.approx(split), key
+
+
+@pytest.mark.parametrize(
+    "line, tokens",
+    [
+        ("der EU-Plan.", "der EU ##AT##-##AT## Plan ."),
+        (
+            "Ost-West-Plan",
+            "Ost ##AT##-##AT## West ##AT##-##AT## Plan",
+        ),
+        ("eins - zwei", "eins - zwei"),
+        # As the script's expression: it does not go back to b.
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        # Unicode punctuation is ASCII before tokenization.
+        ("so，ja！", "so , ja !"),
+    ],
+)
+def test_compound_split_literals(line, tokens):
+    assert bleu._compound_split("de")(line) == tokens
+
+
+def test_the_best_of_several_references_counts():
+    hypotheses = ["the cat sat on the mat", "a dog ran home today"]
+    first = ["one cat lay on a very old mat", "a dog ran home today"]
+    second = ["the cat sat on the mat", "some dog ran to its home"]
+    sheet = bleu.score_sheet(hypotheses, [first, second])
+    for key in [*BLEUS, "chrf", "exact_match"]:
+        assert sheet[key] == pytest.approx(100), key
+    assert sheet["ter"] == 0
+    assert sheet["length_ratio"] == 1  # the nearest reference's length
+    alone = bleu.score_sheet(hypotheses, [first])
+    assert alone["bleu"] < 90
+    assert alone["exact_match"] == 50
+
+
+@pytest.mark.parametrize(
+    "hypotheses, references, counts",
+    [
+        (["a"] * 3, [["a"] * 2], "3 and 2"),
+        (
+            ["a"] * 1234,
+            [["a"] * 1234, ["a"] * 5678],
+            "1,234 and 1,234 and 5,678",
+        ),
+        ([], [[]], "0 and 0"),
+        ([], [["a"]], "0 and 1"),
+    ],
+)
+def test_line_counts_that_differ_or_are_0_are_named(
+    hypotheses, references, counts
+):
+    with pytest.raises(errors.UserError, match=f"same number.*got {counts}"):
+        bleu.score_sheet(hypotheses, references)
+
+
+def test_empty_outputs_score_0():
+    sheet = bleu.score_sheet(["", ""], [["a b c d", "e f g h"]])
+    for key in [*BLEUS, "chrf", "exact_match", "length_ratio"]:
+        assert sheet[key] == 0, key
+    assert sheet["ter"] == 100
+
+
+def test_describe_has_a_line_a_convention():
+    sheet = bleu.score_sheet(
+        ["the cat sat on the"], [["the cat sat on the mat"]]
+    )
+    lines = bleu.describe(sheet).splitlines()
+    assert [line.split()[1] for line in lines[:-1]] == KEYS[:-1]
+    assert lines[0].split()[0] == "81.87"
+    assert lines[-1] == f"signature: {sheet['signature']}"
+
+
+def p_value(text):
+    return float(re.search(r"p = ([0-9.]+)", text)[1])
+
+
+REFERENCES = [[f"line {i} of the text is a good one" for i in range(50)]]
+
+
+def test_compare_names_both_scores_and_a_low_p():
+    worse = [line.replace("good", "very bad") for line in REFERENCES[0]]
+    text = bleu.compare(REFERENCES[0], worse, REFERENCES)
+    score = bleu.score_sheet(worse, REFERENCES)["bleu"]
+    assert f"BLEU 100.00 against {score:.2f} of the baseline" in text
+    assert p_value(text) < 0.01
+    other_way = bleu.compare(worse, REFERENCES[0], REFERENCES)
+    assert f"BLEU {score:.2f} against 100.00" in other_way
+
+
+def test_compare_finds_no_difference_between_like_systems():
+    # Each is wrong in 10 other lines of 50.
+    one, two = (
+        [
+            line.replace("good", "bad") if i % 5 == rest else line
+            for i, line in enumerate(REFERENCES[0])
+        ]
+        for rest in (0, 1)
+    )
+    assert p_value(bleu.compare(one, two, REFERENCES)) > 0.05
+
+
+def test_compare_finds_no_difference_between_a_system_and_itself():
+    text = bleu.compare(REFERENCES[0], REFERENCES[0], REFERENCES)
+    assert p_value(text) > 0.05
+
+
+@pytest.mark.parametrize("lines", [49, 51])
+def test_compare_names_line_counts_that_differ(lines):
+    with pytest.raises(errors.UserError, match=f"50.*{lines}|{lines}.*50"):
+        bleu.compare(REFERENCES[0], ["a good one"] * lines, REFERENCES)

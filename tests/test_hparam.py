@@ -1,0 +1,271 @@
+"""Settings: what they check, how they are parsed, and the registered sets."""
+
+import dataclasses
+import json
+import re
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from t2t_repro import errors, hparam, registry
+
+PAPER = {  # arXiv 1706.03762, sections 3 and 5
+    "model": "transformer",
+    "hidden_size": 512,
+    "filter_size": 2048,
+    "num_heads": 8,
+    "num_hidden_layers": 6,
+    "layer_prepostprocess_dropout": 0.1,
+    "label_smoothing": 0.1,
+    "optimizer_adam_beta1": 0.9,
+    "optimizer_adam_beta2": 0.98,
+    "optimizer_adam_epsilon": 1e-9,
+    "learning_rate_schedule": "linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+    "learning_rate_constant": 1.0,
+    "learning_rate_warmup_steps": 4000,
+    "batching": "bucketed",
+    "batch_tokens": 25_000,
+    "max_length": 256,
+    "train_steps": 100_000,
+    "save_checkpoints_steps": 1_500,
+    "num_averaged_checkpoints": 5,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    size: int = 1
+    rate: float = 0.5
+    name: str = ""
+    loud: bool = False
+
+
+def base(**changes):
+    return hparam.HParams(**PAPER | changes)
+
+
+def build(name):
+    registry.load_definitions()
+    return registry.build_hparams(name)
+
+
+def differences(name):
+    """{field: value} in which a set differs from its parent."""
+    parent = registry.hparams_sets[name].parent
+    old = dataclasses.asdict(build(parent))
+    new = dataclasses.asdict(build(name))
+    return {key: new[key] for key in new if new[key] != old[key]}
+
+
+def test_base_has_the_values_of_the_paper():
+    assert dataclasses.asdict(build("base")) == PAPER
+
+
+def test_big_is_a_diff_of_base():
+    assert registry.hparams_sets["big"].parent == "base"
+    assert differences("big") == {
+        "hidden_size": 1024,
+        "filter_size": 4096,
+        "num_heads": 16,
+        "layer_prepostprocess_dropout": 0.3,
+        "train_steps": 300_000,
+        "save_checkpoints_steps": 600,
+        "num_averaged_checkpoints": 20,
+    }
+
+
+def test_every_registered_set_builds():
+    registry.load_definitions()
+    names = [entry.name for entry in registry.hparams_sets]
+    assert {"base", "big", "tiny", "multi30k_tiny"} <= set(names)
+    for name in names:
+        assert isinstance(build(name), hparam.HParams)
+
+
+def test_a_set_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        base().hidden_size = 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        *(
+            (name, value, "at least 1")
+            for name in (
+                "hidden_size filter_size num_heads num_hidden_layers "
+                "batch_tokens learning_rate_warmup_steps train_steps "
+                "save_checkpoints_steps num_averaged_checkpoints"
+            ).split()
+            for value in (0, -8)
+        ),
+        *(
+            (name, value, "in [0, 1)")
+            for name in ("layer_prepostprocess_dropout", "label_smoothing")
+            for value in (1.0, -0.1, float("nan"))
+        ),
+        *(
+            (name, value, "in (0, 1)")
+            for name in ("optimizer_adam_beta1", "optimizer_adam_beta2")
+            for value in (0.0, 1.0, float("nan"))
+        ),
+        ("hidden_size", 520, "an even multiple of num_heads (8)"),
+        ("hidden_size", 500, "an even multiple of num_heads (8)"),
+        ("batching", "sorted", "one of ('bucketed', 'packed')"),
+        ("learning_rate_schedule", "cosine", "a product (a*b) of"),
+        ("learning_rate_schedule", "", "a product (a*b) of"),
+        ("learning_rate_schedule", "constant * cosine", "a product (a*b) of"),
+        ("max_length", 100, "a multiple of 8"),
+        ("max_length", 0, "a multiple of 8"),
+        ("max_length", -8, "a multiple of 8"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_field_and_rule(name, value, rule):
+    with pytest.raises(errors.UserError) as raised:
+        base(**{name: value})
+    message = str(raised.value)
+    assert message.startswith(f"hparam {name} must be {rule}")
+    assert message.endswith(f"; got {value!r}.")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("hidden_size", 512.0, "int"),
+        ("hidden_size", "512", "int"),
+        ("num_heads", True, "int"),
+        ("model", None, "str"),
+        ("label_smoothing", "0.1", "float"),
+        ("label_smoothing", False, "float"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(name, value, kind):
+    with pytest.raises(errors.UserError) as raised:
+        base(**{name: value})
+    assert str(raised.value) == (
+        f"{name} must be of type {kind}; got {value!r}."
+    )
+
+
+def test_a_whole_number_will_do_for_a_float():
+    assert base(label_smoothing=0).label_smoothing == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [
+        ("beam_size", 0, 1),
+        ("alpha", -0.1, 0),
+        ("alpha", float("nan"), 0),
+        ("extra_length", -1, 0),
+        ("sampling_temp", -1.0, 0),
+        ("sampling_temp", float("nan"), 0),
+        ("batch_tokens", 0, 1),
+        ("max_input_length", 1, 2),
+    ],
+)
+def test_a_bad_search_setting_is_named(name, value, least):
+    with pytest.raises(errors.UserError) as raised:
+        hparam.DecodeHParams(**{name: value})
+    assert str(raised.value) == (
+        f"decode hparam {name} must be at least {least}; got {value!r}."
+    )
+
+
+def test_search_settings_are_the_papers():
+    settings = hparam.DecodeHParams()
+    assert (settings.beam_size, settings.alpha) == (4, 0.6)
+    assert settings.extra_length == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("", {}),
+        (None, {}),
+        ("size=3", {"size": 3}),
+        ("size=-3,rate=1e-3", {"size": -3, "rate": 0.001}),
+        (" size = 3 , name = a=b ,", {"size": 3, "name": "a=b"}),
+        ("loud=true", {"loud": True}),
+        ("loud=False", {"loud": False}),
+        ("rate=2", {"rate": 2.0}),
+        ("name=", {"name": ""}),
+    ],
+)
+def test_parse(text, values):
+    parsed = hparam.parse(Toy, text)
+    assert parsed == values
+    kinds = {field.name: field.type for field in dataclasses.fields(Toy)}
+    assert all(type(value) is kinds[key] for key, value in parsed.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "siz=3",
+            "Toy has no 'siz'. Did you mean size? "
+            "Known: size, rate, name, loud.",
+        ),
+        ("zzz=3", "Toy has no 'zzz'. Known: size, rate, name, loud."),
+        ("size=3.0", "size must be of type int; got '3.0'."),
+        ("size=", "size must be of type int; got ''."),
+        ("rate=fast", "rate must be of type float; got 'fast'."),
+        ("loud=1", "loud must be of type bool; got '1'."),
+        ("size=3,size=4", "size is given twice in 'size=3,size=4'."),
+        (
+            "size=3,loud",
+            "Expected key=value,key=value; got 'loud' in 'size=3,loud'.",
+        ),
+        ("=3", "Toy has no ''. Known: size, rate, name, loud."),
+    ],
+)
+def test_parse_refuses(text, message):
+    with pytest.raises(errors.UserError) as raised:
+        hparam.parse(Toy, text)
+    assert str(raised.value) == message
+
+
+def test_parse_reads_types_that_are_written_as_strings():
+    """As those of a user's module that postpones annotations."""
+    fields = [("size", "int", 1), ("loud", "bool", False)]
+    cls = dataclasses.make_dataclass("Postponed", fields)
+    parsed = hparam.parse(cls, "size=3,loud=true")
+    assert parsed == {"size": 3, "loud": True}
+
+
+def test_override_changes_what_is_named_and_checks_it():
+    values = hparam.override(base(), "hidden_size=256,batching=packed")
+    assert values == base(hidden_size=256, batching="packed")
+    with pytest.raises(errors.UserError, match="hidden_size must be an even"):
+        hparam.override(base(), "hidden_size=100")
+
+
+def test_from_dict_names_what_does_not_fit():
+    stored = dataclasses.asdict(base())
+    stored["hiden_size"] = stored.pop("hidden_size")
+    message = "not this version's HParams: unknown ['hiden_size'], missing "
+    message = re.escape(message + "['hidden_size'].")
+    with pytest.raises(errors.UserError, match=message):
+        hparam.from_dict(hparam.HParams, stored)
+
+
+@hypothesis.settings(deadline=None, max_examples=50, derandomize=True)
+@hypothesis.given(
+    changes=st.fixed_dictionaries(
+        {
+            "num_heads": st.just(2),
+            "hidden_size": st.integers(1, 10**6).map(lambda n: 4 * n),
+            "label_smoothing": st.floats(0, 1, exclude_max=True),
+            "optimizer_adam_epsilon": st.floats(1e-12, 1e-3),
+            "max_length": st.integers(1, 1000).map(lambda n: 8 * n),
+            "batching": st.sampled_from(hparam.BATCHINGS),
+        }
+    )
+)
+def test_settings_survive_json(changes):
+    values = base(**changes)
+    text = hparam.to_json(values)
+    assert hparam.from_dict(hparam.HParams, json.loads(text)) == values
+    assert list(json.loads(text)) == list(PAPER)

@@ -1,0 +1,207 @@
+"""The diagram of CONTRIBUTING.md, enforced: who may import whom."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+# Rows from the bottom up, cells from left to right. A module imports rows
+# below it and siblings in its own cell, nothing else.
+ROW_0 = ("errors", "files", "progress")
+ROWS = (
+    (ROW_0,),
+    (("registry",), ("hparam",), ("text",)),
+    (("data",), ("layers",)),
+    (("problem",), ("models",), ("decoding.beam_search", "decoding.sampling")),
+    (
+        (
+            "training.loss",
+            "training.optimizer",
+            "training.step",
+            "training.checkpoints",
+            "training.hardware",
+            "training.progress",
+        ),
+        ("decoding.search", "decoding.translate"),
+        ("reports",),
+    ),
+    (("prepare",), ("runs",), ("training.loop",), ("serving",)),
+    (("problems",), ("hparams",)),
+    (
+        ("common_flags",),
+        ("avg_checkpoints",),
+        ("datagen",),
+        ("decoder",),
+        ("evaluate",),
+        ("exporter",),
+        ("query",),
+        ("report",),
+        ("show",),
+        ("trainer",),
+    ),
+)
+DEFINITIONS = ("problems", "hparams")
+MAY_DEFINITIONS_IMPORT = (*ROW_0, "registry", "hparam", "text", "problem")
+COMMANDS = [cell[0] for cell in ROWS[-1]]
+# These run without TensorFlow: installing it is not needed to read them.
+WITHOUT_TENSORFLOW = (
+    "errors",
+    "files",
+    "progress",
+    "registry",
+    "hparam",
+    "text",
+)
+
+
+def module_name(path):
+    """t2t_repro/data/plan.py -> data.plan; problems/x.py -> problems.x."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts[1:] if parts[0] == "t2t_repro" else parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def modules():
+    """Every module of ours with its path; the bare package is ""."""
+    paths = [
+        path
+        for folder in ("t2t_repro", *DEFINITIONS)
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    return {module_name(path): path for path in paths}
+
+
+MODULES = modules()
+
+
+def imports(source):
+    """Modules of ours that a source imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.startswith("t2t_repro."):
+                found.add(_known(name.removeprefix("t2t_repro.")))
+    return found - {""}
+
+
+def _known(name):
+    """The module that holds `name`: text.subwords.EOS -> text.subwords."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def place(name):
+    """(row, cell) of a module; of training.loop before training."""
+    places = {
+        module: (r, c)
+        for r, row in enumerate(ROWS)
+        for c, cell in enumerate(row)
+        for module in cell
+    }
+    for known in (name, name.partition(".")[0]):
+        if known in places:
+            return places[known]
+    return None
+
+
+def violation(name, imported):
+    """What is wrong with an import, or None."""
+    if name.partition(".")[0] in DEFINITIONS:
+        same = imported.partition(".")[0] == name.partition(".")[0]
+        head = imported.partition(".")[0]
+        if same or head in MAY_DEFINITIONS_IMPORT:
+            return None
+        return f"{name} is a definition and imports {imported}"
+    (row, cell), (below, other) = place(name), place(imported)
+    if imported == "common_flags" and name in COMMANDS:
+        return None
+    if imported.partition(".")[0] in DEFINITIONS:
+        return f"{name} imports {imported}: only the registry loads it"
+    if below < row or (below, other) == (row, cell):
+        return None
+    return f"{name} (row {row}) imports {imported} (row {below})"
+
+
+def test_every_module_has_a_place():
+    packages = {"", "training", "decoding"}  # their __init__ imports nothing
+    homeless = [n for n in MODULES if n not in packages and not place(n)]
+    assert not homeless
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_imports_point_down(name):
+    source = MODULES[name].read_text("utf-8")
+    wrong = [violation(name, imported) for imported in imports(source)]
+    assert not [text for text in wrong if text]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "complaint"),
+    [
+        (
+            "layers.attention",
+            "from t2t_repro.training import loss",
+            "layers.attention (row 2) imports training.loss (row 4)",
+        ),
+        (
+            "decoding.beam_search",
+            "from t2t_repro.models import transformer",
+            "decoding.beam_search (row 3) imports models.transformer (row 3)",
+        ),
+        (
+            "problems.multi30k",
+            "from t2t_repro.data import plan",
+            "problems.multi30k is a definition and imports data.plan",
+        ),
+        (
+            "runs",
+            "import t2t_repro.problems.multi30k",
+            "runs imports problems.multi30k: only the registry loads it",
+        ),
+        (
+            "trainer",
+            "from t2t_repro import decoder",
+            "trainer (row 7) imports decoder (row 7)",
+        ),
+    ],
+)
+def test_a_wrong_arrow_is_seen(name, source, complaint):
+    assert [violation(name, i) for i in imports(source)] == [complaint]
+
+
+def test_commands_alone_read_flags():
+    readers = [
+        name
+        for name, path in MODULES.items()
+        if "absl" in path.read_text("utf-8") and name not in COMMANDS
+    ]
+    assert not readers
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_tensorflow_stays_where_it_belongs(name):
+    source = MODULES[name].read_text("utf-8")
+    if name.startswith(("layers", "models")):
+        assert "tensorflow" not in source.replace("tensorflow/", "")
+    if name.startswith(WITHOUT_TENSORFLOW) and name != "text.tfds":
+        assert "import tensorflow" not in source
+
+
+def test_only_the_registry_spells_the_definitions():
+    spelled = [
+        name
+        for name, path in MODULES.items()
+        if "t2t_repro.problems" in path.read_text("utf-8")
+        and name.partition(".")[0] not in DEFINITIONS
+    ]
+    assert not spelled

@@ -1,0 +1,124 @@
+"""The three ways to have the project: checkout, editable install, wheel."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+SOURCES = ("t2t_repro", "problems", "hparams")
+WHERE = (
+    "import t2t_repro, t2t_repro.problems, t2t_repro.hparams; "
+    "print(t2t_repro.__file__, *t2t_repro.problems.__path__, "
+    "*t2t_repro.hparams.__path__)"
+)
+
+
+def python(*arguments, cwd, **env):
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=os.environ | env,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of what the wheel is made of, and nothing else."""
+    folder = tmp_path_factory.mktemp("checkout")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout):
+    python("-m", "build", "--wheel", "--no-isolation", ".", cwd=checkout)
+    (path,) = (checkout / "dist").glob("*.whl")
+    return path
+
+
+def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
+    names = [
+        name
+        for name in zipfile.ZipFile(wheel).namelist()
+        if ".dist-info/" not in name
+    ]
+    expected = set()
+    for top in SOURCES:
+        for path in (checkout / top).rglob("*"):
+            if path.suffix in (".py", ".j2"):
+                inside = path.relative_to(checkout)
+                if top != "t2t_repro":
+                    inside = "t2t_repro" / inside
+                expected.add(inside.as_posix())
+    assert set(names) == expected
+    assert len(expected) > 40
+
+
+def test_wheel_has_a_script_for_every_command(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
+    text = archive.read(name).decode()
+    for command in ("trainer", "avg-checkpoints", "evaluate", "query"):
+        assert f"t2t-{command} = t2t_repro.common_flags:run_script" in text
+
+
+def test_wheel_runs_in_another_folder(wheel, tmp_path):
+    site = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(site)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    # A user's own module of that name must not get in the way.
+    (elsewhere / "hparams.py").write_text("raise ImportError\n")
+    where = python("-c", WHERE, cwd=elsewhere, PYTHONPATH=str(site))
+    assert all(path.startswith(str(site)) for path in where.split())
+    text = python(
+        "-m",
+        "t2t_repro.trainer",
+        "--registry_help",
+        cwd=elsewhere,
+        PYTHONPATH=str(site),
+    )
+    assert str(site / "t2t_repro" / "problems" / "multi30k.py") in text
+
+
+def test_checkout_runs_without_installation(checkout):
+    where = python("-c", WHERE, cwd=checkout)
+    assert all(path.startswith(str(checkout)) for path in where.split())
+    text = python("-m", "t2t_repro.trainer", "--registry_help", cwd=checkout)
+    assert str(checkout / "problems" / "multi30k.py") in text
+
+
+def test_checkout_bridges_nothing_else(checkout):
+    code = (
+        "import importlib.util as u, t2t_repro; "
+        "print(u.find_spec('t2t_repro.setup'), u.find_spec('t2t_repro.tests'))"
+    )
+    assert python("-c", code, cwd=checkout).split() == ["None", "None"]
+
+
+def test_this_environment_has_the_scripts(tmp_path):
+    script = pathlib.Path(sys.executable).parent / "t2t-avg-checkpoints"
+    if not script.exists():
+        pytest.fail("Install the checkout first: pip install -e '.[dev]'.")
+    result = subprocess.run(
+        [script, "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert "--num_last_checkpoints" in result.stdout

@@ -1,0 +1,163 @@
+"""Problems: names, arguments, reversal, and the files they read."""
+
+import dataclasses
+
+import pytest
+
+from t2t_repro import errors, problem, registry
+from t2t_repro.text import corpora
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch):
+    """Two problems, forgotten afterwards."""
+    known = dict(registry.problems._entries)
+    monkeypatch.setattr(registry.problems, "_entries", known)
+
+    @registry.problems.register("toy")
+    @dataclasses.dataclass
+    class Toy(problem.Problem):
+        """No arguments."""
+
+        stored_languages = ("en", "de")
+        vocab_size = 300
+
+    @registry.problems.register("toy_args")
+    @dataclasses.dataclass
+    class ToyArgs(Toy):
+        """Arguments of every type; the first is needed."""
+
+        name: str
+        copies: int = 1
+        loud: bool = False
+
+        @property
+        def data_name(self):
+            return f"toy_{self.name}"
+
+
+def test_a_problem_knows_its_names_and_languages():
+    built = problem.build("toy")
+    assert (built.requested_name, built.registered_name) == ("toy", "toy")
+    assert (built.data_name, built.full_name) == ("toy", "toy")
+    assert (built.source_language, built.target_language) == ("en", "de")
+    assert built.reverse is False
+    assert built.arguments == {}
+
+
+def test_a_reversal_swaps_the_sides_of_the_same_data():
+    built = problem.build("toy_rev")
+    assert (built.requested_name, built.registered_name) == ("toy_rev", "toy")
+    assert (built.data_name, built.full_name) == ("toy", "toy_rev")
+    assert (built.source_language, built.target_language) == ("de", "en")
+    assert built.stored_languages == ("en", "de")
+    assert built.reverse is True
+
+
+def test_a_problem_of_its_own_called_rev_is_not_reversed():
+    cls = registry.problems["toy"].value
+    registry.problems.register("toy_rev")(cls)
+    built = problem.build("toy_rev")
+    assert built.registered_name == "toy_rev"
+    assert built.reverse is False
+
+
+def test_building_one_does_not_change_another():
+    forward, backward = problem.build("toy"), problem.build("toy_rev")
+    assert (forward.reverse, backward.reverse) == (False, True)
+    assert forward.source_language == "en"
+
+
+def test_arguments_are_typed_text():
+    built = problem.build("toy_args", "name=a,copies=3,loud=true")
+    assert built.arguments == {"name": "a", "copies": 3, "loud": True}
+    assert built.data_name == "toy_a"
+
+
+def test_arguments_come_back_as_a_dict():
+    """As run.json gives them."""
+    built = problem.build("toy_args_rev", "name=a,copies=3")
+    again = problem.build("toy_args_rev", built.arguments)
+    assert again == built
+    assert again.full_name == built.full_name == "toy_a_rev"
+
+
+def test_a_missing_argument_is_asked_for():
+    with pytest.raises(errors.UserError) as raised:
+        problem.build("toy_args", "copies=3")
+    assert str(raised.value) == (
+        "Problem 'toy_args' needs --problem_args with name=…."
+    )
+
+
+@pytest.mark.parametrize("arguments", ["nam=a", {"name": "a", "nam": "a"}])
+def test_an_unknown_argument_is_named(arguments):
+    with pytest.raises(errors.UserError, match="'nam'.*name"):
+        problem.build("toy_args", arguments)
+
+
+def test_a_problem_without_arguments_takes_none():
+    with pytest.raises(errors.UserError, match="Toy has no 'name'.*none"):
+        problem.build("toy", "name=a")
+
+
+@pytest.mark.parametrize("name", ["toy_agrs", "toy_agrs_rev"])
+def test_an_unknown_name_is_answered_with_near_ones(name):
+    with pytest.raises(errors.UserError) as raised:
+        problem.build(name)
+    assert f"Unknown problem {name!r}" in str(raised.value)
+    assert "Did you mean 'toy_args'" in str(raised.value)
+
+
+def test_files_are_named_by_split_and_language():
+    files = problem.build("toy").raw_files("validation")
+    assert [file.name for file in files] == ["validation.en", "validation.de"]
+    assert problem.build("toy").sources("test") == [
+        {"name": "test.en", "url": None, "sha256": None},
+        {"name": "test.de", "url": None, "sha256": None},
+    ]
+
+
+def test_pairs_are_read_from_raw_dir(tmp_path):
+    (tmp_path / "train.en").write_text("one\ntwo\n")
+    (tmp_path / "train.de").write_text("eins\nzwei\n")
+    pairs = [("one", "eins"), ("two", "zwei")]
+    for name in ("toy", "toy_rev"):  # the swap is done where data is read
+        built = problem.build(name)
+        assert list(built.pairs("train", tmp_path, tmp_path)) == pairs
+
+
+def test_downloads_go_to_a_folder_of_the_data(tmp_path, monkeypatch):
+    asked = []
+
+    def locate(file, raw_dir, folder):
+        asked.append((file.name, raw_dir, folder))
+        path = tmp_path / file.name
+        path.write_text(f"{file.name}\n")
+        return path
+
+    monkeypatch.setattr(problem, "locate", locate)
+    pairs = problem.build("toy_args", "name=a").pairs("test", None, tmp_path)
+    assert list(pairs) == [("test.en", "test.de")]
+    assert asked == [
+        ("test.en", None, tmp_path / "toy_a"),
+        ("test.de", None, tmp_path / "toy_a"),
+    ]
+
+
+def test_a_problem_may_yield_text_of_its_own(tmp_path):
+    class Echo(registry.problems["toy"].value):
+        """Yields what it is asked for."""
+
+        def pairs(self, split, raw_dir, download_dir):
+            yield split, split.upper()
+
+    registry.problems.register("echo")(Echo)
+    built = problem.build("echo")
+    assert list(built.pairs("test", None, tmp_path)) == [("test", "TEST")]
+
+
+def test_a_file_that_nobody_offers_must_be_brought():
+    files = problem.build("toy").raw_files("train")
+    with pytest.raises(errors.UserError, match="train.en .*--raw_dir"):
+        corpora.locate(files[0], None, "downloads")

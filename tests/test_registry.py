@@ -1,0 +1,266 @@
+"""Names: duplicates, misses, parents, and the definitions of --usr_dir."""
+
+import importlib.util
+import pathlib
+import re
+import sys
+
+import pytest
+
+from t2t_repro import errors, hparam, problem, registry
+
+REGISTRIES = (registry.problems, registry.hparams_sets, registry.models)
+HPARAMS_SET = """
+import dataclasses
+from t2t_repro import registry
+
+@registry.hparams_sets.register("{name}", parent="base")
+def {name}(parent):
+    \"\"\"Summary of {name}.
+
+    And more of it.
+    \"\"\"
+    return dataclasses.replace(parent, hidden_size={size})
+"""
+
+
+@pytest.fixture
+def usr_dir(tmp_path, monkeypatch):
+    """A folder; what its modules register is forgotten afterwards."""
+    registry.load_definitions()
+    for known in REGISTRIES:
+        monkeypatch.setattr(known, "_entries", dict(known._entries))
+    yield tmp_path
+    for name in list(sys.modules):
+        if name.partition(".")[0] == registry.USER_PACKAGE:
+            del sys.modules[name]
+
+
+def write_set(folder, module="mine", name="mine_set", size=64):
+    folder.mkdir(exist_ok=True)
+    text = HPARAMS_SET.format(name=name, size=size)
+    (folder / f"{module}.py").write_text(text)
+
+
+def first():
+    """The first."""
+
+
+def second():
+    """The second."""
+
+
+def test_register_keeps_the_value_and_where_it_is_from():
+    things = registry.Registry("thing")
+
+    def value():
+        """What it is.
+
+        More.
+        """
+
+    assert things.register("a", parent="b")(value) is value
+    entry = things["a"]
+    assert entry == registry.Entry("a", value, "b", __file__, "What it is.")
+    assert "a" in things and "b" not in things
+
+
+def test_iteration_is_sorted_by_name():
+    things = registry.Registry("thing")
+    for name in ("b", "c", "a"):
+        things.register(name)(first)
+    assert [entry.name for entry in things] == ["a", "b", "c"]
+
+
+def test_a_name_of_another_file_is_refused():
+    things = registry.Registry("thing")
+    things.register("a")(first)
+    with pytest.raises(errors.UserError) as raised:
+        things.register("a")(errors.UserError)
+    for part in ("thing 'a'", errors.__file__, __file__, "another name"):
+        assert part in str(raised.value)
+    assert things["a"].value is first
+
+
+def test_a_name_given_twice_in_one_file_is_refused():
+    things = registry.Registry("thing")
+    things.register("a")(first)
+    with pytest.raises(errors.UserError, match="'a'.*already defined"):
+        things.register("a")(second)
+    assert things["a"].value is first
+
+
+def test_the_same_definition_may_be_registered_again():
+    """As when its module is reloaded."""
+    things = registry.Registry("thing")
+    things.register("a")(first)
+    things.register("a")(first)
+    assert things["a"].value is first
+
+
+def test_a_miss_suggests_near_names_and_lists_all():
+    things = registry.Registry("thing")
+    for name in ("base", "big"):
+        things.register(name)(first)
+    with pytest.raises(errors.UserError) as raised:
+        things["bgi"]
+    assert str(raised.value) == (
+        "Unknown thing 'bgi'. Did you mean 'big'? Known: base, big."
+    )
+
+
+def test_a_miss_without_near_names():
+    with pytest.raises(errors.UserError) as raised:
+        registry.Registry("thing")["a"]
+    assert str(raised.value) == "Unknown thing 'a'. Known: none."
+
+
+def test_a_set_is_its_function_applied_to_its_parents(monkeypatch):
+    sets = registry.Registry("hparams set")
+    monkeypatch.setattr(registry, "hparams_sets", sets)
+    sets.register("root")(lambda: "root")
+    sets.register("child", parent="root")(lambda parent: parent + " child")
+    sets.register("leaf", parent="child")(lambda parent: parent + " leaf")
+    assert registry.build_hparams("leaf") == "root child leaf"
+    assert registry.build_hparams("root") == "root"
+
+
+def test_an_unknown_parent_is_named(monkeypatch):
+    sets = registry.Registry("hparams set")
+    monkeypatch.setattr(registry, "hparams_sets", sets)
+    sets.register("child", parent="rot")(lambda parent: parent)
+    with pytest.raises(errors.UserError, match="Unknown hparams set 'rot'"):
+        registry.build_hparams("child")
+
+
+def test_load_definitions_finds_ours():
+    registry.load_definitions()
+    assert {entry.name for entry in registry.problems} >= {
+        "multi30k_ende",
+        "multi30k_enfr",
+        "number_words_ende",
+        "number_words_enfr",
+        "parallel_text",
+        "wmt14_ende",
+        "wmt14_enfr",
+    }
+    assert {entry.name for entry in registry.hparams_sets} >= {
+        "base",
+        "big",
+        "multi30k_tiny",
+        "tiny",
+    }
+    assert "transformer" in registry.models
+
+
+def test_names_are_literals_of_the_file_they_are_from():
+    registry.load_definitions()
+    for entry in (entry for known in REGISTRIES for entry in known):
+        text = pathlib.Path(entry.file).read_text("utf-8")
+        assert f'register("{entry.name}"' in text
+
+
+def test_every_definition_of_ours_has_a_summary():
+    registry.load_definitions()
+    for entry in (entry for known in REGISTRIES for entry in known):
+        assert entry.summary, entry.file
+
+
+def test_only_problems_and_hparams_are_bridged():
+    for name, importable in {
+        "problems": True,
+        "hparams": True,
+        "tests": False,
+        "scripts": False,
+        "setup": False,
+    }.items():
+        spec = importlib.util.find_spec(f"t2t_repro.{name}")
+        assert (spec is not None) == importable, name
+
+
+@pytest.mark.parametrize("with_init", [False, True])
+def test_usr_dir_is_loaded_with_and_without_init(usr_dir, with_init):
+    if with_init:
+        (usr_dir / "__init__.py").write_text("SIZE = 48\n")
+    write_set(usr_dir)
+    registry.load_definitions(usr_dir)
+    assert registry.hparams_sets["mine_set"].parent == "base"
+    assert registry.build_hparams("mine_set").hidden_size == 64
+    assert isinstance(registry.build_hparams("mine_set"), hparam.HParams)
+
+
+def test_init_of_usr_dir_may_register_too(usr_dir):
+    write_set(usr_dir, module="__init__")
+    registry.load_definitions(usr_dir)
+    file = registry.hparams_sets["mine_set"].file
+    assert file == str(usr_dir / "__init__.py")
+
+
+@pytest.mark.parametrize("with_init", [False, True])
+def test_modules_of_usr_dir_import_one_another(usr_dir, with_init):
+    if with_init:
+        (usr_dir / "__init__.py").write_text("from . import sizes\n")
+    (usr_dir / "sizes.py").write_text("SIZE = 96\n")
+    write_set(usr_dir, size="sizes.SIZE")
+    mine = usr_dir / "mine.py"
+    mine.write_text("from . import sizes\n" + mine.read_text())
+    registry.load_definitions(usr_dir)
+    assert registry.build_hparams("mine_set").hidden_size == 96
+
+
+def test_a_problem_of_usr_dir_has_its_reversal(usr_dir):
+    (usr_dir / "mine.py").write_text(
+        "import dataclasses\n"
+        "from t2t_repro import problem, registry\n"
+        '@registry.problems.register("mine")\n'
+        "@dataclasses.dataclass\n"
+        "class Mine(problem.Problem):\n"
+        '    stored_languages = ("en", "eo")\n'
+        "    vocab_size = 400\n"
+    )
+    registry.load_definitions(usr_dir)
+    built = problem.build("mine_rev")
+    assert (built.source_language, built.target_language) == ("eo", "en")
+
+
+def test_an_import_error_of_usr_dir_is_not_swallowed(usr_dir):
+    (usr_dir / "mine.py").write_text("import no_such_module_of_mine\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module_of_mine"):
+        registry.load_definitions(usr_dir)
+
+
+def test_usr_dir_that_redefines_a_name_of_ours_is_refused(usr_dir):
+    write_set(usr_dir, name="base")
+    with pytest.raises(errors.UserError, match="'base' of .*mine.py is alre"):
+        registry.load_definitions(usr_dir)
+
+
+@pytest.mark.parametrize("name", ["absent", "file.py"])
+def test_usr_dir_that_is_no_folder_is_refused(usr_dir, name):
+    (usr_dir / "file.py").write_text("")
+    path = usr_dir / name
+    with pytest.raises(errors.UserError, match=re.escape(f"got {path}, ")):
+        registry.load_definitions(path)
+
+
+def test_a_second_usr_dir_is_loaded_as_well(usr_dir):
+    """In one process, as in a notebook: with a module of the same name."""
+    write_set(usr_dir / "a", name="set_a")
+    write_set(usr_dir / "b", name="set_b")
+    registry.load_definitions(usr_dir / "a")
+    registry.load_definitions(usr_dir / "b")
+    assert registry.hparams_sets["set_b"].file == str(usr_dir / "b" / "mine.py")
+
+
+def test_describe_lists_names_summaries_and_files(usr_dir):
+    write_set(usr_dir)
+    registry.load_definitions(usr_dir)
+    text = registry.describe()
+    lines = text.splitlines()
+    place = lines.index(f"  {'mine_set':24} Summary of mine_set.")
+    assert lines[place + 1].strip() == str(usr_dir / "mine.py")
+    headings = [line for line in lines if not line.startswith(" ")]
+    assert headings[:3] == ["problems:", "hparams sets:", "models:"]
+    for entry in (entry for known in REGISTRIES for entry in known):
+        assert f"  {entry.name:24} {entry.summary}" in lines
+    assert "X_rev" in lines[-1]

@@ -1,0 +1,259 @@
+"""Raw files: lines, pairs, and downloads from a server on this machine."""
+
+import gzip
+import hashlib
+import http.server
+import threading
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.text import corpora
+
+CONTENT = bytes(i * 7 % 256 for i in range(1000))
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves CONTENT as the server's settings say."""
+
+    def do_GET(self):
+        server = self.server
+        asked = self.headers.get("Range")
+        server.asked.append(asked)
+        if server.status is None:
+            self.wfile.write(b"no HTTP at all\r\n")
+            return
+        if server.status != 200:
+            self.send_error(server.status)
+            return
+        first = 0
+        if asked and server.ranges:
+            first = int(asked.removeprefix("bytes=").removesuffix("-"))
+            if first >= len(CONTENT):
+                self.send_error(416)
+                return
+        body = CONTENT[first:]
+        self.send_response(206 if asked and server.ranges else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: server.cut_after])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked = []  # the Range header of each request
+        server.status = 200
+        server.ranges = True  # Range is understood
+        server.cut_after = None  # bytes, then the connection breaks
+        server.url = f"http://127.0.0.1:{server.server_port}/a/train.en.gz"
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def file_at(server, sha256=SHA256):
+    return corpora.RawFile("train.en", server.url, sha256)
+
+
+def write(path, content):
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"a", ["a"]),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        (b"\n", [""]),
+        (b"a\rb\n", ["a\rb"]),
+        ("a\u0085b\u2028c\u00a0d\u000be\n".encode(),)
+        + (["a\u0085b\u2028c\u00a0d\u000be"],),
+        (b" a \t\n", [" a \t"]),
+        ("żółw\n".encode(), ["żółw"]),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines_end_at_line_feeds_only(tmp_path, content, lines, packed):
+    if packed:
+        path = write(tmp_path / "a.gz", gzip.compress(content))
+    else:
+        path = write(tmp_path / "a", content)
+    assert list(corpora.read_lines(path)) == lines
+    assert list(corpora.read_lines(str(path))) == lines
+
+
+def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
+    path = write(tmp_path / "a", "a\nbü\n".encode() + b"ab\xff\nc\n")
+    lines = corpora.read_lines(path)
+    assert [next(lines), next(lines)] == ["a", "bü"]
+    message = f"{path}, line 3, is not UTF-8: invalid start byte at byte 2"
+    with pytest.raises(errors.UserError, match=message):
+        next(lines)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    path = tmp_path / "absent"
+    with pytest.raises(errors.UserError, match=f"There is no file {path}"):
+        list(corpora.read_lines(path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"plain text\n", gzip.compress(b"a\n" * 999)[:-9]],
+    ids=["not packed", "cut off"],
+)
+def test_a_damaged_gz_is_named(tmp_path, content):
+    path = write(tmp_path / "a.gz", content)
+    with pytest.raises(errors.UserError, match="a.gz"):
+        list(corpora.read_lines(path))
+
+
+def test_pairs_are_lines_side_by_side(tmp_path):
+    inputs = write(tmp_path / "a", "one\u2028\n\nthree\r\n".encode())
+    targets = write(tmp_path / "b.gz", gzip.compress(b"eins\nzwei\n"))
+    write(tmp_path / "c", b"eins\nzwei\n\n")
+    pairs = [("one\u2028", "eins"), ("", "zwei"), ("three", "")]
+    assert list(corpora.read_pairs(inputs, tmp_path / "c")) == pairs
+    with pytest.raises(errors.UserError, match="3 lines.*2"):
+        list(corpora.read_pairs(inputs, targets))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets"),
+    [(3, 2), (2, 3), (5, 1), (1, 5), (0, 4), (4, 0), (1234, 3)],
+)
+def test_files_of_different_lengths_are_counted(tmp_path, inputs, targets):
+    a = write(tmp_path / "a", b"x\n" * inputs)
+    b = write(tmp_path / "b", b"y\n" * targets)
+    read = corpora.read_pairs(a, b)
+    for _ in range(min(inputs, targets)):
+        assert next(read) == ("x", "y")
+    with pytest.raises(errors.UserError) as raised:
+        next(read)
+    assert str(raised.value).startswith(
+        f"{a} has {inputs:,} lines and {b} has {targets:,}:"
+    )
+
+
+def test_a_file_of_raw_dir_is_found_plain_or_packed(tmp_path):
+    file = corpora.RawFile("train.en", "http://127.0.0.1:1/train.en.gz")
+    packed = write(tmp_path / "train.en.gz", b"")
+    assert corpora.locate(file, tmp_path, "unused") == packed
+    plain = write(tmp_path / "train.en", b"")
+    assert corpora.locate(file, str(tmp_path), "unused") == plain
+
+
+def test_a_file_missing_in_raw_dir_is_named_with_the_folder(tmp_path):
+    file = corpora.RawFile("train.en")
+    with pytest.raises(errors.UserError) as raised:
+        corpora.locate(file, tmp_path, "unused")
+    message = str(raised.value)
+    assert f"--raw_dir={tmp_path} " in message
+    assert "neither train.en nor train.en.gz" in message
+
+
+def test_a_file_is_downloaded_once(server, tmp_path):
+    path = corpora.locate(file_at(server), None, tmp_path / "downloads")
+    assert path == tmp_path / "downloads" / "train.en.gz"
+    assert path.read_bytes() == CONTENT
+    assert corpora.download(file_at(server), path.parent) == path
+    assert server.asked == [None]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_checksum_is_optional(server, tmp_path):
+    path = corpora.download(file_at(server, sha256=None), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_changed_file_is_removed(server, tmp_path):
+    with pytest.raises(errors.UserError) as raised:
+        corpora.download(file_at(server, sha256="0" * 64), tmp_path)
+    message = str(raised.value)
+    for part in (server.url, SHA256, "0" * 64, str(tmp_path / "train.en.gz")):
+        assert part in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_is_continued(server, tmp_path):
+    write(tmp_path / "train.en.gz.part", CONTENT[:300])
+    path = corpora.download(file_at(server), tmp_path)
+    assert server.asked == ["bytes=300-"]
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_server_that_cannot_continue_starts_over(server, tmp_path):
+    server.ranges = False
+    write(tmp_path / "train.en.gz.part", b"x" * 300)
+    path = corpora.download(file_at(server), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_part_that_is_whole_already_is_taken(server, tmp_path):
+    """A download that was ended while its checksum was computed."""
+    write(tmp_path / "train.en.gz.part", CONTENT)
+    path = corpora.download(file_at(server), tmp_path)
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("sha256", [SHA256, None], ids=["checked", "unchecked"])
+def test_a_connection_that_breaks_is_continued(server, tmp_path, sha256):
+    server.cut_after = 400
+    with pytest.raises(errors.UserError, match="Run again to continue"):
+        corpora.download(file_at(server, sha256), tmp_path)
+    part = tmp_path / "train.en.gz.part"
+    assert part.read_bytes() == CONTENT[:400]
+    server.cut_after = None
+    path = corpora.download(file_at(server, sha256), tmp_path)
+    assert server.asked == [None, "bytes=400-"]
+    assert path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(404, "HTTP Error 404"), (None, "no HTTP at all")]
+)
+def test_an_answer_without_the_file_says_where_to_put_it(
+    server, tmp_path, status, reason
+):
+    server.status = status
+    with pytest.raises(errors.UserError) as raised:
+        corpora.download(file_at(server), tmp_path)
+    assert f"Cannot download {server.url}: {reason}" in str(raised.value)
+    assert f"put it at {tmp_path / 'train.en.gz'}" in str(raised.value)
+
+
+def test_a_server_that_is_down_says_where_to_put_the_file(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as closed:
+        url = f"http://127.0.0.1:{closed.server_port}/train.en.gz"
+    file = corpora.RawFile("train.en", url)
+    write(tmp_path / "train.en.gz.part", b"kept")
+    with pytest.raises(errors.UserError) as raised:
+        corpora.locate(file, None, tmp_path)
+    assert f"Cannot download {url}" in str(raised.value)
+    assert f"put it at {tmp_path / 'train.en.gz'}" in str(raised.value)
+    assert (tmp_path / "train.en.gz.part").read_bytes() == b"kept"
+
+
+def test_the_folder_of_downloads_is_made_and_text_read(tmp_path):
+    """A file put where the message says is taken without a download."""
+    folder = tmp_path / "downloads" / "toy"
+    folder.mkdir(parents=True)
+    put = write(folder / "train.en.gz", gzip.compress(b"a\nb\n"))
+    file = corpora.RawFile("train.en", "http://127.0.0.1:1/train.en.gz", "0")
+    assert corpora.locate(file, None, folder) == put
+    assert list(corpora.read_lines(put)) == ["a", "b"]

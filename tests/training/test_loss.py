@@ -1,0 +1,193 @@
+"""The loss, against label distributions spelt out in float64."""
+
+import math
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro.training import loss
+
+SMOOTHING = 0.1
+
+
+def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
+    """Logits, targets, segments; the last places of a row are padding."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(rows, length, vocab_size), scale=scale)
+    targets = random.integers(0, vocab_size, (rows, length))
+    segments = np.minimum(np.arange(length) // 2 + 1, 2) * np.ones((rows, 1))
+    segments[0, -1] = segments[-1, 1:] = 0
+    return (
+        tf.constant(logits, tf.float32),
+        tf.constant(targets, tf.int32),
+        tf.constant(segments, tf.int32),
+    )
+
+
+def _log_softmax(logits):
+    logits = np.asarray(logits, np.float64)
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def _distribution(target, vocab_size, smoothing):
+    """[V]: 1 - e for the target, and e / (V - 1) for each other."""
+    labels = np.full(vocab_size, smoothing / (vocab_size - 1))
+    labels[target] = 1 - smoothing
+    return labels
+
+
+def _by_hand(logits, targets, segments, smoothing):
+    sums = np.zeros(4)
+    log_probs = _log_softmax(logits)
+    for place in np.ndindex(targets.shape):
+        if segments[place] == 0:
+            continue
+        target = int(targets[place])
+        labels = _distribution(target, log_probs.shape[-1], smoothing)
+        sums += [
+            -(labels * log_probs[place]).sum(),
+            -log_probs[place][target],
+            float(log_probs[place].argmax() == target),
+            1.0,
+        ]
+    return sums
+
+
+def _naive(logits, targets, segments, smoothing):
+    """The smoothed and the plain loss as TensorFlow would derive them."""
+    vocab_size = logits.shape[-1]
+    hot = tf.one_hot(targets, vocab_size)
+    low = smoothing / (vocab_size - 1)
+    labels = hot * (1 - smoothing - low) + low
+    log_probs = tf.nn.log_softmax(logits)
+    real = tf.cast(segments > 0, tf.float32)[..., None]
+    return [-tf.reduce_sum(w * log_probs * real) for w in (labels, hot)]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("vocab_size", [2, 7, 5_000])
+@pytest.mark.parametrize("xla", [False, True])
+def test_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
+    batch = _batch(vocab_size=vocab_size)
+    function = tf.function(loss.smoothed_cross_entropy, jit_compile=xla)
+    sums = function(*batch, smoothing)
+    assert all(s.dtype == tf.float32 and s.shape == () for s in sums)
+    expected = _by_hand(*(x.numpy() for x in batch), smoothing)
+    np.testing.assert_allclose(sums, expected, rtol=1e-5)
+
+
+def test_by_hand():
+    """Four equal logits: every loss is ln 4."""
+    sums = loss.smoothed_cross_entropy(
+        tf.zeros((1, 2, 4)), tf.constant([[2, 3]]), tf.constant([[1, 0]]), 0.1
+    )
+    assert float(sums.smoothed) == pytest.approx(math.log(4))
+    assert float(sums.plain) == pytest.approx(math.log(4))
+    assert float(sums.tokens) == 1
+
+
+def test_correct_counts_real_tokens_guessed_right():
+    logits = 5 * tf.one_hot([[1, 2, 3, 0]], 4)
+    targets = tf.constant([[1, 2, 0, 0]])
+    segments = tf.constant([[1, 1, 1, 0]])
+    sums = loss.smoothed_cross_entropy(logits, targets, segments, 0.1)
+    assert float(sums.correct) == 2
+    assert float(sums.tokens) == 3
+
+
+@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (2.0, -0.5)])
+@pytest.mark.parametrize("xla", [False, True])
+def test_gradient_equals_the_derived_one(weights, xla):
+    logits, targets, segments = _batch(vocab_size=30)
+
+    @tf.function(jit_compile=xla)
+    def gradient(logits, losses):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            smoothed, plain = losses(logits, targets, segments, SMOOTHING)[:2]
+            total = weights[0] * smoothed + weights[1] * plain
+        return tape.gradient(total, logits)
+
+    actual = gradient(logits, loss.smoothed_cross_entropy)
+    expected = gradient(logits, _naive)
+    assert np.abs(expected).max() > 0.1
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+    assert not actual.numpy()[segments.numpy() == 0].any()
+
+
+def test_gradient_equals_finite_differences():
+    logits, targets, segments = _batch(vocab_size=5)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        sums = loss.smoothed_cross_entropy(logits, targets, segments, SMOOTHING)
+    gradient = tape.gradient(sums.smoothed, logits).numpy()
+    arrays = targets.numpy(), segments.numpy(), SMOOTHING
+    for place in [(0, 0, 0), (1, 2, 3), (2, 0, 4), (2, 3, 1)]:
+        step = np.zeros(logits.shape)
+        step[place] = 1e-5
+        above = _by_hand(logits.numpy() + step, *arrays)[0]
+        below = _by_hand(logits.numpy() - step, *arrays)[0]
+        expected = (above - below) / 2e-5
+        assert gradient[place] == pytest.approx(expected, abs=1e-5)
+
+
+def test_padding_counts_nothing():
+    logits, targets, segments = _batch()
+    padding = segments == 0
+    sums = loss.smoothed_cross_entropy(logits, targets, segments, SMOOTHING)
+    others = loss.smoothed_cross_entropy(
+        tf.where(padding[..., None], 50.0 - logits, logits),
+        tf.where(padding, 0, targets),
+        segments,
+        SMOOTHING,
+    )
+    np.testing.assert_array_equal(sums, others)
+    nothing = loss.smoothed_cross_entropy(
+        logits, targets, tf.zeros_like(segments), SMOOTHING
+    )
+    np.testing.assert_array_equal(nothing, np.zeros(4))
+
+
+@pytest.mark.parametrize(("smoothing", "vocab_size"), [(0.1, 37_000), (0.3, 9)])
+def test_a_perfect_prediction_costs_the_smoothing_constant(
+    smoothing, vocab_size
+):
+    labels = _distribution(4, vocab_size, smoothing)
+    sums = loss.smoothed_cross_entropy(
+        tf.constant(np.log(labels)[None, None], tf.float32),
+        tf.constant([[4]]),
+        tf.constant([[1]]),
+        smoothing,
+    )
+    constant = loss.smoothing_constant(smoothing, vocab_size)
+    assert float(sums.smoothed) == pytest.approx(constant, rel=1e-4)
+    assert constant == pytest.approx(-(labels * np.log(labels)).sum())
+
+
+def test_smoothing_constant_of_the_paper():
+    """-0.9 ln 0.9 - 0.1 ln(0.1 / 36,999)."""
+    constant = loss.smoothing_constant(0.1, 37_000)
+    assert constant == pytest.approx(0.0948245 + 1.2821240, abs=1e-5)
+    assert loss.smoothing_constant(0.0, 37_000) == 0
+
+
+@hypothesis.given(st.integers(0, 10_000), st.sampled_from([0.05, 0.1, 0.5]))
+@hypothesis.settings(max_examples=20, deadline=None)
+def test_no_prediction_costs_less_than_the_constant(seed, smoothing):
+    logits, targets, segments = _batch(seed=seed)
+    sums = loss.smoothed_cross_entropy(logits, targets, segments, smoothing)
+    constant = loss.smoothing_constant(smoothing, logits.shape[-1])
+    assert float(sums.smoothed) >= constant * float(sums.tokens)
+
+
+def test_a_common_offset_of_the_logits_changes_nothing():
+    logits, targets, segments = _batch(vocab_size=1_000)
+    sums = loss.smoothed_cross_entropy(logits, targets, segments, SMOOTHING)
+    shifted = loss.smoothed_cross_entropy(
+        logits + 100.0, targets, segments, SMOOTHING
+    )
+    np.testing.assert_allclose(shifted, sums, rtol=1e-4)
