@@ -14,10 +14,11 @@ demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile
 
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile \
+	  -m "slow or not slow"
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

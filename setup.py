@@ -70,6 +70,7 @@ setup(
         "serving": ["tensorflow-serving-api>=2.21,<2.22"],  # gRPC messages
         "dev": [
             "pytest>=8,<10",
+            "pytest-xdist>=3.5,<4",  # tests on all cores
             "hypothesis>=6.100,<7",  # property tests
             "ruff>=0.12,<0.18",
             "mypy>=1.15,<3",

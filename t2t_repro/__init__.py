@@ -39,6 +39,7 @@ def _bridge_checkout(name):
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+    setattr(sys.modules[__name__], name, module)  # as an import would
 
 
 _bridge_checkout("problems")

@@ -159,18 +159,29 @@ def data_dir() -> pathlib.Path:
 
 def output_dir() -> pathlib.Path:
     """--output_dir, or its default for the problem and the hparams set."""
+    folders = output_dirs()
+    if len(folders) > 1:
+        raise errors.UserError(
+            "--output_dir takes several folders for the report only; got "
+            f"{_OUTPUT_DIR.value}."
+        )
+    return folders[0]
+
+
+def output_dirs() -> list[pathlib.Path]:
+    """--output_dir where it may name several, comma-separated."""
     if _OUTPUT_DIR.value:
-        return pathlib.Path(_OUTPUT_DIR.value).expanduser()
+        return [
+            pathlib.Path(name).expanduser()
+            for name in _OUTPUT_DIR.value.split(",")
+        ]
     if not (_PROBLEM.value and _HPARAMS_SET.value):
         raise errors.UserError(
             "Name the training with --output_dir, or with --problem and "
             "--hparams_set."
         )
-    return (
-        pathlib.Path("~/t2t_train").expanduser()
-        / problem().full_name
-        / hparams_set()
-    )
+    folder = pathlib.Path("~/t2t_train").expanduser()
+    return [folder / problem().full_name / hparams_set()]
 
 
 def expected_settings() -> dict:

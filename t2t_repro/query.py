@@ -17,6 +17,7 @@ _EXPORT_DIR = flags.DEFINE_string(
 _INPUTS = flags.DEFINE_multi_string(
     "inputs", [], "A sentence; may be given again. Else standard input."
 )
+flags.adopt_module_key_flags(common_flags)
 
 
 def main():

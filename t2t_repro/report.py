@@ -1,10 +1,8 @@
 """Writes report/index.html: curves, scores, samples and settings of runs.
 
 python -m t2t_repro.report --output_dir=…
-python -m t2t_repro.report --output_dir=… --compare=other/run
+python -m t2t_repro.report --output_dir=one/run,other/run
 """
-
-import pathlib
 
 from absl import flags
 
@@ -13,22 +11,16 @@ from t2t_repro.data import generate
 from t2t_repro.reports import cost, page
 from t2t_repro.text import corpora
 
-_COMPARE = flags.DEFINE_list(
-    "compare", [], "Folders of other runs, to show side by side."
-)
 flags.adopt_module_key_flags(common_flags)
 
 
 def main():
-    first = runs.open_run(
-        common_flags.output_dir(), common_flags.expected_settings()
-    )
-    others = [
-        runs.open_run(pathlib.Path(name).expanduser())
-        for name in _COMPARE.value
+    expected = common_flags.expected_settings()
+    opened = [
+        runs.open_run(folder, expected) for folder in common_flags.output_dirs()
     ]
-    subjects = [_subject(run) for run in [first, *others]]
-    folder = first.output_dir / "report"
+    subjects = [_subject(run) for run in opened]
+    folder = opened[0].output_dir / "report"
     folder.mkdir(exist_ok=True)
     files.write_text(folder / "index.html", page.render(subjects))
     print(f"Wrote {folder / 'index.html'}.")

@@ -1,6 +1,7 @@
 """Fixtures: four logical CPUs, a tiny model's settings, a tiny corpus."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 import runpy
@@ -30,6 +31,25 @@ def _four_logical_cpus():
 
         tf.config.set_visible_devices([], "GPU")
         hardware.make_logical_devices(LOGICAL_CPUS)
+
+
+@pytest.fixture(scope="session")
+def strategy_of():
+    """A function of a number of replicas: a strategy of as many CPUs."""
+    import tensorflow as tf
+
+    @functools.cache
+    def make(replicas):
+        if replicas == 1:
+            return tf.distribute.get_strategy()
+        # A process remembers the size of a group by its key, and every
+        # MirroredStrategy counts keys from the same base: TensorFlow's own
+        # tests move it, too.
+        tf.distribute.MirroredStrategy._collective_key_base += 1_000_000
+        devices = [f"CPU:{i}" for i in range(replicas)]
+        return tf.distribute.MirroredStrategy(devices)
+
+    return make
 
 
 @pytest.fixture(scope="session")

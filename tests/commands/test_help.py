@@ -11,7 +11,7 @@ COMMANDS = {
     "evaluate": ["split", "references", "baseline", "checkpoint_path"],
     "exporter": ["export_dir", "decode_hparams", "format"],
     "query": ["export_dir", "inputs"],
-    "report": ["compare"],
+    "report": [],
     "show": ["vocab_size"],
     "trainer": ["train_steps", "raw_dir", "xla", "deterministic", "profile"],
 }

@@ -1,9 +1,9 @@
 """The same global batch gives the same update, however it is computed."""
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -39,11 +39,14 @@ class _OwnRows:
 
 
 class Trial:
-    """A model and what is trained on; run() trains it anew each time."""
+    """A model on some replicas, traced once, and trained anew by each run.
 
-    def __init__(self, hparams, corpus, vocab_size):
-        self.hparams, self.corpus = hparams, corpus
-        self.vocab_size = vocab_size
+    One layer is enough: what a step does to many weights it does to all.
+    """
+
+    def __init__(self, strategy, corpus, hparams, vocab_size, xla, policy):
+        self.strategy, self.corpus = strategy, corpus
+        self.replicas = strategy.num_replicas_in_sync
         self.plan = plans.build(
             corpus.lengths,
             "packed",
@@ -51,74 +54,86 @@ class Trial:
             hparams.max_length,
             seed=3,
         )
-
-    def build(self, policy="float32"):
-        keras.utils.set_random_seed(1)
-        model = transformer.build(self.hparams, self.vocab_size, policy)
-        return model, optimizer.build(self.hparams, model.trainable_variables)
-
-    def run(self, replicas=1, limit=None, xla=False, plan=None, steps=STEPS):
-        strategy = _strategy(replicas)
         with strategy.scope():
-            model, adam = self.build()
-        train_step = step.build_train_step(
-            model, adam, self.hparams, SEED, strategy, xla
+            self.model = transformer.build(hparams, vocab_size, policy)
+            self.adam = optimizer.build(hparams, self.model.weights)
+        self.train_step = step.build_train_step(
+            self.model, self.adam, hparams, SEED, strategy, xla
         )
-        dataset = strategy.distribute_datasets_from_function(
+
+    def reset(self):
+        """Weights as of a seed, no momentum, no step done."""
+        random = np.random.default_rng(1)
+        for weight in self.model.weights:
+            # A start that Glorot could have given, and norms near 1.
+            offset = 1.0 if weight.path.endswith("gamma") else 0.0
+            value = random.normal(size=weight.shape, scale=0.2, loc=offset)
+            weight.assign(value.astype(np.float32))
+        for variable in self.adam.variables:
+            if variable is not self.adam.learning_rate:
+                variable.assign(np.zeros(variable.shape))
+
+    def run(self, parts=1, plan=None, steps=STEPS):
+        """Trains on `plan` in so many parts a replica."""
+        self.reset()
+        shape = self.plan.rows_per_batch, self.plan.row_length
+        limit = -(-shape[0] // (parts * self.replicas)) * shape[1]
+        dataset = self.strategy.distribute_datasets_from_function(
             lambda _: batches.training_dataset(
-                self.corpus, plan or self.plan, 0, steps, replicas, limit
+                self.corpus,
+                plan or self.plan,
+                0,
+                steps,
+                self.replicas,
+                limit if parts > 1 else None,
             )
         )
-        sums = [[float(s) for s in train_step(batch)] for batch in dataset]
-        assert int(adam.iterations.numpy()) == steps == len(sums)
-        for weight in model.weights:
-            _assert_mirrored(weight, replicas)
+        sums = [[float(s) for s in self.train_step(b)] for b in dataset]
+        assert int(self.adam.iterations.numpy()) == steps == len(sums)
+        self._assert_mirrored()
         return Result(
-            {w.path: w.numpy() for w in model.weights},
-            _by_path(model, adam._momentums),
+            {w.path: w.numpy() for w in self.model.weights},
+            {
+                weight.path: momentum.numpy()
+                for weight, momentum in zip(
+                    self.model.weights, self.adam._momentums, strict=True
+                )
+            },
             np.array(sums),
         )
 
-    def without_dropout(self):
-        hparams = dataclasses.replace(
-            self.hparams, layer_prepostprocess_dropout=0.0
-        )
-        return Trial(hparams, self.corpus, self.vocab_size)
-
-
-def _strategy(replicas):
-    if replicas == 1:
-        return tf.distribute.get_strategy()
-    devices = [f"CPU:{i}" for i in range(replicas)]
-    return tf.distribute.MirroredStrategy(devices)
-
-
-def _assert_mirrored(weight, replicas):
-    """Every replica has its copy of the weight, and all are the same."""
-    if replicas > 1:
-        copies = [copy.numpy() for copy in weight.value.values]
-        assert len(copies) == replicas
-        for copy in copies[1:]:
-            np.testing.assert_array_equal(copy, copies[0])
-
-
-def _by_path(model, variables):
-    paths = [weight.path for weight in model.weights]
-    arrays = [variable.numpy() for variable in variables]
-    return dict(zip(paths, arrays, strict=True))
+    def _assert_mirrored(self):
+        """Every replica has its copy of each weight, and all are the same."""
+        for weight in self.model.weights if self.replicas > 1 else ():
+            first, *others = (copy.numpy() for copy in weight.value.values)
+            assert len(others) == self.replicas - 1
+            for other in others:
+                np.testing.assert_array_equal(other, first)
 
 
 @pytest.fixture(scope="module")
-def trial(tiny_hparams, tiny_corpora, vocab_size):
-    """With dropout 0.1."""
+def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of):
+    """A function of what may differ -> Trial."""
     assert tiny_hparams.layer_prepostprocess_dropout == 0.1
-    return Trial(tiny_hparams, tiny_corpora["train"], vocab_size)
+
+    @functools.cache
+    def make(replicas=1, xla=False, policy="float32", dropout_rate=0.1):
+        hparams = dataclasses.replace(
+            tiny_hparams,
+            num_hidden_layers=1,
+            layer_prepostprocess_dropout=dropout_rate,
+        )
+        corpus = tiny_corpora["train"]
+        strategy = strategy_of(replicas)
+        return Trial(strategy, corpus, hparams, vocab_size, xla, policy)
+
+    return make
 
 
 @pytest.fixture(scope="module")
-def expected(trial):
+def expected(trial_of):
     """One replica, at once, in a plain graph."""
-    return trial.run()
+    return trial_of().run()
 
 
 def _assert_same(actual, expected):
@@ -138,29 +153,28 @@ def _assert_same(actual, expected):
         )
 
 
-def _slots(trial, parts):
-    """The limit of slots at which a batch falls into `parts`."""
-    plan = trial.plan
-    return -(-plan.rows_per_batch * plan.row_length // parts)
+def test_steps_change_every_weight(trial_of, expected):
+    trial_of().reset()
+    for weight in trial_of().model.weights:
+        change = np.abs(weight.numpy() - expected.weights[weight.path])
+        assert (change > 1e-4).mean() > 0.9, weight.path
 
 
-def test_steps_change_every_weight(trial, expected):
-    for weight in trial.build()[0].weights:
-        assert not np.allclose(weight, expected.weights[weight.path])
-
-
-def test_gradient_is_that_of_the_batchs_mean_loss(trial):
+@pytest.mark.parametrize("parts", [1, 2])
+def test_gradient_is_that_of_the_batchs_mean_loss(trial_of, parts):
     """Divided once, by real tokens: against one tape over the whole batch."""
-    result = trial.run(limit=_slots(trial, 2), steps=1)
-    model, _ = trial.build()
+    trial = trial_of()
+    result = trial.run(parts=parts, steps=1)
+    trial.reset()
     arrays = batches.assemble(trial.corpus, trial.plan.batch(0))
     noise = dropout.noise(SEED, 0, 0, len(arrays["targets"]))
     with tf.GradientTape() as tape:
-        sums = loss.batch_loss(model, arrays, noise, 0.1)
+        sums = loss.batch_loss(trial.model, arrays, noise, 0.1)
         mean = sums.smoothed / np.count_nonzero(arrays["targets"])
-    gradients = tape.gradient(mean, [w.value for w in model.weights])
+    values = [weight.value for weight in trial.model.weights]
+    gradients = tape.gradient(mean, values)
     np.testing.assert_allclose(result.sums[0], sums, rtol=1e-5)
-    for weight, gradient in zip(model.weights, gradients, strict=True):
+    for weight, gradient in zip(trial.model.weights, gradients, strict=True):
         np.testing.assert_allclose(
             result.momentums[weight.path] / 0.1,
             tf.convert_to_tensor(gradient),
@@ -170,79 +184,68 @@ def test_gradient_is_that_of_the_batchs_mean_loss(trial):
         )
 
 
-@pytest.mark.parametrize("parts", [2, 3])
-def test_accumulation(trial, expected, parts):
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_accumulation(trial_of, expected, parts):
     """8 rows in 3 parts: the last one ends in a row of padding."""
-    _assert_same(trial.run(limit=_slots(trial, parts)), expected)
+    _assert_same(trial_of().run(parts=parts), expected)
 
 
-def test_two_replicas_with_accumulation(trial, expected):
-    limit = _slots(trial, 4)
-    _assert_same(trial.run(replicas=2, limit=limit), expected)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_two_replicas(trial_of, expected, parts):
+    _assert_same(trial_of(replicas=2).run(parts=parts), expected)
 
 
-def test_four_replicas(trial, expected):
-    _assert_same(trial.run(replicas=4), expected)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_four_replicas(trial_of, expected, parts):
+    _assert_same(trial_of(replicas=4).run(parts=parts), expected)
 
 
-def test_xla_on_two_replicas(trial, expected):
-    _assert_same(trial.run(replicas=2, xla=True), expected)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_xla_on_two_replicas(trial_of, expected, parts):
+    trial = trial_of(replicas=2, xla=True)
+    _assert_same(trial.run(parts=parts), expected)
 
 
-def test_packed_or_not(trial):
+def test_packed_or_not(trial_of, expected):
     """Without dropout, whose masks follow the rows."""
-    trial = trial.without_dropout()
-    alone = trial.run(plan=_OwnRows(trial.plan))
-    _assert_same(alone, trial.run())
+    trial = trial_of(dropout_rate=0.0)
+    packed = trial.run()
+    _assert_same(trial.run(plan=_OwnRows(trial.plan)), packed)
+    # Dropout was on elsewhere.
+    assert abs(packed.sums[0, 0] / expected.sums[0, 0] - 1) > 1e-3
 
 
-def test_dropout_is_on_and_follows_the_step(trial, expected):
-    without = trial.without_dropout().run(steps=1)
-    assert abs(without.sums[0, 0] / expected.sums[0, 0] - 1) > 1e-3
+def test_bfloat16_points_the_same_way(trial_of):
+    actual = trial_of(policy="mixed_bfloat16").run(steps=1)
+    expected = trial_of().run(steps=1)
+    np.testing.assert_allclose(actual.sums[0, 0], expected.sums[0, 0], rtol=0.02)
+    for path, momentum in expected.momentums.items():
+        other = actual.momentums[path]
+        assert other.dtype == actual.weights[path].dtype == np.float32
+        norms = np.linalg.norm(other) * np.linalg.norm(momentum)
+        assert (other * momentum).sum() / norms > 0.95, path
 
 
-def test_bfloat16_points_the_same_way(trial, expected):
-    model, adam = trial.build("mixed_bfloat16")
-    strategy = _strategy(1)
-    train_step = step.build_train_step(
-        model, adam, trial.hparams, SEED, strategy, xla=False
-    )
-    dataset = batches.training_dataset(trial.corpus, trial.plan, 0, 1, 1, None)
-    sums = np.array([float(s) for s in train_step(next(iter(dataset)))])
-    assert sums[0] == pytest.approx(expected.sums[0, 0], rel=0.02)
-    reference, reference_adam = trial.build()
-    reference_step = step.build_train_step(
-        reference, reference_adam, trial.hparams, SEED, strategy, xla=False
-    )
-    reference_step(next(iter(dataset)))
-    for path, momentum in _by_path(
-        reference, reference_adam._momentums
-    ).items():
-        other = _by_path(model, adam._momentums)[path]
-        assert other.dtype == np.float32
-        cosine = (other * momentum).sum() / (
-            np.linalg.norm(other) * np.linalg.norm(momentum)
-        )
-        assert cosine > 0.95, path
-
-
-def test_evaluation_sums_are_those_of_the_corpus(trial, tiny_corpora):
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_evaluation_sums_are_those_of_the_corpus(
+    trial_of, tiny_corpora, replicas
+):
     """Without dropout, the last batch's empty rows included."""
-    corpus = tiny_corpora["validation"]
-    plan = plans.build(corpus.lengths, "packed", 60, 32, seed=0)
+    corpus, trial = tiny_corpora["validation"], trial_of(replicas)
+    trial.reset()
+    plan = plans.build(corpus.lengths, "packed", 60, 16, seed=0)
     assert plan.rows_per_epoch % plan.rows_per_batch
-    strategy = _strategy(2)
-    with strategy.scope():
-        model, _ = trial.build()
-    eval_step = step.build_eval_step(model, trial.hparams, strategy, xla=False)
-    dataset = strategy.distribute_datasets_from_function(
-        lambda _: batches.evaluation_dataset(corpus, plan, 2)
+    eval_step = step.build_eval_step(
+        trial.model, trial.model.hparams, trial.strategy, xla=False
     )
-    totals = np.sum([[float(s) for s in eval_step(b)] for b in dataset], axis=0)
+    dataset = trial.strategy.distribute_datasets_from_function(
+        lambda _: batches.evaluation_dataset(corpus, plan, replicas)
+    )
+    sums = [[float(s) for s in eval_step(batch)] for batch in dataset]
     own_rows = np.arange(len(corpus))
     alone = batches.assemble(
         corpus, plans.BatchPlan(own_rows, own_rows, len(corpus), 32)
     )
-    sums = loss.batch_loss(trial.build()[0], alone, None, 0.1)
-    np.testing.assert_allclose(totals, sums, rtol=1e-5)
-    assert totals[3] == corpus.lengths["targets"].sum()
+    expected = loss.batch_loss(trial.model, alone, None, 0.1)
+    np.testing.assert_allclose(np.sum(sums, axis=0), expected, rtol=1e-5)
+    assert expected.tokens == corpus.lengths["targets"].sum()
