@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Multi30k en-de on two CPU cores in half an hour: the road on real text.
-# The published recipe (hparams set multi30k_tiny) takes four times as long;
-# what differs here is said in --hparams.
 #
 #     scripts/reproduce_multi30k_ende.sh FOLDER [flags of the trainer]
 set -euo pipefail
 folder=$1
 shift
+
+# The published recipe, hparams set multi30k_tiny, takes 8,000 steps of twice
+# the tokens. A fifth of that wants a shorter warm-up, a lower peak (0.1 /
+# sqrt(1000) = 0.0032) and less dropout.
+hparams=batch_tokens=4096,learning_rate_warmup_steps=1000
+hparams+=,learning_rate_constant=0.1,layer_prepostprocess_dropout=0.1
 
 t2t() {
   printf '\n\033[1m%s\033[0m\n' "python -m t2t_repro.$*"
@@ -15,8 +19,8 @@ t2t() {
 
 SECONDS=0
 t2t trainer --problem=multi30k_ende --hparams_set=multi30k_tiny \
-  --hparams=HPARAMS \
-  --train_steps=STEPS --save_checkpoints_steps=100 --eval_every=500 \
+  --hparams="$hparams" \
+  --train_steps=3000 --save_checkpoints_steps=100 --eval_every=500 \
   --data_dir="$folder/data" --output_dir="$folder/train" "$@"
 echo "Data and training took $((SECONDS / 60)) min $((SECONDS % 60)) s."
 t2t avg_checkpoints --output_dir="$folder/train"

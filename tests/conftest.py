@@ -53,6 +53,25 @@ def strategy_of():
 
 
 @pytest.fixture(scope="session")
+def read_events():
+    """A function of a folder: its TensorBoard scalars, {tag: {step: value}}."""
+    import tensorflow as tf
+    from tensorflow.core.util import event_pb2
+
+    def read(folder):
+        scalars = {}
+        for path in sorted(folder.glob("events.*")):
+            for record in tf.data.TFRecordDataset(str(path)):
+                event = event_pb2.Event.FromString(record.numpy())
+                for value in event.summary.value:
+                    steps = scalars.setdefault(value.tag, {})
+                    steps[event.step] = tf.make_ndarray(value.tensor).item()
+        return scalars
+
+    return read
+
+
+@pytest.fixture(scope="session")
 def run_layer_test():
     """tests/layers/layer_test.py's function, without a package `tests`."""
     file = pathlib.Path(__file__).parent / "layers" / "layer_test.py"

@@ -23,6 +23,8 @@ ROWS = (
             "training.checkpoints",
             "training.hardware",
             "training.progress",
+            "training.session",
+            "training.validation",
         ),
         ("decoding.search", "decoding.translate"),
         ("reports",),

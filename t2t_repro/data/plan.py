@@ -105,6 +105,7 @@ class PackedPlan:
             row_length,
         )
         self.row_length = row_length
+        self.num_pairs = len(usable)
         self.tokens = int(lengths["targets"][usable].sum())  # of an epoch
         self.fill = self.tokens / (self.rows_per_epoch * row_length)
         self.rows_per_batch = round_rows(
@@ -191,7 +192,8 @@ class BucketedPlan:
             sorted_lengths, target_lengths, batch_tokens, max_length
         )
         self._mix_within_buckets(sorted_lengths, seed)
-        self.tokens = int(target_lengths.sum())
+        self.num_pairs = len(usable)
+        self.tokens = int(target_lengths.sum())  # of an epoch
         self._stream = _EpochStream(len(self._shapes), seed)
 
     def _mix_within_buckets(self, sorted_lengths, seed):

@@ -1,15 +1,12 @@
 """The training of section 5: data, hardware, optimizer, regularization."""
 
 import dataclasses
-import math
 import pathlib
-import signal
 import time
 
-import tensorflow as tf
+import keras
 
 from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
 from t2t_repro.models import transformer
 from t2t_repro.training import (
     checkpoints,
@@ -18,7 +15,8 @@ from t2t_repro.training import (
     progress,
     step,
 )
-from t2t_repro.training import loss as losses
+from t2t_repro.training.session import Profiler, StopSignals
+from t2t_repro.training.validation import Validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +77,7 @@ class _Training:
         self.xla = hardware.use_xla(options.xla)
         self.policy = hardware.dtype_policy(options.mixed_precision)
         # Initial weights are a function of the seed as well.
-        tf.keras.utils.set_random_seed(options.random_seed)
+        keras.utils.set_random_seed(options.random_seed)
         with self.strategy.scope():
             self.model = transformer.build(hparams, vocab_size, self.policy)
             self.optimizer = optimizer.build(
@@ -99,7 +97,14 @@ class _Training:
             self.strategy,
             self.xla,
         )
-        self.validate = _Validation(self)
+        self.validation = Validation(
+            self.model,
+            hparams,
+            corpora["validation"],
+            self.strategy,
+            self.xla,
+            options.max_tokens_per_replica,
+        )
 
     def restore(self) -> int:
         """Restores the latest checkpoint; the steps that are done."""
@@ -121,7 +126,7 @@ class _Training:
         replicas = self.strategy.num_replicas_in_sync
         epochs = options.train_steps / self.plan.steps_per_epoch
         limit = options.max_tokens_per_replica
-        pairs = len(self.corpora["train"])
+        pairs, used = len(self.corpora["train"]), self.plan.num_pairs
         lines = {
             "parameters": f"{self.model.count_params():,}",
             "vocabulary": f"{self.model.vocab_size:,} subwords",
@@ -131,8 +136,10 @@ class _Training:
             + f" (batch_tokens={hparams.batch_tokens:,})",
             "per replica": f"1/{replicas} of it"
             + (f", at most {limit:,} slots at once" if limit else ""),
-            "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs of "
-            f"{pairs:,} pairs; {first_step:,} done",
+            "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
+            f"{hparams.max_length} are left out",
+            "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
+            f"{first_step:,} done",
             "learning rate": f"{hparams.learning_rate_schedule}, peak "
             f"{optimizer.peak_learning_rate(hparams):.3g} at step "
             f"{hparams.learning_rate_warmup_steps:,}",
@@ -143,33 +150,31 @@ class _Training:
 
     def run(self, first_step) -> int:
         """Steps, validations and checkpoints; the exit code."""
-        options = self.options
+        last_step = self.options.train_steps
         show = progress.Progress(
             self.output_dir,
             first_step,
-            options.train_steps,
+            last_step,
             lambda done: optimizer.learning_rate(self.hparams, done),
         )
-        stop = _StopSignals()
         saved_at = time.monotonic()
         elements = iter(self._batches(first_step))
-        for done in range(first_step + 1, options.train_steps + 1):
-            self._profile(done - first_step)
-            show.step_done(self.train_step(next(elements)))
-            last = done == options.train_steps or stop.received
-            if done % options.eval_every == 0 or done == options.train_steps:
-                show.validation_done(done, self.validate.figures())
-                if self.validate.stopped_improving:
-                    show.say(
-                        "The validation loss has not improved for "
-                        f"{options.early_stopping_evals} evaluations."
-                    )
-                    last = True
-            if last or self._checkpoint_due(done, saved_at):
-                self.checkpoints.save(done)
-                saved_at = time.monotonic()
-            if last:
-                break
+        with (
+            StopSignals() as stop,
+            Profiler(self.output_dir, self.options.profile) as profiler,
+        ):
+            for done in range(first_step + 1, last_step + 1):
+                profiler.before_step(done - first_step)
+                show.step_done(self.train_step(next(elements)))
+                last = done == last_step or stop.received
+                if done % self.options.eval_every == 0 or done == last_step:
+                    show.validation_done(done, self.validation.figures())
+                    last = last or self._no_longer_improves(show)
+                if last or self._checkpoint_due(done, saved_at):
+                    self.checkpoints.save(done)
+                    saved_at = time.monotonic()
+                if last:
+                    break
         show.close()
         print(f"Stopped after step {done:,}; checkpoint ckpt-{done}.")
         return stop.exit_code
@@ -192,77 +197,11 @@ class _Training:
             return seconds >= self.options.save_checkpoints_secs
         return done % self.options.save_checkpoints_steps == 0
 
-    def _profile(self, step_of_session):
-        """Traces steps 11 to 20 of this session, for TensorBoard."""
-        if self.options.profile and step_of_session == 11:
-            tf.profiler.experimental.start(str(self.output_dir))
-        if self.options.profile and step_of_session == 21:
-            tf.profiler.experimental.stop()
-
-
-class _Validation:
-    """Loss on the validation split, and whether it still improves."""
-
-    def __init__(self, training):
-        hparams, options = training.hparams, training.options
-        self._constant = losses.smoothing_constant(
-            hparams.label_smoothing, training.model.vocab_size
-        )
-        self._patience = options.early_stopping_evals
-        self._losses = []
-        corpus = training.corpora["validation"]
-        replicas = training.strategy.num_replicas_in_sync
-        tokens = hparams.batch_tokens
-        if options.max_tokens_per_replica:
-            tokens = min(tokens, options.max_tokens_per_replica * replicas)
-        plan = plans.build(
-            corpus.lengths, "packed", tokens, hparams.max_length, seed=0
-        )
-        self._batches = training.strategy.distribute_datasets_from_function(
-            lambda _: batches.evaluation_dataset(corpus, plan, replicas)
-        )
-        self._step = step.build_eval_step(
-            training.model, hparams, training.strategy, training.xla
-        )
-
-    def figures(self) -> dict[str, float]:
-        """Per real token: loss as trained on, perplexity, accuracy."""
-        totals = [0.0] * len(losses.Sums._fields)
-        for batch in self._batches:
-            sums = self._step(batch)
-            totals = [t + float(s) for t, s in zip(totals, sums, strict=True)]
-        smoothed, plain, correct, tokens = totals
-        self._losses.append(plain / tokens)
-        return {
-            "loss": smoothed / tokens,
-            "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
-            "perplexity": math.exp(min(plain / tokens, 100.0)),
-            "accuracy": correct / tokens,
-        }
-
-    @property
-    def stopped_improving(self):
-        """Whether the best loss is `early_stopping_evals` evaluations old."""
-        if not self._patience or len(self._losses) <= self._patience:
+    def _no_longer_improves(self, show):
+        patience = self.options.early_stopping_evals
+        if not self.validation.stopped_improving(patience):
             return False
-        best = min(self._losses)
-        return min(self._losses[-self._patience :]) > best
-
-
-class _StopSignals:
-    """Ctrl-C and SIGTERM let the step in progress end; a second one kills."""
-
-    def __init__(self):
-        self.received = None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._receive)
-
-    def _receive(self, number, _):
-        self.received = number
-        print("\nFinishing this step, then saving. Again: stop at once.")
-        signal.signal(number, signal.SIG_DFL)
-
-    @property
-    def exit_code(self):
-        """0, or 128 + the signal's number, as shells do it."""
-        return 128 + self.received if self.received else 0
+        show.say(
+            f"The validation loss has not improved for {patience} evaluations."
+        )
+        return True

@@ -1,13 +1,11 @@
 """The Transformer, against one in numpy that reads one sentence at a time."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import registry
 from t2t_repro.data import batches
 from t2t_repro.data import plan as plans
 from t2t_repro.layers import dropout
@@ -123,14 +121,6 @@ def _features(inputs, targets):
         features[f"{side}_segment"] = real.astype(np.int32)
         features[f"{side}_position"] = np.arange(ids.shape[1]) * real
     return {name: tf.cast(ids, tf.int32) for name, ids in features.items()}
-
-
-def _formula(v, d, f, n):
-    """Parameters, by hand: no bias in attention, two norms and three."""
-    ffn = d * f + f + f * d + d
-    encoder = 4 * d * d + ffn + 2 * 2 * d
-    decoder = 8 * d * d + ffn + 3 * 2 * d
-    return v * d + n * (encoder + decoder)
 
 
 def test_equals_numpy_sentence_by_sentence(model):
@@ -256,64 +246,3 @@ def test_dropout_of_a_row_does_not_depend_on_its_batch(model, packed):
     part = {name: ids[2:5] for name, ids in arrays.items()}
     logits = model(part, noise=dropout.noise(3, 5, 2, 3))
     np.testing.assert_allclose(logits, whole[2:5], atol=1e-5)
-
-
-def test_names_of_weights(model):
-    paths = {weight.path.partition("/")[2] for weight in model.weights}
-    projections = ("query", "key", "value", "output_projection")
-    expected = {"embedding/weight"}
-    for stack, blocks in (
-        ("encoder", ["self_attention"]),
-        ("decoder", ["self_attention", "cross_attention"]),
-    ):
-        for layer in (f"{stack}/layer_0", f"{stack}/layer_1"):
-            for block in blocks:
-                attention = f"{layer}/{block}/multihead_attention"
-                expected |= {f"{attention}/{p}/kernel" for p in projections}
-            for block in (*blocks, "ffn"):
-                norm = f"{layer}/{block}/norm"
-                expected |= {f"{norm}/gamma", f"{norm}/beta"}
-            for dense in ("filter", "output_projection"):
-                kernel = f"{layer}/ffn/feed_forward/{dense}/kernel"
-                expected |= {kernel, kernel.replace("kernel", "bias")}
-    assert paths == expected
-    assert len(model.weights) == len(expected)
-
-
-def test_initial_values(tiny_hparams, vocab_size):
-    """Glorot uniform kernels, no bias, norms that do nothing."""
-    for weight in transformer.build(tiny_hparams, vocab_size).weights:
-        value = weight.numpy()
-        if weight.path.endswith("kernel"):
-            limit = math.sqrt(6 / sum(value.shape))
-            assert 0.9 * limit < np.abs(value).max() <= limit
-        elif weight.path.endswith(("bias", "beta")):
-            assert not value.any()
-        elif weight.path.endswith("gamma"):
-            assert (value == 1).all()
-
-
-@pytest.mark.parametrize(
-    ("d", "f", "heads", "layers", "v"), [(16, 40, 2, 3, 50), (24, 20, 3, 1, 7)]
-)
-def test_parameters_follow_the_formula(tiny_hparams, d, f, heads, layers, v):
-    hparams = dataclasses.replace(
-        tiny_hparams,
-        hidden_size=d,
-        filter_size=f,
-        num_heads=heads,
-        num_hidden_layers=layers,
-    )
-    built = transformer.build(hparams, v)
-    assert built.count_params() == _formula(v, d, f, layers)
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"), [("base", 63_045_632), ("big", 214_171_648)]
-)
-@pytest.mark.usefixtures("tiny_hparams")
-def test_parameters_of_the_paper(name, parameters):
-    """63 and 214 million with 37,000 subwords, as facts.md says."""
-    hparams = registry.build_hparams(name)
-    sizes = hparams.hidden_size, hparams.filter_size, hparams.num_hidden_layers
-    assert _formula(37_000, *sizes) == parameters

@@ -184,26 +184,33 @@ def test_gradient_is_that_of_the_batchs_mean_loss(trial_of, parts):
         )
 
 
+def test_each_step_draws_masks_of_its_own(trial_of, expected):
+    """Step 1, counted from 0, on the weights that step 0 has left."""
+    trial = trial_of()
+    trial.run(steps=1)
+    arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
+    noise = dropout.noise(SEED, 1, 0, len(arrays["targets"]))
+    sums = loss.batch_loss(trial.model, arrays, noise, 0.1)
+    np.testing.assert_allclose(expected.sums[1], sums, rtol=1e-5)
+
+
 @pytest.mark.parametrize("parts", [2, 3, 8])
 def test_accumulation(trial_of, expected, parts):
     """8 rows in 3 parts: the last one ends in a row of padding."""
     _assert_same(trial_of().run(parts=parts), expected)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_two_replicas(trial_of, expected, parts):
-    _assert_same(trial_of(replicas=2).run(parts=parts), expected)
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_four_replicas(trial_of, expected, parts):
-    _assert_same(trial_of(replicas=4).run(parts=parts), expected)
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-def test_xla_on_two_replicas(trial_of, expected, parts):
-    trial = trial_of(replicas=2, xla=True)
+@pytest.mark.parametrize(
+    ("replicas", "parts", "xla"),
+    [(2, 2, False), (2, 2, True), (4, 1, False)],
+)
+def test_replicas(trial_of, expected, replicas, parts, xla):
+    trial = trial_of(replicas=replicas, xla=xla)
     _assert_same(trial.run(parts=parts), expected)
+
+
+def test_xla(trial_of, expected):
+    _assert_same(trial_of(xla=True).run(), expected)
 
 
 def test_packed_or_not(trial_of, expected):
@@ -218,7 +225,9 @@ def test_packed_or_not(trial_of, expected):
 def test_bfloat16_points_the_same_way(trial_of):
     actual = trial_of(policy="mixed_bfloat16").run(steps=1)
     expected = trial_of().run(steps=1)
-    np.testing.assert_allclose(actual.sums[0, 0], expected.sums[0, 0], rtol=0.02)
+    np.testing.assert_allclose(
+        actual.sums[0, 0], expected.sums[0, 0], rtol=0.02
+    )
     for path, momentum in expected.momentums.items():
         other = actual.momentums[path]
         assert other.dtype == actual.weights[path].dtype == np.float32

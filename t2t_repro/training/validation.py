@@ -1,0 +1,71 @@
+"""Loss on the validation split, and whether it still improves."""
+
+import math
+
+from t2t_repro import errors
+from t2t_repro.data import batches
+from t2t_repro.data import plan as plans
+from t2t_repro.training import loss as losses
+from t2t_repro.training import step
+
+
+class Validation:
+    """One pass over a corpus, without dropout, as often as it is asked for."""
+
+    def __init__(self, model, hparams, corpus, strategy, xla, max_tokens=None):
+        """Plans the pass.
+
+        Args:
+            model: built in the strategy's scope.
+            hparams: HParams; pairs longer than max_length are left out.
+            corpus: data.corpus.Corpus.
+            strategy: tf.distribute strategy.
+            xla: whether to compile.
+            max_tokens: slots in a replica's memory at once; None: a batch.
+
+        Raises:
+            UserError: no pair is short enough.
+        """
+        usable = plans.usable_pairs(corpus.lengths, hparams.max_length)
+        if not len(usable):
+            raise errors.UserError(
+                f"There is nothing to validate on: of {len(corpus):,} pairs "
+                f"none has at most max_length={hparams.max_length} subwords "
+                "a side. Check the raw validation text."
+            )
+        replicas = strategy.num_replicas_in_sync
+        tokens = hparams.batch_tokens
+        if max_tokens:
+            tokens = min(tokens, max_tokens * replicas)
+        plan = plans.PackedPlan(
+            corpus.lengths, usable, tokens, hparams.max_length, seed=0
+        )
+        self._batches = strategy.distribute_datasets_from_function(
+            lambda _: batches.evaluation_dataset(corpus, plan, replicas)
+        )
+        self._step = step.build_eval_step(model, hparams, strategy, xla)
+        self._constant = losses.smoothing_constant(
+            hparams.label_smoothing, model.vocab_size
+        )
+        self._losses = []  # plain, one of each pass
+
+    def figures(self) -> dict[str, float]:
+        """Per real token: loss as trained on, perplexity, accuracy."""
+        totals = [0.0] * len(losses.Sums._fields)
+        for batch in self._batches:
+            sums = self._step(batch)
+            totals = [t + float(s) for t, s in zip(totals, sums, strict=True)]
+        smoothed, plain, correct, tokens = totals
+        self._losses.append(plain / tokens)
+        return {
+            "loss": smoothed / tokens,
+            "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
+            "perplexity": math.exp(min(plain / tokens, 100.0)),
+            "accuracy": correct / tokens,
+        }
+
+    def stopped_improving(self, patience: int | None) -> bool:
+        """Whether the best pass is at least `patience` passes old."""
+        if not patience or len(self._losses) <= patience:
+            return False
+        return min(self._losses[-patience:]) > min(self._losses)

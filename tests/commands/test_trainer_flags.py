@@ -1,0 +1,85 @@
+"""The trainer's flags that say how, not what."""
+
+import re
+
+import pytest
+
+SMALL = "hidden_size=32,filter_size=64,num_heads=2,batch_tokens=512"
+
+
+@pytest.fixture(scope="module")
+def trainer(run, flags_of, raw_writer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flags")
+    raw_writer(folder / "raw", train=500)
+
+    def train(name, *flags):
+        result = run(
+            "trainer",
+            *flags_of(folder),
+            "--hparams_set=tiny",
+            f"--output_dir={folder / name}",
+            "--eval_every=5",
+            *flags,
+        )
+        assert result.returncode == 0, result.stderr
+        return folder / name, result.stdout + result.stderr
+
+    return train
+
+
+def checkpoints(folder):
+    paths = (folder / "checkpoints").glob("*.index")
+    return sorted(int(path.stem.removeprefix("ckpt-")) for path in paths)
+
+
+def test_replicas_xla_bfloat16_and_accumulation(trainer):
+    folder, text = trainer(
+        "devices",
+        f"--hparams={SMALL},num_hidden_layers=1,batching=bucketed",
+        "--train_steps=12",
+        "--logical_devices=2",
+        "--xla=on",
+        "--mixed_precision=bfloat16",
+        "--max_tokens_per_replica=128",
+        "--profile",
+    )
+    assert "2 replicas on CPUs (MirroredStrategy), mixed_bfloat16, XLA on" in (
+        text
+    )
+    assert "at most 128 slots at once" in text
+    assert "bucketed shapes" in text
+    assert checkpoints(folder) == [12]
+    assert list(folder.glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_checkpoints_and_early_stopping(trainer):
+    folder, text = trainer(
+        "stopping",
+        # So high a learning rate that the loss rises at once.
+        f"--hparams={SMALL},learning_rate_constant=50",
+        "--train_steps=200",
+        "--save_checkpoints_steps=10",
+        "--keep_checkpoint_max=2",
+        "--early_stopping_evals=3",
+        "--deterministic",
+    )
+    stopped = int(re.search(r"Stopped after step (\d+)", text)[1])
+    assert stopped < 200
+    assert "has not improved for 3 evaluations" in text
+    saved = checkpoints(folder)
+    assert len(saved) == 2
+    assert saved[-1] == stopped
+
+
+def test_warm_start_takes_weights_only(trainer):
+    first, _ = trainer("first", f"--hparams={SMALL}", "--train_steps=6")
+    weights = first / "checkpoints" / "ckpt-6"
+    _, text = trainer(
+        "second",
+        f"--hparams={SMALL}",
+        "--train_steps=2",
+        "--save_checkpoints_secs=1000",
+        f"--warm_start_from={weights}",
+    )
+    assert f"Starting from the weights of {weights}" in text
+    assert "0 done" in text

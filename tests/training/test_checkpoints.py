@@ -1,0 +1,253 @@
+"""Checkpoints: names that can be read, exact restoring, averages."""
+
+import dataclasses
+import json
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import errors
+from t2t_repro.models import transformer
+from t2t_repro.training import checkpoints, optimizer
+
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class State:
+    """A model and its Adam, with values that tell a number."""
+
+    def __init__(self, hparams, vocab_size):
+        self.model = transformer.build(hparams, vocab_size)
+        self.adam = optimizer.build(hparams, self.model.weights)
+        self.variables = [
+            *self.model.weights,
+            *self.adam._momentums,
+            *self.adam._velocities,
+        ]
+
+    def set(self, number):
+        """Every variable random, of a seed; as many steps."""
+        random = np.random.default_rng(number)
+        for variable in self.variables:
+            variable.assign(random.normal(size=variable.shape))
+        self.adam.iterations.assign(number)
+
+    def values(self):
+        return [v.numpy() for v in (*self.variables, self.adam.iterations)]
+
+    def assert_is(self, values):
+        for mine, value in zip(self.values(), values, strict=True):
+            np.testing.assert_array_equal(mine, value)
+
+    def checkpoints(self, folder, max_to_keep=20):
+        return checkpoints.Checkpoints(
+            self.model, self.adam, folder, max_to_keep
+        )
+
+
+@pytest.fixture(scope="module")
+def hparams(tiny_hparams):
+    """One layer is enough."""
+    return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def state(hparams, vocab_size):
+    """To save."""
+    return State(hparams, vocab_size)
+
+
+@pytest.fixture(scope="module")
+def other(hparams, vocab_size):
+    """To restore into."""
+    return State(hparams, vocab_size)
+
+
+@pytest.fixture(scope="module")
+def saved(state, tmp_path_factory):
+    """A folder with ckpt-100, -200 and -1000, and their values by step."""
+    folder = tmp_path_factory.mktemp("saved")
+    manager, values = state.checkpoints(folder), {}
+    for step in (100, 200, 1000):
+        state.set(step)
+        manager.save(step)
+        values[step] = state.values()
+    return folder, values
+
+
+def test_names_can_be_read(saved, state):
+    names = dict(tf.train.list_variables(str(saved[0] / "ckpt-100")))
+    paths = [weight.path.partition("/")[2] for weight in state.model.weights]
+    expected = {
+        f"{kind}/{path}{SUFFIX}": list(weight.shape)
+        for kind in ("weights", "momentum", "velocity")
+        for path, weight in zip(paths, state.model.weights, strict=True)
+    }
+    block = "encoder/layer_0/self_attention/multihead_attention"
+    assert expected[f"weights/{block}/query/kernel{SUFFIX}"] == [16, 16]
+    assert expected[f"velocity/embedding/weight{SUFFIX}"] == [20, 16]
+    # TensorFlow's own two beside ours.
+    own = {"_CHECKPOINTABLE_OBJECT_GRAPH", f"save_counter{SUFFIX}"}
+    assert names.pop(f"step{SUFFIX}") == []
+    assert {k: v for k, v in names.items() if k not in own} == expected
+
+
+def test_stored_values_are_those_of_their_names(saved, state):
+    reader = tf.train.load_checkpoint(str(saved[0] / "ckpt-200"))
+    values = saved[1][200]
+    count = len(state.model.weights)
+    for i, weight in enumerate(state.model.weights):
+        path = weight.path.partition("/")[2]
+        for offset, kind in enumerate(("weights", "momentum", "velocity")):
+            stored = reader.get_tensor(f"{kind}/{path}{SUFFIX}")
+            np.testing.assert_array_equal(stored, values[offset * count + i])
+    assert reader.get_tensor(f"step{SUFFIX}") == 200
+
+
+def test_restores_the_latest_exactly(saved, other):
+    folder, values = saved
+    other.set(7)
+    path = other.checkpoints(folder).restore_latest()
+    assert path == str(folder / "ckpt-1000")
+    other.assert_is(values[1000])
+    assert int(other.adam.iterations) == 1000
+
+
+def test_restores_from_a_folder_that_was_moved(saved, other, tmp_path):
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(saved[0], moved)
+    other.set(7)
+    path = other.checkpoints(moved).restore_latest()
+    assert path == str(moved / "ckpt-1000")
+    other.assert_is(saved[1][1000])
+
+
+def test_nothing_to_restore(other, tmp_path):
+    other.set(7)
+    before = other.values()
+    assert other.checkpoints(tmp_path / "new").restore_latest() is None
+    other.assert_is(before)
+
+
+def test_restored_on_replicas(saved, hparams, vocab_size, strategy_of):
+    with strategy_of(2).scope():
+        replicated = State(hparams, vocab_size)
+    replicated.checkpoints(saved[0]).restore_latest()
+    replicated.assert_is(saved[1][1000])
+    for variable in replicated.variables:
+        first, second = variable.value.values
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
+
+
+def test_keeps_the_newest_also_after_a_restart(state, tmp_path):
+    def steps():
+        return [p.name for p in checkpoints.list_checkpoints(tmp_path)]
+
+    manager = state.checkpoints(tmp_path, max_to_keep=2)
+    for step in (8, 9, 10):
+        manager.save(step)
+    assert steps() == ["ckpt-9", "ckpt-10"]
+    state.checkpoints(tmp_path, max_to_keep=2).save(11)
+    assert steps() == ["ckpt-10", "ckpt-11"]
+    assert not list(tmp_path.glob("ckpt-9*"))
+
+
+def test_lists_by_step_not_by_name(saved, tmp_path):
+    listed = checkpoints.list_checkpoints(saved[0])
+    names = ["ckpt-100", "ckpt-200", "ckpt-1000"]
+    assert listed == [saved[0] / name for name in names]
+    # Without its index, a checkpoint is not complete.
+    (tmp_path / "ckpt-5.data-00000-of-00001").touch()
+    assert checkpoints.list_checkpoints(tmp_path) == []
+    assert checkpoints.list_checkpoints(tmp_path / "absent") == []
+
+
+def test_step_of():
+    assert checkpoints.step_of("a-7/ckpt-1500") == 1500
+    for path in ("ckpt", "ckpt-", "ckpt-5/model", "ckpt-1.index"):
+        with pytest.raises(errors.UserError, match=f"-STEP.*got {path}"):
+            checkpoints.step_of(path)
+
+
+def test_average_equals_the_mean(saved, other, state, tmp_path):
+    folder, values = saved
+    paths = [folder / f"ckpt-{step}" for step in (100, 200, 1000)]
+    written = checkpoints.average(paths, tmp_path)
+    assert written == tmp_path / "ckpt-1000"
+    other.set(7)
+    checkpoints.restore_weights(other.model, written)
+    for i, weight in enumerate(other.model.weights):
+        stack = np.stack([values[step][i] for step in values])
+        mean = stack.astype(np.float64).mean(0).astype(np.float32)
+        np.testing.assert_array_equal(weight.numpy(), mean)
+    names = [name for name, _ in tf.train.list_variables(str(written))]
+    kept = [name for name in names if name.startswith("weights/")]
+    assert len(kept) == len(state.model.weights)
+    assert not [name for name in names if name.startswith(("mom", "vel"))]
+    notes = json.loads((tmp_path / "ckpt-1000.json").read_text())
+    assert notes == {"averaged": ["ckpt-100", "ckpt-200", "ckpt-1000"]}
+
+
+def test_average_of_one_is_that_one(saved, other, tmp_path):
+    written = checkpoints.average([saved[0] / "ckpt-200"], tmp_path)
+    other.set(7)
+    before = other.values()
+    checkpoints.restore_weights(other.model, written)
+    count = len(other.model.weights)
+    other.assert_is([*saved[1][200][:count], *before[count:]])
+
+
+def test_average_names_the_missing_checkpoint(saved, tmp_path):
+    paths = [saved[0] / f"ckpt-{step}" for step in (100, 200, 300)]
+    with pytest.raises(errors.UserError, match="ckpt-300.*2 of 3 exist"):
+        checkpoints.average(paths, tmp_path / "averaged")
+    assert not (tmp_path / "averaged").exists()
+
+
+def test_restore_weights_takes_nothing_but_weights(saved, other):
+    other.set(7)
+    before = other.values()
+    checkpoints.restore_weights(other.model, saved[0] / "ckpt-100")
+    count = len(other.model.weights)
+    other.assert_is([*saved[1][100][:count], *before[count:]])
+
+
+def test_another_shape_is_refused_by_name(saved, hparams):
+    path = saved[0] / "ckpt-100"
+    model = transformer.build(hparams, 33)
+    before = model.get_weights()
+    message = f"{path} does not fit.*embedding/weight is [20, 16].*[33, 16]"
+    message = re.escape(message).replace(r"\.\*", ".*")
+    with pytest.raises(errors.UserError, match=message):
+        checkpoints.restore_weights(model, path)
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_another_depth_is_refused_by_name(saved, tiny_hparams, vocab_size):
+    model = transformer.build(tiny_hparams, vocab_size)  # two layers
+    with pytest.raises(errors.UserError, match="layer_1.* is missing there"):
+        checkpoints.restore_weights(model, saved[0] / "ckpt-100")
+
+
+def test_an_absent_checkpoint_is_a_users_error(other, tmp_path):
+    path = tmp_path / "ckpt-5"
+    with pytest.raises(errors.UserError, match=f"No checkpoint {path}"):
+        checkpoints.restore_weights(other.model, path)
+
+
+def test_training_goes_on_as_if_never_saved(saved, state, other):
+    """The update after restoring is the one that would have followed."""
+    state.checkpoints(saved[0]).restore_latest()
+    other.set(7)
+    other.checkpoints(saved[0]).restore_latest()
+    for one in (state, other):
+        keras.utils.set_random_seed(0)
+        gradients = [tf.random.normal(w.shape) for w in one.model.weights]
+        one.adam.apply(gradients, one.model.weights)
+    other.assert_is(state.values())
+    assert int(other.adam.iterations) == 1001

@@ -1,0 +1,105 @@
+"""What is chosen for which machine."""
+
+import pytest
+import tensorflow as tf
+
+from t2t_repro.training import hardware
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A function that pretends a number of CPUs, and GPUs by capability."""
+
+    def pretend(cpus=1, gpus=()):
+        def physical(kind=None):
+            return [f"gpu:{i}" for i in range(len(gpus))] * (kind == "GPU")
+
+        def logical(kind):
+            real = list_logical("CPU")[:cpus]
+            return real[: len(gpus)] if kind == "GPU" else real
+
+        list_logical = tf.config.list_logical_devices
+        details = {
+            f"gpu:{i}": {"compute_capability": capability} if capability else {}
+            for i, capability in enumerate(gpus)
+        }
+        monkeypatch.setattr(tf.config, "list_physical_devices", physical)
+        monkeypatch.setattr(tf.config, "list_logical_devices", logical)
+        monkeypatch.setattr(
+            tf.config.experimental, "get_device_details", details.get
+        )
+
+    return pretend
+
+
+def test_logical_devices_stand_in_for_gpus():
+    """conftest.py has split the CPU by make_logical_devices."""
+    assert len(tf.config.list_logical_devices("CPU")) == 4
+
+
+@pytest.mark.parametrize(
+    ("distribution", "cpus", "replicas", "mirrored"),
+    [
+        ("auto", 1, 1, False),
+        ("auto", 4, 4, True),
+        ("one_device", 4, 1, False),
+        ("mirrored", 2, 2, True),
+        ("mirrored", 1, 1, True),
+    ],
+)
+def test_strategy(machine, distribution, cpus, replicas, mirrored):
+    machine(cpus=cpus)
+    strategy = hardware.strategy(distribution)
+    assert strategy.num_replicas_in_sync == replicas
+    assert isinstance(strategy, tf.distribute.MirroredStrategy) == mirrored
+
+
+def test_gpus_come_before_cpus(machine):
+    machine(cpus=4, gpus=[(8, 0), (8, 0)])
+    assert hardware.strategy().num_replicas_in_sync == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "gpus", "expected"),
+    [
+        ("auto", [], False),
+        ("auto", [(7, 0)], True),
+        ("on", [], True),
+        ("off", [(8, 0)], False),
+    ],
+)
+def test_use_xla(machine, choice, gpus, expected):
+    machine(gpus=gpus)
+    assert hardware.use_xla(choice) is expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "gpus", "expected"),
+    [
+        ("auto", [], "float32"),
+        ("auto", [(7, 5)], "float32"),
+        ("auto", [(8, 0)], "mixed_bfloat16"),
+        ("auto", [(9, 0), (8, 9)], "mixed_bfloat16"),
+        ("auto", [(9, 0), (7, 0)], "float32"),
+        ("auto", [None], "float32"),
+        ("bfloat16", [], "mixed_bfloat16"),
+        ("float32", [(9, 0)], "float32"),
+    ],
+)
+def test_dtype_policy(machine, choice, gpus, expected):
+    machine(gpus=gpus)
+    assert hardware.dtype_policy(choice) == expected
+
+
+def test_describe(machine):
+    machine(cpus=4)
+    assert hardware.describe(hardware.strategy("one_device")) == (
+        "1 replica on one CPU"
+    )
+    assert hardware.describe(hardware.strategy()) == (
+        "4 replicas on CPUs (MirroredStrategy)"
+    )
+    machine(cpus=2, gpus=[(8, 0), (8, 0)])
+    assert hardware.describe(hardware.strategy()) == (
+        "2 replicas on GPUs (MirroredStrategy)"
+    )

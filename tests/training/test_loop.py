@@ -1,0 +1,158 @@
+"""The loop around steps that do nothing: when it saves, stops and says what."""
+
+import math
+import signal
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.models import transformer
+from t2t_repro.training import loop
+
+
+def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
+    fake_steps()
+    _, printed = runs.train(tmp_path)
+    lines = {line.strip() for line in printed.splitlines()}
+    parameters = transformer.build(runs.hparams, 20).count_params()
+    epochs = 24 * 8 / runs.plan.rows_per_epoch
+    assert runs.plan.describe() in printed
+    assert lines >= {
+        f"parameters: {parameters:,}",
+        "vocabulary: 20 subwords",
+        "hardware: 1 replica on one CPU, float32, XLA off",
+        f"batch: {runs.plan.describe()} (batch_tokens=200)",
+        "per replica: 1/1 of it",
+        f"steps: 24 = {epochs:,.1f} epochs; 0 done",
+        # 0.02 / sqrt(10)
+        "learning rate: constant*linear_warmup*rsqrt_decay, "
+        "peak 0.00632 at step 10",
+        f"output: {tmp_path}",
+        "Stopped after step 24; checkpoint ckpt-24.",
+    }
+
+
+def test_describes_other_choices(runs, fake_steps, tmp_path):
+    fake_steps()
+    _, printed = runs.train(
+        tmp_path,
+        train_steps=1,
+        mixed_precision="bfloat16",
+        xla="on",
+        max_tokens_per_replica=1_024,
+    )
+    assert "1 replica on one CPU, mixed_bfloat16, XLA on\n" in printed
+    assert "per replica: 1/1 of it, at most 1,024 slots at once\n" in printed
+
+
+def test_checkpoints_by_steps(runs, fake_steps, tmp_path):
+    """Every fourth, and the last; the newest three of them stay."""
+    fake_steps()
+    runs.train(tmp_path / "all", train_steps=10)
+    assert runs.saved_steps(tmp_path / "all") == [4, 8, 10]
+    runs.train(tmp_path / "few", keep_checkpoint_max=3)
+    assert runs.saved_steps(tmp_path / "few") == [16, 20, 24]
+
+
+def test_checkpoints_by_the_clock(runs, fake_steps, tmp_path, monkeypatch):
+    """Steps of 10 seconds: 25 are over after 3 of them."""
+    clock = types.SimpleNamespace(now=0.0)
+    fake_steps(lambda number: setattr(clock, "now", 10.0 * number))
+    fake_time = types.SimpleNamespace(monotonic=lambda: clock.now)
+    monkeypatch.setattr(loop, "time", fake_time)
+    runs.train(tmp_path, train_steps=8, save_checkpoints_secs=25)
+    assert runs.saved_steps(tmp_path) == [3, 6, 8]
+
+
+def test_validations_come_every_so_many_steps(
+    runs, fake_steps, tmp_path, read_events
+):
+    """And at the end."""
+    fake_steps(losses=[4.0, 3.0, 5.0])
+    runs.train(tmp_path, train_steps=7, eval_every=3)
+    losses = read_events(tmp_path)["validation/loss"]
+    assert losses == {3: 4.0, 6: 3.0, 7: 5.0}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_signal_saves_after_the_step(
+    runs, fake_steps, tmp_path, number, code
+):
+    def on_step(step):
+        if step == 3:
+            signal.raise_signal(number)
+            # A second one kills.
+            assert signal.getsignal(number) == signal.SIG_DFL
+
+    fake_steps(on_step)
+    actual, printed = runs.train(tmp_path)
+    assert actual == code
+    assert runs.saved_steps(tmp_path) == [3]
+    assert "Finishing this step, then saving. Again: stop at once." in printed
+    assert "Stopped after step 3; checkpoint ckpt-3." in printed
+
+
+def test_early_stopping(runs, fake_steps, tmp_path, capsys):
+    """The best of 3 … 2.1 is the second; two more did not beat it."""
+    fake_steps(losses=[3.0, 2.0, 2.5, 2.1, 1.0])
+    code, _ = runs.train(tmp_path, eval_every=3, early_stopping_evals=2)
+    assert code == 0
+    assert runs.saved_steps(tmp_path)[-1] == 12
+    assert (
+        "The validation loss has not improved for 2 evaluations."
+    ) in capsys.readouterr().err
+
+
+def test_no_early_stopping_while_the_loss_falls(runs, fake_steps, tmp_path):
+    fake_steps(losses=[3.0, 2.0, 2.5, 1.9, 2.5, 1.8, 2.5, 1.7])
+    runs.train(tmp_path, eval_every=3, early_stopping_evals=2)
+    assert runs.saved_steps(tmp_path)[-1] == 24
+
+
+@pytest.mark.parametrize("loss", [2.0, 3.0, math.nan, math.inf])
+def test_a_loss_that_stays_or_diverges_has_not_improved(
+    runs, fake_steps, tmp_path, loss
+):
+    fake_steps(losses=[2.0, loss, loss, loss, loss])
+    runs.train(tmp_path, eval_every=3, early_stopping_evals=2)
+    assert runs.saved_steps(tmp_path)[-1] == 9
+
+
+def test_a_diverging_training_is_shown(runs, fake_steps, tmp_path, read_events):
+    """e^1,000,000 is beyond float32, which the events hold."""
+    fake_steps(losses=[1e6])
+    assert runs.train(tmp_path, train_steps=2)[0] == 0
+    perplexity = read_events(tmp_path)["validation/perplexity"][2]
+    assert 1e30 < perplexity < math.inf
+
+
+def test_initial_weights_are_a_function_of_the_seed(runs, fake_steps, tmp_path):
+    fake_steps()
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        runs.train(tmp_path / name, train_steps=1, random_seed=seed)
+    a, b, c = (runs.saved(tmp_path / name, 1) for name in "abc")
+    for name, value in a.items():
+        np.testing.assert_array_equal(value, b[name])
+        if name.startswith("weights/") and "kernel" in name:
+            assert not np.array_equal(value, c[name])
+
+
+@pytest.mark.parametrize("train_steps", [20, 21])
+def test_a_profile_is_ended(
+    runs, fake_steps, tmp_path, monkeypatch, train_steps
+):
+    """Also where the training ends with step 20 of the session."""
+    calls = []
+    fake_steps(calls.append)
+    profiler = tf.profiler.experimental
+    monkeypatch.setattr(profiler, "start", lambda _: calls.append("start"))
+    monkeypatch.setattr(profiler, "stop", lambda: calls.append("stop"))
+    runs.train(tmp_path, train_steps=train_steps, profile=True)
+    expected = list(range(1, train_steps + 1))
+    expected.insert(min(train_steps, 20), "stop")
+    expected.insert(10, "start")
+    assert calls == expected

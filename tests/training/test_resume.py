@@ -1,0 +1,157 @@
+"""Real trainings: they learn, and stopping and going on changes no bit."""
+
+import itertools
+import math
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from t2t_repro.data import batches
+from t2t_repro.data import plan as plans
+from t2t_repro.models import transformer
+from t2t_repro.training import checkpoints, hardware, loop, loss
+
+STOPPED_AT = 5
+
+
+@pytest.fixture(scope="module")
+def undisturbed(runs, tmp_path_factory):
+    """The folder of a training of 24 steps."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert runs.train(folder)[0] == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stopped(runs, tmp_path_factory):
+    """The folder of the same, where SIGTERM came during step 5."""
+    folder = tmp_path_factory.mktemp("stopped")
+    real = loop.step.build_train_step
+
+    def build(*args):
+        train_step, numbers = real(*args), itertools.count(1)
+
+        def interrupted(batch):
+            if next(numbers) == STOPPED_AT:
+                signal.raise_signal(signal.SIGTERM)
+            return train_step(batch)
+
+        return interrupted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.step, "build_train_step", build)
+        assert runs.train(folder)[0] == 143
+    return folder
+
+
+def test_training_lowers_the_loss(undisturbed, read_events):
+    losses = read_events(undisturbed)["validation/loss"]
+    assert list(losses) == [8, 16, 24]
+    assert losses[24] < losses[16] < losses[8]
+    assert losses[24] < math.log(20)  # a uniform guess's
+
+
+def test_figures_of_training_are_recorded(undisturbed, read_events):
+    events = read_events(undisturbed)
+    rate = events["train/learning_rate"][24]
+    assert rate == pytest.approx(0.02 / math.sqrt(24), rel=1e-5)
+    assert 2.0 < events["train/loss"][24] < 4.0
+    assert 0.0 < events["train/accuracy"][24] < 1.0
+
+
+def test_validation_figures_are_those_of_the_whole_split(
+    undisturbed, runs, read_events
+):
+    model = transformer.build(runs.hparams, runs.vocab_size)
+    checkpoints.restore_weights(model, undisturbed / "checkpoints/ckpt-24")
+    corpus = runs.corpora["validation"]
+    rows = np.arange(len(corpus))
+    alone = plans.BatchPlan(rows, rows, len(corpus), 32)
+    smoothed, plain, correct, tokens = loss.batch_loss(
+        model, batches.assemble(corpus, alone), None, 0.1
+    )
+    constant = loss.smoothing_constant(0.1, runs.vocab_size)
+    expected = {
+        "loss": smoothed / tokens,
+        "loss_minus_smoothing_constant": smoothed / tokens - constant,
+        "perplexity": math.exp(plain / tokens),
+        "accuracy": correct / tokens,
+    }
+    events = read_events(undisturbed)
+    for name, value in expected.items():
+        actual = events[f"validation/{name}"][24]
+        assert actual == pytest.approx(float(value), rel=1e-5), name
+
+
+def test_sigterm_saves_the_step_in_progress(stopped, runs):
+    assert runs.saved_steps(stopped) == [4, 5]
+    stored = runs.saved(stopped, 5)
+    assert stored["step/.ATTRIBUTES/VARIABLE_VALUE"] == 5
+
+
+def test_a_stopped_training_ends_where_an_undisturbed_one_does(
+    stopped, undisturbed, runs, tmp_path
+):
+    """To the last bit of weights, moments and step."""
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    code, printed = runs.train(tmp_path)
+    assert code == 0
+    path = tmp_path / "checkpoints" / "ckpt-5"
+    assert f"Continuing from {path}." in printed
+    assert "epochs; 5 done\n" in printed
+    assert runs.saved_steps(tmp_path) == [4, 5, 8, 12, 16, 20, 24]
+    actual, expected = runs.saved(tmp_path, 24), runs.saved(undisturbed, 24)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+def test_goes_on_with_other_replicas_and_parts(
+    stopped, undisturbed, runs, tmp_path, strategy_of, monkeypatch
+):
+    """From a checkpoint of one replica, on two; but for rounding."""
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(hardware, "strategy", lambda _: strategy_of(2))
+    code, printed = runs.train(
+        tmp_path, train_steps=8, max_tokens_per_replica=64
+    )
+    assert code == 0
+    assert "hardware: 2 replicas on CPUs (MirroredStrategy)" in printed
+    assert "per replica: 1/2 of it, at most 64 slots at once" in printed
+    actual, expected = runs.saved(tmp_path, 8), runs.saved(undisturbed, 8)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(
+            actual[name], value, rtol=1e-4, atol=1e-4, err_msg=name
+        )
+
+
+def test_nothing_is_left_to_do(undisturbed, runs):
+    before = sorted(path.name for path in undisturbed.rglob("*"))
+    for train_steps in (24, 10):
+        code, printed = runs.train(undisturbed, train_steps=train_steps)
+        assert code == 0
+        assert (
+            f"Nothing to do: 24 steps are done, --train_steps={train_steps}."
+        ) in printed
+    assert sorted(path.name for path in undisturbed.rglob("*")) == before
+
+
+def test_warm_start(undisturbed, runs, fake_steps, tmp_path):
+    """The weights of another training, and nothing else of it."""
+    fake_steps()
+    path = undisturbed / "checkpoints" / "ckpt-20"
+    _, printed = runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
+    assert f"Starting from the weights of {path}." in printed
+    actual, expected = runs.saved(tmp_path, 1), runs.saved(undisturbed, 20)
+    for name, value in actual.items():
+        if name.startswith("weights/"):
+            np.testing.assert_array_equal(value, expected[name])
+        elif not name.startswith("step/"):
+            assert not value.any(), name
+    # Once it has a checkpoint of its own, it goes on from that.
+    _, printed = runs.train(tmp_path, train_steps=2, warm_start_from=str(path))
+    assert "Continuing from" in printed
+    assert "Starting from" not in printed
