@@ -38,5 +38,6 @@ $(INSTALLED): setup.py pyproject.toml
 	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 13), \
 	  f"Python 3.10 to 3.12 is needed, this is {sys.version}: make PYTHON=python3.11"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --upgrade pip  # Python 3.10's is slow to resolve
 	$(BIN)/python -m pip install --progress-bar off --editable '.[dev]'
 	touch $@

@@ -98,12 +98,18 @@ def training_dataset(
     return _dataset(tf.data.Dataset.range(first_step, last_step), make)
 
 
-def evaluation_dataset(corpus, plan, replicas) -> tf.data.Dataset:
+def evaluation_dataset(
+    corpus, plan, replicas, max_tokens_per_replica=None
+) -> tf.data.Dataset:
     """One pass over a packed corpus; elements as of training."""
     sweep = list(plan.sweep())
 
     def make(index):
-        return split_rows(assemble(corpus, sweep[int(index)]), replicas)
+        return split_rows(
+            assemble(corpus, sweep[int(index)]),
+            replicas,
+            max_tokens_per_replica,
+        )
 
     return _dataset(tf.data.Dataset.range(len(sweep)), make)
 

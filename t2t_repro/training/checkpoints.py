@@ -112,7 +112,7 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
         it names the checkpoints.
 
     Raises:
-        UserError: one of `paths` is missing; says which.
+        UserError: one of `paths` is missing, or of another model; says which.
     """
     paths = [pathlib.Path(path) for path in paths]
     missing = [p for p in paths if not p.with_name(p.name + ".index").exists()]
@@ -122,32 +122,44 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
             f"{len(paths) - len(missing)} of {len(paths)} exist, and an "
             "average of fewer would not be what was asked for."
         )
-    readers = [_reader(path) for path in paths]
-    names = [
-        name
-        for name in readers[0].get_variable_to_shape_map()
-        if name.startswith("weights/")
-    ]
-    # float64: a sum of 20 float32 loses bits.
-    means = [
-        np.mean([reader.get_tensor(name) for reader in readers], 0, np.float64)
-        for name in names
-    ]
-    stems = [
-        name.removeprefix("weights/").removesuffix(_SUFFIX) for name in names
-    ]
-    variables = [tf.Variable(mean.astype(np.float32)) for mean in means]
-    step = step_of(paths[-1])
+    means = _mean_weights(paths)
+    variables = [tf.Variable(mean) for mean in means.values()]
     manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(weights=_nest(stems, variables)),
+        tf.train.Checkpoint(weights=_nest(means, variables)),
         str(folder),
         max_to_keep=None,
     )
-    written = pathlib.Path(manager.save(checkpoint_number=step))
+    written = manager.save(checkpoint_number=step_of(paths[-1]))
     files.write_json(
-        folder / f"{written.name}.json", {"averaged": [p.name for p in paths]}
+        pathlib.Path(f"{written}.json"), {"averaged": [p.name for p in paths]}
     )
-    return written
+    return pathlib.Path(written)
+
+
+def _mean_weights(paths):
+    """{path of a weight: its float32 mean over the checkpoints `paths`}."""
+    readers = [_reader(path) for path in paths]
+    shapes = [
+        {
+            name: shape
+            for name, shape in reader.get_variable_to_shape_map().items()
+            if name.startswith("weights/")
+        }
+        for reader in readers
+    ]
+    for path, other in zip(paths, shapes, strict=True):
+        if other != shapes[0]:
+            raise errors.UserError(
+                f"{path} is of another model than {paths[0]}: their weights "
+                "differ in name or shape."
+            )
+    means = {}
+    for name in shapes[0]:
+        # float64: a sum of 20 float32 loses bits.
+        mean = np.mean([r.get_tensor(name) for r in readers], 0, np.float64)
+        stem = name.removeprefix("weights/").removesuffix(_SUFFIX)
+        means[stem] = mean.astype(np.float32)
+    return means
 
 
 def _reader(path):

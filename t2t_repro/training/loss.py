@@ -85,6 +85,11 @@ def smoothing_constant(label_smoothing, vocab_size) -> float:
     return -confidence * math.log(confidence) - label_smoothing * math.log(low)
 
 
+def perplexity(plain) -> float:
+    """exp of the plain loss per token, within what float32 can hold."""
+    return math.exp(min(plain, 80.0))  # float32 ends at exp(88.7)
+
+
 def batch_loss(model, batch, noise, label_smoothing) -> Sums:
     """Runs the model on a batch and sums its losses."""
     logits = model(batch, noise=noise)

@@ -1,6 +1,5 @@
 """Progress of a training, on the screen and in TensorBoard events."""
 
-import math
 import pathlib
 import sys
 import time
@@ -8,7 +7,7 @@ import time
 import tensorflow as tf
 
 from t2t_repro import progress
-from t2t_repro.training.loss import Sums
+from t2t_repro.training import loss as losses
 
 SECONDS = 2  # between two looks at the loss: fetching it waits for the device
 
@@ -32,7 +31,7 @@ class Progress:
         self._events = tf.summary.create_file_writer(str(output_dir))
         self._sums, self._since, self._since_step = None, None, None
 
-    def step_done(self, sums: Sums):
+    def step_done(self, sums: losses.Sums):
         """Counts a step. Its values are fetched only when they are shown."""
         self._step += 1
         self._bar.update()
@@ -81,7 +80,7 @@ class Progress:
         smoothed, plain, correct, tokens = (float(s) for s in self._sums)
         figures = {
             "loss": smoothed / tokens,
-            "perplexity": math.exp(min(plain / tokens, 100.0)),
+            "perplexity": losses.perplexity(plain / tokens),
             "accuracy": correct / tokens,
             "learning_rate": float(self._rate(self._step)),
             "tokens_per_second": tokens / seconds,

@@ -60,7 +60,7 @@ def build_eval_step(model, hparams, strategy, xla):
     @tf.function(reduce_retracing=True)
     def eval_step(batch):
         def replica_step(batch):
-            return forward({name: batch[name][0] for name in ROW_FEATURES})
+            return _accumulate(lambda rows, _: forward(rows), batch)
 
         return _sum_over_replicas(
             strategy, strategy.run(replica_step, args=(batch,))

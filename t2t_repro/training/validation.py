@@ -1,7 +1,5 @@
 """Loss on the validation split, and whether it still improves."""
 
-import math
-
 from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.data import plan as plans
@@ -34,14 +32,17 @@ class Validation:
                 "a side. Check the raw validation text."
             )
         replicas = strategy.num_replicas_in_sync
-        tokens = hparams.batch_tokens
-        if max_tokens:
-            tokens = min(tokens, max_tokens * replicas)
         plan = plans.PackedPlan(
-            corpus.lengths, usable, tokens, hparams.max_length, seed=0
+            corpus.lengths,
+            usable,
+            hparams.batch_tokens,
+            hparams.max_length,
+            seed=0,
         )
         self._batches = strategy.distribute_datasets_from_function(
-            lambda _: batches.evaluation_dataset(corpus, plan, replicas)
+            lambda _: batches.evaluation_dataset(
+                corpus, plan, replicas, max_tokens
+            )
         )
         self._step = step.build_eval_step(model, hparams, strategy, xla)
         self._constant = losses.smoothing_constant(
@@ -60,7 +61,7 @@ class Validation:
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
-            "perplexity": math.exp(min(plain / tokens, 100.0)),
+            "perplexity": losses.perplexity(plain / tokens),
             "accuracy": correct / tokens,
         }
 
@@ -68,4 +69,5 @@ class Validation:
         """Whether the best pass is at least `patience` passes old."""
         if not patience or len(self._losses) <= patience:
             return False
-        return min(self._losses[-patience:]) > min(self._losses)
+        best = min(self._losses[:-patience])
+        return not any(loss < best for loss in self._losses[-patience:])

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import io
-import signal
 
 import pytest
 import tensorflow as tf
@@ -37,23 +36,17 @@ class Runs:
         )
 
     def train(self, folder, **options):
-        """-> exit code, what was printed. Signal handlers are given back."""
+        """-> exit code, what was printed."""
         printed = io.StringIO()
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        handlers = [signal.getsignal(number) for number in numbers]
-        try:
-            with contextlib.redirect_stdout(printed):
-                code = loop.train(
-                    self.hparams,
-                    self.vocab_size,
-                    self.plan,
-                    self.corpora,
-                    folder,
-                    loop.Options(**(_OPTIONS | options)),
-                )
-        finally:
-            for number, handler in zip(numbers, handlers, strict=True):
-                signal.signal(number, handler)
+        with contextlib.redirect_stdout(printed):
+            code = loop.train(
+                self.hparams,
+                self.vocab_size,
+                self.plan,
+                self.corpora,
+                folder,
+                loop.Options(**(_OPTIONS | options)),
+            )
         return code, printed.getvalue()
 
     @staticmethod

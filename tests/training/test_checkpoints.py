@@ -251,3 +251,12 @@ def test_training_goes_on_as_if_never_saved(saved, state, other):
         one.adam.apply(gradients, one.model.weights)
     other.assert_is(state.values())
     assert int(other.adam.iterations) == 1001
+
+
+def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
+    for name, size in (("ckpt-1", 3), ("ckpt-2", 4)):
+        weights = {"layer": {"kernel": tf.Variable(tf.zeros([size]))}}
+        tf.train.Checkpoint(weights=weights).write(str(tmp_path / name))
+    paths = [tmp_path / "ckpt-1", tmp_path / "ckpt-2"]
+    with pytest.raises(errors.UserError, match="ckpt-2 is of another model"):
+        checkpoints.average(paths, tmp_path / "averaged")

@@ -1,0 +1,152 @@
+"""Validation: figures of the whole split, and what counts as improving."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import errors
+from t2t_repro.data import batches
+from t2t_repro.data import plan as plans
+from t2t_repro.models import transformer
+from t2t_repro.training import loss, validation
+
+ROW_LENGTH = 32  # tiny_hparams.max_length
+
+
+@pytest.fixture(scope="module")
+def corpus(tiny_corpora):
+    """20 pairs, of which none is longer than a row."""
+    return tiny_corpora["validation"]
+
+
+@pytest.fixture(scope="module")
+def hparams(tiny_hparams):
+    """One layer is enough."""
+    return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+
+
+@pytest.fixture(scope="module")
+def model(hparams, vocab_size):
+    """As it is before training."""
+    return transformer.build(hparams, vocab_size)
+
+
+@pytest.fixture
+def validate(model, hparams, corpus):
+    """A function of what may differ -> Validation."""
+
+    def make(max_tokens=None, max_length=ROW_LENGTH):
+        settings = dataclasses.replace(hparams, max_length=max_length)
+        strategy = tf.distribute.get_strategy()
+        return validation.Validation(
+            model, settings, corpus, strategy, xla=False, max_tokens=max_tokens
+        )
+
+    return make
+
+
+@pytest.fixture
+def fake_losses(monkeypatch):
+    """A function of losses: each pass, of one batch, finds the next."""
+
+    def fake(losses, seen=None):
+        losses = iter(losses)
+
+        def eval_step(batch):
+            if seen is not None:
+                seen.append(batch["targets"].shape)
+            mean = next(losses)
+            sums = 10 * mean, 10 * mean, 5.0, 10.0
+            return loss.Sums(*map(tf.constant, sums))
+
+        monkeypatch.setattr(
+            validation.step, "build_eval_step", lambda *args: eval_step
+        )
+
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "max_length"), [(None, 32), (64, 32), (None, 8)]
+)
+def test_figures_are_those_of_each_pair_alone(
+    validate, model, corpus, max_tokens, max_length
+):
+    """In small parts, too; of 8 subwords a side, not all pairs are left."""
+    pairs = plans.usable_pairs(corpus.lengths, max_length)
+    assert (len(pairs) < len(corpus)) == (max_length == 8)
+    rows = np.arange(len(pairs))
+    alone = plans.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
+    smoothed, plain, correct, tokens = loss.batch_loss(
+        model, batches.assemble(corpus, alone), None, 0.1
+    )
+    constant = loss.smoothing_constant(0.1, model.vocab_size)
+    assert validate(max_tokens, max_length).figures() == pytest.approx(
+        {
+            "loss": float(smoothed / tokens),
+            "loss_minus_smoothing_constant": float(smoothed / tokens)
+            - constant,
+            "perplexity": math.exp(plain / tokens),
+            "accuracy": float(correct / tokens),
+        },
+        rel=1e-5,
+    )
+
+
+def test_no_more_slots_at_once_than_allowed(validate, fake_losses):
+    """A batch has at least 8 rows: they have to be taken in parts."""
+    seen = []
+    fake_losses([1.0] * 20, seen)
+    validate(max_tokens=64).figures()
+    for *_, rows, length in seen:
+        assert rows * length <= 64
+
+
+def test_nothing_to_validate_on(model, hparams, tmp_path, vocab_size):
+    path = tmp_path / "long.arrow"
+    ids = {"inputs": [[5] * 33], "targets": [[5, 1]]}
+    batches.corpora.write_shard(path, ids, {}, vocab_size)
+    corpus = batches.corpora.Corpus([path])
+    with pytest.raises(
+        errors.UserError, match="of 1 pairs none.*max_length=32"
+    ):
+        validation.Validation(
+            model, hparams, corpus, tf.distribute.get_strategy(), xla=False
+        )
+
+
+def test_perplexity_stays_within_float32(validate, fake_losses):
+    """TensorBoard's events hold no more, and raise an error."""
+    fake_losses([1e6])
+    perplexity = validate().figures()["perplexity"]
+    assert 1e30 < perplexity < float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize(
+    ("losses", "stops"),
+    [
+        ([3.0], False),
+        ([3.0, 2.0], False),
+        ([3.0, 2.0, 2.5], False),
+        ([3.0, 2.0, 2.5, 2.1], True),
+        ([3.0, 2.0, 2.5, 1.9, 2.5], False),
+        ([3.0, 2.0, 2.5, 1.9, 2.5, 2.0], True),
+        ([2.0, 2.0, 2.0], True),
+        ([2.0, math.nan, math.nan], True),
+        ([2.0, math.inf, math.nan], True),
+        ([2.0, math.nan, 1.0], False),
+        ([3.0, 2.0, 1.0], False),
+    ],
+    ids=str,
+)
+def test_stopped_improving_for_two_passes(validate, fake_losses, losses, stops):
+    """Also by staying where it is, or by leaving the numbers."""
+    fake_losses(losses)
+    validated = validate()
+    for _ in losses:
+        validated.figures()
+    assert validated.stopped_improving(2) is stops
+    assert not validated.stopped_improving(None)
