@@ -51,6 +51,7 @@ setup(
         # operations are compiled against it.
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
+        "tensorboard>=2.20,<2.22",  # tf.summary's scalars need it
         "keras>=3.12,<3.16",  # layers; 3.12 is the last for Python 3.10
         "tensorflow-datasets>=4.9.10,<5",  # WMT14
         "importlib_resources>=6",  # which TFDS imports and does not require
