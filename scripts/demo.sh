@@ -8,7 +8,7 @@ folder=$1
 problem=number_words_ende
 run="$folder/train"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+say() { printf '\n\033[1m%s\033[0m\n' "$*" >&2; }
 t2t() {
   say "python -m t2t_repro.$*"
   python -m "t2t_repro.$@"
