@@ -16,7 +16,7 @@ def search(models, inputs, decode_hparams) -> Hypotheses:
         decode_hparams: DecodeHParams.
     """
     beams, extra = decode_hparams.beam_size, decode_hparams.extra_length
-    limits = tf.math.count_nonzero(inputs, 1, dtype=tf.int32) + extra
+    limits = tf.reduce_sum(tf.cast(inputs != PAD, tf.int32), 1) + extra
     max_length = tf.shape(inputs)[1] + extra
     memories, caches = zip(
         *(model.start_decoding(inputs, beams, max_length) for model in models),

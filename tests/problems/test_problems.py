@@ -60,8 +60,8 @@ def test_english_has_no_and_and_no_comma():
         (1_000, ("cardinal", "ordinal", "year")),
         (2_099, ("cardinal", "ordinal", "year")),
         (2_100, ("cardinal", "ordinal")),
-        (99_999, ("cardinal", "ordinal")),
-        (100_000, ("cardinal",)),
+        (9_999, ("cardinal", "ordinal")),
+        (10_000, ("cardinal",)),
     ],
 )
 def test_forms(number, forms):
