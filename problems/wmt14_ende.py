@@ -27,7 +27,7 @@ class Wmt14(Problem):
         return "wmt14_translate/" + "-".join(reversed(self.stored_languages))
 
     def sources(self, split):
-        """Says the dataset; --raw_dir shows in the manifest's text_sha256."""
+        """Says the dataset."""
         return [{"tfds": self.tfds_name, "split": split}]
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A row of the paper's Table 2: data, training, averaging, scores, export.
-# Needs GPUs, and internet or --raw_dir.
+# Needs GPUs, and internet or --raw_dir. For big on wmt14_enfr, section 6.1 has
+# another dropout: add --hparams=layer_prepostprocess_dropout=0.1.
 #
 #     scripts/reproduce_wmt14.sh wmt14_ende big FOLDER [flags of the trainer]
 set -euo pipefail

@@ -26,7 +26,7 @@ def main():
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    paths = [pathlib.Path(path) for path in _CHECKPOINTS.value]
+    paths = [pathlib.Path(path).expanduser() for path in _CHECKPOINTS.value]
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
         folder = run.output_dir / runs.CHECKPOINTS

@@ -147,9 +147,11 @@ def hparams_set() -> str:
 
 def hparams() -> hparam.HParams:
     """The hparams set with --hparams applied."""
-    return hparam.override(
+    values = hparam.override(
         registry.build_hparams(hparams_set()), _HPARAMS.value
     )
+    registry.models[values.model]  # an unknown one is refused here
+    return values
 
 
 def data_dir() -> pathlib.Path:

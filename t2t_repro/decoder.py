@@ -43,12 +43,12 @@ def main():
         _converse(translator)
     elif _SCORE_FILE.value:
         scores = translator.score(_read_tabbed(_SCORE_FILE.value))
-        _write([f"{score:.6f}" for score in scores])
+        _write(f"{score:.6f}" for score in scores)
     else:
         lines, total = _read_lines()
         found = translator.translate(lines, total)
         # All beams, if asked for, on one line: tensor2tensor's way.
-        _write(["\t".join(one.texts) for one in found])
+        _write("\t".join(one.texts) for one in found)
 
 
 def _converse(translator):
@@ -89,11 +89,14 @@ def _read_tabbed(name):
 
 
 def _write(lines):
-    text = "".join(f"{line}\n" for line in lines)
-    if _TO_FILE.value:
-        files.write_text(pathlib.Path(_TO_FILE.value).expanduser(), text)
-    else:
-        sys.stdout.write(text)
+    """Writes lines as they come."""
+    if not _TO_FILE.value:
+        for line in lines:
+            print(line, flush=True)
+        return
+    with files.writing(pathlib.Path(_TO_FILE.value).expanduser()) as file:
+        for line in lines:
+            file.write(f"{line}\n")
 
 
 if __name__ == "__main__":

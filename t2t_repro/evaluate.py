@@ -6,6 +6,7 @@
 Prints the score sheet, and one JSON line last.
 """
 
+import dataclasses
 import json
 
 from absl import flags
@@ -45,19 +46,19 @@ def main():
         ]
         language = _LANGUAGE.value
     else:
-        hypotheses, references, language = _translate_split()
+        hypotheses, references, language, how = _translate_split()
     sheet = bleu.score_sheet(hypotheses, references, language)
     print(bleu.describe(sheet))
     if _BASELINE.value:
         baseline = list(corpora.read_lines(_BASELINE.value))
         print(bleu.compare(hypotheses, baseline, references))
     if not _TRANSLATIONS.value:
-        _store(hypotheses, sheet)
+        _store(hypotheses, sheet | how)
     print(json.dumps(sheet))
 
 
 def _translate_split():
-    """The split's translations, its references, and their language."""
+    """The split's translations, references, language, and how it was done."""
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
@@ -67,12 +68,16 @@ def _translate_split():
         run.problem.reverse,
     )
     inputs, references = corpus.text("inputs"), corpus.text("targets")
-    models, _ = runs.load_models(run, common_flags.checkpoint_path())
+    models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
     translator = translate.Translator(models, run.subwords, hparams)
     found = translator.translate(inputs, len(inputs))
     texts = [translation.texts[0] for translation in found]
-    return texts, [references], run.problem.target_language
+    how = {
+        "checkpoints": [path.name for path in paths],
+        "decode_hparams": dataclasses.asdict(hparams),
+    }
+    return texts, [references], run.problem.target_language, how
 
 
 def _store(hypotheses, sheet):

@@ -1,5 +1,6 @@
 """Files that are whole or absent: written under a temporary name, renamed."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,6 +17,15 @@ def write_bytes(path: pathlib.Path, content: bytes):
 def write_text(path: pathlib.Path, text: str):
     """write_bytes, in UTF-8."""
     write_bytes(path, text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def writing(path: pathlib.Path):
+    """A text file to write to bit by bit; it has its name when it is whole."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+        yield file
+    os.replace(temporary, path)
 
 
 def write_json(path: pathlib.Path, value):

@@ -96,7 +96,7 @@ class DecodeHParams:
     return_beams: bool = False  # all beams, not only the best
     sampling_temp: float = 0.0  # above 0: draw from softmax(logits / temp)
     sampling_seed: int = 0
-    batch_tokens: int = 8192  # source slots times beams in one batch
+    batch_tokens: int = 32_768  # slots of input and output, times beams
     max_input_length: int = 1024  # subwords with EOS; longer inputs are cut
 
     def __post_init__(self):

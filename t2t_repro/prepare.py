@@ -32,6 +32,8 @@ def prepare(
     if manifest is not None:
         _check(manifest, problem, folder)
         print(f"The data is there: {folder}.")
+        if raw_dir is not None:
+            print(f"{raw_dir} is not read again; remove {folder} to do so.")
         return folder
     print(f"Generating data in {folder}.")
     downloads = folder.parent / "downloads"
@@ -43,7 +45,7 @@ def prepare(
         },
         problem.vocab_size,
         problem.max_length,
-        _facts(problem),
+        _facts(problem, raw_dir),
         num_workers,
     )
     print(describe(manifest))
@@ -71,12 +73,17 @@ def describe(manifest) -> str:
     return "\n".join(lines)
 
 
-def _facts(problem):
+def _facts(problem, raw_dir):
     return {
         "problem": problem.registered_name,
         "arguments": problem.arguments,
         "languages": problem.stored_languages,
-        "sources": {split: problem.sources(split) for split in SPLITS},
+        "sources": {
+            split: problem.sources(split)
+            if raw_dir is None
+            else [{"raw_dir": str(raw_dir)}]
+            for split in SPLITS
+        },
     }
 
 

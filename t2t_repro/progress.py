@@ -2,6 +2,7 @@
 
 import io
 import sys
+from typing import Any
 
 from tqdm import tqdm
 
@@ -28,6 +29,7 @@ def bar(items=None, desc=None, total=None, **settings) -> tqdm:
         total: number of items; with it, the bar tells the time left.
         **settings: other settings of tqdm.
     """
+    where: dict[str, Any]
     if sys.stderr.isatty():
         where = {"dynamic_ncols": True}
     else:

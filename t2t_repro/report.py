@@ -29,7 +29,8 @@ def main():
 def _subject(run):
     folder = run.output_dir / runs.TRANSLATIONS
     scores = {
-        path.stem: files.read_json(path) for path in folder.glob("*.json")
+        path.stem: files.read_json(path)
+        for path in sorted(folder.glob("*.json"))
     }
     samples = [
         sample for split in scores for sample in _samples(run, folder, split)

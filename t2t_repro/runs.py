@@ -78,9 +78,14 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
     output_dir.mkdir(parents=True, exist_ok=True)
     path = output_dir / RUN
     known = files.read_json(path) if path.exists() else settings
-    _refuse_differences(
-        output_dir, known, {key: settings[key] for key in _IDENTITY}
-    )
+    # Before the first checkpoint there is nothing that could be spoiled.
+    if checkpoints.list_checkpoints(output_dir / CHECKPOINTS):
+        _refuse_differences(
+            output_dir,
+            known,
+            {key: settings[key] for key in _IDENTITY},
+            "Name another --output_dir. (To train longer, say --train_steps.)",
+        )
     command_line = " ".join(sys.argv)
     files.write_bytes(output_dir / generate.VOCABULARY, subwords.model)
     files.write_json(
@@ -101,7 +106,7 @@ def versions() -> dict[str, str]:
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 
-def _refuse_differences(output_dir, known, given):
+def _refuse_differences(output_dir, known, given, remedy):
     differences = [
         difference
         for key in given
@@ -110,7 +115,7 @@ def _refuse_differences(output_dir, known, given):
     if differences:
         raise errors.UserError(
             f"{output_dir} holds another run: {'; '.join(differences)}. "
-            "Name another --output_dir, or remove this one."
+            f"{remedy}"
         )
 
 
@@ -140,7 +145,12 @@ def open_run(output_dir: pathlib.Path, expected: dict | None = None) -> Run:
             "with the trainer, or name the right --output_dir."
         )
     settings = files.read_json(path)
-    _refuse_differences(output_dir, settings, expected or {})
+    _refuse_differences(
+        output_dir,
+        settings,
+        expected or {},
+        "Leave these flags out, or name another --output_dir.",
+    )
     subwords = Subwords.load(output_dir / generate.VOCABULARY)
     if subwords.sha256 != settings["vocabulary_sha256"]:
         raise errors.UserError(
@@ -183,7 +193,10 @@ def load_models(run: Run, checkpoint_path: str | None = None):
     Returns:
         Models and the paths they come from.
     """
-    paths = [pathlib.Path(path) for path in (checkpoint_path or "").split(",")]
+    paths = [
+        pathlib.Path(path).expanduser()
+        for path in (checkpoint_path or "").split(",")
+    ]
     if not checkpoint_path:
         paths = [find_checkpoint(run.output_dir)]
     models = []

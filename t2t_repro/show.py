@@ -27,7 +27,8 @@ def main():
     parameters = cost.parameters(hparams, _VOCAB_SIZE.value)
     flops = cost.training_flops(hparams, _VOCAB_SIZE.value, _MEAN_LENGTH.value)
     print(
-        f"parameters with {_VOCAB_SIZE.value:,} subwords: {parameters:,}\n"
+        f"parameters of the Transformer, {_VOCAB_SIZE.value:,} subwords: "
+        f"{parameters:,}\n"
         f"training FLOPs, counted: {flops:.2e}"
     )
     if name in cost.PUBLISHED:

@@ -13,7 +13,10 @@ from t2t_repro.training import hardware, loop
 
 common_flags.define_raw_data_flags()
 _TRAIN_STEPS = flags.DEFINE_integer(
-    "train_steps", None, "Steps to train; by default the hparams set's."
+    "train_steps",
+    None,
+    "Steps to train; by default the hparams set's.",
+    lower_bound=1,
 )
 _EVAL_EVERY = flags.DEFINE_integer(
     "eval_every",
@@ -37,7 +40,11 @@ _KEEP = flags.DEFINE_integer(
     "keep_checkpoint_max", 20, "Checkpoints to keep.", lower_bound=1
 )
 _SEED = flags.DEFINE_integer(
-    "random_seed", 1, "Of initial weights, batches and dropout."
+    "random_seed",
+    1,
+    "Of initial weights, batches and dropout.",
+    lower_bound=0,
+    upper_bound=2**31 - 1,
 )
 _DETERMINISTIC = flags.DEFINE_bool(
     "deterministic", False, "The same bits from the same machine, slower."

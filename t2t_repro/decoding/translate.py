@@ -1,6 +1,7 @@
 """Sentences -> length-sorted batches -> search -> sentences in input order."""
 
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -68,8 +69,10 @@ class Translator:
         ids = self._encode(lines)
         real = [i for i, row in enumerate(ids) if len(row) > 1]  # EOS alone
         bar.update(len(lines) - len(real))
+        # A beam's cache has a slot for each subword that it may come to.
+        lengths = [len(row) + self._hparams.extra_length for row in ids]
         slots = self._hparams.batch_tokens // self._hparams.beam_size
-        for batch in length_sorted(real, [len(row) for row in ids], slots):
+        for batch in length_sorted(real, lengths, slots):
             found = self._search(_pad([ids[i] for i in batch]))
             for i, row, scores in zip(
                 batch, found.ids.numpy(), found.scores.numpy(), strict=True
@@ -94,9 +97,16 @@ class Translator:
     def _encode(self, lines):
         """Ids of each line, cut to max_input_length with EOS."""
         most = self._hparams.max_input_length
+        encoded = self._subwords.encode(lines)
+        if cut := sum(len(row) > most for row in encoded):
+            warnings.warn(
+                f"{cut:,} lines are longer than max_input_length={most} "
+                "subwords; their ends are not read.",
+                stacklevel=2,
+            )
         return [
             row if len(row) <= most else row[: most - 1] + [EOS]
-            for row in self._subwords.encode(lines)
+            for row in encoded
         ]
 
 

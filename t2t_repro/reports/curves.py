@@ -27,12 +27,21 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
     """
     curves = defaultdict(dict)
     for path in sorted(output_dir.glob("events.out.tfevents.*")):
-        for record in tf.data.TFRecordDataset(str(path)):
-            event = tf.compat.v1.Event.FromString(record.numpy())
+        for event in _events(path):
             for value in event.summary.value:
-                number = float(tf.make_ndarray(value.tensor))
-                curves[value.tag][event.step] = number
+                if value.tensor.dtype == tf.float32.as_datatype_enum:
+                    number = float(tf.make_ndarray(value.tensor))
+                    curves[value.tag][event.step] = number
     return {name: sorted(curve.items()) for name, curve in curves.items()}
+
+
+def _events(path):
+    """Events of a file, up to where it ends or its writer was killed."""
+    try:
+        for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 20):
+            yield tf.compat.v1.Event.FromString(record.numpy())
+    except tf.errors.DataLossError:
+        return
 
 
 def plot(curves: dict[str, Curve], names) -> str:

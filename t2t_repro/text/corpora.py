@@ -6,15 +6,12 @@ import http.client
 import itertools
 import os
 import pathlib
-import shutil
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterable, Iterator
 
-from tqdm import tqdm
-
-from t2t_repro import errors, files
+from t2t_repro import errors, files, progress
 
 Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
 TIMEOUT_SECONDS = 60
@@ -97,14 +94,16 @@ def _fetch(url, part):
         size = response.headers.get("Content-Length")
         with (
             open(part, "ab" if continues else "wb") as out,
-            tqdm.wrapattr(
-                response,
-                "read",
+            progress.bar(
                 desc=f"download {pathlib.PurePosixPath(url).name}",
                 total=int(size) if size else None,
-            ) as source,
+                unit="B",
+                unit_scale=True,
+            ) as bar,
         ):
-            shutil.copyfileobj(source, out)
+            while block := response.read(1 << 16):
+                out.write(block)
+                bar.update(len(block))
             received = out.tell() - (have if continues else 0)
     # http.client ends quietly where a connection breaks.
     if size is not None and received != int(size):

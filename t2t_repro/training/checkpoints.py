@@ -83,7 +83,12 @@ def restore_weights(model, path):
                 f"{list(weight.shape)} here."
             )
     checkpoint = tf.train.Checkpoint(weights=_weights(model))
-    checkpoint.restore(str(path)).expect_partial()
+    try:
+        checkpoint.restore(str(path)).expect_partial()
+    except tf.errors.OpError as error:
+        raise errors.UserError(
+            f"The checkpoint {path} is damaged: {error.message}."
+        ) from error
 
 
 def step_of(path) -> int:
@@ -163,6 +168,12 @@ def _mean_weights(paths):
 
 
 def _reader(path):
+    path = pathlib.Path(path)
+    if not path.with_name(f"{path.name}.index").is_file():
+        raise errors.UserError(
+            f"There is no checkpoint {path}. Name one as …/ckpt-1500, without "
+            "an ending."
+        )
     try:
         return tf.train.load_checkpoint(str(path))
     except (ValueError, tf.errors.OpError) as error:

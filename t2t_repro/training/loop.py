@@ -168,16 +168,18 @@ class _Training:
                 show.step_done(self.train_step(next(elements)))
                 last = done == last_step or stop.received
                 if done % self.options.eval_every == 0 or done == last_step:
-                    show.validation_done(done, self.validation.figures())
+                    with show.pause():
+                        show.validation_done(done, self.validation.figures())
                     last = last or self._no_longer_improves(show)
                 if last or self._checkpoint_due(done, saved_at):
-                    self.checkpoints.save(done)
+                    with show.pause():
+                        self.checkpoints.save(done)
                     saved_at = time.monotonic()
                 if last:
                     break
         show.close()
         print(f"Stopped after step {done:,}; checkpoint ckpt-{done}.")
-        return stop.exit_code
+        return 0 if done == last_step else stop.exit_code
 
     def _batches(self, first_step):
         return self.strategy.distribute_datasets_from_function(

@@ -1,5 +1,6 @@
 """Progress of a training, on the screen and in TensorBoard events."""
 
+import contextlib
 import pathlib
 import sys
 import time
@@ -47,6 +48,14 @@ class Progress:
         due = time.monotonic() - self._since >= SECONDS
         if due or self._step == self._last_step:
             self._show()
+
+    @contextlib.contextmanager
+    def pause(self):
+        """Time that is not the steps' own: it counts in no rate."""
+        began = time.monotonic()
+        yield
+        if self._since is not None:
+            self._since += time.monotonic() - began
 
     def say(self, text):
         """Prints a line without breaking the bar."""

@@ -69,12 +69,12 @@ def build_eval_step(model, hparams, strategy, xla):
     return eval_step
 
 
-def _accumulate(gradient_function, batch):
-    """Adds up what `gradient_function` returns for each part of a batch."""
+def _accumulate(part_function, batch):
+    """Adds up what `part_function` returns for each part of a batch."""
 
     def part(index):
         rows = {name: batch[name][index] for name in ROW_FEATURES}
-        return gradient_function(rows, batch["first_row"][index])
+        return part_function(rows, batch["first_row"][index])
 
     def add_part(index, total):
         return index + 1, tf.nest.map_structure(tf.add, total, part(index))

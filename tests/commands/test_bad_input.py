@@ -37,6 +37,14 @@ def error(result):
             "hidden_size must be of type int; got 'wide'",
         ),
         ([], "--problem is needed"),
+        (
+            [
+                "--problem=number_words_ende",
+                "--hparams_set=tiny",
+                "--hparams=model=transfomer",
+            ],
+            "Unknown model 'transfomer'. Did you mean 'transformer'?",
+        ),
         (["surprise"], "Unexpected arguments: ['surprise']"),
     ],
 )
@@ -94,6 +102,9 @@ def test_no_run_and_no_checkpoint(run, trained, tmp_path):
     shutil.rmtree(copy / "averaged", ignore_errors=True)
     message = error(run("decoder", f"--output_dir={copy}"))
     assert "There is no checkpoint" in message
+    folder = trained / "run" / "checkpoints"
+    flags = f"--output_dir={trained / 'run'}", f"--checkpoint_path={folder}"
+    assert f"There is no checkpoint {folder}" in error(run("decoder", *flags))
 
 
 def test_vocabulary_unreadable_or_another(run, trained, tmp_path):

@@ -215,3 +215,20 @@ def test_an_unknown_split_is_named(tmp_path):
 def test_verify_needs_a_manifest(tmp_path):
     with pytest.raises(errors.UserError, match="manifest.json"):
         generate.verify(tmp_path)
+
+
+def test_vocabulary_is_learned_from_a_sample(tmp_path, monkeypatch):
+    """Both sides of the pairs are drawn from, and no more than asked for."""
+    asked = []
+
+    def sample(lines, size):
+        asked.append((sorted(lines), size))
+        return [f"w{i} x{i}" for i in range(200)]
+
+    monkeypatch.setattr(generate.subword, "sample", sample)
+    pairs = [("a b", "c d"), ("e", "f")]
+    splits = {
+        name: (lambda: iter(pairs)) for name in ("train", "validation", "test")
+    }
+    generate.generate(tmp_path, splits, 290, 64, {})
+    assert asked == [(["a b", "c d", "e", "f"], generate.SAMPLE_LINES)]

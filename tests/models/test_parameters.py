@@ -74,7 +74,7 @@ def test_parameters_follow_the_formula(tiny_hparams, d, f, heads, layers, v):
 )
 @pytest.mark.usefixtures("tiny_hparams")
 def test_parameters_of_the_paper(name, parameters):
-    """63 and 214 million with 37,000 subwords, as facts.md says."""
+    """63 and 214 million with 37,000 subwords, as Table 3 rounds them."""
     hparams = registry.build_hparams(name)
     sizes = hparams.hidden_size, hparams.filter_size, hparams.num_hidden_layers
     assert _formula(37_000, *sizes) == parameters

@@ -236,7 +236,7 @@ def test_another_depth_is_refused_by_name(saved, tiny_hparams, vocab_size):
 
 def test_an_absent_checkpoint_is_a_users_error(other, tmp_path):
     path = tmp_path / "ckpt-5"
-    with pytest.raises(errors.UserError, match=f"No checkpoint {path}"):
+    with pytest.raises(errors.UserError, match=f"no checkpoint {path}"):
         checkpoints.restore_weights(other.model, path)
 
 
