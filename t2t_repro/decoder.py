@@ -68,9 +68,10 @@ def _read_lines():
     """Lines to translate, and their number for a progress bar."""
     if not _FROM_FILE.value:
         # Not sys.stdin's lines: those would be split at U+0085 too.
-        return list(
-            corpora.split_lines(sys.stdin.buffer, "standard input")
-        ), None
+        return (
+            corpora.split_lines(sys.stdin.buffer, "standard input"),
+            None,
+        )
     lines = list(corpora.read_lines(_FROM_FILE.value))
     return lines, len(lines)
 

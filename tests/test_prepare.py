@@ -128,9 +128,10 @@ def test_languages_that_share_a_folder_name_are_told_apart(prepared):
         prepare.prepare(other, data_dir)
 
 
-def test_whole_data_is_verified(prepared):
+def test_whole_data_is_verified(prepared, capsys):
     data_dir, _ = prepared
     generate.verify(data_dir / FOLDER)
+    assert "verify: 4/4" in capsys.readouterr().err
 
 
 def test_a_flipped_byte_of_any_file_is_found_by_name(prepared):
