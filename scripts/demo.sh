@@ -20,8 +20,9 @@ t2t trainer --problem=$problem --hparams_set=tiny \
 t2t avg_checkpoints --output_dir="$run"
 t2t evaluate --output_dir="$run" --split=test
 t2t exporter --output_dir="$run" --export_dir="$folder/export"
-# Three numbers of the test split: no form of them was trained on.
-head -n 3 "$folder/data/downloads/$problem/test.en" > "$folder/unseen.en"
+# Three cardinals of the test split: no form of them was trained on.
+grep -v -m 3 -E '(th|first|second|third)$' \
+  "$folder/data/downloads/$problem/test.en" > "$folder/unseen.en"
 t2t query --export_dir="$folder/export" < "$folder/unseen.en" \
   > "$folder/unseen.de"
 paste -d '=' "$folder/unseen.en" "$folder/unseen.de" | sed 's/=/ -> /'
