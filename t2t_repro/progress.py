@@ -1,6 +1,7 @@
 """Progress of long work: a bar on a terminal, plain lines elsewhere."""
 
 import io
+import os
 import sys
 from typing import Any
 
@@ -20,6 +21,13 @@ class _Lines(io.TextIOBase):
         return len(text)
 
 
+def _has_width():
+    """Whether stderr is a terminal that knows its width; some say 0."""
+    if not sys.stderr.isatty():
+        return False
+    return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+
+
 def bar(items=None, desc=None, total=None, **settings) -> tqdm:
     """tqdm, with a line every ten seconds where a bar cannot be drawn.
 
@@ -30,7 +38,7 @@ def bar(items=None, desc=None, total=None, **settings) -> tqdm:
         **settings: other settings of tqdm.
     """
     where: dict[str, Any]
-    if sys.stderr.isatty():
+    if _has_width():
         where = {"dynamic_ncols": True}
     else:
         where = {

@@ -133,7 +133,7 @@ def test_without_a_terminal_there_are_lines(tmp_path, clock, capsys):
 
 
 def test_on_a_terminal_there_is_a_bar(tmp_path, clock, capsys, monkeypatch):
-    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress.progress, "_has_width", lambda: True)
     _train(tmp_path, clock, [_sums(1, 1, 1, 1)] * 3)
     shown = capsys.readouterr().err
     assert "\rtrain: 100%" in shown

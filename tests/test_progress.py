@@ -1,0 +1,59 @@
+"""Bars where they can be drawn, lines where they cannot."""
+
+import os
+import sys
+
+from t2t_repro import progress
+
+
+class Terminal:
+    """A stderr that is a terminal of some width."""
+
+    def __init__(self, monkeypatch, columns):
+        self.text = ""
+        monkeypatch.setattr(sys, "stderr", self)
+        size = os.terminal_size((columns, 24))
+        monkeypatch.setattr(os, "get_terminal_size", lambda *_: size)
+
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        return 2
+
+    def flush(self):
+        pass
+
+    def write(self, text):
+        self.text += text
+
+
+def count_to_three():
+    with progress.bar(desc="count", total=3) as bar:
+        for _ in range(3):
+            bar.update()
+
+
+def test_without_a_terminal_each_state_is_a_line(capsys):
+    count_to_three()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("count: 0/3 0%")
+    assert lines[-1].startswith("count: 3/3 100%")
+
+
+def test_without_a_total_there_is_no_percentage(capsys):
+    assert list(progress.bar(iter("ab"), "read", unit="pair")) == ["a", "b"]
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("read: 2 [") and "%" not in last
+
+
+def test_a_terminal_gets_a_bar(monkeypatch):
+    terminal = Terminal(monkeypatch, 80)
+    count_to_three()
+    assert "\rcount: 100%" in terminal.text
+
+
+def test_a_terminal_without_a_width_gets_lines(monkeypatch):
+    terminal = Terminal(monkeypatch, 0)
+    count_to_three()
+    assert terminal.text.splitlines()[-1].startswith("count: 3/3 100%")
