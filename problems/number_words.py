@@ -8,13 +8,12 @@ for a model to learn something, little enough to learn it in minutes.
 import concurrent.futures
 import dataclasses
 import functools
-import os
 import pathlib
 
 import num2words
 import numpy as np
 
-from t2t_repro import progress
+from t2t_repro import files, progress
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 
@@ -75,16 +74,14 @@ def write_words(path, split, language):
     values = numbers(split)
     chunks = [values[i : i + _CHUNK] for i in range(0, len(values), _CHUNK)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
     # Spelling takes about 0.1 ms a word, in Python: one process a core.
     with concurrent.futures.ProcessPoolExecutor() as pool:
         spelled = pool.map(functools.partial(_spell_chunk, language), chunks)
-        with open(temporary, "w", encoding="utf-8") as file:
+        with files.writing(path) as file:
             for words in progress.bar(
                 spelled, f"spell {path.name}", len(chunks)
             ):
                 file.writelines(f"{word}\n" for word in words)
-    os.replace(temporary, path)
 
 
 class NumberWords(Problem):

@@ -7,11 +7,18 @@ import os
 import pathlib
 
 
+@contextlib.contextmanager
+def replacing(path: pathlib.Path):
+    """A temporary path to write to, which is renamed to `path` at the end."""
+    temporary = path.with_name(path.name + ".tmp")
+    yield temporary
+    os.replace(temporary, path)
+
+
 def write_bytes(path: pathlib.Path, content: bytes):
     """Writes a file that no reader ever sees half of."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_text(path: pathlib.Path, text: str):
@@ -22,10 +29,11 @@ def write_text(path: pathlib.Path, text: str):
 @contextlib.contextmanager
 def writing(path: pathlib.Path):
     """A text file to write to bit by bit; it has its name when it is whole."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+    with (
+        replacing(path) as temporary,
+        open(temporary, "w", encoding="utf-8", newline="\n") as file,
+    ):
         yield file
-    os.replace(temporary, path)
 
 
 def write_json(path: pathlib.Path, value):

@@ -6,7 +6,6 @@ references are wanted, the untouched text in `inputs_text` and `targets_text`.
 Offsets and ids are numpy views on the mapped file: nothing is loaded.
 """
 
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 
 SIDES = ("inputs", "targets")
 
@@ -33,11 +32,12 @@ def write_shard(path, ids, texts, vocab_size):
     for side, lines in texts.items():
         columns[f"{side}_text"] = pa.array(lines, pa.large_string())
     batch = pa.record_batch(columns)
-    temporary = path.with_name(path.name + ".tmp")
-    with pa.OSFile(str(temporary), "wb") as sink:
-        with pa.ipc.new_file(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-    os.replace(temporary, path)
+    with (
+        files.replacing(path) as temporary,
+        pa.OSFile(str(temporary), "wb") as sink,
+        pa.ipc.new_file(sink, batch.schema) as writer,
+    ):
+        writer.write_batch(batch)
 
 
 class Corpus:
