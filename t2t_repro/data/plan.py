@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.data import corpus
+from t2t_repro.data import corpus, packing
 
 # Few static shapes, since XLA compiles each: rows of a length up to these.
 BUCKET_BOUNDARIES = (
@@ -67,18 +67,22 @@ def round_rows(rows: float) -> int:
 def usable_pairs(lengths, max_length) -> np.ndarray:
     """Indices of the pairs of which neither side exceeds `max_length`."""
     longest = np.maximum(lengths["inputs"], lengths["targets"])
-    return np.flatnonzero(longest <= max_length)
+    return np.flatnonzero(longest <= max_length).astype(np.int32)
 
 
-def build(lengths, batching, batch_tokens, max_length, seed):
+def build(
+    lengths, batching, batch_tokens, max_length, seed, unit="real_tokens"
+):
     """The plan of a training.
 
     Args:
         lengths: {"inputs": [N], "targets": [N]}, subwords with EOS.
         batching: "packed" or "bucketed".
-        batch_tokens: real target tokens of a batch, on average.
+        batch_tokens: target tokens of a batch, on average.
         max_length: longer pairs are left out; the row length when packed.
         seed: of every permutation.
+        unit: what `batch_tokens` counts: "real_tokens", or "slots", padding
+            with them, as tensor2tensor's batch_size does.
 
     Raises:
         UserError: no pair is short enough.
@@ -91,25 +95,54 @@ def build(lengths, batching, batch_tokens, max_length, seed):
             "Check the raw text, or raise --hparams=max_length=…"
         )
     kinds = {"packed": PackedPlan, "bucketed": BucketedPlan}
-    return kinds[batching](lengths, usable, batch_tokens, max_length, seed)
+    return kinds[batching](
+        lengths, usable, batch_tokens, max_length, seed, unit
+    )
+
+
+def _tokens(lengths, pairs):
+    """Real tokens of `pairs`: {"inputs": …, "targets": …}."""
+    return {side: int(lengths[side][pairs].sum()) for side in corpus.SIDES}
+
+
+def _shares(plan):
+    """Mean tokens and padding of a batch, for people."""
+    steps, tokens = plan.steps_per_epoch, plan.tokens
+    padding = 1 - sum(tokens.values()) / (2 * plan.slots)
+    return (
+        f"{plan.num_pairs / steps:,.0f} pairs, {tokens['inputs'] / steps:,.0f} "
+        f"input and {tokens['targets'] / steps:,.0f} target tokens, "
+        f"{padding:.1%} padding"
+    )
 
 
 class PackedPlan:
-    """Several pairs in a row, cut from one permutation of the corpus."""
+    """Several pairs in a row; rows are made once, and permuted each epoch."""
 
-    def __init__(self, lengths, usable, batch_tokens, row_length, seed):
-        self._order = _random(seed, 0).permutation(usable)
-        self._starts = pack(
-            lengths["inputs"][self._order],
-            lengths["targets"][self._order],
-            row_length,
+    def __init__(
+        self,
+        lengths,
+        usable,
+        batch_tokens,
+        row_length,
+        seed,
+        unit="real_tokens",
+    ):
+        pairs = _random(seed, 0).permutation(usable)
+        rows = packing.pack(
+            lengths["inputs"][pairs], lengths["targets"][pairs], row_length
         )
+        # [N] pairs, row by row, and [rows + 1] where each row begins.
+        self._pairs = pairs[np.argsort(rows, kind="stable")]
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(rows))])
         self.row_length = row_length
         self.num_pairs = len(usable)
-        self.tokens = int(lengths["targets"][usable].sum())  # of an epoch
-        self.fill = self.tokens / (self.rows_per_epoch * row_length)
+        self.tokens = _tokens(lengths, usable)
+        self.slots = self.rows_per_epoch * row_length
+        target_fill = self.tokens["targets"] / self.slots
         self.rows_per_batch = round_rows(
-            batch_tokens / (row_length * self.fill)
+            batch_tokens
+            / (row_length * (target_fill if unit == "real_tokens" else 1))
         )
         self._stream = _EpochStream(self.rows_per_epoch, seed)
 
@@ -125,9 +158,7 @@ class PackedPlan:
         """The arithmetic of a batch, for people."""
         return (
             f"{self.rows_per_batch} packed rows of {self.row_length} slots, "
-            f"{self.fill:.0%} filled = "
-            f"{self.rows_per_batch * self.row_length * self.fill:,.0f} "
-            "target tokens"
+            f"{_shares(self)}"
         )
 
     def batch(self, step: int) -> BatchPlan:
@@ -143,34 +174,9 @@ class PackedPlan:
 
     def _rows(self, rows):
         counts = self._starts[rows + 1] - self._starts[rows]
-        pairs = self._order[corpus.ranges(self._starts[rows], counts)]
+        pairs = self._pairs[corpus.ranges(self._starts[rows], counts)]
         place = np.repeat(np.arange(len(rows)), counts)
         return BatchPlan(pairs, place, self.rows_per_batch, self.row_length)
-
-
-def pack(input_lengths, target_lengths, row_length) -> np.ndarray:
-    """Next-fit: a pair opens a new row when one of its sides does not fit.
-
-    No sentence may be longer than a row.
-
-    Example, with row_length 8: sides [5, 2, 3] and [3, 3, 3] lie in the rows
-    [5, 2] / [3, 3] and [3] / [3], so the rows start at [0, 2, 3].
-
-    Returns:
-        [rows + 1] int64, the first pair of each row, and the end.
-    """
-    ends = np.full(len(input_lengths), len(input_lengths))
-    for lengths in (input_lengths, target_lengths):
-        sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        # A row that starts at pair i ends before the first pair whose sum
-        # exceeds sums[i] + row_length.
-        fits = np.searchsorted(sums, sums[:-1] + row_length, side="right") - 1
-        ends = np.minimum(ends, fits)
-    next_row = ends.tolist()
-    starts = [0]
-    while starts[-1] < len(next_row):
-        starts.append(next_row[starts[-1]])
-    return np.asarray(starts, np.int64)
 
 
 class BucketedPlan:
@@ -181,22 +187,30 @@ class BucketedPlan:
     bucket deals its pairs out evenly, so that no batch is short.
     """
 
-    def __init__(self, lengths, usable, batch_tokens, max_length, seed):
-        longest = np.maximum(lengths["inputs"], lengths["targets"])[usable]
-        shuffled = _random(seed, 0).permutation(len(usable))
-        # Longest first; chance decides among equals.
-        order = shuffled[np.argsort(-longest[shuffled], kind="stable")]
-        self._order, sorted_lengths = usable[order], longest[order]
-        target_lengths = lengths["targets"][self._order]
-        self._starts, self._shapes = _fill_buckets(
-            sorted_lengths, target_lengths, batch_tokens, max_length
+    def __init__(self, lengths, usable, batch_tokens, max_length, seed, unit):
+        pairs = _random(seed, 0).permutation(usable)
+        longest = np.maximum(
+            lengths["inputs"][pairs], lengths["targets"][pairs]
         )
-        self._mix_within_buckets(sorted_lengths, seed)
+        # Longest first; chance decides among equals. Numbers of 16 bits are
+        # sorted by radix, in linear time.
+        missing = (max_length - longest).astype(np.min_scalar_type(max_length))
+        order = np.argsort(missing, kind="stable")
+        self._order, sorted_lengths = pairs[order], longest[order]
+        # What a pair counts for; in slots, each as much as its row is long.
+        sizes = (
+            lengths["targets"][self._order] if unit == "real_tokens" else None
+        )
+        self._starts, self._shapes = _fill_buckets(
+            sorted_lengths, sizes, batch_tokens, max_length
+        )
+        self._mix_within_buckets(seed)
         self.num_pairs = len(usable)
-        self.tokens = int(target_lengths.sum())  # of an epoch
+        self.tokens = _tokens(lengths, usable)
+        self.slots = sum(rows * length for rows, length in self._shapes)
         self._stream = _EpochStream(len(self._shapes), seed)
 
-    def _mix_within_buckets(self, sorted_lengths, seed):
+    def _mix_within_buckets(self, seed):
         """Shuffles pairs of one bucket among its full batches."""
         for number, shape in enumerate(sorted(set(self._shapes))):
             batches = [
@@ -221,8 +235,8 @@ class BucketedPlan:
     def describe(self) -> str:
         """The arithmetic of a batch, for people."""
         return (
-            f"{len(set(self._shapes))} bucketed shapes of rows x length = "
-            f"{self.tokens / self.steps_per_epoch:,.0f} target tokens"
+            f"{len(set(self._shapes))} bucketed shapes of rows x length, "
+            f"{_shares(self)}"
         )
 
     def batch(self, step: int) -> BatchPlan:
@@ -233,8 +247,14 @@ class BucketedPlan:
         return BatchPlan(pairs, np.arange(len(pairs)), num_rows, row_length)
 
 
-def _fill_buckets(sorted_lengths, target_lengths, batch_tokens, max_length):
+def _fill_buckets(sorted_lengths, sizes, batch_tokens, max_length):
     """Cuts pairs, longest first, into batches of one bucket each.
+
+    Args:
+        sorted_lengths: [N], of the longer side of each pair, descending.
+        sizes: [N], what each pair counts for; None: the length of its row.
+        batch_tokens: what the pairs of a batch are to count for.
+        max_length: upper end of the last bucket.
 
     Returns:
         [batches + 1] starts, and [(rows, row length)] of each batch.
@@ -250,7 +270,8 @@ def _fill_buckets(sorted_lengths, target_lengths, batch_tokens, max_length):
         end = max(first, int(np.searchsorted(-sorted_lengths, -lower)))
         if end == first:
             continue
-        rows = round_rows(batch_tokens / target_lengths[first:end].mean())
+        mean = upper if sizes is None else sizes[first:end].mean()
+        rows = round_rows(batch_tokens / mean)
         if end < total:
             count = -(-(end - first) // rows)
             end = min(total, first + count * rows)

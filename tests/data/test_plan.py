@@ -33,8 +33,9 @@ def natural(count, seed=0):
     return as_lengths(pairs)
 
 
-def build(lengths, batching, batch_tokens=300, seed=0, max_length=MAX_LENGTH):
-    return plan.build(lengths, batching, batch_tokens, max_length, seed)
+def build(lengths, batching, batch_tokens=300, seed=0, **settings):
+    settings = {"max_length": MAX_LENGTH} | settings
+    return plan.build(lengths, batching, batch_tokens, seed=seed, **settings)
 
 
 def same(one, other):
@@ -64,31 +65,6 @@ def epochs(planned, count):
             units.append(batch.pairs.tolist())
         step += 1
     return [units[i * size : (i + 1) * size] for i in range(count)]
-
-
-def next_fit(pairs, row_length):
-    """pack(), one pair after the other."""
-    starts, room = [0], (row_length, row_length)
-    for index, pair in enumerate(pairs):
-        left = tuple(r - length for r, length in zip(room, pair, strict=True))
-        if min(left) < 0:
-            starts.append(index)
-            left = tuple(row_length - length for length in pair)
-        room = left
-    return [*starts, len(pairs)]
-
-
-def test_pack_gives_the_example_of_its_docstring():
-    starts = plan.pack(np.array([5, 2, 3]), np.array([3, 3, 3]), 8)
-    assert starts.tolist() == [0, 2, 3]
-
-
-@hypothesis.settings(**SETTINGS)
-@hypothesis.given(LENGTHS)
-def test_pack_is_next_fit(pairs):
-    lengths = as_lengths(pairs)
-    starts = plan.pack(lengths["inputs"], lengths["targets"], 80)
-    assert starts.tolist() == next_fit(pairs, 80)
 
 
 @pytest.mark.parametrize(
@@ -244,14 +220,33 @@ def test_a_batch_has_about_batch_tokens_real_target_tokens(batching):
     ]
     assert steps > 30
     assert np.mean(tokens) == pytest.approx(25_000, rel=0.04)
-    assert planned.tokens == pytest.approx(np.sum(tokens), rel=1 / steps)
+    share = 1 / steps
+    assert planned.tokens["targets"] == pytest.approx(sum(tokens), rel=share)
+    usable = plan.usable_pairs(lengths, 256)
+    assert planned.tokens["inputs"] == lengths["inputs"][usable].sum()
 
 
-def test_packed_rows_are_full():
-    planned = build(natural(20_000), "packed", 25_000, max_length=256)
-    assert planned.fill > 0.85
-    shown = planned.describe()
-    assert f"{planned.rows_per_batch} packed rows of 256 slots" in shown
+@both
+def test_a_batch_has_about_as_many_slots_where_they_are_counted(batching):
+    """tensor2tensor's batch_size counts padding."""
+    planned = build(
+        natural(60_000), batching, 25_000, max_length=256, unit="slots"
+    )
+    slots = []
+    for step in range(int(planned.steps_per_epoch)):
+        batch = planned.batch(step)
+        slots.append(batch.num_rows * batch.row_length)
+    assert np.mean(slots) == pytest.approx(25_000, rel=0.04)
+
+
+@both
+def test_a_description_counts_what_an_epoch_has(batching):
+    lengths = as_lengths([(5, 3)] * 800)
+    planned = build(lengths, batching, batch_tokens=240, max_length=8)
+    # A pair of 5 and 3 has a row of 8 to itself: 8 of its 16 slots are real.
+    assert planned.describe().endswith(
+        "80 pairs, 400 input and 240 target tokens, 50.0% padding"
+    )
 
 
 def test_a_sweep_is_one_epoch_in_batches_of_one_shape():
