@@ -4,8 +4,6 @@ The files are the raw, cased ones of the authors' repository; the test set is
 test_2016_flickr.
 """
 
-import dataclasses
-
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 from t2t_repro.text.corpora import RawFile
@@ -43,7 +41,6 @@ class Multi30k(Problem):
 
 
 @problems.register("multi30k_ende")
-@dataclasses.dataclass
 class Multi30kEnDe(Multi30k):
     """Multi30k captions, English to German: 29,000 pairs."""
 
@@ -51,7 +48,6 @@ class Multi30kEnDe(Multi30k):
 
 
 @problems.register("multi30k_enfr")
-@dataclasses.dataclass
 class Multi30kEnFr(Multi30k):
     """Multi30k captions, English to French: 29,000 pairs."""
 

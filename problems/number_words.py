@@ -6,7 +6,6 @@ for a model to learn something, little enough to learn it in minutes.
 """
 
 import concurrent.futures
-import dataclasses
 import functools
 import pathlib
 
@@ -102,7 +101,6 @@ class NumberWords(Problem):
 
 
 @problems.register("number_words_ende")
-@dataclasses.dataclass
 class NumberWordsEnDe(NumberWords):
     """Numbers in words, English to German: made on the spot."""
 
@@ -110,7 +108,6 @@ class NumberWordsEnDe(NumberWords):
 
 
 @problems.register("number_words_enfr")
-@dataclasses.dataclass
 class NumberWordsEnFr(NumberWords):
     """Numbers in words, English to French: made on the spot."""
 

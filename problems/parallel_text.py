@@ -1,6 +1,5 @@
 """A user's own aligned files, with no Python written."""
 
-import dataclasses
 import re
 
 from t2t_repro import errors
@@ -9,7 +8,6 @@ from t2t_repro.registry import problems
 
 
 @problems.register("parallel_text")
-@dataclasses.dataclass
 class ParallelText(Problem):
     """Your files: --problem_args=name=mine,languages=en-de,vocab_size=8000.
 
@@ -18,9 +16,10 @@ class ParallelText(Problem):
 
     name: str  # of the data
     languages: str
-    vocab_size: int = 8000
+    vocab_size = 8000
 
     def __post_init__(self):
+        super().__post_init__()
         if not re.fullmatch(r"[\w.]+", self.name):
             raise errors.UserError(
                 "name must be of letters, digits, '_' and '.', since it "

@@ -1,19 +1,18 @@
 """WMT14 English-French, the paper's second task (section 5.1)."""
 
-import dataclasses
-
-from t2t_repro.problems.wmt14_ende import Wmt14
+from t2t_repro.problems.tfds_translate import FromTfds
 from t2t_repro.registry import problems
 
 
 @problems.register("wmt14_enfr")
-@dataclasses.dataclass
-class Wmt14EnFr(Wmt14):
+class Wmt14EnFr(FromTfds):
     """WMT14 English to French: 40.8 million pairs, 32,000 subwords.
 
     The paper has 36 million pairs after a cleaning that it does not state;
-    here all are kept that max_length admits.
+    here all are kept that max_length admits, and datagen says how many.
+    validation is newstest2013, test is newstest2014 in its 3,003 lines.
     """
 
     stored_languages = ("en", "fr")
+    tfds_name = "wmt14_translate/fr-en"
     vocab_size = 32_000  # section 5.1

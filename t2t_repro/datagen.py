@@ -6,7 +6,7 @@ python -m t2t_repro.datagen --problem=multi30k_ende
 from absl import flags
 
 from t2t_repro import common_flags, prepare
-from t2t_repro.data import generate
+from t2t_repro.data import manifest
 
 common_flags.define_raw_data_flags()
 _VERIFY = flags.DEFINE_bool(
@@ -24,7 +24,7 @@ def main():
         common_flags.num_workers(),
     )
     if _VERIFY.value:
-        generate.verify(folder)
+        manifest.verify(folder)
         print(f"Every file in {folder} is as it was written.")
 
 

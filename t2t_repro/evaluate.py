@@ -12,7 +12,7 @@ import json
 from absl import flags
 
 from t2t_repro import common_flags, errors, files, prepare, runs
-from t2t_repro.data import generate
+from t2t_repro.data import manifest
 from t2t_repro.decoding import translate
 from t2t_repro.reports import bleu
 from t2t_repro.text import corpora
@@ -62,7 +62,7 @@ def _translate_split():
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    corpus = generate.open_corpus(
+    corpus = manifest.open_corpus(
         prepare.data_folder(run.settings["data_dir"], run.problem),
         _SPLIT.value,
         run.problem.reverse,

@@ -5,7 +5,9 @@ import pathlib
 
 from t2t_repro import errors
 from t2t_repro.data import generate
+from t2t_repro.data import manifest as manifests
 from t2t_repro.problem import SPLITS, Problem
+from t2t_repro.text.subwords import Subwords
 
 
 def data_folder(data_dir, problem: Problem) -> pathlib.Path:
@@ -28,9 +30,11 @@ def prepare(
         UserError: the data that is there was made with other settings.
     """
     folder = data_folder(data_dir, problem)
-    manifest = generate.read_manifest(folder)
-    if manifest is not None:
-        _check(manifest, problem, folder)
+    finished = manifests.read(folder)
+    known = finished or manifests.read_unfinished(folder)
+    if known:
+        _check(known, problem, folder)
+    if finished:
         print(f"The data is there: {folder}.")
         if raw_dir is not None:
             print(f"{raw_dir} is not read again; remove {folder} to do so.")
@@ -43,8 +47,12 @@ def prepare(
             split: functools.partial(problem.pairs, split, raw_dir, downloads)
             for split in SPLITS
         },
-        problem.vocab_size,
-        problem.max_length,
+        generate.Spec(
+            problem.vocab_size,
+            problem.vocabulary,
+            problem.max_length,
+            problem.max_length_ratio,
+        ),
         _facts(problem, raw_dir),
         num_workers,
     )
@@ -89,18 +97,16 @@ def _facts(problem, raw_dir):
 
 def _check(manifest, problem, folder):
     """The manifest must say what the problem says."""
-    wanted = {
-        "problem": problem.registered_name,
-        "arguments": problem.arguments,
-        "vocab_size": problem.vocab_size,
-        "max_length": problem.max_length,
-    }
-    found = {name: manifest.get(name) for name in wanted}
-    found["vocab_size"] = manifest["vocabulary"]["size"]
+    wanted = {"problem": problem.registered_name} | problem.arguments
+    found = {"problem": manifest["problem"]} | manifest["arguments"]
+    if problem.vocabulary:
+        sha256 = Subwords.load(problem.vocabulary).sha256
+        wanted["vocabulary sha256"] = sha256
+        found["vocabulary sha256"] = manifest["vocabulary"]["sha256"]
     differences = [
-        f"{name} is {found[name]!r} there and {value!r} here"
+        f"{name} is {found.get(name)!r} there and {value!r} here"
         for name, value in wanted.items()
-        if found[name] != value
+        if found.get(name) != value
     ]
     if differences:
         raise errors.UserError(

@@ -1,10 +1,11 @@
 """Problem: a translation task. It yields text; it knows no batch, no model.
 
-A problem is a dataclass whose fields are its arguments (most have none):
+A problem is a dataclass, and its fields are its arguments:
 
     @problems.register("multi30k_ende")
-    @dataclasses.dataclass
-    class Multi30kEnDe(Problem): ...
+    class Multi30kEnDe(Problem):
+        stored_languages = ("en", "de")
+        vocab_size = 10_000
 """
 
 import dataclasses
@@ -18,20 +19,50 @@ SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
 
 
+@dataclasses.dataclass(kw_only=True)
 class Problem:
     """Which text, which languages, which vocabulary.
 
-    A subclass sets `stored_languages` and `vocab_size`. Where its text is not
-    in the default `raw_files` it names others, or yields `pairs` itself.
+    A subclass sets `stored_languages` and a default of `vocab_size`. Where its
+    text is not in the default `raw_files` it names others, or yields `pairs`
+    itself.
     """
 
-    requested_name: str  # set by build(): the one it was given, X or X_rev
-    registered_name: str  # set by build(): X
+    vocab_size: int  # of the shared vocabulary that is learned
+    vocabulary: str = ""  # path of a SentencePiece model to take instead
+    max_length: int = (
+        256  # subwords with EOS; longer training pairs are dropped
+    )
+    max_length_ratio: float = 0.0  # drop training pairs above it; 0: none
+
+    # Not arguments, hence not annotated. build() sets the first three.
+    requested_name = ""  # the one it was given, X or X_rev
+    registered_name = ""  # X
     reverse = False  # X_rev: the same data, sides swapped when it is read
-    stored_languages: tuple[str, str]  # of inputs and targets: ("en", "de")
-    vocab_size: int  # of the shared vocabulary
-    max_length = 256  # subwords with EOS; longer training pairs are dropped
+    stored_languages = ("", "")  # of inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
+
+    def __init_subclass__(cls):
+        """Every subclass is a dataclass; ``vocab_size = 10_000`` a default."""
+        for field in dataclasses.fields(cls):
+            if field.name in vars(cls):
+                cls.__annotations__.setdefault(field.name, field.type)
+        dataclasses.dataclass(kw_only=True)(cls)
+
+    def __post_init__(self):
+        if self.vocabulary:  # the same file from any folder
+            path = pathlib.Path(self.vocabulary).expanduser().absolute()
+            self.vocabulary = str(path)
+        if self.max_length < 2:
+            raise errors.UserError(
+                "max_length must be at least 2, a subword and EOS; got "
+                f"{self.max_length}."
+            )
+        if self.max_length_ratio and not self.max_length_ratio >= 1:
+            raise errors.UserError(
+                "max_length_ratio is that of the longer side to the shorter: "
+                f"at least 1, or 0 for any; got {self.max_length_ratio}."
+            )
 
     @property
     def data_name(self) -> str:

@@ -7,7 +7,7 @@ python -m t2t_repro.report --output_dir=one/run,other/run
 from absl import flags
 
 from t2t_repro import common_flags, files, prepare, runs
-from t2t_repro.data import generate
+from t2t_repro.data import manifest
 from t2t_repro.reports import cost, page
 from t2t_repro.text import corpora
 
@@ -47,7 +47,7 @@ def _subject(run):
 
 def _samples(run, folder, split):
     """The first lines of a split: input, translation, reference."""
-    corpus = generate.open_corpus(
+    corpus = manifest.open_corpus(
         prepare.data_folder(run.settings["data_dir"], run.problem),
         split,
         run.problem.reverse,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from t2t_repro import __version__, errors, files, hparam
 from t2t_repro import problem as problems
-from t2t_repro.data import generate
+from t2t_repro.data import manifest
 from t2t_repro.models import transformer
 from t2t_repro.text.subwords import Subwords
 from t2t_repro.training import checkpoints
@@ -60,7 +60,7 @@ def describe(
         "rows_per_batch": rows_per_batch,
         "data_dir": str(data_folder.parent.absolute()),
         "vocabulary_sha256": subwords.sha256,
-        "manifest_sha256": files.sha256(data_folder / generate.MANIFEST),
+        "manifest_sha256": files.sha256(data_folder / manifest.MANIFEST),
     }
 
 
@@ -87,7 +87,7 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
             "Name another --output_dir. (To train longer, say --train_steps.)",
         )
     command_line = " ".join(sys.argv)
-    files.write_bytes(output_dir / generate.VOCABULARY, subwords.model)
+    files.write_bytes(output_dir / manifest.VOCABULARY, subwords.model)
     files.write_json(
         path,
         settings
@@ -151,10 +151,10 @@ def open_run(output_dir: pathlib.Path, expected: dict | None = None) -> Run:
         expected or {},
         "Leave these flags out, or name another --output_dir.",
     )
-    subwords = Subwords.load(output_dir / generate.VOCABULARY)
+    subwords = Subwords.load(output_dir / manifest.VOCABULARY)
     if subwords.sha256 != settings["vocabulary_sha256"]:
         raise errors.UserError(
-            f"{output_dir / generate.VOCABULARY} is not this run's vocabulary: "
+            f"{output_dir / manifest.VOCABULARY} is not this run's vocabulary: "
             f"sha256 is {subwords.sha256} instead of "
             f"{settings['vocabulary_sha256']}. Restore the file."
         )

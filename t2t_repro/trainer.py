@@ -6,7 +6,7 @@ python -m t2t_repro.trainer --problem=wmt14_ende --hparams_set=big
 from absl import flags
 
 from t2t_repro import common_flags, prepare, runs
-from t2t_repro.data import generate
+from t2t_repro.data import manifest
 from t2t_repro.data import plan as plans
 from t2t_repro.text.subwords import Subwords
 from t2t_repro.training import hardware, loop
@@ -103,9 +103,9 @@ def main():
         common_flags.raw_dir(),
         common_flags.num_workers(),
     )
-    subwords = Subwords.load(folder / generate.VOCABULARY)
+    subwords = Subwords.load(folder / manifest.VOCABULARY)
     corpora = {
-        split: generate.open_corpus(folder, split, problem.reverse)
+        split: manifest.open_corpus(folder, split, problem.reverse)
         for split in ("train", "validation")
     }
     plan = plans.build(

@@ -6,7 +6,9 @@ import random
 import pytest
 
 from t2t_repro import errors, files, prepare, problem, registry
-from t2t_repro.data import generate
+from t2t_repro.data import encode
+from t2t_repro.data import manifest as manifests
+from t2t_repro.text import subwords
 
 ARGUMENTS = "name=mine,languages=en-xx,vocab_size=300"
 FOLDER = "parallel_text_mine_enxx"
@@ -52,9 +54,11 @@ def test_the_manifest_says_what_was_made_of_what(prepared):
         "name": "mine",
         "languages": "en-xx",
         "vocab_size": 300,
+        "vocabulary": "",
+        "max_length": 256,
+        "max_length_ratio": 0.0,
     }
     assert manifest["languages"] == ["en", "xx"]
-    assert manifest["max_length"] == 256
     assert manifest["vocabulary"] == {
         "size": 300,
         "sha256": files.sha256(data_dir / FOLDER / "vocab.model"),
@@ -70,7 +74,7 @@ def test_the_manifest_says_what_was_made_of_what(prepared):
 
 def test_what_was_prepared_reads_back(prepared):
     data_dir, manifest = prepared
-    corpus = generate.open_corpus(data_dir / FOLDER, "test")
+    corpus = manifests.open_corpus(data_dir / FOLDER, "test")
     pairs = list(sentences("test"))
     texts = [corpus.text(side) for side in ("inputs", "targets")]
     assert list(zip(*texts, strict=True)) == pairs
@@ -93,7 +97,7 @@ def test_the_reversal_shares_the_data_with_sides_swapped(prepared, tmp_path):
     backward = build("parallel_text_rev")
     folder = prepare.prepare(backward, data_dir, tmp_path / "absent")
     assert folder == data_dir / FOLDER
-    corpus = generate.open_corpus(folder, "test", backward.reverse)
+    corpus = manifests.open_corpus(folder, "test", backward.reverse)
     assert corpus.text("inputs") == [pair[1] for pair in sentences("test")]
     assert corpus.text("targets") == [pair[0] for pair in sentences("test")]
 
@@ -109,10 +113,9 @@ def test_data_made_with_another_vocab_size_is_refused(prepared):
     assert "--data_dir" in message
 
 
-def test_data_made_with_another_max_length_is_refused(prepared, monkeypatch):
+def test_data_made_with_another_max_length_is_refused(prepared):
     data_dir, _ = prepared
-    other = build()
-    monkeypatch.setattr(type(other), "max_length", 128)
+    other = build(arguments=f"{ARGUMENTS},max_length=128")
     with pytest.raises(errors.UserError) as raised:
         prepare.prepare(other, data_dir)
     assert "max_length is 256 there and 128 here" in str(raised.value)
@@ -130,7 +133,7 @@ def test_languages_that_share_a_folder_name_are_told_apart(prepared):
 
 def test_whole_data_is_verified(prepared, capsys):
     data_dir, _ = prepared
-    generate.verify(data_dir / FOLDER)
+    manifests.verify(data_dir / FOLDER)
     assert "verify: 4/4" in capsys.readouterr().err
 
 
@@ -145,9 +148,9 @@ def test_a_flipped_byte_of_any_file_is_found_by_name(prepared):
         damaged[middle] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(errors.UserError, match=f"{name} is damaged"):
-            generate.verify(data_dir / FOLDER)
+            manifests.verify(data_dir / FOLDER)
         path.write_bytes(whole)
-    generate.verify(data_dir / FOLDER)
+    manifests.verify(data_dir / FOLDER)
 
 
 def test_a_missing_file_is_found_by_name(prepared):
@@ -155,12 +158,11 @@ def test_a_missing_file_is_found_by_name(prepared):
     path = data_dir / FOLDER / "test-00000-of-00001.arrow"
     path.rename(data_dir / "aside")
     with pytest.raises(errors.UserError, match="test-00000.*no file"):
-        generate.verify(data_dir / FOLDER)
+        manifests.verify(data_dir / FOLDER)
     (data_dir / "aside").rename(path)
 
 
-def test_what_was_cut_off_is_made_again(tmp_path):
-    """A vocabulary and shards without a manifest are nobody's data."""
+def test_raw_text_is_read_whole_before_anything_is_made(tmp_path):
     raw = tmp_path / "raw"
     write_raw(raw)
     good = (raw / "test.xx").read_text()
@@ -168,11 +170,56 @@ def test_what_was_cut_off_is_made_again(tmp_path):
     with pytest.raises(errors.UserError, match="7 lines.* 0"):
         prepare.prepare(build(), tmp_path / "data", raw)
     folder = tmp_path / "data" / FOLDER
-    assert (folder / "validation-00000-of-00001.arrow").exists()
-    assert not (folder / "manifest.json").exists()
+    assert list(folder.iterdir()) == []
     (raw / "test.xx").write_text(good)
     prepare.prepare(build(), tmp_path / "data", raw)
-    generate.verify(folder)
+    manifests.verify(folder)
+
+
+@pytest.fixture
+def begun(tmp_path, monkeypatch):
+    """A data_dir in which datagen stopped after its first reading."""
+    write_raw(tmp_path / "raw")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "encode_split", stop)
+        with pytest.raises(KeyboardInterrupt):
+            prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
+    return tmp_path / "data"
+
+
+def test_what_was_begun_is_continued(begun, prepared, capsys):
+    prepare.prepare(build(), begun, begun.parent / "raw")
+    shown = capsys.readouterr()
+    assert "Continuing what was begun" in shown.out
+    assert "read train" not in shown.err
+    made, whole = manifests.read(begun / FOLDER), prepared[1]
+    assert made | {"sources": 0} == whole | {"sources": 0}
+
+
+def test_what_was_begun_with_other_settings_is_refused(begun):
+    other = build(arguments=ARGUMENTS.replace("300", "320"))
+    with pytest.raises(errors.UserError, match="300 there and 320 here"):
+        prepare.prepare(other, begun, begun.parent / "raw")
+    assert manifests.read_unfinished(begun / FOLDER)
+
+
+def test_a_vocabulary_that_changed_is_refused_by_name(prepared, tmp_path):
+    data_dir, manifest = prepared
+    (tmp_path / "raw").symlink_to(manifest["sources"]["test"][0]["raw_dir"])
+    vocabulary = tmp_path / "mine.model"
+    arguments = f"{ARGUMENTS},vocabulary={vocabulary}"
+    vocabulary.write_bytes((data_dir / FOLDER / "vocab.model").read_bytes())
+    mine = tmp_path / "data"
+    prepare.prepare(build(arguments=arguments), mine, tmp_path / "raw")
+    prepare.prepare(build(arguments=arguments), mine, tmp_path / "raw")
+    lines = [line for pair in sentences("train") for line in pair]
+    vocabulary.write_bytes(subwords.learn(lines, 290).model)
+    with pytest.raises(errors.UserError, match="vocabulary sha256 is .* there"):
+        prepare.prepare(build(arguments=arguments), mine)
 
 
 def test_description():

@@ -1,11 +1,16 @@
 """Problems: names, arguments, reversal, and the files they read."""
 
-import dataclasses
-
 import pytest
 
 from t2t_repro import errors, problem, registry
 from t2t_repro.text import corpora
+
+COMMON = {  # arguments that every problem has
+    "vocab_size": 300,
+    "vocabulary": "",
+    "max_length": 256,
+    "max_length_ratio": 0.0,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +20,6 @@ def toys(monkeypatch):
     monkeypatch.setattr(registry.problems, "_entries", known)
 
     @registry.problems.register("toy")
-    @dataclasses.dataclass
     class Toy(problem.Problem):
         """No arguments."""
 
@@ -23,7 +27,6 @@ def toys(monkeypatch):
         vocab_size = 300
 
     @registry.problems.register("toy_args")
-    @dataclasses.dataclass
     class ToyArgs(Toy):
         """Arguments of every type; the first is needed."""
 
@@ -42,7 +45,7 @@ def test_a_problem_knows_its_names_and_languages():
     assert (built.data_name, built.full_name) == ("toy", "toy")
     assert (built.source_language, built.target_language) == ("en", "de")
     assert built.reverse is False
-    assert built.arguments == {}
+    assert built.arguments == COMMON
 
 
 def test_a_reversal_swaps_the_sides_of_the_same_data():
@@ -70,7 +73,8 @@ def test_building_one_does_not_change_another():
 
 def test_arguments_are_typed_text():
     built = problem.build("toy_args", "name=a,copies=3,loud=true")
-    assert built.arguments == {"name": "a", "copies": 3, "loud": True}
+    own = {"name": "a", "copies": 3, "loud": True}
+    assert built.arguments == COMMON | own
     assert built.data_name == "toy_a"
 
 
@@ -96,9 +100,37 @@ def test_an_unknown_argument_is_named(arguments):
         problem.build("toy_args", arguments)
 
 
-def test_a_problem_without_arguments_takes_none():
-    with pytest.raises(errors.UserError, match="Toy has no 'name'.*none"):
+def test_a_problem_without_arguments_takes_the_common_ones_only():
+    with pytest.raises(errors.UserError, match="Toy has no 'name'.*max_len"):
         problem.build("toy", "name=a")
+
+
+def test_a_class_attribute_is_the_default_of_an_argument():
+    """Also where it is inherited: ToyArgs has Toy's vocab_size."""
+    assert problem.build("toy_args", "name=a").vocab_size == 300
+    built = problem.build("toy_args", "name=a,vocab_size=400")
+    assert built.vocab_size == 400
+    assert built.arguments["vocab_size"] == 400
+
+
+def test_the_path_of_a_vocabulary_holds_in_any_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    built = problem.build("toy", "vocabulary=other.model")
+    assert built.vocabulary == str(tmp_path / "other.model")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("max_length=1", "max_length must be at least 2.*got 1"),
+        ("max_length_ratio=0.5", "max_length_ratio.*at least 1.*got 0.5"),
+        ("max_length_ratio=-1", "max_length_ratio.*at least 1.*got -1"),
+        ("max_length_ratio=nan", "max_length_ratio.*at least 1.*got nan"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(argument, message):
+    with pytest.raises(errors.UserError, match=message):
+        problem.build("toy", argument)
 
 
 @pytest.mark.parametrize("name", ["toy_agrs", "toy_agrs_rev"])

@@ -210,10 +210,8 @@ def test_modules_of_usr_dir_import_one_another(usr_dir, with_init):
 
 def test_a_problem_of_usr_dir_has_its_reversal(usr_dir):
     (usr_dir / "mine.py").write_text(
-        "import dataclasses\n"
         "from t2t_repro import problem, registry\n"
         '@registry.problems.register("mine")\n'
-        "@dataclasses.dataclass\n"
         "class Mine(problem.Problem):\n"
         '    stored_languages = ("en", "eo")\n'
         "    vocab_size = 400\n"

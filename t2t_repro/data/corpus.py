@@ -6,6 +6,7 @@ references are wanted, the untouched text in `inputs_text` and `targets_text`.
 Offsets and ids are numpy views on the mapped file: nothing is loaded.
 """
 
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import pyarrow as pa
 from t2t_repro import errors, files
 
 SIDES = ("inputs", "targets")
+_FACTS = b"t2t_repro"  # key of a shard's metadata
 
 
 class _Column(NamedTuple):
@@ -25,13 +27,21 @@ class _Column(NamedTuple):
     ids: np.ndarray  # [tokens] uint16 or int32
 
 
-def write_shard(path, ids, texts, vocab_size):
-    """Writes {side: list of id lists} and {side: list of str} or {}."""
+def write_shard(path, ids, texts, vocab_size, facts=None):
+    """Writes a shard.
+
+    Args:
+        path: of the file.
+        ids: {side: lists of ids, as Python's or Arrow's}.
+        texts: {side: list of str}, or {} where ids are enough.
+        vocab_size: V; decides how many bytes an id takes.
+        facts: dict that the file keeps beside its pairs, as JSON.
+    """
     kind = pa.large_list(pa.uint16() if vocab_size <= 65_536 else pa.int32())
     columns = {side: pa.array(ids[side], kind) for side in SIDES}
     for side, lines in texts.items():
         columns[f"{side}_text"] = pa.array(lines, pa.large_string())
-    batch = pa.record_batch(columns)
+    batch = pa.record_batch(columns, metadata={_FACTS: json.dumps(facts or {})})
     with (
         files.replacing(path) as temporary,
         pa.OSFile(str(temporary), "wb") as sink,
@@ -53,6 +63,10 @@ class Corpus:
         stored = reversed(SIDES) if reverse else SIDES
         self._stored = dict(zip(SIDES, stored, strict=True))
         self._batches = [_map_shard(path) for path in paths]
+        # What each shard says of itself.
+        self.facts = [
+            json.loads(batch.schema.metadata[_FACTS]) for batch in self._batches
+        ]
         sizes = [batch.num_rows for batch in self._batches]
         self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._columns = {

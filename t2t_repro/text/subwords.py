@@ -20,6 +20,7 @@ from t2t_repro import errors
 
 PAD = 0
 EOS = 1
+LONGEST_LEARNED = 4192  # bytes, SentencePiece's max_sentence_length
 
 
 class Subwords:
@@ -115,6 +116,7 @@ def learn(lines: Iterable[str], vocab_size: int) -> Subwords:
             unk_id=2,
             bos_id=-1,
             byte_fallback=True,
+            max_sentence_length=LONGEST_LEARNED,
             minloglevel=2,  # errors only: its progress goes to stderr
         )
     except RuntimeError as error:
@@ -126,18 +128,27 @@ def learn(lines: Iterable[str], vocab_size: int) -> Subwords:
     return Subwords(model.getvalue())
 
 
-def sample(lines: Iterable[str], size: int, seed: int = 0) -> list[str]:
-    """At most `size` of `lines`, each line as likely as any other.
+class Sample:
+    """At most `size` of the lines offered, each as likely as any other.
 
-    One pass and `size` lines of memory: Vitter's reservoir, algorithm R.
+    One pass, and the memory of what is kept: Vitter's reservoir, algorithm R.
+    Lines so long that SentencePiece would not learn from them are passed over.
     """
-    random = np.random.Generator(np.random.Philox(key=seed))
-    kept = []
-    for index, line in enumerate(lines):
-        if index < size:
-            kept.append(line)
-        else:
-            place = int(random.integers(index + 1))
-            if place < size:
-                kept[place] = line
-    return kept
+
+    def __init__(self, size: int, seed: int = 0):
+        self.lines: list[str] = []
+        self.offered = 0
+        self._size = size
+        self._random = np.random.Generator(np.random.Philox(key=seed))
+
+    def offer(self, lines: Sequence[str]):
+        """Draws from the next lines."""
+        lines = [line for line in lines if len(line) <= LONGEST_LEARNED]
+        numbers = self.offered + np.arange(len(lines))
+        places = self._random.integers(numbers + 1)
+        self.offered += len(lines)
+        for line, place in zip(lines, places.tolist(), strict=True):
+            if len(self.lines) < self._size:
+                self.lines.append(line)
+            elif place < self._size:
+                self.lines[place] = line

@@ -5,6 +5,41 @@ from collections.abc import Iterator
 from t2t_repro import errors
 from t2t_repro.text.corpora import Pair
 
+_READ_AT_ONCE = 4_096  # examples; one by one they take ten times as long
+
+
+def languages(name: str) -> tuple[str, str]:
+    """The languages of a TFDS dataset, source first; needs no download.
+
+    Raises:
+        UserError: TFDS does not know the dataset, or it is no translation.
+    """
+    import tensorflow_datasets as tfds
+
+    try:
+        info = tfds.builder(name).info
+    except Exception as error:  # TFDS raises what its import raised
+        reason = str(error).partition("\n")[0]  # then hundreds of names
+        raise errors.UserError(
+            f"TensorFlow Datasets does not know {name}: {reason} If it is on "
+            "disk only, name its languages: --problem_args=languages=pt-en."
+        ) from error
+    texts = [
+        key
+        for key, feature in info.features.items()
+        if isinstance(feature, tfds.features.Text)
+    ]
+    pair = info.supervised_keys or ()
+    if len(pair) == 2 and set(pair) <= set(texts):
+        return tuple(pair)
+    if len(texts) != 2:
+        raise errors.UserError(
+            f"{name} is not a pair of sentences: its texts are "
+            f"{', '.join(texts) or 'none'}. Name the two that are translations "
+            "of each other: --problem_args=languages=pt-en."
+        )
+    return tuple(texts)
+
 
 def read_pairs(
     name: str, split: str, languages: tuple[str, str], download_dir
@@ -13,12 +48,12 @@ def read_pairs(
 
     Args:
         name: dataset and configuration, "wmt14_translate/de-en".
-        split: "train", "validation" or "test".
+        split: what TFDS calls it, "train" or "train[:1000]".
         languages: the features that are inputs and targets.
         download_dir: TFDS's data_dir; downloads and prepares where needed.
 
     Raises:
-        UserError: the dataset cannot be had.
+        UserError: the dataset, its split or its languages cannot be had.
     """
     # Here, not above: importing TFDS is slow, and few problems need it.
     import tensorflow_datasets as tfds
@@ -27,16 +62,36 @@ def read_pairs(
         builder = tfds.builder(name, data_dir=str(download_dir))
         builder.download_and_prepare()
     except Exception as error:  # TFDS raises whatever its download raised
+        reason = str(error).partition("\nAvailable datasets")[0]
         raise errors.UserError(
             f"TensorFlow Datasets cannot prepare {name} in {download_dir}: "
-            f"{error}. Without internet, put plain files into a folder and "
+            f"{reason}. Without internet, put plain files into a folder and "
             "name it with --raw_dir."
         ) from error
-    dataset = builder.as_dataset(
-        split=split,
-        shuffle_files=False,
-        read_config=tfds.ReadConfig(interleave_cycle_length=1),
-    )
-    source, target = languages
-    for example in tfds.as_numpy(dataset):
-        yield example[source].decode("utf-8"), example[target].decode("utf-8")
+    absent = [key for key in languages if key not in builder.info.features]
+    if absent:
+        raise errors.UserError(
+            f"{name} has no feature {', '.join(absent)}; it has "
+            f"{', '.join(builder.info.features)}."
+        )
+    try:
+        dataset = builder.as_dataset(
+            split=split,
+            shuffle_files=False,
+            read_config=tfds.ReadConfig(interleave_cycle_length=1),
+        )
+    except ValueError as error:
+        raise errors.UserError(
+            f"{name} has no split {split!r}; it has "
+            f"{', '.join(builder.info.splits)}. A slice will do: "
+            "train[:1000]."
+        ) from error
+    for examples in tfds.as_numpy(dataset.batch(_READ_AT_ONCE)):
+        sides = (examples[language].tolist() for language in languages)
+        for source, target in zip(*sides, strict=True):
+            yield _line(source), _line(target)
+
+
+def _line(text):
+    """A sentence of TFDS is bytes, and may be of several lines."""
+    return text.decode("utf-8").replace("\n", " ")

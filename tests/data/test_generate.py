@@ -3,10 +3,11 @@
 import hashlib
 import random
 
+import pyarrow as pa
 import pytest
 
 from t2t_repro import errors, files
-from t2t_repro.data import generate
+from t2t_repro.data import encode, generate, manifest
 from t2t_repro.text import subwords as subword
 
 FACTS = {"problem": "toy", "languages": ["en", "xx"]}
@@ -25,30 +26,43 @@ def splits(train, test=TEST):
     return {"train": lambda: iter(train), "test": lambda: iter(test)}
 
 
-def run(folder, train, test=TEST, max_length=30, num_workers=1):
+def run(
+    folder,
+    train,
+    test=TEST,
+    max_length=30,
+    num_workers=1,
+    shard_pairs=generate.SHARD_PAIRS,
+    **spec,
+):
     return generate.generate(
-        folder, splits(train, test), 300, max_length, FACTS, num_workers
+        folder,
+        splits(train, test),
+        generate.Spec(300, max_length=max_length, **spec),
+        FACTS,
+        num_workers,
+        shard_pairs,
     )
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(generate, "_ENCODED_AT_ONCE", 3)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(encode, "PART", 3)
 
 
 def test_a_small_corpus_end_to_end(tmp_path):
     train = draw(50)
-    manifest = run(tmp_path / "data", train)
-    assert generate.read_manifest(tmp_path / "data") == manifest
-    assert manifest["problem"] == "toy"
+    made = run(tmp_path / "data", train)
+    assert manifest.read(tmp_path / "data") == made
+    assert made["problem"] == "toy"
     subwords = subword.Subwords.load(tmp_path / "data" / "vocab.model")
-    assert manifest["vocabulary"] == {"size": 300, "sha256": subwords.sha256}
+    assert made["vocabulary"] == {"size": 300, "sha256": subwords.sha256}
     for split, pairs in (("train", train), ("test", TEST)):
-        corpus = generate.open_corpus(tmp_path / "data", split)
+        corpus = manifest.open_corpus(tmp_path / "data", split)
         for place, side in enumerate(("inputs", "targets")):
             lines = [pair[place] for pair in pairs]
             assert corpus.sentences(side) == subwords.encode(lines)
-            counts = manifest["splits"][split]
+            counts = made["splits"][split]
             assert counts["tokens"][side] == corpus.lengths[side].sum()
             digest = hashlib.sha256()
             for line in lines:
@@ -69,23 +83,27 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
     long = ("ab " * 40, "x")
     bad = [("", "x"), ("x", "  "), ("", ""), long, long[::-1]]
     train = good[:20] + bad + good[20:]
-    manifest = run(tmp_path, train)
-    assert manifest["splits"]["train"] | {"shards": 0} == {
+    made = run(tmp_path, train)
+    assert made["splits"]["train"] | {"shards": 0} == {
         "read": 45,
         "kept": 40,
-        "dropped": {"empty_side": 3, "longer_than_max_length": 2},
-        "tokens": manifest["splits"]["train"]["tokens"],
-        "text_sha256": manifest["splits"]["train"]["text_sha256"],
+        "dropped": {
+            "empty_side": 3,
+            "longer_than_max_length": 2,
+            "length_ratio": 0,
+        },
+        "tokens": made["splits"]["train"]["tokens"],
+        "text_sha256": made["splits"]["train"]["text_sha256"],
         "shards": 0,
     }
     subwords = subword.Subwords.load(tmp_path / "vocab.model")
-    kept = generate.open_corpus(tmp_path, "train")
+    kept = manifest.open_corpus(tmp_path, "train")
     wanted = subwords.encode([inputs for inputs, _ in good])
     assert kept.sentences("inputs") == wanted
-    counts = manifest["splits"]["test"]
+    counts = made["splits"]["test"]
     assert (counts["read"], counts["kept"]) == (3, 3)
     assert set(counts["dropped"].values()) == {0}
-    test = generate.open_corpus(tmp_path, "test")
+    test = manifest.open_corpus(tmp_path, "test")
     assert test.text("inputs") == [inputs for inputs, _ in TEST]
     assert test.text("targets") == [targets for _, targets in TEST]
     assert test.sentences("inputs")[0] == [subword.EOS]
@@ -94,7 +112,7 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
 def test_max_length_counts_eos(tmp_path):
     train = draw(50)
     run(tmp_path, train, max_length=1000)
-    lengths = generate.open_corpus(tmp_path, "train").lengths
+    lengths = manifest.open_corpus(tmp_path, "train").lengths
     longest = max(lengths["inputs"].max(), lengths["targets"].max())
     whole = run(tmp_path / "a", train, max_length=int(longest))
     assert whole["splits"]["train"]["kept"] == 50
@@ -104,16 +122,15 @@ def test_max_length_counts_eos(tmp_path):
 
 def test_the_training_text_is_not_stored(tmp_path):
     run(tmp_path, draw(50))
-    corpus = generate.open_corpus(tmp_path, "train")
+    corpus = manifest.open_corpus(tmp_path, "train")
     with pytest.raises(errors.UserError, match="text of the training split"):
         corpus.text("inputs")
 
 
-def test_shards_are_numbered_named_and_summed(tmp_path, monkeypatch):
-    monkeypatch.setattr(generate, "SHARD_PAIRS", 7)
+def test_shards_are_numbered_named_and_summed(tmp_path):
     train = [("", "x")] * 7 + draw(16)  # nothing of the first is kept
-    manifest = run(tmp_path, train)
-    shards = manifest["splits"]["train"]["shards"]
+    made = run(tmp_path, train, shard_pairs=7)
+    shards = made["splits"]["train"]["shards"]
     assert [shard["file"] for shard in shards] == [
         f"train-0000{number}-of-00004.arrow" for number in range(4)
     ]
@@ -124,11 +141,11 @@ def test_shards_are_numbered_named_and_summed(tmp_path, monkeypatch):
         [shard["file"] for shard in shards]
         + ["manifest.json", "test-00000-of-00001.arrow", "vocab.model"]
     )
-    corpus = generate.open_corpus(tmp_path, "train")
+    corpus = manifest.open_corpus(tmp_path, "train")
     subwords = subword.Subwords.load(tmp_path / "vocab.model")
     lines = [targets for _, targets in draw(16)]
     assert corpus.sentences("targets") == subwords.encode(lines)
-    generate.verify(tmp_path)
+    manifest.verify(tmp_path)
 
 
 def test_shards_threads_and_chunks_do_not_change_the_pairs(
@@ -136,53 +153,40 @@ def test_shards_threads_and_chunks_do_not_change_the_pairs(
 ):
     train = draw(50)
     run(tmp_path / "a", train)
-    monkeypatch.setattr(generate, "SHARD_PAIRS", 11)
-    monkeypatch.setattr(generate, "_ENCODED_AT_ONCE", 4)
-    run(tmp_path / "b", train, num_workers=3)
+    monkeypatch.setattr(encode, "PART", 4)
+    run(tmp_path / "b", train, num_workers=3, shard_pairs=11)
     one, other = (
-        generate.open_corpus(tmp_path / name, "train") for name in "ab"
+        manifest.open_corpus(tmp_path / name, "train") for name in "ab"
     )
     for side in ("inputs", "targets"):
         assert one.sentences(side) == other.sentences(side)
 
 
 def test_the_same_pairs_give_the_same_files(tmp_path):
-    manifests = [run(tmp_path / name, draw(50)) for name in "ab"]
-    assert manifests[0] == manifests[1]
+    made = [run(tmp_path / name, draw(50)) for name in "ab"]
+    assert made[0] == made[1]
 
 
 @pytest.mark.parametrize("train", [[], [("", "")] * 3], ids=["none", "empty"])
 def test_no_training_text_is_explained(tmp_path, train):
     with pytest.raises(errors.UserError, match="training text is empty"):
         run(tmp_path, train)
-    assert generate.read_manifest(tmp_path) is None
+    assert manifest.read(tmp_path) is None
 
 
 def test_training_text_of_which_nothing_is_left_is_explained(tmp_path):
     message = "of 51 training pairs all were dropped: .*1, .*50"
     with pytest.raises(errors.UserError, match=message):
         run(tmp_path, [("", "x"), *draw(50)], max_length=2)
-    assert generate.read_manifest(tmp_path) is None
+    assert manifest.read(tmp_path) is None
 
 
 def test_an_empty_test_split_is_a_corpus_of_nothing(tmp_path):
-    manifest = run(tmp_path, draw(50), test=[])
-    assert manifest["splits"]["test"]["kept"] == 0
-    corpus = generate.open_corpus(tmp_path, "test")
+    made = run(tmp_path, draw(50), test=[])
+    assert made["splits"]["test"]["kept"] == 0
+    corpus = manifest.open_corpus(tmp_path, "test")
     assert len(corpus) == 0
     assert corpus.text("inputs") == []
-
-
-def test_the_manifest_is_written_last(tmp_path, monkeypatch):
-    there = []
-
-    def write_json(path, value):
-        there.append((path.name, sorted(p.name for p in tmp_path.iterdir())))
-
-    monkeypatch.setattr(files, "write_json", write_json)
-    run(tmp_path, draw(50))
-    names = [f"{split}-00000-of-00001.arrow" for split in ("test", "train")]
-    assert there == [("manifest.json", [*names, "vocab.model"])]
 
 
 def test_data_that_was_cut_off_is_no_data(tmp_path):
@@ -194,41 +198,117 @@ def test_data_that_was_cut_off_is_no_data(tmp_path):
         generate.generate(
             tmp_path,
             {"train": lambda: iter(draw(50)), "test": broken},
-            300,
-            30,
+            generate.Spec(300, max_length=30),
             FACTS,
         )
     with pytest.raises(errors.UserError) as raised:
-        generate.open_corpus(tmp_path, "train")
+        manifest.open_corpus(tmp_path, "train")
     assert f"There is no data in {tmp_path}" in str(raised.value)
     assert "manifest.json is missing" in str(raised.value)
     run(tmp_path, draw(50))
-    assert len(generate.open_corpus(tmp_path, "train")) == 50
+    assert len(manifest.open_corpus(tmp_path, "train")) == 50
 
 
 def test_an_unknown_split_is_named(tmp_path):
     run(tmp_path, draw(50))
     with pytest.raises(errors.UserError, match="'dev' in .*: train, test"):
-        generate.open_corpus(tmp_path, "dev")
+        manifest.open_corpus(tmp_path, "dev")
 
 
 def test_verify_needs_a_manifest(tmp_path):
     with pytest.raises(errors.UserError, match="manifest.json"):
-        generate.verify(tmp_path)
+        manifest.verify(tmp_path)
 
 
-def test_vocabulary_is_learned_from_a_sample(tmp_path, monkeypatch):
-    """Both sides of the pairs are drawn from, and no more than asked for."""
-    asked = []
+def test_vocabulary_is_learned_from_a_sample(tmp_path, monkeypatch, capsys):
+    """No more lines are held than asked for; both sides are drawn from."""
+    monkeypatch.setattr(generate, "SAMPLE_LINES", 60)
+    train = draw(50)
+    run(tmp_path, train)
+    sample = subword.Sample(60)
+    sample.offer([line for pair in train for line in pair])
+    learned = subword.learn(sample.lines, 300)
+    assert (tmp_path / "vocab.model").read_bytes() == learned.model
+    assert "300 subwords from 60 of 100 lines" in capsys.readouterr().out
 
-    def sample(lines, size):
-        asked.append((sorted(lines), size))
-        return [f"w{i} x{i}" for i in range(200)]
 
-    monkeypatch.setattr(generate.subword, "sample", sample)
-    pairs = [("a b", "c d"), ("e", "f")]
-    splits = {
-        name: (lambda: iter(pairs)) for name in ("train", "validation", "test")
-    }
-    generate.generate(tmp_path, splits, 290, 64, {})
-    assert asked == [(["a b", "c d", "e", "f"], generate.SAMPLE_LINES)]
+def test_uneven_pairs_are_dropped_where_that_is_asked_for(tmp_path):
+    even, uneven = draw(40), [("an bed can", "x"), ("x", "an bed can")]
+    whole = run(tmp_path / "a", even + uneven)
+    assert whole["splits"]["train"]["kept"] == 42
+    made = run(tmp_path / "b", even + uneven, max_length_ratio=1.5)
+    counts = made["splits"]["train"]
+    subwords = subword.Subwords.load(tmp_path / "b" / "vocab.model")
+    sides = [subwords.encode(side) for side in zip(*even, strict=True)]
+    ratios = [
+        max(map(len, pair)) / min(map(len, pair))
+        for pair in zip(*sides, strict=True)
+    ]
+    expected = 2 + sum(ratio > 1.5 for ratio in ratios)
+    assert counts["dropped"]["length_ratio"] == expected
+    assert counts["kept"] == 42 - expected
+    assert made["splits"]["test"]["kept"] == len(TEST)
+
+
+def test_a_vocabulary_made_elsewhere_is_taken(tmp_path):
+    other = subword.learn(
+        [f"{a} {b} w{i}" for i, (a, b) in enumerate(draw(90))], 320
+    )
+    (tmp_path / "other.model").write_bytes(other.model)
+    path = str(tmp_path / "other.model")
+    made = run(tmp_path / "data", draw(50), vocabulary=path)
+    assert made["vocabulary"] == {"size": 320, "sha256": other.sha256}
+    corpus = manifest.open_corpus(tmp_path / "data", "train")
+    lines = [inputs for inputs, _ in draw(50)]
+    assert corpus.sentences("inputs") == other.encode(lines)
+
+
+def test_ids_above_65535_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(subword.Subwords, "size", 70_000)
+    run(tmp_path, draw(50))
+    shard = tmp_path / "train-00000-of-00001.arrow"
+    with pa.OSFile(str(shard)) as file:
+        schema = pa.ipc.open_file(file).schema
+    assert schema.field("inputs").type == pa.large_list(pa.int32())
+
+
+def test_text_that_changed_between_readings_is_refused(tmp_path):
+    texts = [draw(50), draw(50, seed=1)]
+    train = iter(texts)
+    changing = splits([]) | {"train": lambda: iter(next(train))}
+    with pytest.raises(errors.UserError, match="raw text of 'train' has chang"):
+        generate.generate(tmp_path, changing, generate.Spec(300), FACTS)
+    assert manifest.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("rest", [draw(49), draw(51)], ids=["less", "more"])
+def test_text_of_another_size_is_refused(tmp_path, rest):
+    train = iter([draw(51)[:50], rest])
+    changing = splits([]) | {"train": lambda: iter(next(train))}
+    with pytest.raises(errors.UserError, match="has changed"):
+        generate.generate(tmp_path, changing, generate.Spec(300), FACTS)
+
+
+def test_shards_without_their_manifest_are_made_again(tmp_path):
+    """Nobody knows of which text and vocabulary they are."""
+    run(tmp_path, draw(50, seed=1))
+    (tmp_path / "manifest.json").unlink()
+    made = run(tmp_path, draw(50))
+    assert made == run(tmp_path / "fresh", draw(50))
+
+
+def test_lines_with_every_byte_that_python_would_split_at(tmp_path):
+    odd = "an\x00bed\x0bcan\x0c\x1c\x1d\x1e\x85dan\u2028ebb\u2029fad\ufeff"
+    made = run(tmp_path, [*draw(49), (odd, odd[::-1])], test=[(odd, odd)])
+    assert made["splits"]["train"]["kept"] == 50
+    corpus = manifest.open_corpus(tmp_path, "test")
+    assert corpus.text("inputs") == [odd]
+    subwords = subword.Subwords.load(tmp_path / "vocab.model")
+    assert corpus.sentences("inputs") == subwords.encode([odd])
+
+
+def test_a_line_of_a_megabyte_is_dropped_and_counted(tmp_path):
+    long = ("an bed can " * 100_000, "x")
+    made = run(tmp_path, [*draw(50), long])
+    assert made["splits"]["train"]["kept"] == 50
+    assert made["splits"]["train"]["dropped"]["longer_than_max_length"] == 1

@@ -172,14 +172,22 @@ def test_too_little_text_is_explained(lines, size):
         subword.learn(lines, size)
 
 
+def draw(lines, size, seed, at_once=1000):
+    """What a Sample keeps of lines that are offered `at_once` at a time."""
+    sample = subword.Sample(size, seed)
+    for first in range(0, len(lines), at_once):
+        sample.offer(lines[first : first + at_once])
+    return sample.lines
+
+
 @hypothesis.settings(deadline=None, max_examples=50, derandomize=True)
 @hypothesis.given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 9))
 def test_a_sample_is_of_the_lines_and_of_its_size(total, size, seed):
     lines = [str(i) for i in range(total)]
-    kept = subword.sample(iter(lines), size, seed)
+    kept = draw(lines, size, seed)
     assert len(kept) == min(total, size)
     assert len(set(kept)) == len(kept) and set(kept) <= set(lines)
-    assert kept == subword.sample(lines, size, seed)
+    assert kept == draw(lines, size, seed, at_once=3)
     if total <= size:
         assert kept == lines
 
@@ -188,19 +196,33 @@ def test_a_sample_takes_each_line_as_often_as_any_other():
     counts = collections.Counter()
     draws = 4000
     for seed in range(draws):
-        counts.update(subword.sample(range(10), 3, seed))
+        counts.update(draw("abcdefghij", 3, seed))
     expected = draws * 3 / 10
     deviation = (draws * 0.3 * 0.7) ** 0.5
-    for line in range(10):
+    for line in "abcdefghij":
         assert abs(counts[line] - expected) < 5 * deviation
 
 
-def test_tf_text_cuts_as_we_do(subwords):
-    """The exported model encodes with TF Text's op."""
-    tokenizer = tf_text.SentencepieceTokenizer(
+def test_a_sample_passes_over_lines_that_are_not_learned_from():
+    sample = subword.Sample(9)
+    sample.offer(["a", "b" * 5_000, "c"])
+    assert (sample.lines, sample.offered) == (["a", "c"], 2)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(subwords):
+    return tf_text.SentencepieceTokenizer(
         model=subwords.model, out_type=tf.int32, add_eos=True
     )
-    lines = [*words(50, seed=2), "", "Übung 日本語\u2028🙂", " a  b\u00a0c "]
+
+
+@hypothesis.settings(deadline=None, max_examples=200, derandomize=True)
+@hypothesis.given(st.lists(st.text(), min_size=1, max_size=4))
+@hypothesis.example(
+    ["Übung 日本語\u2028🙂", "", " a  b\u00a0c ", "a\0b", "\x85"]
+)
+def test_tf_text_cuts_and_joins_as_we_do(subwords, tokenizer, lines):
+    """The exported model encodes and decodes with TF Text's operations."""
     encoded = subwords.encode(lines)
     assert tokenizer.tokenize(lines).to_list() == encoded
     ids = tf.ragged.constant([row[:-1] for row in encoded], tf.int32)

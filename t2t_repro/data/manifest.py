@@ -1,0 +1,78 @@
+"""Manifest: what a finished corpus says of itself, and opening it.
+
+Folder of a corpus: ``vocab.model``, ``train-00000-of-00003.arrow`` and so on
+for each split, and last, when all the rest is there, ``manifest.json``.
+"""
+
+import pathlib
+
+from t2t_repro import errors, files, progress
+from t2t_repro.data import corpus
+
+MANIFEST = "manifest.json"
+UNFINISHED = "unfinished.json"  # the manifest, before the shards are there
+VOCABULARY = "vocab.model"
+
+
+def read(folder: pathlib.Path) -> dict | None:
+    """The manifest of a finished corpus, or None."""
+    path = folder / MANIFEST
+    return files.read_json(path) if path.exists() else None
+
+
+def read_unfinished(folder: pathlib.Path) -> dict | None:
+    """What is known of a corpus that was begun, or None."""
+    path = folder / UNFINISHED
+    return files.read_json(path) if path.exists() else None
+
+
+def _require(folder):
+    manifest = read(folder)
+    if manifest is None:
+        raise errors.UserError(
+            f"There is no data in {folder} ({MANIFEST} is missing). Run "
+            "datagen for this problem, or name the right --data_dir."
+        )
+    return manifest
+
+
+def open_corpus(
+    folder: pathlib.Path, split: str, reverse: bool = False
+) -> corpus.Corpus:
+    """Maps a split of a finished corpus.
+
+    Raises:
+        UserError: no such data; says how to make it.
+    """
+    manifest = _require(folder)
+    if split not in manifest["splits"]:
+        raise errors.UserError(
+            f"There is no split {split!r} in {folder}; "
+            f"known: {', '.join(manifest['splits'])}."
+        )
+    shards = manifest["splits"][split]["shards"]
+    return corpus.Corpus([folder / shard["file"] for shard in shards], reverse)
+
+
+def verify(folder: pathlib.Path):
+    """Reads every file of a corpus and compares it with the manifest.
+
+    Raises:
+        UserError: names the first file that is missing or differs.
+    """
+    manifest = _require(folder)
+    shards = [
+        shard
+        for split in manifest["splits"].values()
+        for shard in split["shards"]
+    ]
+    wanted = {shard["file"]: shard["sha256"] for shard in shards}
+    wanted[VOCABULARY] = manifest["vocabulary"]["sha256"]
+    for name, digest in progress.bar(wanted.items(), "verify", unit="file"):
+        path = folder / name
+        found = files.sha256(path) if path.exists() else "no file"
+        if found != digest:
+            raise errors.UserError(
+                f"{path} is damaged: sha256 is {found} instead of {digest}. "
+                f"Remove {folder} and run datagen again."
+            )
