@@ -131,6 +131,9 @@ def run(main):
         except errors.UserError as error:
             print(f"Error: {error}", file=sys.stderr)
             return 1
+        except KeyboardInterrupt:
+            print("Interrupted.", file=sys.stderr)
+            return 130
 
     app.run(start)
 

@@ -13,11 +13,27 @@ it), and `batch_tokens`, the real target tokens of the whole batch (the loss
 is divided by it, once).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro.data import corpus as corpora
 from t2t_repro.data import plan as plans
+
+
+class Counts(NamedTuple):
+    """What a batch holds."""
+
+    sentences: int  # pairs
+    tokens: int  # real ones, of both sides
+    slots: int  # real tokens and padding, of both sides
+
+    @property
+    def padding(self) -> float:
+        """Share of the slots that are padding."""
+        return 1 - self.tokens / self.slots
+
 
 ROW_FEATURES = tuple(
     f"{side}{suffix}"
@@ -53,6 +69,15 @@ def assemble(
             flat[slot] = values
             arrays[name] = flat.reshape(batch.num_rows, batch.row_length)
     return arrays
+
+
+def count(corpus: corpora.Corpus, batch: plans.BatchPlan) -> Counts:
+    """Sentences, tokens and slots of a batch."""
+    tokens = sum(
+        int(corpus.lengths[side][batch.pairs].sum()) for side in corpora.SIDES
+    )
+    slots = len(corpora.SIDES) * batch.num_rows * batch.row_length
+    return Counts(len(batch.pairs), tokens, slots)
 
 
 def split_rows(arrays, replicas, max_tokens_per_replica=None):

@@ -13,6 +13,7 @@ class Sums(NamedTuple):
     plain: object  # [] float32, negative log-likelihood: perplexity's
     correct: object  # [] float32, tokens whose best guess was right
     tokens: object  # [] float32
+    slots: object  # [] float32, of the targets: tokens and padding
 
 
 def smoothed_cross_entropy(logits, targets, segments, label_smoothing) -> Sums:
@@ -34,6 +35,7 @@ def smoothed_cross_entropy(logits, targets, segments, label_smoothing) -> Sums:
         plain=tf.reduce_sum(plain * real),
         correct=tf.reduce_sum(tf.cast(hits, tf.float32) * real),
         tokens=tf.reduce_sum(real),
+        slots=tf.cast(tf.size(segments), tf.float32),
     )
 
 

@@ -86,11 +86,12 @@ class Progress:
 
     def _show(self):
         seconds = time.monotonic() - self._since
-        smoothed, plain, correct, tokens = (float(s) for s in self._sums)
+        smoothed, plain, correct, tokens, slots = map(float, self._sums)
         figures = {
             "loss": smoothed / tokens,
             "perplexity": losses.perplexity(plain / tokens),
             "accuracy": correct / tokens,
+            "padding": 1 - tokens / slots,
             "learning_rate": float(self._rate(self._step)),
             "tokens_per_second": tokens / seconds,
             "steps_per_second": (self._step - self._since_step) / seconds,
@@ -99,6 +100,7 @@ class Progress:
             self._event(f"train/{name}", value, self._step)
         self._bar.set_postfix_str(
             f"{figures['tokens_per_second']:,.0f} tokens/s, "
+            f"{figures['padding']:.0%} padding, "
             f"loss {figures['loss']:.3f}, lr {figures['learning_rate']:.2e}",
             refresh=False,
         )

@@ -56,7 +56,7 @@ class Validation:
         for batch in self._batches:
             sums = self._step(batch)
             totals = [t + float(s) for t, s in zip(totals, sums, strict=True)]
-        smoothed, plain, correct, tokens = totals
+        smoothed, plain, correct, tokens, _ = totals
         self._losses.append(plain / tokens)
         return {
             "loss": smoothed / tokens,

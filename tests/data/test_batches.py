@@ -251,3 +251,35 @@ def test_evaluation_covers_each_pair_once(toy, replicas):
         tokens += element["batch_tokens"] if number % replicas == 0 else 0
     assert sorted(found) == sorted((a, b) for a, b in ids)
     assert tokens == sum(len(targets) for _, targets in ids)
+
+
+def test_counts_of_a_batch(tmp_path):
+    pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
+    batch = plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 2, 6)
+    counts = batches.count(pairs, batch)
+    assert counts == (2, 9, 24)
+    assert counts.padding == 15 / 24
+
+
+@pytest.mark.parametrize("batching", KINDS)
+@pytest.mark.parametrize("replicas", [1, 2, 8])
+def test_steps_are_the_same_after_a_restart_on_other_hardware(
+    toy, batching, replicas
+):
+    """The rows of all replicas, one after the other, are those of batch()."""
+    pairs, _ = toy
+    first, last = 5, 9
+    elements = iter(
+        batches.training_dataset(
+            pairs, build(pairs, batching), first, last, replicas, None
+        ).as_numpy_iterator()
+    )
+    for step in range(first, last):
+        dealt = [next(elements) for _ in range(replicas)]
+        batch = build(pairs, batching).batch(step)
+        wanted = batches.assemble(pairs, batch)
+        for name in batches.ROW_FEATURES:
+            rows = np.concatenate([part[name] for part in dealt], axis=1)[0]
+            np.testing.assert_array_equal(rows[: batch.num_rows], wanted[name])
+            assert not rows[batch.num_rows :].any()
+    assert next(elements, None) is None

@@ -120,3 +120,95 @@ def test_a_download_that_fails_points_to_raw_dir(tmp_path, monkeypatch):
     )
     with pytest.raises(errors.UserError, match="no route.*--raw_dir"):
         next(read)
+
+
+def test_a_slice_is_a_split(data_dir):
+    read = tfds_text.read_pairs(
+        "toy_translate/de-en", "train[3:5]", ("de", "en"), data_dir
+    )
+    assert list(read) == TRAIN[3:5]
+
+
+@pytest.mark.parametrize(
+    ("split", "languages", "message"),
+    [
+        ("dev", ("de", "en"), "no split 'dev'; it has .*train.*A slice"),
+        ("train", ("de", "fr"), "no feature fr; it has de, en"),
+    ],
+)
+def test_what_a_dataset_lacks_is_named(data_dir, split, languages, message):
+    read = tfds_text.read_pairs(
+        "toy_translate/de-en", split, languages, data_dir
+    )
+    with pytest.raises(errors.UserError, match=message):
+        next(read)
+
+
+def test_line_feeds_within_a_sentence_become_spaces(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "TRAIN", [("eins\nzwei", "one\ntwo")])
+    write("toy_translate", tmp_path, ordered=True)
+    read = tfds_text.read_pairs(
+        "toy_translate/de-en", "train", ("de", "en"), tmp_path
+    )
+    assert list(read) == [("eins zwei", "one two")]
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [
+        ("ted_hrlr_translate/pt_to_en", ("pt", "en")),
+        ("wmt14_translate/fr-en", ("fr", "en")),
+    ],
+)
+def test_languages_are_those_of_the_features(name, languages):
+    assert tfds_text.languages(name) == languages
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mnist", "mnist is not a pair of sentences: its texts are none"),
+        ("no_such_data", "does not know no_such_data.*languages=pt-en"),
+    ],
+)
+def test_what_is_no_translation_dataset_is_refused(name, message):
+    with pytest.raises(errors.UserError, match=message) as raised:
+        tfds_text.languages(name)
+    assert "\n" not in str(raised.value)
+
+
+def test_any_dataset_of_tfds_is_a_problem(data_dir):
+    """One that is on disk only, with its splits cut as the user wants."""
+    registry.load_definitions()
+    arguments = (
+        "name=toy_translate/de-en,languages=de-en,vocab_size=300,"
+        "train=train[4:],validation=train[:4]"
+    )
+    built = problem.build("tfds_translate", arguments)
+    assert built.data_name == "tfds_translate_toy_translate_de-en"
+    assert list(built.pairs("train", None, data_dir)) == TRAIN[4:]
+    assert list(built.pairs("validation", None, data_dir)) == TRAIN[:4]
+    assert list(built.pairs("test", None, data_dir)) == TEST
+    assert built.sources("train") == [
+        {"tfds": "toy_translate/de-en", "split": "train[4:]"}
+    ]
+
+
+def test_the_languages_of_a_run_are_known_without_tfds(monkeypatch):
+    registry.load_definitions()
+    name = "ted_hrlr_translate/pt_to_en"
+    built = problem.build("tfds_translate_rev", f"name={name}")
+    assert (built.source_language, built.target_language) == ("en", "pt")
+
+    def refuse(name):
+        raise AssertionError("TFDS was asked again")
+
+    monkeypatch.setattr(tfds_text, "languages", refuse)
+    again = problem.build("tfds_translate_rev", built.arguments)
+    assert again == built
+
+
+def test_languages_that_are_not_two_are_refused():
+    registry.load_definitions()
+    with pytest.raises(errors.UserError, match="as in pt-en; got 'pten'"):
+        problem.build("tfds_translate", "name=a/b,languages=pten")

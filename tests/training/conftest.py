@@ -84,7 +84,9 @@ def fake_steps(monkeypatch):
     """
 
     def sums(mean):
-        return loss.Sums(*map(tf.constant, (10 * mean, 10 * mean, 5.0, 10.0)))
+        return loss.Sums(
+            *map(tf.constant, (10 * mean, 10 * mean, 5.0, 10.0, 12.0))
+        )
 
     def fake(on_step=lambda number: None, losses=()):
         losses = iter(losses)

@@ -27,8 +27,8 @@ def clock(monkeypatch):
     return clock
 
 
-def _sums(smoothed, plain, correct, tokens):
-    values = smoothed, plain, correct, tokens
+def _sums(smoothed, plain, correct, tokens, slots=100):
+    values = smoothed, plain, correct, tokens, slots
     return loss.Sums(*(tf.constant(float(value)) for value in values))
 
 
@@ -54,7 +54,7 @@ def test_figures_by_hand(tmp_path, clock, read_events):
             _sums(900, 900, 900, 900),
             _sums(10, 5, 4, 10),
             _sums(20, 10, 6, 10),
-            _sums(60, 30, 10, 20),
+            _sums(60, 30, 10, 20, slots=50),
         ],
     )
     events = read_events(tmp_path)
@@ -62,6 +62,7 @@ def test_figures_by_hand(tmp_path, clock, read_events):
         "loss": 90 / 40,
         "perplexity": math.exp(45 / 40),
         "accuracy": 20 / 40,
+        "padding": 1 - 40 / 250,
         "learning_rate": 0.004,
         "tokens_per_second": 40 / 1.5,
         "steps_per_second": 3 / 1.5,
@@ -128,7 +129,7 @@ def test_without_a_terminal_there_are_lines(tmp_path, clock, capsys):
     _train(tmp_path, clock, [_sums(1, 1, 1, 1)] * 3, first_step=7, last_step=10)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith("train: 10/10 100% [")
-    assert "2 tokens/s, loss 1.000, lr 1.00e-02" in lines[-1]
+    assert "2 tokens/s, 99% padding, loss 1.000, lr 1.00e-02" in lines[-1]
     assert not any("\r" in line for line in lines)
 
 

@@ -69,7 +69,7 @@ def test_validation_figures_are_those_of_the_whole_split(
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
     alone = plans.BatchPlan(rows, rows, len(corpus), 32)
-    smoothed, plain, correct, tokens = loss.batch_loss(
+    smoothed, plain, correct, tokens, _ = loss.batch_loss(
         model, batches.assemble(corpus, alone), None, 0.1
     )
     constant = loss.smoothing_constant(0.1, runs.vocab_size)

@@ -23,7 +23,7 @@ class Result(NamedTuple):
 
     weights: dict  # {path: array}
     momentums: dict  # {path: array}, the first holds 0.1 of the gradient
-    sums: np.ndarray  # [steps, 4], of each step
+    sums: np.ndarray  # [steps, 4], of each step; slots depend on hardware
 
 
 class _OwnRows:
@@ -88,7 +88,7 @@ class Trial:
                 limit if parts > 1 else None,
             )
         )
-        sums = [[float(s) for s in self.train_step(b)] for b in dataset]
+        sums = [[float(s) for s in self.train_step(b)[:-1]] for b in dataset]
         assert int(self.adam.iterations.numpy()) == steps == len(sums)
         self._assert_mirrored()
         return Result(
@@ -173,7 +173,7 @@ def test_gradient_is_that_of_the_batchs_mean_loss(trial_of, parts):
         mean = sums.smoothed / np.count_nonzero(arrays["targets"])
     values = [weight.value for weight in trial.model.weights]
     gradients = tape.gradient(mean, values)
-    np.testing.assert_allclose(result.sums[0], sums, rtol=1e-5)
+    np.testing.assert_allclose(result.sums[0], sums[:-1], rtol=1e-5)
     for weight, gradient in zip(trial.model.weights, gradients, strict=True):
         np.testing.assert_allclose(
             result.momentums[weight.path] / 0.1,
@@ -191,7 +191,7 @@ def test_each_step_draws_masks_of_its_own(trial_of, expected):
     arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
     noise = dropout.noise(SEED, 1, 0, len(arrays["targets"]))
     sums = loss.batch_loss(trial.model, arrays, noise, 0.1)
-    np.testing.assert_allclose(expected.sums[1], sums, rtol=1e-5)
+    np.testing.assert_allclose(expected.sums[1], sums[:-1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8])
@@ -256,5 +256,6 @@ def test_evaluation_sums_are_those_of_the_corpus(
         corpus, plans.BatchPlan(own_rows, own_rows, len(corpus), 32)
     )
     expected = loss.batch_loss(trial.model, alone, None, 0.1)
-    np.testing.assert_allclose(np.sum(sums, axis=0), expected, rtol=1e-5)
+    summed = np.sum(sums, axis=0)[:-1]  # without slots
+    np.testing.assert_allclose(summed, expected[:-1], rtol=1e-5)
     assert expected.tokens == corpus.lengths["targets"].sum()

@@ -59,7 +59,7 @@ def fake_losses(monkeypatch):
             if seen is not None:
                 seen.append(batch["targets"].shape)
             mean = next(losses)
-            sums = 10 * mean, 10 * mean, 5.0, 10.0
+            sums = 10 * mean, 10 * mean, 5.0, 10.0, 12.0
             return loss.Sums(*map(tf.constant, sums))
 
         monkeypatch.setattr(
@@ -80,7 +80,7 @@ def test_figures_are_those_of_each_pair_alone(
     assert (len(pairs) < len(corpus)) == (max_length == 8)
     rows = np.arange(len(pairs))
     alone = plans.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
-    smoothed, plain, correct, tokens = loss.batch_loss(
+    smoothed, plain, correct, tokens, _ = loss.batch_loss(
         model, batches.assemble(corpus, alone), None, 0.1
     )
     constant = loss.smoothing_constant(0.1, model.vocab_size)
