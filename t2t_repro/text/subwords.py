@@ -120,9 +120,11 @@ def learn(lines: Iterable[str], vocab_size: int) -> Subwords:
             minloglevel=2,  # errors only: its progress goes to stderr
         )
     except RuntimeError as error:
+        # "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
+        reason = str(error).rpartition("] ")[2].rstrip(".")
         raise errors.UserError(
             f"Cannot learn a vocabulary of {vocab_size} subwords from this "
-            f"text: {error}. A small text needs a smaller vocab_size (but at "
+            f"text: {reason}. A small text needs a smaller vocab_size (but at "
             "least 300: 256 of them are bytes)."
         ) from error
     return Subwords(model.getvalue())

@@ -3,7 +3,8 @@
 import pytest
 import tensorflow_datasets as tfds
 
-from t2t_repro import errors, problem, registry
+from t2t_repro import errors, prepare, problem, registry
+from t2t_repro.data import manifest as manifests
 from t2t_repro.text import tfds as tfds_text
 
 TRAIN = [(f"Satz {i} \u2028 ä", f"sentence {i} \u0085 'x'") for i in range(40)]
@@ -93,6 +94,24 @@ def test_wmt14_is_read_through_tfds(data_dir):
         assert list(built.pairs("test", None, data_dir)) == pairs
     validation = problem.build("wmt14_ende").pairs("validation", None, data_dir)
     assert list(validation) == pairs[:2]
+
+
+def test_wmt14_is_generated_from_tfds(tmp_path):
+    """All the way from TFDS's files to a corpus."""
+    registry.load_definitions()
+    write("wmt14_translate", tmp_path / "downloads", ordered=True)
+    built = problem.build("wmt14_ende", "vocab_size=290")
+    folder = prepare.prepare(built, tmp_path)
+    assert folder == tmp_path / "wmt14_ende"
+    manifest = manifests.read(folder)
+    counts = manifest["splits"]["train"]
+    assert (counts["read"], counts["kept"]) == (40, 40)
+    assert manifest["sources"]["train"] == [
+        {"tfds": "wmt14_translate/de-en", "split": "train"}
+    ]
+    test = manifests.open_corpus(folder, "test")
+    assert test.text("inputs") == [english for _, english in TEST]
+    assert test.text("targets") == [german for german, _ in TEST]
 
 
 def test_what_cannot_be_prepared_points_to_raw_dir(tmp_path):

@@ -1,0 +1,30 @@
+"""datagen as a process that is stopped, started again, and started twice."""
+
+import os
+import signal
+import subprocess
+import sys
+
+
+def test_control_c_stops_and_the_next_run_makes_the_data(
+    run, raw_writer, flags_of, tmp_path
+):
+    raw_writer(tmp_path / "raw", train=300_000)  # some seconds of work
+    process = subprocess.Popen(
+        [sys.executable, "-m", "t2t_repro.datagen", *flags_of(tmp_path)],
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert "Generating data in" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, shown = process.communicate(timeout=120)
+    assert process.returncode == 130, shown
+    assert shown.splitlines()[-1] == "Interrupted."
+    assert not list(tmp_path.glob("data/*/manifest.json"))
+    made = run("datagen", *flags_of(tmp_path))
+    assert "train: 300,000 of 300,000 pairs" in made.stdout, made.stderr
+    again = run("datagen", *flags_of(tmp_path), "--verify")
+    assert "The data is there" in again.stdout
+    assert "Every file in" in again.stdout
