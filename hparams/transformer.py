@@ -15,18 +15,29 @@ def base():
         filter_size=2048,  # section 3.3
         num_heads=8,  # section 3.2.2
         num_hidden_layers=6,  # section 3.1
+        attention_key_channels=0,  # h d_k = d_model: section 3.2.2
+        attention_value_channels=0,  # h d_v = d_model: section 3.2.2
+        attention_type="dot_product",  # scaled: section 3.2.1, equation 1
+        max_relative_position=0,
+        restricted_attention=0,  # section 4 only proposes it
+        pos="sinusoids",  # section 3.5
+        shared_embedding_and_softmax_weights=True,  # section 3.4
+        layer_preprocess_sequence="none",  # section 3.1
+        # Sections 3.1 and 5.4: LayerNorm(x + Dropout(Sublayer(x))).
+        layer_postprocess_sequence="dan",
         layer_prepostprocess_dropout=0.1,  # section 5.4
+        attention_dropout=0.0,  # section 5.4 names no other dropout
+        relu_dropout=0.0,
         label_smoothing=0.1,  # section 5.4
         optimizer_adam_beta1=0.9,  # section 5.3
         optimizer_adam_beta2=0.98,  # section 5.3
         optimizer_adam_epsilon=1e-9,  # section 5.3
-        # Section 5.3: d^-0.5 * min(step^-0.5, step * warmup^-1.5)
-        #            = min(1, step / warmup) * max(step, warmup)^-0.5 * d^-0.5
-        learning_rate_schedule="linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+        learning_rate_schedule="noam",  # section 5.3, equation 3
         learning_rate_constant=1.0,
         learning_rate_warmup_steps=4000,  # section 5.3
         batching="bucketed",  # section 5.1: "by approximate sequence length"
         batch_tokens=25_000,  # section 5.1
+        batch_unit="real_tokens",
         max_length=256,  # tensor2tensor; the paper does not say
         train_steps=100_000,  # section 5.2
         save_checkpoints_steps=1_500,  # 10 minutes (6.1) of 0.4 s steps (5.2)

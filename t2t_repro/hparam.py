@@ -17,7 +17,13 @@ SCHEDULE_FACTORS = (
     "rsqrt_decay",
     "rsqrt_hidden_size",
 )
+# n: layer normalisation, d: dropout, a: addition of what came in.
+PREPROCESS_SEQUENCES = ("none", "n")
+POSTPROCESS_SEQUENCES = ("dan", "da")
+POSITIONS = ("sinusoids", "timing", "emb", "none")
+ATTENTION_TYPES = ("dot_product", "dot_product_unscaled", "additive")
 BATCHINGS = ("bucketed", "packed")
+BATCH_UNITS = ("real_tokens", "slots")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,16 +35,28 @@ class HParams:
     filter_size: int  # F
     num_heads: int  # H
     num_hidden_layers: int  # of the encoder, and again of the decoder
+    attention_key_channels: int  # of all heads together; 0: hidden_size
+    attention_value_channels: int  # of all heads together; 0: hidden_size
+    attention_type: str  # one of ATTENTION_TYPES
+    max_relative_position: int  # of self-attention; 0: absolute positions only
+    restricted_attention: int  # self-attention sees |i - j| < this; 0: all
+    pos: str  # one of POSITIONS: the paper's and T2T's sinusoids, learned, none
+    shared_embedding_and_softmax_weights: bool  # one matrix, or three
+    layer_preprocess_sequence: str  # one of PREPROCESS_SEQUENCES
+    layer_postprocess_sequence: str  # one of POSTPROCESS_SEQUENCES
     layer_prepostprocess_dropout: float  # on sublayer outputs and embeddings
+    attention_dropout: float  # on attention's weights
+    relu_dropout: float  # on the hidden layer of the feed-forward network
     label_smoothing: float  # probability given to the other V - 1 subwords
     optimizer_adam_beta1: float
     optimizer_adam_beta2: float
     optimizer_adam_epsilon: float
-    learning_rate_schedule: str  # a product of SCHEDULE_FACTORS: "a*b"
-    learning_rate_constant: float  # the factor "constant"
+    learning_rate_schedule: str  # "noam", or a product "a*b" of factors
+    learning_rate_constant: float  # the factor "constant", or times noam
     learning_rate_warmup_steps: int
     batching: str  # one of BATCHINGS
-    batch_tokens: int  # real target tokens of a step, over the whole job
+    batch_tokens: int  # target tokens of a step, over the whole job
+    batch_unit: str  # one of BATCH_UNITS: what batch_tokens counts
     max_length: int  # subwords with EOS; longer pairs are left out; row length
     train_steps: int
     save_checkpoints_steps: int
@@ -53,7 +71,15 @@ class HParams:
             "num_averaged_checkpoints"
         ).split():
             self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("layer_prepostprocess_dropout", "label_smoothing"):
+        for name in (
+            "attention_key_channels attention_value_channels "
+            "max_relative_position restricted_attention"
+        ).split():
+            self._require(name, getattr(self, name) >= 0, "at least 0")
+        for name in (
+            "layer_prepostprocess_dropout attention_dropout relu_dropout "
+            "label_smoothing"
+        ).split():
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("optimizer_adam_beta1", "optimizer_adam_beta2"):
             self._require(name, 0 < getattr(self, name) < 1, "in (0, 1)")
@@ -64,14 +90,29 @@ class HParams:
             self.hidden_size % (2 * self.num_heads) == 0,
             f"an even multiple of num_heads ({self.num_heads})",
         )
-        self._require(
-            "batching", self.batching in BATCHINGS, f"one of {BATCHINGS}"
-        )
+        for name in ("attention_key_channels", "attention_value_channels"):
+            self._require(
+                name,
+                getattr(self, name) % self.num_heads == 0,
+                f"a multiple of num_heads ({self.num_heads})",
+            )
+        for name, choices in (
+            ("attention_type", ATTENTION_TYPES),
+            ("pos", POSITIONS),
+            ("layer_preprocess_sequence", PREPROCESS_SEQUENCES),
+            ("layer_postprocess_sequence", POSTPROCESS_SEQUENCES),
+            ("batching", BATCHINGS),
+            ("batch_unit", BATCH_UNITS),
+        ):
+            self._require(
+                name, getattr(self, name) in choices, f"one of {choices}"
+            )
         self._require(
             "learning_rate_schedule",
-            set(self.learning_rate_schedule.split("*"))
+            self.learning_rate_schedule == "noam"
+            or set(self.learning_rate_schedule.split("*"))
             <= set(SCHEDULE_FACTORS),
-            f"a product (a*b) of {SCHEDULE_FACTORS}",
+            f"noam, or a product (a*b) of {SCHEDULE_FACTORS}",
         )
         self._require(
             "max_length",

@@ -7,22 +7,31 @@ from keras import ops
 def learning_rate(hparams, step):
     """The learning rate of update `step`, counted from 1; [] float32.
 
-    A product of the factors that `learning_rate_schedule` names:
+    "noam" is the paper's equation 3, times learning_rate_constant:
+
+        D^-0.5 * min(step^-0.5, step * warmup^-1.5)
+
+    Any other schedule is a product of factors as tensor2tensor has them. It
+    counts updates s = step - 1 from 0, so a warm-up begins at a rate of 0:
 
         constant           learning_rate_constant
-        linear_warmup      min(1, step / warmup)
-        rsqrt_decay        max(step, warmup)^-0.5
+        linear_warmup      min(1, s / warmup)
+        rsqrt_decay        max(s, warmup)^-0.5
         rsqrt_hidden_size  D^-0.5
 
-    The last three make the paper's equation 3.
+    Source: section 5.3; T2T learning_rate.py.
     """
     step = ops.cast(step, "float32")
     warmup = float(hparams.learning_rate_warmup_steps)
+    constant, width = hparams.learning_rate_constant, hparams.hidden_size**-0.5
+    if hparams.learning_rate_schedule == "noam":
+        shape = ops.minimum(ops.rsqrt(step), step * warmup**-1.5)
+        return constant * width * shape
     factors = {
-        "constant": lambda: hparams.learning_rate_constant,
-        "linear_warmup": lambda: ops.minimum(1.0, step / warmup),
-        "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(step, warmup)),
-        "rsqrt_hidden_size": lambda: hparams.hidden_size**-0.5,
+        "constant": lambda: constant,
+        "linear_warmup": lambda: ops.minimum(1.0, (step - 1) / warmup),
+        "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(step - 1, warmup)),
+        "rsqrt_hidden_size": lambda: width,
     }
     rate = ops.ones((), "float32")
     for name in hparams.learning_rate_schedule.split("*"):
@@ -32,7 +41,10 @@ def learning_rate(hparams, step):
 
 def peak_learning_rate(hparams) -> float:
     """The highest learning rate: at the end of the warm-up."""
-    return float(learning_rate(hparams, hparams.learning_rate_warmup_steps))
+    return max(
+        float(learning_rate(hparams, hparams.learning_rate_warmup_steps + s))
+        for s in (0, 1)  # counted from 1, and from 0
+    )
 
 
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
