@@ -17,13 +17,52 @@ SCHEDULE_FACTORS = (
     "rsqrt_decay",
     "rsqrt_hidden_size",
 )
-# n: layer normalisation, d: dropout, a: addition of what came in.
-PREPROCESS_SEQUENCES = ("none", "n")
-POSTPROCESS_SEQUENCES = ("dan", "da")
-POSITIONS = ("sinusoids", "timing", "emb", "none")
-ATTENTION_TYPES = ("dot_product", "dot_product_unscaled", "additive")
-BATCHINGS = ("bucketed", "packed")
-BATCH_UNITS = ("real_tokens", "slots")
+CHOICES = {
+    "attention_type": ("dot_product", "dot_product_unscaled", "additive"),
+    "pos": ("sinusoids", "timing", "emb", "none"),
+    # n: layer normalisation, d: dropout, a: addition of what came in.
+    "layer_preprocess_sequence": ("none", "n"),
+    "layer_postprocess_sequence": ("dan", "da"),
+    "batching": ("bucketed", "packed"),
+    "batch_unit": ("real_tokens", "slots"),
+}
+# (rule, what it asks of a value, the fields that it holds for). NaN keeps none.
+RANGES = (
+    (
+        "at least 1",
+        lambda value: value >= 1,
+        "hidden_size filter_size num_heads num_hidden_layers batch_tokens "
+        "learning_rate_warmup_steps train_steps save_checkpoints_steps "
+        "num_averaged_checkpoints",
+    ),
+    (
+        "at least 0",
+        lambda value: value >= 0,
+        "attention_key_channels attention_value_channels "
+        "max_relative_position restricted_attention",
+    ),
+    (
+        "in [0, 1)",
+        lambda value: 0 <= value < 1,
+        "layer_prepostprocess_dropout attention_dropout relu_dropout "
+        "label_smoothing",
+    ),
+    (
+        "in (0, 1)",
+        lambda value: 0 < value < 1,
+        "optimizer_adam_beta1 optimizer_adam_beta2",
+    ),
+    (
+        "above 0",
+        lambda value: value > 0,
+        "optimizer_adam_epsilon learning_rate_constant",
+    ),
+    (
+        "a multiple of 8",
+        lambda value: value >= 8 and value % 8 == 0,
+        "max_length",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +76,13 @@ class HParams:
     num_hidden_layers: int  # of the encoder, and again of the decoder
     attention_key_channels: int  # of all heads together; 0: hidden_size
     attention_value_channels: int  # of all heads together; 0: hidden_size
-    attention_type: str  # one of ATTENTION_TYPES
+    attention_type: str  # one of CHOICES
     max_relative_position: int  # of self-attention; 0: absolute positions only
     restricted_attention: int  # self-attention sees |i - j| < this; 0: all
-    pos: str  # one of POSITIONS: the paper's and T2T's sinusoids, learned, none
+    pos: str  # one of CHOICES: the paper's and T2T's sinusoids, learned, none
     shared_embedding_and_softmax_weights: bool  # one matrix, or three
-    layer_preprocess_sequence: str  # one of PREPROCESS_SEQUENCES
-    layer_postprocess_sequence: str  # one of POSTPROCESS_SEQUENCES
+    layer_preprocess_sequence: str  # one of CHOICES
+    layer_postprocess_sequence: str  # one of CHOICES
     layer_prepostprocess_dropout: float  # on sublayer outputs and embeddings
     attention_dropout: float  # on attention's weights
     relu_dropout: float  # on the hidden layer of the feed-forward network
@@ -54,9 +93,9 @@ class HParams:
     learning_rate_schedule: str  # "noam", or a product "a*b" of factors
     learning_rate_constant: float  # the factor "constant", or times noam
     learning_rate_warmup_steps: int
-    batching: str  # one of BATCHINGS
+    batching: str  # one of CHOICES
     batch_tokens: int  # target tokens of a step, over the whole job
-    batch_unit: str  # one of BATCH_UNITS: what batch_tokens counts
+    batch_unit: str  # one of CHOICES: what batch_tokens counts
     max_length: int  # subwords with EOS; longer pairs are left out; row length
     train_steps: int
     save_checkpoints_steps: int
@@ -65,26 +104,13 @@ class HParams:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             _check_type(self, field)
-        for name in (
-            "hidden_size filter_size num_heads num_hidden_layers batch_tokens "
-            "learning_rate_warmup_steps train_steps save_checkpoints_steps "
-            "num_averaged_checkpoints"
-        ).split():
-            self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in (
-            "attention_key_channels attention_value_channels "
-            "max_relative_position restricted_attention"
-        ).split():
-            self._require(name, getattr(self, name) >= 0, "at least 0")
-        for name in (
-            "layer_prepostprocess_dropout attention_dropout relu_dropout "
-            "label_smoothing"
-        ).split():
-            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
-        for name in ("optimizer_adam_beta1", "optimizer_adam_beta2"):
-            self._require(name, 0 < getattr(self, name) < 1, "in (0, 1)")
-        for name in ("optimizer_adam_epsilon", "learning_rate_constant"):
-            self._require(name, getattr(self, name) > 0, "above 0")
+        for rule, holds, names in RANGES:
+            for name in names.split():
+                self._require(name, holds(getattr(self, name)), rule)
+        for name, choices in CHOICES.items():
+            self._require(
+                name, getattr(self, name) in choices, f"one of {choices}"
+            )
         self._require(
             "hidden_size",
             self.hidden_size % (2 * self.num_heads) == 0,
@@ -96,28 +122,12 @@ class HParams:
                 getattr(self, name) % self.num_heads == 0,
                 f"a multiple of num_heads ({self.num_heads})",
             )
-        for name, choices in (
-            ("attention_type", ATTENTION_TYPES),
-            ("pos", POSITIONS),
-            ("layer_preprocess_sequence", PREPROCESS_SEQUENCES),
-            ("layer_postprocess_sequence", POSTPROCESS_SEQUENCES),
-            ("batching", BATCHINGS),
-            ("batch_unit", BATCH_UNITS),
-        ):
-            self._require(
-                name, getattr(self, name) in choices, f"one of {choices}"
-            )
         self._require(
             "learning_rate_schedule",
             self.learning_rate_schedule == "noam"
             or set(self.learning_rate_schedule.split("*"))
             <= set(SCHEDULE_FACTORS),
             f"noam, or a product (a*b) of {SCHEDULE_FACTORS}",
-        )
-        self._require(
-            "max_length",
-            self.max_length >= 8 and self.max_length % 8 == 0,
-            "a multiple of 8",
         )
 
     def _require(self, name, condition, rule):

@@ -1,0 +1,26 @@
+"""Registered sets, and in what they differ."""
+
+import dataclasses
+
+import pytest
+
+from t2t_repro import registry
+
+
+@pytest.fixture(scope="session")
+def build():
+    """A function of a name: the HParams of that set."""
+    registry.load_definitions()
+    return registry.build_hparams
+
+
+@pytest.fixture(scope="session")
+def differences(build):
+    """A function of two sets: {field: value} of the first where they differ."""
+
+    def differ(name, other):
+        old = dataclasses.asdict(build(other))
+        new = dataclasses.asdict(build(name))
+        return {key: new[key] for key in new if new[key] != old[key]}
+
+    return differ

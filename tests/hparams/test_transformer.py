@@ -1,0 +1,98 @@
+"""The paper's sets, the small ones and the variants: diffs of base.
+
+tests/test_hparam.py states every value of base.
+"""
+
+import pytest
+
+from t2t_repro import hparam, registry
+
+DIFFS = {  # set: (parent, what differs)
+    "big": (
+        "base",
+        {
+            "hidden_size": 1024,
+            "filter_size": 4096,
+            "num_heads": 16,
+            "layer_prepostprocess_dropout": 0.3,
+            "train_steps": 300_000,
+            "save_checkpoints_steps": 600,
+            "num_averaged_checkpoints": 20,
+        },
+    ),
+    "big_enfr": ("big", {"layer_prepostprocess_dropout": 0.1}),
+    "base_prenorm": (
+        "base",
+        {
+            "layer_preprocess_sequence": "n",
+            "layer_postprocess_sequence": "da",
+            "learning_rate_schedule": "rsqrt_decay*rsqrt_hidden_size",
+        },
+    ),
+    "base_additive": ("base", {"attention_type": "additive"}),
+    "base_unscaled": ("base", {"attention_type": "dot_product_unscaled"}),
+    "base_restricted": ("base", {"restricted_attention": 8}),
+    "tiny": (
+        "base",
+        {
+            "hidden_size": 128,
+            "filter_size": 512,
+            "num_heads": 4,
+            "num_hidden_layers": 2,
+            "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay",
+            "learning_rate_constant": 0.06,
+            "learning_rate_warmup_steps": 400,
+            "batching": "packed",
+            "batch_tokens": 2_048,
+            "max_length": 64,
+            "train_steps": 600,
+            "save_checkpoints_steps": 50,
+        },
+    ),
+    "multi30k_tiny": (
+        "base",
+        {
+            "hidden_size": 128,
+            "filter_size": 256,
+            "num_heads": 4,
+            "num_hidden_layers": 4,
+            "layer_prepostprocess_dropout": 0.3,
+            "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay",
+            "learning_rate_constant": 0.2236,
+            "learning_rate_warmup_steps": 2_000,
+            "batching": "packed",
+            "batch_tokens": 8_192,
+            "max_length": 128,
+            "train_steps": 8_000,
+            "save_checkpoints_steps": 200,
+            "num_averaged_checkpoints": 10,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFS)
+def test_a_set_is_exactly_this_diff(differences, name):
+    parent, changes = DIFFS[name]
+    assert registry.hparams_sets[name].parent == parent
+    assert differences(name, parent) == changes
+
+
+def test_every_set_builds_and_is_listed(build):
+    listed = registry.describe()
+    for entry in registry.hparams_sets:
+        assert isinstance(build(entry.name), hparam.HParams)
+        assert f"\n  {entry.name:24} {entry.summary}\n" in listed
+        assert entry.summary.endswith((".", ")"))
+
+
+def test_every_option_is_used_by_a_set(build):
+    sets = [build(entry.name) for entry in registry.hparams_sets]
+    for name, choices in hparam.CHOICES.items():
+        assert {getattr(values, name) for values in sets} == set(choices)
+    for name in (
+        "attention_key_channels max_relative_position restricted_attention "
+        "attention_dropout relu_dropout"
+    ).split():
+        assert any(getattr(values, name) for values in sets), name
+    assert not all(v.shared_embedding_and_softmax_weights for v in sets)
