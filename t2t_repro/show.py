@@ -1,14 +1,18 @@
 """Shows an hparams set: as a diff from its parents, as JSON, and its cost.
 
 python -m t2t_repro.show --hparams_set=big
+
+The cost stands beside the paper's, where it has figures for the set.
 """
 
 import dataclasses
+import itertools
 
 from absl import flags
 
 from t2t_repro import common_flags, hparam, registry
-from t2t_repro.reports import cost
+from t2t_repro.reports import cost, paper
+from t2t_repro.training import optimizer
 
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size", 37_000, "V, for the parameter count: en-de has 37,000."
@@ -18,43 +22,79 @@ _MEAN_LENGTH = flags.DEFINE_integer(
 )
 flags.adopt_module_key_flags(common_flags)
 
+UPDATES = (1, 100, 4_000, 8_000, 100_000)
+
 
 def main():
     name, hparams = common_flags.hparams_set(), common_flags.hparams()
-    for line in _differences(name, hparams):
+    for line in (
+        *_differences(name, hparams),
+        hparam.to_json(hparams),
+        *_schedule(hparams),
+        *_cost(name, hparams),
+    ):
         print(line)
-    print(hparam.to_json(hparams))
-    parameters = cost.parameters(hparams, _VOCAB_SIZE.value)
-    flops = cost.training_flops(hparams, _VOCAB_SIZE.value, _MEAN_LENGTH.value)
-    print(
-        f"parameters of the Transformer, {_VOCAB_SIZE.value:,} subwords: "
-        f"{parameters:,}\n"
-        f"training FLOPs, counted: {flops:.2e}"
-    )
-    if name in cost.PUBLISHED:
-        published = cost.PUBLISHED[name]
-        print(
-            f"the paper: {published.parameters:,.0f} parameters (Table 3), "
-            f"{published.flops:.1e} FLOPs (Table 2: time x GPUs x 9.5 TFLOPS)"
-        )
 
 
 def _differences(name, hparams):
-    """A line for each value that a set, or --hparams, changes."""
-    chain = [(f"{name} with --hparams", hparams)]
+    """A line for each value that --hparams, or a set of the chain, changes."""
+    chain = []
     while name:
         chain.append((name, registry.build_hparams(name)))
         name = registry.hparams_sets[name].parent
-    for (child, values), (parent, inherited) in zip(
-        chain, chain[1:], strict=False
-    ):
-        if values != inherited:
-            yield f"{child} differs from {parent}:"
+    if hparams != chain[0][1]:
+        chain.insert(0, (f"{chain[0][0]} with --hparams", hparams))
+    for (child, values), (parent, inherited) in itertools.pairwise(chain):
+        if values == inherited:
+            yield f"{child} is {parent}."
+            continue
+        yield f"{child} differs from {parent}:"
         for field in dataclasses.fields(values):
             before = getattr(inherited, field.name)
             after = getattr(values, field.name)
             if before != after:
                 yield f"  {field.name}: {before} -> {after}"
+
+
+def _schedule(hparams):
+    """The learning rate of some updates, counted from 1, and its peak."""
+    yield f"learning rate: {hparams.learning_rate_schedule}"
+    for update in UPDATES:
+        rate = float(optimizer.learning_rate(hparams, update))
+        yield f"  update {update:>7,} {rate:.3e}"
+    yield f"  {'peak':14} {optimizer.peak_learning_rate(hparams):.3e}"
+
+
+def _cost(name, hparams):
+    """Parameters and FLOPs, ours and the paper's side by side."""
+    vocab_size, mean_length = _VOCAB_SIZE.value, _MEAN_LENGTH.value
+    count = cost.parameters(hparams, vocab_size)
+    base = cost.parameters(registry.build_hparams("base"), vocab_size)
+    flops = cost.training_flops(hparams, vocab_size, mean_length)
+    published = paper.parameters(name)
+    difference = published and published - paper.parameters("base")
+    yield f"{'':22} {'ours':>14} {'the paper':>14}"
+    for label, form, ours, theirs, source in (
+        (
+            f"parameters, V={vocab_size:,}",
+            ",.0f",
+            count,
+            published,
+            "Table 3: its counts fit V near 41,000, big's 36,000",
+        ),
+        ("  more than base", "+,.0f", count - base, difference, "Table 3"),
+        (
+            "training FLOPs",
+            ".2g",
+            flops,
+            paper.training_flops(name),
+            "Table 2: time x GPUs x 9.5 TFLOPS; ours are counted",
+        ),
+    ):
+        line = f"{label:22} {format(ours, form):>14}"
+        if theirs is not None:
+            line += f" {format(theirs, form):>14}  {source}"
+        yield line
 
 
 if __name__ == "__main__":

@@ -1,35 +1,38 @@
-"""Parameters and training cost: by arithmetic, beside the paper's figures."""
-
-from typing import NamedTuple
-
-
-class Published(NamedTuple):
-    """A row of the paper's tables."""
-
-    parameters: float  # Table 3
-    flops: float  # Table 2: time x GPUs x 9.5 TFLOPS of a P100
-
-
-PUBLISHED = {"base": Published(65e6, 3.3e18), "big": Published(213e6, 2.3e19)}
+"""Parameters and training cost, by arithmetic."""
 
 
 def parameters(hparams, vocab_size: int) -> int:
-    """Trainable numbers of the model, embeddings tied."""
+    """Trainable numbers of the model."""
     d, f = hparams.hidden_size, hparams.filter_size
-    attention = 4 * d * d  # Q, K, V, O without bias
+    keys, values = _widths(hparams)
+    attention = 2 * d * keys + 2 * d * values  # Q and K, V and O, no bias
+    if hparams.attention_type == "additive":
+        attention += keys  # a vector for each head
     ffn = d * f + f + f * d + d
-    norm = 2 * d
-    encoder_layer = attention + ffn + 2 * norm
-    decoder_layer = 2 * attention + ffn + 3 * norm
+    before = hparams.layer_preprocess_sequence == "n"
+    after = "n" in hparams.layer_postprocess_sequence
+    norms = (before + after) * 2 * d  # of a sublayer
+    encoder_layer = attention + ffn + 2 * norms
+    decoder_layer = 2 * attention + ffn + 3 * norms
+    if hparams.max_relative_position:
+        # Vectors for offsets -M … M, shared by the heads of self-attention.
+        offsets = 2 * hparams.max_relative_position + 1
+        relative = offsets * (keys + values) // hparams.num_heads
+        encoder_layer += relative
+        decoder_layer += relative
     layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
-    return vocab_size * d + layers
+    final_norms = before * 2 * 2 * d
+    matrices = 1 if hparams.shared_embedding_and_softmax_weights else 3
+    positions = 2 * hparams.max_length * d if hparams.pos == "emb" else 0
+    return matrices * vocab_size * d + positions + layers + final_norms
 
 
 def training_flops(hparams, vocab_size: int, mean_length: int) -> float:
     """Multiplications and additions of a training, counted.
 
-    A matrix product of m x k and k x n costs 2 m k n; the backward pass costs
-    twice the forward pass. Norms, softmax and dropout are left out (about 1%).
+    A matrix product of m x k and k x n costs 2 m k n, masked or not; the
+    backward pass costs twice the forward pass. Norms, softmax and dropout are
+    left out (about 1%), and padding where batch_unit is "real_tokens".
 
     Args:
         hparams: HParams.
@@ -37,10 +40,24 @@ def training_flops(hparams, vocab_size: int, mean_length: int) -> float:
         mean_length: subwords of a sentence, for attention's products.
     """
     d, f, n = hparams.hidden_size, hparams.filter_size, mean_length
-    projections = 4 * d * d
-    mixing = 2 * n * d  # Q K^T and weights x V, per query
-    encoder_layer = projections + mixing + 2 * d * f
-    decoder_layer = 2 * (projections + mixing) + 2 * d * f
+    keys, values = _widths(hparams)
+    projections = 2 * d * keys + 2 * d * values
+    # Of a query: Q K^T and weights x V. Additive attention adds, takes a tanh
+    # and multiplies by a vector where a dot product only multiplies.
+    per_key = 2 if hparams.attention_type == "additive" else 1
+    mixing = n * (per_key * keys + values)
+    # Relative positions: the same products with offsets' keys and values.
+    offsets = n * (keys + values) if hparams.max_relative_position else 0
+    encoder_layer = projections + mixing + offsets + 2 * d * f
+    decoder_layer = 2 * (projections + mixing) + offsets + 2 * d * f
     layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
     per_token = 2 * (layers + vocab_size * d)
     return 3.0 * per_token * hparams.batch_tokens * hparams.train_steps
+
+
+def _widths(hparams):
+    """Channels of keys and of values, of all heads together."""
+    return (
+        hparams.attention_key_channels or hparams.hidden_size,
+        hparams.attention_value_channels or hparams.hidden_size,
+    )

@@ -1,0 +1,98 @@
+"""The paper's figures (arXiv 1706.03762), to be laid beside ours.
+
+Table 1 holds formulas, no figures.
+"""
+
+from typing import NamedTuple
+
+
+class Training(NamedTuple):
+    """A row of Table 2 in one language pair: newstest2014."""
+
+    bleu: float
+    flops: float | None  # time x GPUs x sustained rate of a GPU
+
+
+TABLE_2 = {
+    "ende": {
+        "ByteNet": Training(23.75, None),
+        "GNMT + RL": Training(24.6, 2.3e19),
+        "ConvS2S": Training(25.16, 9.6e18),
+        "MoE": Training(26.03, 2.0e19),
+        "GNMT + RL ensemble": Training(26.30, 1.8e20),
+        "ConvS2S ensemble": Training(26.36, 7.7e19),
+        "Transformer (base model)": Training(27.3, 3.3e18),
+        "Transformer (big)": Training(28.4, 2.3e19),
+    },
+    "enfr": {
+        "Deep-Att + PosUnk": Training(39.2, 1.0e20),
+        "GNMT + RL": Training(39.92, 1.4e20),
+        "ConvS2S": Training(40.46, 1.5e20),
+        "MoE": Training(40.56, 1.2e20),
+        "Deep-Att + PosUnk ensemble": Training(40.4, 8.0e20),
+        "GNMT + RL ensemble": Training(41.16, 1.1e21),
+        "ConvS2S ensemble": Training(41.29, 1.2e21),
+        "Transformer (base model)": Training(38.1, 3.3e18),
+        # 41.0 in earlier versions, and still in section 6.1's text.
+        "Transformer (big)": Training(41.8, 2.3e19),
+    },
+}
+
+
+class Variation(NamedTuple):
+    """A row of Table 3: en-de, newstest2013, no averaging."""
+
+    perplexity: float  # per subword
+    bleu: float
+    parameters: float | None  # None where the table leaves it open
+
+
+# An hparams set's name after "table3_" -> its row. The counts of parameters fit
+# a vocabulary near 41,000, where the text says "about 37000" (section 5.1); but
+# big's fits 36,000.
+TABLE_3 = {
+    "base": Variation(4.92, 25.8, 65e6),
+    "a_h1": Variation(5.29, 24.9, None),
+    "a_h4": Variation(5.00, 25.5, None),
+    "a_h16": Variation(4.91, 25.8, None),
+    "a_h32": Variation(5.01, 25.4, None),
+    "b_dk16": Variation(5.16, 25.1, 58e6),
+    "b_dk32": Variation(5.01, 25.4, 60e6),
+    "c_n2": Variation(6.11, 23.7, 36e6),
+    "c_n4": Variation(5.19, 25.3, 50e6),
+    "c_n8": Variation(4.88, 25.5, 80e6),
+    "c_d256": Variation(5.75, 24.5, 28e6),
+    "c_d1024": Variation(4.66, 26.0, 168e6),
+    "c_dff1024": Variation(5.12, 25.4, 53e6),
+    "c_dff4096": Variation(4.75, 26.2, 90e6),
+    "d_dropout0": Variation(5.77, 24.6, None),
+    "d_dropout02": Variation(4.95, 25.5, None),
+    "d_smoothing0": Variation(4.67, 25.3, None),
+    "d_smoothing02": Variation(5.47, 25.7, None),
+    "e_learned_positions": Variation(4.92, 25.7, None),
+    "big": Variation(4.33, 26.4, 213e6),
+}
+
+
+# hparams sets that train a row of Table 2.
+TRAININGS = {
+    "base": TABLE_2["ende"]["Transformer (base model)"],
+    "big": TABLE_2["ende"]["Transformer (big)"],
+    "big_enfr": TABLE_2["enfr"]["Transformer (big)"],
+}
+
+
+def parameters(name: str) -> float | None:
+    """Of an hparams set in Table 3.
+
+    base and big are the models of table3_base and table3_big: these differ in
+    averaging alone.
+    """
+    row = TABLE_3.get(name.removeprefix("table3_"))
+    return row and row.parameters
+
+
+def training_flops(name: str) -> float | None:
+    """Of an hparams set in Table 2."""
+    training = TRAININGS.get(name)
+    return training and training.flops
