@@ -9,20 +9,85 @@ import pytest
 from t2t_repro import registry
 from t2t_repro.training import optimizer
 
-# 512^-0.5 = 0.04419417, times 4000^-1.5 = 3.952847e-6, 4000^-0.5 = 0.01581139
-# and 100000^-0.5 = 0.003162278.
+UPDATES = (1, 100, 4_000, 8_000, 100_000)
+# Sets, their learning rates at UPDATES, and their peak: computed apart, in 30
+# decimal places, from section 5.3 and tensor2tensor's learning_rate.py.
 GOLDEN = [
-    ("base", 1, 1.746928e-07),
-    ("base", 2, 3.493856e-07),
-    ("base", 2_000, 3.493856e-04),
-    ("base", 4_000, 6.987712e-04),
-    ("base", 16_000, 3.493856e-04),
-    ("base", 100_000, 1.397542e-04),
-    ("big", 4_000, 4.941059e-04),
-    ("big", 300_000, 5.705443e-05),
-    ("tiny", 400, 3.0e-03),
-    ("tiny", 1_600, 1.5e-03),
-    ("multi30k_tiny", 2_000, 4.999848e-03),  # 0.2236 / sqrt(2000)
+    (
+        "base base_additive base_unscaled base_restricted "
+        "transformer_base_v1 table3_base table3_a_h1 table3_a_h4 "
+        "table3_a_h16 table3_a_h32 table3_b_dk16 table3_b_dk32 table3_c_n2 "
+        "table3_c_n4 table3_c_n8 table3_c_dff1024 table3_c_dff4096 "
+        "table3_d_dropout0 table3_d_dropout02 table3_d_smoothing0 "
+        "table3_d_smoothing02 table3_e_learned_positions",
+        (1.746928e-07, 1.746928e-05, 6.987712e-04, 4.941059e-04, 1.397542e-04),
+        6.987712e-04,
+    ),
+    (
+        "big big_enfr table3_big table3_c_d1024",
+        (1.235265e-07, 1.235265e-05, 4.941059e-04, 3.493856e-04, 9.882118e-05),
+        4.941059e-04,
+    ),
+    (
+        "table3_c_d256",
+        (2.470529e-07, 2.470529e-05, 9.882118e-04, 6.987712e-04, 1.976424e-04),
+        9.882118e-04,
+    ),
+    (
+        "base_prenorm",
+        (6.987712e-04, 6.987712e-04, 6.987712e-04, 4.941368e-04, 1.397549e-04),
+        6.987712e-04,
+    ),
+    (
+        "transformer_base_v2",
+        (1.235265e-07, 1.235265e-05, 4.941059e-04, 9.882118e-04, 2.795085e-04),
+        9.882118e-04,
+    ),
+    (
+        "transformer_base_v3 transformer_base transformer_relative",
+        (0.0, 1.222912e-05, 4.939824e-04, 9.880882e-04, 2.795099e-04),
+        9.882118e-04,
+    ),
+    (
+        "transformer_big transformer_big_enfr",
+        (0.0, 8.647294e-06, 3.492983e-04, 6.986839e-04, 1.976433e-04),
+        6.987712e-04,
+    ),
+    (
+        "transformer_base_single_gpu",
+        (0.0, 4.891648e-06, 1.975929e-04, 3.952353e-04, 3.162293e-04),
+        7.905694e-04,
+    ),
+    (
+        "transformer_big_single_gpu",
+        (0.0, 3.057280e-06, 1.234956e-04, 2.470221e-04, 1.976433e-04),
+        4.941059e-04,
+    ),
+    (
+        "transformer_tiny",
+        (0.0, 2.445824e-05, 9.879647e-04, 1.976176e-03, 5.590198e-04),
+        1.976424e-03,
+    ),
+    (
+        "transformer_small",
+        (0.0, 1.729459e-05, 6.985966e-04, 1.397368e-03, 3.952867e-04),
+        1.397542e-03,
+    ),
+    (
+        "tiny",
+        (0.0, 7.425000e-04, 9.488019e-04, 6.708623e-04, 1.897376e-04),
+        3.000000e-03,
+    ),
+    (
+        "multi30k_tiny",
+        (0.0, 2.474925e-04, 3.535868e-03, 2.500080e-03, 7.070888e-04),
+        4.999848e-03,
+    ),
+]
+SETS = [
+    (name, rates, peak)
+    for names, rates, peak in GOLDEN
+    for name in names.split()
 ]
 
 
@@ -37,12 +102,35 @@ def _paper(step, hidden_size=512, warmup=4000):
     return hidden_size**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-@pytest.mark.parametrize(("name", "step", "rate"), GOLDEN)
+@pytest.mark.parametrize(("name", "rates", "peak"), SETS)
 @pytest.mark.usefixtures("tiny_hparams")
-def test_golden_learning_rates(name, step, rate):
+def test_golden_learning_rates(name, rates, peak):
     hparams = registry.build_hparams(name)
-    actual = float(optimizer.learning_rate(hparams, step))
-    assert actual == pytest.approx(rate, rel=1e-6)
+    actual = [float(optimizer.learning_rate(hparams, step)) for step in UPDATES]
+    assert tuple(actual) == pytest.approx(rates, rel=1e-6)
+    highest = optimizer.peak_learning_rate(hparams)
+    assert highest == pytest.approx(peak, rel=1e-6)
+
+
+@pytest.mark.usefixtures("tiny_hparams")
+def test_every_set_has_its_golden_learning_rates():
+    names = [name for name, _, _ in SETS]
+    assert sorted(names) == [entry.name for entry in registry.hparams_sets]
+
+
+@pytest.mark.parametrize(
+    ("names", "peak"),
+    [
+        ("base transformer_base_v1 transformer_big base_prenorm", "6.99e-04"),
+        ("transformer_base_v2 transformer_base_v3", "9.88e-04"),
+        ("big", "4.94e-04"),
+    ],
+)
+@pytest.mark.usefixtures("tiny_hparams")
+def test_peaks_as_published(names, peak):
+    for name in names.split():
+        hparams = registry.build_hparams(name)
+        assert f"{optimizer.peak_learning_rate(hparams):.2e}" == peak
 
 
 def test_equation_3(base):
@@ -52,13 +140,20 @@ def test_equation_3(base):
         assert float(rate) == pytest.approx(_paper(step), rel=1e-6)
 
 
-def test_factors_multiply(base):
-    for schedule, expected in (
-        ("constant", 3.0),
-        ("linear_warmup", 0.25),
-        ("rsqrt_decay", 0.1),
-        ("rsqrt_hidden_size", 512**-0.5),
-        ("constant*linear_warmup*rsqrt_decay", 0.075),
+def test_noam_times_a_constant(base):
+    twice = dataclasses.replace(base, learning_rate_constant=2.0)
+    for step in (1, 4_000, 25_000):
+        rate = float(optimizer.learning_rate(twice, step))
+        assert rate == pytest.approx(2 * _paper(step), rel=1e-6)
+
+
+def test_factors_multiply_and_count_from_0(base):
+    for schedule, at_1, at_26, at_401 in (
+        ("constant", 3.0, 3.0, 3.0),
+        ("linear_warmup", 0.0, 0.25, 1.0),
+        ("rsqrt_decay", 0.1, 0.1, 0.05),
+        ("rsqrt_hidden_size", 512**-0.5, 512**-0.5, 512**-0.5),
+        ("constant*linear_warmup*rsqrt_decay", 0.0, 0.075, 0.15),
     ):
         hparams = dataclasses.replace(
             base,
@@ -66,15 +161,36 @@ def test_factors_multiply(base):
             learning_rate_constant=3.0,
             learning_rate_warmup_steps=100,
         )
-        rate = float(optimizer.learning_rate(hparams, 25))
-        assert rate == pytest.approx(expected, rel=1e-6)
+        for step, expected in ((1, at_1), (26, at_26), (401, at_401)):
+            rate = optimizer.learning_rate(hparams, step)
+            assert keras.backend.standardize_dtype(rate.dtype) == "float32"
+            assert float(rate) == pytest.approx(expected, rel=1e-6)
 
 
-def test_peak(base):
-    peak = optimizer.peak_learning_rate(base)
-    assert f"{peak:.2e}" == "6.99e-04"
-    for step in (3_990, 3_999, 4_001, 4_010):
-        assert float(optimizer.learning_rate(base, step)) < peak
+@pytest.mark.usefixtures("tiny_hparams")
+def test_v3_is_v2_an_update_later():
+    v2, v3 = (
+        registry.build_hparams(f"transformer_base_{version}")
+        for version in ("v2", "v3")
+    )
+    for step in (1, 100, 8_000, 8_001, 100_000):
+        earlier = float(optimizer.learning_rate(v2, step))
+        later = float(optimizer.learning_rate(v3, step + 1))
+        assert later == pytest.approx(earlier, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["base", "transformer_base", "tiny"])
+@pytest.mark.usefixtures("tiny_hparams")
+def test_no_update_exceeds_the_peak(name):
+    hparams = registry.build_hparams(name)
+    peak = optimizer.peak_learning_rate(hparams)
+    warmup = hparams.learning_rate_warmup_steps
+    rates = [
+        float(optimizer.learning_rate(hparams, step))
+        for step in range(warmup - 3, warmup + 5)
+    ]
+    assert max(rates) == peak
+    assert rates[0] < peak > rates[-1]
 
 
 def test_schedule_counts_the_first_update_as_1(base):

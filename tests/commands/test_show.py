@@ -1,0 +1,76 @@
+"""show: the chain of diffs, the schedule, and our cost beside the paper's."""
+
+import json
+
+
+def shown(run, *arguments):
+    """Lines before the JSON, the settings, and lines after it."""
+    result = run("show", *arguments)
+    assert result.returncode == 0, result.stderr
+    before, brace, rest = result.stdout.partition("{\n")
+    settings, end, after = rest.partition("\n}\n")
+    return before.splitlines(), json.loads(brace + settings + end), after
+
+
+def test_the_papers_big(run):
+    before, settings, after = shown(run, "--hparams_set=big")
+    assert before == [
+        "big differs from base:",
+        "  hidden_size: 512 -> 1024",
+        "  filter_size: 2048 -> 4096",
+        "  num_heads: 8 -> 16",
+        "  layer_prepostprocess_dropout: 0.1 -> 0.3",
+        "  train_steps: 100000 -> 300000",
+        "  save_checkpoints_steps: 1500 -> 600",
+        "  num_averaged_checkpoints: 5 -> 20",
+    ]
+    assert settings["hidden_size"] == 1024
+    assert [line.split() for line in after.splitlines()] == [
+        ["learning", "rate:", "noam"],
+        ["update", "1", "1.235e-07"],
+        ["update", "100", "1.235e-05"],
+        ["update", "4,000", "4.941e-04"],
+        ["update", "8,000", "3.494e-04"],
+        ["update", "100,000", "9.882e-05"],
+        ["peak", "4.941e-04"],
+        ["ours", "the", "paper"],
+        "parameters, V=37,000 214,171,648 213,000,000 Table 3: its counts fit "
+        "V near 41,000, big's 36,000".split(),
+        "more than base +151,126,016 +148,000,000 Table 3".split(),
+        "training FLOPs 9.7e+18 2.3e+19 Table 2: time x GPUs x 9.5 TFLOPS; "
+        "ours are counted".split(),
+    ]
+
+
+def test_a_chain_of_parents_and_the_flag(run):
+    before, settings, after = shown(
+        run,
+        "--hparams_set=transformer_base",
+        "--hparams=num_hidden_layers=3",
+        "--vocab_size=1000",
+    )
+    assert before == [
+        "transformer_base with --hparams differs from transformer_base:",
+        "  num_hidden_layers: 6 -> 3",
+        "transformer_base is transformer_base_v3.",
+        "transformer_base_v3 differs from transformer_base_v2:",
+        "  optimizer_adam_beta2: 0.98 -> 0.997",
+        "  learning_rate_schedule: noam -> "
+        "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
+        "transformer_base_v2 differs from transformer_base_v1:",
+        "  layer_preprocess_sequence: none -> n",
+        "  layer_postprocess_sequence: dan -> da",
+        "  attention_dropout: 0.0 -> 0.1",
+        "  relu_dropout: 0.0 -> 0.1",
+        "  learning_rate_constant: 1.0 -> 2.0",
+        "  learning_rate_warmup_steps: 4000 -> 8000",
+        "transformer_base_v1 differs from base:",
+        "  pos: sinusoids -> timing",
+        "  batch_tokens: 25000 -> 32768",
+        "  batch_unit: real_tokens -> slots",
+    ]
+    assert settings["num_hidden_layers"] == 3
+    assert "Table" not in after  # the paper has no figures of it
+    # 3 layers of base on either side, and two final norms of 2 * 512.
+    parameters = 1_000 * 512 + 3 * 7_350_272 + 2 * 2 * 512
+    assert f"parameters, V=1,000 {parameters:,} " in " ".join(after.split())
