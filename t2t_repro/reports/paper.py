@@ -1,7 +1,4 @@
-"""The paper's figures (arXiv 1706.03762), to be laid beside ours.
-
-Table 1 holds formulas, no figures.
-"""
+"""The paper's figures (arXiv 1706.03762) of translation, to lay ours beside."""
 
 from typing import NamedTuple
 
