@@ -1,0 +1,146 @@
+"""A checkpoint that an earlier version wrote can still be read.
+
+tests/fixtures/checkpoint was written once, by scripts/checkpoint_fixture.py,
+and stands for every checkpoint that users have.
+
+When the format must change, because a weight gets another name or a layer
+another shape: leave the fixture as it is. Let `checkpoints` translate the old
+names to the new ones where it reads them, so that these tests still pass; give
+the new names a fixture of their own beside it, with
+``python scripts/checkpoint_fixture.py tests/fixtures/checkpoint_VERSION``, and
+let both be read here; and say so in CHANGELOG.md. If old checkpoints can not
+be read any more, then CHANGELOG.md says that, and this fixture goes.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import errors, files
+from t2t_repro.models import transformer
+from t2t_repro.training import checkpoints, optimizer
+
+FOLDER = pathlib.Path(__file__).parents[1] / "fixtures" / "checkpoint"
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+WEIGHTS = """
+decoder/layer_0/cross_attention/multihead_attention/key/kernel
+decoder/layer_0/cross_attention/multihead_attention/output_projection/kernel
+decoder/layer_0/cross_attention/multihead_attention/query/kernel
+decoder/layer_0/cross_attention/multihead_attention/value/kernel
+decoder/layer_0/cross_attention/norm/beta
+decoder/layer_0/cross_attention/norm/gamma
+decoder/layer_0/ffn/feed_forward/filter/bias
+decoder/layer_0/ffn/feed_forward/filter/kernel
+decoder/layer_0/ffn/feed_forward/output_projection/bias
+decoder/layer_0/ffn/feed_forward/output_projection/kernel
+decoder/layer_0/ffn/norm/beta
+decoder/layer_0/ffn/norm/gamma
+decoder/layer_0/self_attention/multihead_attention/key/kernel
+decoder/layer_0/self_attention/multihead_attention/output_projection/kernel
+decoder/layer_0/self_attention/multihead_attention/query/kernel
+decoder/layer_0/self_attention/multihead_attention/value/kernel
+decoder/layer_0/self_attention/norm/beta
+decoder/layer_0/self_attention/norm/gamma
+embedding/weight
+encoder/layer_0/ffn/feed_forward/filter/bias
+encoder/layer_0/ffn/feed_forward/filter/kernel
+encoder/layer_0/ffn/feed_forward/output_projection/bias
+encoder/layer_0/ffn/feed_forward/output_projection/kernel
+encoder/layer_0/ffn/norm/beta
+encoder/layer_0/ffn/norm/gamma
+encoder/layer_0/self_attention/multihead_attention/key/kernel
+encoder/layer_0/self_attention/multihead_attention/output_projection/kernel
+encoder/layer_0/self_attention/multihead_attention/query/kernel
+encoder/layer_0/self_attention/multihead_attention/value/kernel
+encoder/layer_0/self_attention/norm/beta
+encoder/layer_0/self_attention/norm/gamma
+""".split()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """How the checkpoint was made, and the logits that it gave."""
+    return files.read_json(FOLDER / "expected.json")
+
+
+@pytest.fixture(scope="module")
+def hparams(tiny_hparams, expected):
+    return dataclasses.replace(tiny_hparams, **expected["hparams"])
+
+
+@pytest.fixture
+def model(hparams, expected):
+    """With weights of its own."""
+    return transformer.build(hparams, expected["vocab_size"])
+
+
+def _logits(model, expected):
+    """[N, V], of the real slots."""
+    batch = {
+        name: tf.constant(ids, tf.int32)
+        for name, ids in expected["batch"].items()
+    }
+    return model(batch).numpy()[batch["targets_segment"] > 0]
+
+
+def test_stored_names():
+    names = [
+        name for name, _ in tf.train.list_variables(str(FOLDER / "ckpt-5"))
+    ]
+    assert names == sorted(
+        [
+            "_CHECKPOINTABLE_OBJECT_GRAPH",  # TensorFlow's own
+            *(
+                f"{kind}/{path}{SUFFIX}"
+                for kind in ("momentum", "velocity", "weights")
+                for path in WEIGHTS
+            ),
+            f"save_counter{SUFFIX}",  # TensorFlow's own
+            f"step{SUFFIX}",
+        ]
+    )
+
+
+def test_this_version_has_the_same_names(model):
+    paths = [weight.path.partition("/")[2] for weight in model.weights]
+    assert sorted(paths) == WEIGHTS
+
+
+def test_restored_weights_give_the_same_logits(model, expected):
+    before = _logits(model, expected)
+    checkpoints.restore_weights(model, FOLDER / "ckpt-5")
+    logits = _logits(model, expected)
+    np.testing.assert_allclose(logits, expected["logits"], rtol=0, atol=1e-5)
+    assert np.abs(logits - before).max() > 1
+
+
+def test_a_training_goes_on(model, hparams, expected, tmp_path):
+    """Adam's moments and the step are restored as well."""
+    folder = shutil.copytree(FOLDER, tmp_path / "checkpoints")
+    adam = optimizer.build(hparams, model.weights)
+    manager = checkpoints.Checkpoints(model, adam, folder, max_to_keep=2)
+    assert manager.restore_latest() == str(folder / "ckpt-5")
+    assert int(adam.iterations) == 5
+    for moment in (*adam._momentums, *adam._velocities):
+        assert moment.numpy().any(), moment.path
+    np.testing.assert_allclose(
+        _logits(model, expected), expected["logits"], rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("place", [0, 7, -1])
+def test_a_renamed_weight_is_refused_by_name(model, place, monkeypatch):
+    """As if the code gave one weight another name than the file has."""
+    weight = model.weights[place]
+    folder = weight.path.rpartition("/")[0]
+    monkeypatch.setattr(weight, "_path", f"{folder}/renamed")
+    before = model.get_weights()
+    name = f"{folder.partition('/')[2]}/renamed is missing there"
+    with pytest.raises(errors.UserError, match=name):
+        checkpoints.restore_weights(model, FOLDER / "ckpt-5")
+    for old, new in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
