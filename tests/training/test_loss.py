@@ -8,6 +8,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from t2t_repro.data import batches
+from t2t_repro.data import plan as plans
+from t2t_repro.models import transformer
 from t2t_repro.training import loss
 
 SMOOTHING = 0.1
@@ -88,6 +91,66 @@ def test_by_hand():
     assert float(sums.smoothed) == pytest.approx(math.log(4))
     assert float(sums.plain) == pytest.approx(math.log(4))
     assert float(sums.tokens) == 1
+
+
+def test_smoothed_loss_of_unequal_logits_by_hand():
+    """V = 4, e = 0.1: the target has 0.9, each other 0.1 / 3.
+
+    lse = ln(e^2 + e^1 + e^0 + e^-1) = ln 11.475217 = 2.440190
+    loss = lse - 0.9 * 1 - (0.1 / 3) * (2 + 0 - 1) = 1.506856
+
+    With e / V for every subword, the target too, it would be 1.490190.
+    """
+    logits = tf.constant([[[2.0, 1.0, 0.0, -1.0]]])
+    sums = loss.smoothed_cross_entropy(
+        logits, tf.constant([[1]]), tf.constant([[1]]), 0.1
+    )
+    assert float(sums.smoothed) == pytest.approx(1.506856, abs=2e-6)
+    assert float(sums.plain) == pytest.approx(1.440190, abs=2e-6)
+
+
+@hypothesis.given(st.integers(0, 10_000), st.sampled_from([2, 7, 300]))
+@hypothesis.settings(max_examples=20, deadline=None)
+def test_smoothing_of_0_is_cross_entropy(seed, vocab_size):
+    """To the last bit; the gradient is softmax(z) - onehot."""
+    logits, targets, segments = _batch(vocab_size=vocab_size, seed=seed)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        sums = loss.smoothed_cross_entropy(logits, targets, segments, 0.0)
+    assert float(sums.smoothed) == float(sums.plain)
+    log_probs = _log_softmax(logits)
+    hot = np.eye(vocab_size)[targets] * (segments > 0).numpy()[..., None]
+    assert float(sums.plain) == pytest.approx(
+        -(hot * log_probs).sum(), rel=1e-5
+    )
+    gradient = np.exp(log_probs) * hot.any(-1, keepdims=True) - hot
+    np.testing.assert_allclose(
+        tape.gradient(sums.smoothed, logits), gradient, atol=1e-6
+    )
+
+
+def test_a_packed_batch_has_the_loss_of_its_sentences(
+    tiny_hparams, tiny_corpora, vocab_size
+):
+    """Each in a row of its own, its sums added up in float64."""
+    model = transformer.build(tiny_hparams, vocab_size)
+    corpus = tiny_corpora["validation"]
+    plan = plans.build(corpus.lengths, "packed", 60, 16, seed=0)
+    batch = plan.batch(0)
+    assert len(batch.pairs) > batch.num_rows
+    packed = batches.assemble(corpus, batch)
+    sums = loss.batch_loss(model, packed, None, SMOOTHING)
+    expected = np.zeros(4)
+    for pair in batch.pairs:
+        one = plans.BatchPlan(np.array([pair]), np.array([0]), 1, 16)
+        alone = batches.assemble(corpus, one)
+        expected += _by_hand(
+            model(alone).numpy(),
+            alone["targets"],
+            alone["targets_segment"],
+            SMOOTHING,
+        )
+    np.testing.assert_allclose(sums, expected, rtol=1e-6)
 
 
 def test_correct_counts_real_tokens_guessed_right():
