@@ -32,6 +32,7 @@ SETTINGS = {
 VOCAB_SIZE = 12
 STEPS = 5
 SEED = 1
+VOCABULARY = "0" * 64  # stands for a sha256
 BATCH = {  # as data/batches.py packs them: two pairs, and one
     "inputs": [[5, 4, 1, 7, 1, 0], [2, 10, 3, 3, 9, 1]],
     "inputs_segment": [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 1]],
@@ -57,13 +58,16 @@ def main():
     split = batches.split_rows(arrays, replicas=1)
     for _ in range(STEPS):
         train_step({name: array[0] for name, array in split.items()})
-    checkpoints.Checkpoints(model, adam, folder, max_to_keep=1).save(STEPS)
+    checkpoints.Checkpoints(
+        model, adam, folder, max_to_keep=1, vocabulary_sha256=VOCABULARY
+    ).save(STEPS)
     logits = model(arrays).numpy()[arrays["targets_segment"] > 0]
     expected = {
         "command": "python " + " ".join(sys.argv),
         "version": t2t_repro.__version__,
         "hparams": SETTINGS,
         "vocab_size": VOCAB_SIZE,
+        "vocabulary_sha256": VOCABULARY,
         "batch": BATCH,
         "logits": logits.astype(float).round(6).tolist(),  # of real slots
     }

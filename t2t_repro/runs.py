@@ -202,7 +202,7 @@ def load_models(run: Run, checkpoint_path: str | None = None):
     models = []
     for path in paths:
         model = transformer.build(run.hparams, run.subwords.size)
-        checkpoints.restore_weights(model, path)
+        checkpoints.restore_weights(model, path, run.subwords.sha256)
         models.append(model)
     print(f"Checkpoint: {', '.join(map(str, paths))}.", file=sys.stderr)
     return models, paths

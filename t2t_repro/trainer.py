@@ -114,6 +114,7 @@ def main():
         hparams.batch_tokens,
         hparams.max_length,
         _SEED.value,
+        hparams.batch_unit,
     )
     output_dir = common_flags.output_dir()
     settings = runs.describe(
@@ -127,7 +128,7 @@ def main():
     )
     runs.start(output_dir, settings, subwords)
     return loop.train(
-        hparams, subwords.size, plan, corpora, output_dir, _options(hparams)
+        hparams, subwords, plan, corpora, output_dir, _options(hparams)
     )
 
 

@@ -1,7 +1,8 @@
 """Checkpoints: written, restored, averaged, under names that can be read.
 
 A variable is stored under its path, ``weights/encoder/layer_0/…/kernel``, so
-that files outlive a rearrangement of the Python that made them.
+that files outlive a rearrangement of the Python that made them. Beside them is
+the sha256 of the vocabulary, without which weights mean nothing.
 """
 
 import pathlib
@@ -13,6 +14,7 @@ import tensorflow as tf
 from t2t_repro import errors, files
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+_VOCABULARY = f"vocabulary_sha256{_SUFFIX}"
 
 
 def _nest(paths, variables):
@@ -39,13 +41,16 @@ def _weights(model):
 class Checkpoints:
     """The checkpoints of a training: weights, Adam's moments, and the step."""
 
-    def __init__(self, model, optimizer, folder, max_to_keep):
+    def __init__(
+        self, model, optimizer, folder, max_to_keep, vocabulary_sha256
+    ):
         paths = _paths(model)
         self._state = tf.train.Checkpoint(
             weights=_weights(model),
             momentum=_nest(paths, [v.value for v in optimizer._momentums]),
             velocity=_nest(paths, [v.value for v in optimizer._velocities]),
             step=optimizer.iterations.value,
+            vocabulary_sha256=tf.Variable(vocabulary_sha256),
         )
         self._manager = tf.train.CheckpointManager(
             self._state,
@@ -66,13 +71,20 @@ class Checkpoints:
         return path
 
 
-def restore_weights(model, path):
+def restore_weights(model, path, vocabulary_sha256):
     """Sets a model's weights from a training's or an averaged checkpoint.
 
     Raises:
-        UserError: the checkpoint lacks a weight, or has another shape.
+        UserError: the checkpoint lacks a weight, or has another shape, or was
+            trained on another vocabulary.
     """
     reader = _reader(path)
+    trained_on = _vocabulary(reader)
+    if trained_on != vocabulary_sha256:
+        raise errors.UserError(
+            f"The checkpoint {path} was trained on another vocabulary: its "
+            f"sha256 is {trained_on} there and {vocabulary_sha256} here."
+        )
     shapes = reader.get_variable_to_shape_map()
     for name, weight in zip(_paths(model), model.weights, strict=True):
         key = f"weights/{name}{_SUFFIX}"
@@ -127,10 +139,14 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
             f"{len(paths) - len(missing)} of {len(paths)} exist, and an "
             "average of fewer would not be what was asked for."
         )
-    means = _mean_weights(paths)
+    readers = [_reader(path) for path in paths]
+    means = _mean_weights(paths, readers)
     variables = [tf.Variable(mean) for mean in means.values()]
     manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(weights=_nest(means, variables)),
+        tf.train.Checkpoint(
+            weights=_nest(means, variables),
+            vocabulary_sha256=tf.Variable(_vocabulary(readers[0])),
+        ),
         str(folder),
         max_to_keep=None,
     )
@@ -141,9 +157,8 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
     return pathlib.Path(written)
 
 
-def _mean_weights(paths):
+def _mean_weights(paths, readers):
     """{path of a weight: its float32 mean over the checkpoints `paths`}."""
-    readers = [_reader(path) for path in paths]
     shapes = [
         {
             name: shape
@@ -152,11 +167,19 @@ def _mean_weights(paths):
         }
         for reader in readers
     ]
-    for path, other in zip(paths, shapes, strict=True):
+    vocabularies = [_vocabulary(reader) for reader in readers]
+    for path, other, vocabulary in zip(
+        paths, shapes, vocabularies, strict=True
+    ):
         if other != shapes[0]:
             raise errors.UserError(
                 f"{path} is of another model than {paths[0]}: their weights "
                 "differ in name or shape."
+            )
+        if vocabulary != vocabularies[0]:
+            raise errors.UserError(
+                f"{path} was trained on another vocabulary than {paths[0]}: "
+                f"their sha256 are {vocabulary} and {vocabularies[0]}."
             )
     means = {}
     for name in shapes[0]:
@@ -165,6 +188,13 @@ def _mean_weights(paths):
         stem = name.removeprefix("weights/").removesuffix(_SUFFIX)
         means[stem] = mean.astype(np.float32)
     return means
+
+
+def _vocabulary(reader):
+    """sha256 of the vocabulary that a checkpoint was trained on."""
+    if not reader.has_tensor(_VOCABULARY):  # not of this project
+        return "unknown"
+    return reader.get_tensor(_VOCABULARY).decode()
 
 
 def _reader(path):

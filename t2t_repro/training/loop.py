@@ -38,12 +38,12 @@ class Options:
     profile: bool = False
 
 
-def train(hparams, vocab_size, plan, corpora, output_dir, options) -> int:
+def train(hparams, subwords, plan, corpora, output_dir, options) -> int:
     """Trains to options.train_steps, from the latest checkpoint if there is.
 
     Args:
         hparams: HParams.
-        vocab_size: V.
+        subwords: Subwords, the vocabulary.
         plan: of corpora["train"].
         corpora: {"train": Corpus, "validation": Corpus}.
         output_dir: checkpoints/ and TensorBoard events go here.
@@ -53,7 +53,7 @@ def train(hparams, vocab_size, plan, corpora, output_dir, options) -> int:
         The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM.
     """
     training = _Training(
-        hparams, vocab_size, plan, corpora, pathlib.Path(output_dir), options
+        hparams, subwords, plan, corpora, pathlib.Path(output_dir), options
     )
     first_step = training.restore()
     training.describe(first_step)
@@ -69,8 +69,9 @@ def train(hparams, vocab_size, plan, corpora, output_dir, options) -> int:
 class _Training:
     """The parts of a training, and the loop over them."""
 
-    def __init__(self, hparams, vocab_size, plan, corpora, output_dir, options):
+    def __init__(self, hparams, subwords, plan, corpora, output_dir, options):
         self.hparams, self.options = hparams, options
+        self.subwords = subwords
         self.plan, self.corpora = plan, corpora
         self.output_dir = output_dir
         self.strategy = hardware.strategy(options.distribution)
@@ -79,7 +80,7 @@ class _Training:
         # Initial weights are a function of the seed as well.
         keras.utils.set_random_seed(options.random_seed)
         with self.strategy.scope():
-            self.model = transformer.build(hparams, vocab_size, self.policy)
+            self.model = transformer.build(hparams, subwords.size, self.policy)
             self.optimizer = optimizer.build(
                 hparams, self.model.trainable_variables
             )
@@ -88,6 +89,7 @@ class _Training:
             self.optimizer,
             output_dir / "checkpoints",
             options.keep_checkpoint_max,
+            subwords.sha256,
         )
         self.train_step = step.build_train_step(
             self.model,
@@ -113,7 +115,9 @@ class _Training:
             print(f"Continuing from {path}.")
         elif self.options.warm_start_from:
             checkpoints.restore_weights(
-                self.model, self.options.warm_start_from
+                self.model,
+                self.options.warm_start_from,
+                self.subwords.sha256,
             )
             print(
                 f"Starting from the weights of {self.options.warm_start_from}."
@@ -133,7 +137,8 @@ class _Training:
             "hardware": f"{hardware.describe(self.strategy)}, {self.policy}, "
             f"XLA {'on' if self.xla else 'off'}",
             "batch": self.plan.describe()
-            + f" (batch_tokens={hparams.batch_tokens:,})",
+            + f" (batch_tokens={hparams.batch_tokens:,}, in "
+            f"{hparams.batch_unit.replace('_', ' ')})",
             "per replica": f"1/{replicas} of it"
             + (f", at most {limit:,} slots at once" if limit else ""),
             "pairs": f"{used:,}; {pairs - used:,} longer than max_length="

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import types
 
 import pytest
 import tensorflow as tf
@@ -21,12 +22,18 @@ _OPTIONS = {
 }
 
 
+VOCABULARY = "cd" * 32  # a sha256
+
+
 class Runs:
     """loop.train with what all tests share, and a look at what it leaves."""
 
     def __init__(self, hparams, corpora, vocab_size):
         self.hparams, self.corpora = hparams, corpora
-        self.vocab_size = vocab_size
+        # What of a Subwords a training looks at.
+        self.subwords = types.SimpleNamespace(
+            size=vocab_size, sha256=VOCABULARY
+        )
         self.plan = plans.build(
             corpora["train"].lengths,
             "packed",
@@ -41,7 +48,7 @@ class Runs:
         with contextlib.redirect_stdout(printed):
             code = loop.train(
                 self.hparams,
-                self.vocab_size,
+                self.subwords,
                 self.plan,
                 self.corpora,
                 folder,

@@ -101,6 +101,7 @@ def test_stored_names():
             ),
             f"save_counter{SUFFIX}",  # TensorFlow's own
             f"step{SUFFIX}",
+            f"vocabulary_sha256{SUFFIX}",
         ]
     )
 
@@ -112,7 +113,9 @@ def test_this_version_has_the_same_names(model):
 
 def test_restored_weights_give_the_same_logits(model, expected):
     before = _logits(model, expected)
-    checkpoints.restore_weights(model, FOLDER / "ckpt-5")
+    checkpoints.restore_weights(
+        model, FOLDER / "ckpt-5", expected["vocabulary_sha256"]
+    )
     logits = _logits(model, expected)
     np.testing.assert_allclose(logits, expected["logits"], rtol=0, atol=1e-5)
     assert np.abs(logits - before).max() > 1
@@ -122,7 +125,9 @@ def test_a_training_goes_on(model, hparams, expected, tmp_path):
     """Adam's moments and the step are restored as well."""
     folder = shutil.copytree(FOLDER, tmp_path / "checkpoints")
     adam = optimizer.build(hparams, model.weights)
-    manager = checkpoints.Checkpoints(model, adam, folder, max_to_keep=2)
+    manager = checkpoints.Checkpoints(
+        model, adam, folder, 2, expected["vocabulary_sha256"]
+    )
     assert manager.restore_latest() == str(folder / "ckpt-5")
     assert int(adam.iterations) == 5
     for moment in (*adam._momentums, *adam._velocities):
@@ -133,7 +138,9 @@ def test_a_training_goes_on(model, hparams, expected, tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, 7, -1])
-def test_a_renamed_weight_is_refused_by_name(model, place, monkeypatch):
+def test_a_renamed_weight_is_refused_by_name(
+    model, expected, place, monkeypatch
+):
     """As if the code gave one weight another name than the file has."""
     weight = model.weights[place]
     folder = weight.path.rpartition("/")[0]
@@ -141,6 +148,8 @@ def test_a_renamed_weight_is_refused_by_name(model, place, monkeypatch):
     before = model.get_weights()
     name = f"{folder.partition('/')[2]}/renamed is missing there"
     with pytest.raises(errors.UserError, match=name):
-        checkpoints.restore_weights(model, FOLDER / "ckpt-5")
+        checkpoints.restore_weights(
+            model, FOLDER / "ckpt-5", expected["vocabulary_sha256"]
+        )
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)

@@ -17,6 +17,9 @@ from t2t_repro.training import checkpoints, optimizer
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
+VOCABULARY = "ab" * 32  # a sha256
+
+
 class State:
     """A model and its Adam, with values that tell a number."""
 
@@ -45,7 +48,7 @@ class State:
 
     def checkpoints(self, folder, max_to_keep=20):
         return checkpoints.Checkpoints(
-            self.model, self.adam, folder, max_to_keep
+            self.model, self.adam, folder, max_to_keep, VOCABULARY
         )
 
 
@@ -179,7 +182,7 @@ def test_average_equals_the_mean(saved, other, state, tmp_path):
     written = checkpoints.average(paths, tmp_path)
     assert written == tmp_path / "ckpt-1000"
     other.set(7)
-    checkpoints.restore_weights(other.model, written)
+    checkpoints.restore_weights(other.model, written, VOCABULARY)
     for i, weight in enumerate(other.model.weights):
         stack = np.stack([values[step][i] for step in values])
         mean = stack.astype(np.float64).mean(0).astype(np.float32)
@@ -196,7 +199,7 @@ def test_average_of_one_is_that_one(saved, other, tmp_path):
     written = checkpoints.average([saved[0] / "ckpt-200"], tmp_path)
     other.set(7)
     before = other.values()
-    checkpoints.restore_weights(other.model, written)
+    checkpoints.restore_weights(other.model, written, VOCABULARY)
     count = len(other.model.weights)
     other.assert_is([*saved[1][200][:count], *before[count:]])
 
@@ -211,7 +214,7 @@ def test_average_names_the_missing_checkpoint(saved, tmp_path):
 def test_restore_weights_takes_nothing_but_weights(saved, other):
     other.set(7)
     before = other.values()
-    checkpoints.restore_weights(other.model, saved[0] / "ckpt-100")
+    checkpoints.restore_weights(other.model, saved[0] / "ckpt-100", VOCABULARY)
     count = len(other.model.weights)
     other.assert_is([*saved[1][100][:count], *before[count:]])
 
@@ -223,7 +226,7 @@ def test_another_shape_is_refused_by_name(saved, hparams):
     message = f"{path} does not fit.*embedding/weight is [20, 16].*[33, 16]"
     message = re.escape(message).replace(r"\.\*", ".*")
     with pytest.raises(errors.UserError, match=message):
-        checkpoints.restore_weights(model, path)
+        checkpoints.restore_weights(model, path, VOCABULARY)
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -231,13 +234,33 @@ def test_another_shape_is_refused_by_name(saved, hparams):
 def test_another_depth_is_refused_by_name(saved, tiny_hparams, vocab_size):
     model = transformer.build(tiny_hparams, vocab_size)  # two layers
     with pytest.raises(errors.UserError, match="layer_1.* is missing there"):
-        checkpoints.restore_weights(model, saved[0] / "ckpt-100")
+        checkpoints.restore_weights(model, saved[0] / "ckpt-100", VOCABULARY)
+
+
+def test_another_vocabulary_is_refused_by_name(saved, other, tmp_path):
+    path = saved[0] / "ckpt-100"
+    before = other.values()
+    with pytest.raises(errors.UserError, match=f"{VOCABULARY} there and cd"):
+        checkpoints.restore_weights(other.model, path, "cd" * 32)
+    other.assert_is(before)
+    foreign = checkpoints.Checkpoints(
+        other.model, other.adam, tmp_path, 1, "cd" * 32
+    ).save(100)
+    with pytest.raises(errors.UserError, match="another vocabulary.*cdcd"):
+        checkpoints.average([path, foreign], tmp_path / "averaged")
+    assert not (tmp_path / "averaged").exists()
+
+
+def test_a_checkpoint_of_another_program_has_no_vocabulary(other, tmp_path):
+    path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
+    with pytest.raises(errors.UserError, match="unknown there"):
+        checkpoints.restore_weights(other.model, path, VOCABULARY)
 
 
 def test_an_absent_checkpoint_is_a_users_error(other, tmp_path):
     path = tmp_path / "ckpt-5"
     with pytest.raises(errors.UserError, match=f"no checkpoint {path}"):
-        checkpoints.restore_weights(other.model, path)
+        checkpoints.restore_weights(other.model, path, VOCABULARY)
 
 
 def test_training_goes_on_as_if_never_saved(saved, state, other):

@@ -66,7 +66,9 @@ def test_validation_figures_are_those_of_the_whole_split(
     undisturbed, runs, read_events
 ):
     model = transformer.build(runs.hparams, runs.vocab_size)
-    checkpoints.restore_weights(model, undisturbed / "checkpoints/ckpt-24")
+    checkpoints.restore_weights(
+        model, undisturbed / "checkpoints/ckpt-24", runs.subwords.sha256
+    )
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
     alone = plans.BatchPlan(rows, rows, len(corpus), 32)
