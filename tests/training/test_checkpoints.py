@@ -96,6 +96,7 @@ def test_names_can_be_read(saved, state):
     # TensorFlow's own two beside ours.
     own = {"_CHECKPOINTABLE_OBJECT_GRAPH", f"save_counter{SUFFIX}"}
     assert names.pop(f"step{SUFFIX}") == []
+    assert names.pop(f"vocabulary_sha256{SUFFIX}") == []
     assert {k: v for k, v in names.items() if k not in own} == expected
 
 

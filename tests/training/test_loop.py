@@ -22,7 +22,7 @@ def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
         f"parameters: {parameters:,}",
         "vocabulary: 20 subwords",
         "hardware: 1 replica on one CPU, float32, XLA off",
-        f"batch: {runs.plan.describe()} (batch_tokens=200)",
+        f"batch: {runs.plan.describe()} (batch_tokens=200, in real tokens)",
         "per replica: 1/1 of it",
         f"steps: 24 = {epochs:,.1f} epochs; 0 done",
         # 0.02 / sqrt(10)

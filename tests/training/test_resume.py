@@ -65,7 +65,7 @@ def test_figures_of_training_are_recorded(undisturbed, read_events):
 def test_validation_figures_are_those_of_the_whole_split(
     undisturbed, runs, read_events
 ):
-    model = transformer.build(runs.hparams, runs.vocab_size)
+    model = transformer.build(runs.hparams, runs.subwords.size)
     checkpoints.restore_weights(
         model, undisturbed / "checkpoints/ckpt-24", runs.subwords.sha256
     )
