@@ -4,7 +4,7 @@ Shapes in docstrings and comments use these letters:
 
     B  sentences (or packed rows) of a batch      D  hidden size
     L  source length, in subwords                 H  attention heads
-    T  target length, in subwords                 K  size of one head, D / H
+    T  target length, in subwords                 K  a head's key or value size
     V  vocabulary                                 F  filter size of the FFN
     W  beams                                      N  pairs of a corpus
 

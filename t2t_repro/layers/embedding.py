@@ -1,13 +1,15 @@
-"""One matrix for both embeddings and the pre-softmax layer (section 3.4)."""
+"""Subwords to vectors and back: one matrix, or several (section 3.4)."""
 
 import keras
 from keras import ops
 
-from t2t_repro.layers import position
 
+class Embedding(keras.layers.Layer):
+    """Ids to vectors on the way in, vectors to logits on the way out.
 
-class SharedEmbedding(keras.layers.Layer):
-    """Ids to vectors on the way in, vectors to logits on the way out."""
+    Section 3.4 has one for all of inputs, targets and logits. Where each has
+    its own, each uses the half that it needs.
+    """
 
     def __init__(self, vocab_size, hidden_size, **kwargs):
         super().__init__(**kwargs)
@@ -40,11 +42,3 @@ class SharedEmbedding(keras.layers.Layer):
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,
         }
-
-
-def add_positions(embedded, positions):
-    """embedded [B, T, D] + sinusoids of positions [B, T] (each below T)."""
-    length, hidden_size = ops.shape(embedded)[1:]
-    table = position.sinusoids(length, hidden_size)
-    encodings = ops.take(table, positions, axis=0)  # [B, T, D] float32
-    return embedded + ops.cast(encodings, embedded.dtype)

@@ -13,7 +13,15 @@ def same_segment(query_segments, key_segments):
     return ops.logical_and(same, real)[:, None]
 
 
-def causal(length):
-    """-> [1, 1, T, T] bool, True where the key is not after the query."""
-    places = ops.arange(length)
-    return (places[:, None] >= places[None, :])[None, None]
+def causal(query_places, key_places):
+    """[T] and [L] -> [1, 1, T, L] bool, True where the key is not after."""
+    return (query_places[:, None] >= key_places)[None, None]
+
+
+def near(query_places, key_places, reach):
+    """[T] and [L] -> [1, 1, T, L] bool, True where |i - j| < reach.
+
+    "Restricted" self-attention of section 4, where reach is called r.
+    """
+    distances = query_places[:, None] - key_places
+    return (ops.absolute(distances) < reach)[None, None]

@@ -1,4 +1,14 @@
-"""Residual: the one place that orders norm, dropout and addition."""
+"""Residuals: the one place that orders norm, dropout and addition.
+
+Orders are named by tensor2tensor's sequences, of n for layer normalisation,
+d for dropout and a for addition of x:
+
+    before  after
+    none    dan    LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4
+    n       da     x + Dropout(Sublayer(LayerNorm(x))), "pre-norm"
+    none    da     x + Dropout(Sublayer(x))
+    n       dan    LayerNorm(x + Dropout(Sublayer(LayerNorm(x))))
+"""
 
 import keras
 
@@ -8,23 +18,77 @@ EPSILON = 1e-6  # of layer normalisation, as in tensor2tensor
 
 
 class Residual(keras.layers.Layer):
-    """Post-norm (sections 3.1 and 5.4): LayerNorm(x + Dropout(Sublayer(x)))."""
+    """A sublayer of x alone, with what surrounds it."""
 
-    def __init__(self, sublayer, dropout_rate, **kwargs):
+    def __init__(
+        self,
+        sublayer,
+        preprocess_sequence,
+        postprocess_sequence,
+        dropout_rate,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.sublayer = sublayer
+        self.preprocess_sequence = preprocess_sequence
+        self.postprocess_sequence = postprocess_sequence
+        self.dropout_rate = dropout_rate
+        self.input_norm = norm_if(
+            preprocess_sequence == "n",
+            name="input_norm",
+            dtype=self.dtype_policy,
+        )
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-        # Keras computes its mean and variance in float32 at least.
-        self.norm = keras.layers.LayerNormalization(
-            epsilon=EPSILON, name="norm", dtype=self.dtype_policy
+        self.norm = norm_if(
+            "n" in postprocess_sequence, name="norm", dtype=self.dtype_policy
         )
 
-    def call(self, x, context=(), noise=None):
-        """x [B, T, D], and what the sublayer takes beside it -> [B, T, D]."""
-        return self.add(x, self.sublayer(x, *context), noise)
+    def call(self, x, noise=None):
+        """x [B, T, D] -> [B, T, D]."""
+        y = self.sublayer(self.input_norm(x), noise=noise)
+        return self.add(x, y, noise)
 
     def add(self, x, y, noise=None):
         """x and the sublayer's output y -> [B, T, D]."""
         return self.norm(x + self.dropout(y, noise=noise))
+
+    def get_config(self):
+        sublayer = keras.saving.serialize_keras_object(self.sublayer)
+        # A copy builds it within its own name scope, not before.
+        sublayer.pop("build_config", None)
+        return super().get_config() | {
+            "sublayer": sublayer,
+            "preprocess_sequence": self.preprocess_sequence,
+            "postprocess_sequence": self.postprocess_sequence,
+            "dropout_rate": self.dropout_rate,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        sublayer = keras.saving.deserialize_keras_object(config["sublayer"])
+        return cls(**config | {"sublayer": sublayer})
+
+
+class AttentionResidual(Residual):
+    """An attention, which takes more than x and tells its weights."""
+
+    def call(self, x, context, noise=None):
+        """x [B, T, D], and what attention takes beside it.
+
+        Returns:
+            [B, T, D], weights [B, H, T, L] float32.
+        """
+        y, weights = self.sublayer(self.input_norm(x), *context, noise=noise)
+        return self.add(x, y, noise), weights
+
+
+def norm_if(wanted, name, dtype):
+    """Layer normalisation, or where it is not wanted nothing at all."""
+    if not wanted:
+        return keras.layers.Identity(name=name, dtype=dtype)
+    # Keras computes its mean and variance in float32 at least.
+    return keras.layers.LayerNormalization(
+        epsilon=EPSILON, name=name, dtype=dtype
+    )

@@ -1,24 +1,26 @@
-"""Encoder and decoder stacks (section 3.1): layers of Residual sublayers."""
+"""Encoder and decoder stacks (section 3.1): layers of residual sublayers."""
 
 import keras
 from keras import ops
 
-from t2t_repro.layers import attention, dropout, residual
+from t2t_repro.layers import dropout, residual
+from t2t_repro.layers.attention import MultiHeadAttention
 from t2t_repro.layers.feed_forward import FeedForward
+from t2t_repro.layers.relative import RelativeAttention
 
 
 class EncoderLayer(keras.layers.Layer):
-    """Self-attention and feed-forward, each within a Residual."""
+    """Self-attention and feed-forward, each within a residual."""
 
     def __init__(self, hparams, **kwargs):
         super().__init__(**kwargs)
-        self.self_attention = _attention(hparams, "self_attention", self)
+        self.self_attention = _self_attention(hparams, self)
         self.ffn = _ffn(hparams, self)
 
     def call(self, x, mask, noise=None):
-        """x [B, L, D], mask [B, 1, L, L] -> [B, L, D]."""
-        x = self.self_attention(x, (x, mask), noise=noise)
-        return self.ffn(x, noise=noise)
+        """x [B, L, D], mask [B, 1, L, L] -> [B, L, D], weights."""
+        x, weights = self.self_attention(x, (mask,), noise=noise)
+        return self.ffn(x, noise=noise), weights
 
 
 class DecoderLayer(keras.layers.Layer):
@@ -26,17 +28,17 @@ class DecoderLayer(keras.layers.Layer):
 
     def __init__(self, hparams, **kwargs):
         super().__init__(**kwargs)
-        self.self_attention = _attention(hparams, "self_attention", self)
-        self.cross_attention = _attention(hparams, "cross_attention", self)
+        self.self_attention = _self_attention(hparams, self)
+        self.cross_attention = _cross_attention(hparams, self)
         self.ffn = _ffn(hparams, self)
 
     def call(self, x, memory, self_mask, cross_mask, noise=None):
-        """x [B, T, D], memory [B, L, D] -> [B, T, D]."""
-        x = self.self_attention(x, (x, self_mask), noise=noise)
-        x = self.cross_attention(x, (memory, cross_mask), noise=noise)
-        return self.ffn(x, noise=noise)
+        """x [B, T, D], memory [B, L, D] -> [B, T, D], both weights."""
+        x, own = self.self_attention(x, (self_mask,), noise=noise)
+        x, cross = self.cross_attention(x, (cross_mask, memory), noise=noise)
+        return self.ffn(x, noise=noise), (own, cross)
 
-    def step(self, x, step, past, memory, mask):
+    def step(self, x, step, past, memory, self_mask, cross_mask):
         """One position of every beam.
 
         Args:
@@ -44,69 +46,105 @@ class DecoderLayer(keras.layers.Layer):
             step: [] int32, the position.
             past: keys and values so far, [B, W, H, T, K] each.
             memory: keys and values of the source, [B, H, L, K] each.
-            mask: [B, 1, 1, L].
+            self_mask: [1, 1, 1, T].
+            cross_mask: [B, 1, 1, L].
 
         Returns:
             [B, W, D], keys and values with this position's, weights of
             attention to the source [B, H, W, L].
         """
-        x, past = self._attend_to_past(x, step, past)
+        x, past = self._attend_to_past(x, step, past, self_mask)
         block = self.cross_attention
         # To the source, W beams are W queries of one sentence.
-        y, weights = block.sublayer.attend(x, *memory, mask)
+        y, weights = block.sublayer.attend(
+            block.input_norm(x), *memory, cross_mask
+        )
         return self.ffn(block.add(x, y)), past, weights
 
-    def _attend_to_past(self, x, step, past):
+    def _attend_to_past(self, x, step, past, mask):
         block = self.self_attention
-        beams, (length, size) = ops.shape(past[0])[:3], ops.shape(past[0])[3:]
-        flat = ops.reshape(x, (-1, 1, ops.shape(x)[-1]))  # [B * W, 1, D]
-        here = (ops.arange(length) == step)[:, None]  # [T, 1]
-        updated = []
-        for old, new in zip(
-            past, block.sublayer.project_memory(flat), strict=True
-        ):
-            new = ops.reshape(new, (*beams, 1, size))  # [B, W, H, 1, K]
-            updated.append(ops.where(here, new, old))
-        key, value = (
-            ops.reshape(array, (-1, beams[2], length, size))
-            for array in updated
+        normed = block.input_norm(x)
+        flat = ops.reshape(normed, (-1, 1, ops.shape(x)[-1]))  # [B * W, 1, D]
+        new = block.sublayer.project_memory(flat)
+        past = tuple(
+            _write(old, one, step) for old, one in zip(past, new, strict=True)
         )
-        seen = (ops.arange(length) <= step)[None, None, None]  # [1, 1, 1, T]
-        y, _ = block.sublayer.attend(flat, key, value, seen)
-        return block.add(x, ops.reshape(y, ops.shape(x))), tuple(updated)
+        key, value = (
+            ops.reshape(array, (-1, *ops.shape(array)[2:])) for array in past
+        )
+        y, _ = block.sublayer.attend(flat, key, value, mask, first=step)
+        return block.add(x, ops.reshape(y, ops.shape(x))), past
 
 
-def _attention(hparams, name, parent):
-    sublayer = attention.MultiHeadAttention(
-        hparams.hidden_size,
-        hparams.num_heads,
-        name="multihead_attention",
-        dtype=parent.dtype_policy,
+def _write(past, new, step):
+    """past [B, W, H, T, K] with new [B * W, H, 1, K] at position `step`."""
+    batch, beams, heads, length, size = ops.shape(past)
+    new = ops.reshape(new, (batch, beams, heads, 1, size))
+    here = (ops.arange(length) == step)[:, None]  # [T, 1]
+    return ops.where(here, new, past)
+
+
+def _self_attention(hparams, parent):
+    settings = _settings(hparams, parent)
+    if hparams.max_relative_position:
+        sublayer = RelativeAttention(hparams.max_relative_position, **settings)
+    else:
+        sublayer = MultiHeadAttention(**settings)
+    return residual.AttentionResidual(
+        sublayer, **_surroundings(hparams, "self_attention", parent)
     )
-    return _residual(hparams, sublayer, name, parent)
+
+
+def _cross_attention(hparams, parent):
+    return residual.AttentionResidual(
+        MultiHeadAttention(**_settings(hparams, parent)),
+        **_surroundings(hparams, "cross_attention", parent),
+    )
+
+
+def _settings(hparams, parent):
+    """What every attention of a model has in common."""
+    size = hparams.hidden_size
+    return {
+        "hidden_size": size,
+        "num_heads": hparams.num_heads,
+        "key_channels": hparams.attention_key_channels or size,
+        "value_channels": hparams.attention_value_channels or size,
+        "attention_type": hparams.attention_type,
+        "dropout_rate": hparams.attention_dropout,
+        "name": "multihead_attention",
+        "dtype": parent.dtype_policy,
+    }
 
 
 def _ffn(hparams, parent):
     sublayer = FeedForward(
         hparams.hidden_size,
         hparams.filter_size,
+        hparams.relu_dropout,
         name="feed_forward",
         dtype=parent.dtype_policy,
     )
-    return _residual(hparams, sublayer, "ffn", parent)
+    return residual.Residual(sublayer, **_surroundings(hparams, "ffn", parent))
 
 
-def _residual(hparams, sublayer, name, parent):
-    return residual.Residual(
-        sublayer,
-        hparams.layer_prepostprocess_dropout,
-        name=name,
-        dtype=parent.dtype_policy,
-    )
+def _surroundings(hparams, name, parent):
+    """What every residual of a model has in common, and its name."""
+    return {
+        "preprocess_sequence": hparams.layer_preprocess_sequence,
+        "postprocess_sequence": hparams.layer_postprocess_sequence,
+        "dropout_rate": hparams.layer_prepostprocess_dropout,
+        "name": name,
+        "dtype": parent.dtype_policy,
+    }
 
 
 class Stack(keras.layers.Layer):
-    """Dropout on the embedded input, then N layers of one kind."""
+    """Dropout on the embedded input, then N layers of one kind.
+
+    Where layers normalise what they are given, the stack normalises what the
+    last one returns, as tensor2tensor does: nobody else would.
+    """
 
     def __init__(self, layer_class, hparams, **kwargs):
         super().__init__(**kwargs)
@@ -119,10 +157,20 @@ class Stack(keras.layers.Layer):
             layer_class(hparams, name=f"layer_{i}", dtype=self.dtype_policy)
             for i in range(hparams.num_hidden_layers)
         ]
+        self.norm = residual.norm_if(
+            hparams.layer_preprocess_sequence == "n",
+            name="norm",
+            dtype=self.dtype_policy,
+        )
 
     def call(self, x, context, noise=None):
-        """x [B, T, D], and the tuple each layer takes beside it -> the same."""
-        x = self.dropout(x, noise=noise)
+        """x [B, T, D], and the tuple each layer takes beside it.
+
+        Returns:
+            [B, T, D], a list of what each layer tells of its weights.
+        """
+        x, weights = self.dropout(x, noise=noise), []
         for layer in self.layers:
-            x = layer(x, *context, noise=noise)
-        return x
+            x, of_layer = layer(x, *context, noise=noise)
+            weights.append(of_layer)
+        return self.norm(x), weights

@@ -25,18 +25,37 @@ class Cache(NamedTuple):
     values: tuple  # a decoder layer each, [B, W, H, T, K]
 
 
+class AttentionWeights(NamedTuple):
+    """Where every layer and head looks, float32: queries sum to 1.
+
+    Rows of queries that are padding mean nothing.
+    """
+
+    encoder: object  # [layers, B, H, L, L]
+    decoder: object  # [layers, B, H, T, T]
+    cross: object  # [layers, B, H, T, L], from targets to inputs
+
+
 @models.register("transformer")
 class Transformer(keras.Model):
-    """The paper's encoder-decoder: post-norm, tied embeddings, sinusoids."""
+    """The encoder-decoder of section 3, in the variants of HParams."""
 
     def __init__(self, hparams, vocab_size, name="transformer", **kwargs):
         super().__init__(name=name, **kwargs)
         self.hparams = hparams
         self.vocab_size = vocab_size
         policy = self.dtype_policy
-        self.embedding = embedding.SharedEmbedding(
-            vocab_size, hparams.hidden_size, name="embedding", dtype=policy
-        )
+        if hparams.shared_embedding_and_softmax_weights:
+            self.embedding = self._new_embedding("embedding")
+            self.inputs_embedding = self.embedding
+            self.targets_embedding = self.embedding
+            self.softmax = self.embedding
+        else:
+            self.inputs_embedding = self._new_embedding("inputs_embedding")
+            self.targets_embedding = self._new_embedding("targets_embedding")
+            self.softmax = self._new_embedding("softmax")
+        self.inputs_positions = self._new_positions("inputs_positions")
+        self.targets_positions = self._new_positions("targets_positions")
         self.encoder = Stack(
             EncoderLayer, hparams, name="encoder", dtype=policy
         )
@@ -44,10 +63,38 @@ class Transformer(keras.Model):
             DecoderLayer, hparams, name="decoder", dtype=policy
         )
 
+    def _new_embedding(self, name):
+        return embedding.Embedding(
+            self.vocab_size,
+            self.hparams.hidden_size,
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def _new_positions(self, name):
+        settings = {"name": name, "dtype": self.dtype_policy}
+        match self.hparams.pos:
+            case "sinusoids":
+                return position.Sinusoids(**settings)
+            case "timing":
+                return position.TimingSignal(**settings)
+            case "emb":
+                length = self.hparams.max_length
+                return position.LearnedPositions(length, **settings)
+            case "none":
+                return position.NoPositions(**settings)
+
+    def build(self, batch_shape):
+        # Never called where it is not shared, which would build it.
+        self.softmax.build()
+
     def encode(self, inputs, segments, positions, noise=None):
-        """inputs, segments, positions [B, L] -> memory [B, L, D]."""
-        x = embedding.add_positions(self.embedding(inputs), positions)
-        mask = masks.same_segment(segments, segments)
+        """inputs, segments, positions [B, L] -> memory [B, L, D], weights."""
+        x = self.inputs_positions(self.inputs_embedding(inputs), positions)
+        places = ops.arange(ops.shape(inputs)[1])
+        mask = self._within_reach(
+            masks.same_segment(segments, segments), places, places
+        )
         return self.encoder(x, (mask,), noise=noise)
 
     def decode(
@@ -59,29 +106,41 @@ class Transformer(keras.Model):
         memory_segments,
         noise=None,
     ):
-        """targets, segments, positions [B, T] -> logits [B, T, V] float32."""
-        embedded = self.embedding(targets)
+        """targets, segments, positions [B, T] -> logits [B, T, V], weights."""
+        embedded = self.targets_embedding(targets)
         # Shifted right, a zero vector first in each sentence of the row.
         shifted = ops.pad(embedded, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         not_first = ops.cast(positions > 0, embedded.dtype)[..., None]
-        x = embedding.add_positions(shifted * not_first, positions)
+        x = self.targets_positions(shifted * not_first, positions)
+        places = ops.arange(ops.shape(targets)[1])
         self_mask = ops.logical_and(
             masks.same_segment(segments, segments),
-            masks.causal(ops.shape(targets)[1]),
+            masks.causal(places, places),
         )
+        self_mask = self._within_reach(self_mask, places, places)
         cross_mask = masks.same_segment(segments, memory_segments)
-        x = self.decoder(x, (memory, self_mask, cross_mask), noise=noise)
-        return self.embedding.logits(x)
+        x, weights = self.decoder(
+            x, (memory, self_mask, cross_mask), noise=noise
+        )
+        return self.softmax.logits(x), weights
 
-    def call(self, batch, noise=None):
-        """A batch of data/batches.py's row features -> logits [B, T, V]."""
-        memory = self.encode(
+    def _within_reach(self, mask, query_places, key_places):
+        """A mask of self-attention, with hparams.restricted_attention."""
+        reach = self.hparams.restricted_attention
+        if not reach:
+            return mask
+        near = masks.near(query_places, key_places, reach)
+        return ops.logical_and(mask, near)
+
+    def _encode_and_decode(self, batch, noise):
+        """-> logits, weights of the encoder, and of the decoder."""
+        memory, encoder_weights = self.encode(
             batch["inputs"],
             batch["inputs_segment"],
             batch["inputs_position"],
             noise,
         )
-        return self.decode(
+        logits, decoder_weights = self.decode(
             batch["targets"],
             batch["targets_segment"],
             batch["targets_position"],
@@ -89,6 +148,17 @@ class Transformer(keras.Model):
             batch["inputs_segment"],
             noise,
         )
+        return logits, encoder_weights, decoder_weights
+
+    def call(self, batch, noise=None):
+        """A batch of data/batches.py's row features -> logits [B, T, V]."""
+        return self._encode_and_decode(batch, noise)[0]
+
+    def attention_weights(self, batch):
+        """What `call` attends to on its way -> AttentionWeights."""
+        _, encoder, decoder = self._encode_and_decode(batch, noise=None)
+        own, cross = zip(*decoder, strict=True)
+        return AttentionWeights(*map(ops.stack, (encoder, own, cross)))
 
     def start_decoding(self, inputs, beam_size, max_length):
         """Encodes `inputs` and makes an empty past.
@@ -105,22 +175,20 @@ class Transformer(keras.Model):
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")
         positions = ops.broadcast_to(ops.arange(length), (batch, length))
-        memory = self.encode(inputs, segments, positions)
+        memory, _ = self.encode(inputs, segments, positions)
+        blocks = [layer.cross_attention for layer in self.decoder.layers]
         keys, values = zip(
-            *(
-                layer.cross_attention.sublayer.project_memory(memory)
-                for layer in self.decoder.layers
-            ),
+            *(block.sublayer.project_memory(memory) for block in blocks),
             strict=True,
         )
-        heads = self.hparams.num_heads
-        size = self.hparams.hidden_size // heads
-        empty = ops.zeros(
-            (batch, beam_size, heads, max_length, size), self.compute_dtype
-        )
-        past = tuple(empty for _ in keys)
+        past = []
+        for projected in (keys[0], values[0]):
+            _, heads, _, size = ops.shape(projected)
+            shape = (batch, beam_size, heads, max_length, size)
+            empty = ops.zeros(shape, self.compute_dtype)
+            past.append((empty,) * len(blocks))
         mask = ops.cast(segments, "bool")[:, None, None]
-        return Memory(keys, values, mask), Cache(past, past)
+        return Memory(keys, values, mask), Cache(*past)
 
     def decode_step(self, ids, step, cache, memory):
         """The distribution of the next subword of every beam.
@@ -135,12 +203,12 @@ class Transformer(keras.Model):
             logits [B, W, V] float32, the Cache with this position, weights of
             attention to the source [layers, B, H, W, L].
         """
-        x = self.embedding(ids)  # [B, W, D]
+        x = self.targets_embedding(ids)  # [B, W, D]
         x = x * ops.cast(step > 0, x.dtype)
-        table = position.sinusoids(
-            ops.shape(cache.keys[0])[3], self.hparams.hidden_size
-        )
-        x = x + ops.cast(ops.take(table, step, axis=0), x.dtype)
+        x = self.targets_positions.step(x, step)
+        places = ops.arange(ops.shape(cache.keys[0])[3])
+        here = ops.reshape(step, (1,))
+        mask = self._within_reach(masks.causal(here, places), here, places)
         keys, values, weights = [], [], []
         for i, layer in enumerate(self.decoder.layers):
             x, (key, value), weight = layer.step(
@@ -148,12 +216,13 @@ class Transformer(keras.Model):
                 step,
                 (cache.keys[i], cache.values[i]),
                 (memory.keys[i], memory.values[i]),
+                mask,
                 memory.mask,
             )
             keys.append(key)
             values.append(value)
             weights.append(weight)
-        logits = self.embedding.logits(x)
+        logits = self.softmax.logits(self.decoder.norm(x))
         return logits, Cache(tuple(keys), tuple(values)), ops.stack(weights)
 
 
@@ -163,7 +232,8 @@ def build(hparams, vocab_size, dtype="float32"):
     Args:
         hparams: HParams.
         vocab_size: V, read from the vocabulary.
-        dtype: Keras dtype policy: "float32", "mixed_bfloat16".
+        dtype: Keras dtype policy: "float32", "mixed_bfloat16",
+            "mixed_float16".
     """
     model = models[hparams.model].value(hparams, vocab_size, dtype=dtype)
     row = ops.ones((1, 8), "int32")

@@ -1,0 +1,75 @@
+"""Self-attention with relative positions (Shaw et al. 2018, 1803.02155)."""
+
+from keras import ops
+
+from t2t_repro import errors
+from t2t_repro.layers import attention, compatibility
+
+
+class RelativeAttention(attention.MultiHeadAttention):
+    """Adds a learned vector for each distance j - i to keys and to values.
+
+    Equations 3 and 4, where row clip(j - i, -M, M) + M of a table [2 M + 1, K]
+    is a_ij, and of another is b_ij; the heads of a layer share both:
+
+        logits_ij = q_i · (k_j + a_ij) / sqrt(K)
+        mixed_i = sum_j weights_ij (v_j + b_ij)
+
+    Distances are those of places in the row: within a sentence of a packed
+    row, the same as those of positions.
+    """
+
+    def __init__(self, max_relative_position, **kwargs):
+        super().__init__(**kwargs)
+        self.max_relative_position = max_relative_position
+        if not isinstance(self.compatibility, compatibility.DotProduct):
+            raise errors.UserError(
+                "Relative positions need a dot product; got hparams "
+                f"attention_type={self.attention_type} with "
+                f"max_relative_position={max_relative_position}. Set one to "
+                "dot_product, or the other to 0."
+            )
+
+    def build(self, x_shape):
+        rows = 2 * self.max_relative_position + 1
+        for name, channels in (
+            ("relative_keys", self.key_channels),
+            ("relative_values", self.value_channels),
+        ):
+            shape = (rows, channels // self.num_heads)
+            setattr(self, name, self.add_weight(name=name, shape=shape))
+
+    def logits(self, query, key, first):
+        vectors = self._of_distances(self.relative_keys, query, key, first)
+        query_of_vectors = self.compatibility.scale(query)
+        relative = ops.einsum("bhtk,tlk->bhtl", query_of_vectors, vectors)
+        return super().logits(query, key, first) + relative
+
+    def mix(self, weights, value, first):
+        vectors = self._of_distances(
+            self.relative_values, weights, value, first
+        )
+        relative = ops.einsum("bhtl,tlk->bhtk", weights, vectors)
+        return super().mix(weights, value, first) + relative
+
+    def _of_distances(self, table, queries, keys, first):
+        """Rows of a table [2 M + 1, K] -> [T, L, K].
+
+        Args:
+            queries: [B, H, T, …].
+            keys: [B, H, L, K], at positions 0 … L - 1.
+            first: [] int32, position of the first query.
+        """
+        most = self.max_relative_position
+        places = first + ops.arange(ops.shape(queries)[2])
+        distances = ops.arange(ops.shape(keys)[2]) - places[:, None]  # [T, L]
+        rows = ops.clip(distances, -most, most) + most
+        # A product with one-hot rows, since its gradient is one as well: that
+        # of a look-up would add T * L vectors to 2 M + 1 of them in turn.
+        chosen = ops.one_hot(rows, 2 * most + 1, dtype=keys.dtype)
+        return ops.matmul(chosen, ops.cast(table, keys.dtype))
+
+    def get_config(self):
+        return super().get_config() | {
+            "max_relative_position": self.max_relative_position
+        }
