@@ -78,6 +78,12 @@ def run_layer_test():
     return runpy.run_path(str(file))["run_layer_test"]
 
 
+@pytest.fixture(params=["float32", "mixed_bfloat16", "mixed_float16"])
+def dtype(request):
+    """Each dtype policy in which a layer must work."""
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def tiny_hparams():
     """A model small enough to trace in seconds, with dropout 0.1."""

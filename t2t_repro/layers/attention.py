@@ -8,6 +8,7 @@ from t2t_repro.layers import compatibility, dropout
 MASKED = -1e9  # a logit that softmax turns to 0 beside any unmasked one
 
 
+@keras.saving.register_keras_serializable("t2t_repro")
 class MultiHeadAttention(keras.layers.Layer):
     """H attentions side by side, each on its own projections (section 3.2.2).
 

@@ -5,6 +5,7 @@ import keras
 from t2t_repro.layers import dropout
 
 
+@keras.saving.register_keras_serializable("t2t_repro")
 class FeedForward(keras.layers.Layer):
     """Equation 2: max(0, x W1 + b1) W2 + b2, on x [B, T, D].
 

@@ -1,11 +1,13 @@
 """Self-attention with relative positions (Shaw et al. 2018, 1803.02155)."""
 
+import keras
 from keras import ops
 
 from t2t_repro import errors
 from t2t_repro.layers import attention, compatibility
 
 
+@keras.saving.register_keras_serializable("t2t_repro")
 class RelativeAttention(attention.MultiHeadAttention):
     """Adds a learned vector for each distance j - i to keys and to values.
 

@@ -18,7 +18,11 @@ EPSILON = 1e-6  # of layer normalisation, as in tensor2tensor
 
 
 class Residual(keras.layers.Layer):
-    """A sublayer of x alone, with what surrounds it."""
+    """A sublayer of x alone, with what surrounds it.
+
+    To be read back from a configuration, a sublayer's class is registered with
+    Keras.
+    """
 
     def __init__(
         self,

@@ -15,8 +15,8 @@ def run_layer_test(layer_class, init_kwargs, inputs, expected_shape, dtype):
         init_kwargs: its arguments, without name and dtype.
         inputs: tuple of arrays that it is called on; floats are cast to the
             compute dtype.
-        expected_shape: of the output.
-        dtype: Keras dtype policy, "float32" or "mixed_bfloat16".
+        expected_shape: of the output, or of the first of several.
+        dtype: Keras dtype policy.
 
     Returns:
         The layer, built.
@@ -25,10 +25,11 @@ def run_layer_test(layer_class, init_kwargs, inputs, expected_shape, dtype):
     inputs = [_cast(array, layer.compute_dtype) for array in inputs]
     outputs = layer(*inputs)
     assert layer.built
-    assert tuple(outputs.shape) == tuple(expected_shape)
-    output_dtype = keras.backend.standardize_dtype(outputs.dtype)
+    first = keras.tree.flatten(outputs)[0]
+    assert tuple(first.shape) == tuple(expected_shape)
+    output_dtype = keras.backend.standardize_dtype(first.dtype)
     assert output_dtype == keras.DTypePolicy(dtype).compute_dtype
-    assert np.isfinite(_numpy(outputs)).all()
+    assert all(np.isfinite(array).all() for array in _numpy(outputs))
     for name, value in init_kwargs.items():
         assert getattr(layer, name) == value, f"no attribute {name}"
     _check_names(layer)
@@ -45,8 +46,12 @@ def _cast(array, dtype):
     return ops.convert_to_tensor(array)
 
 
-def _numpy(tensor):
-    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+def _numpy(outputs):
+    """One tensor or several -> list of float32 arrays."""
+    return [
+        ops.convert_to_numpy(ops.cast(tensor, "float32"))
+        for tensor in keras.tree.flatten(outputs)
+    ]
 
 
 def _check_names(layer):
@@ -68,4 +73,6 @@ def _check_copy(layer, inputs, outputs):
     copy(*inputs)
     assert [w.path for w in copy.weights] == [w.path for w in layer.weights]
     copy.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(_numpy(copy(*inputs)), _numpy(outputs))
+    pairs = zip(_numpy(copy(*inputs)), _numpy(outputs), strict=True)
+    for actual, expected in pairs:
+        np.testing.assert_array_equal(actual, expected)

@@ -2,13 +2,23 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
-from t2t_repro.layers import attention
+from t2t_repro.layers import attention, compatibility, dropout
 
 B, T, L, D, H = 2, 3, 5, 8, 4
+KEYS, VALUES = 12, 20  # of all heads together: 3 and 5 of each
+SETTINGS = {
+    "hidden_size": D,
+    "num_heads": H,
+    "key_channels": KEYS,
+    "value_channels": VALUES,
+    "attention_type": "dot_product",
+    "dropout_rate": 0.0,
+}
 
 
 def _normal(*shape, seed=0):
@@ -20,16 +30,13 @@ def _softmax(logits):
     return exponentials / exponentials.sum()
 
 
-def _by_hand(query, key, value, mask):
-    """[B, H, T, K], [B, H, L, K] twice, bool [B, T, L] -> as the source."""
-    mixed = np.zeros(query.shape)
+def _by_hand(query, key, value, mask, compatible):
+    """[B, H, T, K], [B, H, L, K] twice, bool [B, T, L] -> mixed, weights."""
+    mixed = np.zeros((*query.shape[:3], value.shape[3]))
     weights = np.zeros((*query.shape[:3], key.shape[2]))
     for b, h, t in np.ndindex(query.shape[:3]):
         seen = np.flatnonzero(mask[b, t])
-        logits = [
-            query[b, h, t] @ key[b, h, i] / math.sqrt(query.shape[3])
-            for i in seen
-        ]
+        logits = [compatible(query[b, h, t], key[b, h, i], h) for i in seen]
         weights[b, h, t, seen] = _softmax(np.array(logits, np.float64))
         mixed[b, h, t] = weights[b, h, t] @ value[b, h]
     return mixed, weights
@@ -42,88 +49,103 @@ def _mask(seed=0):
     return mask
 
 
-def _layer():
-    layer = attention.MultiHeadAttention(D, H, name="attention")
-    layer(_normal(B, T, D), _normal(B, L, D), np.ones((1, 1, T, L), bool))
+def _layer(**changes):
+    layer = attention.MultiHeadAttention(**SETTINGS | changes, name="attention")
+    layer(_normal(B, T, D), np.ones((1, 1, T, L), bool), _normal(B, L, D))
     return layer
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_layer(run_layer_test, dtype):
+def _weights_of_identity(attention_type, x, memory):
+    """One head without projections: weights [T, L] of x [T, D]."""
+    size = x.shape[1]
+    layer = attention.MultiHeadAttention(
+        size, 1, size, size, attention_type, 0.0
+    )
+    mask = np.ones((1, 1, 1, 1), bool)
+    layer(x[None], mask, memory[None])
+    layer.set_weights([np.eye(size)] * 4)
+    return layer(x[None], mask, memory[None])[1][0, 0]
+
+
+@pytest.mark.parametrize("attention_type", sorted(compatibility.TYPES))
+def test_layer(run_layer_test, dtype, attention_type):
     layer = run_layer_test(
         attention.MultiHeadAttention,
-        {"hidden_size": D, "num_heads": H},
-        (_normal(B, T, D), _normal(B, L, D), _mask()[:, None]),
+        SETTINGS | {"attention_type": attention_type},
+        (_normal(B, T, D), _mask()[:, None], _normal(B, L, D)),
         (B, T, D),
         dtype,
     )
-    names = ("query", "key", "value", "output_projection")
-    assert {weight.path for weight in layer.weights} == {
-        f"tested/{name}/kernel" for name in names
-    }
-    assert all(weight.shape == (D, D) for weight in layer.weights)
+    shapes = {weight.path: tuple(weight.shape) for weight in layer.weights}
+    additive = {"tested/compatibility/weight": (H, KEYS // H)}
+    assert shapes == {
+        "tested/query/kernel": (D, KEYS),
+        "tested/key/kernel": (D, KEYS),
+        "tested/value/kernel": (D, VALUES),
+        "tested/output_projection/kernel": (VALUES, D),
+    } | (additive if attention_type == "additive" else {})
 
 
 def test_uniform_weights_by_hand():
     """Equal logits: the mean of the values that the mask lets through."""
-    query, key = np.zeros((1, 1, 1, 2)), np.ones((1, 1, 3, 2))
-    value = np.array([[1.0, 10.0], [3.0, 20.0], [99.0, 99.0]])[None, None]
-    mixed, weights = attention.scaled_dot_product(
-        *(tf.constant(x, tf.float32) for x in (query, key, value)),
-        np.array([[[[True, True, False]]]]),
-    )
+    layer = attention.MultiHeadAttention(2, 1, 2, 2, "dot_product", 0.0)
+    memory = np.array([[[1.0, 10.0], [3.0, 20.0], [99.0, 99.0]]])
+    arguments = np.zeros((1, 1, 2)), np.array([[[[1, 1, 0]]]]) > 0, memory
+    layer(*arguments)
+    layer.set_weights([np.eye(2)] * 4)
+    mixed, weights = layer(*arguments)
     np.testing.assert_allclose(weights[0, 0], [[0.5, 0.5, 0.0]])
-    np.testing.assert_allclose(mixed[0, 0], [[2.0, 15.0]])
+    np.testing.assert_allclose(mixed[0], [[2.0, 15.0]])
 
 
-def test_scale_by_hand():
-    """q·k = 4 ln 3 over sqrt(16) is ln 3: three to one."""
-    query = np.full((1, 1, 1, 16), 0.25 * math.log(3), np.float32)
-    key = np.stack([np.ones(16), np.zeros(16)])[None, None]
-    _, weights = attention.scaled_dot_product(
-        tf.constant(query),
-        tf.constant(key, tf.float32),
-        tf.constant(key, tf.float32),
-        np.ones((1, 1, 1, 2), bool),
-    )
-    np.testing.assert_allclose(weights[0, 0, 0], [0.75, 0.25], rtol=1e-6)
+@pytest.mark.parametrize(
+    ("attention_type", "odds"),
+    [("dot_product", 3), ("dot_product_unscaled", 81)],
+)
+def test_scale_by_hand(attention_type, odds):
+    """q·k = 4 ln 3 over sqrt(16) is ln 3: three to one, and 3^4 without."""
+    x = np.full((1, 16), 0.25 * math.log(3))
+    memory = np.stack([np.ones(16), np.zeros(16)])
+    weights = _weights_of_identity(attention_type, x, memory)
+    expected = [[odds / (odds + 1), 1 / (odds + 1)]]
+    np.testing.assert_allclose(weights, expected, rtol=1e-5)
 
 
-def test_scaled_dot_product_equals_loops():
-    shapes = [(B, H, T, D), (B, H, L, D), (B, H, L, D)]
-    arrays = [_normal(*shape, seed=i) for i, shape in enumerate(shapes)]
-    mask = _mask()
-    mixed, weights = attention.scaled_dot_product(
-        *map(tf.constant, arrays), mask[:, None]
-    )
-    expected_mixed, expected_weights = _by_hand(*arrays, mask)
-    np.testing.assert_allclose(mixed, expected_mixed, atol=1e-5)
-    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
-
-
-def test_multi_head_equals_loops():
-    layer, x, memory, mask = (
-        _layer(),
-        _normal(B, T, D),
-        _normal(B, L, D),
-        _mask(),
-    )
+@pytest.mark.parametrize("attention_type", sorted(compatibility.TYPES))
+def test_multi_head_equals_loops(attention_type):
+    layer = _layer(attention_type=attention_type)
+    x, memory, mask = _normal(B, T, D), _normal(B, L, D, seed=1), _mask()
 
     def heads(array, dense):
         """Head h is columns h·K … (h + 1)·K - 1 of the projection."""
         parts = np.split(array @ dense.kernel.numpy(), H, axis=-1)
         return np.stack(parts, axis=1)
 
-    mixed, _ = _by_hand(
+    compatible = {
+        "dot_product": lambda q, k, h: q @ k / math.sqrt(KEYS // H),
+        "dot_product_unscaled": lambda q, k, h: q @ k,
+        "additive": lambda q, k, h: (
+            layer.compatibility.weight.numpy()[h] @ np.tanh(q + k)
+        ),
+    }[attention_type]
+    mixed, expected_weights = _by_hand(
         heads(x, layer.query),
         heads(memory, layer.key),
         heads(memory, layer.value),
         mask,
+        compatible,
     )
     side_by_side = np.concatenate([mixed[:, h] for h in range(H)], axis=-1)
     expected = side_by_side @ layer.output_projection.kernel.numpy()
-    output = layer(x, memory, mask[:, None])
+    output, weights = layer(x, mask[:, None], memory)
     np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-6)
+
+
+def test_without_memory_x_attends_to_itself():
+    layer, x, mask = _layer(), _normal(B, T, D), np.ones((1, 1, 1, 1), bool)
+    for alone, expected in zip(layer(x, mask), layer(x, mask, x), strict=True):
+        np.testing.assert_array_equal(alone, expected)
 
 
 def test_masked_keys_have_no_influence():
@@ -132,41 +154,66 @@ def test_masked_keys_have_no_influence():
     mask[..., 3:] = False
     changed = memory.copy()
     changed[:, 3:] = 1e3
-    expected = layer(x, memory, mask).numpy()
-    np.testing.assert_array_equal(layer(x, changed, mask), expected)
+    expected, _ = layer(x, mask, memory)
+    np.testing.assert_array_equal(layer(x, mask, changed)[0], expected)
     # The same as if they were not there at all.
-    shorter = layer(x, memory[:, :3], mask[..., :3])
+    shorter, _ = layer(x, mask[..., :3], memory[:, :3])
     np.testing.assert_allclose(shorter, expected, atol=1e-6)
 
 
 def test_order_of_memory_does_not_matter():
-    layer, x, memory, mask = (
-        _layer(),
-        _normal(B, T, D),
-        _normal(B, L, D),
-        _mask(),
-    )
-    order = [4, 2, 0, 1, 3]
+    layer, x, memory = _layer(), _normal(B, T, D), _normal(B, L, D)
+    mask, order = _mask()[:, None], [4, 2, 0, 1, 3]
     np.testing.assert_allclose(
-        layer(x, memory[:, order], mask[:, None][..., order]),
-        layer(x, memory, mask[:, None]),
+        layer(x, mask[..., order], memory[:, order])[0],
+        layer(x, mask, memory)[0],
         atol=1e-6,
     )
 
 
-def test_a_query_that_sees_nothing_is_finite():
+def test_a_query_that_sees_nothing_is_finite(dtype):
     """Padding's own queries: whatever they give must not be NaN."""
     mask = np.zeros((1, 1, T, L), bool)
-    output = _layer()(_normal(B, T, D), _normal(B, L, D), mask)
-    assert np.isfinite(output.numpy()).all()
+    output, _ = _layer(dtype=dtype)(_normal(B, T, D), mask, _normal(B, L, D))
+    assert np.isfinite(np.asarray(output, np.float32)).all()
 
 
-def test_softmax_is_float32_under_bfloat16():
+def test_softmax_is_float32(dtype):
     """In 16 bits, 1,000 equal weights would not sum to 1."""
-    length = 1000
-    key = tf.zeros((1, 1, length, 4), tf.bfloat16)
-    _, weights = attention.scaled_dot_product(
-        key[:, :, :1], key, key, np.ones((1, 1, 1, length), bool)
-    )
-    assert weights.dtype == tf.float32
+    layer, length = _layer(dtype=dtype), 1000
+    mask = np.ones((1, 1, 1, length), bool)
+    _, weights = layer(_normal(1, 1, D), mask, np.zeros((1, length, D)))
+    assert keras.backend.standardize_dtype(weights.dtype) == "float32"
     np.testing.assert_allclose(weights, 1 / length, rtol=1e-6)
+
+
+def test_logits_beyond_float16_are_masked_in_float32():
+    """A masked logit of float16 would be -inf, and a row of them NaN."""
+    layer = _layer(dtype="mixed_float16")
+    mask = np.zeros((1, 1, T, L), bool)
+    mask[..., 0] = True
+    _, weights = layer(_normal(B, T, D), mask, _normal(B, L, D))
+    expected = np.broadcast_to([1.0, 0, 0, 0, 0], (B, H, T, L))
+    np.testing.assert_array_equal(weights, expected)
+
+
+def test_dropout_acts_on_the_weights():
+    """Each weight is dropped alone, or divided by 1 - rate."""
+    layer = _layer(dropout_rate=0.4)
+    plain = _layer()
+    plain.set_weights(layer.get_weights())
+    x, memory, mask = _normal(B, T, D), _normal(B, L, D), _mask()[:, None]
+    noise = dropout.noise(1, 2, 0, B)
+    output, told = layer(x, mask, memory, noise=noise)
+    kept = np.asarray(layer.dropout(np.ones((B, H, T, L)), noise=noise))
+    assert set(np.unique(kept.round(4))) == {0.0, np.float32(1.6667)}
+    _, weights = plain(x, mask, memory)
+    np.testing.assert_allclose(told, weights, atol=1e-6)
+    _, value = layer.project_memory(ops.convert_to_tensor(memory))
+    mixed = (kept * np.asarray(weights)) @ np.asarray(value)
+    side_by_side = np.concatenate([mixed[:, h] for h in range(H)], axis=-1)
+    expected = side_by_side @ layer.output_projection.kernel.numpy()
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(
+        layer(x, mask, memory)[0], plain(x, mask, memory)[0]
+    )

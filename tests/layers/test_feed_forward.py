@@ -1,20 +1,18 @@
 """The feed-forward network, against equation 2 in numpy."""
 
 import numpy as np
-import pytest
 
-from t2t_repro.layers import feed_forward
+from t2t_repro.layers import dropout, feed_forward
 
 
 def _x(*shape):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_layer(run_layer_test, dtype):
     layer = run_layer_test(
         feed_forward.FeedForward,
-        {"hidden_size": 4, "filter_size": 6},
+        {"hidden_size": 4, "filter_size": 6, "dropout_rate": 0.1},
         (_x(2, 3, 4),),
         (2, 3, 4),
         dtype,
@@ -27,22 +25,27 @@ def test_layer(run_layer_test, dtype):
     }
 
 
-def test_equation_2():
-    layer, x = feed_forward.FeedForward(4, 6), _x(2, 3, 4)
+def test_equation_2_with_and_without_dropout_of_the_hidden_layer():
+    layer, x = feed_forward.FeedForward(4, 6, 0.4), _x(2, 3, 4)
     layer(x)
     weights = [_x(4, 6), _x(6), _x(6, 4), _x(4)]
     layer.set_weights(weights)
     w1, b1, w2, b2 = weights
-    expected = np.maximum(0, x @ w1 + b1) @ w2 + b2
-    np.testing.assert_allclose(layer(x), expected, atol=1e-5)
+    hidden = np.maximum(0, x @ w1 + b1)
+    np.testing.assert_allclose(layer(x), hidden @ w2 + b2, atol=1e-5)
+    noise = dropout.noise(1, 2, 0, len(x))
+    kept = np.asarray(layer.dropout(np.ones((2, 3, 6)), noise=noise))
+    assert 0 < (kept == 0).mean() < 1
+    expected = (hidden * kept) @ w2 + b2
+    np.testing.assert_allclose(layer(x, noise=noise), expected, atol=1e-5)
 
 
 def test_positions_do_not_see_each_other():
-    layer, x = feed_forward.FeedForward(4, 6), _x(1, 5, 4)
-    expected = layer(x).numpy()
+    layer, x = feed_forward.FeedForward(4, 6, 0.0), _x(1, 5, 4)
+    expected = np.asarray(layer(x))
     changed = x.copy()
     changed[:, 2] += 1
-    output = layer(changed).numpy()
+    output = np.asarray(layer(changed))
     others = [0, 1, 3, 4]
     np.testing.assert_array_equal(output[:, others], expected[:, others])
     assert not np.allclose(output[:, 2], expected[:, 2])

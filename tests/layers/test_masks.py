@@ -2,6 +2,7 @@
 
 import hypothesis
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from t2t_repro.layers import masks
@@ -11,9 +12,38 @@ _SEGMENTS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 def test_causal():
     expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
-    mask = masks.causal(4).numpy()
+    mask = np.asarray(masks.causal(np.arange(4), np.arange(4)))
     assert mask.dtype == bool
     np.testing.assert_array_equal(mask, np.array(expected, bool)[None, None])
+
+
+def test_causal_of_one_place():
+    """A step of decoding: one query, at place 2."""
+    mask = np.asarray(masks.causal(np.array([2]), np.arange(5)))
+    np.testing.assert_array_equal(mask, [[[[1, 1, 1, 0, 0]]]])
+
+
+@pytest.mark.parametrize(
+    ("reach", "expected"),
+    [
+        (1, ["#....", ".#...", "..#..", "...#.", "....#"]),
+        (2, ["##...", "###..", ".###.", "..###", "...##"]),
+        (3, ["###..", "####.", "#####", ".####", "..###"]),
+        (5, ["#####"] * 5),
+        (99, ["#####"] * 5),
+    ],
+)
+def test_near_is_a_band(reach, expected):
+    """|i - j| < r; from r = n on it is all."""
+    mask = np.asarray(masks.near(np.arange(5), np.arange(5), reach))
+    assert mask.dtype == bool
+    drawn = np.array([list(row) for row in expected]) == "#"
+    np.testing.assert_array_equal(mask, drawn[None, None])
+
+
+def test_near_of_one_place():
+    mask = np.asarray(masks.near(np.array([2]), np.arange(5), 2))
+    np.testing.assert_array_equal(mask, [[[[0, 1, 1, 1, 0]]]])
 
 
 def test_same_segment_within_a_packed_row():
@@ -25,7 +55,7 @@ def test_same_segment_within_a_packed_row():
         [0, 0, 1, 1, 0],
         [0, 0, 0, 0, 0],
     ]
-    mask = masks.same_segment(row, row).numpy()
+    mask = np.asarray(masks.same_segment(row, row))
     assert mask.dtype == bool
     np.testing.assert_array_equal(mask, np.array(expected, bool)[None, None])
 
@@ -37,13 +67,13 @@ def test_same_segment_between_targets_and_inputs():
         [[1, 1, 0], [0, 0, 1], [0, 0, 1], [0, 0, 0]],
         [[1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 0]],
     ]
-    mask = masks.same_segment(targets, inputs).numpy()
+    mask = np.asarray(masks.same_segment(targets, inputs))
     np.testing.assert_array_equal(mask, np.array(expected, bool)[:, None])
 
 
 @hypothesis.given(_SEGMENTS, _SEGMENTS)
 @hypothesis.settings(max_examples=50, deadline=None)
 def test_same_segment_is_equality_of_what_is_not_padding(queries, keys):
-    mask = masks.same_segment(np.array([queries]), np.array([keys])).numpy()
+    mask = masks.same_segment(np.array([queries]), np.array([keys]))
     expected = [[q == k and k != 0 for k in keys] for q in queries]
     np.testing.assert_array_equal(mask[0, 0], expected)

@@ -1,85 +1,160 @@
-"""Positional encodings, against the paper's formula in float64."""
+"""Positional encodings, against the formulas in float64."""
 
 import math
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
-from t2t_repro.layers import embedding, position
+from t2t_repro.layers import position
 
-
-@pytest.fixture
-def bfloat16_policy():
-    """mixed_bfloat16 as Keras's global policy, for one test."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    yield
-    keras.config.set_dtype_policy(before)
+SINUSOIDS = [position.Sinusoids, position.TimingSignal]
 
 
-def test_literals():
+def _table(layer, length, size):
+    """What a layer adds at positions 0 … length - 1 -> [length, D]."""
+    x, positions = np.zeros((1, length, size)), np.arange(length)[None]
+    return np.asarray(layer(x, positions), np.float32)[0]
+
+
+def _angle(layer_class, place, i, size):
+    """Of pair i: exponents 2i / D, or those of T2T, which end with 1."""
+    if layer_class is position.Sinusoids:
+        return place / 10_000 ** (2 * i / size)
+    return place / 10_000 ** (i / max(size // 2 - 1, 1))
+
+
+def _pairs(layer_class, table):
+    """[T, D] -> sines and cosines, [T, D / 2] each."""
+    if layer_class is position.Sinusoids:
+        return table[:, 0::2], table[:, 1::2]
+    return np.split(table, 2, axis=1)
+
+
+@pytest.mark.parametrize(
+    ("layer_class", "settings"),
+    [
+        (position.Sinusoids, {}),
+        (position.TimingSignal, {}),
+        (position.LearnedPositions, {"max_length": 3}),
+        (position.NoPositions, {}),
+    ],
+)
+def test_layer(run_layer_test, dtype, layer_class, settings):
+    inputs = np.ones((2, 3, 4)), np.array([[0, 1, 2], [0, 1, 0]])
+    layer = run_layer_test(layer_class, settings, inputs, (2, 3, 4), dtype)
+    expected = {"tested/table": (3, 4)} if settings else {}
+    assert {w.path: tuple(w.shape) for w in layer.weights} == expected
+
+
+def test_literals_of_the_paper():
     """D = 4: wavelengths 2π and 100·2π, sine and cosine in turn."""
     expected = [
         [0.0, 1.0, 0.0, 1.0],
         [0.8414710, 0.5403023, 0.0099998, 0.9999500],
         [0.9092974, -0.4161468, 0.0199987, 0.9998000],
     ]
-    np.testing.assert_allclose(position.sinusoids(3, 4), expected, atol=1e-6)
+    table = _table(position.Sinusoids(), 3, 4)
+    np.testing.assert_allclose(table, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(("length", "size"), [(300, 512), (1024, 64), (1, 2)])
-def test_formula_of_section_3_5(length, size):
-    expected = np.zeros((length, size))
-    for place in range(length):
-        for i in range(size // 2):
-            angle = place / 10_000 ** (2 * i / size)
-            expected[place, 2 * i] = math.sin(angle)
-            expected[place, 2 * i + 1] = math.cos(angle)
-    table = position.sinusoids(length, size)
-    np.testing.assert_allclose(table, expected, atol=3e-4)
-    np.testing.assert_allclose(table[:64], expected[:64], atol=1e-5)
+def test_literals_of_tensor2tensor():
+    """D = 6: wavelengths 2π, 100·2π and 10000·2π; sines, then cosines."""
+    expected = [
+        [0.0, 0.0, 0.0, 1.0, 1.0, 1.0],
+        [0.8414710, 0.0099998, 0.0001, 0.5403023, 0.9999500, 1.0],
+        [0.9092974, 0.0199987, 0.0002, -0.4161468, 0.9998000, 1.0],
+    ]
+    table = _table(position.TimingSignal(), 3, 6)
+    np.testing.assert_allclose(table, expected, atol=1e-6)
 
 
-def test_an_offset_is_a_rotation():
+@pytest.mark.parametrize("layer_class", SINUSOIDS)
+@pytest.mark.parametrize(("length", "size"), [(300, 512), (1024, 64), (9, 2)])
+def test_formula_of_section_3_5(layer_class, length, size):
+    expected = np.zeros((2, length, size // 2))
+    for place, i in np.ndindex(length, size // 2):
+        angle = _angle(layer_class, place, i, size)
+        expected[:, place, i] = math.sin(angle), math.cos(angle)
+    pairs = np.array(_pairs(layer_class, _table(layer_class(), length, size)))
+    np.testing.assert_allclose(pairs, expected, atol=3e-4)
+    np.testing.assert_allclose(pairs[:, :64], expected[:, :64], atol=1e-5)
+
+
+@pytest.mark.parametrize("layer_class", SINUSOIDS)
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_an_offset_is_one_rotation_at_every_position(layer_class, k):
     """Section 3.5: PE(pos + k) is a linear function of PE(pos)."""
-    table = position.sinusoids(60, 8).numpy().reshape(60, 4, 2)
-    for i, k in np.ndindex(4, 10):
-        angle = k / 10_000 ** (2 * i / 8)
+    size, length = 8, 256
+    sines, cosines = _pairs(layer_class, _table(layer_class(), length, size))
+    for i in range(size // 2):
+        angle = _angle(layer_class, k, i, size)
         cosine, sine = math.cos(angle), math.sin(angle)
         rotation = np.array([[cosine, -sine], [sine, cosine]])
-        rotated = table[: 60 - k, i] @ rotation
-        np.testing.assert_allclose(table[k:, i], rotated, atol=1e-5)
+        pairs = np.stack([sines[:, i], cosines[:, i]], axis=1)
+        rotated = pairs[: length - k] @ rotation
+        np.testing.assert_allclose(pairs[k:], rotated, atol=1e-4)
 
 
-@pytest.mark.usefixtures("bfloat16_policy")
-def test_float32_under_mixed_bfloat16():
-    table = position.sinusoids(258, 16)
+@pytest.mark.parametrize("layer_class", SINUSOIDS)
+def test_float32_whatever_the_policy(layer_class, dtype):
+    layer = layer_class(dtype=dtype)
+    _table(layer, 1, 16)
+    table = layer.encode(ops.arange(258))
     assert keras.backend.standardize_dtype(table.dtype) == "float32"
     assert not np.allclose(table[257], table[256], atol=0.1)
     np.testing.assert_allclose(table[257, 0], math.sin(257), atol=1e-4)
 
 
-@pytest.mark.usefixtures("bfloat16_policy")
-def test_positions_above_256_differ_once_added():
-    embedded = keras.ops.zeros((1, 300, 16), "bfloat16")
-    positions = np.arange(300)[None]
-    output = embedding.add_positions(embedded, positions)
-    assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
-    output = keras.ops.convert_to_numpy(keras.ops.cast(output, "float32"))
-    expected = position.sinusoids(300, 16)
+@pytest.mark.parametrize("layer_class", SINUSOIDS)
+def test_positions_above_256_differ_once_added(layer_class, dtype):
+    layer = layer_class(dtype=dtype)
+    output = layer(np.zeros((1, 300, 16)), np.arange(300)[None])
+    assert keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype
+    expected = layer.encode(ops.arange(300))
+    output = ops.convert_to_numpy(ops.cast(output, "float32"))
     np.testing.assert_allclose(output[0], expected, atol=0.01)
 
 
-def test_add_positions_follows_the_given_positions():
-    embedded = np.random.default_rng(0).normal(size=(2, 4, 6))
-    embedded = embedded.astype(np.float32)
+def _layers():
+    """Every kind that adds something, built for D = 6."""
+    layers = [
+        position.Sinusoids(),
+        position.TimingSignal(),
+        position.LearnedPositions(4),
+    ]
+    return [(layer, _table(layer, 4, 6)) for layer in layers]
+
+
+def test_given_positions_are_followed():
+    x = np.random.default_rng(0).normal(size=(2, 4, 6)).astype(np.float32)
     positions = np.array([[0, 1, 0, 1], [3, 2, 1, 0]])
-    table = position.sinusoids(4, 6).numpy()
-    output = embedding.add_positions(embedded, positions).numpy()
-    for row, place in np.ndindex(2, 4):
-        np.testing.assert_allclose(
-            output[row, place],
-            embedded[row, place] + table[positions[row, place]],
-            atol=1e-6,
-        )
+    for layer, table in _layers():
+        output = np.asarray(layer(x, positions))
+        np.testing.assert_allclose(output, x + table[positions], atol=1e-6)
+
+
+def test_a_step_adds_what_its_position_has():
+    x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype(np.float32)
+    for layer, table in _layers():
+        for place in range(4):
+            output = layer.step(x, ops.convert_to_tensor(place))
+            np.testing.assert_allclose(output, x + table[place], atol=1e-6)
+
+
+def test_positions_beyond_the_learned_table_take_its_last_row():
+    layer = position.LearnedPositions(3)
+    table = _table(layer, 5, 2)
+    layer.table.assign([[1, 2], [3, 4], [5, 6]])
+    expected = [[1, 2], [3, 4], [5, 6], [5, 6], [5, 6]]
+    assert not np.array_equal(table, expected)
+    np.testing.assert_array_equal(_table(layer, 5, 2), expected)
+    beyond = layer.step(np.zeros((1, 1, 2)), ops.convert_to_tensor(99))
+    np.testing.assert_array_equal(beyond, [[[5, 6]]])
+
+
+def test_no_positions_is_nothing():
+    x, layer = ops.ones((1, 2, 4)), position.NoPositions()
+    np.testing.assert_array_equal(layer(x, np.array([[0, 1]])), x)
+    np.testing.assert_array_equal(layer.step(x, ops.convert_to_tensor(1)), x)

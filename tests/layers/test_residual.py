@@ -1,13 +1,15 @@
-"""Residual: LayerNorm(x + Dropout(Sublayer(x))), in numpy."""
+"""Residuals: norm, dropout and addition in each order, in numpy."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import dropout, residual
+from t2t_repro.layers import attention, dropout, feed_forward, residual
 
 SHAPE = (3, 4, 8)
+POST_NORM, PRE_NORM = ("none", "dan"), ("n", "da")
+SEQUENCES = [POST_NORM, PRE_NORM, ("none", "da"), ("n", "dan")]
 
 
 def _x(seed=0, scale=1.0):
@@ -15,65 +17,141 @@ def _x(seed=0, scale=1.0):
     return x.astype(np.float32)
 
 
-class _Affine(keras.layers.Layer):
-    """x, and two more -> x·a + b: a sublayer without weights."""
+class _Doubled(keras.layers.Layer):
+    """2 x: a sublayer without weights, which keeps the noise it gets."""
 
-    def call(self, x, a=2.0, b=0.0):
-        return x * a + b
+    noise = None
+
+    def call(self, x, noise=None):
+        self.noise = noise
+        return 2 * x
 
 
-def _block(rate=0.0, dtype="float32", name="block"):
-    """A Residual whose norm has random gain and bias."""
+def _block(sequences=POST_NORM, rate=0.0, dtype="float32"):
+    """A Residual whose norms have random gains and biases."""
+    sublayer = _Doubled(name="sublayer", dtype=dtype)
     block = residual.Residual(
-        _Affine(name="affine", dtype=dtype), rate, name=name, dtype=dtype
+        sublayer, *sequences, rate, name="block", dtype=dtype
     )
     block(_x())
     random = np.random.default_rng(9)
-    block.norm.set_weights([random.normal(size=8), random.normal(size=8)])
+    for weight in block.weights:
+        weight.assign(random.normal(size=8))
     return block
 
 
-def _norm(x, block):
+def _norm(x, layer):
     x = x.astype(np.float64)
     mean = x.mean(-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(-1, keepdims=True)
-    gain, bias = block.norm.get_weights()
+    gain, bias = layer.get_weights()
     return (x - mean) / np.sqrt(variance + 1e-6) * gain + bias
 
 
-def test_norm_of_the_sum():
-    block, x = _block(), _x()
-    np.testing.assert_allclose(block(x), _norm(3 * x, block), atol=1e-5)
+def _expected(block, sequences, x, kept=1.0):
+    """The table of residual.py; `kept` is what dropout multiplies with."""
+    before = _norm(x, block.input_norm) if sequences[0] == "n" else x
+    after = x + 2 * before * kept
+    return _norm(after, block.norm) if sequences[1] == "dan" else after
 
 
-def test_context_goes_to_the_sublayer():
-    block, x = _block(), _x()
-    context = (ops.convert_to_tensor(5.0), ops.convert_to_tensor(0.5))
-    expected = _norm(x + x * 5 + 0.5, block)
-    np.testing.assert_allclose(block(x, context), expected, atol=1e-5)
+@pytest.mark.parametrize("sequences", SEQUENCES)
+def test_layer(run_layer_test, dtype, sequences):
+    settings = {
+        "sublayer": feed_forward.FeedForward(
+            8, 6, 0.1, name="sublayer", dtype=dtype
+        ),
+        "preprocess_sequence": sequences[0],
+        "postprocess_sequence": sequences[1],
+        "dropout_rate": 0.1,
+    }
+    run_layer_test(residual.Residual, settings, (_x(),), SHAPE, dtype)
+
+
+def test_layer_of_attention(run_layer_test, dtype):
+    settings = {
+        "sublayer": attention.MultiHeadAttention(
+            8, 2, 8, 8, "dot_product", 0.1, name="sublayer", dtype=dtype
+        ),
+        "preprocess_sequence": "n",
+        "postprocess_sequence": "da",
+        "dropout_rate": 0.1,
+    }
+    context = (np.ones((1, 1, 1, 1), bool),)
+    run_layer_test(
+        residual.AttentionResidual, settings, (_x(), context), SHAPE, dtype
+    )
+
+
+@pytest.mark.parametrize("sequences", SEQUENCES)
+def test_norm_stands_where_the_sequences_say(sequences):
+    block, x = _block(sequences), _x()
+    expected = _expected(block, sequences, x)
+    np.testing.assert_allclose(block(x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("sequences", SEQUENCES)
+def test_dropout_acts_on_the_sublayer_alone(sequences):
+    block, x = _block(sequences, rate=0.4), _x()
+    noise = dropout.noise(1, 2, 0, SHAPE[0])
+    kept = np.asarray(block.dropout(np.ones(SHAPE), noise=noise))
+    assert 0 < (kept == 0).mean() < 1
+    expected = _expected(block, sequences, x, kept)
+    np.testing.assert_allclose(block(x, noise=noise), expected, atol=1e-5)
+    expected = _expected(block, sequences, x)
+    np.testing.assert_allclose(block(x), expected, atol=1e-5)
+
+
+def test_noise_goes_on_to_the_sublayer():
+    block, noise = _block(), dropout.noise(1, 2, 0, SHAPE[0])
+    block(_x(), noise=noise)
+    np.testing.assert_array_equal(block.sublayer.noise.rows, [0, 1, 2])
+    block(_x())
+    assert block.sublayer.noise is None
+
+
+def test_self_attention_of_pre_norm_reads_normed_keys_and_values():
+    """Queries, keys and values are all of LayerNorm(x); x alone is added."""
+    sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
+    block = residual.AttentionResidual(sublayer, *PRE_NORM, 0.0)
+    mask, x = np.tril(np.ones((4, 4), bool))[None, None], _x(scale=5.0)
+    block(x, (mask,))
+    block.input_norm.set_weights([_x(1)[0, 0], _x(2)[0, 0]])
+    normed = _norm(x, block.input_norm).astype(np.float32)
+    y, expected_weights = sublayer(normed, mask, normed)
+    output, weights = block(x, (mask,))
+    np.testing.assert_allclose(output, x + np.asarray(y), atol=1e-4)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+
+
+def test_attention_takes_its_memory_as_it_is():
+    """Memory has the encoder's own norm: pre-norm touches x alone."""
+    sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
+    block = residual.AttentionResidual(sublayer, *PRE_NORM, 0.0)
+    mask, x, memory = np.ones((1, 1, 1, 1), bool), _x(), _x(1, scale=5.0)
+    output, _ = block(x, (mask, memory))
+    normed = _norm(x, block.input_norm).astype(np.float32)
+    y, _ = sublayer(normed, mask, memory)
+    np.testing.assert_allclose(output, x + np.asarray(y), atol=1e-4)
 
 
 def test_epsilon_is_1e_6():
     """Of inputs with a variance near 1e-6, epsilon halves the square."""
     block, x = _block(), _x(scale=1e-3)
     y = np.zeros(SHAPE, np.float32)
-    np.testing.assert_allclose(block.add(x, y), _norm(x, block), atol=1e-4)
+    expected = _norm(x, block.norm)
+    np.testing.assert_allclose(block.add(x, y), expected, atol=1e-4)
 
 
-def test_dropout_acts_on_the_sublayer_alone_and_before_the_norm():
-    block, x = _block(rate=0.4), _x()
-    noise = dropout.noise(1, 2, 0, SHAPE[0])
-    scaled = block.dropout(np.ones(SHAPE, np.float32), noise=noise).numpy()
-    assert 0 < (scaled == 0).mean() < 1
-    expected = _norm(x + 2 * x * scaled, block)
-    np.testing.assert_allclose(block(x, noise=noise), expected, atol=1e-5)
-    np.testing.assert_allclose(block(x), _norm(3 * x, block), atol=1e-5)
-
-
-def test_names():
-    block = _block()
-    paths = [weight.path for weight in block.weights]
-    assert paths == ["block/norm/gamma", "block/norm/beta"]
+@pytest.mark.parametrize("sequences", SEQUENCES)
+def test_names(sequences):
+    """Only norms that are there have weights: checkpoints know them so."""
+    block = _block(sequences)
+    names = ["input_norm"] * (sequences[0] == "n")
+    names += ["norm"] * (sequences[1] == "dan")
+    assert [weight.path for weight in block.weights] == [
+        f"block/{name}/{part}" for name in names for part in ("gamma", "beta")
+    ]
     assert block.dropout.path == "block/dropout"
 
 
@@ -88,7 +166,7 @@ def test_statistics_are_float32_under_bfloat16(offset):
     seen = ops.convert_to_numpy(ops.cast(x, "float32"))
     np.testing.assert_allclose(
         ops.convert_to_numpy(ops.cast(output, "float32")),
-        _norm(seen, block),
+        _norm(seen, block.norm),
         rtol=0.02,
         atol=0.02,
     )

@@ -1,0 +1,135 @@
+"""Relative positions, against loops over i, j and clipped distances."""
+
+import math
+
+import numpy as np
+import pytest
+from keras import ops
+
+from t2t_repro import errors
+from t2t_repro.layers import relative
+
+B, T, D, H = 2, 5, 8, 2
+KEYS, VALUES, MOST = 6, 10, 2  # heads have keys of 3, and values of 5
+SETTINGS = {
+    "max_relative_position": MOST,
+    "hidden_size": D,
+    "num_heads": H,
+    "key_channels": KEYS,
+    "value_channels": VALUES,
+    "attention_type": "dot_product",
+    "dropout_rate": 0.0,
+}
+SEEN = np.ones((1, 1, 1, 1), bool)
+
+
+def _x(seed=0):
+    x = np.random.default_rng(seed).normal(size=(B, T, D))
+    return x.astype(np.float32)
+
+
+def _layer(**changes):
+    layer = relative.RelativeAttention(**SETTINGS | changes)
+    layer(_x(), SEEN)
+    return layer
+
+
+def _by_hand(layer, x, scale, causal):
+    """Equations 3 and 4 of Shaw et al., a pair at a time -> [B, T, D]."""
+    heads = {
+        name: np.split(x @ getattr(layer, name).kernel.numpy(), H, axis=-1)
+        for name in ("query", "key", "value")
+    }
+    for_keys = layer.relative_keys.numpy()
+    for_values = layer.relative_values.numpy()
+    mixed = np.zeros((B, H, T, VALUES // H))
+    for b, h, i in np.ndindex(B, H, T):
+        query = heads["query"][h][b, i]
+        keys, values = heads["key"][h][b], heads["value"][h][b]
+        last = i + 1 if causal else T
+        rows = [min(max(j - i, -MOST), MOST) + MOST for j in range(last)]
+        logits = [
+            query @ (keys[j] + for_keys[row]) * scale
+            for j, row in enumerate(rows)
+        ]
+        weights = np.exp(np.array(logits) - max(logits))
+        weights /= weights.sum()
+        for j, row in enumerate(rows):
+            mixed[b, h, i] += weights[j] * (values[j] + for_values[row])
+    side_by_side = np.concatenate([mixed[:, h] for h in range(H)], axis=-1)
+    return side_by_side @ layer.output_projection.kernel.numpy()
+
+
+def test_layer(run_layer_test, dtype):
+    layer = run_layer_test(
+        relative.RelativeAttention,
+        SETTINGS,
+        (_x(), np.ones((1, 1, T, T), bool)),
+        (B, T, D),
+        dtype,
+    )
+    shapes = {weight.path: tuple(weight.shape) for weight in layer.weights}
+    assert shapes["tested/relative_keys"] == (2 * MOST + 1, KEYS // H)
+    assert shapes["tested/relative_values"] == (2 * MOST + 1, VALUES // H)
+    assert len(shapes) == 6
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("attention_type", "scale"),
+    [("dot_product", 1 / math.sqrt(KEYS // H)), ("dot_product_unscaled", 1.0)],
+)
+def test_equals_a_loop_over_pairs(attention_type, scale, causal):
+    """The scaled query multiplies keys and their relative vectors alike."""
+    layer, x = _layer(attention_type=attention_type), _x()
+    mask = np.tril(np.ones((T, T), bool))[None, None] if causal else SEEN
+    expected = _by_hand(layer, x, scale, causal)
+    np.testing.assert_allclose(layer(x, mask)[0], expected, atol=1e-5)
+
+
+def test_logits_of_distances_by_hand():
+    """Zero keys and a query of ones: row r of the table is 10^r, times 3."""
+    layer = _layer(attention_type="dot_product_unscaled")
+    table = 10.0 ** np.arange(5)[:, None] * np.ones(3)
+    layer.relative_keys.assign(table)
+    query, key = np.ones((1, 1, 5, 3)), np.zeros((1, 1, 5, 3))
+    logits = layer.logits(
+        ops.convert_to_tensor(query, "float32"),
+        ops.convert_to_tensor(key, "float32"),
+        first=0,
+    )
+    expected = [
+        [300, 3_000, 30_000, 30_000, 30_000],
+        [30, 300, 3_000, 30_000, 30_000],
+        [3, 30, 300, 3_000, 30_000],
+        [3, 3, 30, 300, 3_000],
+        [3, 3, 3, 30, 300],
+    ]
+    np.testing.assert_allclose(logits[0, 0], expected, rtol=1e-6)
+
+
+def test_a_later_first_query_is_a_row_of_all():
+    """As in decoding, where the query is the last position's alone."""
+    layer, x = _layer(), ops.convert_to_tensor(_x())
+    expected, weights = layer(x, SEEN)
+    key, value = layer.project_memory(x)
+    for i in range(T):
+        one, seen = layer.attend(x[:, i : i + 1], key, value, SEEN, first=i)
+        np.testing.assert_allclose(one[:, 0], expected[:, i], atol=1e-5)
+        np.testing.assert_allclose(seen[:, :, 0], weights[:, :, i], atol=1e-5)
+
+
+def test_order_matters_though_nothing_else_tells_positions():
+    layer, x = _layer(), _x()
+    backwards = np.asarray(layer(x[:, ::-1].copy(), SEEN)[0])[:, ::-1]
+    assert np.abs(backwards - np.asarray(layer(x, SEEN)[0])).max() > 0.01
+
+
+def test_additive_attention_is_refused():
+    with pytest.raises(errors.UserError) as raised:
+        _layer(attention_type="additive")
+    assert str(raised.value) == (
+        "Relative positions need a dot product; got hparams "
+        "attention_type=additive with max_relative_position=2. Set one to "
+        "dot_product, or the other to 0."
+    )
