@@ -1,115 +1,77 @@
-"""The Transformer, against one in numpy that reads one sentence at a time."""
+"""The Transformer and its variants, against one in numpy; what must hold."""
 
-import math
+import dataclasses
+import functools
+import pathlib
+import runpy
 
+import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
-from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
+from t2t_repro import errors
 from t2t_repro.layers import dropout
 from t2t_repro.models import transformer
 
+_HERE = pathlib.Path(__file__).parent  # no package: read as files
+VARIANTS = runpy.run_path(f"{_HERE}/variants.py")["VARIANTS"]
+REFERENCE = runpy.run_path(f"{_HERE}/numpy_transformer.py")
+
 INPUTS = np.array([[5, 6, 7, 8, 1, 0, 0], [9, 1, 0, 0, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 1, 0, 0], [4, 9, 3, 2, 9, 1]], np.int32)
+# Three sentences a row: segments 1, 2, 3; a slot or two of padding.
+PACKED = {
+    "inputs": [[5, 6, 7, 1, 9, 1, 3, 4, 8, 1, 0], [2, 1, 3, 1] + [4] * 6 + [1]],
+    "inputs_segment": [
+        [1] * 4 + [2] * 2 + [3] * 4 + [0],
+        [1, 1, 2, 2] + [3] * 7,
+    ],
+    "inputs_position": [
+        [*range(4), *range(2), *range(4), 0],
+        [*range(2), *range(2), *range(7)],
+    ],
+    "targets": [[8, 7, 1, 4, 9, 3, 2, 1, 5, 1], [6, 5, 4, 1, 1, 2, 3, 1, 0, 0]],
+    "targets_segment": [
+        [1] * 3 + [2] * 5 + [3] * 2,
+        [1] * 4 + [2] + [3] * 3 + [0] * 2,
+    ],
+    "targets_position": [
+        [*range(3), *range(5), *range(2)],
+        [*range(4), 0, *range(3), 0, 0],
+    ],
+}
+every_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
-class NumpyTransformer:
-    """Sections 3.1 to 3.5 in float64, without batches or packing."""
+@pytest.fixture(scope="module")
+def build(tiny_hparams, vocab_size):
+    """A function of changes and a dtype policy -> model.
 
-    def __init__(self, model):
-        self.heads = model.hparams.num_heads
-        self.layers = model.hparams.num_hidden_layers
-        self.weights = {
-            weight.path.partition("/")[2]: weight.numpy().astype(np.float64)
-            for weight in model.weights
-        }
+    Every weight is random, so that none hides behind a 0 or a 1, and drawn
+    from one seed, so that it is the same in two dtypes. One layer is enough,
+    where nothing is said about more.
+    """
 
-    def logits(self, inputs, targets):
-        """Ids [L], [T] -> [T, V]."""
-        embedding = self.weights["embedding/weight"]
-        scale = math.sqrt(embedding.shape[1])
-        x = embedding[inputs] * scale
-        x += self.positions(*x.shape)
-        everything = np.ones((len(x), len(x)), bool)
-        for i in range(self.layers):
-            path = f"encoder/layer_{i}"
-            x = self.block(f"{path}/self_attention", x, x, everything)
-            x = self.ffn(f"{path}/ffn", x)
-        y = np.zeros((len(targets), len(embedding[0])))
-        y[1:] = embedding[targets[:-1]] * scale
-        y += self.positions(*y.shape)
-        causal = np.tril(np.ones((len(y), len(y)), bool))
-        for i in range(self.layers):
-            path = f"decoder/layer_{i}"
-            y = self.block(f"{path}/self_attention", y, y, causal)
-            everything = np.ones((len(y), len(x)), bool)
-            y = self.block(f"{path}/cross_attention", y, x, everything)
-            y = self.ffn(f"{path}/ffn", y)
-        return y @ embedding.T
-
-    def positions(self, length, size):
-        angles = np.arange(length)[:, None] / 10_000 ** (
-            np.arange(0, size, 2) / size
+    def build(changes, dtype="float32"):
+        hparams = dataclasses.replace(
+            tiny_hparams, **{"num_hidden_layers": 1} | changes
         )
-        table = np.zeros((length, size))
-        table[:, 0::2], table[:, 1::2] = np.sin(angles), np.cos(angles)
-        return table
+        model = transformer.build(hparams, vocab_size, dtype)
+        random = np.random.default_rng(0)
+        for weight in model.weights:
+            scale = 0.3 if len(weight.shape) > 1 else 0.1
+            mean = 1.0 if weight.path.endswith("gamma") else 0.0
+            weight.assign(random.normal(mean, scale, weight.shape))
+        return model
 
-    def block(self, path, x, memory, mask):
-        kernel = {
-            name: self.weights[f"{path}/multihead_attention/{name}/kernel"]
-            for name in ("query", "key", "value", "output_projection")
-        }
-        size = x.shape[1] // self.heads
-        mixed = []
-        for head in range(self.heads):
-            columns = slice(head * size, (head + 1) * size)
-            query = x @ kernel["query"][:, columns]
-            key = memory @ kernel["key"][:, columns]
-            logits = np.where(mask, query @ key.T / math.sqrt(size), -np.inf)
-            weights = np.exp(logits - logits.max(1, keepdims=True))
-            weights /= weights.sum(1, keepdims=True)
-            mixed.append(weights @ memory @ kernel["value"][:, columns])
-        y = np.concatenate(mixed, axis=1) @ kernel["output_projection"]
-        return self.norm(path, x + y)
-
-    def ffn(self, path, x):
-        inner = f"{path}/feed_forward"
-        hidden = np.maximum(0, self.dense(f"{inner}/filter", x))
-        y = self.dense(f"{inner}/output_projection", hidden)
-        return self.norm(path, x + y)
-
-    def dense(self, path, x):
-        return x @ self.weights[f"{path}/kernel"] + self.weights[f"{path}/bias"]
-
-    def norm(self, path, x):
-        gain = self.weights[f"{path}/norm/gamma"]
-        bias = self.weights[f"{path}/norm/beta"]
-        x = x - x.mean(1, keepdims=True)
-        deviation = np.sqrt((x**2).mean(1, keepdims=True) + 1e-6)
-        return x / deviation * gain + bias
+    return build
 
 
 @pytest.fixture(scope="module")
-def model(tiny_hparams, vocab_size):
-    """Every weight random, so that none hides behind a 0 or a 1."""
-    model = transformer.build(tiny_hparams, vocab_size)
-    random = np.random.default_rng(0)
-    for weight in model.weights:
-        noise = random.normal(size=weight.shape, scale=0.2)
-        weight.assign(weight.numpy() + noise.astype(np.float32))
-    return model
-
-
-@pytest.fixture(scope="module")
-def packed(tiny_corpora):
-    """Corpus, the plan's first batch, its arrays."""
-    corpus = tiny_corpora["train"]
-    plan = plans.build(corpus.lengths, "packed", 200, 32, seed=0)
-    batch = plan.batch(0)
-    return corpus, batch, batches.assemble(corpus, batch)
+def model_of(build):
+    """A function of a variant's name -> model, made once."""
+    return functools.cache(lambda name: build(VARIANTS[name]))
 
 
 def _features(inputs, targets):
@@ -118,131 +80,223 @@ def _features(inputs, targets):
     for side, ids in (("inputs", inputs), ("targets", targets)):
         real = ids > 0
         features[side] = ids
-        features[f"{side}_segment"] = real.astype(np.int32)
+        features[f"{side}_segment"] = real
         features[f"{side}_position"] = np.arange(ids.shape[1]) * real
-    return {name: tf.cast(ids, tf.int32) for name, ids in features.items()}
+    return _arrays(features)
 
 
-def test_equals_numpy_sentence_by_sentence(model):
-    logits = model(_features(INPUTS, TARGETS)).numpy()
-    assert logits.shape == (2, 6, model.vocab_size)
+def _arrays(features):
+    return {name: np.array(ids, np.int32) for name, ids in features.items()}
+
+
+def _logits(model, batch, noise=None):
+    return np.asarray(model(batch, noise=noise))
+
+
+def _sentences(batch):
+    """(row, where of inputs, where of targets) of each; where is bool [L]."""
+    for row in range(len(batch["inputs"])):
+        for segment in range(1, 1 + batch["inputs_segment"][row].max()):
+            yield (
+                row,
+                batch["inputs_segment"][row] == segment,
+                batch["targets_segment"][row] == segment,
+            )
+
+
+@every_variant
+@pytest.mark.parametrize("rows", ["a sentence each", "packed"])
+def test_equals_numpy_sentence_by_sentence(model_of, name, rows):
+    """Logits, and the weights of every layer, head and attention."""
+    model, batch = model_of(name), _features(INPUTS, TARGETS)
+    batch = _arrays(PACKED) if rows == "packed" else batch
+    logits = _logits(model, batch)
+    assert logits.shape == (*batch["targets"].shape, model.vocab_size)
     assert logits.dtype == np.float32
-    reference = NumpyTransformer(model)
-    for row in range(2):
-        inputs, targets = INPUTS[row], TARGETS[row]
-        targets = targets[targets > 0]
-        expected = reference.logits(inputs[inputs > 0], targets)
-        actual = logits[row, : len(targets)]
-        np.testing.assert_allclose(actual, expected, atol=2e-4)
-
-
-def test_packed_rows_equal_numpy_and_the_sentences_alone(model, packed):
-    corpus, batch, arrays = packed
-    reference = NumpyTransformer(model)
-    logits = model(arrays).numpy()
-    own_rows = np.arange(len(batch.pairs))
-    alone = batches.assemble(
-        corpus, batch._replace(rows=own_rows, num_rows=len(own_rows))
-    )
-    logits_alone = model(alone).numpy()
-    assert len(batch.pairs) > 2 * batch.num_rows
-    for i, (pair, row) in enumerate(zip(batch.pairs, batch.rows, strict=True)):
-        segment = 1 + list(batch.pairs[batch.rows == row]).index(pair)
-        actual = logits[row, arrays["targets_segment"][row] == segment]
-        inputs, targets = (
-            corpus.gather(side, np.array([pair]))
-            for side in ("inputs", "targets")
+    told = model.attention_weights(batch)
+    reference = REFERENCE["NumpyTransformer"](model)
+    for row, inputs, targets in _sentences(batch):
+        expected, weights = reference.run(
+            batch["inputs"][row, inputs], batch["targets"][row, targets]
         )
-        expected = reference.logits(inputs, targets)
-        np.testing.assert_allclose(actual, expected, atol=2e-4)
-        expected = logits_alone[i, : len(targets)]
-        np.testing.assert_allclose(actual, expected, atol=1e-4)
-
-
-def test_no_target_sees_itself_or_the_future(model):
-    expected = model(_features(INPUTS, TARGETS)).numpy()
-    for place in range(TARGETS.shape[1]):
-        changed = TARGETS.copy()
-        changed[1, place] = 11
-        logits = model(_features(INPUTS, changed)).numpy()
-        np.testing.assert_array_equal(logits[0], expected[0])
-        np.testing.assert_array_equal(
-            logits[1, : place + 1], expected[1, : place + 1]
+        np.testing.assert_allclose(
+            logits[row, targets], expected, rtol=2e-4, atol=2e-4
         )
-        for later in range(place + 1, TARGETS.shape[1]):
-            assert np.abs(logits[1, later] - expected[1, later]).max() > 1e-3
+        for kind, queries, keys in (
+            ("encoder", inputs, inputs),
+            ("decoder", targets, targets),
+            ("cross", targets, inputs),
+        ):
+            actual = np.asarray(getattr(told, kind))[:, row]
+            actual = actual[:, :, queries]
+            np.testing.assert_allclose(
+                actual[..., keys], weights[kind], atol=1e-4
+            )
+            assert not actual[..., ~keys].any(), "looks beyond its sentence"
 
 
-def test_gradient_of_a_packed_sentence_stays_in_it(model, packed):
-    """Logits of slot t depend on the slots before t of the same segment."""
-    arrays = {name: tf.constant(ids[:1]) for name, ids in packed[2].items()}
-    segments = arrays["targets_segment"].numpy()[0]
-    start, end = np.flatnonzero(segments == 2)[[0, -1]]
-    embedding = model.embedding.weight.numpy()
-    # Each slot gets an embedding of its own, so that its gradient is seen.
-    ids = tf.range(32)[None] + model.vocab_size
-    rows = [*embedding, *embedding[arrays["targets"].numpy()[0]]]
-    wide = transformer.build(model.hparams, model.vocab_size + 32)
-    wide.set_weights([np.array(rows), *model.get_weights()[1:]])
-    place = (start + end) // 2
-    with tf.GradientTape() as tape:
-        logits = wide(arrays | {"targets": ids})
-        one = tf.reduce_sum(logits[0, place, : model.vocab_size] ** 2)
-    gradient = tf.convert_to_tensor(tape.gradient(one, wide.weights[0].value))
-    reached = np.abs(gradient.numpy()[model.vocab_size :]).max(1) > 0
-    expected = [start <= slot < place for slot in range(32)]
-    np.testing.assert_array_equal(reached, expected)
+def test_attention_weights_have_the_shapes_of_their_docstring(model_of):
+    told = model_of("default").attention_weights(_features(INPUTS, TARGETS))
+    shapes = [tuple(weights.shape) for weights in told]
+    assert shapes == [(2, 2, 2, 7, 7), (2, 2, 2, 6, 6), (2, 2, 2, 6, 7)]
+    for weights in told:
+        assert keras.backend.standardize_dtype(weights.dtype) == "float32"
 
 
-def test_padding_has_no_influence(model):
-    features = _features(INPUTS, TARGETS)
-    expected = model(features).numpy()
-    real = TARGETS > 0
-    # More of it, and other ids in it.
+@every_variant
+def test_no_target_sees_itself_or_the_future(model_of, name):
+    inputs, length = INPUTS[:1], TARGETS.shape[1]
+    # Row 0 as it is, and row i + 1 with another token i.
+    targets = np.tile(TARGETS[1:], (length + 1, 1))
+    targets[1 + np.arange(length), np.arange(length)] = 11
+    inputs = np.tile(inputs, (length + 1, 1))
+    expected, *rows = _logits(model_of(name), _features(inputs, targets))
+    for place, logits in enumerate(rows):
+        past, future = slice(0, place + 1), slice(place + 1, None)
+        np.testing.assert_allclose(logits[past], expected[past], atol=1e-6)
+        # The next one sees it at once; restricted attention, later ones not.
+        differences = np.abs(logits - expected)[future].max(1)
+        some = 1 if "restricted_attention" in VARIANTS[name] else None
+        assert np.all(differences[:some] > 1e-3)
+
+
+@every_variant
+def test_padding_has_no_influence(model_of, name):
+    """More of it, and other ids in it."""
+    model, real = model_of(name), TARGETS > 0
+    expected = _logits(model, _features(INPUTS, TARGETS))
     wider = _features(
         np.pad(INPUTS, ((0, 0), (0, 9))), np.pad(TARGETS, ((0, 0), (0, 4)))
     )
     for side in ("inputs", "targets"):
-        padding = wider[f"{side}_segment"] == 0
-        wider[side] = tf.where(padding, 7, wider[side])
-    logits = model(wider).numpy()[:, : TARGETS.shape[1]]
-    np.testing.assert_allclose(logits[real], expected[real], atol=1e-5)
+        wider[side][wider[f"{side}_segment"] == 0] = 7
+    logits = _logits(model, wider)[:, : TARGETS.shape[1]]
+    np.testing.assert_allclose(
+        logits[real], expected[real], rtol=1e-5, atol=1e-5
+    )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_decode_step_by_step_equals_the_whole(model, dtype):
+@every_variant
+def test_permuted_sentences_give_permuted_outputs(model_of, name):
+    model, order = model_of(name), [2, 0, 1]
+    inputs = np.concatenate([INPUTS, INPUTS[:1, ::-1]])
+    targets = np.concatenate([TARGETS, TARGETS[:1]])
+    expected = _logits(model, _features(inputs, targets))
+    logits = _logits(model, _features(inputs[order], targets[order]))
+    np.testing.assert_allclose(logits, expected[order], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("reach", [7, 99])
+def test_restricted_attention_of_all_is_full_attention(build, reach):
+    """r >= n sees everything, and r = 6 does not: inputs are 7 wide."""
+    batch = _features(np.full((1, 7), 5), TARGETS[1:])
+    expected = _logits(build({}), batch)
+    logits = _logits(build({"restricted_attention": reach}), batch)
+    np.testing.assert_array_equal(logits, expected)
+    narrower = _logits(build({"restricted_attention": 6}), batch)
+    assert np.abs(narrower - expected).max() > 1e-4
+
+
+@every_variant
+def test_decode_step_by_step_equals_the_whole(model_of, name):
+    _check_decoding(model_of(name), 1e-4)
+
+
+@pytest.mark.parametrize("name", ["default", "together", "additive_together"])
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_sixteen_bits_are_near_float32(build, model_of, name, dtype):
+    """Each to what its mantissa of 7, or 10 bits, can hold; decoding too."""
+    model = build(VARIANTS[name], dtype)
+    batch = _features(INPUTS, TARGETS)
+    expected, logits = _logits(model_of(name), batch), _logits(model, batch)
+    assert logits.dtype == np.float32
+    tolerance = {"mixed_bfloat16": 0.05, "mixed_float16": 0.01}[dtype]
+    real = TARGETS > 0
+    difference = np.abs(logits - expected)[real].max()
+    assert 0 < difference < tolerance * np.abs(expected[real]).max()
+    _check_decoding(model, tolerance * np.abs(expected[real]).max())
+
+
+def _check_decoding(model, tolerance):
     """Two beams a sentence, each with targets of its own."""
-    copy = transformer.build(model.hparams, model.vocab_size, dtype)
-    copy.set_weights(model.get_weights())
     beams = np.array(
         [[[4, 5, 6, 7], [9, 9, 2, 3]], [[5, 5, 5, 5], [2, 3, 4, 1]]], np.int32
     )  # [B, W, T]
-    memory, cache = copy.start_decoding(INPUTS, beam_size=2, max_length=4)
+    memory, cache = model.start_decoding(INPUTS, beam_size=2, max_length=4)
     steps = []
     for step in range(4):
         # What is given at step 0 is not read.
         before = beams[:, :, step - 1] if step else np.full((2, 2), 13)
-        logits, cache, weights = copy.decode_step(
-            tf.constant(before, tf.int32), tf.constant(step), cache, memory
+        logits, cache, weights = model.decode_step(
+            before, ops.convert_to_tensor(step, "int32"), cache, memory
         )
-        assert logits.dtype == tf.float32
-        steps.append(logits.numpy())
-    tolerance = 1e-4 if dtype == "float32" else 0.3
+        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+        steps.append(np.asarray(logits))
     for beam in range(2):
-        expected = copy(_features(INPUTS, beams[:, beam])).numpy()
+        batch = _features(INPUTS, beams[:, beam])
         actual = np.stack(steps, axis=2)[:, beam]
-        np.testing.assert_allclose(actual, expected, atol=tolerance)
-    assert weights.shape == (2, 2, 2, 2, INPUTS.shape[1])
-    np.testing.assert_allclose(tf.reduce_sum(weights, -1), 1.0, rtol=1e-5)
-    hidden = np.broadcast_to((INPUTS == 0)[None, :, None, None], weights.shape)
-    assert np.all(weights.numpy()[hidden] == 0)
+        np.testing.assert_allclose(
+            actual, _logits(model, batch), rtol=tolerance, atol=tolerance
+        )
+        cross = np.asarray(model.attention_weights(batch).cross)[..., -1, :]
+        np.testing.assert_allclose(
+            np.asarray(weights)[..., beam, :], cross, atol=tolerance
+        )
 
 
-def test_dropout_of_a_row_does_not_depend_on_its_batch(model, packed):
-    arrays = packed[2]
-    noise = dropout.noise(3, 5, 0, len(arrays["targets"]))
-    whole = model(arrays, noise=noise).numpy()
-    assert not np.allclose(whole, model(arrays), atol=0.01)
-    part = {name: ids[2:5] for name, ids in arrays.items()}
-    logits = model(part, noise=dropout.noise(3, 5, 2, 3))
-    np.testing.assert_allclose(logits, whole[2:5], atol=1e-5)
+@pytest.mark.parametrize("name", ["default", "together"])
+def test_dropout_of_a_row_does_not_depend_on_its_batch(build, name):
+    """Also not that of weights and hidden layers."""
+    rates = {"attention_dropout": 0.2, "relu_dropout": 0.2}
+    model = build(VARIANTS[name] | rates)
+    batch = {key: np.tile(ids, (3, 1)) for key, ids in _arrays(PACKED).items()}
+    whole = _logits(model, batch, dropout.noise(3, 5, 0, 6))
+    assert not np.allclose(whole, _logits(model, batch), atol=0.01)
+    part = {key: ids[2:5] for key, ids in batch.items()}
+    logits = _logits(model, part, dropout.noise(3, 5, 2, 3))
+    np.testing.assert_allclose(logits, whole[2:5], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "rate",
+    ["layer_prepostprocess_dropout", "attention_dropout", "relu_dropout"],
+)
+def test_each_dropout_is_read(build, rate):
+    names = (
+        "layer_prepostprocess_dropout",
+        "attention_dropout",
+        "relu_dropout",
+    )
+    none, batch = dict.fromkeys(names, 0.0), _features(INPUTS, TARGETS)
+    noise = dropout.noise(3, 5, 0, len(INPUTS))
+    expected = _logits(build(none), batch, noise)
+    dropped = _logits(build(none | {rate: 0.2}), batch, noise)
+    assert np.abs(dropped - expected).max() > 0.01
+
+
+def test_additive_relative_attention_is_refused(build):
+    changes = {"attention_type": "additive", "max_relative_position": 4}
+    with pytest.raises(errors.UserError, match="attention_type=additive"):
+        build(changes)
+
+
+@pytest.mark.tensorflow
+def test_gradient_of_a_packed_sentence_stays_in_it(model_of):
+    """Logits of slot t depend on the slots before t of the same segment."""
+    import tensorflow as tf
+
+    model, batch = model_of("default"), _arrays(PACKED)
+    row = {name: ids[:1] for name, ids in batch.items()}
+    length = row["targets"].shape[1]
+    embedding = model.embedding.weight.numpy()
+    # Each slot gets an embedding of its own, so that its gradient is seen.
+    rows = np.concatenate([embedding, embedding[row["targets"][0]]])
+    row["targets"] = np.arange(length)[None] + model.vocab_size
+    wide = transformer.build(model.hparams, len(rows))
+    wide.set_weights([rows, *model.get_weights()[1:]])
+    with tf.GradientTape() as tape:
+        one = tf.reduce_sum(wide(row)[0, 5, : model.vocab_size] ** 2)
+    gradient = tf.convert_to_tensor(tape.gradient(one, wide.weights[0].value))
+    reached = np.abs(gradient.numpy()[model.vocab_size :]).max(1) > 0
+    # Slot 5 is the third of segment 2, which begins at slot 3.
+    assert np.flatnonzero(reached).tolist() == [3, 4]

@@ -1,0 +1,155 @@
+"""The Transformer in numpy: one sentence at a time, one pair at a time."""
+
+import math
+
+import numpy as np
+
+
+class NumpyTransformer:
+    """Sections 3.1 to 3.5 and their variants in float64, without batches."""
+
+    def __init__(self, model):
+        self.hparams = model.hparams
+        self.weights = {
+            weight.path.partition("/")[2]: weight.numpy().astype(np.float64)
+            for weight in model.weights
+        }
+
+    def run(self, inputs, targets):
+        """Ids [L], [T] -> logits [T, V], {kind: weights [layers, H, …]}."""
+        shared = self.hparams.shared_embedding_and_softmax_weights
+        matrices = [
+            self.weights["embedding/weight" if shared else f"{name}/weight"]
+            for name in ("inputs_embedding", "targets_embedding", "softmax")
+        ]
+        scale = math.sqrt(self.hparams.hidden_size)
+        x = matrices[0][inputs] * scale
+        x = x + self.positions("inputs_positions", *x.shape)
+        y = np.zeros((len(targets), x.shape[1]))
+        y[1:] = matrices[1][targets[:-1]] * scale
+        y = y + self.positions("targets_positions", *y.shape)
+        weights = {"encoder": [], "decoder": [], "cross": []}
+        for i in range(self.hparams.num_hidden_layers):
+            path = f"encoder/layer_{i}"
+            x, seen = self.self_attention(path, x, causal=False)
+            weights["encoder"].append(seen)
+            x = self.ffn(f"{path}/ffn", x)
+        x = self.final_norm("encoder", x)
+        for i in range(self.hparams.num_hidden_layers):
+            path = f"decoder/layer_{i}"
+            y, seen = self.self_attention(path, y, causal=True)
+            weights["decoder"].append(seen)
+            y, seen = self.cross_attention(path, y, x)
+            weights["cross"].append(seen)
+            y = self.ffn(f"{path}/ffn", y)
+        y = self.final_norm("decoder", y)
+        stacked = {kind: np.array(seen) for kind, seen in weights.items()}
+        return y @ matrices[2].T, stacked
+
+    def positions(self, name, length, size):
+        pos, table = self.hparams.pos, np.zeros((length, size))
+        for place, i in np.ndindex(length, size // 2):
+            if pos == "sinusoids":
+                angle = place / 10_000 ** (2 * i / size)
+                sine, cosine = 2 * i, 2 * i + 1
+            else:
+                angle = place / 10_000 ** (i / (size // 2 - 1))
+                sine, cosine = i, size // 2 + i
+            table[place, sine] = math.sin(angle)
+            table[place, cosine] = math.cos(angle)
+        if pos == "emb":
+            return self.weights[f"{name}/table"][:length]
+        return 0 * table if pos == "none" else table
+
+    def self_attention(self, path, x, causal):
+        reach = self.hparams.restricted_attention or len(x)
+        seen = [
+            [abs(i - j) < reach and (j <= i or not causal)]
+            for i, j in np.ndindex(len(x), len(x))
+        ]
+        path = f"{path}/self_attention"
+        mask = np.reshape(seen, (len(x), len(x)))
+        normed = self.before(path, x)
+        y, weights = self.attend(path, normed, normed, mask)
+        return self.after(path, x + y), weights
+
+    def cross_attention(self, path, x, memory):
+        path = f"{path}/cross_attention"
+        mask = np.ones((len(x), len(memory)), bool)
+        y, weights = self.attend(path, self.before(path, x), memory, mask)
+        return self.after(path, x + y), weights
+
+    def attend(self, path, x, memory, mask):
+        path = f"{path}/multihead_attention"
+        heads = {
+            name: np.split(
+                array @ self.weights[f"{path}/{name}/kernel"],
+                self.hparams.num_heads,
+                axis=1,
+            )
+            for name, array in (
+                ("query", x),
+                ("key", memory),
+                ("value", memory),
+            )
+        }
+        mixed, all_weights = [], []
+        for head in range(self.hparams.num_heads):
+            query, key, value = (heads[name][head] for name in heads)
+            logits = np.full(mask.shape, -np.inf)
+            for i, j in np.argwhere(mask):
+                logits[i, j] = self.compatibility(
+                    path, head, query[i], key[j], j - i
+                )
+            weights = np.exp(logits - logits.max(1, keepdims=True))
+            weights /= weights.sum(1, keepdims=True)
+            mix = weights @ value
+            for i, j in np.argwhere(mask):
+                mix[i] += weights[i, j] * self.vector(path, "values", j - i)
+            mixed.append(mix)
+            all_weights.append(weights)
+        kernel = self.weights[f"{path}/output_projection/kernel"]
+        return np.concatenate(mixed, axis=1) @ kernel, np.array(all_weights)
+
+    def compatibility(self, path, head, query, key, distance):
+        kind = self.hparams.attention_type
+        if kind == "additive":
+            v = self.weights[f"{path}/compatibility/weight"][head]
+            return v @ np.tanh(query + key)
+        product = query @ (key + self.vector(path, "keys", distance))
+        return product / (math.sqrt(len(query)) if kind == "dot_product" else 1)
+
+    def vector(self, path, kind, distance):
+        """Of a relative distance; 0 where an attention has none."""
+        table = self.weights.get(f"{path}/relative_{kind}")
+        if table is None:
+            return 0.0
+        most = len(table) // 2
+        return table[min(max(distance, -most), most) + most]
+
+    def ffn(self, path, x):
+        inner = f"{path}/feed_forward"
+        hidden = self.dense(f"{inner}/filter", self.before(path, x))
+        y = self.dense(f"{inner}/output_projection", np.maximum(0, hidden))
+        return self.after(path, x + y)
+
+    def dense(self, path, x):
+        return x @ self.weights[f"{path}/kernel"] + self.weights[f"{path}/bias"]
+
+    def before(self, path, x):
+        pre_norm = self.hparams.layer_preprocess_sequence == "n"
+        return self.norm(f"{path}/input_norm", x) if pre_norm else x
+
+    def after(self, path, x):
+        post_norm = self.hparams.layer_postprocess_sequence == "dan"
+        return self.norm(f"{path}/norm", x) if post_norm else x
+
+    def final_norm(self, path, x):
+        pre_norm = self.hparams.layer_preprocess_sequence == "n"
+        return self.norm(f"{path}/norm", x) if pre_norm else x
+
+    def norm(self, path, x):
+        x = x - x.mean(1, keepdims=True)
+        deviation = np.sqrt((x**2).mean(1, keepdims=True) + 1e-6)
+        gain, bias = self.weights[f"{path}/gamma"], self.weights[f"{path}/beta"]
+        return x / deviation * gain + bias

@@ -1,0 +1,33 @@
+"""Every option of the model, alone and with others, as changes of HParams."""
+
+PRE_NORM = {
+    "layer_preprocess_sequence": "n",
+    "layer_postprocess_sequence": "da",
+}
+SIZES = {"attention_key_channels": 6, "attention_value_channels": 20}
+RELATIVE = {"pos": "none", "max_relative_position": 2}
+APART = {"shared_embedding_and_softmax_weights": False}
+VARIANTS = {
+    "default": {"num_hidden_layers": 2},
+    "pre_norm": PRE_NORM,
+    "no_norm": {"layer_postprocess_sequence": "da"},
+    "both_norms": {"layer_preprocess_sequence": "n"},
+    "timing": {"pos": "timing"},
+    "learned": {"pos": "emb"},
+    "no_positions": {"pos": "none"},
+    "relative": RELATIVE,
+    "sizes": SIZES,
+    "unscaled": {"attention_type": "dot_product_unscaled"},
+    "additive": {"attention_type": "additive"},
+    "apart": APART,
+    "restricted": {"restricted_attention": 2},
+    "together": {"num_hidden_layers": 2}
+    | PRE_NORM
+    | SIZES
+    | APART
+    | {"pos": "emb", "max_relative_position": 3, "restricted_attention": 3}
+    | {"attention_type": "dot_product_unscaled"},
+    "additive_together": SIZES
+    | APART
+    | {"attention_type": "additive", "restricted_attention": 2},
+}
