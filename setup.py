@@ -73,6 +73,8 @@ setup(
             "pytest>=8,<10",
             "pytest-xdist>=3.5,<4",  # tests on all cores
             "hypothesis>=6.100,<7",  # property tests
+            # Keras's other backend: layers and models are tested on it, too.
+            "jax>=0.6,<0.11",  # 0.6 is the last for Python 3.10
             "ruff>=0.12,<0.18",
             "mypy>=1.15,<3",
             "build>=1.2,<2",  # the wheel that a test looks into
