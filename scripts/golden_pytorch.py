@@ -140,7 +140,8 @@ def named_arrays(model, array):
             dense(f"{path}/ffn/feed_forward/output_projection", layer.linear2)
             for number, block in enumerate((*blocks, "ffn"), start=1):
                 module = getattr(layer, f"norm{number}")
-                norm(f"{path}/{block}/norm", module)
+                name_of_norm = "input_norm" if layer.norm_first else "norm"
+                norm(f"{path}/{block}/{name_of_norm}", module)
         if stack.norm is not None:
             norm(f"{name}/norm", stack.norm)
     return named
@@ -148,12 +149,14 @@ def named_arrays(model, array):
 
 def draw_weights(random):
     """{path: float16 array}, none of them 0 or 1 throughout."""
-    shapes = named_arrays(Transformer(norm_first=True), lambda p: p.detach())
     weights = {}
-    for path, view in shapes.items():
-        mean = 1.0 if path.endswith("gamma") else 0.0
-        drawn = random.normal(mean, 0.25, view.shape)
-        weights[path] = drawn.astype(np.float16)
+    for norm_first in (False, True):
+        model = Transformer(norm_first)
+        for path, view in named_arrays(model, lambda p: p.detach()).items():
+            if path not in weights:
+                mean = 1.0 if path.endswith("gamma") else 0.0
+                drawn = random.normal(mean, 0.25, view.shape)
+                weights[path] = drawn.astype(np.float16)
     return weights
 
 

@@ -104,7 +104,9 @@ def test_weights_are_pytorchs(trial):
 def test_encoder_output(trial, batch):
     model, expected = trial
     segments = batch["inputs_segment"]
-    memory = model.encode(batch["inputs"], segments, batch["inputs_position"])
+    memory, _ = model.encode(
+        batch["inputs"], segments, batch["inputs_position"]
+    )
     _assert_close(memory.numpy()[segments > 0], expected["encoder_output"])
 
 
