@@ -36,7 +36,7 @@ def test_layer(run_layer_test, dtype, name):
 
 
 def test_every_type_of_the_settings_is_here():
-    assert set(compatibility.TYPES) == set(hparam.ATTENTION_TYPES)
+    assert set(compatibility.TYPES) == set(hparam.CHOICES["attention_type"])
 
 
 def test_dot_product_by_hand():
