@@ -39,7 +39,8 @@ def test_trainer_says_what_it_does(trained):
     for part in (
         "parameters:",
         "1 replica on one CPU",
-        "target tokens (batch_tokens=512)",
+        "target tokens, ",
+        "% padding (batch_tokens=512, in real tokens)",
         "60 = ",
         "peak 0.0099 at step 50",
         "step 60: validation",

@@ -75,7 +75,7 @@ def test_validation_figures_are_those_of_the_whole_split(
     smoothed, plain, correct, tokens, _ = loss.batch_loss(
         model, batches.assemble(corpus, alone), None, 0.1
     )
-    constant = loss.smoothing_constant(0.1, runs.vocab_size)
+    constant = loss.smoothing_constant(0.1, runs.subwords.size)
     expected = {
         "loss": smoothed / tokens,
         "loss_minus_smoothing_constant": smoothed / tokens - constant,
