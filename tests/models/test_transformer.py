@@ -41,6 +41,7 @@ PACKED = {
         [*range(4), 0, *range(3), 0, 0],
     ],
 }
+DROPOUTS = ["layer_prepostprocess_dropout", "attention_dropout", "relu_dropout"]
 every_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
@@ -257,17 +258,9 @@ def test_dropout_of_a_row_does_not_depend_on_its_batch(build, name):
     np.testing.assert_allclose(logits, whole[2:5], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "rate",
-    ["layer_prepostprocess_dropout", "attention_dropout", "relu_dropout"],
-)
+@pytest.mark.parametrize("rate", DROPOUTS)
 def test_each_dropout_is_read(build, rate):
-    names = (
-        "layer_prepostprocess_dropout",
-        "attention_dropout",
-        "relu_dropout",
-    )
-    none, batch = dict.fromkeys(names, 0.0), _features(INPUTS, TARGETS)
+    none, batch = dict.fromkeys(DROPOUTS, 0.0), _features(INPUTS, TARGETS)
     noise = dropout.noise(3, 5, 0, len(INPUTS))
     expected = _logits(build(none), batch, noise)
     dropped = _logits(build(none | {rate: 0.2}), batch, noise)
