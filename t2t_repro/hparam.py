@@ -123,6 +123,11 @@ class HParams:
                 f"a multiple of num_heads ({self.num_heads})",
             )
         self._require(
+            "max_relative_position",
+            not self.max_relative_position or self.attention_type != "additive",
+            "0 where attention_type is additive: it is of dot products",
+        )
+        self._require(
             "learning_rate_schedule",
             self.learning_rate_schedule == "noam"
             or set(self.learning_rate_schedule.split("*"))

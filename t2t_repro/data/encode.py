@@ -139,44 +139,50 @@ def encode_split(
         folder / f"{split}-{index:05d}-of-{count:05d}.arrow"
         for index in range(count)
     ]
-    missing = [path for path in paths if not path.exists()]
+    missing = {path for path in paths if not path.exists()}
     if len(missing) < count:
         print(f"{split}: {count - len(missing)} of {count} shards are there.")
     checksums, source = Checksums(), iter(pairs)
 
-    def parts():
-        """(path of the shard, pairs) in order."""
-        for path in paths:
-            shard = itertools.islice(source, shard_pairs)
-            for some in chunks(shard, PART) if text["read"] else [[]]:
-                checksums.update(some)
-                yield path, some
+    def encode(path, some):
+        made = encoder.encode(some) if path in missing else None
+        return path, len(some), made
 
-    def encode(part):
-        path, some = part
-        return path, len(some), encoder.encode(some) if path in wanted else None
-
-    wanted = set(missing)
     with (
         concurrent.futures.ThreadPoolExecutor(num_workers) as pool,
         progress.bar(
             desc=f"encode {split}", total=text["read"], unit="pair"
         ) as bar,
     ):
-        encoded = _ahead(pool, encode, parts(), 2 * num_workers)
-        for path, group in itertools.groupby(encoded, lambda part: part[0]):
-            made = []
-            for _, size, part in group:
-                made.append(part)
-                bar.update(size)
-            if path in wanted:
-                _write(path, made, encoder.vocab_size)
+        parts = _parts(source, paths, shard_pairs, checksums)
+        encoded = _ahead(pool, encode, parts, 2 * num_workers)
+        _write_shards(encoded, encoder.vocab_size, bar)
     if next(source, None) or checksums.hexdigests() != text["text_sha256"]:
         raise errors.UserError(
             f"The raw text of {split!r} has changed since datagen first read "
             f"it. Remove {folder} and run datagen again."
         )
     return _report(paths, text)
+
+
+def _parts(source, paths, shard_pairs, checksums):
+    """Yields (path of the shard, some of its pairs); an empty shard has one."""
+    for path in paths:
+        parts = chunks(itertools.islice(source, shard_pairs), PART)
+        for some in itertools.chain([next(parts, [])], parts):
+            checksums.update(some)
+            yield path, some
+
+
+def _write_shards(encoded, vocab_size, bar):
+    """Takes (path, pairs, Part) in order; no Part, no shard to write."""
+    for path, group in itertools.groupby(encoded, lambda part: part[0]):
+        parts = []
+        for _, size, part in group:
+            parts.append(part)
+            bar.update(size)
+        if None not in parts:
+            _write(path, parts, vocab_size)
 
 
 def chunks(items: Iterable, size: int) -> Iterator[list]:
@@ -187,10 +193,10 @@ def chunks(items: Iterable, size: int) -> Iterator[list]:
 
 
 def _ahead(pool, function, items, most):
-    """map() in order on a pool, at most `most` calls ahead of the reader."""
+    """starmap() in order on a pool, `most` calls ahead of the reader."""
     pending = collections.deque()
     for item in items:
-        pending.append(pool.submit(function, item))
+        pending.append(pool.submit(function, *item))
         if len(pending) > most:
             yield pending.popleft().result()
     while pending:

@@ -9,15 +9,14 @@ MAX_WAVELENGTH = 10_000.0
 
 
 class _Positions(keras.layers.Layer):
-    """Adds to each vector what `encode` has for its position."""
+    """Adds to each vector what `encode` has for its position.
+
+    Subclasses define ``encode(positions)``, int32 […] -> […, D]. What is
+    computed is float32: bfloat16 cannot tell position 257 from 256.
+    """
 
     def build(self, x_shape, positions_shape):
         self.hidden_size = x_shape[-1]
-
-    def encode(self, positions):
-        """int32 […] -> […, D], float32 if computed: bfloat16 cannot tell
-        position 257 from 256."""
-        raise NotImplementedError
 
     def call(self, x, positions):
         """x [B, T, D], positions [B, T], each below T -> [B, T, D]."""

@@ -3,8 +3,7 @@
 import keras
 from keras import ops
 
-from t2t_repro import errors
-from t2t_repro.layers import attention, compatibility
+from t2t_repro.layers import attention
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
@@ -17,6 +16,7 @@ class RelativeAttention(attention.MultiHeadAttention):
         logits_ij = q_i · (k_j + a_ij) / sqrt(K)
         mixed_i = sum_j weights_ij (v_j + b_ij)
 
+    The compatibility function must be a dot product; HParams see to that.
     Distances are those of places in the row: within a sentence of a packed
     row, the same as those of positions.
     """
@@ -24,13 +24,6 @@ class RelativeAttention(attention.MultiHeadAttention):
     def __init__(self, max_relative_position, **kwargs):
         super().__init__(**kwargs)
         self.max_relative_position = max_relative_position
-        if not isinstance(self.compatibility, compatibility.DotProduct):
-            raise errors.UserError(
-                "Relative positions need a dot product; got hparams "
-                f"attention_type={self.attention_type} with "
-                f"max_relative_position={max_relative_position}. Set one to "
-                "dot_product, or the other to 0."
-            )
 
     def build(self, x_shape):
         rows = 2 * self.max_relative_position + 1

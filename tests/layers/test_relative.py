@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro import errors
 from t2t_repro.layers import relative
 
 B, T, D, H = 2, 5, 8, 2
@@ -123,13 +122,3 @@ def test_order_matters_though_nothing_else_tells_positions():
     layer, x = _layer(), _x()
     backwards = np.asarray(layer(x[:, ::-1].copy(), SEEN)[0])[:, ::-1]
     assert np.abs(backwards - np.asarray(layer(x, SEEN)[0])).max() > 0.01
-
-
-def test_additive_attention_is_refused():
-    with pytest.raises(errors.UserError) as raised:
-        _layer(attention_type="additive")
-    assert str(raised.value) == (
-        "Relative positions need a dot product; got hparams "
-        "attention_type=additive with max_relative_position=2. Set one to "
-        "dot_product, or the other to 0."
-    )

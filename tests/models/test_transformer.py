@@ -269,7 +269,7 @@ def test_each_dropout_is_read(build, rate):
 
 def test_additive_relative_attention_is_refused(build):
     changes = {"attention_type": "additive", "max_relative_position": 4}
-    with pytest.raises(errors.UserError, match="attention_type=additive"):
+    with pytest.raises(errors.UserError, match="must be 0 where attention_ty"):
         build(changes)
 
 
