@@ -1,0 +1,173 @@
+"""Training steps of ours, timed; for bench_train.py.
+
+python scripts/bench_train_probe.py SETTINGS.json SHARD…
+
+Prints one JSON object. A process of its own: the memory and the threads of
+another measurement would disturb this one.
+"""
+
+import dataclasses
+import json
+import pathlib
+import resource
+import sys
+import time
+
+import tensorflow as tf
+
+from t2t_repro import registry
+from t2t_repro.data import batches, corpus
+from t2t_repro.data import plan as plans
+from t2t_repro.models import transformer
+from t2t_repro.reports import cost
+from t2t_repro.training import optimizer, step
+
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+MATRIX = 2048  # rows and columns of the product that stands for the peak
+
+
+def cpu_seconds():
+    """CPU time of all threads of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def resident_megabytes():
+    """Memory of this process now."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def timed(function, times):
+    """Seconds of each of so many calls, after one that is not counted."""
+    function()
+    seconds = []
+    for _ in range(times):
+        began = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def peak_flops(dtype):
+    """What a large matrix product reaches, per second."""
+    left = tf.cast(tf.random.normal((MATRIX, MATRIX)), dtype)
+    product = tf.function(lambda: tf.linalg.matmul(left, left))
+    return 2 * MATRIX**3 / min(timed(lambda: product().numpy(), 10))
+
+
+class Training:
+    """A model and its step, as the trainer makes them."""
+
+    def __init__(self, settings, paths):
+        registry.load_definitions()
+        names = (
+            "hidden_size filter_size num_heads num_hidden_layers batch_tokens "
+            "label_smoothing max_length"
+        ).split()
+        self.hparams = dataclasses.replace(
+            registry.build_hparams("base"),
+            batching="packed",
+            layer_prepostprocess_dropout=settings["dropout"],
+            **{name: settings[name] for name in names},
+        )
+        self.corpus = corpus.Corpus([pathlib.Path(path) for path in paths])
+        self.plan = plans.build(
+            self.corpus.lengths,
+            self.hparams.batching,
+            self.hparams.batch_tokens,
+            self.hparams.max_length,
+            seed=0,
+        )
+        self.model = transformer.build(
+            self.hparams, settings["vocab_size"], POLICIES[settings["dtype"]]
+        )
+        self.adam = optimizer.build(
+            self.hparams, self.model.trainable_variables
+        )
+        self.step = step.build_train_step(
+            self.model,
+            self.adam,
+            self.hparams,
+            seed=0,
+            strategy=tf.distribute.get_strategy(),
+            xla=settings["xla"],
+        )
+
+    def batches(self, count):
+        """An iterator of `count` batches."""
+        return iter(
+            batches.training_dataset(self.corpus, self.plan, 0, count, 1, None)
+        )
+
+    def take(self, element):
+        """A step that is over when this returns."""
+        return float(self.step(element).sums.tokens)
+
+
+def measure_steps(training, settings):
+    """Seconds, CPU and real tokens of steps."""
+    count = settings["warm_up"] + settings["steps"]
+    elements = training.batches(count)
+    seconds, tokens = [], 0
+    for number in range(count):
+        if number == settings["warm_up"]:
+            cpu = cpu_seconds()
+        began = time.perf_counter()
+        training.take(next(elements))
+        if number >= settings["warm_up"]:
+            seconds.append(time.perf_counter() - began)
+            batch = training.plan.batch(number)
+            tokens += batches.count(training.corpus, batch).tokens
+    cpu = cpu_seconds() - cpu
+    began = cpu_seconds()
+    for _ in training.batches(50):
+        pass
+    return {
+        "seconds": seconds,
+        "tokens": tokens,
+        "CPU of a step": cpu / settings["steps"],
+        "CPU of a batch": (cpu_seconds() - began) / 50,
+        "FLOPs of a token": cost.training_flops(
+            training.hparams,
+            settings["vocab_size"],
+            round(float(training.corpus.lengths["targets"].mean())),
+        )
+        / training.hparams.batch_tokens
+        / training.hparams.train_steps,
+        "peak": peak_flops(settings["dtype"]),
+    }
+
+
+def measure_update(training, settings):
+    """Seconds of Adam's update alone."""
+    variables = training.model.trainable_variables
+    gradients = [tf.random.normal(v.shape) * 1e-3 for v in variables]
+    update = tf.function(lambda: training.adam.apply(gradients, variables))
+    return {"seconds": timed(update, settings["steps"])}
+
+
+def measure_memory(training, settings):
+    """Memory after the first tenth of many steps and after all."""
+    marks = {settings["steps"] // 10: 0.0, settings["steps"]: 0.0}
+    elements = training.batches(settings["steps"])
+    for number in range(1, settings["steps"] + 1):
+        training.take(next(elements))
+        if number in marks:
+            marks[number] = resident_megabytes()
+    return {"megabytes": list(marks.values())}
+
+
+def main():
+    settings, *paths = sys.argv[1:]
+    settings = json.loads(settings)
+    measures = {
+        "steps": measure_steps,
+        "update": measure_update,
+        "memory": measure_memory,
+    }
+    training = Training(settings, paths)
+    print(json.dumps(measures[settings["measure"]](training, settings)))
+
+
+main()
