@@ -170,7 +170,7 @@ class _Training:
         ):
             for done in range(first_step + 1, last_step + 1):
                 profiler.before_step(done - first_step)
-                show.step_done(self.train_step(next(elements)))
+                show.step_done(self.train_step(next(elements)).sums)
                 last = done == last_step or stop.received
                 if done % self.options.eval_every == 0 or done == last_step:
                     with show.pause():

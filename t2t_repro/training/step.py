@@ -1,10 +1,12 @@
 """One training step, on each replica: forward, backward, sum, update.
 
 XLA compiles the forward and backward pass alone: the all-reduce and the update
-lie outside, where MirroredStrategy can reach its variables. The optimizer
-sums gradients over replicas, so each replica divides its own by the tokens of
-the whole batch, once.
+lie outside, where MirroredStrategy can reach its variables. Each replica
+divides its gradients by the tokens of the whole batch, so that their sum over
+replicas is that of the batch's mean loss.
 """
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -13,9 +15,19 @@ from t2t_repro.layers import dropout
 from t2t_repro.training import loss as losses
 
 
+class Outcome(NamedTuple):
+    """What a training step tells of its batch."""
+
+    sums: losses.Sums  # over all replicas
+    # [] float32, of the gradient that the optimizer is given: of all replicas,
+    # before clipping or moments.
+    gradient_norm: object
+
+
 def build_train_step(model, optimizer, hparams, seed, strategy, xla):
-    """-> function of an element of a distributed dataset -> loss.Sums."""
+    """-> function of an element of a distributed dataset -> Outcome."""
     variables = model.trainable_variables
+    _take_gradients_as_they_are(optimizer)
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward_backward(rows, first_row, step):
@@ -37,17 +49,29 @@ def build_train_step(model, optimizer, hparams, seed, strategy, xla):
             lambda rows, first_row: forward_backward(rows, first_row, step),
             batch,
         )
-        tokens = batch["batch_tokens"]
-        optimizer.apply([g / tokens for g in gradients], variables)
-        return sums
+        gradients, sums = _all_reduce(
+            ([g / batch["batch_tokens"] for g in gradients], sums)
+        )
+        optimizer.apply(gradients, variables)
+        return Outcome(sums, tf.linalg.global_norm(gradients))
 
     @tf.function(reduce_retracing=True)
     def train_step(batch):
-        return _sum_over_replicas(
+        return _of_one_replica(
             strategy, strategy.run(replica_step, args=(batch,))
         )
 
     return train_step
+
+
+def _take_gradients_as_they_are(optimizer):
+    """Lets `optimizer.apply` sum no gradients over replicas.
+
+    They are summed before, since their norm is wanted and clipping needs the
+    whole of them: Keras clips each replica's own. It has no argument for that,
+    as its predecessor had; in Keras 3 every update asks this method.
+    """
+    optimizer._all_reduce_sum_gradients = list
 
 
 def build_eval_step(model, hparams, strategy, xla):
@@ -60,9 +84,11 @@ def build_eval_step(model, hparams, strategy, xla):
     @tf.function(reduce_retracing=True)
     def eval_step(batch):
         def replica_step(batch):
-            return _accumulate(lambda rows, _: forward(rows), batch)
+            return _all_reduce(
+                _accumulate(lambda rows, _: forward(rows), batch)
+            )
 
-        return _sum_over_replicas(
+        return _of_one_replica(
             strategy, strategy.run(replica_step, args=(batch,))
         )
 
@@ -86,7 +112,14 @@ def _accumulate(part_function, batch):
     return total
 
 
-def _sum_over_replicas(strategy, sums):
-    return losses.Sums(
-        *(strategy.reduce(tf.distribute.ReduceOp.SUM, s, None) for s in sums)
+def _all_reduce(values):
+    """The sum over replicas of each tensor in a structure."""
+    replica = tf.distribute.get_replica_context()
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def _of_one_replica(strategy, values):
+    """One of the copies where all replicas have the same."""
+    return tf.nest.map_structure(
+        lambda value: strategy.experimental_local_results(value)[0], values
     )

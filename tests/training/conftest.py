@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.data import plan as plans
-from t2t_repro.training import checkpoints, loop, loss
+from t2t_repro.training import checkpoints, loop, loss, step
 
 _OPTIONS = {
     "train_steps": 24,
@@ -101,7 +101,7 @@ def fake_steps(monkeypatch):
         def build_train_step(_, adam, *args):
             def train_step(batch):
                 on_step(int(adam.iterations.assign_add(1)))
-                return sums(1.0)
+                return step.Outcome(sums(1.0), tf.constant(1.0))
 
             return train_step
 

@@ -24,6 +24,7 @@ class Result(NamedTuple):
     weights: dict  # {path: array}
     momentums: dict  # {path: array}, the first holds 0.1 of the gradient
     sums: np.ndarray  # [steps, 4], of each step; slots depend on hardware
+    norms: np.ndarray  # [steps], of each step's gradient
 
 
 class _OwnRows:
@@ -88,8 +89,8 @@ class Trial:
                 limit if parts > 1 else None,
             )
         )
-        sums = [[float(s) for s in self.train_step(b)[:-1]] for b in dataset]
-        assert int(self.adam.iterations.numpy()) == steps == len(sums)
+        outcomes = [self.train_step(batch) for batch in dataset]
+        assert int(self.adam.iterations.numpy()) == steps == len(outcomes)
         self._assert_mirrored()
         return Result(
             {w.path: w.numpy() for w in self.model.weights},
@@ -99,7 +100,8 @@ class Trial:
                     self.model.weights, self.adam._momentums, strict=True
                 )
             },
-            np.array(sums),
+            np.array([list(map(float, o.sums[:-1])) for o in outcomes]),
+            np.array([float(o.gradient_norm) for o in outcomes]),
         )
 
     def _assert_mirrored(self):
@@ -138,6 +140,7 @@ def expected(trial_of):
 
 def _assert_same(actual, expected):
     np.testing.assert_allclose(actual.sums, expected.sums, rtol=1e-5)
+    np.testing.assert_allclose(actual.norms, expected.norms, rtol=1e-5)
     assert actual.weights.keys() == expected.weights.keys()
     for path, weight in expected.weights.items():
         np.testing.assert_allclose(
@@ -174,10 +177,13 @@ def test_gradient_is_that_of_the_batchs_mean_loss(trial_of, parts):
     values = [weight.value for weight in trial.model.weights]
     gradients = tape.gradient(mean, values)
     np.testing.assert_allclose(result.sums[0], sums[:-1], rtol=1e-5)
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    norm = np.sqrt(sum(np.sum(np.square(g)) for g in gradients))
+    assert result.norms[0] == pytest.approx(norm, rel=1e-5)
     for weight, gradient in zip(trial.model.weights, gradients, strict=True):
         np.testing.assert_allclose(
             result.momentums[weight.path] / 0.1,
-            tf.convert_to_tensor(gradient),
+            gradient,
             rtol=1e-4,
             atol=1e-6,
             err_msg=weight.path,
