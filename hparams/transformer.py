@@ -29,9 +29,13 @@ def base():
         attention_dropout=0.0,  # section 5.4 names no other dropout
         relu_dropout=0.0,
         label_smoothing=0.1,  # section 5.4
+        optimizer="adam",  # section 5.3
         optimizer_adam_beta1=0.9,  # section 5.3
         optimizer_adam_beta2=0.98,  # section 5.3
         optimizer_adam_epsilon=1e-9,  # section 5.3
+        weight_decay=0.0,  # section 5.4 names no other regularization
+        clip_grad_norm=0.0,  # section 5.3 names none
+        ema_decay=0.0,  # section 6.1 averages checkpoints instead
         learning_rate_schedule="noam",  # section 5.3, equation 3
         learning_rate_constant=1.0,
         learning_rate_warmup_steps=4000,  # section 5.3

@@ -36,3 +36,39 @@ def base_restricted(parent):
     # Seven positions to each side are half a sentence of WMT14, about 30
     # subwords; 6 layers reach 42, across most sentences (paths of O(n / r)).
     return dataclasses.replace(parent, restricted_attention=8)
+
+
+@hparams_sets.register("base_adafactor", parent="base")
+def base_adafactor(parent):
+    """Base with Adafactor, as Shazeer and Stern trained it (1804.04235)."""
+    return dataclasses.replace(
+        parent,
+        optimizer="adafactor",
+        # min(0.01, step^-0.5), relative to a weight's size: section 8; so T2T.
+        learning_rate_schedule="rsqrt_decay",
+        learning_rate_warmup_steps=10_000,
+    )
+
+
+@hparams_sets.register("base_adamw", parent="base")
+def base_adamw(parent):
+    """Base with AdamW (Loshchilov and Hutter, arXiv 1711.05101)."""
+    return dataclasses.replace(
+        parent,
+        optimizer="adamw",
+        weight_decay=0.01,  # BERT's (arXiv 1810.04805, A.2)
+    )
+
+
+@hparams_sets.register("base_lion", parent="base")
+def base_lion(parent):
+    """Base with Lion (Chen et al., arXiv 2302.06675)."""
+    # Section 5: a rate 3 to 10 times lower than AdamW's, and a weight decay as
+    # many times higher; beta2 as in algorithm 2.
+    return dataclasses.replace(
+        parent,
+        optimizer="lion",
+        optimizer_adam_beta2=0.99,
+        weight_decay=0.05,
+        learning_rate_constant=0.2,
+    )

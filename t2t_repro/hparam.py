@@ -23,6 +23,7 @@ CHOICES = {
     # n: layer normalisation, d: dropout, a: addition of what came in.
     "layer_preprocess_sequence": ("none", "n"),
     "layer_postprocess_sequence": ("dan", "da"),
+    "optimizer": ("adam", "adafactor", "adamw", "lion"),
     "batching": ("bucketed", "packed"),
     "batch_unit": ("real_tokens", "slots"),
 }
@@ -39,13 +40,14 @@ RANGES = (
         "at least 0",
         lambda value: value >= 0,
         "attention_key_channels attention_value_channels "
-        "max_relative_position restricted_attention",
+        "max_relative_position restricted_attention weight_decay "
+        "clip_grad_norm",
     ),
     (
         "in [0, 1)",
         lambda value: 0 <= value < 1,
         "layer_prepostprocess_dropout attention_dropout relu_dropout "
-        "label_smoothing",
+        "label_smoothing ema_decay",
     ),
     (
         "in (0, 1)",
@@ -87,9 +89,13 @@ class HParams:
     attention_dropout: float  # on attention's weights
     relu_dropout: float  # on the hidden layer of the feed-forward network
     label_smoothing: float  # probability given to the other V - 1 subwords
-    optimizer_adam_beta1: float
-    optimizer_adam_beta2: float
-    optimizer_adam_epsilon: float
+    optimizer: str  # one of CHOICES; adafactor reads none of the next four
+    optimizer_adam_beta1: float  # of adam, adamw and lion
+    optimizer_adam_beta2: float  # of adam, adamw and lion
+    optimizer_adam_epsilon: float  # of adam and adamw
+    weight_decay: float  # of adamw and lion, times the learning rate
+    clip_grad_norm: float  # most of the whole gradient's norm; 0: no limit
+    ema_decay: float  # of a moving average of the weights; 0: none is kept
     learning_rate_schedule: str  # "noam", or a product "a*b" of factors
     learning_rate_constant: float  # the factor "constant", or times noam
     learning_rate_warmup_steps: int
@@ -126,6 +132,11 @@ class HParams:
             "max_relative_position",
             not self.max_relative_position or self.attention_type != "additive",
             "0 where attention_type is additive: it is of dot products",
+        )
+        self._require(
+            "weight_decay",
+            not self.weight_decay or self.optimizer in ("adamw", "lion"),
+            f"0 where optimizer is {self.optimizer}: adamw and lion have it",
         )
         self._require(
             "learning_rate_schedule",

@@ -29,9 +29,13 @@ PAPER = {  # arXiv 1706.03762, sections 3 and 5
     "attention_dropout": 0.0,
     "relu_dropout": 0.0,
     "label_smoothing": 0.1,
+    "optimizer": "adam",
     "optimizer_adam_beta1": 0.9,
     "optimizer_adam_beta2": 0.98,
     "optimizer_adam_epsilon": 1e-9,
+    "weight_decay": 0.0,
+    "clip_grad_norm": 0.0,
+    "ema_decay": 0.0,
     "learning_rate_schedule": "noam",
     "learning_rate_constant": 1.0,
     "learning_rate_warmup_steps": 4000,
@@ -84,14 +88,15 @@ def test_a_set_cannot_be_changed():
             (name, -1, "at least 0")
             for name in (
                 "attention_key_channels attention_value_channels "
-                "max_relative_position restricted_attention"
+                "max_relative_position restricted_attention weight_decay "
+                "clip_grad_norm"
             ).split()
         ),
         *(
             (name, value, "in [0, 1)")
             for name in (
                 "layer_prepostprocess_dropout attention_dropout relu_dropout "
-                "label_smoothing"
+                "label_smoothing ema_decay"
             ).split()
             for value in (1.0, -0.1, float("nan"))
         ),
@@ -115,6 +120,8 @@ def test_a_set_cannot_be_changed():
         ("pos", "learned", "one of ('sinusoids', 'timing', 'emb', 'none')"),
         ("layer_preprocess_sequence", "da", "one of ('none', 'n')"),
         ("layer_postprocess_sequence", "n", "one of ('dan', 'da')"),
+        ("optimizer", "Adam", "one of ('adam', 'adafactor', 'adamw', 'lion')"),
+        ("weight_decay", 0.1, "0 where optimizer is adam: adamw and lion have"),
         ("learning_rate_schedule", "cosine", SCHEDULE_RULE),
         ("learning_rate_schedule", "", SCHEDULE_RULE),
         ("learning_rate_schedule", "constant * cosine", SCHEDULE_RULE),

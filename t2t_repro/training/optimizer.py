@@ -1,42 +1,77 @@
-"""Adam with the paper's learning-rate schedule (section 5.3)."""
+"""Keras's optimizers with the paper's learning-rate schedule (section 5.3)."""
 
 import keras
 from keras import ops
 
 
-def learning_rate(hparams, step):
-    """The learning rate of update `step`, counted from 1; [] float32.
+@keras.saving.register_keras_serializable("t2t_repro")
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate of an update.
 
-    "noam" is the paper's equation 3, times learning_rate_constant:
+    "noam" is the paper's equation 3 of the step, counted from 1, times
+    `constant`:
 
         D^-0.5 * min(step^-0.5, step * warmup^-1.5)
 
     Any other schedule is a product of factors as tensor2tensor has them. It
     counts updates s = step - 1 from 0, so a warm-up begins at a rate of 0:
 
-        constant           learning_rate_constant
+        constant           constant
         linear_warmup      min(1, s / warmup)
         rsqrt_decay        max(s, warmup)^-0.5
         rsqrt_hidden_size  D^-0.5
 
     Source: section 5.3; T2T learning_rate.py.
     """
-    step = ops.cast(step, "float32")
-    warmup = float(hparams.learning_rate_warmup_steps)
-    constant, width = hparams.learning_rate_constant, hparams.hidden_size**-0.5
-    if hparams.learning_rate_schedule == "noam":
-        shape = ops.minimum(ops.rsqrt(step), step * warmup**-1.5)
-        return constant * width * shape
-    factors = {
-        "constant": lambda: constant,
-        "linear_warmup": lambda: ops.minimum(1.0, (step - 1) / warmup),
-        "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(step - 1, warmup)),
-        "rsqrt_hidden_size": lambda: width,
-    }
-    rate = ops.ones((), "float32")
-    for name in hparams.learning_rate_schedule.split("*"):
-        rate = rate * factors[name]()
-    return rate
+
+    def __init__(self, schedule, constant, warmup_steps, hidden_size):
+        """Takes the hparams learning_rate_* and hidden_size, D."""
+        self.schedule = schedule
+        self.constant = constant
+        self.warmup_steps = warmup_steps
+        self.hidden_size = hidden_size
+
+    def __call__(self, iterations):
+        """Keras's iterations, 0 at the first update -> [] float32."""
+        done = ops.cast(iterations, "float32")
+        warmup, width = float(self.warmup_steps), self.hidden_size**-0.5
+        if self.schedule == "noam":
+            step = done + 1
+            shape = ops.minimum(ops.rsqrt(step), step * warmup**-1.5)
+            return self.constant * width * shape
+        factors = {
+            "constant": lambda: self.constant,
+            "linear_warmup": lambda: ops.minimum(1.0, done / warmup),
+            "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(done, warmup)),
+            "rsqrt_hidden_size": lambda: width,
+        }
+        rate = ops.ones((), "float32")
+        for name in self.schedule.split("*"):
+            rate = rate * factors[name]()
+        return rate
+
+    def get_config(self):
+        return {
+            "schedule": self.schedule,
+            "constant": self.constant,
+            "warmup_steps": self.warmup_steps,
+            "hidden_size": self.hidden_size,
+        }
+
+
+def schedule(hparams) -> Schedule:
+    """The schedule that `hparams` name."""
+    return Schedule(
+        hparams.learning_rate_schedule,
+        hparams.learning_rate_constant,
+        hparams.learning_rate_warmup_steps,
+        hparams.hidden_size,
+    )
+
+
+def learning_rate(hparams, step):
+    """The learning rate of update `step`, counted from 1; [] float32."""
+    return schedule(hparams)(step - 1)
 
 
 def peak_learning_rate(hparams) -> float:
@@ -47,26 +82,59 @@ def peak_learning_rate(hparams) -> float:
     )
 
 
-class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """learning_rate() of Keras's iterations: 0 at the first update."""
-
-    def __init__(self, hparams):
-        self._hparams = hparams
-
-    def __call__(self, iterations):
-        return learning_rate(self._hparams, ops.cast(iterations, "float32") + 1)
-
-    def get_config(self):
-        return {"hparams": self._hparams}
-
-
 def build(hparams, variables):
-    """Keras's Adam for `variables`, with its slots made."""
-    optimizer = keras.optimizers.Adam(
-        learning_rate=Schedule(hparams),
-        beta_1=hparams.optimizer_adam_beta1,
-        beta_2=hparams.optimizer_adam_beta2,
-        epsilon=hparams.optimizer_adam_epsilon,
+    """The optimizer that `hparams` name, for `variables`, with its slots made.
+
+    Adafactor has no hparams of its own: Keras's values are those of Shazeer and
+    Stern (arXiv 1804.04235, algorithm 4), as T2T's are.
+    """
+    betas = {
+        "beta_1": hparams.optimizer_adam_beta1,
+        "beta_2": hparams.optimizer_adam_beta2,
+    }
+    epsilon = {"epsilon": hparams.optimizer_adam_epsilon}
+    decay = {"weight_decay": hparams.weight_decay}
+    optimizers = keras.optimizers
+    make, settings = {
+        "adam": (optimizers.Adam, betas | epsilon),
+        "adafactor": (optimizers.Adafactor, {}),
+        "adamw": (optimizers.AdamW, betas | epsilon | decay),
+        "lion": (optimizers.Lion, betas | decay),
+    }[hparams.optimizer]
+    optimizer = make(
+        learning_rate=schedule(hparams),
+        global_clipnorm=hparams.clip_grad_norm or None,
+        use_ema=hparams.ema_decay > 0,
+        ema_momentum=hparams.ema_decay,
+        **settings,
     )
+    # Only matrices decay: not biases, nor what layer normalisation scales by.
+    vectors = [v for v in variables if len(v.shape) < 2]
+    optimizer.exclude_from_weight_decay(var_list=vectors)
     optimizer.build(variables)
     return optimizer
+
+
+def slots(optimizer) -> dict[str, dict[int, keras.Variable]]:
+    """{kind: {index of a weight: what the optimizer remembers of it}}."""
+    kinds = {}
+    if isinstance(optimizer, keras.optimizers.Adam | keras.optimizers.Lion):
+        kinds["momentum"] = dict(enumerate(optimizer._momentums))
+    if isinstance(optimizer, keras.optimizers.Adam):
+        kinds["velocity"] = dict(enumerate(optimizer._velocities))
+    if isinstance(optimizer, keras.optimizers.Adafactor):
+        # Of a matrix, the means over its rows and columns; its own velocity is
+        # made of these at each update.
+        ranks = [len(velocity.shape) for velocity in optimizer._v]
+        kinds = {
+            kind: {i: slots[i] for i, rank in enumerate(ranks) if holds(rank)}
+            for kind, slots, holds in (
+                ("row_velocity", optimizer._r, lambda rank: rank >= 2),
+                ("column_velocity", optimizer._c, lambda rank: rank >= 2),
+                ("velocity", optimizer._v, lambda rank: rank < 2),
+            )
+        }
+    if optimizer.use_ema:
+        averages = optimizer._model_variables_moving_average
+        kinds["ema"] = dict(enumerate(averages))
+    return kinds

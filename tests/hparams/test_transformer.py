@@ -32,6 +32,24 @@ DIFFS = {  # set: (parent, what differs)
     "base_additive": ("base", {"attention_type": "additive"}),
     "base_unscaled": ("base", {"attention_type": "dot_product_unscaled"}),
     "base_restricted": ("base", {"restricted_attention": 8}),
+    "base_adafactor": (
+        "base",
+        {
+            "optimizer": "adafactor",
+            "learning_rate_schedule": "rsqrt_decay",
+            "learning_rate_warmup_steps": 10_000,
+        },
+    ),
+    "base_adamw": ("base", {"optimizer": "adamw", "weight_decay": 0.01}),
+    "base_lion": (
+        "base",
+        {
+            "optimizer": "lion",
+            "optimizer_adam_beta2": 0.99,
+            "weight_decay": 0.05,
+            "learning_rate_constant": 0.2,
+        },
+    ),
     "tiny": (
         "base",
         {

@@ -1,6 +1,7 @@
 """The schedule's golden numbers, and Adam against Adam in numpy."""
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -14,7 +15,7 @@ UPDATES = (1, 100, 4_000, 8_000, 100_000)
 # decimal places, from section 5.3 and tensor2tensor's learning_rate.py.
 GOLDEN = [
     (
-        "base base_additive base_unscaled base_restricted "
+        "base base_additive base_unscaled base_restricted base_adamw "
         "transformer_base_v1 table3_base table3_a_h1 table3_a_h4 "
         "table3_a_h16 table3_a_h32 table3_b_dk16 table3_b_dk32 table3_c_n2 "
         "table3_c_n4 table3_c_n8 table3_c_dff1024 table3_c_dff4096 "
@@ -32,6 +33,16 @@ GOLDEN = [
         "table3_c_d256",
         (2.470529e-07, 2.470529e-05, 9.882118e-04, 6.987712e-04, 1.976424e-04),
         9.882118e-04,
+    ),
+    (
+        "base_lion",
+        (3.493856e-08, 3.493856e-06, 1.397542e-04, 9.882118e-05, 2.795085e-05),
+        1.397542e-04,
+    ),
+    (
+        "base_adafactor",
+        (1.000000e-02, 1.000000e-02, 1.000000e-02, 1.000000e-02, 3.162293e-03),
+        1.000000e-02,
     ),
     (
         "base_prenorm",
@@ -195,11 +206,24 @@ def test_no_update_exceeds_the_peak(name):
 
 def test_schedule_counts_the_first_update_as_1(base):
     """Keras's iterations are 0 there; taken literally, its rate would be 0."""
-    schedule = optimizer.Schedule(base)
+    schedule = optimizer.schedule(base)
     for iterations in (0, 1, 3_999, 99_999):
         variable = keras.Variable(iterations, dtype="int32", trainable=False)
         rate = float(schedule(variable))
         assert rate == pytest.approx(_paper(iterations + 1), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["base", "tiny", "transformer_base"])
+@pytest.mark.usefixtures("tiny_hparams")
+def test_schedule_survives_json(name):
+    """As any LearningRateSchedule of Keras, within an optimizer's config."""
+    hparams = registry.build_hparams(name)
+    config = keras.optimizers.serialize(optimizer.build(hparams, []))
+    adam = keras.optimizers.deserialize(json.loads(json.dumps(config)))
+    for iterations in (0, 99, 7_999):
+        adam.iterations.assign(iterations)
+        expected = float(optimizer.learning_rate(hparams, iterations + 1))
+        assert float(adam.learning_rate) == expected
 
 
 def test_adam_has_the_papers_settings(base):
@@ -209,6 +233,7 @@ def test_adam_has_the_papers_settings(base):
     assert not adam.amsgrad
     assert adam.weight_decay is None
     assert (adam.clipnorm, adam.global_clipnorm, adam.clipvalue) == (None,) * 3
+    assert not adam.use_ema
 
 
 def test_updates_equal_adam_in_numpy(base):

@@ -1,0 +1,193 @@
+"""Adafactor, AdamW, Lion, clipping and averaging against numpy, on replicas."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.training import optimizer, step
+
+SHAPES = ((3, 4), (5,))
+RATE = 0.25
+UPDATES = 4
+
+
+def _gradients():
+    """UPDATES times an array for each weight."""
+    random = np.random.default_rng(1)
+    return [[random.normal(size=s) for s in SHAPES] for _ in range(UPDATES)]
+
+
+def _start():
+    random = np.random.default_rng(0)
+    return [random.normal(size=shape) for shape in SHAPES]
+
+
+class AdamW:
+    """Loshchilov and Hutter's algorithm 2; vectors do not decay."""
+
+    def __init__(self, weight):
+        self.first, self.second = np.zeros((2, *weight.shape))
+
+    def update(self, weight, gradient, number):
+        self.first = 0.9 * self.first + 0.1 * gradient
+        self.second = 0.98 * self.second + 0.02 * gradient**2
+        mean = self.first / (1 - 0.9**number)
+        square = self.second / (1 - 0.98**number)
+        decay = 0.1 * weight if weight.ndim > 1 else 0
+        return weight - RATE * (mean / (np.sqrt(square) + 1e-9) + decay)
+
+
+class Lion:
+    """Chen et al.'s algorithm 2 (arXiv 2302.06675); vectors do not decay."""
+
+    def __init__(self, weight):
+        self.momentum = np.zeros_like(weight)
+
+    def update(self, weight, gradient, number):
+        sign = np.sign(0.9 * self.momentum + 0.1 * gradient)
+        self.momentum = 0.98 * self.momentum + 0.02 * gradient
+        decay = 0.1 * weight if weight.ndim > 1 else 0
+        return weight - RATE * (sign + decay)
+
+
+class Adafactor:
+    """Shazeer and Stern's algorithms 4 and 5 (arXiv 1804.04235)."""
+
+    def __init__(self, weight):
+        self.rows, self.columns, self.velocity = 0, 0, 0
+
+    def update(self, weight, gradient, number):
+        beta = 1 - number**-0.8
+        square = gradient**2 + 1e-30
+        if weight.ndim > 1:
+            self.rows = beta * self.rows + (1 - beta) * square.mean(1)
+            self.columns = beta * self.columns + (1 - beta) * square.mean(0)
+            shares = self.rows / self.rows.mean()
+            self.velocity = np.outer(shares, self.columns)
+        else:
+            self.velocity = beta * self.velocity + (1 - beta) * square
+        update = gradient / np.sqrt(self.velocity)
+        update /= max(1, np.sqrt((update**2).mean()))
+        size = max(1e-3, np.sqrt((weight**2).mean()))
+        return weight - size * min(RATE, number**-0.5) * update
+
+
+@pytest.fixture
+def hparams(tiny_hparams):
+    """A constant rate, and the paper's betas."""
+    return dataclasses.replace(
+        tiny_hparams,
+        learning_rate_schedule="constant",
+        learning_rate_constant=RATE,
+    )
+
+
+def _train(hparams, strategy, gradients):
+    """-> weights and optimizer after updates as step.py makes them."""
+    with strategy.scope():
+        variables = [keras.Variable(start) for start in _start()]
+        built = optimizer.build(hparams, variables)
+    step._take_gradients_as_they_are(built)
+
+    @tf.function
+    def update(tensors):
+        strategy.run(lambda: built.apply(tensors, variables))
+
+    for arrays in gradients:
+        update([tf.constant(array, tf.float32) for array in arrays])
+    assert int(built.iterations.numpy()) == len(gradients)
+    return variables, built
+
+
+def _copies(variable):
+    """Its array on each replica."""
+    values = getattr(variable.value, "values", [variable.value])
+    return [value.numpy() for value in values]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("settings", "reference"),
+    [
+        ({"optimizer": "adamw", "weight_decay": 0.1}, AdamW),
+        ({"optimizer": "lion", "weight_decay": 0.1}, Lion),
+        ({"optimizer": "adafactor"}, Adafactor),
+    ],
+)
+def test_updates_equal_those_in_numpy(
+    hparams, strategy_of, settings, reference, replicas
+):
+    hparams = dataclasses.replace(hparams, **settings)
+    gradients = _gradients()
+    variables, _ = _train(hparams, strategy_of(replicas), gradients)
+    for i, weight in enumerate(_start()):
+        expected = reference(weight)
+        for number, arrays in enumerate(gradients, 1):
+            weight = expected.update(weight, arrays[i], number)
+        copies = _copies(variables[i])
+        assert len(copies) == replicas
+        for copy in copies:
+            np.testing.assert_allclose(copy, weight, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("limit", [0.5, 50.0])
+def test_the_norm_of_the_whole_gradient_is_clipped(
+    hparams, strategy_of, limit, replicas
+):
+    hparams = dataclasses.replace(hparams, clip_grad_norm=limit)
+    gradients = _gradients()[:1]
+    norm = np.sqrt(sum((array**2).sum() for array in gradients[0]))
+    assert 0.5 < norm < 50
+    _, adam = _train(hparams, strategy_of(replicas), gradients)
+    for momentum, array in zip(adam._momentums, gradients[0], strict=True):
+        expected = 0.1 * array * min(1, limit / norm)
+        np.testing.assert_allclose(momentum, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_moving_average_begins_with_the_first_update(
+    hparams, strategy_of, replicas
+):
+    gradients, weights = _gradients(), []
+    for number in range(1, UPDATES + 1):
+        variables, _ = _train(hparams, strategy_of(1), gradients[:number])
+        weights.append([variable.numpy() for variable in variables])
+    hparams = dataclasses.replace(hparams, ema_decay=0.75)
+    variables, built = _train(hparams, strategy_of(replicas), gradients)
+    averages = optimizer.slots(built)["ema"]
+    for i, variable in enumerate(variables):
+        expected = weights[0][i]
+        for later in weights[1:]:
+            expected = 0.75 * expected + 0.25 * later[i]
+        for copy in _copies(averages[i]):
+            np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
+        # The weights themselves are trained as without it.
+        np.testing.assert_allclose(variable, weights[-1][i], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("adam", {"momentum": [0, 1], "velocity": [0, 1]}),
+        ("adamw", {"momentum": [0, 1], "velocity": [0, 1]}),
+        ("lion", {"momentum": [0, 1]}),
+        (
+            "adafactor",
+            {"row_velocity": [0], "column_velocity": [0], "velocity": [1]},
+        ),
+    ],
+)
+def test_slots(hparams, strategy_of, name, kinds):
+    for decay, more in ((0.0, {}), (0.9, {"ema": [0, 1]})):
+        settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
+        _, built = _train(settings, strategy_of(1), _gradients())
+        slots = optimizer.slots(built)
+        found = {kind: list(of_weights) for kind, of_weights in slots.items()}
+        assert found == kinds | more
+        for of_weights in slots.values():
+            for slot in of_weights.values():
+                assert slot.numpy().any()
