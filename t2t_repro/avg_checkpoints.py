@@ -8,7 +8,7 @@ import pathlib
 from absl import flags
 
 from t2t_repro import common_flags, errors, runs
-from t2t_repro.training import checkpoints
+from t2t_repro.training import averaging, checkpoints
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
@@ -37,7 +37,7 @@ def main():
                 "averaged. Train on, or say --num_last_checkpoints="
                 f"{len(paths) or '…'}."
             )
-    averaged = checkpoints.average(paths, run.output_dir / runs.AVERAGED)
+    averaged = averaging.average(paths, run.output_dir / runs.AVERAGED)
     names = ", ".join(path.name for path in paths)
     print(f"Averaged {names} into {averaged}.")
 

@@ -21,6 +21,7 @@ ROWS = (
             "training.optimizer",
             "training.step",
             "training.checkpoints",
+            "training.averaging",
             "training.hardware",
             "training.progress",
             "training.session",

@@ -1,26 +1,142 @@
-"""Checkpoints: written, restored, averaged, under names that can be read.
+"""Checkpoints: written and restored, under names that can be read.
 
 A variable is stored under its path, ``weights/encoder/layer_0/…/kernel``, so
 that files outlive a rearrangement of the Python that made them. Beside them is
 the sha256 of the vocabulary, without which weights mean nothing.
+
+A checkpoint ckpt-STEP is two files, …data-00000-of-00001 and …index. It exists
+when its index does: that file is the last to get its name, and the first to go.
 """
 
+import os
 import pathlib
 import re
+import shutil
 
-import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, files
+from t2t_repro import errors
+from t2t_repro.training import optimizer as optimizers
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-_VOCABULARY = f"vocabulary_sha256{_SUFFIX}"
+_VOCABULARY = "vocabulary_sha256"
 
 
-def _nest(paths, variables):
-    """["a/b", "a/c"], [x, y] -> {"a": {"b": x, "c": y}}."""
+def _paths(model):
+    """Paths of the weights, without the model's own name."""
+    return [weight.path.partition("/")[2] for weight in model.weights]
+
+
+class Checkpoints:
+    """A training's: weights, what the optimizer remembers of each, the step."""
+
+    def __init__(
+        self, model, optimizer, folder, max_to_keep, vocabulary_sha256
+    ):
+        """Takes the optimizer as optimizer.build made it, for all weights."""
+        self._folder = pathlib.Path(folder)
+        self._max_to_keep = max_to_keep
+        self._vocabulary = vocabulary_sha256
+        self._variables = {"step": optimizer.iterations.value}
+        kinds = {"weights": dict(enumerate(model.weights))}
+        paths = _paths(model)
+        for kind, slots in (kinds | optimizers.slots(optimizer)).items():
+            for index, slot in slots.items():
+                self._variables[f"{kind}/{paths[index]}"] = slot.value
+
+    def save(self, step: int, scheduled: bool = True) -> pathlib.Path:
+        """Writes ckpt-STEP, and removes the oldest beyond max_to_keep.
+
+        One that is not scheduled, but of a stop in between, is there to go on
+        from. It goes when the next one is saved, and takes no other's place:
+        a stopped training then leaves what an undisturbed one leaves.
+
+        Raises:
+            UserError: the disk is full, or the like; all others are whole.
+        """
+        path = self._folder / f"ckpt-{step}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if scheduled:
+            _mark(path).unlink(missing_ok=True)
+        else:
+            _mark(path).touch()
+        write(self._variables, path, self._vocabulary)
+        others = [p for p in list_checkpoints(self._folder) if p != path]
+        kept = [p for p in others if not _mark(p).exists()]
+        if scheduled:
+            kept.append(path)
+        kept = {p.name for p in (*kept[-self._max_to_keep :], path)}
+        # What a killed process left of one has no index, and goes as well.
+        for file in _index_first(self._folder.glob("ckpt-*.*")):
+            if file.name.partition(".")[0] not in kept:
+                file.unlink()
+        return path
+
+    def restore_latest(self) -> pathlib.Path | None:
+        """Restores the newest checkpoint that is whole; its path, or None.
+
+        Damaged ones that are newer are renamed to damaged-ckpt-…
+
+        Raises:
+            UserError: there are checkpoints, and all are damaged.
+        """
+        damaged = {}
+        for path in reversed(list_checkpoints(self._folder)):
+            try:
+                reader = Reader(path)
+                for name, variable in self._variables.items():
+                    variable.assign(reader.tensor(name))
+            except errors.UserError as error:
+                damaged[path] = error
+                continue
+            for other, error in damaged.items():
+                _set_aside(other)
+                print(f"{error} It is damaged-{other.name} now.")
+            return path
+        if damaged:
+            raise errors.UserError(
+                f"No checkpoint in {self._folder} is whole. "
+                f"{' '.join(map(str, damaged.values()))} Bring one back from a "
+                "backup, or remove the folder to train from the start."
+            )
+        return None
+
+
+def write(variables, path, vocabulary_sha256):
+    """Writes {name: variable} so that no reader ever sees half of it.
+
+    TensorFlow writes an index bit by bit under its last name. So both files
+    are made in a folder aside, sent to the disk, and renamed.
+
+    Raises:
+        UserError: the disk is full, or the like.
+    """
+    aside = path.with_name("writing")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        aside.mkdir(parents=True)
+        state = _nest(variables | {_VOCABULARY: tf.Variable(vocabulary_sha256)})
+        tf.train.Checkpoint(**state).write(str(aside / path.name))
+        path.with_name(f"{path.name}.index").unlink(missing_ok=True)
+        # In this order: data before index.
+        for file in sorted(aside.iterdir()):
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())
+            os.replace(file, path.with_name(file.name))
+    except (OSError, tf.errors.OpError) as error:
+        raise errors.UserError(
+            f"The checkpoint {path} could not be written: {error}. Those that "
+            "are there are whole. Make room on the disk and start again: a "
+            "training goes on from the last one."
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _nest(variables):
+    """{"a/b": x, "a/c": y} -> {"a": {"b": x, "c": y}}."""
     nested = {}
-    for path, variable in zip(paths, variables, strict=True):
+    for path, variable in variables.items():
         *folders, name = path.split("/")
         place = nested
         for folder in folders:
@@ -29,78 +145,87 @@ def _nest(paths, variables):
     return nested
 
 
-def _paths(model):
-    """Paths of the weights, without the model's own name."""
-    return [weight.path.partition("/")[2] for weight in model.weights]
+def _mark(path):
+    """The file beside a checkpoint that is not scheduled."""
+    return path.with_name(f"{path.name}.unscheduled")
 
 
-def _weights(model):
-    return _nest(_paths(model), [weight.value for weight in model.weights])
+def _index_first(files):
+    return sorted(files, key=lambda file: file.suffix != ".index")
 
 
-class Checkpoints:
-    """The checkpoints of a training: weights, Adam's moments, and the step."""
+def _set_aside(path):
+    for file in _index_first(path.parent.glob(f"{path.name}.*")):
+        os.replace(file, file.with_name(f"damaged-{file.name}"))
 
-    def __init__(
-        self, model, optimizer, folder, max_to_keep, vocabulary_sha256
-    ):
-        paths = _paths(model)
-        self._state = tf.train.Checkpoint(
-            weights=_weights(model),
-            momentum=_nest(paths, [v.value for v in optimizer._momentums]),
-            velocity=_nest(paths, [v.value for v in optimizer._velocities]),
-            step=optimizer.iterations.value,
-            vocabulary_sha256=tf.Variable(vocabulary_sha256),
+
+class Reader:
+    """A checkpoint to read from. What is wrong with it is a UserError."""
+
+    def __init__(self, path):
+        """Takes …/ckpt-1500."""
+        self.path = pathlib.Path(path)
+        if not self.path.with_name(f"{self.path.name}.index").is_file():
+            raise errors.UserError(
+                f"There is no checkpoint {path}. Name one as …/ckpt-1500, "
+                "without an ending."
+            )
+        try:
+            self._reader = tf.train.load_checkpoint(str(path))
+        except tf.errors.OpError as error:
+            raise self._damaged(error) from error
+        self.shapes = {
+            name.removesuffix(_SUFFIX): shape
+            for name, shape in self._reader.get_variable_to_shape_map().items()
+        }
+
+    def tensor(self, name):
+        """The array that is stored under "weights/…"."""
+        try:
+            return self._reader.get_tensor(name + _SUFFIX)
+        except tf.errors.OpError as error:
+            raise self._damaged(error) from error
+
+    @property
+    def vocabulary(self) -> str:
+        """sha256 of the vocabulary that it was trained on."""
+        if _VOCABULARY not in self.shapes:  # not of this project
+            return "unknown"
+        return self.tensor(_VOCABULARY).decode()
+
+    def _damaged(self, error):
+        return errors.UserError(
+            f"The checkpoint {self.path} is damaged: {error.message}."
         )
-        self._manager = tf.train.CheckpointManager(
-            self._state,
-            str(folder),
-            max_to_keep=max_to_keep,
-            checkpoint_name="ckpt",
-        )
-
-    def save(self, step: int) -> str:
-        """Writes ckpt-STEP, and removes the oldest beyond max_to_keep."""
-        return self._manager.save(checkpoint_number=step)
-
-    def restore_latest(self) -> str | None:
-        """Restores the newest checkpoint; its path, or None."""
-        path = self._manager.latest_checkpoint
-        if path:
-            self._state.restore(path).assert_consumed()
-        return path
 
 
 def restore_weights(model, path, vocabulary_sha256):
     """Sets a model's weights from a training's or an averaged checkpoint.
 
+    Where a training keeps their moving average (ema_decay), it is taken.
+
     Raises:
         UserError: the checkpoint lacks a weight, or has another shape, or was
             trained on another vocabulary.
     """
-    reader = _reader(path)
-    trained_on = _vocabulary(reader)
-    if trained_on != vocabulary_sha256:
+    reader = Reader(path)
+    if reader.vocabulary != vocabulary_sha256:
         raise errors.UserError(
             f"The checkpoint {path} was trained on another vocabulary: its "
-            f"sha256 is {trained_on} there and {vocabulary_sha256} here."
+            f"sha256 is {reader.vocabulary} there and {vocabulary_sha256} here."
         )
-    shapes = reader.get_variable_to_shape_map()
-    for name, weight in zip(_paths(model), model.weights, strict=True):
-        key = f"weights/{name}{_SUFFIX}"
-        if shapes.get(key) != list(weight.shape):
+    averaged = any(name.startswith("ema/") for name in reader.shapes)
+    kind = "ema" if averaged else "weights"
+    weights = dict(zip(_paths(model), model.weights, strict=True))
+    for name, weight in weights.items():
+        shape = reader.shapes.get(f"{kind}/{name}", "missing")
+        if shape != list(weight.shape):
             raise errors.UserError(
                 f"The checkpoint {path} does not fit this model: {name} is "
-                f"{shapes.get(key, 'missing')} there and "
-                f"{list(weight.shape)} here."
+                f"{shape} there and {list(weight.shape)} here."
             )
-    checkpoint = tf.train.Checkpoint(weights=_weights(model))
-    try:
-        checkpoint.restore(str(path)).expect_partial()
-    except tf.errors.OpError as error:
-        raise errors.UserError(
-            f"The checkpoint {path} is damaged: {error.message}."
-        ) from error
+    for name, weight in weights.items():
+        weight.assign(reader.tensor(f"{kind}/{name}"))
 
 
 def step_of(path) -> int:
@@ -115,96 +240,5 @@ def step_of(path) -> int:
 
 def list_checkpoints(folder) -> list[pathlib.Path]:
     """Paths of the complete checkpoints in a folder, oldest first."""
-    paths = [
-        index.with_suffix("") for index in pathlib.Path(folder).glob("*.index")
-    ]
-    return sorted(paths, key=step_of)
-
-
-def average(paths, folder: pathlib.Path) -> pathlib.Path:
-    """Writes the mean of the weights of `paths` (section 6.1).
-
-    Returns:
-        folder/ckpt-STEP, with the last step of `paths`; ckpt-STEP.json beside
-        it names the checkpoints.
-
-    Raises:
-        UserError: one of `paths` is missing, or of another model; says which.
-    """
-    paths = [pathlib.Path(path) for path in paths]
-    missing = [p for p in paths if not p.with_name(p.name + ".index").exists()]
-    if missing:
-        raise errors.UserError(
-            f"No checkpoint {', '.join(map(str, missing))}: "
-            f"{len(paths) - len(missing)} of {len(paths)} exist, and an "
-            "average of fewer would not be what was asked for."
-        )
-    readers = [_reader(path) for path in paths]
-    means = _mean_weights(paths, readers)
-    variables = [tf.Variable(mean) for mean in means.values()]
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(
-            weights=_nest(means, variables),
-            vocabulary_sha256=tf.Variable(_vocabulary(readers[0])),
-        ),
-        str(folder),
-        max_to_keep=None,
-    )
-    written = manager.save(checkpoint_number=step_of(paths[-1]))
-    files.write_json(
-        pathlib.Path(f"{written}.json"), {"averaged": [p.name for p in paths]}
-    )
-    return pathlib.Path(written)
-
-
-def _mean_weights(paths, readers):
-    """{path of a weight: its float32 mean over the checkpoints `paths`}."""
-    shapes = [
-        {
-            name: shape
-            for name, shape in reader.get_variable_to_shape_map().items()
-            if name.startswith("weights/")
-        }
-        for reader in readers
-    ]
-    vocabularies = [_vocabulary(reader) for reader in readers]
-    for path, other, vocabulary in zip(
-        paths, shapes, vocabularies, strict=True
-    ):
-        if other != shapes[0]:
-            raise errors.UserError(
-                f"{path} is of another model than {paths[0]}: their weights "
-                "differ in name or shape."
-            )
-        if vocabulary != vocabularies[0]:
-            raise errors.UserError(
-                f"{path} was trained on another vocabulary than {paths[0]}: "
-                f"their sha256 are {vocabulary} and {vocabularies[0]}."
-            )
-    means = {}
-    for name in shapes[0]:
-        # float64: a sum of 20 float32 loses bits.
-        mean = np.mean([r.get_tensor(name) for r in readers], 0, np.float64)
-        stem = name.removeprefix("weights/").removesuffix(_SUFFIX)
-        means[stem] = mean.astype(np.float32)
-    return means
-
-
-def _vocabulary(reader):
-    """sha256 of the vocabulary that a checkpoint was trained on."""
-    if not reader.has_tensor(_VOCABULARY):  # not of this project
-        return "unknown"
-    return reader.get_tensor(_VOCABULARY).decode()
-
-
-def _reader(path):
-    path = pathlib.Path(path)
-    if not path.with_name(f"{path.name}.index").is_file():
-        raise errors.UserError(
-            f"There is no checkpoint {path}. Name one as …/ckpt-1500, without "
-            "an ending."
-        )
-    try:
-        return tf.train.load_checkpoint(str(path))
-    except (ValueError, tf.errors.OpError) as error:
-        raise errors.UserError(f"No checkpoint {path}: {error}.") from error
+    indices = pathlib.Path(folder).glob("ckpt-*.index")
+    return sorted((index.with_suffix("") for index in indices), key=step_of)

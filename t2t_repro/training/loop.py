@@ -176,9 +176,10 @@ class _Training:
                     with show.pause():
                         show.validation_done(done, self.validation.figures())
                     last = last or self._no_longer_improves(show)
-                if last or self._checkpoint_due(done, saved_at):
+                due = self._checkpoint_due(done, saved_at)
+                if last or due:
                     with show.pause():
-                        self.checkpoints.save(done)
+                        self.checkpoints.save(done, scheduled=due)
                     saved_at = time.monotonic()
                 if last:
                     break

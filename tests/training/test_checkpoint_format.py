@@ -128,7 +128,7 @@ def test_a_training_goes_on(model, hparams, expected, tmp_path):
     manager = checkpoints.Checkpoints(
         model, adam, folder, 2, expected["vocabulary_sha256"]
     )
-    assert manager.restore_latest() == str(folder / "ckpt-5")
+    assert manager.restore_latest() == folder / "ckpt-5"
     assert int(adam.iterations) == 5
     for moment in (*adam._momentums, *adam._velocities):
         assert moment.numpy().any(), moment.path

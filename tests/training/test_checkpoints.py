@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.models import transformer
-from t2t_repro.training import checkpoints, optimizer
+from t2t_repro.training import averaging, checkpoints, optimizer
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -116,7 +116,7 @@ def test_restores_the_latest_exactly(saved, other):
     folder, values = saved
     other.set(7)
     path = other.checkpoints(folder).restore_latest()
-    assert path == str(folder / "ckpt-1000")
+    assert path == folder / "ckpt-1000"
     other.assert_is(values[1000])
     assert int(other.adam.iterations) == 1000
 
@@ -126,7 +126,7 @@ def test_restores_from_a_folder_that_was_moved(saved, other, tmp_path):
     shutil.copytree(saved[0], moved)
     other.set(7)
     path = other.checkpoints(moved).restore_latest()
-    assert path == str(moved / "ckpt-1000")
+    assert path == moved / "ckpt-1000"
     other.assert_is(saved[1][1000])
 
 
@@ -180,7 +180,7 @@ def test_step_of():
 def test_average_equals_the_mean(saved, other, state, tmp_path):
     folder, values = saved
     paths = [folder / f"ckpt-{step}" for step in (100, 200, 1000)]
-    written = checkpoints.average(paths, tmp_path)
+    written = averaging.average(paths, tmp_path)
     assert written == tmp_path / "ckpt-1000"
     other.set(7)
     checkpoints.restore_weights(other.model, written, VOCABULARY)
@@ -197,7 +197,7 @@ def test_average_equals_the_mean(saved, other, state, tmp_path):
 
 
 def test_average_of_one_is_that_one(saved, other, tmp_path):
-    written = checkpoints.average([saved[0] / "ckpt-200"], tmp_path)
+    written = averaging.average([saved[0] / "ckpt-200"], tmp_path)
     other.set(7)
     before = other.values()
     checkpoints.restore_weights(other.model, written, VOCABULARY)
@@ -208,7 +208,7 @@ def test_average_of_one_is_that_one(saved, other, tmp_path):
 def test_average_names_the_missing_checkpoint(saved, tmp_path):
     paths = [saved[0] / f"ckpt-{step}" for step in (100, 200, 300)]
     with pytest.raises(errors.UserError, match="ckpt-300.*2 of 3 exist"):
-        checkpoints.average(paths, tmp_path / "averaged")
+        averaging.average(paths, tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
 
 
@@ -248,7 +248,7 @@ def test_another_vocabulary_is_refused_by_name(saved, other, tmp_path):
         other.model, other.adam, tmp_path, 1, "cd" * 32
     ).save(100)
     with pytest.raises(errors.UserError, match="another vocabulary.*cdcd"):
-        checkpoints.average([path, foreign], tmp_path / "averaged")
+        averaging.average([path, foreign], tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
 
 
@@ -283,4 +283,4 @@ def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
         tf.train.Checkpoint(weights=weights).write(str(tmp_path / name))
     paths = [tmp_path / "ckpt-1", tmp_path / "ckpt-2"]
     with pytest.raises(errors.UserError, match="ckpt-2 is of another model"):
-        checkpoints.average(paths, tmp_path / "averaged")
+        averaging.average(paths, tmp_path / "averaged")
