@@ -5,6 +5,7 @@ A flag exists only for what is not a hyperparameter; the rest is
 """
 
 import contextlib
+import errno
 import os
 import pathlib
 import runpy
@@ -130,6 +131,12 @@ def run(main):
             return main()
         except errors.UserError as error:
             print(f"Error: {error}", file=sys.stderr)
+            return 1
+        except Exception as error:
+            # Of Python or of TensorFlow, which has no type for it.
+            if os.strerror(errno.ENOSPC) not in str(error):
+                raise
+            print(f"Error: the disk is full: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)

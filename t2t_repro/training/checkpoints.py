@@ -20,6 +20,9 @@ from t2t_repro.training import optimizer as optimizers
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 _VOCABULARY = "vocabulary_sha256"
+# TensorFlow's reader raises Python's own errors for some of its own: IndexError
+# where a file ends too early.
+_UNREADABLE = (tf.errors.OpError, IndexError, ValueError)
 
 
 def _paths(model):
@@ -172,7 +175,7 @@ class Reader:
             )
         try:
             self._reader = tf.train.load_checkpoint(str(path))
-        except tf.errors.OpError as error:
+        except _UNREADABLE as error:
             raise self._damaged(error) from error
         self.shapes = {
             name.removesuffix(_SUFFIX): shape
@@ -183,7 +186,7 @@ class Reader:
         """The array that is stored under "weights/…"."""
         try:
             return self._reader.get_tensor(name + _SUFFIX)
-        except tf.errors.OpError as error:
+        except _UNREADABLE as error:
             raise self._damaged(error) from error
 
     @property
@@ -195,7 +198,7 @@ class Reader:
 
     def _damaged(self, error):
         return errors.UserError(
-            f"The checkpoint {self.path} is damaged: {error.message}."
+            f"The checkpoint {self.path} is damaged: {error}."
         )
 
 

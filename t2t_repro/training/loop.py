@@ -179,6 +179,7 @@ class _Training:
                 due = self._checkpoint_due(done, saved_at)
                 if last or due:
                     with show.pause():
+                        show.flush()
                         self.checkpoints.save(done, scheduled=due)
                     saved_at = time.monotonic()
                 if last:

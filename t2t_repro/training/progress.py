@@ -71,6 +71,10 @@ class Progress:
         )
         self.say(f"step {step:,}: validation  {shown}")
 
+    def flush(self):
+        """Sends events to the disk: what comes before a checkpoint stays."""
+        self._events.flush()
+
     def close(self):
         """Flushes events and ends the bar."""
         self._events.close()

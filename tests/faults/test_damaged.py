@@ -1,0 +1,205 @@
+"""Half-written, damaged and unwritable checkpoints, and those of stops."""
+
+import resource
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import errors, runs
+from t2t_repro.training import averaging, checkpoints
+
+VOCABULARY = "ef" * 32  # a sha256
+DATA = "data-00000-of-00001"
+
+
+class State:
+    """What Checkpoints look at of a model and its optimizer: a weight."""
+
+    def __init__(self, size=1_000):
+        self.kernel = keras.Variable(np.zeros(size, np.float32))
+        self.kernel._path = "model/layer/kernel"
+        self.weights = [self.kernel]
+        self.adam = keras.optimizers.Adam()
+        self.adam.build(self.weights)
+
+    def checkpoints(self, folder, max_to_keep=20):
+        return checkpoints.Checkpoints(
+            self, self.adam, folder, max_to_keep, VOCABULARY
+        )
+
+    def save(self, folder, step, scheduled=True, **settings):
+        self.kernel.assign(np.full(self.kernel.shape, step))
+        self.adam.iterations.assign(step)
+        self.checkpoints(folder, **settings).save(step, scheduled)
+
+    def restore(self, folder):
+        """-> the path; asserts that all is of its step."""
+        self.kernel.assign(np.full(self.kernel.shape, -1))
+        path = self.checkpoints(folder).restore_latest()
+        step = checkpoints.step_of(path)
+        assert int(self.adam.iterations) == step
+        assert (self.kernel.numpy() == step).all()
+        return path
+
+
+@pytest.fixture
+def state():
+    return State()
+
+
+@pytest.fixture
+def folder(state, tmp_path):
+    """A run's checkpoints 4 and 8."""
+    folder = tmp_path / runs.CHECKPOINTS
+    state.save(folder, 4)
+    state.save(folder, 8)
+    return folder
+
+
+def _cut(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _flip(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def _names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _whole(*steps):
+    return sorted(
+        f"ckpt-{step}.{ending}" for step in steps for ending in (DATA, "index")
+    )
+
+
+def test_a_checkpoint_without_its_index_is_none(state, folder):
+    """Killed between the two files, or while they were written."""
+    (folder / "ckpt-8.index").unlink()
+    (folder / "writing").mkdir()
+    (folder / "writing" / "ckpt-12.index").write_bytes(b"half")
+    assert runs.find_checkpoint(folder.parent) == folder / "ckpt-4"
+    assert state.restore(folder) == folder / "ckpt-4"
+    # What is left of it goes when the next one is saved.
+    state.save(folder, 12)
+    assert _names(folder) == _whole(4, 12)
+
+
+@pytest.mark.parametrize(
+    ("ending", "damage"),
+    [
+        (DATA, _cut),
+        (DATA, _flip),
+        (DATA, lambda file: file.unlink()),
+        (DATA, lambda file: file.write_bytes(b"")),
+        ("index", _cut),
+        ("index", lambda file: file.write_bytes(b"")),
+    ],
+)
+def test_a_damaged_checkpoint_is_set_aside(
+    state, folder, ending, damage, capsys
+):
+    """And the one before it restored."""
+    damage(folder / f"ckpt-8.{ending}")
+    assert state.restore(folder) == folder / "ckpt-4"
+    printed = capsys.readouterr().out
+    assert f"The checkpoint {folder / 'ckpt-8'} is damaged: " in printed
+    assert printed.endswith(" It is damaged-ckpt-8 now.\n")
+    assert checkpoints.list_checkpoints(folder) == [folder / "ckpt-4"]
+    assert (folder / "damaged-ckpt-8.index").exists()
+    state.save(folder, 8)
+    assert state.restore(folder) == folder / "ckpt-8"
+
+
+def test_a_training_does_not_begin_anew_where_all_are_damaged(state, folder):
+    for step in (4, 8):
+        _cut(folder / f"ckpt-{step}.{DATA}")
+    before = _names(folder)
+    with pytest.raises(errors.UserError) as raised:
+        state.checkpoints(folder).restore_latest()
+    message = str(raised.value)
+    assert message.startswith(f"No checkpoint in {folder} is whole. ")
+    assert message.index("ckpt-8 is damaged") < message.index("ckpt-4 is dam")
+    assert message.endswith("remove the folder to train from the start.")
+    assert _names(folder) == before
+
+
+def test_a_damaged_checkpoint_is_not_averaged(folder, tmp_path):
+    _cut(folder / f"ckpt-8.{DATA}")
+    paths = [folder / "ckpt-4", folder / "ckpt-8"]
+    with pytest.raises(errors.UserError, match="ckpt-8 is damaged: "):
+        averaging.average(paths, tmp_path / "averaged")
+    assert not (tmp_path / "averaged").exists()
+
+
+def test_a_damaged_checkpoint_gives_no_weights(state, folder):
+    _cut(folder / f"ckpt-8.{DATA}")
+    with pytest.raises(errors.UserError, match="ckpt-8 is damaged: "):
+        checkpoints.restore_weights(state, folder / "ckpt-8", VOCABULARY)
+
+
+@pytest.fixture
+def small_files():
+    """A function: from now on no file gets longer than so many bytes."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, old[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.mark.parametrize("step", [8, 12])
+def test_a_checkpoint_that_does_not_fit_leaves_the_others(
+    state, folder, small_files, step
+):
+    """Not even the one that it would have replaced is touched."""
+    small_files(1_000)
+    with pytest.raises(errors.UserError) as raised:
+        state.save(folder, step, max_to_keep=1)
+    message = str(raised.value)
+    assert message.startswith(
+        f"The checkpoint {folder / f'ckpt-{step}'} could not be written: "
+    )
+    assert "Make room on the disk and start again" in message
+    assert _names(folder) == _whole(4, 8)
+    assert state.restore(folder) == folder / "ckpt-8"
+
+
+def test_what_a_stop_leaves_goes_with_the_next_save(state, folder):
+    """Whether that is scheduled or of another stop."""
+    state.save(folder, 9, scheduled=False)
+    assert _names(folder) == [*_whole(4, 8, 9), "ckpt-9.unscheduled"]
+    assert state.restore(folder) == folder / "ckpt-9"
+    state.save(folder, 10, scheduled=False)
+    assert set(_names(folder)) == {*_whole(4, 8, 10), "ckpt-10.unscheduled"}
+    state.save(folder, 12)
+    assert _names(folder) == _whole(4, 8, 12)
+
+
+def test_what_a_stop_leaves_takes_no_others_place(state, folder):
+    state.save(folder, 9, scheduled=False, max_to_keep=2)
+    assert set(_names(folder)) == {*_whole(4, 8, 9), "ckpt-9.unscheduled"}
+    state.save(folder, 12, max_to_keep=2)
+    assert _names(folder) == _whole(8, 12)
+
+
+def test_a_scheduled_checkpoint_replaces_one_of_a_stop(state, folder):
+    """As where --save_checkpoints_steps is another than before."""
+    state.save(folder, 9, scheduled=False)
+    state.save(folder, 9)
+    state.save(folder, 12)
+    assert _names(folder) == _whole(4, 8, 9, 12)
+
+
+def test_tensorflow_alone_can_read_it(folder):
+    kernel = tf.Variable(tf.zeros(1_000))
+    step = tf.Variable(0, dtype=tf.int64)
+    checkpoint = tf.train.Checkpoint(
+        weights={"layer": {"kernel": kernel}}, step=step
+    )
+    checkpoint.read(str(folder / "ckpt-8")).assert_existing_objects_matched()
+    assert (kernel.numpy() == 8).all()
+    assert step.numpy() == 8
