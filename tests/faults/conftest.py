@@ -19,10 +19,12 @@ HPARAMS = (
 )
 # A module for --usr_dir. FAULT="SIGTERM step 3" sends that signal before the
 # third step of the process, "SIGKILL index 2" before the second index of a
-# checkpoint gets its name, when its data already has.
+# checkpoint gets its name, when its data already has; "FILL step 3" fills the
+# disk of DISK.
 SABOTEUR = '''
 """Signals that come when they hurt."""
 
+import contextlib
 import itertools
 import os
 import signal
@@ -32,12 +34,26 @@ from t2t_repro.training import step
 name, place, number = os.environ["FAULT"].split()
 
 
+def fill_disk():
+    with contextlib.suppress(OSError):
+        with open(os.environ["DISK"] + "/filler", "wb", buffering=0) as file:
+            while file.write(bytes(512)):
+                pass
+
+
+def strike():
+    if name == "FILL":
+        fill_disk()
+    else:
+        os.kill(os.getpid(), signal.Signals[name])
+
+
 def sabotage(function, is_one=lambda *args: True):
     numbers = itertools.count(1)
 
     def sabotaged(*args):
         if is_one(*args) and next(numbers) == int(number):
-            os.kill(os.getpid(), signal.Signals[name])
+            strike()
         return function(*args)
 
     return sabotaged
@@ -89,7 +105,7 @@ class Trainings:
         return subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | {"FAULT": fault or ""},
+            env=os.environ | {"FAULT": fault or "", "DISK": str(output_dir)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
@@ -100,6 +116,20 @@ class Trainings:
         process = self.start(output_dir, *flags, **settings)
         printed, _ = process.communicate(timeout=SECONDS)
         return process.returncode, printed
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a disk of its own, of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("No disk can be mounted here.")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
 def _state(output_dir, path):

@@ -47,6 +47,21 @@ def test_killed_terminated_and_interrupted(
     assert_same_training(tmp_path, undisturbed)
 
 
+def test_a_full_disk(trainings, undisturbed, assert_same_training, small_disk):
+    """It ends the training; with room again, the training goes on."""
+    code, printed = trainings.train(small_disk, fault="FILL step 6")
+    assert code == 1, printed
+    assert "Traceback" not in printed
+    assert "No space left on device" in printed
+    assert [path.name for path in small_disk.glob("checkpoints/*.index")] == [
+        "ckpt-4.index"
+    ]
+    (small_disk / "filler").unlink()
+    code, printed = trainings.train(small_disk)
+    assert code == 0, printed
+    assert_same_training(small_disk, undisturbed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_random_moments(
