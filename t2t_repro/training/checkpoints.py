@@ -167,14 +167,14 @@ class Reader:
 
     def __init__(self, path):
         """Takes …/ckpt-1500."""
-        self.path = pathlib.Path(path)
+        self.path = pathlib.Path(path).expanduser()
         if not self.path.with_name(f"{self.path.name}.index").is_file():
             raise errors.UserError(
                 f"There is no checkpoint {path}. Name one as …/ckpt-1500, "
                 "without an ending."
             )
         try:
-            self._reader = tf.train.load_checkpoint(str(path))
+            self._reader = tf.train.load_checkpoint(str(self.path))
         except _UNREADABLE as error:
             raise self._damaged(error) from error
         self.shapes = {

@@ -4,14 +4,16 @@ import itertools
 import math
 import shutil
 import signal
+import types
 
 import numpy as np
 import pytest
 
+from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.data import plan as plans
 from t2t_repro.models import transformer
-from t2t_repro.training import checkpoints, hardware, loop, loss
+from t2t_repro.training import averaging, checkpoints, hardware, loop, loss
 
 STOPPED_AT = 5
 
@@ -158,3 +160,47 @@ def test_warm_start(undisturbed, runs, fake_steps, tmp_path):
     _, printed = runs.train(tmp_path, train_steps=2, warm_start_from=str(path))
     assert "Continuing from" in printed
     assert "Starting from" not in printed
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sha256": "ef" * 32}, "ckpt-20 was trained on another vocabulary: "),
+        ({"size": 33}, "ckpt-20 does not fit this model: embedding/weight is"),
+    ],
+)
+def test_a_warm_start_refuses_what_does_not_fit(
+    undisturbed, runs, tmp_path, monkeypatch, changes, message
+):
+    subwords = types.SimpleNamespace(**vars(runs.subwords) | changes)
+    monkeypatch.setattr(runs, "subwords", subwords)
+    path = undisturbed / "checkpoints" / "ckpt-20"
+    with pytest.raises(errors.UserError, match=message):
+        runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
+    assert runs.saved_steps(tmp_path) == []
+
+
+def test_a_warm_start_needs_a_checkpoint(runs, tmp_path):
+    with pytest.raises(errors.UserError, match="There is no checkpoint .*none"):
+        runs.train(tmp_path, warm_start_from=str(tmp_path / "none"))
+
+
+def test_a_warm_start_on_replicas(
+    undisturbed, runs, fake_steps, tmp_path, monkeypatch, strategy_of
+):
+    fake_steps()
+    monkeypatch.setattr(hardware, "strategy", lambda _: strategy_of(2))
+    path = undisturbed / "averaged" / "ckpt-24"
+    averaging.average(
+        [undisturbed / "checkpoints" / f"ckpt-{step}" for step in (20, 24)],
+        path.parent,
+    )
+    runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
+    expected = checkpoints.Reader(path)
+    weights = [n for n in expected.shapes if n.startswith("weights/")]
+    started = checkpoints.Reader(tmp_path / "checkpoints" / "ckpt-1")
+    assert weights
+    for name in weights:
+        np.testing.assert_array_equal(
+            started.tensor(name), expected.tensor(name), err_msg=name
+        )
