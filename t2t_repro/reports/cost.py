@@ -27,12 +27,23 @@ def parameters(hparams, vocab_size: int) -> int:
     return matrices * vocab_size * d + positions + layers + final_norms
 
 
-def training_flops(hparams, vocab_size: int, mean_length: int) -> float:
-    """Multiplications and additions of a training, counted.
+def training_flops(hparams, vocab_size: int, mean_length: float) -> float:
+    """Multiplications and additions of a whole training, counted.
+
+    Padding is left out where batch_unit is "real_tokens".
+    """
+    of_a_token = training_flops_per_token(hparams, vocab_size, mean_length)
+    return of_a_token * hparams.batch_tokens * hparams.train_steps
+
+
+def training_flops_per_token(
+    hparams, vocab_size: int, mean_length: float
+) -> float:
+    """Multiplications and additions of one step, for each target token.
 
     A matrix product of m x k and k x n costs 2 m k n, masked or not; the
     backward pass costs twice the forward pass. Norms, softmax and dropout are
-    left out (about 1%), and padding where batch_unit is "real_tokens".
+    left out (about 1%). Each target token stands for one of the source, too.
 
     Args:
         hparams: HParams.
@@ -51,8 +62,8 @@ def training_flops(hparams, vocab_size: int, mean_length: int) -> float:
     encoder_layer = projections + mixing + offsets + 2 * d * f
     decoder_layer = 2 * (projections + mixing) + offsets + 2 * d * f
     layers = hparams.num_hidden_layers * (encoder_layer + decoder_layer)
-    per_token = 2 * (layers + vocab_size * d)
-    return 3.0 * per_token * hparams.batch_tokens * hparams.train_steps
+    forward = 2 * (layers + vocab_size * d)
+    return 3.0 * forward
 
 
 def _widths(hparams):

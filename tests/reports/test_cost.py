@@ -90,6 +90,8 @@ def test_flops_of_the_model(tiny_hparams, option):
     forward = _counted(model, rows, length)
     counted = cost.training_flops(hparams, vocab_size, length)
     assert counted == 3 * forward > 0
+    of_a_token = cost.training_flops_per_token(hparams, vocab_size, length)
+    assert of_a_token == counted / (rows * length)
 
 
 @pytest.mark.parametrize(
