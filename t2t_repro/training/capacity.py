@@ -1,0 +1,89 @@
+"""How much of the machine is taken: memory, and the peak of its arithmetic."""
+
+import os
+import re
+import resource
+import sys
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Peak(NamedTuple):
+    """Published dense matrix-multiply rates of a GPU, in TFLOP/s."""
+
+    half: float  # bfloat16, where it has that, and float16, summed in float32
+    single: float  # float32; TF32 where it has that, as TensorFlow computes
+
+
+# The first that a device's name holds counts. NVIDIA's data sheets; those of
+# Ada and Hopper count a sparsity of one half, so that theirs is twice as much.
+PEAKS = {
+    "H200": Peak(989.4, 494.7),
+    "H100 PCIe": Peak(756.5, 378.0),
+    "H100 NVL": Peak(835.5, 417.5),
+    "H100": Peak(989.4, 494.7),
+    "A100": Peak(312.0, 156.0),
+    "A40": Peak(149.7, 74.8),
+    "A30": Peak(165.0, 82.0),
+    "A10": Peak(125.0, 62.5),
+    "L40S": Peak(362.0, 183.0),
+    "L40": Peak(181.0, 90.5),
+    "L4": Peak(121.0, 60.0),
+    "RTX 4090": Peak(165.2, 82.6),  # white paper of AD102
+    "RTX 3090": Peak(71.0, 35.6),  # white paper of GA102
+    "V100-SXM2": Peak(125.0, 15.7),
+    "V100-PCIE": Peak(112.0, 14.0),
+    "T4": Peak(65.0, 8.1),
+    "P100-SXM2": Peak(21.2, 10.6),
+    "P100-PCIE": Peak(18.7, 9.3),
+}
+
+
+def peak_flops(policy: str) -> float | None:
+    """FLOP/s of all visible GPUs together; None: no GPU, or an unknown one.
+
+    Args:
+        policy: Keras's dtype policy.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    peaks = [
+        named_peak(
+            tf.config.experimental.get_device_details(gpu).get(
+                "device_name", ""
+            )
+        )
+        for gpu in gpus
+    ]
+    if not peaks or None in peaks:
+        return None
+    kind = "single" if policy == "float32" else "half"
+    return 1e12 * sum(getattr(peak, kind) for peak in peaks)
+
+
+def named_peak(device_name: str) -> Peak | None:
+    """ "NVIDIA A100-SXM4-40GB" -> PEAKS["A100"]; None: not in the table."""
+    for name, peak in PEAKS.items():
+        if re.search(rf"\b{name}\b", device_name):
+            return peak
+    return None
+
+
+def host_memory() -> int:
+    """Bytes of this process in memory.
+
+    Linux tells what is there now; macOS, in bytes, the most so far.
+    """
+    if sys.platform == "linux":
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def device_memory() -> int | None:
+    """Bytes that the fullest GPU has held at its fullest; None: no GPU."""
+    gpus = tf.config.list_logical_devices("GPU")
+    peaks = [
+        tf.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus
+    ]
+    return max(peaks, default=None)

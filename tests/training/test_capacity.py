@@ -1,0 +1,92 @@
+"""Memory that is taken, and peaks by the names that devices give themselves."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.training import capacity
+
+
+@pytest.mark.parametrize(
+    ("device_name", "name"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA A100-SXM4-40GB", "A100"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM2"),
+        ("Tesla T4", "T4"),
+        ("Tesla P100-PCIE-16GB", "P100-PCIE"),
+        ("NVIDIA A10G", None),
+        ("NVIDIA GeForce RTX 4090 D2", "RTX 4090"),
+        ("NVIDIA T400", None),
+        ("", None),
+    ],
+)
+def test_a_device_is_known_by_its_name(device_name, name):
+    assert capacity.named_peak(device_name) == capacity.PEAKS.get(name)
+
+
+def test_half_precision_is_faster():
+    """Twice as fast as TF32, or more: a slip of columns would show."""
+    for name, peak in capacity.PEAKS.items():
+        assert peak.half > 1.9 * peak.single, name
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A function of names: the GPUs that TensorFlow finds."""
+    config = tf.config
+
+    def find(*names):
+        devices = [types.SimpleNamespace(name=name) for name in names]
+        listed = {"GPU": devices, "CPU": []}
+        for kind in ("physical", "logical"):
+            monkeypatch.setattr(config, f"list_{kind}_devices", listed.get)
+        monkeypatch.setattr(
+            config.experimental,
+            "get_device_details",
+            lambda gpu: {"device_name": gpu.name} if gpu.name else {},
+        )
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("names", "policy", "peak"),
+    [
+        (["NVIDIA A100-SXM4-40GB"] * 2, "mixed_bfloat16", 624e12),
+        (["NVIDIA A100-SXM4-40GB"], "float32", 156e12),
+        (["Tesla T4"], "mixed_float16", 65e12),
+        (["Tesla T4", "a new one"], "float32", None),
+        ([""], "float32", None),
+        ([], "float32", None),
+    ],
+)
+def test_peak_of_all_gpus(gpus, names, policy, peak):
+    gpus(*names)
+    assert capacity.peak_flops(policy) == peak
+
+
+def test_device_memory_is_the_fullest_ones(gpus, monkeypatch):
+    taken = {"a": {"current": 1, "peak": 5}, "b": {"current": 3, "peak": 4}}
+    monkeypatch.setattr(
+        tf.config.experimental, "get_memory_info", taken.__getitem__
+    )
+    gpus("a", "b")
+    assert capacity.device_memory() == 5
+    gpus()
+    assert capacity.device_memory() is None
+
+
+def test_host_memory_grows_by_what_is_taken():
+    before = capacity.host_memory()
+    block = np.ones(100_000_000, np.uint8)
+    assert capacity.host_memory() - before > 0.9 * block.nbytes
+    assert before > 50_000_000  # Python and TensorFlow
