@@ -69,6 +69,16 @@ def score_sheet(
     }
 
 
+def corpus_bleu(
+    hypotheses: Sequence[str], references: Sequence[str]
+) -> tuple[float, str]:
+    """The sheet's "bleu" alone, against one reference, and its signature."""
+    _require_same_counts(hypotheses, references)
+    metric = BLEU()
+    score = metric.corpus_score(hypotheses, [references]).score
+    return score, str(metric.get_signature())
+
+
 def _require_same_counts(*texts):
     counts = [len(lines) for lines in texts]
     if len(set(counts)) > 1 or not counts[0]:

@@ -252,3 +252,13 @@ def test_compare_finds_no_difference_between_a_system_and_itself():
 def test_compare_names_line_counts_that_differ(lines):
     with pytest.raises(errors.UserError, match=f"50.*{lines}|{lines}.*50"):
         bleu.compare(REFERENCES[0], ["a good one"] * lines, REFERENCES)
+
+
+def test_bleu_alone_is_the_sheets():
+    hypotheses = ["the cat sat on a mat", "A dog ran in the park today ."]
+    references = ["the cat sat on the mat", "a dog ran in the park today ."]
+    sheet = bleu.score_sheet(hypotheses, [references])
+    expected = sheet["bleu"], sheet["signature"]
+    assert bleu.corpus_bleu(hypotheses, references) == expected
+    with pytest.raises(errors.UserError, match="got 2 and 1"):
+        bleu.corpus_bleu(hypotheses, references[:1])
