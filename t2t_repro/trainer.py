@@ -24,6 +24,12 @@ _EVAL_EVERY = flags.DEFINE_integer(
     "Steps between validations; by default those between checkpoints.",
     lower_bound=1,
 )
+_EVAL_BLEU = flags.DEFINE_integer(
+    "eval_bleu_sentences",
+    200,
+    "Validation sentences to translate for BLEU at each validation; 0: none.",
+    lower_bound=0,
+)
 _SAVE_STEPS = flags.DEFINE_integer(
     "save_checkpoints_steps",
     None,
@@ -142,6 +148,7 @@ def _options(hparams):
         save_checkpoints_secs=_SAVE_SECS.value,
         keep_checkpoint_max=_KEEP.value,
         max_tokens_per_replica=_MAX_TOKENS.value,
+        eval_bleu_sentences=_EVAL_BLEU.value,
         early_stopping_evals=_EARLY_STOPPING.value,
         warm_start_from=_WARM_START.value,
         distribution=_DISTRIBUTION.value,

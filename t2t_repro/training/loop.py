@@ -1,5 +1,6 @@
 """The training of section 5: data, hardware, optimizer, regularization."""
 
+import contextlib
 import dataclasses
 import pathlib
 import time
@@ -8,13 +9,17 @@ import keras
 
 from t2t_repro.data import batches
 from t2t_repro.models import transformer
+from t2t_repro.reports import cost
 from t2t_repro.training import (
+    capacity,
     checkpoints,
     hardware,
     optimizer,
     progress,
     step,
+    watch,
 )
+from t2t_repro.training.evaluation import Evaluation, Sample
 from t2t_repro.training.session import Profiler, StopSignals
 from t2t_repro.training.validation import Validation
 
@@ -30,6 +35,7 @@ class Options:
     save_checkpoints_secs: int | None = None  # instead of …_steps
     keep_checkpoint_max: int = 20
     max_tokens_per_replica: int | None = None
+    eval_bleu_sentences: int = 0
     early_stopping_evals: int | None = None
     warm_start_from: str | None = None
     distribution: str = "auto"
@@ -51,6 +57,9 @@ def train(hparams, subwords, plan, corpora, output_dir, options) -> int:
 
     Returns:
         The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM.
+
+    Raises:
+        UserError: a loss, a gradient or a weight is not finite.
     """
     training = _Training(
         hparams, subwords, plan, corpora, pathlib.Path(output_dir), options
@@ -91,12 +100,15 @@ class _Training:
             options.keep_checkpoint_max,
             subwords.sha256,
         )
-        self.train_step = step.build_train_step(
-            self.model,
-            self.optimizer,
-            hparams,
-            options.random_seed,
-            self.strategy,
+        self.train_step = watch.CountedStep(
+            step.build_train_step(
+                self.model,
+                self.optimizer,
+                hparams,
+                options.random_seed,
+                self.strategy,
+                self.xla,
+            ),
             self.xla,
         )
         self.validation = Validation(
@@ -106,6 +118,18 @@ class _Training:
             self.strategy,
             self.xla,
             options.max_tokens_per_replica,
+        )
+        self.sample = None
+        if options.eval_bleu_sentences:
+            self.sample = Sample(
+                self.model,
+                subwords,
+                corpora["validation"],
+                hparams,
+                options.eval_bleu_sentences,
+            )
+        self.guard = watch.Guard(
+            self.policy, self._describe_batch, self._newest_checkpoint
         )
 
     def restore(self) -> int:
@@ -156,37 +180,73 @@ class _Training:
     def run(self, first_step) -> int:
         """Steps, validations and checkpoints; the exit code."""
         last_step = self.options.train_steps
-        show = progress.Progress(
-            self.output_dir,
-            first_step,
-            last_step,
-            lambda done: optimizer.learning_rate(self.hparams, done),
+        patience = self.options.early_stopping_evals
+        evaluation = Evaluation(
+            self.validation, self.sample, self.output_dir, first_step
         )
         saved_at = time.monotonic()
         elements = iter(self._batches(first_step))
         with (
+            contextlib.closing(self._progress(first_step)) as show,
             StopSignals() as stop,
             Profiler(self.output_dir, self.options.profile) as profiler,
         ):
             for done in range(first_step + 1, last_step + 1):
                 profiler.before_step(done - first_step)
-                show.step_done(self.train_step(next(elements)).sums)
+                outcome = self.train_step(next(elements))
+                show.step_done(outcome, self.train_step.compilations)
+                if self.train_step.surprise:
+                    show.say(f"step {done:,}: {self.train_step.surprise}")
                 last = done == last_step or stop.received
                 if done % self.options.eval_every == 0 or done == last_step:
-                    with show.pause():
-                        show.validation_done(done, self.validation.figures())
-                    last = last or self._no_longer_improves(show)
+                    evaluation.run(done, show)
+                    last = last or evaluation.no_longer_improves(patience, show)
                 due = self._checkpoint_due(done, saved_at)
                 if last or due:
-                    with show.pause():
-                        show.flush()
-                        self.checkpoints.save(done, scheduled=due)
+                    self._save(done, show, due)
                     saved_at = time.monotonic()
                 if last:
                     break
-        show.close()
         print(f"Stopped after step {done:,}; checkpoint ckpt-{done}.")
         return 0 if done == last_step else stop.exit_code
+
+    def _progress(self, first_step):
+        peak = capacity.peak_flops(self.policy)
+        mean_length = self.plan.tokens["targets"] / self.plan.num_pairs
+        of_a_token = cost.training_flops_per_token(
+            self.hparams, self.subwords.size, mean_length
+        )
+        return progress.Progress(
+            self.output_dir,
+            first_step,
+            self.options.train_steps,
+            lambda done: optimizer.learning_rate(self.hparams, done),
+            self.guard,
+            peak and peak / of_a_token,
+        )
+
+    def _save(self, done, show, scheduled):
+        """Writes a checkpoint, unless it would hold what is not finite."""
+        show.check()
+        with show.pause():
+            self.guard.check_weights(
+                done, self.model.variables + self.optimizer.variables
+            )
+            show.flush()
+            self.checkpoints.save(done, scheduled)
+
+    def _describe_batch(self, done):
+        """The batch of step `done`, for people."""
+        batch = self.plan.batch(done - 1)
+        counts = batches.count(self.corpora["train"], batch)
+        return (
+            f"{counts.sentences:,} sentences in {batch.num_rows} rows of "
+            f"{batch.row_length} slots"
+        )
+
+    def _newest_checkpoint(self):
+        listed = checkpoints.list_checkpoints(self.output_dir / "checkpoints")
+        return listed[-1] if listed else None
 
     def _batches(self, first_step):
         return self.strategy.distribute_datasets_from_function(
@@ -205,12 +265,3 @@ class _Training:
             seconds = time.monotonic() - saved_at
             return seconds >= self.options.save_checkpoints_secs
         return done % self.options.save_checkpoints_steps == 0
-
-    def _no_longer_improves(self, show):
-        patience = self.options.early_stopping_evals
-        if not self.validation.stopped_improving(patience):
-            return False
-        show.say(
-            f"The validation loss has not improved for {patience} evaluations."
-        )
-        return True

@@ -1,4 +1,4 @@
-"""Loss on the validation split, and whether it still improves."""
+"""Loss on the validation split."""
 
 from t2t_repro import errors
 from t2t_repro.data import batches
@@ -48,7 +48,6 @@ class Validation:
         self._constant = losses.smoothing_constant(
             hparams.label_smoothing, model.vocab_size
         )
-        self._losses = []  # plain, one of each pass
 
     def figures(self) -> dict[str, float]:
         """Per real token: loss as trained on, perplexity, accuracy."""
@@ -57,17 +56,9 @@ class Validation:
             sums = self._step(batch)
             totals = [t + float(s) for t, s in zip(totals, sums, strict=True)]
         smoothed, plain, correct, tokens, _ = totals
-        self._losses.append(plain / tokens)
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
             "perplexity": losses.perplexity(plain / tokens),
             "accuracy": correct / tokens,
         }
-
-    def stopped_improving(self, patience: int | None) -> bool:
-        """Whether the best pass is at least `patience` passes old."""
-        if not patience or len(self._losses) <= patience:
-            return False
-        best = min(self._losses[:-patience])
-        return not any(loss < best for loss in self._losses[-patience:])

@@ -44,6 +44,7 @@ def test_trainer_says_what_it_does(trained):
         "60 = ",
         "peak 0.0099 at step 50",
         "step 60: validation",
+        "bleu is of 50 of 50 sentences, by greedy search",
         "ckpt-60",
     ):
         assert part in text
@@ -57,6 +58,9 @@ def test_training_leaves_its_settings_and_events(trained):
     assert settings["hparams"]["hidden_size"] == 32
     assert settings["versions"]["keras"]
     assert list((trained / "run").glob("events.out.tfevents.*"))
+    kept = json.loads((trained / "run" / "validation.json").read_text())
+    assert [entry["step"] for entry in kept] == [20, 40, 60]
+    assert all(0 <= entry["bleu"] <= 100 for entry in kept)
 
 
 def test_steps_already_reached(trained, run, flags_of):

@@ -12,7 +12,7 @@ def trainer(run, flags_of, raw_writer, tmp_path_factory):
     folder = tmp_path_factory.mktemp("flags")
     raw_writer(folder / "raw", train=500)
 
-    def train(name, *flags):
+    def train(name, *flags, code=0):
         result = run(
             "trainer",
             *flags_of(folder),
@@ -21,7 +21,7 @@ def trainer(run, flags_of, raw_writer, tmp_path_factory):
             "--eval_every=5",
             *flags,
         )
-        assert result.returncode == 0, result.stderr
+        assert result.returncode == code, result.stderr
         return folder / name, result.stdout + result.stderr
 
     return train
@@ -69,6 +69,23 @@ def test_checkpoints_and_early_stopping(trainer):
     saved = checkpoints(folder)
     assert len(saved) == 2
     assert saved[-1] == stopped
+
+
+def test_a_loss_that_is_no_number_ends_it(trainer):
+    """The second update is of size 10^29."""
+    folder, text = trainer(
+        "diverged",
+        f"--hparams={SMALL},learning_rate_constant=1e31",
+        "--train_steps=200",
+        "--save_checkpoints_steps=2",
+        code=1,
+    )
+    assert "The loss of step 3 is nan" in text
+    assert "sentences in 8 rows of 64 slots" in text
+    assert f"{folder / 'checkpoints' / 'ckpt-2'}, is from before it" in text
+    assert "learning_rate_warmup_steps" in text
+    assert "Traceback" not in text
+    assert checkpoints(folder) == [2]
 
 
 def test_warm_start_takes_weights_only(trainer):

@@ -1,5 +1,6 @@
 """The loop around steps that do nothing: when it saves, stops and says what."""
 
+import math
 import signal
 import types
 
@@ -7,8 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import errors
+from t2t_repro.data import batches
 from t2t_repro.models import transformer
+from t2t_repro.reports import cost
 from t2t_repro.training import loop
+from t2t_repro.training import loss as losses
 
 
 def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
@@ -124,3 +129,108 @@ def test_the_profiler_is_asked_before_each_step(
     runs.train(tmp_path, train_steps=26, profile=True)
     steps = list(range(1, 27))
     assert calls == [*steps[:14], "start", *steps[14:24], "stop", *steps[24:]]
+
+
+def test_early_stopping_outlives_a_restart(runs, fake_steps, tmp_path, capsys):
+    """The best of 3 … 2.1 is the second, which another process found."""
+    stopping = {"eval_every": 3, "early_stopping_evals": 2}
+    fake_steps(losses=[3.0, 2.0, 2.5])
+    runs.train(tmp_path, train_steps=9, **stopping)
+    assert "has not improved" not in capsys.readouterr().err
+    fake_steps(losses=[2.1, 1.0])
+    code, _ = runs.train(tmp_path, **stopping)
+    assert code == 0
+    assert runs.saved_steps(tmp_path)[-1] == 12
+    assert "has not improved for 2 eval" in capsys.readouterr().err
+
+
+def _spoil(monkeypatch, spoil):
+    """Steps that do nothing but spoil(step number, model)."""
+
+    def build_train_step(model, adam, *args):
+        def train_step(batch):
+            number = int(adam.iterations.assign_add(1))
+            loss = spoil(number, model) or 1.0
+            sums = losses.Sums(*map(tf.constant, (loss, loss, 0.5, 1.0, 1.0)))
+            return loop.step.Outcome(sums, tf.constant(1.0))
+
+        train_step.experimental_get_tracing_count = lambda: 1
+        return train_step
+
+    monkeypatch.setattr(loop.step, "build_train_step", build_train_step)
+
+
+def test_a_bad_loss_stops_before_the_next_checkpoint(
+    runs, fake_steps, tmp_path, monkeypatch
+):
+    """The loss of step 6 would have been looked at after two seconds."""
+    fake_steps()
+    _spoil(monkeypatch, lambda number, _: math.nan if number >= 6 else None)
+    with pytest.raises(errors.UserError) as caught:
+        runs.train(tmp_path)
+    counts = batches.count(runs.corpora["train"], runs.plan.batch(5))
+    text = str(caught.value)
+    assert text.startswith("The loss of step 6 is nan; the step before had 1.")
+    assert f"{counts.sentences} sentences in 8 rows of 32 slots" in text
+    assert f"{tmp_path / 'checkpoints' / 'ckpt-4'}, is from before" in text
+    assert runs.saved_steps(tmp_path) == [4]
+
+
+def test_a_bad_weight_is_not_saved(runs, fake_steps, tmp_path, monkeypatch):
+    """Though every loss be fine."""
+    fake_steps()
+
+    def spoil(number, model):
+        if number == 7:
+            weight = model.weights[3]
+            weight.assign(np.full(weight.shape, np.inf))
+
+    _spoil(monkeypatch, spoil)
+    with pytest.raises(errors.UserError, match="update of step 8 left values"):
+        runs.train(tmp_path)
+    assert runs.saved_steps(tmp_path) == [4]
+
+
+def test_compilations_are_counted_and_told(
+    runs, fake_steps, tmp_path, monkeypatch, read_events, capsys
+):
+    """The step is traced for its first batch, and again for the fifth."""
+    fake_steps()
+    traces = [0]
+
+    def trace(number, _):
+        traces[0] = (number + 3) // 4
+
+    _spoil(monkeypatch, trace)
+    real = loop.step.build_train_step
+
+    def build(*args):
+        train_step = real(*args)
+        train_step.experimental_get_tracing_count = lambda: traces[0]
+        return train_step
+
+    monkeypatch.setattr(loop.step, "build_train_step", build)
+    runs.train(tmp_path, train_steps=6)
+    told = [
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if "compiled anew" in line
+    ]
+    assert told == [
+        "step 5: compiled anew (number 2) for parts of 1 x 8 x 32, a known "
+        "shape"
+    ]
+    assert read_events(tmp_path)["train/compilations"] == {6: 2}
+
+
+def test_share_of_peak(runs, fake_steps, tmp_path, monkeypatch, read_events):
+    """Of devices that reach 10^6 FLOP/s."""
+    fake_steps()
+    monkeypatch.setattr(loop.capacity, "peak_flops", lambda policy: 1e6)
+    runs.train(tmp_path, train_steps=3)
+    mean = runs.corpora["train"].lengths["targets"].mean()
+    of_a_token = cost.training_flops_per_token(runs.hparams, 20, mean)
+    events = read_events(tmp_path)
+    speed = events["train/tokens_per_second"][3]
+    share = events["train/share_of_peak"][3]
+    assert share == pytest.approx(speed * of_a_token / 1e6, rel=1e-4)

@@ -6,7 +6,8 @@ import math
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import loss, progress
+from t2t_repro import errors
+from t2t_repro.training import loss, progress, step, watch
 
 
 class _Clock:
@@ -27,35 +28,56 @@ def clock(monkeypatch):
     return clock
 
 
-def _sums(smoothed, plain, correct, tokens, slots=100):
-    values = smoothed, plain, correct, tokens, slots
-    return loss.Sums(*(tf.constant(float(value)) for value in values))
+@pytest.fixture(autouse=True)
+def _memory(monkeypatch):
+    """3 GB are in use, and there is no GPU."""
+    monkeypatch.setattr(progress.capacity, "host_memory", lambda: 3 * 10**9)
+    monkeypatch.setattr(progress.capacity, "device_memory", lambda: None)
 
 
-def _train(folder, clock, all_sums, seconds=0.5, first_step=0, last_step=None):
-    show = progress.Progress(
+def _outcome(smoothed, plain, correct, tokens, slots=100, norm=1.0):
+    values = smoothed, plain, correct, tokens, slots, norm
+    *sums, norm = (tf.constant(float(value)) for value in values)
+    return step.Outcome(loss.Sums(*sums), norm)
+
+
+def _progress(folder, first_step=0, last_step=1_000, full_speed=None):
+    guard = watch.Guard("float32", "batch {}".format, lambda: None)
+    return progress.Progress(
         folder,
         first_step,
-        last_step or first_step + len(all_sums),
+        last_step,
         lambda step: step / 1000,
+        guard,
+        full_speed,
     )
-    for sums in all_sums:
-        clock.now += seconds
-        show.step_done(sums)
+
+
+def _train(
+    folder, clock, outcomes, first_step=0, last_step=None, full_speed=None
+):
+    """Steps of half a second."""
+    last_step = last_step or first_step + len(outcomes)
+    show = _progress(folder, first_step, last_step, full_speed)
+    for outcome in outcomes:
+        clock.now += 0.5
+        show.step_done(outcome, compilations=1)
     show.close()
 
 
-def test_figures_by_hand(tmp_path, clock, read_events):
+def test_figures_by_hand(tmp_path, clock, read_events, monkeypatch):
     """The first step, which compiles, is left out; then 3 steps in 1.5 s."""
+    monkeypatch.setattr(progress.capacity, "device_memory", lambda: 5 * 10**8)
     _train(
         tmp_path,
         clock,
         [
-            _sums(900, 900, 900, 900),
-            _sums(10, 5, 4, 10),
-            _sums(20, 10, 6, 10),
-            _sums(60, 30, 10, 20, slots=50),
+            _outcome(900, 900, 900, 900),
+            _outcome(10, 5, 4, 10, norm=1.0),
+            _outcome(20, 10, 6, 10, norm=3.0),
+            _outcome(60, 30, 10, 20, slots=50, norm=8.0),
         ],
+        full_speed=80.0,
     )
     events = read_events(tmp_path)
     expected = {
@@ -63,9 +85,14 @@ def test_figures_by_hand(tmp_path, clock, read_events):
         "perplexity": math.exp(45 / 40),
         "accuracy": 20 / 40,
         "padding": 1 - 40 / 250,
+        "gradient_norm": (1 + 3 + 8) / 3,
         "learning_rate": 0.004,
         "tokens_per_second": 40 / 1.5,
         "steps_per_second": 3 / 1.5,
+        "share_of_peak": 40 / 1.5 / 80,
+        "compilations": 1,
+        "host_memory_gb": 3.0,
+        "device_memory_gb": 0.5,
     }
     assert events.keys() == {f"train/{name}" for name in expected}
     for name, value in expected.items():
@@ -73,8 +100,8 @@ def test_figures_by_hand(tmp_path, clock, read_events):
 
 
 def test_looks_every_two_seconds_and_at_the_end(tmp_path, clock, read_events):
-    all_sums = [_sums(i, 1, 1, 1) for i in range(1, 13)]
-    _train(tmp_path, clock, all_sums, first_step=40)
+    outcomes = [_outcome(i, 1, 1, 1) for i in range(1, 13)]
+    _train(tmp_path, clock, outcomes, first_step=40)
     losses = read_events(tmp_path)["train/loss"]
     # Steps 42 to 45 take two seconds, so do 46 to 49; 52 is the last.
     assert losses == {
@@ -84,35 +111,168 @@ def test_looks_every_two_seconds_and_at_the_end(tmp_path, clock, read_events):
     }
 
 
-def test_values_are_fetched_only_when_shown(tmp_path, clock):
+def test_values_are_fetched_only_when_shown(tmp_path, clock, monkeypatch):
     """Fetching waits for the device, which then waits for the host."""
     fetched = itertools.count()
-    show = progress.Progress(tmp_path, 0, 100, lambda step: 0.0)
-    show._show = lambda: next(fetched)
-    for _ in range(4):  # 1.2 seconds after the first
+    show = _progress(tmp_path)
+    monkeypatch.setattr(show, "check", lambda: next(fetched))
+    monkeypatch.setattr(show, "_show", lambda: next(fetched))
+    for _ in range(4):  # the first, and then 1.2 seconds
         clock.now += 0.4
-        show.step_done(_sums(1, 1, 1, 1))
-    assert next(fetched) == 0
+        show.step_done(_outcome(1, 1, 1, 1), 1)
+    assert next(fetched) == 1
     clock.now += 2
-    show.step_done(_sums(1, 1, 1, 1))
-    assert next(fetched) == 2
+    show.step_done(_outcome(1, 1, 1, 1), 1)
+    assert next(fetched) == 4
     show.close()
+
+
+@pytest.mark.parametrize("compiled", [(3,), (2, 4), (2, 3, 4)])
+def test_steps_that_compile_are_in_no_rate(
+    tmp_path, clock, read_events, compiled
+):
+    """They take 9 seconds instead of half a one; their loss counts."""
+    show = _progress(tmp_path, last_step=4)
+    show.step_done(_outcome(9, 9, 9, 9), 1)
+    for number in range(2, 5):
+        clock.now += 9.0 if number in compiled else 0.5
+        compilations = 1 + sum(other <= number for other in compiled)
+        show.step_done(_outcome(number, 1, 1, 10 * number), compilations)
+    show.close()
+    events = read_events(tmp_path)
+    assert events["train/loss"] == {4: pytest.approx(9 / 90)}
+    assert events["train/compilations"] == {4: 1 + len(compiled)}
+    timed = [number for number in (2, 3, 4) if number not in compiled]
+    if not timed:
+        assert "train/tokens_per_second" not in events
+        return
+    seconds = 0.5 * len(timed)
+    speed = pytest.approx(10 * sum(timed) / seconds)
+    assert events["train/tokens_per_second"] == {4: speed}
+    assert events["train/steps_per_second"] == {4: 2.0}
+
+
+def test_waiting_for_the_device_is_time_of_the_steps(
+    tmp_path, clock, read_events, monkeypatch
+):
+    """The host is 6 seconds ahead: 4 steps have taken 8, not 2."""
+    show = _progress(tmp_path)
+    show.step_done(_outcome(1, 1, 1, 1), 1)
+    real = tf.stack
+
+    def slow(values):
+        clock.now += 6
+        return real(values)
+
+    monkeypatch.setattr(progress.tf, "stack", slow)
+    for _ in range(4):
+        clock.now += 0.5
+        show.step_done(_outcome(1, 1, 1, 1), 1)
+    show.close()
+    assert read_events(tmp_path)["train/steps_per_second"] == {5: 4 / 8}
+
+
+def test_checks_in_between_lose_nothing(tmp_path, clock, read_events):
+    """Before a checkpoint, say; and a pause is no time of the steps."""
+    show = _progress(tmp_path)
+    show.step_done(_outcome(9, 9, 9, 9), 1)
+    for number in range(1, 5):
+        clock.now += 0.5
+        show.step_done(_outcome(number, 1, 1, 1), 1)
+        if number == 2:
+            show.check()
+            show.check()
+            with show.pause():
+                clock.now += 100
+    show.close()
+    events = read_events(tmp_path)
+    assert events["train/loss"] == {5: (1 + 2 + 3 + 4) / 4}
+    assert events["train/steps_per_second"] == {5: 4 / 2}
+
+
+def test_the_first_bad_step_is_named(tmp_path, clock):
+    """However many steps later it is fetched, and with no figure shown."""
+    show = _progress(tmp_path, first_step=40)
+    for number in (41, 42, 43, 44):
+        bad = math.nan if number >= 43 else 5.0
+        show.step_done(_outcome(bad, bad, 1, 2), 1)
+    message = "loss of step 43 is nan; the step before had 2.5.*: batch 43"
+    with pytest.raises(errors.UserError, match=message):
+        show.check()
+    show.close()
+
+
+@pytest.mark.parametrize("count", [2, 16, 17, 18, 40])
+def test_any_number_of_steps_is_fetched_whole(
+    tmp_path, clock, read_events, count
+):
+    """Blocks of 16, of which the last is filled up."""
+    show = _progress(tmp_path, last_step=count)
+    for number in range(1, count + 1):
+        clock.now += 0.01
+        show.step_done(_outcome(number, 1, 1, 1), 1)
+    show.close()
+    loss = read_events(tmp_path)["train/loss"][count]
+    assert loss == pytest.approx((2 + count) / 2)  # the mean of 2 … count
+
+
+def test_the_first_step_is_checked_at_once(tmp_path, clock):
+    show = _progress(tmp_path)
+    with pytest.raises(errors.UserError, match="loss of step 1 is inf"):
+        show.step_done(_outcome(math.inf, 1, 1, 1), 1)
+    show.close()
+
+
+def test_a_slow_step_is_told(tmp_path, clock, capsys):
+    """Not the one that compiles, nor one around a pause."""
+    show = _progress(tmp_path)
+    for number in range(1, 31):
+        clock.now += {12: 30.0, 15: 20.0, 25: 9.0}.get(number, 0.25)
+        show.step_done(_outcome(1, 1, 1, 1), compilations=1 + (number >= 15))
+        if number == 20:
+            with show.pause():
+                clock.now += 50
+    clock.now += 5
+    show.close()
+    lines = capsys.readouterr().err.splitlines()
+    slow = [line for line in lines if "median" in line]
+    assert slow == [
+        "step 12 took 30.0 s; the median is 0.25 s",
+        "step 25 took 9.0 s; the median is 0.25 s",
+    ]
+
+
+def test_a_slow_device_makes_no_step_slow(tmp_path, clock, capsys, monkeypatch):
+    """What a look waits for is the work of all steps since the last one."""
+    show = _progress(tmp_path)
+    real = tf.stack
+
+    def wait(values):
+        clock.now += 3.0
+        return real(values)
+
+    monkeypatch.setattr(progress.tf, "stack", wait)
+    for _ in range(50):
+        clock.now += 0.25
+        show.step_done(_outcome(1, 1, 1, 1), 1)
+    show.close()
+    assert "median" not in capsys.readouterr().err
 
 
 def test_a_diverging_training_is_shown(tmp_path, clock, read_events):
     """e^1,000,000 is beyond float32, which the events hold."""
-    _train(tmp_path, clock, [_sums(1, 1, 0, 1), _sums(1e6, 1e6, 0, 1)])
+    _train(tmp_path, clock, [_outcome(1, 1, 0, 1), _outcome(1e6, 1e6, 0, 1)])
     perplexity = read_events(tmp_path)["train/perplexity"][2]
     assert 1e30 < perplexity < math.inf
 
 
 def test_one_step_alone_has_no_figures(tmp_path, clock, read_events):
-    _train(tmp_path, clock, [_sums(1, 1, 1, 1)])
+    _train(tmp_path, clock, [_outcome(1, 1, 1, 1)])
     assert read_events(tmp_path) == {}
 
 
 def test_validation(tmp_path, clock, read_events, capsys):
-    show = progress.Progress(tmp_path, 0, 5_000, lambda step: 0.0)
+    show = _progress(tmp_path)
     figures = {"loss": 2.5, "loss_minus_constant": 1.25, "accuracy": 0.75}
     show.validation_done(1_200, figures)
     show.close()
@@ -126,16 +286,29 @@ def test_validation(tmp_path, clock, read_events, capsys):
 
 
 def test_without_a_terminal_there_are_lines(tmp_path, clock, capsys):
-    _train(tmp_path, clock, [_sums(1, 1, 1, 1)] * 3, first_step=7, last_step=10)
+    outcomes = [_outcome(1, 1, 1, 1)] * 3
+    _train(tmp_path, clock, outcomes, first_step=7, last_step=10)
     lines = capsys.readouterr().err.splitlines()
     assert lines[-1].startswith("train: 10/10 100% [")
-    assert "2 tokens/s, 99% padding, loss 1.000, lr 1.00e-02" in lines[-1]
+    assert (
+        "loss 1.000, perplexity 2.718, lr 1.00e-02, gradient 1, 2 tokens/s, "
+        "99% padding, host 3.0 GB, compilations 1"
+    ) in lines[-1]
     assert not any("\r" in line for line in lines)
+
+
+def test_a_known_device_shows_its_share_and_memory(
+    tmp_path, clock, capsys, monkeypatch
+):
+    monkeypatch.setattr(progress.capacity, "device_memory", lambda: 5 * 10**8)
+    _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3, full_speed=8.0)
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "padding, 25% of peak, host 3.0 GB, device 0.5 GB, compil" in line
 
 
 def test_on_a_terminal_there_is_a_bar(tmp_path, clock, capsys, monkeypatch):
     monkeypatch.setattr(progress.progress, "_has_width", lambda: True)
-    _train(tmp_path, clock, [_sums(1, 1, 1, 1)] * 3)
+    _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3)
     shown = capsys.readouterr().err
     assert "\rtrain: 100%" in shown
     assert "loss 1.000" in shown

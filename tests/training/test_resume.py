@@ -1,5 +1,6 @@
 """Real trainings: they learn, and stopping and going on changes no bit."""
 
+import dataclasses
 import itertools
 import math
 import shutil
@@ -40,6 +41,8 @@ def stopped(runs, tmp_path_factory):
                 signal.raise_signal(signal.SIGTERM)
             return train_step(batch)
 
+        counted = train_step.experimental_get_tracing_count
+        interrupted.experimental_get_tracing_count = counted
         return interrupted
 
     with pytest.MonkeyPatch.context() as patch:
@@ -131,6 +134,18 @@ def test_goes_on_with_other_replicas_and_parts(
         np.testing.assert_allclose(
             actual[name], value, rtol=1e-4, atol=1e-4, err_msg=name
         )
+
+
+def test_an_absurd_learning_rate_ends_with_sound_checkpoints(runs, tmp_path):
+    """The first update's is 0; the second leaves weights of 10^29."""
+    hparams = dataclasses.replace(runs.hparams, learning_rate_constant=3e30)
+    absurd = type(runs)(hparams, runs.corpora, runs.subwords.size)
+    message = "The loss of step 3 is nan; the step before had .*ckpt-2, is from"
+    with pytest.raises(errors.UserError, match=message):
+        absurd.train(tmp_path, save_checkpoints_steps=1)
+    assert absurd.saved_steps(tmp_path) == [1, 2]
+    for name, value in absurd.saved(tmp_path, 2).items():
+        assert np.isfinite(value).all(), name
 
 
 def test_nothing_is_left_to_do(undisturbed, runs):
