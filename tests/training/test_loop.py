@@ -167,7 +167,7 @@ def test_a_bad_loss_stops_before_the_next_checkpoint(
     fake_steps()
     _spoil(monkeypatch, lambda number, _: math.nan if number >= 6 else None)
     with pytest.raises(errors.UserError) as caught:
-        runs.train(tmp_path)
+        runs.train(tmp_path, eval_every=1_000)
     counts = batches.count(runs.corpora["train"], runs.plan.batch(5))
     text = str(caught.value)
     assert text.startswith("The loss of step 6 is nan; the step before had 1.")
