@@ -2,8 +2,8 @@
 
 XLA compiles the forward and backward pass alone: the all-reduce and the update
 lie outside, where MirroredStrategy can reach its variables. Each replica
-divides its gradients by the tokens of the whole batch, so that their sum over
-replicas is that of the batch's mean loss.
+divides its part of the loss by the tokens of the whole batch, so that the sum
+of gradients over replicas is that of the batch's mean loss.
 """
 
 from typing import NamedTuple
@@ -30,8 +30,8 @@ def build_train_step(model, optimizer, hparams, seed, strategy, xla):
     _take_gradients_as_they_are(optimizer)
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
-    def forward_backward(rows, first_row, step):
-        """Gradients, dense, of the summed loss of some rows; Sums."""
+    def forward_backward(rows, first_row, step, batch_tokens):
+        """Gradients, dense, of some rows' share of the mean loss; Sums."""
         noise = dropout.noise(
             seed, step, first_row, tf.shape(rows["targets"])[0]
         )
@@ -39,19 +39,21 @@ def build_train_step(model, optimizer, hparams, seed, strategy, xla):
             sums = losses.batch_loss(
                 model, rows, noise, hparams.label_smoothing
             )
-        gradients = tape.gradient(sums.smoothed, [v.value for v in variables])
+            # Here, where it is one number, and not at each gradient.
+            share = sums.smoothed / batch_tokens
+        gradients = tape.gradient(share, [v.value for v in variables])
         # The embedding's is an IndexedSlices, and dense from the softmax.
         return [tf.convert_to_tensor(g) for g in gradients], sums
 
     def replica_step(batch):
         step = tf.cast(optimizer.iterations.value, tf.int32)
         gradients, sums = _accumulate(
-            lambda rows, first_row: forward_backward(rows, first_row, step),
+            lambda rows, first_row: forward_backward(
+                rows, first_row, step, batch["batch_tokens"]
+            ),
             batch,
         )
-        gradients, sums = _all_reduce(
-            ([g / batch["batch_tokens"] for g in gradients], sums)
-        )
+        gradients, sums = _all_reduce((gradients, sums))
         optimizer.apply(gradients, variables)
         return Outcome(sums, tf.linalg.global_norm(gradients))
 
