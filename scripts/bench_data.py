@@ -6,17 +6,15 @@ Ratios are of two measurements of this run. The last line is a JSON list of
 {name, value, unit, peer, ratio}.
 """
 
-import datetime
 import itertools
 import json
-import os
 import pathlib
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 
+import bench_report
 import numpy as np
 import sentencepiece
 from absl import app, flags
@@ -43,16 +41,6 @@ VOCAB_SIZE = 8_000
 ROW_LENGTH = 256
 # In a process of its own, which imports nothing before that it does not need.
 PROBE = pathlib.Path(__file__).with_name("bench_data_probe.py")
-RESULTS = []
-
-
-def report(name, value, unit, peer=None, ratio=None):
-    """Prints a figure, and keeps it for the JSON."""
-    RESULTS.append(
-        dict(name=name, value=value, unit=unit, peer=peer, ratio=ratio)
-    )
-    beside = f" = {ratio:.2f} x {peer}" if peer else ""
-    print(f"{name}: {value:,.4g} {unit}{beside}", flush=True)
 
 
 def best_seconds(function):
@@ -105,7 +93,9 @@ def measure_encoding(folder, pairs):
     )
     rate = len(pairs) / best_seconds(encode_split)
     name = f"encoding, {_WORKERS.value} workers"
-    report(name, rate, "pairs/s", "SentencePiece's batch call", rate / peer)
+    bench_report.add(
+        name, rate, "pairs/s", "SentencePiece's batch call", rate / peer
+    )
 
 
 def measure_packing(name, pairs):
@@ -122,8 +112,12 @@ def measure_packing(name, pairs):
     lengths = np.random.default_rng(0).permutation(lengths, axis=1)
     rows = packing.pack(*lengths, ROW_LENGTH).max() + 1
     other, fuller = sorted(lengths.sum(axis=1) / (rows * ROW_LENGTH))
-    report(f"fuller side of packed rows, {name}", fuller, "of the slots")
-    report(f"other side of packed rows, {name}", other, "of the slots")
+    bench_report.add(
+        f"fuller side of packed rows, {name}", fuller, "of the slots"
+    )
+    bench_report.add(
+        f"other side of packed rows, {name}", other, "of the slots"
+    )
 
 
 def repeat(folder, pairs):
@@ -167,7 +161,7 @@ def measure_corpora(folder):
                 least = figures[batching, SIZES[0]][name]
                 peer = f"{SIZES[0]:,} pairs" if size > SIZES[0] else None
                 label = f"{name}, {batching}, {size:,} pairs"
-                report(
+                bench_report.add(
                     label, value, unit, peer, value / least if peer else None
                 )
 
@@ -185,14 +179,13 @@ def measure_synthetic():
         began = time.perf_counter()
         plans.build(lengths, batching, 25_000, ROW_LENGTH, seed=0)
         took = time.perf_counter() - began
-        report(f"planning, {batching}, {SYNTHETIC_SIZE:,} pairs", took, "s")
+        bench_report.add(
+            f"planning, {batching}, {SYNTHETIC_SIZE:,} pairs", took, "s"
+        )
 
 
 def main(_):
-    print(
-        f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} "
-        f"cores, Python {platform.python_version()}"
-    )
+    bench_report.begin()
     pairs = read(_TEXT.value)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -203,7 +196,7 @@ def main(_):
             measure_packing("news", read(_NEWS.value))
         measure_corpora(folder)
     measure_synthetic()
-    print(json.dumps(RESULTS))
+    bench_report.end()
 
 
 if __name__ == "__main__":

@@ -8,16 +8,15 @@ PyTorch's sorted by length and padded. They take turns, and the best of each
 counts. The last line is a JSON list of {name, value, unit, peer, ratio}.
 """
 
-import datetime
 import json
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 
+import bench_report
 import numpy as np
 from absl import app, flags
 
@@ -69,16 +68,6 @@ SIZES = {
         "batch_tokens": 2_048,
     },
 }
-RESULTS = []
-
-
-def report(name, value, unit, peer=None, ratio=None):
-    """Prints a figure, and keeps it for the JSON."""
-    RESULTS.append(
-        dict(name=name, value=value, unit=unit, peer=peer, ratio=ratio)
-    )
-    beside = f" = {ratio:.2f} x {peer}" if peer else ""
-    print(f"{name}: {value:,.4g} {unit}{beside}", flush=True)
 
 
 def prepare(folder):
@@ -138,19 +127,19 @@ def measure_speed(size, dtype, shard, arrays):
     if theirs:
         peer = f"PyTorch ({max(theirs):,.0f})"
         ratio = rate(best) / max(theirs)
-        report(name, rate(best), "real tokens/s", peer, ratio)
+        bench_report.add(name, rate(best), "real tokens/s", peer, ratio)
     else:
-        report(name, rate(best), "real tokens/s")
+        bench_report.add(name, rate(best), "real tokens/s")
     # Both sides are tokens; FLOPs are counted for a pair of them.
     flops = best["FLOPs of a token"] * rate(best) / 2
-    report(
+    bench_report.add(
         f"{name}: of the peak",
         flops / 1e9,
         "GFLOP/s",
         "a product of 2048 x 2048",
         flops / best["peak"],
     )
-    report(
+    bench_report.add(
         f"{name}: CPU for a batch",
         best["CPU of a batch"] * 1e3,
         "ms",
@@ -167,7 +156,7 @@ def measure_update(shard):
     settings["steps"] = 5
     update = min(probe(shard, measure="update", **settings)["seconds"])
     peer = "a step of 25,000 tokens"
-    report("update, base", update, "s", peer, update / whole)
+    bench_report.add("update, base", update, "s", peer, update / whole)
 
 
 def measure_memory(shard):
@@ -176,14 +165,13 @@ def measure_memory(shard):
     settings |= {"hidden_size": 16, "filter_size": 16, "batch_tokens": 512}
     settings |= {"measure": "memory", "vocab_size": LEARNED}
     early, late = probe(shard, **settings)["megabytes"]
-    report("memory after 2,000 steps", late, "MB", "200 steps", late / early)
+    bench_report.add(
+        "memory after 2,000 steps", late, "MB", "200 steps", late / early
+    )
 
 
 def main(_):
-    print(
-        f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} "
-        f"cores, Python {platform.python_version()}"
-    )
+    bench_report.begin()
     with tempfile.TemporaryDirectory() as name:
         shard, arrays = prepare(pathlib.Path(name))
         for size in _SIZES.value:
@@ -191,7 +179,7 @@ def main(_):
                 measure_speed(size, dtype, shard, arrays)
         measure_update(shard)
         measure_memory(shard)
-    print(json.dumps(RESULTS))
+    bench_report.end()
 
 
 if __name__ == "__main__":

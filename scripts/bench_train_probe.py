@@ -128,13 +128,11 @@ def measure_steps(training, settings):
         "tokens": tokens,
         "CPU of a step": cpu / settings["steps"],
         "CPU of a batch": (cpu_seconds() - began) / 50,
-        "FLOPs of a token": cost.training_flops(
+        "FLOPs of a token": cost.training_flops_per_token(
             training.hparams,
             settings["vocab_size"],
             round(float(training.corpus.lengths["targets"].mean())),
-        )
-        / training.hparams.batch_tokens
-        / training.hparams.train_steps,
+        ),
         "peak": peak_flops(settings["dtype"]),
     }
 
