@@ -154,6 +154,11 @@ class PackedPlan:
     def steps_per_epoch(self) -> float:
         return self.rows_per_epoch / self.rows_per_batch
 
+    @property
+    def most_slots(self) -> int:
+        """Slots of the largest batch, on one side."""
+        return self.rows_per_batch * self.row_length
+
     def describe(self) -> str:
         """The arithmetic of a batch, for people."""
         return (
@@ -226,6 +231,11 @@ class BucketedPlan:
     @property
     def steps_per_epoch(self) -> float:
         return float(len(self._shapes))
+
+    @property
+    def most_slots(self) -> int:
+        """Slots of the largest batch, on one side."""
+        return max(rows * length for rows, length in self._shapes)
 
     @property
     def rows_per_batch(self):

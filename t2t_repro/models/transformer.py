@@ -106,7 +106,7 @@ class Transformer(keras.Model):
         memory_segments,
         noise=None,
     ):
-        """targets, segments, positions [B, T] -> logits [B, T, V], weights."""
+        """targets, segments, positions [B, T] -> [B, T, D], weights."""
         embedded = self.targets_embedding(targets)
         # Shifted right, a zero vector first in each sentence of the row.
         shifted = ops.pad(embedded, ((0, 0), (1, 0), (0, 0)))[:, :-1]
@@ -119,10 +119,7 @@ class Transformer(keras.Model):
         )
         self_mask = self._within_reach(self_mask, places, places)
         cross_mask = masks.same_segment(segments, memory_segments)
-        x, weights = self.decoder(
-            x, (memory, self_mask, cross_mask), noise=noise
-        )
-        return self.softmax.logits(x), weights
+        return self.decoder(x, (memory, self_mask, cross_mask), noise=noise)
 
     def _within_reach(self, mask, query_places, key_places):
         """A mask of self-attention, with hparams.restricted_attention."""
@@ -133,14 +130,14 @@ class Transformer(keras.Model):
         return ops.logical_and(mask, near)
 
     def _encode_and_decode(self, batch, noise):
-        """-> logits, weights of the encoder, and of the decoder."""
+        """-> [B, T, D], weights of the encoder, and of the decoder."""
         memory, encoder_weights = self.encode(
             batch["inputs"],
             batch["inputs_segment"],
             batch["inputs_position"],
             noise,
         )
-        logits, decoder_weights = self.decode(
+        x, decoder_weights = self.decode(
             batch["targets"],
             batch["targets_segment"],
             batch["targets_position"],
@@ -148,10 +145,14 @@ class Transformer(keras.Model):
             batch["inputs_segment"],
             noise,
         )
-        return logits, encoder_weights, decoder_weights
+        return x, encoder_weights, decoder_weights
 
     def call(self, batch, noise=None):
         """A batch of data/batches.py's row features -> logits [B, T, V]."""
+        return self.softmax.logits(self.body(batch, noise))
+
+    def body(self, batch, noise=None):
+        """What `call` makes its logits of: [B, T, D]."""
         return self._encode_and_decode(batch, noise)[0]
 
     def attention_weights(self, batch):

@@ -14,6 +14,7 @@ from t2t_repro.training import (
     capacity,
     checkpoints,
     hardware,
+    loss,
     optimizer,
     progress,
     step,
@@ -108,6 +109,12 @@ class _Training:
                 options.random_seed,
                 self.strategy,
                 self.xla,
+                loss.parts_needed(
+                    plan,
+                    self.strategy.num_replicas_in_sync,
+                    options.max_tokens_per_replica,
+                    subwords.size,
+                ),
             ),
             self.xla,
         )

@@ -24,7 +24,9 @@ class Outcome(NamedTuple):
     gradient_norm: object
 
 
-def build_train_step(model, optimizer, hparams, seed, strategy, xla):
+def build_train_step(
+    model, optimizer, hparams, seed, strategy, xla, loss_parts=1
+):
     """-> function of an element of a distributed dataset -> Outcome."""
     variables = model.trainable_variables
     _take_gradients_as_they_are(optimizer)
@@ -37,7 +39,7 @@ def build_train_step(model, optimizer, hparams, seed, strategy, xla):
         )
         with tf.GradientTape() as tape:
             sums = losses.batch_loss(
-                model, rows, noise, hparams.label_smoothing
+                model, rows, noise, hparams.label_smoothing, loss_parts
             )
             # Here, where it is one number, and not at each gradient.
             share = sums.smoothed / batch_tokens
@@ -76,12 +78,14 @@ def _take_gradients_as_they_are(optimizer):
     optimizer._all_reduce_sum_gradients = list
 
 
-def build_eval_step(model, hparams, strategy, xla):
+def build_eval_step(model, hparams, strategy, xla, loss_parts=1):
     """-> function of an element of a distributed dataset -> loss.Sums."""
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward(rows):
-        return losses.batch_loss(model, rows, None, hparams.label_smoothing)
+        return losses.batch_loss(
+            model, rows, None, hparams.label_smoothing, loss_parts
+        )
 
     @tf.function(reduce_retracing=True)
     def eval_step(batch):

@@ -44,7 +44,13 @@ class Validation:
                 corpus, plan, replicas, max_tokens
             )
         )
-        self._step = step.build_eval_step(model, hparams, strategy, xla)
+        self._step = step.build_eval_step(
+            model,
+            hparams,
+            strategy,
+            xla,
+            losses.parts_needed(plan, replicas, max_tokens, model.vocab_size),
+        )
         self._constant = losses.smoothing_constant(
             hparams.label_smoothing, model.vocab_size
         )

@@ -1,6 +1,7 @@
 """The loss, against label distributions spelt out in float64."""
 
 import math
+import types
 
 import hypothesis
 import numpy as np
@@ -27,6 +28,14 @@ def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
         tf.constant(logits, tf.float32),
         tf.constant(targets, tf.int32),
         tf.constant(segments, tf.int32),
+    )
+
+
+def _sums(logits, targets, segments, smoothing, parts=1):
+    """Of logits that are the product of themselves and the identity."""
+    weight = tf.eye(logits.shape[-1])
+    return loss.smoothed_cross_entropy(
+        logits, weight, targets, segments, smoothing, parts
     )
 
 
@@ -78,7 +87,7 @@ def _naive(logits, targets, segments, smoothing):
 @pytest.mark.parametrize("xla", [False, True])
 def test_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
     batch = _batch(vocab_size=vocab_size)
-    function = tf.function(loss.smoothed_cross_entropy, jit_compile=xla)
+    function = tf.function(_sums, jit_compile=xla)
     sums = function(*batch, smoothing)
     assert all(s.dtype == tf.float32 and s.shape == () for s in sums)
     expected = _by_hand(*(x.numpy() for x in batch), smoothing)
@@ -87,7 +96,7 @@ def test_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
 
 def test_by_hand():
     """Four equal logits: every loss is ln 4."""
-    sums = loss.smoothed_cross_entropy(
+    sums = _sums(
         tf.zeros((1, 2, 4)), tf.constant([[2, 3]]), tf.constant([[1, 0]]), 0.1
     )
     assert float(sums.smoothed) == pytest.approx(math.log(4))
@@ -104,9 +113,7 @@ def test_smoothed_loss_of_unequal_logits_by_hand():
     With e / V for every subword, the target too, it would be 1.490190.
     """
     logits = tf.constant([[[2.0, 1.0, 0.0, -1.0]]])
-    sums = loss.smoothed_cross_entropy(
-        logits, tf.constant([[1]]), tf.constant([[1]]), 0.1
-    )
+    sums = _sums(logits, tf.constant([[1]]), tf.constant([[1]]), 0.1)
     assert float(sums.smoothed) == pytest.approx(1.506856, abs=2e-6)
     assert float(sums.plain) == pytest.approx(1.440190, abs=2e-6)
 
@@ -118,7 +125,7 @@ def test_smoothing_of_0_is_cross_entropy(seed, vocab_size):
     logits, targets, segments = _batch(vocab_size=vocab_size, seed=seed)
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        sums = loss.smoothed_cross_entropy(logits, targets, segments, 0.0)
+        sums = _sums(logits, targets, segments, 0.0)
     assert float(sums.smoothed) == float(sums.plain)
     log_probs = _log_softmax(logits)
     hot = np.eye(vocab_size)[targets] * (segments > 0).numpy()[..., None]
@@ -160,36 +167,92 @@ def test_correct_counts_real_tokens_guessed_right():
     logits = 5 * tf.one_hot([[1, 2, 3, 0]], 4)
     targets = tf.constant([[1, 2, 0, 0]])
     segments = tf.constant([[1, 1, 1, 0]])
-    sums = loss.smoothed_cross_entropy(logits, targets, segments, 0.1)
+    sums = _sums(logits, targets, segments, 0.1)
     assert float(sums.correct) == 2
     assert float(sums.tokens) == 3
 
 
-@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (2.0, -0.5)])
+@pytest.mark.parametrize("parts", [1, 2, 5, 12, 13])
+@pytest.mark.parametrize("smoothing", [0.0, SMOOTHING])
 @pytest.mark.parametrize("xla", [False, True])
-def test_gradient_equals_the_derived_one(weights, xla):
-    logits, targets, segments = _batch(vocab_size=30)
+def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
+    """Of x and of the weight, whatever the loss is multiplied by."""
+    _, targets, segments = _batch(vocab_size=30)
+    random = np.random.default_rng(1)
+    x = tf.constant(random.normal(size=(3, 4, 8)), tf.float32)
+    weight = tf.constant(random.normal(size=(30, 8)), tf.float32)
 
     @tf.function(jit_compile=xla)
-    def gradient(logits, losses):
+    def gradients(losses):
         with tf.GradientTape() as tape:
-            tape.watch(logits)
-            smoothed, plain = losses(logits, targets, segments, SMOOTHING)[:2]
-            total = weights[0] * smoothed + weights[1] * plain
-        return tape.gradient(total, logits)
+            tape.watch((x, weight))
+            total = 3 * losses(x, weight)
+        return total, *tape.gradient(total, (x, weight))
 
-    actual = gradient(logits, loss.smoothed_cross_entropy)
-    expected = gradient(logits, _naive)
-    assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(actual, expected, atol=1e-6)
-    assert not actual.numpy()[segments.numpy() == 0].any()
+    actual = gradients(
+        lambda x, weight: (
+            loss.smoothed_cross_entropy(
+                x, weight, targets, segments, smoothing, parts
+            ).smoothed
+        )
+    )
+    expected = gradients(
+        lambda x, weight: _naive(
+            x @ tf.transpose(weight), targets, segments, smoothing
+        )[0]
+    )
+    assert np.abs(expected[1]).max() > 0.1
+    for found, wanted in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=5e-6)
+    assert not actual[1].numpy()[segments.numpy() == 0].any()
+
+
+@pytest.mark.parametrize("parts", [2, 5, 12, 13])
+def test_sums_do_not_depend_on_parts(parts):
+    batch = _batch(vocab_size=30)
+    np.testing.assert_allclose(
+        _sums(*batch, SMOOTHING, parts), _sums(*batch, SMOOTHING), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_gradients_in_16_bits_are_near_those_in_32(dtype):
+    """No bias: their mean over many tokens is nearer than any one of them."""
+    random = np.random.default_rng(2)
+    x = tf.constant(random.normal(size=(1, 512, 16)), tf.float32)
+    weight = tf.constant(random.normal(size=(400, 16)), tf.float32)
+    targets = tf.constant(random.integers(0, 400, (1, 512)), tf.int32)
+    found = []
+    for x_of_a_type in (x, tf.cast(x, dtype)):
+        with tf.GradientTape() as tape:
+            tape.watch((x_of_a_type, weight))
+            sums = loss.smoothed_cross_entropy(
+                x_of_a_type, weight, targets, tf.ones_like(targets), SMOOTHING
+            )
+        gradients = tape.gradient(sums.smoothed, (x_of_a_type, weight))
+        assert [g.dtype for g in gradients] == [x_of_a_type.dtype, tf.float32]
+        found.append([tf.cast(g, tf.float32).numpy() for g in gradients])
+    for exact, rounded in zip(*found, strict=True):
+        error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+        assert error < 0.01
+    exact, rounded = (of_x.mean((0, 1)) for of_x, _ in found)
+    assert np.linalg.norm(rounded - exact) < 0.01 * np.linalg.norm(exact)
+
+
+def test_parts_keep_logits_within_bounds():
+    """The paper's 25,000 slots of 37,000 subwords: 3.4 GiB on one replica."""
+    plan = types.SimpleNamespace(most_slots=25_000)
+    assert loss.parts_needed(plan, 1, None, 37_000) == 2
+    assert loss.parts_needed(plan, 8, None, 37_000) == 1
+    assert loss.parts_needed(plan, 1, 12_500, 37_000) == 1
+    assert loss.parts_needed(plan, 1, None, 370_000) == 18
 
 
 def test_gradient_equals_finite_differences():
     logits, targets, segments = _batch(vocab_size=5)
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        sums = loss.smoothed_cross_entropy(logits, targets, segments, SMOOTHING)
+        sums = _sums(logits, targets, segments, SMOOTHING)
     gradient = tape.gradient(sums.smoothed, logits).numpy()
     arrays = targets.numpy(), segments.numpy(), SMOOTHING
     for place in [(0, 0, 0), (1, 2, 3), (2, 0, 4), (2, 3, 1)]:
@@ -204,17 +267,15 @@ def test_gradient_equals_finite_differences():
 def test_padding_counts_nothing():
     logits, targets, segments = _batch()
     padding = segments == 0
-    sums = loss.smoothed_cross_entropy(logits, targets, segments, SMOOTHING)
-    others = loss.smoothed_cross_entropy(
+    sums = _sums(logits, targets, segments, SMOOTHING)
+    others = _sums(
         tf.where(padding[..., None], 50.0 - logits, logits),
         tf.where(padding, 0, targets),
         segments,
         SMOOTHING,
     )
     np.testing.assert_array_equal(sums, others)
-    nothing = loss.smoothed_cross_entropy(
-        logits, targets, tf.zeros_like(segments), SMOOTHING
-    )
+    nothing = _sums(logits, targets, tf.zeros_like(segments), SMOOTHING)
     np.testing.assert_array_equal(nothing[:-1], np.zeros(4))
     assert nothing.slots == sums.slots == padding.numpy().size
 
@@ -225,7 +286,8 @@ def test_a_perfect_prediction_costs_the_smoothing_constant(
 ):
     labels = _distribution(4, vocab_size, smoothing)
     sums = loss.smoothed_cross_entropy(
-        tf.constant(np.log(labels)[None, None], tf.float32),
+        tf.ones((1, 1, 1)),
+        tf.constant(np.log(labels)[:, None], tf.float32),
         tf.constant([[4]]),
         tf.constant([[1]]),
         smoothing,
@@ -246,15 +308,13 @@ def test_smoothing_constant_of_the_paper():
 @hypothesis.settings(max_examples=20, deadline=None)
 def test_no_prediction_costs_less_than_the_constant(seed, smoothing):
     logits, targets, segments = _batch(seed=seed)
-    sums = loss.smoothed_cross_entropy(logits, targets, segments, smoothing)
+    sums = _sums(logits, targets, segments, smoothing)
     constant = loss.smoothing_constant(smoothing, logits.shape[-1])
     assert float(sums.smoothed) >= constant * float(sums.tokens)
 
 
 def test_a_common_offset_of_the_logits_changes_nothing():
     logits, targets, segments = _batch(vocab_size=1_000)
-    sums = loss.smoothed_cross_entropy(logits, targets, segments, SMOOTHING)
-    shifted = loss.smoothed_cross_entropy(
-        logits + 100.0, targets, segments, SMOOTHING
-    )
+    sums = _sums(logits, targets, segments, SMOOTHING)
+    shifted = _sums(logits + 100.0, targets, segments, SMOOTHING)
     np.testing.assert_allclose(shifted, sums, rtol=1e-4)
