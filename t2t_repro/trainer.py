@@ -61,7 +61,7 @@ _XLA = flags.DEFINE_enum(
 _MIXED_PRECISION = flags.DEFINE_enum(
     "mixed_precision",
     "auto",
-    ["auto", "float32", "bfloat16"],
+    ["auto", "float32", "bfloat16", "float16"],
     "Type of arithmetic; auto: bfloat16 on GPUs that have it.",
 )
 _DISTRIBUTION = flags.DEFINE_enum(
@@ -90,6 +90,11 @@ _EARLY_STOPPING = flags.DEFINE_integer(
     None,
     "Stop when the validation loss has not improved for so many validations.",
     lower_bound=1,
+)
+_RECOMPUTE = flags.DEFINE_bool(
+    "recompute_grad",
+    False,
+    "Compute activations again for gradients: less memory, a third slower.",
 )
 _PROFILE = flags.DEFINE_bool(
     "profile", False, "Trace steps 11 to 20 for TensorBoard's profiler."
@@ -154,6 +159,7 @@ def _options(hparams):
         distribution=_DISTRIBUTION.value,
         mixed_precision=_MIXED_PRECISION.value,
         xla=_XLA.value,
+        recompute_grad=_RECOMPUTE.value,
         profile=_PROFILE.value,
     )
 

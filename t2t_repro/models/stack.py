@@ -162,15 +162,41 @@ class Stack(keras.layers.Layer):
             name="norm",
             dtype=self.dtype_policy,
         )
+        # Whether activations within a layer are computed again for gradients.
+        self.recompute_grad = False
 
     def call(self, x, context, noise=None):
         """x [B, T, D], and the tuple each layer takes beside it.
 
         Returns:
-            [B, T, D], a list of what each layer tells of its weights.
+            [B, T, D], a list of what each layer tells of its weights: empty
+            where layers are computed again for gradients.
         """
         x, weights = self.dropout(x, noise=noise), []
         for layer in self.layers:
+            if self.recompute_grad and noise is not None:
+                x = _rematerialized(layer, x, context, noise)
+                continue
             x, of_layer = layer(x, *context, noise=noise)
             weights.append(of_layer)
         return self.norm(x), weights
+
+
+def _rematerialized(layer, x, context, noise):
+    """x as `layer` returns it; of the layer, nothing but its inputs is kept.
+
+    Keras's remat takes what has a gradient as arguments; masks and noise, which
+    have none and are no floats, come in from outside.
+    """
+    is_float = [keras.backend.is_float_dtype(c.dtype) for c in context]
+
+    def run(x, *floats):
+        rest = iter(floats)
+        whole = [
+            next(rest) if own else given
+            for own, given in zip(is_float, context, strict=True)
+        ]
+        return layer(x, *whole, noise=noise)[0]
+
+    floats = [c for own, c in zip(is_float, context, strict=True) if own]
+    return keras.remat(run)(x, *floats)

@@ -227,7 +227,7 @@ class Transformer(keras.Model):
         return logits, Cache(tuple(keys), tuple(values)), ops.stack(weights)
 
 
-def build(hparams, vocab_size, dtype="float32"):
+def build(hparams, vocab_size, dtype="float32", recompute_grad=False):
     """A Transformer, or the class that hparams.model names, with weights.
 
     Args:
@@ -235,8 +235,12 @@ def build(hparams, vocab_size, dtype="float32"):
         vocab_size: V, read from the vocabulary.
         dtype: Keras dtype policy: "float32", "mixed_bfloat16",
             "mixed_float16".
+        recompute_grad: whether the backward pass computes a layer's activations
+            again, which are not kept until then.
     """
     model = models[hparams.model].value(hparams, vocab_size, dtype=dtype)
+    model.encoder.recompute_grad = recompute_grad
+    model.decoder.recompute_grad = recompute_grad
     row = ops.ones((1, 8), "int32")
     model(
         {

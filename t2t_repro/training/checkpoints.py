@@ -40,6 +40,11 @@ class Checkpoints:
         self._folder = pathlib.Path(folder)
         self._max_to_keep = max_to_keep
         self._vocabulary = vocabulary_sha256
+        # Absent where steps so far were taken in another precision.
+        self._optional = {
+            name: variable.value
+            for name, variable in optimizers.loss_scale(optimizer).items()
+        }
         self._variables = {"step": optimizer.iterations.value}
         kinds = {"weights": dict(enumerate(model.weights))}
         paths = _paths(model)
@@ -63,7 +68,7 @@ class Checkpoints:
             _mark(path).unlink(missing_ok=True)
         else:
             _mark(path).touch()
-        write(self._variables, path, self._vocabulary)
+        write(self._variables | self._optional, path, self._vocabulary)
         others = [p for p in list_checkpoints(self._folder) if p != path]
         kept = [p for p in others if not _mark(p).exists()]
         if scheduled:
@@ -87,8 +92,11 @@ class Checkpoints:
         for path in reversed(list_checkpoints(self._folder)):
             try:
                 reader = Reader(path)
+                known = self._optional.keys() & reader.shapes.keys()
                 for name, variable in self._variables.items():
                     variable.assign(reader.tensor(name))
+                for name in known:
+                    self._optional[name].assign(reader.tensor(name))
             except errors.UserError as error:
                 damaged[path] = error
                 continue

@@ -53,7 +53,7 @@ class Sample:
         """What figures()'s BLEU is, for people."""
         return (
             f"bleu is of {figures['bleu_sentences']:,} of {self._of:,} "
-            "sentences, by greedy search, of weights as they are: "
+            "sentences, by greedy search, of this step's weights: "
             f"{figures['bleu_signature']}"
         )
 

@@ -54,7 +54,11 @@ def dtype_policy(mixed_precision="auto") -> str:
             for gpu in gpus
         ]
         mixed_precision = "bfloat16" if gpus and all(capable) else "float32"
-    return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[mixed_precision]
+    return {
+        "float32": "float32",
+        "bfloat16": "mixed_bfloat16",
+        "float16": "mixed_float16",
+    }[mixed_precision]
 
 
 def describe(chosen) -> str:

@@ -42,6 +42,7 @@ class Options:
     distribution: str = "auto"
     mixed_precision: str = "auto"
     xla: str = "auto"
+    recompute_grad: bool = False
     profile: bool = False
 
 
@@ -90,9 +91,11 @@ class _Training:
         # Initial weights are a function of the seed as well.
         keras.utils.set_random_seed(options.random_seed)
         with self.strategy.scope():
-            self.model = transformer.build(hparams, subwords.size, self.policy)
+            self.model = transformer.build(
+                hparams, subwords.size, self.policy, options.recompute_grad
+            )
             self.optimizer = optimizer.build(
-                hparams, self.model.trainable_variables
+                hparams, self.model.trainable_variables, self.policy
             )
         self.checkpoints = checkpoints.Checkpoints(
             self.model,
@@ -206,7 +209,10 @@ class _Training:
                     show.say(f"step {done:,}: {self.train_step.surprise}")
                 last = done == last_step or stop.received
                 if done % self.options.eval_every == 0 or done == last_step:
-                    evaluation.run(done, show)
+                    with optimizer.averaged_weights(
+                        self.optimizer, self.model.trainable_variables
+                    ):
+                        evaluation.run(done, show)
                     last = last or evaluation.no_longer_improves(patience, show)
                 due = self._checkpoint_due(done, saved_at)
                 if last or due:

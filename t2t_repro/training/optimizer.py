@@ -1,5 +1,7 @@
 """Keras's optimizers with the paper's learning-rate schedule (section 5.3)."""
 
+import contextlib
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -110,8 +112,25 @@ class Adam(keras.optimizers.Adam):
         )
 
 
-def build(hparams, variables):
+class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+    """Keras's dynamic loss scale for float16, which counts every step.
+
+    A gradient below 6e-8 is 0 in float16. So the loss is multiplied by a scale,
+    and gradients divided by it in float32. Where they overflow, the update is
+    left out and the scale halved; after 2,000 steps that went well it doubles
+    (Micikevicius et al. 2017, arXiv 1710.03740, section 3.2). A step that is
+    left out is a step all the same, since batches and rates follow the count.
+    """
+
+    def _stateful_handle_non_finite_grads(self):
+        super()._stateful_handle_non_finite_grads()
+        self.iterations.assign_add(1)
+
+
+def build(hparams, variables, policy="float32"):
     """The optimizer that `hparams` name, for `variables`, with its slots made.
+
+    Under the policy "mixed_float16" it scales the loss.
 
     Adafactor has no hparams of its own: Keras's values are those of Shazeer and
     Stern (arXiv 1804.04235, algorithm 4), as T2T's are.
@@ -139,13 +158,58 @@ def build(hparams, variables):
     # Only matrices decay: not biases, nor what layer normalisation scales by.
     vectors = [v for v in variables if len(v.shape) < 2]
     optimizer.exclude_from_weight_decay(var_list=vectors)
+    if policy == "mixed_float16":
+        optimizer = LossScaleOptimizer(optimizer)
     optimizer.build(variables)
     return optimizer
 
 
+def loss_scale(optimizer) -> dict[str, keras.Variable]:
+    """{name: variable} of the dynamic loss scale, where there is one."""
+    if not isinstance(optimizer, LossScaleOptimizer):
+        return {}
+    return {
+        "loss_scale/scale": optimizer.dynamic_scale,
+        "loss_scale/finite_steps": optimizer.step_counter,
+    }
+
+
+def _unscaled(optimizer):
+    """The optimizer itself, without the loss scale around it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def take_gradients_as_they_are(optimizer):
+    """Lets `optimizer.apply` sum no gradients over replicas.
+
+    They are summed before, since their norm is wanted and clipping needs the
+    whole of them: Keras clips each replica's own. It has no argument for that,
+    as its predecessor had; in Keras 3 every update asks this method.
+    """
+    _unscaled(optimizer)._all_reduce_sum_gradients = list
+
+
+@contextlib.contextmanager
+def averaged_weights(optimizer, variables):
+    """Within it, weights are their moving average, if hparams.ema_decay."""
+    optimizer = _unscaled(optimizer)
+    if not optimizer.use_ema:
+        yield
+        return
+    own = [variable.numpy() for variable in variables]
+    averages = slots(optimizer)["ema"]
+    for index, variable in enumerate(variables):
+        variable.assign(averages[index])
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, own, strict=True):
+            variable.assign(value)
+
+
 def slots(optimizer) -> dict[str, dict[int, keras.Variable]]:
     """{kind: {index of a weight: what the optimizer remembers of it}}."""
-    kinds = {}
+    optimizer, kinds = _unscaled(optimizer), {}
     if isinstance(optimizer, keras.optimizers.Adam | keras.optimizers.Lion):
         kinds["momentum"] = dict(enumerate(optimizer._momentums))
     if isinstance(optimizer, keras.optimizers.Adam):

@@ -1,6 +1,7 @@
 """Progress of a training, on the screen and in TensorBoard events."""
 
 import contextlib
+import math
 import pathlib
 import sys
 import time
@@ -166,17 +167,21 @@ class Progress:
     def _figures(self, seconds):
         """{name: value} of the interval's steps, which took `seconds`."""
         rows = np.concatenate(self._rows)
-        smoothed, plain, correct, tokens, slots, _ = rows.sum(0)
+        smoothed, plain, correct, tokens, slots = rows[:, :-1].sum(0)
+        norms = rows[:, -1]
+        taken = np.isfinite(norms)  # in float16 one may overflow
         figures = {
             "loss": smoothed / tokens,
             "perplexity": losses.perplexity(plain / tokens),
             "accuracy": correct / tokens,
             "padding": 1 - tokens / slots,
-            "gradient_norm": rows[:, -1].mean(),
+            "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
             "learning_rate": float(self._rate(self._step)),
             "compilations": self._compilations,
             "host_memory_gb": capacity.host_memory() / 1e9,
         }
+        if not taken.all():
+            figures["updates_left_out"] = np.count_nonzero(~taken)
         if any(self._timed):
             speed = rows[self._timed, 3].sum() / seconds
             figures["tokens_per_second"] = speed
@@ -211,6 +216,7 @@ _SHOWN = {
     "perplexity": "perplexity {:.4g}",
     "learning_rate": "lr {:.2e}",
     "gradient_norm": "gradient {:.3g}",
+    "updates_left_out": "{} updates left out",
     "tokens_per_second": "{:,.0f} tokens/s",
     "padding": "{:.0%} padding",
     "share_of_peak": "{:.0%} of peak",

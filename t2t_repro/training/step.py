@@ -13,6 +13,7 @@ import tensorflow as tf
 from t2t_repro.data.batches import ROW_FEATURES
 from t2t_repro.layers import dropout
 from t2t_repro.training import loss as losses
+from t2t_repro.training import optimizer as optimizers
 
 
 class Outcome(NamedTuple):
@@ -29,7 +30,7 @@ def build_train_step(
 ):
     """-> function of an element of a distributed dataset -> Outcome."""
     variables = model.trainable_variables
-    _take_gradients_as_they_are(optimizer)
+    optimizers.take_gradients_as_they_are(optimizer)
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward_backward(rows, first_row, step, batch_tokens):
@@ -42,7 +43,7 @@ def build_train_step(
                 model, rows, noise, hparams.label_smoothing, loss_parts
             )
             # Here, where it is one number, and not at each gradient.
-            share = sums.smoothed / batch_tokens
+            share = optimizer.scale_loss(sums.smoothed / batch_tokens)
         gradients = tape.gradient(share, [v.value for v in variables])
         # The embedding's is an IndexedSlices, and dense from the softmax.
         return [tf.convert_to_tensor(g) for g in gradients], sums
@@ -56,8 +57,9 @@ def build_train_step(
             batch,
         )
         gradients, sums = _all_reduce((gradients, sums))
+        norm = tf.linalg.global_norm(gradients) / optimizer.scale_loss(1.0)
         optimizer.apply(gradients, variables)
-        return Outcome(sums, tf.linalg.global_norm(gradients))
+        return Outcome(sums, norm)
 
     @tf.function(reduce_retracing=True)
     def train_step(batch):
@@ -66,16 +68,6 @@ def build_train_step(
         )
 
     return train_step
-
-
-def _take_gradients_as_they_are(optimizer):
-    """Lets `optimizer.apply` sum no gradients over replicas.
-
-    They are summed before, since their norm is wanted and clipping needs the
-    whole of them: Keras clips each replica's own. It has no argument for that,
-    as its predecessor had; in Keras 3 every update asks this method.
-    """
-    optimizer._all_reduce_sum_gradients = list
 
 
 def build_eval_step(model, hparams, strategy, xla, loss_parts=1):

@@ -219,3 +219,26 @@ def test_a_warm_start_on_replicas(
         np.testing.assert_array_equal(
             started.tensor(name), expected.tensor(name), err_msg=name
         )
+
+
+def test_validations_are_of_the_moving_average(runs, tmp_path, read_events):
+    """As what is exported is; training goes on from its own weights."""
+    hparams = dataclasses.replace(runs.hparams, ema_decay=0.9)
+    with_average = type(runs)(hparams, runs.corpora, runs.subwords.size)
+    with_average.train(tmp_path / "both", train_steps=8, eval_every=4)
+    with_average.train(tmp_path / "one", train_steps=8, eval_every=8)
+    model = transformer.build(hparams, runs.subwords.size)
+    checkpoints.restore_weights(
+        model, tmp_path / "both/checkpoints/ckpt-8", runs.subwords.sha256
+    )
+    corpus = runs.corpora["validation"]
+    rows = np.arange(len(corpus))
+    alone = plans.BatchPlan(rows, rows, len(corpus), 32)
+    sums = loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
+    events = read_events(tmp_path / "both")
+    expected = float(sums.smoothed / sums.tokens)
+    assert events["validation/loss"][8] == pytest.approx(expected, rel=1e-5)
+    for name, value in runs.saved(tmp_path / "one", 8).items():
+        np.testing.assert_array_equal(
+            with_average.saved(tmp_path / "both", 8)[name], value, err_msg=name
+        )

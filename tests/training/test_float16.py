@@ -1,0 +1,102 @@
+"""float16: the loss scale finds its place, is saved, and leaves updates out."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.training import hardware, optimizer
+
+SCALE = "loss_scale/scale"
+TOO_HIGH = 2.0**30  # at which gradients of the tests' model overflow
+
+
+@pytest.fixture(scope="module")
+def whole(runs, tmp_path_factory):
+    """The folder of a training of 8 steps in float16."""
+    folder = tmp_path_factory.mktemp("float16")
+    runs.train(folder, train_steps=8, mixed_precision="float16")
+    return folder
+
+
+@pytest.fixture
+def begins_too_high(monkeypatch):
+    scaled = functools.partial(
+        optimizer.LossScaleOptimizer, initial_scale=TOO_HIGH
+    )
+    monkeypatch.setattr(optimizer, "LossScaleOptimizer", scaled)
+    # What it makes is still told from an optimizer without a scale.
+    monkeypatch.setattr(
+        optimizer,
+        "loss_scale",
+        lambda built: {SCALE: built.dynamic_scale},
+    )
+    return monkeypatch
+
+
+def _scale(runs, folder, step):
+    path = folder / "checkpoints" / f"ckpt-{step}"
+    return tf.train.load_checkpoint(str(path)).get_tensor(
+        f"{SCALE}/.ATTRIBUTES/VARIABLE_VALUE"
+    )
+
+
+def test_float16_trains_as_float32_does(whole, runs, read_events, tmp_path):
+    runs.train(tmp_path, train_steps=8)
+    for name in ("validation/loss", "train/gradient_norm"):
+        actual, expected = (read_events(f)[name][8] for f in (whole, tmp_path))
+        assert actual == pytest.approx(expected, rel=0.02), name
+        assert actual != expected  # 16 bits were used
+
+
+def test_going_on_changes_no_bit(whole, runs, tmp_path):
+    for steps in (4, 8):
+        runs.train(tmp_path, train_steps=steps, mixed_precision="float16")
+    for name, value in runs.saved(whole, 8).items():
+        np.testing.assert_array_equal(
+            runs.saved(tmp_path, 8)[name], value, err_msg=name
+        )
+    assert _scale(runs, tmp_path, 8) == _scale(runs, whole, 8) == 2**15
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_an_update_that_overflows_is_left_out(
+    begins_too_high, runs, read_events, tmp_path, strategy_of, replicas
+):
+    options = {"mixed_precision": "float16"}
+    begins_too_high.setattr(
+        hardware, "strategy", lambda _: strategy_of(replicas)
+    )
+    runs.train(tmp_path, train_steps=1, **options)
+    assert _scale(runs, tmp_path, 1) == TOO_HIGH / 2
+    first = runs.saved(tmp_path, 1)
+    assert first["step/.ATTRIBUTES/VARIABLE_VALUE"] == 1
+    moments = [v for n, v in first.items() if n.startswith("momentum/")]
+    assert moments and not any(moment.any() for moment in moments)
+    # Then it goes down, step by step, until updates are taken.
+    runs.train(tmp_path, train_steps=16, **options)
+    last = _scale(runs, tmp_path, 16)
+    left_out = math.log2(TOO_HIGH / last)
+    assert 2 <= left_out < 16
+    events = read_events(tmp_path)
+    # The first step of each session compiles, and is in no figure.
+    assert events["train/updates_left_out"] == {16: left_out - 2}
+    assert np.isfinite(events["train/gradient_norm"][16])
+    losses = events["validation/loss"]
+    assert losses[16] < losses[1] - 0.1
+    for name, value in runs.saved(tmp_path, 16).items():
+        assert np.isfinite(value).all(), name
+
+
+def test_steps_in_float32_before_and_after(runs, tmp_path):
+    """A scale that a checkpoint lacks begins anew, one too many is left."""
+    for steps, precision in ((4, "float32"), (8, "float16"), (12, "float32")):
+        code, printed = runs.train(
+            tmp_path, train_steps=steps, mixed_precision=precision
+        )
+        assert code == 0
+        assert "damaged" not in printed
+    assert runs.saved_steps(tmp_path) == [4, 8, 12]
+    assert _scale(runs, tmp_path, 8) == 2**15
