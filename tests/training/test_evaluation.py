@@ -79,8 +79,8 @@ def test_bleu_of_an_echo_by_hand(echo, corpus_of, hparams):
     assert figures["bleu_sentences"] == 3
     assert figures["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|")
     assert sample.describe(figures) == (
-        "bleu is of 3 of 5 sentences, by greedy search, of weights as they "
-        f"are: {figures['bleu_signature']}"
+        "bleu is of 3 of 5 sentences, by greedy search, of this step's "
+        f"weights: {figures['bleu_signature']}"
     )
     cased = _sample(corpus_of("cased", inputs), hparams, 3)
     assert cased.figures()["bleu"] < 1e-6
@@ -157,8 +157,8 @@ def test_a_training_learns_to_translate(
     assert "  bleu " in lines[first]
     signature = entries[-1]["bleu_signature"]
     assert lines[first + 1] == (
-        "bleu is of 4 of 12 sentences, by greedy search, of weights as they "
-        f"are: {signature}"
+        "bleu is of 4 of 12 sentences, by greedy search, of this step's "
+        f"weights: {signature}"
     )
     assert sum(signature in line for line in lines) == 1
 
