@@ -39,7 +39,7 @@ COMMON = {
     "label_smoothing": 0.1,
     "max_length": 64,
     "warm_up": 2,
-    "xla": False,
+    "device": "cpu",
     "threads": os.cpu_count(),
 }
 SIZES = {

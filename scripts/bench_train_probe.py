@@ -91,7 +91,7 @@ class Training:
             self.hparams,
             seed=0,
             strategy=tf.distribute.get_strategy(),
-            xla=settings["xla"],
+            xla=False,
         )
 
     def batches(self, count):

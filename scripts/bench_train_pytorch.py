@@ -54,7 +54,9 @@ class Model(nn.Module):
 
     def forward(self, inputs, shifted):
         length = shifted.shape[1]
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        future = torch.ones(
+            length, length, dtype=torch.bool, device=shifted.device
+        ).triu(1)
         hidden = self.transformer(
             self.embed(inputs),
             self.embed(shifted),
@@ -107,8 +109,10 @@ def make_batches(pairs, batch_tokens):
 def main():
     path, settings = sys.argv[1], json.loads(sys.argv[2])
     torch.set_num_threads(settings["threads"])
+    torch.set_float32_matmul_precision("high")  # TF32, where a GPU has it
     torch.manual_seed(0)
-    model = Model(settings)
+    device = settings["device"]
+    model = Model(settings).to(device)
     adam = torch.optim.Adam(
         model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9
     )
@@ -119,14 +123,17 @@ def main():
     half = settings["dtype"] == "bfloat16"
     seconds, tokens = [], 0
     for number in range(settings["warm_up"] + settings["steps"]):
-        inputs, shifted, targets = batches[number % len(batches)]
+        batch = batches[number % len(batches)]
         began = time.perf_counter()
+        inputs, shifted, targets = (ids.to(device) for ids in batch)
         adam.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.autocast(device, torch.bfloat16, enabled=half):
             logits = model(inputs, shifted)
             loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
         adam.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
         if number >= settings["warm_up"]:
             seconds.append(time.perf_counter() - began)
             tokens += int((inputs != PAD).sum() + (targets != PAD).sum())
