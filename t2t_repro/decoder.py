@@ -4,6 +4,7 @@
         --decode_to_file=out.txt
 """
 
+import itertools
 import pathlib
 import sys
 
@@ -49,6 +50,7 @@ def main():
         found = translator.translate(lines, total)
         # All beams, if asked for, on one line: tensor2tensor's way.
         _write("\t".join(one.texts) for one in found)
+        _tell_refused(translator.refused, hparams.max_input_length)
 
 
 def _converse(translator):
@@ -72,8 +74,25 @@ def _read_lines():
             corpora.split_lines(sys.stdin.buffer, "standard input"),
             None,
         )
-    lines = list(corpora.read_lines(_FROM_FILE.value))
-    return lines, len(lines)
+    # Read twice: a file may be larger than memory.
+    total = sum(1 for _ in corpora.read_lines(_FROM_FILE.value))
+    return corpora.read_lines(_FROM_FILE.value), total
+
+
+def _tell_refused(refused, most):
+    """Ends with an error if lines were refused; the others are translated."""
+    if not refused:
+        return
+    shown = ", ".join(
+        f"line {number:,} ({subwords:,} subwords)"
+        for number, subwords in itertools.islice(refused.items(), 10)
+    )
+    raise errors.UserError(
+        f"{len(refused):,} lines are longer than max_input_length={most:,} "
+        f"subwords; their translations are empty, all others are there: "
+        f"{shown}{', …' if len(refused) > 10 else ''}. With "
+        "--decode_hparams=long_inputs=split they are translated in pieces."
+    )
 
 
 def _read_tabbed(name):

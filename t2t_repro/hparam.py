@@ -164,7 +164,8 @@ class DecodeHParams:
     sampling_temp: float = 0.0  # above 0: draw from softmax(logits / temp)
     sampling_seed: int = 0
     batch_tokens: int = 32_768  # slots of input and output, times beams
-    max_input_length: int = 1024  # subwords with EOS; longer inputs are cut
+    max_input_length: int = 1024  # subwords with EOS
+    long_inputs: str = "split"  # at sentence ends, or "refuse" them by line
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -182,6 +183,11 @@ class DecodeHParams:
                     f"decode hparam {name} must be at least {least}; "
                     f"got {getattr(self, name)!r}."
                 )
+        if self.long_inputs not in ("split", "refuse"):
+            raise errors.UserError(
+                "decode hparam long_inputs must be split or refuse; got "
+                f"{self.long_inputs!r}."
+            )
 
 
 def _check_type(values, field):

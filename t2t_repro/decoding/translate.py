@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from t2t_repro import progress
 from t2t_repro.decoding import search
+from t2t_repro.text import pieces
 from t2t_repro.text.subwords import EOS, PAD
 
 # Sentences that are sorted by length together, and held in memory.
@@ -37,6 +38,8 @@ class Translator:
         """
         self._subwords = subwords
         self._hparams = decode_hparams
+        # {number of a line, from 1: its subwords}, of the last `translate`.
+        self.refused = {}
         self._search = tf.function(
             lambda inputs: search.search(models, inputs, decode_hparams),
             input_signature=[_IDS],
@@ -51,36 +54,81 @@ class Translator:
     ) -> Iterator[Translation]:
         """Translations, in the order of `lines`; blank lines stay blank.
 
+        A line longer than max_input_length is translated in pieces, whose
+        scores add up; or, with long_inputs=refuse, its translation is blank and
+        its number in `refused`.
+
         Args:
             lines: read as far as needed: memory is bounded.
             total: their number, for the progress bar; None: no bar.
         """
-        lines = iter(lines)
+        lines, self.refused, done = iter(lines), {}, 0
         with progress.bar(
             total=total, desc="translate", unit="line", disable=total is None
         ) as bar:
             while chunk := list(itertools.islice(lines, SORTED_AT_ONCE)):
-                yield from self._translate_chunk(chunk, bar)
+                yield from self._translate_chunk(chunk, done, bar)
+                done += len(chunk)
 
-    def _translate_chunk(self, lines, bar):
+    def _translate_chunk(self, lines, done, bar):
+        """Translations of some lines, before which `done` others came."""
+        encoded = self._subwords.encode(lines)
+        rows, owners = [], []  # of ids, and the line that each belongs to
+        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
+            of_line = self._rows(done + i + 1, line, ids)
+            rows += of_line
+            owners += [i] * len(of_line)
+        missing = np.bincount(owners, minlength=len(lines))  # rows of lines
+        bar.update(np.count_nonzero(missing == 0))
+        found = [None] * len(rows)
+        for i, translation in self._find(rows):
+            found[i] = translation
+            missing[owners[i]] -= 1
+            bar.update(missing[owners[i]] == 0)
+        parts = [[] for _ in lines]
+        for i, translation in zip(owners, found, strict=True):
+            parts[i].append(translation)
+        return list(map(self._join, parts))
+
+    def _rows(self, number, line, ids):
+        """A line's ids, or those of its pieces; none: blank, or refused."""
+        most = self._hparams.max_input_length
+        if len(ids) == 1:  # EOS
+            return []
+        if len(ids) <= most:
+            return [ids]
+        if self._hparams.long_inputs == "refuse":
+            self.refused[number] = len(ids)
+            return []
+        found = pieces.split(
+            line, lambda piece: len(self._subwords.encode([piece])[0]) <= most
+        )
+        # A single character may take more than a very low limit.
+        return [_cut(row, most) for row in self._subwords.encode(found)]
+
+    def _find(self, rows):
+        """The index and the translation of each row of ids, longest first."""
         width = self._hparams.beam_size if self._hparams.return_beams else 1
-        blank = Translation([""] * width, [0.0] * width)
-        results = [blank] * len(lines)
-        ids = self._encode(lines)
-        real = [i for i, row in enumerate(ids) if len(row) > 1]  # EOS alone
-        bar.update(len(lines) - len(real))
         # A beam's cache has a slot for each subword that it may come to.
-        lengths = [len(row) + self._hparams.extra_length for row in ids]
+        lengths = [len(row) + self._hparams.extra_length for row in rows]
         slots = self._hparams.batch_tokens // self._hparams.beam_size
-        for batch in length_sorted(real, lengths, slots):
-            found = self._search(_pad([ids[i] for i in batch]))
-            for i, row, scores in zip(
+        for batch in length_sorted(range(len(rows)), lengths, slots):
+            found = self._search(_pad([rows[i] for i in batch]))
+            for i, ids, scores in zip(
                 batch, found.ids.numpy(), found.scores.numpy(), strict=True
             ):
-                texts = self._subwords.decode(row[:width])
-                results[i] = Translation(texts, scores[:width].tolist())
-            bar.update(len(batch))
-        return results
+                texts = self._subwords.decode(ids[:width])
+                yield i, Translation(texts, scores[:width].tolist())
+
+    def _join(self, parts):
+        """A line's translation from those of its pieces; [] is a blank one."""
+        if len(parts) == 1:
+            return parts[0]
+        width = self._hparams.beam_size if self._hparams.return_beams else 1
+        return Translation(
+            [" ".join(one.texts[k] for one in parts) for k in range(width)],
+            [sum((one.scores[k] for one in parts), 0.0) for k in range(width)],
+        )
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Sum of log-probabilities of each (inputs, targets), in order."""
@@ -104,10 +152,12 @@ class Translator:
                 "subwords; their ends are not read.",
                 stacklevel=2,
             )
-        return [
-            row if len(row) <= most else row[: most - 1] + [EOS]
-            for row in encoded
-        ]
+        return [_cut(row, most) for row in encoded]
+
+
+def _cut(ids, most):
+    """At most so many ids, EOS the last."""
+    return ids if len(ids) <= most else ids[: most - 1] + [EOS]
 
 
 def length_sorted(

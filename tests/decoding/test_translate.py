@@ -162,15 +162,68 @@ def test_batches_keep_to_their_slots(echo, vocabulary, batch_tokens):
         assert max(slots) == 3 * max(lengths) * (len(LINES) - len(BLANK))
 
 
-def test_a_long_input_is_cut(echo, vocabulary):
-    line = " ".join(LINES) * 3
-    (ids,) = vocabulary.encode([line])
-    found = texts(echo(max_input_length=10).translate([line, "birds"]))
-    assert found == [*vocabulary.decode([ids[:9]]), "birds"]
-    whole = texts(echo(max_input_length=len(ids)).translate([line]))
-    assert whole == vocabulary.decode([ids])
-    cut = texts(echo(max_input_length=len(ids) - 1).translate([line]))
-    assert cut == vocabulary.decode([ids[:-2]])
+@pytest.mark.parametrize("return_beams", [False, True])
+def test_a_long_input_is_translated_in_pieces(echo, vocabulary, return_beams):
+    """Cut at ends of sentences; the scores of pieces add up."""
+    sentences = ["birds sing. ", "fish swim! ", "Do dogs? ", "cats sleep"]
+    most = max(len(ids) for ids in vocabulary.encode(sentences))
+    translator = echo(
+        max_input_length=most, return_beams=return_beams, beam_size=3
+    )
+    pieces, alone = [], echo(return_beams=return_beams, beam_size=3)
+    translator._search = _remember(translator._search, pieces)
+    line = "".join(sentences)
+    found, other = translator.translate([line, "birds"])
+    assert found.texts == [line] * (3 if return_beams else 1)
+    assert other == next(alone.translate(["birds"]))._replace(
+        scores=other.scores
+    )
+    rows = [vocabulary.decode([ids])[0] for batch in pieces for ids in batch]
+    assert sorted(rows) == sorted([*map(str.strip, sentences), "birds"])
+    assert translator.refused == {}
+
+
+def _remember(search, pieces):
+    def remembering(ids):
+        pieces.append(ids.numpy())
+        return search(ids)
+
+    return remembering
+
+
+def test_scores_of_pieces_add_up(translator_of_pieces, vocabulary):
+    whole, *parts = translator_of_pieces.translate(
+        ["birds sing. fish swim.", "birds sing.", "fish swim."]
+    )
+    assert whole.texts == [" ".join(part.texts[0] for part in parts)]
+    expected = sum(part.scores[0] for part in parts)
+    assert whole.scores == [pytest.approx(expected, rel=1e-5)]
+
+
+@pytest.fixture
+def translator_of_pieces(model, vocabulary):
+    """Whose model takes one sentence of "birds sing. fish swim." at a time."""
+    sentences = ["birds sing.", "fish swim."]
+    most = max(len(ids) for ids in vocabulary.encode(sentences))
+    return translator_of(model, vocabulary, max_input_length=most)
+
+
+def test_a_long_input_is_refused_by_number(echo, vocabulary, monkeypatch):
+    """Where the caller asks for it; lines are counted over chunks."""
+    monkeypatch.setattr(translate, "SORTED_AT_ONCE", 2)
+    translator = echo(max_input_length=10, long_inputs="refuse")
+    long = "birds " * 30
+    lines = ["birds", "", long, "fish", long]
+    assert texts(translator.translate(lines)) == ["birds", "", "", "fish", ""]
+    subwords = len(vocabulary.encode([long])[0])
+    assert translator.refused == {3: subwords, 5: subwords}
+    assert texts(translator.translate(["birds"])) == ["birds"]
+    assert translator.refused == {}
+
+
+def test_a_character_of_many_bytes_is_a_piece(echo):
+    """Its four bytes are more than such a limit allows."""
+    assert len(list(echo(max_input_length=2).translate(["\U0001f984 ok"]))) == 1
 
 
 def test_an_iterator_is_read_as_far_as_needed(echo, monkeypatch):
