@@ -88,8 +88,8 @@ def _tell_refused(refused, most):
         for number, subwords in itertools.islice(refused.items(), 10)
     )
     raise errors.UserError(
-        f"{len(refused):,} lines are longer than max_input_length={most:,} "
-        f"subwords; their translations are empty, all others are there: "
+        f"Lines that are longer than max_input_length={most:,} subwords have "
+        f"an empty translation; all others have theirs. {len(refused):,} are: "
         f"{shown}{', …' if len(refused) > 10 else ''}. With "
         "--decode_hparams=long_inputs=split they are translated in pieces."
     )

@@ -118,3 +118,23 @@ def test_vocabulary_unreadable_or_another(run, trained, tmp_path):
 def test_no_export(run, tmp_path):
     message = error(run("query", f"--export_dir={tmp_path}"))
     assert "There is no exported model" in message
+
+
+def test_lines_too_long_are_told_and_the_others_translated(
+    run, trained, tmp_path
+):
+    (tmp_path / "in.txt").write_text(f"a b c\n{'a b c d ' * 20}\nd e\n")
+    settings = "max_input_length=20,long_inputs=refuse"
+    result = run(
+        "decoder",
+        f"--output_dir={trained / 'run'}",
+        f"--decode_hparams={settings}",
+        f"--decode_from_file={tmp_path / 'in.txt'}",
+        f"--decode_to_file={tmp_path / 'out.txt'}",
+    )
+    told = error(result)
+    assert "longer than max_input_length=20 subwords" in told
+    assert "line 2 (" in told
+    first, second, third, end = (tmp_path / "out.txt").read_text().split("\n")
+    assert first and third
+    assert second == end == ""
