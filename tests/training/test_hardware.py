@@ -34,7 +34,7 @@ def machine(monkeypatch):
 
 def test_logical_devices_stand_in_for_gpus():
     """conftest.py has split the CPU by make_logical_devices."""
-    assert len(tf.config.list_logical_devices("CPU")) == 4
+    assert len(tf.config.list_logical_devices("CPU")) == 8
 
 
 @pytest.mark.parametrize(

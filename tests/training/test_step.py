@@ -22,6 +22,7 @@ class Result(NamedTuple):
     """Where a training of some steps ends."""
 
     weights: dict  # {path: array}
+    updates: dict  # {path: array}, what all steps have added
     momentums: dict  # {path: array}, the first holds 0.1 of the gradient
     sums: np.ndarray  # [steps, 4], of each step; slots depend on hardware
     norms: np.ndarray  # [steps], of each step's gradient
@@ -77,6 +78,7 @@ class Trial:
     def run(self, parts=1, plan=None, steps=STEPS):
         """Trains on `plan` in so many parts a replica."""
         self.reset()
+        start = {w.path: w.numpy() for w in self.model.weights}
         shape = self.plan.rows_per_batch, self.plan.row_length
         limit = -(-shape[0] // (parts * self.replicas)) * shape[1]
         dataset = self.strategy.distribute_datasets_from_function(
@@ -92,8 +94,10 @@ class Trial:
         outcomes = [self.train_step(batch) for batch in dataset]
         assert int(self.adam.iterations.numpy()) == steps == len(outcomes)
         self._assert_mirrored()
+        weights = {w.path: w.numpy() for w in self.model.weights}
         return Result(
-            {w.path: w.numpy() for w in self.model.weights},
+            weights,
+            {path: weights[path] - start[path] for path in weights},
             {
                 weight.path: momentum.numpy()
                 for weight, momentum in zip(
@@ -138,7 +142,18 @@ def expected(trial_of):
     return trial_of().run()
 
 
+def _distance(actual, expected):
+    """Of two runs' updates, as a share of the second: norms of all weights."""
+    gaps = [actual.updates[p] - u for p, u in expected.updates.items()]
+    norms = [
+        np.linalg.norm(np.concatenate([a.ravel() for a in arrays]))
+        for arrays in (gaps, expected.updates.values())
+    ]
+    return norms[0] / norms[1]
+
+
 def _assert_same(actual, expected):
+    assert _distance(actual, expected) < 1e-5
     np.testing.assert_allclose(actual.sums, expected.sums, rtol=1e-5)
     np.testing.assert_allclose(actual.norms, expected.norms, rtol=1e-5)
     assert actual.weights.keys() == expected.weights.keys()
@@ -208,7 +223,7 @@ def test_accumulation(trial_of, expected, parts):
 
 @pytest.mark.parametrize(
     ("replicas", "parts", "xla"),
-    [(2, 2, False), (2, 2, True), (4, 1, False)],
+    [(8, 1, False), (2, 4, False), (2, 2, True)],
 )
 def test_replicas(trial_of, expected, replicas, parts, xla):
     trial = trial_of(replicas=replicas, xla=xla)
@@ -217,6 +232,13 @@ def test_replicas(trial_of, expected, replicas, parts, xla):
 
 def test_xla(trial_of, expected):
     _assert_same(trial_of(xla=True).run(), expected)
+
+
+def test_xla_over_20_steps(trial_of):
+    """Loss by loss, and where the weights end."""
+    plain, compiled = (trial_of(xla=xla).run(steps=20) for xla in (False, True))
+    np.testing.assert_allclose(compiled.sums, plain.sums, rtol=1e-4)
+    assert _distance(compiled, plain) < 1e-4
 
 
 def test_packed_or_not(trial_of, expected):
