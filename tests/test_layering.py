@@ -24,6 +24,7 @@ ROWS = (
             "training.averaging",
             "training.hardware",
             "training.capacity",
+            "training.fitting",
             "training.watch",
             "training.progress",
             "training.session",

@@ -135,7 +135,7 @@ class PackedPlan:
         # [N] pairs, row by row, and [rows + 1] where each row begins.
         self._pairs = pairs[np.argsort(rows, kind="stable")]
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(rows))])
-        self.row_length = row_length
+        self.row_length = row_length  # slots of the longest, on each side
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
         self.slots = self.rows_per_epoch * row_length
@@ -213,6 +213,7 @@ class BucketedPlan:
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
         self.slots = sum(rows * length for rows, length in self._shapes)
+        self.row_length = max(length for _, length in self._shapes)
         self._stream = _EpochStream(len(self._shapes), seed)
 
     def _mix_within_buckets(self, seed):

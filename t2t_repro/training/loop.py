@@ -13,6 +13,7 @@ from t2t_repro.reports import cost
 from t2t_repro.training import (
     capacity,
     checkpoints,
+    fitting,
     hardware,
     loss,
     optimizer,
@@ -97,6 +98,15 @@ class _Training:
             self.optimizer = optimizer.build(
                 hparams, self.model.trainable_variables, self.policy
             )
+        self.fit = None
+        if not options.max_tokens_per_replica:
+            self.fit = fitting.search(
+                self.model, self.optimizer, plan, self.strategy, self.xla
+            )
+        if self.fit:
+            options = self.options = dataclasses.replace(
+                options, max_tokens_per_replica=self.fit.slots
+            )
         self.checkpoints = checkpoints.Checkpoints(
             self.model,
             self.optimizer,
@@ -174,7 +184,8 @@ class _Training:
             + f" (batch_tokens={hparams.batch_tokens:,}, in "
             f"{hparams.batch_unit.replace('_', ' ')})",
             "per replica": f"1/{replicas} of it"
-            + (f", at most {limit:,} slots at once" if limit else ""),
+            + (f", at most {limit:,} slots at once" if limit else "")
+            + (f", {self.fit.describe()}" if self.fit else ""),
             "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
             f"{hparams.max_length} are left out",
             "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
