@@ -50,7 +50,9 @@ class Peak(threading.Thread):
 
 def read_batches(mapped, plan, steps):
     """Real tokens of `steps` batches, both sides, through tf.data."""
-    dataset = batches.training_dataset(mapped, plan, 0, steps, 1, None)
+    dataset = batches.training_dataset(
+        mapped, plan, 0, steps, tf.distribute.InputContext(), None
+    )
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1
     for element in dataset.with_options(options):

@@ -97,7 +97,14 @@ class Training:
     def batches(self, count):
         """An iterator of `count` batches."""
         return iter(
-            batches.training_dataset(self.corpus, self.plan, 0, count, 1, None)
+            batches.training_dataset(
+                self.corpus,
+                self.plan,
+                0,
+                count,
+                tf.distribute.InputContext(),
+                None,
+            )
         )
 
     def take(self, element):

@@ -5,6 +5,9 @@ import hashlib
 import json
 import os
 import pathlib
+import time
+
+_PATIENCE = 90  # seconds; a folder of NFS may be seen as it was 60 s before
 
 
 @contextlib.contextmanager
@@ -44,6 +47,20 @@ def write_json(path: pathlib.Path, value):
 def read_json(path: pathlib.Path):
     """The value that write_json wrote."""
     return json.loads(path.read_text("utf-8"))
+
+
+def appears(found) -> bool:
+    """Waits until found() is true of what another machine has just written.
+
+    Returns:
+        Whether it came to that.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while not found():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)
+    return True
 
 
 def sha256(path: pathlib.Path) -> str:

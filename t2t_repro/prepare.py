@@ -3,7 +3,7 @@
 import functools
 import pathlib
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.data import generate
 from t2t_repro.data import manifest as manifests
 from t2t_repro.problem import SPLITS, Problem
@@ -58,6 +58,21 @@ def prepare(
     )
     print(describe(manifest))
     return folder
+
+
+def wait_for(problem: Problem, data_dir) -> pathlib.Path:
+    """The folder of a problem's data, which another worker has just made.
+
+    Raises:
+        UserError: it is not seen here, or was made with other settings.
+    """
+    folder = data_folder(data_dir, problem)
+    if not files.appears(lambda: manifests.read(folder)):
+        raise errors.UserError(
+            f"There is no data in {folder}, where the first worker has it. All "
+            "workers must see the same --data_dir."
+        )
+    return prepare(problem, data_dir)
 
 
 def describe(manifest) -> str:

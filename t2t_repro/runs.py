@@ -98,6 +98,36 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
     )
 
 
+def mark(output_dir: pathlib.Path) -> int:
+    """A number that tells one run.json from another; 0: there is none."""
+    path = output_dir / RUN
+    return int(files.sha256(path)[:15], 16) if path.exists() else 0
+
+
+def join(output_dir: pathlib.Path, settings: dict, chief_mark: int):
+    """Compares with the run.json that another worker has just written.
+
+    Args:
+        output_dir: of the run, a folder that all workers share.
+        settings: of describe(), as this worker's flags have them.
+        chief_mark: of the file there.
+
+    Raises:
+        UserError: that file is not seen here, or it says something else.
+    """
+    if not files.appears(lambda: mark(output_dir) == chief_mark):
+        raise errors.UserError(
+            f"{output_dir / RUN} is not seen here as the first worker has just "
+            "written it. All workers must see the same --output_dir."
+        )
+    _refuse_differences(
+        output_dir,
+        files.read_json(output_dir / RUN),
+        {key: settings[key] for key in _IDENTITY},
+        "Start all workers with the same flags.",
+    )
+
+
 def versions() -> dict[str, str]:
     """Of Python, of this project and of the packages that matter."""
     return {

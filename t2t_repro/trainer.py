@@ -9,7 +9,7 @@ from t2t_repro import common_flags, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.data import plan as plans
 from t2t_repro.text.subwords import Subwords
-from t2t_repro.training import hardware, loop
+from t2t_repro.training import hardware, loop, workers
 
 common_flags.define_raw_data_flags()
 _TRAIN_STEPS = flags.DEFINE_integer(
@@ -67,13 +67,14 @@ _MIXED_PRECISION = flags.DEFINE_enum(
 _DISTRIBUTION = flags.DEFINE_enum(
     "distribution",
     "auto",
-    ["auto", "one_device", "mirrored"],
-    "Replicas; auto: all visible GPUs, or one device.",
+    ["auto", "one_device", "mirrored", "multi_worker"],
+    "Replicas; auto: the machines of TF_CONFIG where it is set, else all "
+    "visible GPUs, or one device.",
 )
 _LOGICAL_DEVICES = flags.DEFINE_integer(
     "logical_devices",
     None,
-    "Split the CPU into so many devices, which stand in for GPUs.",
+    "Split the CPU into so many devices, which stand in for a machine's GPUs.",
     lower_bound=1,
 )
 _MAX_TOKENS = flags.DEFINE_integer(
@@ -109,12 +110,14 @@ def main():
         hardware.make_logical_devices(_LOGICAL_DEVICES.value)
     if _DETERMINISTIC.value:
         hardware.make_deterministic()
-    folder = prepare.prepare(
-        problem,
-        common_flags.data_dir(),
-        common_flags.raw_dir(),
-        common_flags.num_workers(),
-    )
+    options = _options(hparams)
+    team = workers.of(options.strategy)
+    with team.watch():
+        return _train(team, problem, hparams, options)
+
+
+def _train(team, problem, hparams, options):
+    folder = _data(team, problem)
     subwords = Subwords.load(folder / manifest.VOCABULARY)
     corpora = {
         split: manifest.open_corpus(folder, split, problem.reverse)
@@ -138,10 +141,28 @@ def main():
         subwords,
         plan.rows_per_batch,
     )
-    runs.start(output_dir, settings, subwords)
-    return loop.train(
-        hparams, subwords, plan, corpora, output_dir, _options(hparams)
-    )
+    if team.is_chief:
+        runs.start(output_dir, settings, subwords)
+    chief_mark = team.gather(runs.mark(output_dir))[0]
+    if not team.is_chief:
+        runs.join(output_dir, settings, chief_mark)
+    return loop.train(hparams, subwords, plan, corpora, output_dir, options)
+
+
+def _data(team, problem):
+    """The folder of the data, which the chief makes where it is missing."""
+    data_dir = common_flags.data_dir()
+    if team.is_chief:
+        folder = prepare.prepare(
+            problem,
+            data_dir,
+            common_flags.raw_dir(),
+            common_flags.num_workers(),
+        )
+    team.gather(0)
+    if not team.is_chief:
+        folder = prepare.wait_for(problem, data_dir)
+    return folder
 
 
 def _options(hparams):
@@ -157,7 +178,8 @@ def _options(hparams):
         eval_bleu_sentences=_EVAL_BLEU.value,
         early_stopping_evals=_EARLY_STOPPING.value,
         warm_start_from=_WARM_START.value,
-        distribution=_DISTRIBUTION.value,
+        # Workers must have found each other before any operation runs.
+        strategy=hardware.strategy(_DISTRIBUTION.value),
         mixed_precision=_MIXED_PRECISION.value,
         xla=_XLA.value,
         recompute_grad=_RECOMPUTE.value,

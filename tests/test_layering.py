@@ -23,6 +23,7 @@ ROWS = (
             "training.checkpoints",
             "training.averaging",
             "training.hardware",
+            "training.workers",
             "training.capacity",
             "training.fitting",
             "training.watch",

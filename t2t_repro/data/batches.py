@@ -40,6 +40,13 @@ ROW_FEATURES = tuple(
     for side in corpora.SIDES
     for suffix in ("", "_segment", "_position")
 )
+# What a replica is given: [accumulation, rows, length], and the two numbers.
+ELEMENT_SPEC = {
+    name: tf.TensorSpec([None, None, None], tf.int32) for name in ROW_FEATURES
+} | {
+    "first_row": tf.TensorSpec([None], tf.int32),
+    "batch_tokens": tf.TensorSpec([], tf.float32),
+}
 
 
 def assemble(
@@ -108,53 +115,77 @@ def split_rows(arrays, replicas, max_tokens_per_replica=None):
 
 
 def training_dataset(
-    corpus, plan, first_step, last_step, replicas, max_tokens_per_replica
+    corpus, plan, first_step, last_step, context, max_tokens_per_replica
 ) -> tf.data.Dataset:
     """One element a replica, in turn, for each step of [first, last).
 
-    Elements: ROW_FEATURES [accumulation, rows, length] int32, first_row
-    [accumulation] int32 and batch_tokens [] float32.
+    Args:
+        corpus: Corpus.
+        plan: of it.
+        first_step: to begin with.
+        last_step: to end before.
+        context: tf.distribute.InputContext. Each worker takes its own
+            replicas' parts of the same batches.
+        max_tokens_per_replica: as of split_rows().
+
+    Returns:
+        Elements of ELEMENT_SPEC.
     """
 
     def make(step):
-        arrays = assemble(corpus, plan.batch(int(step)))
-        return split_rows(arrays, replicas, max_tokens_per_replica)
+        return split_rows(
+            assemble(corpus, plan.batch(step)),
+            context.num_replicas_in_sync,
+            max_tokens_per_replica,
+        )
 
-    return _dataset(tf.data.Dataset.range(first_step, last_step), make)
+    return _dataset(tf.data.Dataset.range(first_step, last_step), make, context)
 
 
 def evaluation_dataset(
-    corpus, plan, replicas, max_tokens_per_replica=None
+    corpus, plan, context, max_tokens_per_replica=None
 ) -> tf.data.Dataset:
     """One pass over a packed corpus; elements as of training."""
     sweep = list(plan.sweep())
 
     def make(index):
         return split_rows(
-            assemble(corpus, sweep[int(index)]),
-            replicas,
+            assemble(corpus, sweep[index]),
+            context.num_replicas_in_sync,
             max_tokens_per_replica,
         )
 
-    return _dataset(tf.data.Dataset.range(len(sweep)), make)
+    return _dataset(tf.data.Dataset.range(len(sweep)), make, context)
 
 
-def _dataset(numbers, make):
-    """Maps numbers to the dicts of `make`, and deals them out to replicas."""
-    ranks = dict.fromkeys(ROW_FEATURES, 4) | {"first_row": 2, "batch_tokens": 1}
-    kinds = [
-        tf.float32 if name == "batch_tokens" else tf.int32 for name in ranks
-    ]
+def distributed_spec(strategy):
+    """ELEMENT_SPEC, as the elements of a distributed dataset have it."""
+
+    def empty(context):
+        return _dataset(tf.data.Dataset.range(0), lambda _: {}, context)
+
+    return strategy.distribute_datasets_from_function(empty).element_spec
+
+
+def _dataset(numbers, make, context):
+    """Maps numbers to the dicts of `make`, and deals them out to replicas.
+
+    A whole batch is planned on each worker, in about a millisecond; what
+    travels on is the part of the worker's own replicas.
+    """
+    replicas = context.num_replicas_in_sync // context.num_input_pipelines
+    first = context.input_pipeline_id * replicas
+    kinds = [spec.dtype for spec in ELEMENT_SPEC.values()]
 
     def call(number):
-        arrays = make(number)
-        return [arrays[name] for name in ranks]
+        arrays = make(int(number))
+        return [arrays[name][first : first + replicas] for name in ELEMENT_SPEC]
 
     def load(number):
         values = tf.numpy_function(call, [number], kinds)
-        for value, rank in zip(values, ranks.values(), strict=True):
-            value.set_shape([None] * rank)
-        return dict(zip(ranks, values, strict=True))
+        for value, spec in zip(values, ELEMENT_SPEC.values(), strict=True):
+            value.set_shape([replicas, *spec.shape])
+        return dict(zip(ELEMENT_SPEC, values, strict=True))
 
-    # A batch takes about a millisecond; order is that of the numbers.
+    # The order is that of the numbers.
     return numbers.map(load, num_parallel_calls=1).unbatch().prefetch(8)

@@ -91,12 +91,7 @@ class Checkpoints:
         damaged = {}
         for path in reversed(list_checkpoints(self._folder)):
             try:
-                reader = Reader(path)
-                known = self._optional.keys() & reader.shapes.keys()
-                for name, variable in self._variables.items():
-                    variable.assign(reader.tensor(name))
-                for name in known:
-                    self._optional[name].assign(reader.tensor(name))
+                self._restore(path)
             except errors.UserError as error:
                 damaged[path] = error
                 continue
@@ -111,6 +106,34 @@ class Checkpoints:
                 "backup, or remove the folder to train from the start."
             )
         return None
+
+    def restore(self, step: int) -> pathlib.Path:
+        """Restores the checkpoint that another worker has restored; its path.
+
+        Raises:
+            UserError: it is not seen here, or is damaged.
+        """
+        listed = list_checkpoints(self._folder)
+        path = self._folder / f"ckpt-{step}"
+        if path not in listed:
+            newest = (
+                f"the newest is {listed[-1]}" if listed else "none is there"
+            )
+            raise errors.UserError(
+                f"The first worker goes on from step {step:,}, and {path} is "
+                f"not seen here: {newest}. All workers must see the same "
+                "--output_dir."
+            )
+        self._restore(path)
+        return path
+
+    def _restore(self, path):
+        reader = Reader(path)
+        known = self._optional.keys() & reader.shapes.keys()
+        for name, variable in self._variables.items():
+            variable.assign(reader.tensor(name))
+        for name in known:
+            self._optional[name].assign(reader.tensor(name))
 
 
 def write(variables, path, vocabulary_sha256):

@@ -1,6 +1,10 @@
-"""What the machine offers: replicas, precision, XLA."""
+"""What the machines offer: replicas, precision, XLA."""
+
+import os
 
 import tensorflow as tf
+
+from t2t_repro.training import workers
 
 # bfloat16 arithmetic came with compute capability 8.0 (A100).
 _BFLOAT16_CAPABILITY = (8, 0)
@@ -22,9 +26,19 @@ def make_deterministic():
 def strategy(distribution="auto"):
     """A tf.distribute strategy.
 
-    "auto" and "mirrored" take every visible GPU, or else every logical CPU;
-    with a single one, "auto" is "one_device".
+    "multi_worker" takes the machines that TF_CONFIG names, and waits for them.
+    "mirrored" takes every visible GPU, or else every logical CPU. "auto" is
+    "multi_worker" where TF_CONFIG is set, else "mirrored", or "one_device" if
+    there is but one.
+
+    Raises:
+        UserError: "multi_worker", and TF_CONFIG names no place in a cluster.
     """
+    if distribution == "auto" and "TF_CONFIG" in os.environ:
+        distribution = "multi_worker"
+    if distribution == "multi_worker":
+        workers.check_tf_config()
+        return tf.distribute.MultiWorkerMirroredStrategy()
     devices = tf.config.list_logical_devices(
         "GPU"
     ) or tf.config.list_logical_devices("CPU")
@@ -63,8 +77,13 @@ def dtype_policy(mixed_precision="auto") -> str:
 
 def describe(chosen) -> str:
     """The devices of a strategy, for people."""
-    replicas = chosen.num_replicas_in_sync
+    replicas, machines = chosen.num_replicas_in_sync, workers.of(chosen).count
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    if machines > 1:
+        return (
+            f"{replicas} replicas on {kind}s of {machines} workers "
+            "(MultiWorkerMirroredStrategy)"
+        )
     if replicas > 1:
         return f"{replicas} replicas on {kind}s (MirroredStrategy)"
     return f"1 replica on one {kind}"

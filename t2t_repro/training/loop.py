@@ -6,6 +6,7 @@ import pathlib
 import time
 
 import keras
+import tensorflow as tf
 
 from t2t_repro.data import batches
 from t2t_repro.models import transformer
@@ -20,9 +21,10 @@ from t2t_repro.training import (
     progress,
     step,
     watch,
+    workers,
 )
 from t2t_repro.training.evaluation import Evaluation, Sample
-from t2t_repro.training.session import Profiler, StopSignals
+from t2t_repro.training.session import Profiler, StopSignals, exit_code
 from t2t_repro.training.validation import Validation
 
 
@@ -40,7 +42,9 @@ class Options:
     eval_bleu_sentences: int = 0
     early_stopping_evals: int | None = None
     warm_start_from: str | None = None
-    distribution: str = "auto"
+    strategy: tf.distribute.Strategy = dataclasses.field(
+        default_factory=tf.distribute.get_strategy  # one device
+    )
     mixed_precision: str = "auto"
     xla: str = "auto"
     recompute_grad: bool = False
@@ -55,11 +59,12 @@ def train(hparams, subwords, plan, corpora, output_dir, options) -> int:
         subwords: Subwords, the vocabulary.
         plan: of corpora["train"].
         corpora: {"train": Corpus, "validation": Corpus}.
-        output_dir: checkpoints/ and TensorBoard events go here.
+        output_dir: checkpoints/ and TensorBoard events go here, the chief's.
         options: Options.
 
     Returns:
-        The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM.
+        The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM, to whichever
+        worker.
 
     Raises:
         UserError: a loss, a gradient or a weight is not finite.
@@ -75,7 +80,8 @@ def train(hparams, subwords, plan, corpora, output_dir, options) -> int:
             f"--train_steps={options.train_steps}."
         )
         return 0
-    return training.run(first_step)
+    with training.workers.folder_to_write(output_dir) as folder:
+        return training.run(first_step, folder)
 
 
 class _Training:
@@ -86,7 +92,8 @@ class _Training:
         self.subwords = subwords
         self.plan, self.corpora = plan, corpora
         self.output_dir = output_dir
-        self.strategy = hardware.strategy(options.distribution)
+        self.strategy = options.strategy
+        self.workers = workers.of(self.strategy)
         self.xla = hardware.use_xla(options.xla)
         self.policy = hardware.dtype_policy(options.mixed_precision)
         # Initial weights are a function of the seed as well.
@@ -140,7 +147,7 @@ class _Training:
             options.max_tokens_per_replica,
         )
         self.sample = None
-        if options.eval_bleu_sentences:
+        if options.eval_bleu_sentences and self.workers.is_chief:
             self.sample = Sample(
                 self.model,
                 subwords,
@@ -153,8 +160,15 @@ class _Training:
         )
 
     def restore(self) -> int:
-        """Restores the latest checkpoint; the steps that are done."""
-        path = self.checkpoints.restore_latest()
+        """Restores the latest checkpoint; the steps that are done.
+
+        The chief's latest: it may have to set damaged ones aside.
+        """
+        chief = self.workers.is_chief
+        path = self.checkpoints.restore_latest() if chief else None
+        step = self.workers.gather(checkpoints.step_of(path) if path else 0)[0]
+        if step and not chief:
+            path = self.checkpoints.restore(step)
         if path:
             print(f"Continuing from {path}.")
         elif self.options.warm_start_from:
@@ -198,19 +212,23 @@ class _Training:
         for name, text in lines.items():
             print(f"{name:>14}: {text}", flush=True)
 
-    def run(self, first_step) -> int:
-        """Steps, validations and checkpoints; the exit code."""
+    def run(self, first_step, folder) -> int:
+        """Steps, validations and checkpoints; the exit code.
+
+        Events and figures go to `folder`.
+        """
         last_step = self.options.train_steps
         patience = self.options.early_stopping_evals
         evaluation = Evaluation(
-            self.validation, self.sample, self.output_dir, first_step
+            self.validation, self.sample, folder, first_step
         )
         saved_at = time.monotonic()
         elements = iter(self._batches(first_step))
         with (
-            contextlib.closing(self._progress(first_step)) as show,
+            contextlib.closing(self._progress(folder, first_step)) as show,
+            self.workers.watch(show.check),
             StopSignals() as stop,
-            Profiler(self.output_dir, self.options.profile) as profiler,
+            Profiler(folder, self.options.profile) as profiler,
         ):
             for done in range(first_step + 1, last_step + 1):
                 profiler.before_step(done - first_step)
@@ -218,30 +236,32 @@ class _Training:
                 show.step_done(outcome, self.train_step.compilations)
                 if self.train_step.surprise:
                     show.say(f"step {done:,}: {self.train_step.surprise}")
-                last = done == last_step or stop.received
+                # A signal to one worker stops all of them, after this step.
+                signal = max(self.workers.gather(stop.received))
+                last = done == last_step or signal
                 if done % self.options.eval_every == 0 or done == last_step:
-                    with optimizer.averaged_weights(
-                        self.optimizer, self.model.trainable_variables
-                    ):
-                        evaluation.run(done, show)
-                    last = last or evaluation.no_longer_improves(patience, show)
+                    self._evaluate(evaluation, done, show)
+                    enough = evaluation.no_longer_improves(patience, show)
+                    # The chief knows all validations of the run.
+                    last = last or self.workers.gather(enough)[0]
                 due = self._checkpoint_due(done, saved_at)
                 if last or due:
                     self._save(done, show, due)
                     saved_at = time.monotonic()
                 if last:
                     break
+            self.workers.gather(0)  # none leaves while another is at work
         print(f"Stopped after step {done:,}; checkpoint ckpt-{done}.")
-        return 0 if done == last_step else stop.exit_code
+        return 0 if done == last_step else exit_code(signal)
 
-    def _progress(self, first_step):
+    def _progress(self, folder, first_step):
         peak = capacity.peak_flops(self.policy)
         mean_length = self.plan.tokens["targets"] / self.plan.num_pairs
         of_a_token = cost.training_flops_per_token(
             self.hparams, self.subwords.size, mean_length
         )
         return progress.Progress(
-            self.output_dir,
+            folder,
             first_step,
             self.options.train_steps,
             lambda done: optimizer.learning_rate(self.hparams, done),
@@ -249,15 +269,27 @@ class _Training:
             peak and peak / of_a_token,
         )
 
+    def _evaluate(self, evaluation, done, show):
+        """Measures, unless a weight is not finite."""
+        self._check_weights(done)
+        with optimizer.averaged_weights(
+            self.optimizer, self.model.trainable_variables
+        ):
+            evaluation.run(done, show)
+
+    def _check_weights(self, done):
+        self.guard.check_weights(
+            done, self.model.variables + self.optimizer.variables
+        )
+
     def _save(self, done, show, scheduled):
-        """Writes a checkpoint, unless it would hold what is not finite."""
+        """The chief writes a checkpoint, unless something is not finite."""
         show.check()
         with show.pause():
-            self.guard.check_weights(
-                done, self.model.variables + self.optimizer.variables
-            )
+            self._check_weights(done)
             show.flush()
-            self.checkpoints.save(done, scheduled)
+            if self.workers.is_chief:
+                self.checkpoints.save(done, scheduled)
 
     def _describe_batch(self, done):
         """The batch of step `done`, for people."""
@@ -273,15 +305,17 @@ class _Training:
         return listed[-1] if listed else None
 
     def _batches(self, first_step):
+        # Endless: else workers would ask each other before every step whether
+        # all of them have one more batch.
         return self.strategy.distribute_datasets_from_function(
-            lambda _: batches.training_dataset(
+            lambda context: batches.training_dataset(
                 self.corpora["train"],
                 self.plan,
                 first_step,
                 self.options.train_steps,
-                self.strategy.num_replicas_in_sync,
+                context,
                 self.options.max_tokens_per_replica,
-            )
+            ).repeat()
         )
 
     def _checkpoint_due(self, done, saved_at):

@@ -15,7 +15,7 @@ class StopSignals:
     """
 
     def __init__(self):
-        self.received = None
+        self.received = 0  # the signal's number
 
     def __enter__(self):
         self._handlers = {
@@ -33,10 +33,10 @@ class StopSignals:
         print("\nFinishing this step, then saving. Again: stop at once.")
         signal.signal(number, signal.SIG_DFL)
 
-    @property
-    def exit_code(self):
-        """0, or 128 + the signal's number, as shells do it."""
-        return 128 + self.received if self.received else 0
+
+def exit_code(signal_number: int) -> int:
+    """Of a process that a signal ended, as shells have it; 0: none did."""
+    return 128 + signal_number if signal_number else 0
 
 
 class Profiler:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.data.batches import ROW_FEATURES
+from t2t_repro.data.batches import ROW_FEATURES, distributed_spec
 from t2t_repro.layers import dropout
 from t2t_repro.training import loss as losses
 from t2t_repro.training import optimizer as optimizers
@@ -61,7 +61,8 @@ def build_train_step(
         optimizer.apply(gradients, variables)
         return Outcome(sums, norm)
 
-    @tf.function(reduce_retracing=True)
+    # One graph for all shapes: workers must number its all-reduces alike.
+    @tf.function(input_signature=[distributed_spec(strategy)])
     def train_step(batch):
         return _of_one_replica(
             strategy, strategy.run(replica_step, args=(batch,))
@@ -79,7 +80,7 @@ def build_eval_step(model, hparams, strategy, xla, loss_parts=1):
             model, rows, None, hparams.label_smoothing, loss_parts
         )
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(input_signature=[distributed_spec(strategy)])
     def eval_step(batch):
         def replica_step(batch):
             return _all_reduce(

@@ -40,8 +40,8 @@ class Validation:
             seed=0,
         )
         self._batches = strategy.distribute_datasets_from_function(
-            lambda _: batches.evaluation_dataset(
-                corpus, plan, replicas, max_tokens
+            lambda context: batches.evaluation_dataset(
+                corpus, plan, context, max_tokens
             )
         )
         self._step = step.build_eval_step(

@@ -5,6 +5,7 @@ import collections
 import hypothesis
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro.data import batches, corpus, plan
@@ -31,6 +32,11 @@ def draw(count, seed=0, longest=20):
         return random.integers(2, 100, random.integers(0, longest)).tolist()
 
     return [([*side(), 1], [*side(), 1]) for _ in range(count)]
+
+
+def context_of(replicas, workers=1, index=0):
+    """What tf.distribute tells a worker of so many."""
+    return tf.distribute.InputContext(workers, index, replicas)
 
 
 def read_back(arrays):
@@ -205,18 +211,30 @@ def test_no_part_exceeds_the_limit_and_no_row_is_lost(rows, replicas, limit):
 
 @pytest.mark.parametrize("batching", KINDS)
 @pytest.mark.parametrize(
-    ("replicas", "limit"), [(1, None), (2, None), (2, 96), (3, None)]
+    ("replicas", "limit", "workers", "worker"),
+    [
+        (1, None, 1, 0),
+        (2, None, 1, 0),
+        (2, 96, 1, 0),
+        (3, None, 1, 0),
+        (4, 96, 2, 0),
+        (4, 96, 2, 1),
+    ],
 )
 def test_training_elements_are_the_parts_of_batches(
-    toy, batching, replicas, limit
+    toy, batching, replicas, limit, workers, worker
 ):
+    """Those of a worker's own replicas, if there are several workers."""
     pairs, _ = toy
     planned = build(pairs, batching)
-    dataset = batches.training_dataset(pairs, planned, 3, 7, replicas, limit)
+    context = context_of(replicas, workers, worker)
+    dataset = batches.training_dataset(pairs, planned, 3, 7, context, limit)
     elements = list(dataset.as_numpy_iterator())
-    assert len(elements) == 4 * replicas
+    own = replicas // workers
+    assert len(elements) == 4 * own
     for number, element in enumerate(elements):
-        step, replica = divmod(number, replicas)
+        step, replica = divmod(number, own)
+        replica += worker * own
         arrays = batches.assemble(pairs, planned.batch(3 + step))
         split = batches.split_rows(arrays, replicas, limit)
         assert set(element) == set(split)
@@ -226,21 +244,19 @@ def test_training_elements_are_the_parts_of_batches(
             assert value.dtype == wanted.dtype
 
 
-def test_training_elements_have_the_ranks_they_are_said_to_have(toy):
+def test_training_elements_have_the_shapes_they_are_said_to_have(toy):
     pairs, _ = toy
     planned = build(pairs, "packed")
-    spec = batches.training_dataset(pairs, planned, 0, 1, 1, None).element_spec
-    for name in batches.ROW_FEATURES:
-        assert spec[name].shape.rank == 3 and spec[name].dtype == "int32"
-    assert spec["first_row"].shape.rank == 1
-    assert spec["batch_tokens"].shape.rank == 0
+    context = context_of(2)
+    dataset = batches.training_dataset(pairs, planned, 0, 1, context, None)
+    assert dataset.element_spec == batches.ELEMENT_SPEC
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_evaluation_covers_each_pair_once(toy, replicas):
     pairs, ids = toy
     planned = build(pairs, "packed")
-    dataset = batches.evaluation_dataset(pairs, planned, replicas)
+    dataset = batches.evaluation_dataset(pairs, planned, context_of(replicas))
     found, tokens = [], 0
     for number, element in enumerate(dataset.as_numpy_iterator()):
         rows = {
@@ -271,7 +287,12 @@ def test_steps_are_the_same_after_a_restart_on_other_hardware(
     first, last = 5, 9
     elements = iter(
         batches.training_dataset(
-            pairs, build(pairs, batching), first, last, replicas, None
+            pairs,
+            build(pairs, batching),
+            first,
+            last,
+            context_of(replicas),
+            None,
         ).as_numpy_iterator()
     )
     for step in range(first, last):

@@ -92,7 +92,7 @@ class Trainings:
                 text = "".join(f"{' '.join(row[::step])}\n" for row in letters)
                 (folder / "raw" / f"{split}.{language}").write_text(text)
 
-    def start(self, output_dir, *flags, fault=None, steps=12):
+    def start(self, output_dir, *flags, fault=None, steps=12, env=None):
         """-> Popen of a training that saves every 4 steps."""
         command = [
             *(sys.executable, "-m", "t2t_repro.trainer"),
@@ -113,7 +113,9 @@ class Trainings:
         return subprocess.Popen(
             command,
             cwd=ROOT,
-            env=os.environ | {"FAULT": fault or "", "DISK": str(output_dir)},
+            env=os.environ
+            | {"FAULT": fault or "", "DISK": str(output_dir)}
+            | (env or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",

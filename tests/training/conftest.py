@@ -16,7 +16,6 @@ _OPTIONS = {
     "eval_every": 8,
     "save_checkpoints_steps": 4,
     "random_seed": 5,
-    "distribution": "one_device",
     "mixed_precision": "float32",
     "xla": "off",
 }

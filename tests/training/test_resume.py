@@ -14,7 +14,7 @@ from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.data import plan as plans
 from t2t_repro.models import transformer
-from t2t_repro.training import averaging, checkpoints, hardware, loop, loss
+from t2t_repro.training import averaging, checkpoints, loop, loss
 
 STOPPED_AT = 5
 
@@ -117,13 +117,15 @@ def test_a_stopped_training_ends_where_an_undisturbed_one_does(
 
 
 def test_goes_on_with_other_replicas_and_parts(
-    stopped, undisturbed, runs, tmp_path, strategy_of, monkeypatch
+    stopped, undisturbed, runs, tmp_path, strategy_of
 ):
     """From a checkpoint of one replica, on two; but for rounding."""
     shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
-    monkeypatch.setattr(hardware, "strategy", lambda _: strategy_of(2))
     code, printed = runs.train(
-        tmp_path, train_steps=8, max_tokens_per_replica=64
+        tmp_path,
+        train_steps=8,
+        max_tokens_per_replica=64,
+        strategy=strategy_of(2),
     )
     assert code == 0
     assert "hardware: 2 replicas on CPUs (MirroredStrategy)" in printed
@@ -201,16 +203,20 @@ def test_a_warm_start_needs_a_checkpoint(runs, tmp_path):
 
 
 def test_a_warm_start_on_replicas(
-    undisturbed, runs, fake_steps, tmp_path, monkeypatch, strategy_of
+    undisturbed, runs, fake_steps, tmp_path, strategy_of
 ):
     fake_steps()
-    monkeypatch.setattr(hardware, "strategy", lambda _: strategy_of(2))
     path = undisturbed / "averaged" / "ckpt-24"
     averaging.average(
         [undisturbed / "checkpoints" / f"ckpt-{step}" for step in (20, 24)],
         path.parent,
     )
-    runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
+    runs.train(
+        tmp_path,
+        train_steps=1,
+        warm_start_from=str(path),
+        strategy=strategy_of(2),
+    )
     expected = checkpoints.Reader(path)
     weights = [n for n in expected.shapes if n.startswith("weights/")]
     started = checkpoints.Reader(tmp_path / "checkpoints" / "ckpt-1")

@@ -82,12 +82,12 @@ class Trial:
         shape = self.plan.rows_per_batch, self.plan.row_length
         limit = -(-shape[0] // (parts * self.replicas)) * shape[1]
         dataset = self.strategy.distribute_datasets_from_function(
-            lambda _: batches.training_dataset(
+            lambda context: batches.training_dataset(
                 self.corpus,
                 plan or self.plan,
                 0,
                 steps,
-                self.replicas,
+                context,
                 limit if parts > 1 else None,
             )
         )
@@ -276,7 +276,7 @@ def test_evaluation_sums_are_those_of_the_corpus(
         trial.model, trial.model.hparams, trial.strategy, xla=False
     )
     dataset = trial.strategy.distribute_datasets_from_function(
-        lambda _: batches.evaluation_dataset(corpus, plan, replicas)
+        lambda context: batches.evaluation_dataset(corpus, plan, context)
     )
     sums = [[float(s) for s in eval_step(batch)] for batch in dataset]
     own_rows = np.arange(len(corpus))
