@@ -124,7 +124,7 @@ def join(output_dir: pathlib.Path, settings: dict, chief_mark: int):
         output_dir,
         files.read_json(output_dir / RUN),
         {key: settings[key] for key in _IDENTITY},
-        "Start all workers with the same flags.",
+        "Start all workers with the same flags and data.",
     )
 
 

@@ -117,6 +117,7 @@ def main():
 
 
 def _train(team, problem, hparams, options):
+    workers.refuse_differences(team, _common(problem, hparams, options))
     folder = _data(team, problem)
     subwords = Subwords.load(folder / manifest.VOCABULARY)
     corpora = {
@@ -147,6 +148,18 @@ def _train(team, problem, hparams, options):
     if not team.is_chief:
         runs.join(output_dir, settings, chief_mark)
     return loop.train(hparams, subwords, plan, corpora, output_dir, options)
+
+
+def _common(problem, hparams, options):
+    """What must be the same for all workers, by the names of flags."""
+    common = {
+        "problem": problem.requested_name,
+        "problem_args": problem.arguments,
+        **{f"hparams={key}": value for key, value in vars(hparams).items()},
+        **vars(options),
+    }
+    del common["strategy"]  # of each worker its own
+    return common
 
 
 def _data(team, problem):

@@ -19,6 +19,16 @@ def test_json_comes_back_and_is_for_people(tmp_path):
     assert text.splitlines()[1].startswith('  "name"')
 
 
+def test_waits_for_what_appears(tmp_path, monkeypatch):
+    seen = iter([False, False, True])
+    slept = []
+    monkeypatch.setattr(files.time, "sleep", slept.append)
+    assert files.appears(lambda: next(seen))
+    assert len(slept) == 2
+    monkeypatch.setattr(files, "_PATIENCE", -1)
+    assert not files.appears(lambda: False)
+
+
 def test_text_is_written_in_utf8(tmp_path):
     files.write_text(tmp_path / "a", "ä\n")
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa4\n"

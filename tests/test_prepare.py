@@ -241,6 +241,19 @@ def test_description():
     )
 
 
+def test_another_worker_sees_the_data(prepared):
+    data_dir, _ = prepared
+    assert prepare.wait_for(build(), data_dir) == data_dir / FOLDER
+
+
+def test_another_worker_does_not_see_the_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "appears", lambda found: found())
+    with pytest.raises(
+        errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
+    ):
+        prepare.wait_for(build(), tmp_path)
+
+
 def test_the_description_is_printed(tmp_path, capsys):
     write_raw(tmp_path / "raw")
     prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")

@@ -38,6 +38,7 @@ def strategy(distribution="auto"):
         distribution = "multi_worker"
     if distribution == "multi_worker":
         workers.check_tf_config()
+        print("Waiting until all workers of TF_CONFIG are there.", flush=True)
         return tf.distribute.MultiWorkerMirroredStrategy()
     devices = tf.config.list_logical_devices(
         "GPU"

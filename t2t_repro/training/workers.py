@@ -16,6 +16,7 @@ import os
 import pathlib
 import re
 import tempfile
+import zlib
 
 import numpy as np
 import tensorflow as tf
@@ -29,8 +30,6 @@ _GONE = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InternalError,
 )
 
 
@@ -112,6 +111,27 @@ def of(strategy) -> Alone | Cluster:
     if strategy.cluster_resolver is None:
         return Alone()
     return Cluster(strategy)
+
+
+def refuse_differences(team: Alone | Cluster, flags: dict):
+    """Looks whether all workers have the same values of some flags.
+
+    Else they would wait for each other, and for ever: all of them alive, each
+    for another step.
+
+    Args:
+        team: the workers; all must look.
+        flags: {name: value}.
+
+    Raises:
+        UserError: names the first that differs.
+    """
+    for name, value in flags.items():
+        if len(set(team.gather(zlib.crc32(repr(value).encode())))) > 1:
+            raise errors.UserError(
+                f"--{name} is {value} for worker {team.index} of {team.count}, "
+                "and something else for another. Start all with the same flags."
+            )
 
 
 def check_tf_config():

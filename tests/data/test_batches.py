@@ -284,18 +284,10 @@ def test_steps_are_the_same_after_a_restart_on_other_hardware(
 ):
     """The rows of all replicas, one after the other, are those of batch()."""
     pairs, _ = toy
-    first, last = 5, 9
-    elements = iter(
-        batches.training_dataset(
-            pairs,
-            build(pairs, batching),
-            first,
-            last,
-            context_of(replicas),
-            None,
-        ).as_numpy_iterator()
-    )
-    for step in range(first, last):
+    planned, context = build(pairs, batching), context_of(replicas)
+    dataset = batches.training_dataset(pairs, planned, 5, 9, context, None)
+    elements = dataset.as_numpy_iterator()
+    for step in range(5, 9):
         dealt = [next(elements) for _ in range(replicas)]
         batch = build(pairs, batching).batch(step)
         wanted = batches.assemble(pairs, batch)

@@ -130,6 +130,22 @@ def test_restores_from_a_folder_that_was_moved(saved, other, tmp_path):
     other.assert_is(saved[1][1000])
 
 
+def test_another_worker_restores_the_same(saved, other):
+    folder, values = saved
+    assert other.checkpoints(folder).restore(200) == folder / "ckpt-200"
+    other.assert_is(values[200])
+
+
+def test_what_another_worker_has_restored_is_not_seen_here(
+    saved, other, tmp_path
+):
+    message = "from step 7, and .*ckpt-7 is not seen here: the newest is .*1000"
+    with pytest.raises(errors.UserError, match=message):
+        other.checkpoints(saved[0]).restore(7)
+    with pytest.raises(errors.UserError, match="none is there. All workers"):
+        other.checkpoints(tmp_path).restore(7)
+
+
 def test_nothing_to_restore(other, tmp_path):
     other.set(7)
     before = other.values()

@@ -1,6 +1,7 @@
 """Who trains with whom, by TF_CONFIG; what a single process does instead."""
 
 import json
+import zlib
 
 import pytest
 import tensorflow as tf
@@ -111,6 +112,15 @@ def test_the_first_worker_is_the_chief(cluster, task, index, tmp_path):
 def test_workers_hear_each_other():
     team = workers.of(Strategy(PAIR, "worker", 1, others=[15, 0]))
     assert team.gather(2) == [15, 2]
+
+
+def test_workers_must_have_the_same_flags():
+    same = zlib.crc32(b"'on'")
+    team = workers.of(Strategy(PAIR, "worker", 1, others=[same, 0]))
+    workers.refuse_differences(team, {"xla": "on"})
+    message = "--xla is off for worker 1 of 2, and something else for another"
+    with pytest.raises(errors.UserError, match=message):
+        workers.refuse_differences(team, {"xla": "off"})
 
 
 def test_workers_are_described():

@@ -1,0 +1,55 @@
+"""Several workers of one run: the first starts it, the others join."""
+
+import types
+
+import pytest
+
+from t2t_repro import errors, files, runs
+
+SETTINGS = {
+    "problem": "mine",
+    "problem_arguments": {},
+    "hparams": {"hidden_size": 16},
+    "random_seed": 1,
+    "vocabulary_sha256": "ab" * 32,
+    "manifest_sha256": "cd" * 32,
+    "rows_per_batch": 8,
+}
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """The folder of a run that the first worker has started."""
+    monkeypatch.setattr(files, "appears", lambda found: found())
+    runs.start(tmp_path, SETTINGS, types.SimpleNamespace(model=b"pieces"))
+    return tmp_path
+
+
+def test_a_worker_joins(started):
+    before = (started / runs.RUN).read_bytes()
+    runs.join(started, SETTINGS, runs.mark(started))
+    assert (started / runs.RUN).read_bytes() == before
+
+
+def test_each_start_leaves_another_mark(started):
+    first = runs.mark(started)
+    runs.start(started, SETTINGS, types.SimpleNamespace(model=b"pieces"))
+    assert 0 < runs.mark(started) < 2**63
+    assert runs.mark(started) != first
+
+
+def test_a_worker_with_a_folder_of_its_own_is_refused(started, tmp_path):
+    mark = runs.mark(started)
+    for folder in (tmp_path / "own", started):
+        with pytest.raises(
+            errors.UserError, match="must see the same --output"
+        ):
+            runs.join(folder, SETTINGS, mark)
+        files.write_json(started / runs.RUN, {})  # of a folder like it
+
+
+def test_a_worker_with_other_data_is_refused(started):
+    other = SETTINGS | {"manifest_sha256": "ef" * 32}
+    message = "manifest_sha256 is .*cdcd.* with the same flags and data"
+    with pytest.raises(errors.UserError, match=message):
+        runs.join(started, other, runs.mark(started))
