@@ -9,7 +9,7 @@ from t2t_repro import common_flags, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.data import plan as plans
 from t2t_repro.text.subwords import Subwords
-from t2t_repro.training import hardware, loop, workers
+from t2t_repro.training import hardware, loop, parts, workers
 
 common_flags.define_raw_data_flags()
 _TRAIN_STEPS = flags.DEFINE_integer(
@@ -180,7 +180,7 @@ def _data(team, problem):
 
 def _options(hparams):
     save_steps = _SAVE_STEPS.value or hparams.save_checkpoints_steps
-    return loop.Options(
+    return parts.Options(
         train_steps=_TRAIN_STEPS.value or hparams.train_steps,
         eval_every=_EVAL_EVERY.value or save_steps,
         save_checkpoints_steps=save_steps,

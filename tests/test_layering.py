@@ -38,7 +38,7 @@ ROWS = (
     (
         ("prepare",),
         ("runs",),
-        ("training.loop", "training.evaluation"),
+        ("training.loop", "training.parts", "training.evaluation"),
         ("serving",),
     ),
     (("problems",), ("hparams",)),

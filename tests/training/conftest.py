@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.data import plan as plans
-from t2t_repro.training import checkpoints, loop, loss, step
+from t2t_repro.training import checkpoints, loop, loss, parts, step
 
 _OPTIONS = {
     "train_steps": 24,
@@ -51,7 +51,7 @@ class Runs:
                 self.plan,
                 self.corpora,
                 folder,
-                loop.Options(**(_OPTIONS | options)),
+                parts.Options(**(_OPTIONS | options)),
             )
         return code, printed.getvalue()
 
@@ -109,7 +109,7 @@ def fake_steps(monkeypatch):
             """tiny_corpora's validation split is one batch."""
             return lambda batch: sums(next(losses, 1.0))
 
-        monkeypatch.setattr(loop.step, "build_train_step", build_train_step)
-        monkeypatch.setattr(loop.step, "build_eval_step", build_eval_step)
+        monkeypatch.setattr(parts.step, "build_train_step", build_train_step)
+        monkeypatch.setattr(parts.step, "build_eval_step", build_eval_step)
 
     return fake

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.data import plan as plans
 from t2t_repro.models import transformer
-from t2t_repro.training import fitting, loop, optimizer
+from t2t_repro.training import fitting, optimizer, parts
 
 
 class Memory:
@@ -178,14 +178,14 @@ def test_a_training_says_what_was_found(
 ):
     fake_steps()
     limits = []
-    parts_needed = loop.loss.parts_needed
+    parts_needed = parts.loss.parts_needed
     monkeypatch.setattr(
-        loop.loss,
+        parts.loss,
         "parts_needed",
         lambda *args: limits.append(args[2]) or parts_needed(*args),
     )
     monkeypatch.setattr(
-        loop.fitting, "search", lambda *args: fitting.Fit(1_024, 3)
+        parts.fitting, "search", lambda *args: fitting.Fit(1_024, 3)
     )
     _, printed = runs.train(tmp_path / "a", train_steps=1)
     assert (
@@ -203,7 +203,7 @@ def test_a_training_says_what_was_found(
 def test_a_search_changes_no_result(runs, tmp_path, on_gpus, monkeypatch):
     """To the last bit, where it finds that a batch is one part."""
     runs.train(tmp_path / "without", train_steps=3)
-    monkeypatch.setattr(loop.fitting, "search", on_gpus)
+    monkeypatch.setattr(parts.fitting, "search", on_gpus)
     _, printed = runs.train(tmp_path / "with", train_steps=3)
     assert "Trying 256 slots at once.\n" in printed
     assert "at most 256 slots at once, found by 1 trial\n" in printed

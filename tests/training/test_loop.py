@@ -12,7 +12,7 @@ from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.models import transformer
 from t2t_repro.reports import cost
-from t2t_repro.training import loop
+from t2t_repro.training import loop, parts
 from t2t_repro.training import loss as losses
 
 
@@ -152,12 +152,12 @@ def _spoil(monkeypatch, spoil):
             number = int(adam.iterations.assign_add(1))
             loss = spoil(number, model) or 1.0
             sums = losses.Sums(*map(tf.constant, (loss, loss, 0.5, 1.0, 1.0)))
-            return loop.step.Outcome(sums, tf.constant(1.0))
+            return parts.step.Outcome(sums, tf.constant(1.0))
 
         train_step.experimental_get_tracing_count = lambda: 1
         return train_step
 
-    monkeypatch.setattr(loop.step, "build_train_step", build_train_step)
+    monkeypatch.setattr(parts.step, "build_train_step", build_train_step)
 
 
 def test_a_bad_loss_stops_before_the_next_checkpoint(
@@ -202,14 +202,14 @@ def test_compilations_are_counted_and_told(
         traces[0] = (number + 3) // 4
 
     _spoil(monkeypatch, trace)
-    real = loop.step.build_train_step
+    real = parts.step.build_train_step
 
     def build(*args):
         train_step = real(*args)
         train_step.experimental_get_tracing_count = lambda: traces[0]
         return train_step
 
-    monkeypatch.setattr(loop.step, "build_train_step", build)
+    monkeypatch.setattr(parts.step, "build_train_step", build)
     runs.train(tmp_path, train_steps=6)
     told = [
         line

@@ -14,7 +14,7 @@ from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.data import plan as plans
 from t2t_repro.models import transformer
-from t2t_repro.training import averaging, checkpoints, loop, loss
+from t2t_repro.training import averaging, checkpoints, loss, parts
 
 STOPPED_AT = 5
 
@@ -31,7 +31,7 @@ def undisturbed(runs, tmp_path_factory):
 def stopped(runs, tmp_path_factory):
     """The folder of the same, where SIGTERM came during step 5."""
     folder = tmp_path_factory.mktemp("stopped")
-    real = loop.step.build_train_step
+    real = parts.step.build_train_step
 
     def build(*args):
         train_step, numbers = real(*args), itertools.count(1)
@@ -46,7 +46,7 @@ def stopped(runs, tmp_path_factory):
         return interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.step, "build_train_step", build)
+        patch.setattr(parts.step, "build_train_step", build)
         assert runs.train(folder)[0] == 143
     return folder
 
