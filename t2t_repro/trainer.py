@@ -165,16 +165,13 @@ def _common(problem, hparams, options):
 def _data(team, problem):
     """The folder of the data, which the chief makes where it is missing."""
     data_dir = common_flags.data_dir()
-    if team.is_chief:
-        folder = prepare.prepare(
-            problem,
-            data_dir,
-            common_flags.raw_dir(),
-            common_flags.num_workers(),
-        )
-    team.gather(0)
     if not team.is_chief:
-        folder = prepare.wait_for(problem, data_dir)
+        team.gather(0)  # the chief's, when it is done
+        return prepare.wait_for(problem, data_dir)
+    folder = prepare.prepare(
+        problem, data_dir, common_flags.raw_dir(), common_flags.num_workers()
+    )
+    team.gather(0)
     return folder
 
 

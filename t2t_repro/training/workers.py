@@ -4,10 +4,11 @@ Each runs the same program on the same flags, and all compute the same updates.
 The first of them, the chief, writes what is kept; the others read it, so that
 their folders must be shared ones.
 
-TensorFlow's coordination service notices a worker that is gone: within seconds
-where its process has ended, after the time of some missed heartbeats where its
-machine has. All that wait for it get an error then. No collective has a
-timeout of its own: it would have to outlast the chief's making of the data.
+TensorFlow's coordination service notices a worker that is gone: after 10 s
+without a heartbeat, or sooner by its closed socket. All that wait for it get
+an UnavailableError then. Collectives have no timeout of their own: it would
+have to outlast the chief's making of the data, and TensorFlow offers it for
+debugging only, since it takes a thread for each.
 """
 
 import contextlib

@@ -15,8 +15,6 @@ from t2t_repro.models import transformer
 from t2t_repro.training import averaging, checkpoints, optimizer
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-
-
 VOCABULARY = "ab" * 32  # a sha256
 
 
