@@ -29,8 +29,8 @@ def largest_that_fits(fits, share, multiple) -> Fit:
     what fits beyond them makes no part fewer. What fits is supposed to do so
     with less, too. From the whole on, the distance between trials doubles;
     then the last of them is bisected. R rows of `multiple` make fewer than
-    2 sqrt(R) different amounts, so that trials are at most 3 + log2(R); n parts
-    are found by 2 log2(n), rounded up, or by one, if n is 1.
+    2 sqrt(R) different amounts, so that trials are at most 3 + log2(R); where n
+    parts are needed, and these are few, 2 log2(n), rounded up; one for one.
 
     Args:
         fits: function of slots -> whether they do; costs a compilation.
@@ -128,6 +128,7 @@ class _Resting:
 
     def apply(self, gradients, variables):
         """Leaves the variables, and the optimizer's own, as they are."""
+        return None  # AutoGraph warns of a docstring alone.
 
 
 def _least(number, strategy):
