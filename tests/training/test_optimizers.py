@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import optimizer, step
+from t2t_repro.training import optimizer
 
 SHAPES = ((3, 4), (5,))
 RATE = 0.25
@@ -90,7 +90,7 @@ def _train(hparams, strategy, gradients):
     with strategy.scope():
         variables = [keras.Variable(start) for start in _start()]
         built = optimizer.build(hparams, variables)
-    step._take_gradients_as_they_are(built)
+    optimizer.take_gradients_as_they_are(built)
 
     @tf.function
     def update(tensors):
