@@ -153,6 +153,34 @@ class HParams:
             )
 
 
+LONG_INPUTS = ("split", "refuse")
+DECODE_RANGES = (  # as RANGES, of DecodeHParams
+    (
+        "at least 0",
+        lambda value: value >= 0,
+        "alpha extra_length min_length no_repeat_ngram_size sampling_temp",
+    ),
+    (
+        "at least 1",
+        lambda value: value >= 1,
+        "beam_size batch_tokens",
+    ),
+    ("at least 2", lambda value: value >= 2, "max_input_length"),
+    (
+        "at least 1, or -1 for all",
+        lambda value: value >= 1 or value == -1,
+        "sampling_keep_top_k",
+    ),
+    ("in (0, 1]", lambda value: 0 < value <= 1, "sampling_keep_top_p"),
+    (
+        "of 32 bits",
+        lambda value: -(1 << 31) <= value < 1 << 31,
+        "sampling_seed",
+    ),
+    ("split or refuse", lambda value: value in LONG_INPUTS, "long_inputs"),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class DecodeHParams:
     """Settings of a search. The defaults are the paper's, section 6.1."""
@@ -160,8 +188,13 @@ class DecodeHParams:
     beam_size: int = 4  # 1 is greedy search
     alpha: float = 0.6  # of the GNMT length penalty ((5 + length) / 6)^alpha
     extra_length: int = 50  # output may be this much longer than the input
-    return_beams: bool = False  # all beams, not only the best
+    min_length: int = 0  # subwords of an output with EOS, at least
+    no_repeat_ngram_size: int = 0  # no n subwords twice in an output; 0: any
+    return_beams: bool = False  # all beams, or as many samples; not only one
+    raw_scores: bool = False  # scores not divided by the length penalty
     sampling_temp: float = 0.0  # above 0: draw from softmax(logits / temp)
+    sampling_keep_top_k: int = -1  # draw from the likeliest so many; -1: all
+    sampling_keep_top_p: float = 1.0  # from the likeliest that have this share
     sampling_seed: int = 0
     batch_tokens: int = 32_768  # slots of input and output, times beams
     max_input_length: int = 1024  # subwords with EOS
@@ -170,24 +203,13 @@ class DecodeHParams:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             _check_type(self, field)
-        for name, least in (
-            ("beam_size", 1),
-            ("alpha", 0),
-            ("extra_length", 0),
-            ("sampling_temp", 0),
-            ("batch_tokens", 1),
-            ("max_input_length", 2),
-        ):
-            if not getattr(self, name) >= least:  # NaN is not, either
-                raise errors.UserError(
-                    f"decode hparam {name} must be at least {least}; "
-                    f"got {getattr(self, name)!r}."
-                )
-        if self.long_inputs not in ("split", "refuse"):
-            raise errors.UserError(
-                "decode hparam long_inputs must be split or refuse; got "
-                f"{self.long_inputs!r}."
-            )
+        for rule, holds, names in DECODE_RANGES:
+            for name in names.split():
+                value = getattr(self, name)
+                if not holds(value):  # NaN keeps no rule
+                    raise errors.UserError(
+                        f"decode hparam {name} must be {rule}; got {value!r}."
+                    )
 
 
 def _check_type(values, field):

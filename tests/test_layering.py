@@ -14,7 +14,17 @@ ROWS = (
     (ROW_0,),
     (("registry",), ("hparam",), ("text",)),
     (("data",), ("layers",)),
-    (("problem",), ("models",), ("decoding.beam_search", "decoding.sampling")),
+    (
+        ("problem",),
+        ("models",),
+        (
+            "decoding.constraints",
+            "decoding.loop",
+            "decoding.beam_search",
+            "decoding.greedy",
+            "decoding.sampling",
+        ),
+    ),
     (
         (
             "training.loss",
@@ -32,7 +42,7 @@ ROWS = (
             "training.history",
             "training.validation",
         ),
-        ("decoding.search", "decoding.translate"),
+        ("decoding.score", "decoding.search", "decoding.translate"),
         ("reports",),
     ),
     (

@@ -3,34 +3,28 @@
 A pure function of a step function: it knows no model. Two sets of hypotheses
 are kept, as in tensor2tensor: live ones, which can grow, and finished ones,
 which end in EOS. A sentence is done when no live hypothesis can still beat
-its worst finished one.
+the worst finished one that is wanted.
 """
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.text.subwords import EOS, PAD
-
-NEVER = -1e9  # log-probability of what must not be chosen
-
-
-class Hypotheses(NamedTuple):
-    """What a search found, best first."""
-
-    ids: tf.Tensor  # [B, W, T] int32, PAD after EOS
-    scores: tf.Tensor  # [B, W] float32, log-probability / penalty
+from t2t_repro.decoding import constraints, loop
+from t2t_repro.decoding.constraints import NEVER
+from t2t_repro.text.subwords import EOS
 
 
 class BeamState(NamedTuple):
     """What travels from step to step."""
 
-    step: tf.Tensor  # [] int32, positions decoded so far
     live_ids: tf.Tensor  # [B, W, T] int32
     live_log_probs: tf.Tensor  # [B, W] float32, best first
+    parents: tf.Tensor  # [B, W] int32, the beam that each was in before
     finished_ids: tf.Tensor  # [B, W, T] int32
     finished_scores: tf.Tensor  # [B, W] float32, best first
-    cache: object  # the step function's own: a nest of [B, W, …]
+    bounds: constraints.Bounds
+    cache: object  # the step function's own
 
 
 def length_penalty(length, alpha):
@@ -39,83 +33,80 @@ def length_penalty(length, alpha):
 
 
 def beam_search(
-    step_fn, cache, limits, beam_size, max_length, alpha
-) -> Hypotheses:
-    """Finds the W best outputs of every sentence.
+    steps, bounds, rules, beam_size, max_length, alpha, wanted
+) -> loop.Hypotheses:
+    """Finds the best outputs of every sentence.
 
     Args:
-        step_fn: (ids [B, W] int32, step [] int32, cache) -> (log-probabilities
-            [B, W, V] float32, cache). Ids are the subwords before; at step 0
-            they are PAD.
-        cache: nest of tensors [B, W, …], reordered as hypotheses are.
-        limits: [B] int32, most subwords of an output, EOS included; what has
-            not ended by then is ended there.
+        steps: loop.Steps.
+        bounds: constraints.Bounds of the sentences.
+        rules: constraints.Rules.
         beam_size: W.
-        max_length: T, [] int32, no less than any of `limits`.
+        max_length: T, [] int32, no less than any of the limits.
         alpha: of the length penalty.
+        wanted: how many to return, at most W: it stops when they are sure.
     """
-    state = _start(tf.shape(limits)[0], beam_size, max_length, cache)
-
-    def unfinished(state):
-        return tf.reduce_any(_can_improve(state, limits, alpha))
-
-    def advance(state):
-        new = _advance(step_fn, state, limits, alpha)
-        # Slices and gathers lose static shapes, which the loop insists on.
-        return (
-            tf.nest.map_structure(
-                lambda n, old: tf.ensure_shape(n, old.shape), new, state
-            ),
-        )
-
-    (state,) = tf.while_loop(unfinished, advance, (state,))
-    return Hypotheses(state.finished_ids, state.finished_scores)
+    state = _start(steps.cache, bounds, beam_size, max_length)
+    return loop.run(
+        steps,
+        state,
+        lambda step, state: _can_improve(step, state, alpha, wanted),
+        lambda step, state: _advance(step, state, steps.step_fn, rules, alpha),
+        lambda state: loop.Hypotheses(
+            state.finished_ids[:, :wanted], state.finished_scores[:, :wanted]
+        ),
+    )
 
 
-def _start(batch, beams, max_length, cache):
-    ids = tf.fill((batch, beams, max_length), PAD)
+def _start(cache, bounds, beams, max_length):
+    batch = tf.shape(bounds.limits)[0]
+    ids = loop.no_ids(batch, beams, max_length)
     none = tf.fill((batch, beams), NEVER)
     # One hypothesis at first: W equal ones would give W equal outputs.
     first = tf.one_hot(0, beams, 0.0, NEVER)[None]
-    live = tf.broadcast_to(first, (batch, beams))
-    return BeamState(tf.constant(0), ids, live, ids, none, cache)
+    return BeamState(
+        live_ids=ids,
+        live_log_probs=tf.broadcast_to(first, (batch, beams)),
+        parents=tf.zeros((batch, beams), tf.int32),
+        finished_ids=ids,
+        finished_scores=none,
+        bounds=bounds,
+        cache=cache,
+    )
 
 
-def _can_improve(state, limits, alpha):
-    """[B] bool: could a live hypothesis still enter the finished ones?
+def _can_improve(step, state, alpha, wanted):
+    """[B] bool: could a live hypothesis still enter the wanted ones?
 
     Log-probabilities only fall, so a live one's best score is what it has now
     under the largest penalty that it may reach.
     """
+    limits = state.bounds.limits
     best_live = state.live_log_probs[:, 0] / length_penalty(limits, alpha)
-    return (state.step < limits) & (best_live > state.finished_scores[:, -1])
+    worst_wanted = state.finished_scores[:, wanted - 1]
+    return (step < limits) & (best_live > worst_wanted)
 
 
-def _advance(step_fn, state, limits, alpha):
-    step, (batch, beams) = state.step, tf.unstack(tf.shape(state.live_ids)[:2])
-    before = tf.where(
-        step > 0, state.live_ids[:, :, tf.maximum(step - 1, 0)], PAD
-    )
-    log_probs, cache = step_fn(before, step, state.cache)  # [B, W, V]
-    vocab_size = log_probs.shape[-1]
-    # At its limit a hypothesis may only end.
-    may_go_on = (step + 1 < limits)[:, None, None]
-    is_eos = tf.range(vocab_size) == EOS
-    log_probs = tf.where(may_go_on | is_eos, log_probs, NEVER)
-    totals = log_probs + state.live_log_probs[..., None]
-    flat = tf.reshape(totals, (batch, beams * vocab_size))
+def _advance(step, state, step_fn, rules, alpha):
+    width = state.live_ids.shape[1]
+    log_probs, cache = step_fn(
+        loop.before(state.live_ids, step), state.parents, step, state.cache
+    )  # [B, W, V]
     # Each live hypothesis ends in one way, so 2 W candidates leave W that go
     # on even if the W best all end. One beam is greedy: its best, EOS or not.
-    width = state.live_ids.shape[1]
-    candidates = 2 * width if width > 1 else 1
-    best, places = tf.math.top_k(flat, candidates)  # [B, 2W]
-    parents, subwords = places // vocab_size, places % vocab_size
+    count = 2 * width if width > 1 else 1
+    log_probs, subwords = constraints.candidates(
+        log_probs, state.live_ids, step, state.bounds, rules, count
+    )  # of each beam
+    of_each = log_probs.shape[-1]
+    totals = log_probs + state.live_log_probs[..., None]
+    best, places = tf.math.top_k(_flat(totals), count)  # [B, 2W]
+    subwords = tf.gather(_flat(subwords), places, batch_dims=1)
+    parents = places // of_each
     ids = tf.gather(state.live_ids, parents, batch_dims=1)
-    here = tf.range(tf.shape(ids)[-1]) == step
-    ids = tf.where(here, subwords[..., None], ids)  # [B, 2W, T]
+    ids = loop.place(ids, step, subwords)  # [B, 2W, T]
     ends = subwords == EOS
     live_log_probs, chosen = tf.math.top_k(tf.where(ends, NEVER, best), width)
-    live_parents = tf.gather(parents, chosen, batch_dims=1)
     # What was never possible is not found either, though it end.
     found = ends & (best > NEVER / 2)
     scores = tf.where(found, best / length_penalty(step + 1, alpha), NEVER)
@@ -125,15 +116,19 @@ def _advance(step_fn, state, limits, alpha):
         width,
     )
     return BeamState(
-        step=step + 1,
         live_ids=tf.gather(ids, chosen, batch_dims=1),
         live_log_probs=live_log_probs,
+        parents=tf.gather(parents, chosen, batch_dims=1),
         finished_ids=finished_ids,
         finished_scores=finished_scores,
-        cache=tf.nest.map_structure(
-            lambda x: tf.gather(x, live_parents, batch_dims=1), cache
-        ),
+        bounds=state.bounds,
+        cache=cache,
     )
+
+
+def _flat(x):
+    """[B, W, C] -> [B, W * C]."""
+    return tf.reshape(x, (-1, x.shape[1] * x.shape[2]))
 
 
 def _best(ids, scores, count):

@@ -1,66 +1,132 @@
-"""Sampling: outputs drawn from the model, not searched for."""
+"""Sampling: outputs drawn from the model, not searched for.
+
+What is drawn is a function of (seed, sentence, which of its outputs, position,
+subword), hashed as dropout's masks are: a sentence's outputs are the same in
+any batch, with XLA or without, and those of two sentences are independent.
+"""
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding.beam_search import NEVER, Hypotheses
+from t2t_repro.decoding import constraints, loop
+from t2t_repro.decoding.beam_search import length_penalty
+from t2t_repro.decoding.constraints import NEVER
+from t2t_repro.layers import dropout
 from t2t_repro.text.subwords import EOS, PAD
 
 
+class Distribution(NamedTuple):
+    """What is drawn from, as DecodeHParams say."""
+
+    temperature: float  # log-probabilities are divided by it
+    keep_top_k: int = -1  # only the likeliest so many; -1: all
+    keep_top_p: float = 1.0  # only the likeliest that reach this together
+    seed: int = 0
+
+
+class SampleState(NamedTuple):
+    """What travels from step to step."""
+
+    ids: tf.Tensor  # [B, W, T] int32
+    scores: tf.Tensor  # [B, W] float32, log-probability; once ended, / penalty
+    ended: tf.Tensor  # [B, W] bool
+    keys: tf.Tensor  # [B, W] int32, of an output's noise
+    bounds: constraints.Bounds
+    cache: object  # the step function's own
+
+
 def sample(
-    step_fn, cache, limits, num_samples, max_length, temperature, seed
-) -> Hypotheses:
+    steps, bounds, rules, keys, num_samples, max_length, alpha, distribution
+) -> loop.Hypotheses:
     """Draws W outputs of every sentence, each subword given those before.
 
     Args:
-        step_fn, cache, limits, max_length: as of beam_search.
+        steps, bounds, rules, max_length, alpha: as of beam_search.
+        keys: [B] int32, what tells a sentence's noise from that of others.
         num_samples: W.
-        temperature: log-probabilities are divided by it.
-        seed: the same seed draws the same outputs.
+        distribution: Distribution.
 
     Returns:
-        Hypotheses in the order they were drawn, scored with the sum of their
-        log-probabilities at temperature 1.
+        Hypotheses in the order they were drawn, scored at temperature 1 with
+        nothing left out.
     """
-    batch = tf.shape(limits)[0]
-    ids = tf.fill((batch, num_samples, max_length), PAD)
-    scores = tf.zeros((batch, num_samples))
-    ended = tf.zeros((batch, num_samples), tf.bool)
+    batch = tf.shape(bounds.limits)[0]
+    itself = tf.range(num_samples)
 
-    def unfinished(step, ids, scores, ended, cache):
-        return (step < max_length) & ~tf.reduce_all(ended)
-
-    def advance(step, ids, scores, ended, cache):
-        before = tf.where(step > 0, ids[:, :, tf.maximum(step - 1, 0)], PAD)
-        log_probs, new_cache = step_fn(before, step, cache)  # [B, W, V]
-        may_go_on = (step + 1 < limits)[:, None, None]
-        is_eos = tf.range(log_probs.shape[-1]) == EOS
-        allowed = tf.where(may_go_on | is_eos, log_probs, NEVER)
-        drawn = _draw(allowed / temperature, (seed, step))
-        drawn = tf.where(ended, PAD, drawn)
-        gained = tf.gather(log_probs, drawn, batch_dims=2)
-        here = tf.range(tf.shape(ids)[-1]) == step
-        new = (
-            step + 1,
-            tf.where(here, drawn[..., None], ids),
-            scores + tf.where(ended, 0.0, gained),
-            ended | (drawn == EOS),
-            new_cache,
+    def advance(step, state):
+        parents = tf.broadcast_to(itself, tf.shape(state.keys))
+        log_probs, cache = steps.step_fn(
+            loop.before(state.ids, step), parents, step, state.cache
         )
-        old = (step, ids, scores, ended, cache)
-        return tf.nest.map_structure(
-            lambda n, o: tf.ensure_shape(n, o.shape), new, old
+        may_come = constraints.allowed(log_probs, state.ids, step, rules)
+        stuck = tf.reduce_all(may_come < NEVER / 2, -1)
+        forced = constraints.forced_subwords(step, state.bounds, stuck)
+        noise = dropout.mix(state.keys ^ step)
+        drawn = draw(may_come, distribution, noise)
+        drawn = tf.where(forced == PAD, drawn, forced)
+        gained = tf.gather(log_probs, drawn[..., None], batch_dims=2)[..., 0]
+        totals = state.scores + gained
+        normalized = totals / length_penalty(step + 1, alpha)
+        ends = drawn == EOS
+        totals = tf.where(ends, normalized, totals)
+        return SampleState(
+            loop.place(state.ids, step, tf.where(state.ended, PAD, drawn)),
+            tf.where(state.ended, state.scores, totals),
+            state.ended | ends,
+            state.keys,
+            state.bounds,
+            cache,
         )
 
-    _, ids, scores, _, _ = tf.while_loop(
-        unfinished, advance, (tf.constant(0), ids, scores, ended, cache)
+    keys = dropout.mix(keys ^ dropout.mix(tf.constant(distribution.seed)))
+    return loop.run(
+        steps,
+        SampleState(
+            loop.no_ids(batch, num_samples, max_length),
+            tf.zeros((batch, num_samples)),
+            tf.zeros((batch, num_samples), tf.bool),
+            dropout.mix(keys[:, None] ^ dropout.mix(itself)),
+            bounds,
+            steps.cache,
+        ),
+        lambda step, state: ~tf.reduce_all(state.ended, -1),
+        advance,
+        lambda state: loop.Hypotheses(state.ids, state.scores),
     )
-    return Hypotheses(ids, scores)
 
 
-def _draw(logits, seed):
-    """One id from each distribution of [B, W, V], by the Gumbel maximum."""
-    uniform = tf.random.stateless_uniform(
-        tf.shape(logits), seed, minval=1e-20, maxval=1.0
-    )
-    gumbel = -tf.math.log(-tf.math.log(uniform))
-    return tf.argmax(logits + gumbel, -1, tf.int32)
+def sentence_keys(ids):
+    """A hash of each sentence, [B, L] -> [B] int32, PAD after it left out."""
+    places = dropout.mix(tf.range(tf.shape(ids)[1]) + 1)
+    each = tf.where(ids == PAD, 0, dropout.mix(ids ^ places))
+    return dropout.mix(tf.reduce_sum(each, 1))
+
+
+def draw(log_probs, distribution, keys):
+    """One id from each distribution of [B, W, V], by the Gumbel maximum.
+
+    Args:
+        log_probs: [B, W, V] float32.
+        distribution: Distribution; its seed is not read.
+        keys: [B, W] int32, of the noise.
+    """
+    logits = log_probs / distribution.temperature
+    ids = tf.range(log_probs.shape[-1])
+    size = log_probs.shape[-1]
+    if 0 < distribution.keep_top_k < size or distribution.keep_top_p < 1:
+        kept = size if distribution.keep_top_k < 1 else distribution.keep_top_k
+        # Sorted. What top_k left out counts no more in top_p.
+        logits, ids = constraints.top_k(logits, min(kept, size))
+        probabilities = tf.nn.softmax(logits)
+        before = tf.cumsum(probabilities, -1, exclusive=True)
+        enough = before >= distribution.keep_top_p
+        logits = tf.where(enough, NEVER, logits)
+    bits = dropout.mix(dropout.mix(keys)[..., None] ^ ids)
+    # 23 bits and a half: exact in float32, and neither 0 nor 1.
+    uniform = tf.cast(dropout.shift_right(bits, 9), tf.float32) + 0.5
+    gumbel = -tf.math.log(-tf.math.log(uniform * 2.0**-23))
+    best = tf.argmax(logits + gumbel, -1, tf.int32)
+    return tf.gather(
+        tf.broadcast_to(ids, tf.shape(logits)), best[..., None], batch_dims=2
+    )[..., 0]

@@ -1,79 +1,97 @@
 """Models to searches: one model, or an ensemble with one vocabulary."""
 
 import tensorflow as tf
+from keras import ops
 
-from t2t_repro.decoding import sampling
-from t2t_repro.decoding.beam_search import NEVER, Hypotheses, beam_search
-from t2t_repro.text.subwords import PAD
+from t2t_repro.decoding import constraints, loop, sampling, score
+from t2t_repro.decoding.beam_search import beam_search, length_penalty
+from t2t_repro.decoding.greedy import greedy_search
+from t2t_repro.text.subwords import EOS, PAD
+
+# Positions that a search is given room for at a time. A step copies what it
+# has room for, and each block copies all that is past.
+BLOCK = 16
 
 
-def search(models, inputs, decode_hparams) -> Hypotheses:
+def search(
+    models, inputs, decode_hparams, prefixes=None, block=BLOCK
+) -> loop.Hypotheses:
     """The outputs of `models` for a batch, by the search that is asked for.
 
     Args:
         models: one, or several whose probabilities are averaged.
         inputs: [B, L] int32, ids with EOS, PAD after.
         decode_hparams: DecodeHParams.
-    """
-    beams, extra = decode_hparams.beam_size, decode_hparams.extra_length
-    limits = tf.reduce_sum(tf.cast(inputs != PAD, tf.int32), 1) + extra
-    max_length = tf.shape(inputs)[1] + extra
-    memories, caches = zip(
-        *(model.start_decoding(inputs, beams, max_length) for model in models),
-        strict=True,
-    )
-
-    def step_fn(ids, step, caches):
-        logits, new_caches = [], []
-        for model, cache, memory in zip(models, caches, memories, strict=True):
-            one, cache, _ = model.decode_step(ids, step, cache, memory)
-            logits.append(one)
-            new_caches.append(cache)
-        log_probs = mean_log_probs(logits)
-        is_pad = tf.range(log_probs.shape[-1]) == PAD  # no part of any text
-        return tf.where(is_pad, NEVER, log_probs), tuple(new_caches)
-
-    if decode_hparams.sampling_temp > 0:
-        return sampling.sample(
-            step_fn,
-            caches,
-            limits,
-            beams,
-            max_length,
-            decode_hparams.sampling_temp,
-            decode_hparams.sampling_seed,
-        )
-    return beam_search(
-        step_fn, caches, limits, beams, max_length, decode_hparams.alpha
-    )
-
-
-def score(models, inputs, targets):
-    """Log-probabilities of given outputs.
-
-    Args:
-        models: as of search.
-        inputs, targets: [B, L] and [B, T] int32, ids with EOS, PAD after.
+        prefixes: [B, P] int32, how outputs begin, PAD after; None: anyhow.
+        block: of loop.Steps; None for XLA, which needs fixed shapes.
 
     Returns:
-        [B] float32, sums over the subwords of each target, EOS included.
+        Hypotheses, all beams or the best one, as decode_hparams say.
     """
-    batch = {}
-    for name, ids in (("inputs", inputs), ("targets", targets)):
-        batch[name] = ids
-        batch[f"{name}_segment"] = tf.cast(ids != PAD, tf.int32)
-        batch[f"{name}_position"] = tf.broadcast_to(
-            tf.range(tf.shape(ids)[1]), tf.shape(ids)
+    extra = decode_hparams.extra_length
+    limits = tf.reduce_sum(tf.cast(inputs != PAD, tf.int32), 1) + extra
+    max_length = ops.shape(inputs)[1] + extra
+    if prefixes is not None:
+        max_length = ops.maximum(max_length, ops.shape(prefixes)[1] + 1)
+    found = _find(
+        lambda beams: model_steps(models, inputs, beams, max_length, block),
+        constraints.bounds(limits, prefixes),
+        decode_hparams,
+        max_length,
+        inputs,
+    )
+    if not decode_hparams.raw_scores:
+        return found
+    lengths = tf.argmax(found.ids == EOS, -1) + 1
+    penalties = length_penalty(lengths, decode_hparams.alpha)
+    return found._replace(scores=found.scores * penalties)
+
+
+def _find(steps_of, bounds, hparams, max_length, inputs):
+    """steps_of: a function of the number of beams -> loop.Steps."""
+    rules = constraints.Rules(hparams.min_length, hparams.no_repeat_ngram_size)
+    beams, alpha = hparams.beam_size, hparams.alpha
+    wanted = beams if hparams.return_beams else 1
+    if hparams.sampling_temp > 0:
+        return sampling.sample(
+            steps_of(wanted),
+            bounds,
+            rules,
+            sampling.sentence_keys(inputs),
+            wanted,
+            max_length,
+            alpha,
+            sampling.Distribution(
+                hparams.sampling_temp,
+                hparams.sampling_keep_top_k,
+                hparams.sampling_keep_top_p,
+                hparams.sampling_seed,
+            ),
         )
-    log_probs = mean_log_probs([model(batch) for model in models])
-    of_targets = tf.gather(log_probs, targets, batch_dims=2)  # [B, T]
-    return tf.reduce_sum(tf.where(targets != PAD, of_targets, 0.0), 1)
+    steps = steps_of(beams)
+    if beams == 1:
+        return greedy_search(steps, bounds, rules, max_length, alpha)
+    return beam_search(steps, bounds, rules, beams, max_length, alpha, wanted)
 
 
-def mean_log_probs(logits):
-    """Logits [..., V] of each model -> log of their mean probability."""
-    log_probs = [tf.nn.log_softmax(one) for one in logits]
-    if len(log_probs) == 1:
-        return log_probs[0]
-    total = tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
-    return total - tf.math.log(float(len(log_probs)))
+def model_steps(models, inputs, beam_size, max_length, block) -> loop.Steps:
+    """What a search knows of models that decode `inputs` [B, L] together."""
+    kernels = [model.softmax.kernel() for model in models]
+    room = max_length if block is None else block
+
+    def step_fn(ids, parents, step, caches):
+        logits, new_caches = [], []
+        for model, cache, kernel in zip(models, caches, kernels, strict=True):
+            one, cache, _ = model.decode_step(ids, parents, step, cache, kernel)
+            logits.append(one)
+            new_caches.append(cache)
+        return score.mean_log_probs(logits), tuple(new_caches)
+
+    return loop.Steps(
+        step_fn,
+        tuple(
+            model.start_decoding(inputs, beam_size, room) for model in models
+        ),
+        lambda caches: tuple(cache.settle() for cache in caches),
+        block,
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
-from t2t_repro.decoding import search
+from t2t_repro.decoding import score, search
 from t2t_repro.text import pieces
 from t2t_repro.text.subwords import EOS, PAD
 
@@ -45,7 +45,7 @@ class Translator:
             input_signature=[_IDS],
         )
         self._score = tf.function(
-            lambda inputs, targets: search.score(models, inputs, targets),
+            lambda inputs, targets: score.score(models, inputs, targets),
             input_signature=[_IDS, _IDS],
         )
 

@@ -1,5 +1,7 @@
 """Multi-head attention (section 3.2)."""
 
+from typing import NamedTuple
+
 import keras
 from keras import ops
 
@@ -8,12 +10,21 @@ from t2t_repro.layers import compatibility, dropout
 MASKED = -1e9  # a logit that softmax turns to 0 beside any unmasked one
 
 
+class Part(NamedTuple):
+    """Some of the keys and values that a step of decoding attends to."""
+
+    key: object  # [B, H, L, K]
+    value: object  # [B, H, L, K]
+    distances: object = None  # [W, L] int32, of positions; None: not asked for
+
+
 @keras.saving.register_keras_serializable("t2t_repro")
 class MultiHeadAttention(keras.layers.Layer):
     """H attentions side by side, each on its own projections (section 3.2.2).
 
     Queries come from x [B, T, D]; keys and values from `memory` [B, L, D], or
-    from a cache that the caller keeps. Keys and values may differ in size.
+    in decoding from a cache that the caller keeps. Keys and values may differ
+    in size.
     Projections have no bias, as in tensor2tensor. Masks are explicit
     arguments: bool, broadcast to [B, H, T, L], True where seen.
     """
@@ -65,49 +76,68 @@ class MultiHeadAttention(keras.layers.Layer):
         key = self.split_heads(self.key(memory))
         return key, self.split_heads(self.value(memory))
 
-    def logits(self, query, key, first):
+    def logits(self, query, key, distances=None):
         """query [B, H, T, K] on key [B, H, L, K] -> [B, H, T, L].
 
-        Keys have positions from 0 on, and queries from `first` on, which
-        makes a difference to subclasses alone.
+        Distances from queries to keys, [T, L] int32, make a difference to
+        subclasses alone. None: both have positions from 0 on.
         """
         return self.compatibility(query, key)
 
-    def mix(self, weights, value, first):
+    def mix(self, weights, value, distances=None):
         """weights [B, H, T, L] of value [B, H, L, K] -> [B, H, T, K]."""
         return ops.matmul(weights, value)
 
-    def attend(self, x, key, value, mask, first=0, noise=None):
-        """Equation 1, or another compatibility function in its place.
+    def call(self, x, mask, memory=None, noise=None):
+        """x on memory, or on itself -> [B, T, D], weights [B, H, T, L].
 
-        Args:
-            x: [B, T, D].
-            key, value: projected, [B, H, L, K] each.
-            mask: as of `call`.
-            first: [] int32, position of x's first query.
-            noise: dropout.Noise, or None.
-
-        Returns:
-            [B, T, D], weights [B, H, T, L] float32, before dropout.
+        Equation 1, or another compatibility function in its place. Weights
+        are float32, before dropout.
         """
+        memory = x if memory is None else memory
+        key, value = self.project_memory(memory)
         query = self.split_heads(self.query(x))  # [B, H, T, K]
-        logits = self.logits(query, key, first)
-        # float32: sums of many exponentials lose their small terms in 16 bits,
-        # and float16 ends at 65,504.
-        logits = ops.where(mask, ops.cast(logits, "float32"), MASKED)
-        weights = ops.softmax(logits)
+        weights = _weights(self.logits(query, key), mask)
         dropped = self.dropout(ops.cast(weights, value.dtype), noise=noise)
-        mixed = self.mix(dropped, value, first)
+        mixed = self.mix(dropped, value)
         batch, _, length, _ = ops.shape(mixed)
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, T, H, K]
         mixed = ops.reshape(mixed, (batch, length, self.value_channels))
         return self.output_projection(mixed), weights
 
-    def call(self, x, mask, memory=None, noise=None):
-        """x on memory, or on itself -> [B, T, D], weights [B, H, T, L]."""
-        memory = x if memory is None else memory
-        key, value = self.project_memory(memory)
-        return self.attend(x, key, value, mask, noise=noise)
+    def beam_heads(self, x, beams):
+        """[B * W, H * K] -> [B, H, W, K], where `beams` is W."""
+        head_size = x.shape[-1] // self.num_heads
+        x = ops.reshape(x, (-1, beams, self.num_heads, head_size))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def step(self, x, beams, parts, mask):
+        """`call` for one position: W beams are W queries of a sentence.
+
+        Rows of x lie in one matrix, so that each projection is one product of
+        matrices, whatever the number of sentences.
+
+        Args:
+            x: [B * W, D].
+            beams: W.
+            parts: a Part for each array that keys and values lie in.
+            mask: [B, 1, W or 1, L], where L is that of all parts together.
+
+        Returns:
+            [B * W, D], weights [B, H, W, L] float32.
+        """
+        query = self.beam_heads(self.query(x), beams)
+        logits = [self.logits(query, p.key, p.distances) for p in parts]
+        weights = _weights(ops.concatenate(logits, axis=-1), mask)
+        mixed, first = 0, 0
+        for part in parts:
+            last = first + ops.shape(part.key)[2]
+            some = ops.cast(weights[..., first:last], part.value.dtype)
+            mixed = mixed + self.mix(some, part.value, part.distances)
+            first = last
+        mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, W, H, K]
+        mixed = ops.reshape(mixed, (-1, self.value_channels))
+        return self.output_projection(mixed), weights
 
     def get_config(self):
         return super().get_config() | {
@@ -118,3 +148,12 @@ class MultiHeadAttention(keras.layers.Layer):
             "attention_type": self.attention_type,
             "dropout_rate": self.dropout_rate,
         }
+
+
+def _weights(logits, mask):
+    """Softmax of logits [B, H, T, L] where the mask is True, in float32.
+
+    Sums of many exponentials lose their small terms in 16 bits, and float16
+    ends at 65,504.
+    """
+    return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))

@@ -28,26 +28,26 @@ class Noise(NamedTuple):
 
 def noise(seed, step, first_row, num_rows):
     """The Noise of rows first_row … first_row + num_rows - 1 of a step."""
-    key = _mix(_mix(ops.cast(seed, "int32")) ^ ops.cast(step, "int32"))
+    key = mix(mix(ops.cast(seed, "int32")) ^ ops.cast(step, "int32"))
     return Noise(key, first_row + ops.arange(num_rows, dtype="int32"))
 
 
-def _shift_right(x, bits):
+def shift_right(x, bits):
     """Logical shift of int32: the arithmetic one, less the copied sign."""
     return ops.bitwise_and(ops.right_shift(x, bits), (1 << (32 - bits)) - 1)
 
 
-def _mix(x):
+def mix(x):
     """A bijection of int32 in which each bit of x reaches every bit.
 
     The constants are those of C. Wellons' search for 32-bit finalisers
     ("lowbias32"), written as int32; products wrap around.
     """
-    x = ops.bitwise_xor(x, _shift_right(x, 16))
+    x = ops.bitwise_xor(x, shift_right(x, 16))
     x = x * 0x7FEB352D
-    x = ops.bitwise_xor(x, _shift_right(x, 15))
+    x = ops.bitwise_xor(x, shift_right(x, 15))
     x = x * (0x846CA68B - (1 << 32))
-    return ops.bitwise_xor(x, _shift_right(x, 16))
+    return ops.bitwise_xor(x, shift_right(x, 16))
 
 
 def factor(rate, dtype) -> float:
@@ -80,10 +80,10 @@ class Dropout(keras.layers.Layer):
             return x
         shape = ops.shape(x)
         size = math.prod(shape[1:])  # offsets in a row
-        row_keys = _mix(ops.bitwise_xor(noise.key, self._place))
-        row_keys = _mix(ops.bitwise_xor(row_keys, noise.rows))  # [B]
+        row_keys = mix(ops.bitwise_xor(noise.key, self._place))
+        row_keys = mix(ops.bitwise_xor(row_keys, noise.rows))  # [B]
         offsets = ops.arange(size, dtype="int32")
-        bits = _mix(ops.bitwise_xor(row_keys[:, None], offsets[None, :]))
+        bits = mix(ops.bitwise_xor(row_keys[:, None], offsets[None, :]))
         # Uniform in [-2^31, 2^31): below the threshold with the chance that
         # makes up for the factor.
         by = factor(self.rate, self.compute_dtype)

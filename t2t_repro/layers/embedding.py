@@ -29,11 +29,14 @@ class Embedding(keras.layers.Layer):
         """ids [B, T] -> [B, T, D], times sqrt(D)."""
         return ops.take(self.weight, ids, axis=0) * self.hidden_size**0.5
 
+    def kernel(self):
+        """[D, V], in the compute dtype: what makes logits."""
+        return ops.transpose(ops.cast(self.weight, self.compute_dtype))
+
     def logits(self, x):
         """x [B, T, D] -> [B, T, V] float32."""
-        weight = ops.cast(self.weight, x.dtype)
         flat = ops.reshape(x, (-1, self.hidden_size))
-        logits = ops.matmul(flat, ops.transpose(weight))
+        logits = ops.matmul(flat, self.kernel())
         shape = (*ops.shape(x)[:-1], self.vocab_size)
         return ops.cast(ops.reshape(logits, shape), "float32")
 

@@ -34,30 +34,31 @@ class RelativeAttention(attention.MultiHeadAttention):
             shape = (rows, channels // self.num_heads)
             setattr(self, name, self.add_weight(name=name, shape=shape))
 
-    def logits(self, query, key, first):
-        vectors = self._of_distances(self.relative_keys, query, key, first)
+    def logits(self, query, key, distances=None):
+        vectors = self._of_distances(self.relative_keys, query, key, distances)
         query_of_vectors = self.compatibility.scale(query)
         relative = ops.einsum("bhtk,tlk->bhtl", query_of_vectors, vectors)
-        return super().logits(query, key, first) + relative
+        return super().logits(query, key) + relative
 
-    def mix(self, weights, value, first):
+    def mix(self, weights, value, distances=None):
         vectors = self._of_distances(
-            self.relative_values, weights, value, first
+            self.relative_values, weights, value, distances
         )
         relative = ops.einsum("bhtl,tlk->bhtk", weights, vectors)
-        return super().mix(weights, value, first) + relative
+        return super().mix(weights, value) + relative
 
-    def _of_distances(self, table, queries, keys, first):
+    def _of_distances(self, table, queries, keys, distances):
         """Rows of a table [2 M + 1, K] -> [T, L, K].
 
         Args:
             queries: [B, H, T, …].
-            keys: [B, H, L, K], at positions 0 … L - 1.
-            first: [] int32, position of the first query.
+            keys: [B, H, L, K].
+            distances: [T, L] int32; None: both have positions from 0 on.
         """
         most = self.max_relative_position
-        places = first + ops.arange(ops.shape(queries)[2])
-        distances = ops.arange(ops.shape(keys)[2]) - places[:, None]  # [T, L]
+        if distances is None:
+            places = ops.arange(ops.shape(queries)[2])
+            distances = ops.arange(ops.shape(keys)[2]) - places[:, None]
         rows = ops.clip(distances, -most, most) + most
         # A product with one-hot rows, since its gradient is one as well: that
         # of a look-up would add T * L vectors to 2 M + 1 of them in turn.

@@ -38,50 +38,43 @@ class DecoderLayer(keras.layers.Layer):
         x, cross = self.cross_attention(x, (cross_mask, memory), noise=noise)
         return self.ffn(x, noise=noise), (own, cross)
 
-    def step(self, x, step, past, memory, self_mask, cross_mask):
-        """One position of every beam.
+    def step(self, x, past, recent, slot, memory, own_mask, cross_mask):
+        """One position of W beams, which are W queries of a sentence.
 
         Args:
-            x: [B, W, D], the beams side by side.
-            step: [] int32, the position.
-            past: keys and values so far, [B, W, H, T, K] each.
-            memory: keys and values of the source, [B, H, L, K] each.
-            self_mask: [1, 1, 1, T].
-            cross_mask: [B, 1, 1, L].
+            x: [B * W, D].
+            past: Part, positions of which nothing changes any more.
+            recent: Part, those since, and room for more.
+            slot: [] int32, the place in `recent` of the first beam.
+            memory: Part, the source.
+            own_mask: [B, 1, W, L], where L is that of past and recent.
+            cross_mask: [B, 1, 1, L], where L is that of memory.
 
         Returns:
-            [B, W, D], keys and values with this position's, weights of
-            attention to the source [B, H, W, L].
+            [B * W, D], key and value of `recent` with this position's,
+            weights of attention to the source [B, H, W, L].
         """
-        x, past = self._attend_to_past(x, step, past, self_mask)
-        block = self.cross_attention
-        # To the source, W beams are W queries of one sentence.
-        y, weights = block.sublayer.attend(
-            block.input_norm(x), *memory, cross_mask
-        )
-        return self.ffn(block.add(x, y)), past, weights
-
-    def _attend_to_past(self, x, step, past, mask):
-        block = self.self_attention
+        block, beams = self.self_attention, own_mask.shape[2]
         normed = block.input_norm(x)
-        flat = ops.reshape(normed, (-1, 1, ops.shape(x)[-1]))  # [B * W, 1, D]
-        new = block.sublayer.project_memory(flat)
-        past = tuple(
-            _write(old, one, step) for old, one in zip(past, new, strict=True)
-        )
         key, value = (
-            ops.reshape(array, (-1, *ops.shape(array)[2:])) for array in past
+            ops.slice_update(
+                old,
+                (0, 0, slot, 0),
+                block.sublayer.beam_heads(project(normed), beams),
+            )
+            for project, old in (
+                (block.sublayer.key, recent.key),
+                (block.sublayer.value, recent.value),
+            )
         )
-        y, _ = block.sublayer.attend(flat, key, value, mask, first=step)
-        return block.add(x, ops.reshape(y, ops.shape(x))), past
-
-
-def _write(past, new, step):
-    """past [B, W, H, T, K] with new [B * W, H, 1, K] at position `step`."""
-    batch, beams, heads, length, size = ops.shape(past)
-    new = ops.reshape(new, (batch, beams, heads, 1, size))
-    here = (ops.arange(length) == step)[:, None]  # [T, 1]
-    return ops.where(here, new, past)
+        parts = (past, recent._replace(key=key, value=value))
+        y, _ = block.sublayer.step(normed, beams, parts, own_mask)
+        x = block.add(x, y)
+        block = self.cross_attention
+        y, weights = block.sublayer.step(
+            block.input_norm(x), beams, (memory,), cross_mask
+        )
+        return self.ffn(block.add(x, y)), (key, value), weights
 
 
 def _self_attention(hparams, parent):

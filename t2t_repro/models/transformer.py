@@ -6,23 +6,9 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import embedding, masks, position
+from t2t_repro.models.cache import Cache
 from t2t_repro.models.stack import DecoderLayer, EncoderLayer, Stack
 from t2t_repro.registry import models
-
-
-class Memory(NamedTuple):
-    """What decoding knows of the source: computed once, the same for beams."""
-
-    keys: tuple  # a decoder layer each, [B, H, L, K]
-    values: tuple  # a decoder layer each, [B, H, L, K]
-    mask: object  # [B, 1, 1, L] bool
-
-
-class Cache(NamedTuple):
-    """Self-attention's past: differs from beam to beam."""
-
-    keys: tuple  # a decoder layer each, [B, W, H, T, K]
-    values: tuple  # a decoder layer each, [B, W, H, T, K]
 
 
 class AttentionWeights(NamedTuple):
@@ -161,70 +147,70 @@ class Transformer(keras.Model):
         own, cross = zip(*decoder, strict=True)
         return AttentionWeights(*map(ops.stack, (encoder, own, cross)))
 
-    def start_decoding(self, inputs, beam_size, max_length):
+    def start_decoding(self, inputs, beam_size, positions):
         """Encodes `inputs` and makes an empty past.
 
         Args:
             inputs: [B, L] int32, a sentence a row, 0 is padding.
             beam_size: W.
-            max_length: T, the most positions that decode_step may be called
-                for.
+            positions: how many to have room for; settle() makes room for as
+                many again.
 
         Returns:
-            Memory, Cache.
+            Cache.
         """
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")
-        positions = ops.broadcast_to(ops.arange(length), (batch, length))
-        memory, _ = self.encode(inputs, segments, positions)
-        blocks = [layer.cross_attention for layer in self.decoder.layers]
-        keys, values = zip(
-            *(block.sublayer.project_memory(memory) for block in blocks),
-            strict=True,
+        places = ops.broadcast_to(ops.arange(length), (batch, length))
+        memory, _ = self.encode(inputs, segments, places)
+        projected = [
+            layer.cross_attention.sublayer.project_memory(memory)
+            for layer in self.decoder.layers
+        ]
+        return Cache.empty(
+            projected,
+            ops.cast(segments, "bool")[:, None, None],
+            beam_size,
+            positions,
+            self.compute_dtype,
         )
-        past = []
-        for projected in (keys[0], values[0]):
-            _, heads, _, size = ops.shape(projected)
-            shape = (batch, beam_size, heads, max_length, size)
-            empty = ops.zeros(shape, self.compute_dtype)
-            past.append((empty,) * len(blocks))
-        mask = ops.cast(segments, "bool")[:, None, None]
-        return Memory(keys, values, mask), Cache(*past)
 
-    def decode_step(self, ids, step, cache, memory):
+    def decode_step(self, ids, parents, step, cache, kernel):
         """The distribution of the next subword of every beam.
 
         Args:
             ids: [B, W] int32, the subword before; not read at step 0.
+            parents: [B, W] int32, the beam that each hypothesis was in before;
+                not read at step 0.
             step: [] int32, the position to predict, from 0.
             cache: Cache of the positions before.
-            memory: Memory.
+            kernel: softmax.kernel(), made once: a copy of the embedding.
 
         Returns:
             logits [B, W, V] float32, the Cache with this position, weights of
             attention to the source [layers, B, H, W, L].
         """
+        beams = ids.shape[1]
         x = self.targets_embedding(ids)  # [B, W, D]
         x = x * ops.cast(step > 0, x.dtype)
         x = self.targets_positions.step(x, step)
-        places = ops.arange(ops.shape(cache.keys[0])[3])
-        here = ops.reshape(step, (1,))
-        mask = self._within_reach(masks.causal(here, places), here, places)
+        x = ops.reshape(x, (-1, self.hparams.hidden_size))
+        cache = cache.follow(parents, step)
+        mask, distances = cache.sight(step, self.hparams.restricted_attention)
+        slot = step * beams - ops.shape(cache.past_keys[0])[2]
         keys, values, weights = [], [], []
         for i, layer in enumerate(self.decoder.layers):
+            past, recent, memory = cache.parts(i, distances)
             x, (key, value), weight = layer.step(
-                x,
-                step,
-                (cache.keys[i], cache.values[i]),
-                (memory.keys[i], memory.values[i]),
-                mask,
-                memory.mask,
+                x, past, recent, slot, memory, mask, cache.memory_mask
             )
             keys.append(key)
             values.append(value)
             weights.append(weight)
-        logits = self.softmax.logits(self.decoder.norm(x))
-        return logits, Cache(tuple(keys), tuple(values)), ops.stack(weights)
+        logits = ops.matmul(self.decoder.norm(x), kernel)
+        logits = ops.reshape(logits, (-1, beams, self.vocab_size))
+        cache = cache._replace(keys=tuple(keys), values=tuple(values))
+        return ops.cast(logits, "float32"), cache, ops.stack(weights)
 
 
 def build(hparams, vocab_size, dtype="float32", recompute_grad=False):

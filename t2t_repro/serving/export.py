@@ -9,6 +9,7 @@ Signatures (strings in and out, so that nothing can pad ids in between):
 It has stock TensorFlow and TF Text operations only, and no Python.
 """
 
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -17,7 +18,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro import files
-from t2t_repro.decoding import search
+from t2t_repro.decoding import score, search
 from t2t_repro.text.subwords import EOS, PAD
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
@@ -32,8 +33,12 @@ class ServedModel(tf.Module):
         super().__init__("served_model")
         # In closures, out of SavedModel's sight, which would export Keras's
         # own functions with them: the variables are all it needs.
-        self._find = lambda ids: search.search(models, ids, decode_hparams)
-        self._sum = lambda ids, targets: search.score(models, ids, targets)
+        self._find = lambda ids, return_beams: search.search(
+            models,
+            ids,
+            dataclasses.replace(decode_hparams, return_beams=return_beams),
+        )
+        self._sum = lambda ids, targets: score.score(models, ids, targets)
         self.weights = [w.value for model in models for w in model.weights]
         self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
         self._most = decode_hparams.max_input_length - 1  # and EOS
@@ -48,9 +53,9 @@ class ServedModel(tf.Module):
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         return ids.to_tensor(PAD), lengths, truncated
 
-    def _search(self, inputs):
+    def _search(self, inputs, return_beams):
         ids, lengths, truncated = self._encode(inputs)
-        found = self._find(ids)
+        found = self._find(ids, return_beams)
         flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
         before_eos = tf.cumsum(tf.cast(flat == EOS, tf.int32), axis=1) == 0
         text_ids = tf.ragged.boolean_mask(flat, before_eos & (flat != PAD))
@@ -66,12 +71,12 @@ class ServedModel(tf.Module):
     @tf.function(input_signature=[_TEXT])
     def n_best(self, inputs):
         """All beams, best first."""
-        return self._search(inputs)
+        return self._search(inputs, return_beams=True)
 
     @tf.function(input_signature=[_TEXT])
     def translate(self, inputs):
         """The best beam."""
-        found = self._search(inputs)
+        found = self._search(inputs, return_beams=False)
         return found | {
             "outputs": found["outputs"][:, 0],
             "scores": found["scores"][:, 0],

@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import beam_search
+from t2t_repro.decoding import beam_search, constraints, loop
 from t2t_repro.text import subwords
 
-V = 4  # PAD, EOS and two more; the search may output PAD like any other
+V = 5  # PAD, and a vocabulary of four words, of which one is EOS
 PREFIXES = 1009  # rows of a table; a prefix's row is its hash
 REAL = -1e8  # scores above belong to hypotheses, below to empty places
 
@@ -26,7 +26,7 @@ def random_table(seed):
 
 def constant_table(eos, other, rest=-100.0):
     """The same log-probabilities after any prefix: of EOS, of subword 2."""
-    return np.tile([rest, eos, other, rest], (PREFIXES, 1))
+    return np.tile([rest, eos, other, rest, rest], (PREFIXES, 1))
 
 
 def log_prob(table, ids):
@@ -44,44 +44,69 @@ def normalized(table, ids, alpha):
 
 def enumerate_outputs(limit):
     """Every output of at most `limit` subwords, EOS included."""
-    others = [i for i in range(V) if i != subwords.EOS]
+    others = [i for i in range(V) if i not in (subwords.PAD, subwords.EOS)]
     for length in range(limit):
         for prefix in itertools.product(others, repeat=length):
             yield (*prefix, subwords.EOS)
 
 
-def run(tables, limits, beam_size, alpha, max_length=None, calls=None):
+def run(
+    tables,
+    limits,
+    beam_size,
+    alpha,
+    max_length=None,
+    calls=None,
+    block=None,
+    prefixes=None,
+    wanted=None,
+    **rules,
+):
     """Searches `tables`; appends each step to `calls`.
 
-    Every beam's cache holds the hash of its own prefix: a cache that does not
-    follow its hypothesis looks up the wrong row.
+    Every beam's cache holds the hash of its own prefix: a cache in which
+    parents are not followed looks up the wrong row.
     """
     tables = tf.constant(np.stack(tables), tf.float32)
 
-    def step_fn(ids, step, cache):
+    def step_fn(ids, parents, step, cache):
         if calls is not None:
             calls.append(int(step))
         (prefix,) = cache["prefix"]
+        prefix = tf.gather(prefix, parents, batch_dims=1)
         grown = (prefix * V + ids[..., None]) % PREFIXES
         prefix = tf.where(step > 0, grown, prefix)
-        log_probs = tf.gather(tables, prefix[..., 0], batch_dims=1)
-        return log_probs, {"prefix": (prefix,)}
+        # Sentences may have left the batch.
+        rows = tf.gather(tables, cache["sentence"])
+        log_probs = tf.gather(rows, prefix[..., 0], batch_dims=1)
+        return log_probs, cache | {"prefix": (prefix,)}
 
-    start = tf.ones((len(limits), beam_size, 1), tf.int32)
-    found = beam_search.beam_search(
-        step_fn,
-        {"prefix": (start,)},
+    cache = {
+        "prefix": (tf.ones((len(limits), beam_size, 1), tf.int32),),
+        "sentence": tf.range(len(limits)),
+        "grows": tf.zeros((len(limits), 1)),
+    }
+    bounds = constraints.bounds(
         tf.constant(limits),
+        None if prefixes is None else tf.constant(prefixes, tf.int32),
+    )
+    given = 1 + max(map(len, prefixes or [()]))
+    most = max_length or max(*limits, given)
+    found = beam_search.beam_search(
+        loop.Steps(step_fn, cache, _grow, block),
+        bounds,
+        constraints.Rules(**rules),
         beam_size,
-        max_length or max(limits),
+        most,
         alpha,
+        wanted or beam_size,
     )
-    assert found.ids.shape == (
-        len(limits),
-        beam_size,
-        max_length or max(limits),
-    )
+    assert found.ids.shape[1:] == (wanted or beam_size, most)
     return found
+
+
+def _grow(cache):
+    return cache | {"grows": tf.concat([cache["grows"]] * 2, 1)}
 
 
 def outputs(found, sentence):
@@ -120,13 +145,19 @@ def test_a_script_spells_its_words(beam_size):
     words = ["hello.", "row.__"]
     script = tf.constant([[letters.index(c) for c in word] for word in words])
 
-    def step_fn(ids, step, cache):
+    def step_fn(ids, parents, step, cache):
         logits = 9.0 * tf.one_hot(script[:, step], len(letters))
         log_probs = tf.nn.log_softmax(logits)[:, None]
         return tf.tile(log_probs, (1, beam_size, 1)), cache
 
     found = beam_search.beam_search(
-        step_fn, (), tf.constant([6, 6]), beam_size, 6, 0.6
+        loop.Steps(step_fn, ()),
+        constraints.bounds(tf.constant([6, 6])),
+        constraints.Rules(),
+        beam_size,
+        6,
+        0.6,
+        beam_size,
     )
     best = found.ids[:, 0].numpy().tolist()
     assert ["".join(letters[i] for i in ids) for ids in best] == words
@@ -182,7 +213,8 @@ def test_one_beam_is_a_greedy_loop(seed, limit, alpha):
     greedy, prefix = [], 1
     while subwords.EOS not in greedy:
         last = len(greedy) + 1 == limit
-        greedy.append(subwords.EOS if last else int(np.argmax(table[prefix])))
+        best = 1 + int(np.argmax(table[prefix][1:]))  # PAD never comes
+        greedy.append(subwords.EOS if last else best)
         prefix = (prefix * V + greedy[-1]) % PREFIXES
     ((ids, score),) = outputs(run([table], [limit], 1, alpha), 0)
     assert list(ids) == greedy
@@ -214,11 +246,15 @@ def test_scores_fall_and_belong_to_their_ids(seed, limit, beam_size, alpha):
     seeds=st.lists(st.integers(0, 2**32), min_size=2, max_size=4),
     limits=st.lists(st.integers(3, 8), min_size=4, max_size=4),
     longer=st.integers(0, 3),
+    block=st.sampled_from([None, 1, 3, 16]),
 )
-def test_a_sentence_is_searched_as_if_alone(seeds, limits, longer):
+def test_a_sentence_is_searched_as_if_alone(seeds, limits, longer, block):
+    # Also where others leave the batch, and the loop goes in blocks.
     tables = [random_table(seed) for seed in seeds]
     limits = limits[: len(tables)]
-    together = run(tables, limits, 3, 0.6, max_length=max(limits) + longer)
+    together = run(
+        tables, limits, 3, 0.6, max_length=max(limits) + longer, block=block
+    )
     for sentence, (table, limit) in enumerate(zip(tables, limits, strict=True)):
         alone = run([table], [limit], 3, 0.6)
         assert outputs(together, sentence) == outputs(alone, 0)

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import sampling
+from t2t_repro.decoding import constraints, loop, sampling
 from t2t_repro.text import subwords
 
 V = 6
 
-# Below this 99.9% of chi-squares of 5 degrees of freedom lie.
-CHI_SQUARE_999 = 20.52
+# Below this 99.9% of chi-squares of 4 degrees of freedom lie: PAD is none.
+CHI_SQUARE_999 = 18.47
 
 examples = hypothesis.settings(max_examples=15, deadline=None)
 
@@ -24,7 +24,16 @@ def random_table(seed):
 
 
 def run(
-    tables, limits, num_samples, temperature, seed, max_length=None, calls=None
+    tables,
+    limits,
+    num_samples,
+    temperature,
+    seed,
+    max_length=None,
+    calls=None,
+    keys=None,
+    rules=(),
+    **distribution,
 ):
     """Samples; the distribution depends on the subword before the last too.
 
@@ -32,22 +41,29 @@ def run(
     """
     tables = tf.constant(np.stack(tables), tf.float32)
 
-    def step_fn(ids, step, cache):
+    def step_fn(ids, parents, step, cache):
         if calls is not None:
             calls.append(int(step))
+        rows = tf.gather(tables, cache["sentence"])
+        before = tf.gather(cache["before"], parents, batch_dims=1)
         here = tf.where(step > 0, ids, V)
-        log_probs = tf.gather(tables, here, batch_dims=1)
-        before = tf.gather(tables, cache, batch_dims=1)
-        return tf.nn.log_softmax(log_probs + before), here
+        log_probs = tf.gather(rows, here, batch_dims=1)
+        log_probs += tf.gather(rows, before, batch_dims=1)
+        return tf.nn.log_softmax(log_probs), cache | {"before": here}
 
+    cache = {
+        "before": tf.fill((len(limits), num_samples), V),
+        "sentence": tf.range(len(limits)),
+    }
     return sampling.sample(
-        step_fn,
-        tf.fill((len(limits), num_samples), V),
-        tf.constant(limits),
+        loop.Steps(step_fn, cache),
+        constraints.bounds(tf.constant(limits)),
+        constraints.Rules(*rules),
+        tf.range(len(limits)) if keys is None else tf.constant(keys),
         num_samples,
         max_length or max(limits),
-        temperature,
-        seed,
+        0.0,
+        sampling.Distribution(temperature, seed=seed, **distribution),
     )
 
 
@@ -58,6 +74,13 @@ def next_log_probs(table, ids):
     return logits - np.log(np.exp(logits).sum())
 
 
+def probabilities(table, ids, temperature):
+    """What is drawn from after `ids`: PAD never comes."""
+    powered = np.exp(next_log_probs(table, ids) / temperature)
+    powered[subwords.PAD] = 0.0
+    return powered / powered.sum()
+
+
 def until_eos(row):
     ids = row.numpy().tolist()
     end = ids.index(subwords.EOS) + 1
@@ -65,9 +88,13 @@ def until_eos(row):
     return ids[:end]
 
 
-def chi_square(draws, probabilities):
-    expected = len(draws) * probabilities
-    observed = np.bincount(draws, minlength=len(probabilities))
+def chi_square(draws, expected):
+    """Of ids, given their probabilities; infinite if one has none."""
+    observed = np.bincount(draws, minlength=len(expected))
+    if observed[expected == 0].any():
+        return float("inf")
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    expected = len(draws) * expected
     return float(((observed - expected) ** 2 / expected).sum())
 
 
@@ -78,8 +105,7 @@ def test_frequencies_fit_the_distribution(temperature):
     ids = found.ids[0].numpy()
 
     def fit(draws, prefix):
-        powered = np.exp(next_log_probs(table, prefix) / temperature)
-        return chi_square(draws, powered / powered.sum())
+        return chi_square(draws, probabilities(table, prefix, temperature))
 
     assert fit(ids[:, 0], []) < CHI_SQUARE_999
     second = ids[ids[:, 0] == 2, 1]
@@ -96,7 +122,7 @@ def test_without_temperature_it_is_greedy(seed, limit):
     greedy = []
     while subwords.EOS not in greedy:
         last = len(greedy) + 1 == limit
-        best = int(np.argmax(next_log_probs(table, greedy)))
+        best = 1 + int(np.argmax(next_log_probs(table, greedy)[1:]))
         greedy.append(subwords.EOS if last else best)
     found = run([table], [limit], 3, 1e-7, seed)
     assert [until_eos(row) for row in found.ids[0]] == [greedy] * 3
@@ -142,6 +168,71 @@ def test_samples_and_sentences_differ():
     found = run([random_table(1)] * 2, [8, 8], 8, 2.0, seed=0)
     rows = {tuple(row) for row in found.ids.numpy().reshape(16, -1).tolist()}
     assert len(rows) > 8
+
+
+def test_a_sentences_outputs_are_its_own_in_any_batch():
+    tables = [random_table(number) for number in range(4)]
+    keys, limits = [17, -5, 99, 4], [6, 4, 7, 5]
+    together = run(tables, limits, 5, 1.5, seed=3, keys=keys)
+    order = [2, 0, 3, 1]
+    mixed = run(
+        *([list_[i] for i in order] for list_ in (tables, limits)),
+        5,
+        1.5,
+        seed=3,
+        keys=[keys[i] for i in order],
+        max_length=9,
+    )
+    for place, i in enumerate(order):
+        np.testing.assert_array_equal(mixed.ids[place, :, :7], together.ids[i])
+        alone = run([tables[i]], [limits[i]], 5, 1.5, seed=3, keys=[keys[i]])
+        np.testing.assert_array_equal(
+            alone.ids[0], together.ids[i, :, : limits[i]]
+        )
+
+
+def test_keys_are_of_the_sentence_alone():
+    rows = tf.constant([[5, 9, 1, 0, 0], [9, 5, 1, 0, 0], [5, 9, 1, 7, 1]])
+    keys = sampling.sentence_keys(rows).numpy()
+    assert len(set(keys.tolist())) == 3
+    alone = sampling.sentence_keys(rows[:1, :3])
+    assert alone.numpy().tolist() == keys[:1].tolist()
+
+
+@pytest.mark.parametrize("kept", [1, 2, 4])
+def test_top_k_leaves_the_unlikely_out(kept):
+    table = random_table(1)
+    found = run([table], [3], 4_000, 1.3, seed=5, keep_top_k=kept)
+    expected = probabilities(table, [], 1.3)
+    expected[np.argsort(expected)[:-kept]] = 0.0
+    draws = found.ids.numpy()[0, :, 0]
+    assert chi_square(draws, expected / expected.sum()) < CHI_SQUARE_999
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.8, 0.95])
+def test_top_p_leaves_the_tail_out(share):
+    table = random_table(1)
+    found = run([table], [3], 4_000, 1.3, seed=5, keep_top_p=share)
+    whole = probabilities(table, [], 1.3)
+    kept = np.zeros(V)
+    for subword in np.argsort(-whole):  # until the share is reached
+        kept[subword] = whole[subword]
+        if kept.sum() >= share:
+            break
+    assert 1 <= (kept > 0).sum() < V - 1 or share == 0.95
+    draws = found.ids.numpy()[0, :, 0]
+    assert chi_square(draws, kept / kept.sum()) < CHI_SQUARE_999
+
+
+def test_outputs_keep_to_the_rules():
+    found = run(
+        [random_table(2)], [9], 50, 2.0, seed=1, rules=(4, 2), max_length=9
+    )
+    for row in found.ids[0]:
+        ids = until_eos(row)
+        pairs = list(zip(ids, ids[1:], strict=False))
+        assert len(ids) >= 4
+        assert len(set(pairs[:-1])) == len(pairs[:-1])
 
 
 def test_stops_when_all_have_ended():

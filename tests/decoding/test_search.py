@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam, registry
-from t2t_repro.decoding import beam_search, search
+from t2t_repro.decoding import beam_search, score, search
 from t2t_repro.models import transformer
 from t2t_repro.text import subwords
 
@@ -36,23 +36,26 @@ def ids(rows):
 
 
 def find(models, inputs, **settings):
-    settings = {"beam_size": 4, "extra_length": 4} | settings
+    settings = {
+        "beam_size": 4,
+        "extra_length": 4,
+        "return_beams": True,
+    } | settings
     return search.search(models, ids(inputs), hparam.DecodeHParams(**settings))
 
 
 def step_log_probs(model, inputs, targets):
     """[B, T, V] log-probabilities, a position at a time."""
-    length = targets.shape[1]
-    memory, cache = model.start_decoding(ids(inputs), 1, length)
-    steps = []
+    batch, length = targets.shape
+    steps = search.model_steps([model], ids(inputs), 1, length, None)
+    cache, found = steps.cache, []
     for step in range(length):
         before = targets[:, step - 1 : step] if step else 0 * targets[:, :1]
-        logits, cache, _ = model.decode_step(
-            ids(before), tf.constant(step), cache, memory
+        log_probs, cache = steps.step_fn(
+            ids(before), tf.zeros((batch, 1), tf.int32), step, cache
         )
-        logits = logits[:, 0].numpy().astype(np.float64)
-        steps.append(logits - np.log(np.exp(logits).sum(-1, keepdims=True)))
-    return np.stack(steps, 1)
+        found.append(log_probs[:, 0].numpy())
+    return np.stack(found, 1)
 
 
 def sum_of_targets(log_probs, targets):
@@ -65,7 +68,7 @@ def test_mean_log_probs_is_the_log_of_the_mean_probability():
     logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5), scale=3.0)
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     for count in (1, 2, 3):
-        found = search.mean_log_probs(
+        found = score.mean_log_probs(
             [tf.constant(one, tf.float32) for one in logits[:count]]
         )
         expected = np.log(probabilities[:count].mean(0))
@@ -74,7 +77,7 @@ def test_mean_log_probs_is_the_log_of_the_mean_probability():
 
 def test_mean_log_probs_of_two_certain_models():
     sure, other = [100.0, 0.0, -100.0], [0.0, 100.0, -100.0]
-    found = search.mean_log_probs([tf.constant(sure), tf.constant(other)])
+    found = score.mean_log_probs([tf.constant(sure), tf.constant(other)])
     np.testing.assert_allclose(found[:2], np.log([0.5, 0.5]), rtol=1e-6)
     assert np.isfinite(found).all()
 
@@ -83,25 +86,25 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(models):
     one, three = find(models[:1], INPUTS), find([models[0]] * 3, INPUTS)
     np.testing.assert_array_equal(one.ids, three.ids)
     np.testing.assert_allclose(one.scores, three.scores, rtol=1e-5)
-    score, again = (
-        search.score(group, ids(INPUTS), ids(TARGETS))
+    alone, again = (
+        score.score(group, ids(INPUTS), ids(TARGETS))
         for group in (models[:1], [models[0]] * 2)
     )
-    np.testing.assert_allclose(score, again, rtol=1e-5)
+    np.testing.assert_allclose(alone, again, rtol=1e-5)
 
 
 def test_score_is_the_sum_over_single_steps(models):
     expected = sum_of_targets(
         step_log_probs(models[0], INPUTS, TARGETS), TARGETS
     )
-    found = search.score(models[:1], ids(INPUTS), ids(TARGETS))
+    found = score.score(models[:1], ids(INPUTS), ids(TARGETS))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_score_of_an_ensemble_averages_probabilities(models):
     each = [step_log_probs(model, INPUTS, TARGETS) for model in models]
     expected = sum_of_targets(np.log(np.exp(each).mean(0)), TARGETS)
-    found = search.score(models, ids(INPUTS), ids(TARGETS))
+    found = score.score(models, ids(INPUTS), ids(TARGETS))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     alone = sum_of_targets(each[0], TARGETS)
     assert np.abs(alone - expected).max() > 0.01
@@ -116,7 +119,7 @@ def test_a_beams_score_is_its_log_probability_over_penalty(
     found = find(models, INPUTS, alpha=alpha)
     beams, most = found.ids.shape[1:]
     rows = found.ids.numpy().reshape(-1, most)
-    totals = search.score(models, ids(INPUTS.repeat(beams, 0)), ids(rows))
+    totals = score.score(models, ids(INPUTS.repeat(beams, 0)), ids(rows))
     lengths = (rows == subwords.EOS).argmax(1) + 1
     penalties = beam_search.length_penalty(lengths, alpha).numpy()
     # score() leaves PAD out, also where a random model puts it in a text.

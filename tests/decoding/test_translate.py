@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import hparam, registry
-from t2t_repro.decoding import beam_search, search, translate
+from t2t_repro.decoding import loop, score, search, translate
 from t2t_repro.models import transformer
 from t2t_repro.text import subwords
 
@@ -75,7 +75,7 @@ def echo(monkeypatch, vocabulary):
         beams = hparams.beam_size
         shape = tf.shape(inputs)
         slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
-        return beam_search.Hypotheses(
+        return loop.Hypotheses(
             tf.tile(inputs[:, None], (1, beams, 1)),
             tf.cast(slots - tf.range(beams), tf.float32),
         )
@@ -286,7 +286,7 @@ def test_texts_are_the_searchs(model, vocabulary, translator):
     found = search.search(
         [model],
         tf.constant([ids]),
-        hparam.DecodeHParams(beam_size=2, extra_length=4),
+        hparam.DecodeHParams(beam_size=2, extra_length=4, return_beams=True),
     )
     ((birds, scores),) = translator.translate(["birds"])
     assert birds == vocabulary.decode(found.ids[0].numpy())
@@ -312,11 +312,11 @@ def test_scores_do_not_depend_on_batch_tokens(model, vocabulary, translator):
 
 
 def score_of(model, inputs, targets):
-    """search.score of one pair of ids."""
-    (score,) = search.score(
+    """score.score of one pair of ids."""
+    (found,) = score.score(
         [model], tf.constant([inputs]), tf.constant([targets])
     )
-    return float(score)
+    return float(found)
 
 
 def test_a_score_is_of_the_target_given_the_inputs(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import relative
+from t2t_repro.layers import attention, relative
 
 B, T, D, H = 2, 5, 8, 2
 KEYS, VALUES, MOST = 6, 10, 2  # heads have keys of 3, and values of 5
@@ -95,7 +95,6 @@ def test_logits_of_distances_by_hand():
     logits = layer.logits(
         ops.convert_to_tensor(query, "float32"),
         ops.convert_to_tensor(key, "float32"),
-        first=0,
     )
     expected = [
         [300, 3_000, 30_000, 30_000, 30_000],
@@ -107,14 +106,22 @@ def test_logits_of_distances_by_hand():
     np.testing.assert_allclose(logits[0, 0], expected, rtol=1e-6)
 
 
-def test_a_later_first_query_is_a_row_of_all():
-    """As in decoding, where the query is the last position's alone."""
+def test_a_step_is_a_row_of_all():
+    """As in decoding: the last position's query, on keys in two parts."""
     layer, x = _layer(), ops.convert_to_tensor(_x())
     expected, weights = layer(x, SEEN)
     key, value = layer.project_memory(x)
     for i in range(T):
-        one, seen = layer.attend(x[:, i : i + 1], key, value, SEEN, first=i)
-        np.testing.assert_allclose(one[:, 0], expected[:, i], atol=1e-5)
+        distances = ops.arange(T)[None] - i
+        parts = [
+            attention.Part(key[:, :, some], value[:, :, some], of_some)
+            for some, of_some in (
+                (slice(2), distances[:, :2]),
+                (slice(2, T), distances[:, 2:]),
+            )
+        ]
+        one, seen = layer.step(x[:, i], 1, parts, SEEN)
+        np.testing.assert_allclose(one, expected[:, i], atol=1e-5)
         np.testing.assert_allclose(seen[:, :, 0], weights[:, :, i], atol=1e-5)
 
 

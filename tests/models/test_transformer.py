@@ -219,30 +219,46 @@ def test_sixteen_bits_are_near_float32(build, model_of, name, dtype):
 
 
 def _check_decoding(model, tolerance):
-    """Two beams a sentence, each with targets of its own."""
-    beams = np.array(
-        [[[4, 5, 6, 7], [9, 9, 2, 3]], [[5, 5, 5, 5], [2, 3, 4, 1]]], np.int32
-    )  # [B, W, T]
-    memory, cache = model.start_decoding(INPUTS, beam_size=2, max_length=4)
-    steps = []
-    for step in range(4):
+    """Three beams a sentence, whose hypotheses change places at each step."""
+    random = np.random.default_rng(0)
+    beams = random.integers(2, 12, (2, 3, 5)).astype(np.int32)  # [B, W, T]
+    # Where each of them lies at each step, and what lies where before.
+    places = np.stack(
+        [[random.permutation(3) for _ in range(5)] for _ in range(2)], 0
+    ).transpose(0, 2, 1)
+    lying = places.argsort(1)  # [B, W, T]
+    kernel = model.softmax.kernel()
+    cache = model.start_decoding(INPUTS, beam_size=3, positions=2)
+    rows = np.arange(2)[:, None]
+    for step in range(5):
+        if step in (2, 4):  # there is no room left
+            cache = cache.settle()
+        now = lying[:, :, step]
         # What is given at step 0 is not read.
-        before = beams[:, :, step - 1] if step else np.full((2, 2), 13)
+        before = beams[rows, now, step - 1] if step else np.full((2, 3), 13)
+        parents = places[rows, now, step - 1] if step else np.zeros((2, 3))
         logits, cache, weights = model.decode_step(
-            before, ops.convert_to_tensor(step, "int32"), cache, memory
+            ops.convert_to_tensor(before, "int32"),
+            ops.convert_to_tensor(parents, "int32"),
+            ops.convert_to_tensor(step, "int32"),
+            cache,
+            kernel,
         )
         assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-        steps.append(np.asarray(logits))
-    for beam in range(2):
-        batch = _features(INPUTS, beams[:, beam])
-        actual = np.stack(steps, axis=2)[:, beam]
-        np.testing.assert_allclose(
-            actual, _logits(model, batch), rtol=tolerance, atol=tolerance
-        )
-        cross = np.asarray(model.attention_weights(batch).cross)[..., -1, :]
-        np.testing.assert_allclose(
-            np.asarray(weights)[..., beam, :], cross, atol=tolerance
-        )
+        for beam in range(3):
+            batch = _features(INPUTS, beams[rows, now][:, beam])
+            np.testing.assert_allclose(
+                np.asarray(logits)[:, beam],
+                _logits(model, batch)[:, step],
+                rtol=tolerance,
+                atol=tolerance,
+            )
+            cross = np.asarray(model.attention_weights(batch).cross)
+            np.testing.assert_allclose(
+                np.asarray(weights)[..., beam, :],
+                cross[..., step, :],
+                atol=tolerance,
+            )
 
 
 @pytest.mark.parametrize("name", ["default", "together"])

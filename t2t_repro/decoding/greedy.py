@@ -1,0 +1,67 @@
+"""Greedy search: the likeliest subword at each step, and no other."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from t2t_repro.decoding import constraints, loop
+from t2t_repro.decoding.beam_search import length_penalty
+from t2t_repro.text.subwords import EOS, PAD
+
+
+class GreedyState(NamedTuple):
+    """What travels from step to step."""
+
+    ids: tf.Tensor  # [B, 1, T] int32
+    scores: tf.Tensor  # [B, 1] float32, log-probability; once ended, / penalty
+    ended: tf.Tensor  # [B, 1] bool
+    bounds: constraints.Bounds
+    cache: object  # the step function's own
+
+
+def greedy_search(steps, bounds, rules, max_length, alpha) -> loop.Hypotheses:
+    """What beam_search finds with one beam, and nothing is ever reordered.
+
+    Args: as of beam_search.
+    """
+    batch = tf.shape(bounds.limits)[0]
+
+    def advance(step, state):
+        log_probs, cache = steps.step_fn(
+            loop.before(state.ids, step),
+            tf.zeros_like(state.ids[:, :, 0]),  # each goes on in its beam
+            step,
+            state.cache,
+        )
+        likely, subwords = constraints.candidates(
+            log_probs, state.ids, step, state.bounds, rules, 1
+        )
+        best = tf.argmax(likely, -1)[..., None]
+        gained = tf.gather(likely, best, batch_dims=2)[..., 0]  # [B, 1]
+        subword = tf.gather(subwords, best, batch_dims=2)[..., 0]
+        subword = tf.where(state.ended, PAD, subword)
+        totals = state.scores + gained
+        normalized = totals / length_penalty(step + 1, alpha)
+        ends = subword == EOS
+        totals = tf.where(ends, normalized, totals)
+        return GreedyState(
+            loop.place(state.ids, step, subword),
+            tf.where(state.ended, state.scores, totals),
+            state.ended | ends,
+            state.bounds,
+            cache,
+        )
+
+    return loop.run(
+        steps,
+        GreedyState(
+            loop.no_ids(batch, 1, max_length),
+            tf.zeros((batch, 1)),
+            tf.zeros((batch, 1), tf.bool),
+            bounds,
+            steps.cache,
+        ),
+        lambda step, state: ~state.ended[:, 0],
+        advance,
+        lambda state: loop.Hypotheses(state.ids, state.scores),
+    )

@@ -1,0 +1,60 @@
+"""Given outputs: how likely models hold them, and where they look."""
+
+import tensorflow as tf
+
+from t2t_repro.text.subwords import PAD
+
+
+def score_subwords(models, inputs, targets):
+    """Log-probabilities of given outputs, a subword at a time.
+
+    Args:
+        models: one, or several whose probabilities are averaged.
+        inputs, targets: [B, L] and [B, T] int32, ids with EOS, PAD after.
+
+    Returns:
+        [B, T] float32, 0 where a target is PAD.
+    """
+    batch = _batch(inputs, targets)
+    log_probs = mean_log_probs([model(batch) for model in models])
+    of_targets = tf.gather(log_probs, targets[..., None], batch_dims=2)
+    return tf.where(targets != PAD, of_targets[..., 0], 0.0)
+
+
+def score(models, inputs, targets):
+    """[B] float32: sums of score_subwords, EOS included."""
+    return tf.reduce_sum(score_subwords(models, inputs, targets), 1)
+
+
+def attention(model, inputs, targets):
+    """Where each subword of given outputs looks in the source.
+
+    Args:
+        model: one of those that found the outputs.
+        inputs, targets: as of score_subwords.
+
+    Returns:
+        [layers, B, H, T, L] float32; rows of PAD mean nothing.
+    """
+    return model.attention_weights(_batch(inputs, targets)).cross
+
+
+def mean_log_probs(logits):
+    """Logits [..., V] of each model -> log of their mean probability."""
+    log_probs = [tf.nn.log_softmax(one) for one in logits]
+    if len(log_probs) == 1:
+        return log_probs[0]
+    total = tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
+    return total - tf.math.log(float(len(log_probs)))
+
+
+def _batch(inputs, targets):
+    """A sentence a row -> features of data/batches.py."""
+    batch = {}
+    for name, ids in (("inputs", inputs), ("targets", targets)):
+        batch[name] = ids
+        batch[f"{name}_segment"] = tf.cast(ids != PAD, tf.int32)
+        batch[f"{name}_position"] = tf.broadcast_to(
+            tf.range(tf.shape(ids)[1]), tf.shape(ids)
+        )
+    return batch
