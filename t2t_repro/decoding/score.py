@@ -15,7 +15,7 @@ def score_subwords(models, inputs, targets):
     Returns:
         [B, T] float32, 0 where a target is PAD.
     """
-    batch = _batch(inputs, targets)
+    batch = features(inputs, targets)
     log_probs = mean_log_probs([model(batch) for model in models])
     of_targets = tf.gather(log_probs, targets[..., None], batch_dims=2)
     return tf.where(targets != PAD, of_targets[..., 0], 0.0)
@@ -36,7 +36,7 @@ def attention(model, inputs, targets):
     Returns:
         [layers, B, H, T, L] float32; rows of PAD mean nothing.
     """
-    return model.attention_weights(_batch(inputs, targets)).cross
+    return model.attention_weights(features(inputs, targets)).cross
 
 
 def mean_log_probs(logits):
@@ -48,7 +48,7 @@ def mean_log_probs(logits):
     return total - tf.math.log(float(len(log_probs)))
 
 
-def _batch(inputs, targets):
+def features(inputs, targets):
     """A sentence a row -> features of data/batches.py."""
     batch = {}
     for name, ids in (("inputs", inputs), ("targets", targets)):

@@ -8,7 +8,13 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam, registry
-from t2t_repro.decoding import beam_search, score, search
+from t2t_repro.decoding import (
+    beam_search,
+    constraints,
+    loop,
+    score,
+    search,
+)
 from t2t_repro.models import transformer
 from t2t_repro.text import subwords
 
@@ -168,6 +174,153 @@ def test_a_sentence_does_not_see_padding_or_its_neighbours(models):
         np.testing.assert_array_equal(alone.ids[0], found_ids[:, :most])
         assert not found_ids[:, most:].any()
         np.testing.assert_allclose(alone.scores[0], scores, rtol=1e-4)
+
+
+def many_inputs():
+    """12 sentences of 4 to 8 subwords."""
+    random = np.random.default_rng(0)
+    rows = np.zeros((12, 8), np.int32)
+    for i, row in enumerate(rows):
+        words = random.integers(2, V, 3 + i % 5)
+        row[: len(words) + 1] = [*words, subwords.EOS]
+    return rows
+
+
+def without_cache(model, inputs, room, beams):
+    """loop.Steps that decode all positions again at each step."""
+    inputs = ids(inputs)
+
+    def step_fn(before, parents, step, cache):
+        past = tf.gather(cache["past"], parents, batch_dims=1)
+        past = loop.place(past, step - 1, before)  # nowhere, at step 0
+        # The subword to predict is not read, but must not be padding.
+        whole = loop.place(past, step, tf.fill(tf.shape(before), 2))
+        rows = tf.reshape(whole, (-1, room))
+        sources = tf.repeat(cache["inputs"], beams, axis=0)
+        batch = score.features(sources, rows)
+        log_probs = tf.nn.log_softmax(model(batch))[:, step]
+        shape = (-1, beams, log_probs.shape[-1])
+        return tf.reshape(log_probs, shape), cache | {"past": past}
+
+    past = tf.zeros((len(inputs), beams, room), tf.int32)
+    return loop.Steps(step_fn, {"past": past, "inputs": inputs})
+
+
+def assert_same(found, expected, most_ties=1):
+    """The same best outputs, or scores that only rounding tells apart.
+
+    Those are counted: more than `most_ties` of a batch are too many.
+    """
+    one, other = (x.scores[:, 0].numpy() for x in (found, expected))
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    length = min(found.ids.shape[-1], expected.ids.shape[-1])
+    differ = (
+        (found.ids[:, 0, :length] != expected.ids[:, 0, :length])
+        .numpy()
+        .any(-1)
+    )
+    assert (np.abs(one - other)[differ] < 1e-5).all()
+    assert differ.sum() <= most_ties
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"beam_size": 1},
+        {"min_length": 7, "no_repeat_ngram_size": 2},
+        {"sampling_temp": 1.5},
+    ],
+)
+def test_blocks_xla_order_and_padding_change_nothing(models, settings):
+    rows = many_inputs()
+    settings = {"extra_length": 9, "return_beams": False} | settings
+    hparams = hparam.DecodeHParams(**settings)
+    expected = search.search(models[:1], ids(rows), hparams)
+    for block in (None, 4):
+        found = search.search(models[:1], ids(rows), hparams, block=block)
+        assert_same(found, expected)
+    compiled = tf.function(
+        lambda: search.search(models[:1], ids(rows), hparams, block=None),
+        jit_compile=True,
+    )()
+    assert_same(compiled, expected)
+    padded = search.search(
+        models[:1], ids(np.pad(rows, ((0, 0), (0, 5)))), hparams
+    )
+    assert_same(padded, expected)
+    order = np.random.default_rng(1).permutation(len(rows))
+    mixed = search.search(models[:1], ids(rows[order]), hparams)
+    back = np.argsort(order)
+    assert_same(loop.Hypotheses(*(tf.gather(x, back) for x in mixed)), expected)
+    halves = [
+        search.search(models[:1], ids(half), hparams)
+        for half in (rows[:5], rows[5:])
+    ]
+    assert_same(
+        loop.Hypotheses(*(tf.concat(x, 0) for x in zip(*halves, strict=True))),
+        expected,
+    )
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_a_cache_changes_nothing(models, beams):
+    rows, room = many_inputs(), 14
+    hparams = hparam.DecodeHParams(beam_size=beams, extra_length=6)
+    bounds = constraints.bounds(ids((rows > 0).sum(1) + 6))
+    plain = beam_search.beam_search(
+        without_cache(models[0], rows, room, beams),
+        bounds,
+        constraints.Rules(),
+        beams,
+        room,
+        hparams.alpha,
+        1,
+    )
+    assert_same(search.search(models[:1], ids(rows), hparams), plain)
+
+
+@pytest.mark.parametrize("sampling_temp", [0.0, 1.0])
+@pytest.mark.parametrize("members", [1, 2])
+def test_raw_scores_are_those_of_score(models, members, sampling_temp):
+    rows, settings = many_inputs(), {"extra_length": 6, "return_beams": True}
+    hparams = hparam.DecodeHParams(
+        raw_scores=True, sampling_temp=sampling_temp, **settings
+    )
+    found = search.search(models[:members], ids(rows), hparams)
+    for beam in range(4):
+        expected = score.score(models[:members], ids(rows), found.ids[:, beam])
+        np.testing.assert_allclose(found.scores[:, beam], expected, atol=1e-4)
+
+
+def test_outputs_begin_with_their_prefixes(models):
+    prefixes = np.array([[7, 8, 9], [0, 0, 0], [4, 0, 0]])
+    hparams = hparam.DecodeHParams(extra_length=2, raw_scores=True)
+    found = search.search(models[:1], ids(INPUTS), hparams, ids(prefixes))
+    rows = found.ids[:, 0].numpy()
+    assert rows[0, :3].tolist() == [7, 8, 9] and rows[2, 0] == 4
+    free = search.search(models[:1], ids(INPUTS), hparams)
+    assert rows[1].tolist() == free.ids[1, 0].numpy().tolist()
+    expected = score.score(models[:1], ids(INPUTS), ids(rows))
+    np.testing.assert_allclose(found.scores[:, 0], expected, atol=1e-4)
+
+
+def test_one_wanted_is_the_best_of_all(models):
+    rows = many_inputs()
+    one = find(models[:1], rows, return_beams=False)
+    every = find(models[:1], rows)
+    assert one.ids.shape[1] == 1 and every.ids.shape[1] == 4
+    assert_same(one, every)
+
+
+def test_attention_of_outputs_stays_within_the_source(models):
+    found = find(models[:1], INPUTS, return_beams=False)
+    weights = score.attention(models[0], ids(INPUTS), found.ids[:, 0]).numpy()
+    assert weights.shape == (2, 3, 2, found.ids.shape[-1], INPUTS.shape[1])
+    for i, (row, source) in enumerate(zip(found.ids, INPUTS, strict=True)):
+        of_real = weights[:, i, :, row[0].numpy() != subwords.PAD]
+        np.testing.assert_allclose(of_real.sum(-1), 1.0, rtol=1e-5)
+        assert not of_real[..., source == subwords.PAD].any()
 
 
 def test_temperature_turns_search_into_sampling(models):

@@ -1,0 +1,193 @@
+"""What may come next: two rounds of top-k, rules and prefixes, brute force."""
+
+import itertools
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro.decoding import beam_search, constraints, greedy, loop
+from t2t_repro.decoding.constraints import NEVER
+from t2t_repro.text.subwords import EOS, PAD
+
+V = 5  # PAD, and a vocabulary of four words, of which one is EOS
+WORDS = [2, 3, 4]
+PREFIXES = 1009  # rows of a table; a prefix's row is its hash
+
+examples = hypothesis.settings(max_examples=25, deadline=None)
+
+
+def random_table(seed):
+    """[PREFIXES, V] log-probabilities of the next subword."""
+    logits = np.random.default_rng(seed).normal(size=(PREFIXES, V), scale=1.5)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def steps_of(table, beams, sentences=1, block=None):
+    """loop.Steps of a table; the cache is the hash of a beam's prefix."""
+    table = tf.constant(table, tf.float32)
+
+    def step_fn(ids, parents, step, cache):
+        cache = tf.gather(cache, parents, batch_dims=1)
+        cache = tf.where(step > 0, (cache * V + ids) % PREFIXES, cache)
+        return tf.gather(table, cache), cache
+
+    cache = tf.ones((sentences, beams), tf.int32)
+    return loop.Steps(step_fn, cache, block=block)
+
+
+def obeys(ids, limit, prefix, rules):
+    """Whether an output with EOS is one that rules and bounds allow."""
+    size, given = rules.no_repeat_ngram_size, len(prefix)
+    most = max(limit, given + 1)
+    if ids[:given] != prefix or not min(rules.min_length, most) <= len(ids):
+        return False
+    for end in range(max(size, given + 1), len(ids) if size else 0):
+        # Of the n-gram that ends here; a prefix may repeat what it likes.
+        earlier = [ids[i : i + size] for i in range(end - size)]
+        if ids[end - size : end] in earlier:
+            return False
+    return len(ids) <= most
+
+
+def log_prob(table, ids):
+    prefix, total = 1, 0.0
+    for subword in ids:
+        total += table[prefix][subword]
+        prefix = (prefix * V + subword) % PREFIXES
+    return total
+
+
+def best_outputs(table, limit, prefix, rules, alpha):
+    """[(score, ids)] of all that is allowed, best first, by enumeration."""
+    found = []
+    for length in range(max(limit, len(prefix) + 1)):
+        for words in itertools.product(WORDS, repeat=length):
+            ids = (*words, EOS)
+            if obeys(ids, limit, prefix, rules):
+                penalty = ((5 + len(ids)) / 6) ** alpha
+                found.append((log_prob(table, ids) / penalty, ids))
+    return sorted(found, reverse=True)
+
+
+def outputs(found, sentence=0):
+    """[(score, ids up to EOS)] of what was found."""
+    rows = zip(
+        found.scores[sentence].numpy().tolist(),
+        found.ids[sentence].numpy().tolist(),
+        strict=True,
+    )
+    return [
+        (score, tuple(ids[: ids.index(EOS) + 1]))
+        for score, ids in rows
+        if score > NEVER / 10
+    ]
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limit=st.integers(1, 5),
+    prefix=st.lists(st.sampled_from(WORDS), max_size=3),
+    rules=st.builds(
+        constraints.Rules, st.integers(0, 5), st.sampled_from([0, 1, 2, 3])
+    ),
+    alpha=st.sampled_from([0.0, 0.6]),
+)
+@hypothesis.example(0, 5, [2, 2], constraints.Rules(4, 2), 0.6)
+@hypothesis.example(1, 5, [], constraints.Rules(0, 2), 0.0)
+@hypothesis.example(2, 5, [], constraints.Rules(5, 0), 0.6)
+@hypothesis.example(3, 5, [3, 4, 3], constraints.Rules(0, 0), 0.6)
+def test_a_wide_beam_finds_what_is_allowed(seed, limit, prefix, rules, alpha):
+    table = random_table(seed)
+    expected = best_outputs(table, limit, tuple(prefix), rules, alpha)
+    bounds = constraints.bounds(
+        tf.constant([limit]), tf.constant([prefix], tf.int32)
+    )
+    found = outputs(
+        beam_search.beam_search(
+            steps_of(table, 81), bounds, rules, 81, 5, alpha, 81
+        )
+    )
+    if not expected:
+        # No word may come again, and it is too short to end: it ends.
+        assert rules.no_repeat_ngram_size == 1 and rules.min_length > 4
+        return
+    assert [ids for _, ids in found[:5]] == [ids for _, ids in expected[:5]]
+    np.testing.assert_allclose(
+        [score for score, _ in found],
+        [score for score, _ in expected[: len(found)]],
+        rtol=1e-4,
+    )
+    assert len(found) == min(len(expected), 81)
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limits=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    rules=st.builds(
+        constraints.Rules, st.integers(0, 9), st.sampled_from([0, 1, 2, 3])
+    ),
+    block=st.sampled_from([None, 1, 4]),
+    data=st.data(),
+)
+def test_greedy_is_beam_search_with_one_beam(seed, limits, rules, block, data):
+    prefixes = data.draw(
+        st.lists(
+            st.tuples(*[st.sampled_from([PAD, *WORDS])] * 3),
+            min_size=len(limits),
+            max_size=len(limits),
+        )
+    )
+    # PAD is after a prefix, and not within.
+    prefixes = [sorted(prefix, key=lambda i: i == PAD) for prefix in prefixes]
+    bounds = constraints.bounds(tf.constant(limits), tf.constant(prefixes))
+    table = random_table(seed)
+    steps = steps_of(table, 1, len(limits), block)
+    beam = beam_search.beam_search(steps, bounds, rules, 1, 12, 0.6, 1)
+    found = greedy.greedy_search(steps, bounds, rules, 12, 0.6)
+    np.testing.assert_array_equal(found.ids, beam.ids)
+    np.testing.assert_allclose(found.scores, beam.scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [4, 600, 5_120, 5_121, 8_000])
+@pytest.mark.parametrize("count", [1, 4, 10])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_two_rounds_of_top_k_find_what_one_does(size, count, jit_compile):
+    values = np.random.default_rng(size).permutation(6 * size)
+    values = values.reshape(2, 3, size).astype(np.float32)
+    count = min(count, size)
+    best, places = tf.function(
+        lambda: constraints.top_k(tf.constant(values), count),
+        jit_compile=jit_compile,
+    )()
+    expected = np.argsort(-values)[..., :count]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(best, np.take_along_axis(values, expected, 2))
+
+
+def test_equal_values_are_found_once_each():
+    _, places = constraints.top_k(tf.zeros((1, 1, 9_000)), 10)
+    assert len(set(places.numpy().ravel().tolist())) == 10
+    assert places.numpy().max() < 9_000
+
+
+def test_a_prefix_longer_than_the_limit_raises_it():
+    bounds = constraints.bounds(
+        tf.constant([2, 2]), tf.constant([[2, 3, 4], [2, 0, 0]])
+    )
+    assert bounds.limits.numpy().tolist() == [4, 2]
+
+
+def test_where_nothing_may_follow_it_ends():
+    """Three words, none of which may come again: the fourth place is EOS."""
+    table = random_table(0)
+    bounds = constraints.bounds(tf.constant([9]))
+    rules = constraints.Rules(min_length=9, no_repeat_ngram_size=1)
+    found = greedy.greedy_search(steps_of(table, 1), bounds, rules, 9, 0.0)
+    ((score, ids),) = outputs(found)
+    assert sorted(ids) == [EOS, *WORDS] and ids[-1] == EOS
+    assert score == pytest.approx(log_prob(table, ids), rel=1e-4)
