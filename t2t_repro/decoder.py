@@ -21,14 +21,26 @@ _FROM_FILE = flags.DEFINE_string(
 _TO_FILE = flags.DEFINE_string(
     "decode_to_file", None, "Translations go here; else to standard output."
 )
+_PREFIX_FILE = flags.DEFINE_string(
+    "decode_prefix_file",
+    None,
+    "With --decode_from_file: how each line's translation begins; lines may "
+    "be empty.",
+)
 _INTERACTIVE = flags.DEFINE_bool(
     "decode_interactive", False, "Translate line by line, as they are typed."
 )
 _SCORE_FILE = flags.DEFINE_string(
     "score_file",
     None,
-    "Lines of input, tab, target: write each target's log-probability "
-    "instead of translating.",
+    "Lines of input, tab, target: write each target's log-probability and, "
+    "after a tab, its length in subwords with EOS, instead of translating.",
+)
+_SCORE_SUBWORDS = flags.DEFINE_bool(
+    "score_subwords",
+    False,
+    "With --score_file: after another tab, each subword with its "
+    "log-probability.",
 )
 flags.adopt_module_key_flags(common_flags)
 
@@ -44,10 +56,14 @@ def main():
         _converse(translator)
     elif _SCORE_FILE.value:
         scores = translator.score(_read_tabbed(_SCORE_FILE.value))
-        _write(f"{score:.6f}" for score in scores)
+        _write(map(_score_line, scores))
     else:
         lines, total = _read_lines()
-        found = translator.translate(lines, total)
+        if _PREFIX_FILE.value:
+            prefixes = _read_prefixes(_PREFIX_FILE.value, total)
+            found = translator.translate(lines, total, prefixes)
+        else:
+            found = translator.translate(lines, total)
         # All beams, if asked for, on one line: tensor2tensor's way.
         _write("\t".join(one.texts) for one in found)
         _tell_refused(translator.refused, hparams.max_input_length)
@@ -95,6 +111,16 @@ def _tell_refused(refused, most):
     )
 
 
+def _read_prefixes(name, total):
+    prefixes = list(corpora.read_lines(name))
+    if len(prefixes) != total:
+        raise errors.UserError(
+            f"--decode_prefix_file has a line for each of --decode_from_file; "
+            f"got {len(prefixes)} lines in {name} for {total or 'no file'}."
+        )
+    return prefixes
+
+
 def _read_tabbed(name):
     pairs = []
     for number, line in enumerate(corpora.read_lines(name), 1):
@@ -106,6 +132,14 @@ def _read_tabbed(name):
             )
         pairs.append(pair)
     return pairs
+
+
+def _score_line(score):
+    fields = [f"{score.total:.6f}", str(len(score.pieces))]
+    if _SCORE_SUBWORDS.value:
+        pairs = zip(score.pieces, score.log_probs, strict=True)
+        fields.append(" ".join(f"{piece} {one:.6f}" for piece, one in pairs))
+    return "\t".join(fields)
 
 
 def _write(lines):

@@ -216,6 +216,9 @@ def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
 def load_models(run: Run, checkpoint_path: str | None = None):
     """Models with weights: one, or one for each path of an ensemble.
 
+    A path may lie in another run with the same vocabulary, whose own hparams
+    its model then has.
+
     Args:
         run: the training.
         checkpoint_path: comma-separated paths; None: find_checkpoint().
@@ -231,8 +234,16 @@ def load_models(run: Run, checkpoint_path: str | None = None):
         paths = [find_checkpoint(run.output_dir)]
     models = []
     for path in paths:
-        model = transformer.build(run.hparams, run.subwords.size)
+        model = transformer.build(_hparams_of(path, run), run.subwords.size)
         checkpoints.restore_weights(model, path, run.subwords.sha256)
         models.append(model)
     print(f"Checkpoint: {', '.join(map(str, paths))}.", file=sys.stderr)
     return models, paths
+
+
+def _hparams_of(path, run):
+    """Of the run that a checkpoint lies in; of `run` where it lies in none."""
+    file = path.parent.parent / RUN
+    if not file.exists():
+        return run.hparams
+    return hparam.from_dict(hparam.HParams, files.read_json(file)["hparams"])

@@ -163,23 +163,29 @@ def test_a_whole_number_will_do_for_a_float():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "least"),
+    ("name", "value", "rule"),
     [
-        ("beam_size", 0, 1),
-        ("alpha", -0.1, 0),
-        ("alpha", float("nan"), 0),
-        ("extra_length", -1, 0),
-        ("sampling_temp", -1.0, 0),
-        ("sampling_temp", float("nan"), 0),
-        ("batch_tokens", 0, 1),
-        ("max_input_length", 1, 2),
+        ("beam_size", 0, "at least 1"),
+        ("alpha", -0.1, "at least 0"),
+        ("alpha", float("nan"), "at least 0"),
+        ("extra_length", -1, "at least 0"),
+        ("min_length", -1, "at least 0"),
+        ("no_repeat_ngram_size", -1, "at least 0"),
+        ("sampling_temp", -1.0, "at least 0"),
+        ("sampling_temp", float("nan"), "at least 0"),
+        ("sampling_keep_top_k", 0, "at least 1, or -1 for all"),
+        ("sampling_keep_top_p", 0.0, "in (0, 1]"),
+        ("sampling_keep_top_p", 1.1, "in (0, 1]"),
+        ("sampling_seed", 1 << 31, "of 32 bits"),
+        ("batch_tokens", 0, "at least 1"),
+        ("max_input_length", 1, "at least 2"),
     ],
 )
-def test_a_bad_search_setting_is_named(name, value, least):
+def test_a_bad_search_setting_is_named(name, value, rule):
     with pytest.raises(errors.UserError) as raised:
         hparam.DecodeHParams(**{name: value})
     assert str(raised.value) == (
-        f"decode hparam {name} must be at least {least}; got {value!r}."
+        f"decode hparam {name} must be {rule}; got {value!r}."
     )
 
 

@@ -1,6 +1,7 @@
 """Sentences -> length-sorted batches -> search -> sentences in input order."""
 
 import itertools
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +26,18 @@ class Translation(NamedTuple):
     scores: list[float]
 
 
+class Score(NamedTuple):
+    """A given target's subwords, EOS included, and their log-probabilities."""
+
+    pieces: list[str]
+    log_probs: list[float]
+
+    @property
+    def total(self) -> float:
+        """The log-probability of the whole."""
+        return math.fsum(self.log_probs)
+
+
 class Translator:
     """Models, their vocabulary and a search, ready for any text."""
 
@@ -41,16 +54,23 @@ class Translator:
         # {number of a line, from 1: its subwords}, of the last `translate`.
         self.refused = {}
         self._search = tf.function(
-            lambda inputs: search.search(models, inputs, decode_hparams),
-            input_signature=[_IDS],
+            lambda inputs, prefixes: search.search(
+                models, inputs, decode_hparams, prefixes
+            ),
+            input_signature=[_IDS, _IDS],
         )
         self._score = tf.function(
-            lambda inputs, targets: score.score(models, inputs, targets),
+            lambda inputs, targets: score.score_subwords(
+                models, inputs, targets
+            ),
             input_signature=[_IDS, _IDS],
         )
 
     def translate(
-        self, lines: Iterable[str], total: int | None = None
+        self,
+        lines: Iterable[str],
+        total: int | None = None,
+        prefixes: Iterable[str] = itertools.repeat(""),
     ) -> Iterator[Translation]:
         """Translations, in the order of `lines`; blank lines stay blank.
 
@@ -61,27 +81,34 @@ class Translator:
         Args:
             lines: read as far as needed: memory is bounded.
             total: their number, for the progress bar; None: no bar.
+            prefixes: how the translation of each line begins.
         """
-        lines, self.refused, done = iter(lines), {}, 0
+        self.refused, done = {}, 0
+        lines = zip(lines, prefixes, strict=False)  # repeat() has no end
         with progress.bar(
             total=total, desc="translate", unit="line", disable=total is None
         ) as bar:
             while chunk := list(itertools.islice(lines, SORTED_AT_ONCE)):
-                yield from self._translate_chunk(chunk, done, bar)
+                yield from self._translate_chunk(
+                    *zip(*chunk, strict=True), done, bar
+                )
                 done += len(chunk)
 
-    def _translate_chunk(self, lines, done, bar):
+    def _translate_chunk(self, lines, prefixes, done, bar):
         """Translations of some lines, before which `done` others came."""
         encoded = self._subwords.encode(lines)
-        rows, owners = [], []  # of ids, and the line that each belongs to
+        # Without EOS, for they go on.
+        begun = [row[:-1] for row in self._encode(prefixes)]
+        rows, starts, owners = [], [], []  # ids, prefix and line of each piece
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
             of_line = self._rows(done + i + 1, line, ids)
             rows += of_line
+            starts += [begun[i], *[[]] * len(of_line)][: len(of_line)]
             owners += [i] * len(of_line)
-        missing = np.bincount(owners, minlength=len(lines))  # rows of lines
+        missing = np.bincount(owners, minlength=len(lines))  # pieces of lines
         bar.update(np.count_nonzero(missing == 0))
         found = [None] * len(rows)
-        for i, translation in self._find(rows):
+        for i, translation in self._find(rows, starts):
             found[i] = translation
             missing[owners[i]] -= 1
             bar.update(missing[owners[i]] == 0)
@@ -106,14 +133,20 @@ class Translator:
         # A single character may take more than a very low limit.
         return [_cut(row, most) for row in self._subwords.encode(found)]
 
-    def _find(self, rows):
+    def _find(self, rows, starts):
         """The index and the translation of each row of ids, longest first."""
         width = self._hparams.beam_size if self._hparams.return_beams else 1
         # A beam's cache has a slot for each subword that it may come to.
-        lengths = [len(row) + self._hparams.extra_length for row in rows]
+        extra = self._hparams.extra_length
+        lengths = [
+            max(len(row) + extra, len(start) + 1)
+            for row, start in zip(rows, starts, strict=True)
+        ]
         slots = self._hparams.batch_tokens // self._hparams.beam_size
         for batch in length_sorted(range(len(rows)), lengths, slots):
-            found = self._search(_pad([rows[i] for i in batch]))
+            found = self._search(
+                _pad([rows[i] for i in batch]), _pad([starts[i] for i in batch])
+            )
             for i, ids, scores in zip(
                 batch, found.ids.numpy(), found.scores.numpy(), strict=True
             ):
@@ -130,16 +163,19 @@ class Translator:
             [sum((one.scores[k] for one in parts), 0.0) for k in range(width)],
         )
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """Sum of log-probabilities of each (inputs, targets), in order."""
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
+        """How likely each target is given its inputs, in order of pairs."""
         sides = [self._encode(side) for side in zip(*pairs, strict=True)]
         lengths = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
-        results = [0.0] * len(pairs)
+        results = [None] * len(pairs)
         slots = self._hparams.batch_tokens
         for batch in length_sorted(range(len(pairs)), lengths, slots):
-            scores = self._score(*(_pad([s[i] for i in batch]) for s in sides))
-            for i, value in zip(batch, scores.numpy().tolist(), strict=True):
-                results[i] = value
+            found = self._score(*(_pad([s[i] for i in batch]) for s in sides))
+            for i, row in zip(batch, found.numpy(), strict=True):
+                ids = sides[1][i]
+                results[i] = Score(
+                    self._subwords.pieces(ids), row[: len(ids)].tolist()
+                )
         return results
 
     def _encode(self, lines):

@@ -87,6 +87,10 @@ class Subwords:
         rows = [_text_ids(row) for row in ids]
         return self._processor.Decode(rows) if rows else []  # "" for []
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Ids of a line -> how the vocabulary spells each, EOS too."""
+        return self._processor.IdToPiece(list(ids))
+
 
 def _text_ids(row):
     """[5, 6, 1, 0, 0] -> [5, 6]."""

@@ -152,8 +152,29 @@ def test_decoder_shows_beams_and_scores(averaged, run, tmp_path):
     score, translation = talk.splitlines()[0].strip().split("  ", 1)
     assert float(score) < 0
     (tmp_path / "pairs.txt").write_text(f"a b c\t{translation}\n")
-    scored = ok(run("decoder", out, f"--score_file={tmp_path / 'pairs.txt'}"))
-    assert float(scored) < float(score)  # a sum, against a mean of sorts
+    pairs = f"--score_file={tmp_path / 'pairs.txt'}"
+    total, length = ok(run("decoder", out, pairs)).split("\t")
+    assert float(total) < float(score)  # a sum, against a mean of sorts
+    *same, each = ok(run("decoder", out, pairs, "--score_subwords")).split("\t")
+    assert same == [total, length.strip()]
+    each = each.split()
+    assert len(each) == 2 * int(length) and each[-2] == "</s>"
+    assert sum(map(float, each[1::2])) == pytest.approx(float(total), abs=1e-4)
+
+
+def test_decoder_goes_on_from_prefixes(averaged, run, tmp_path):
+    for name, text in (("in", "a b c\nd e\n"), ("begin", "c\n")):
+        (tmp_path / name).write_text(text)
+    flags = [
+        f"--output_dir={averaged / 'run'}",
+        f"--decode_from_file={tmp_path / 'in'}",
+        f"--decode_prefix_file={tmp_path / 'begin'}",
+    ]
+    refused = run("decoder", *flags)
+    assert refused.returncode == 1
+    assert f"got 1 lines in {tmp_path / 'begin'} for 2" in refused.stderr
+    (tmp_path / "begin").write_text("b a\n\n")
+    assert ok(run("decoder", *flags)).startswith("b a")
 
 
 def test_an_ensemble_of_two_checkpoints(averaged, run):

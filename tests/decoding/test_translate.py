@@ -71,7 +71,7 @@ def echo(monkeypatch, vocabulary):
     Beam w's score is the slots of its batch, source times beams, minus w.
     """
 
-    def search_nothing(models, inputs, hparams):
+    def search_nothing(models, inputs, hparams, prefixes):
         beams = hparams.beam_size
         shape = tf.shape(inputs)
         slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
@@ -296,10 +296,37 @@ def test_texts_are_the_searchs(model, vocabulary, translator):
 PAIRS = list(zip(LINES, LINES[3:] + LINES[:3], strict=True))
 
 
+def totals(translator, pairs):
+    return [one.total for one in translator.score(pairs)]
+
+
+def test_a_score_tells_of_each_subword(translator, vocabulary):
+    for (_, target), one in zip(PAIRS, translator.score(PAIRS), strict=True):
+        (ids,) = vocabulary.encode([target])
+        assert one.pieces == vocabulary.pieces(ids)
+        assert len(one.log_probs) == len(ids) and max(one.log_probs) < 0
+        assert one.total == pytest.approx(sum(one.log_probs))
+
+
+def test_translations_begin_with_their_prefixes(translator):
+    prefixes = ["a dog", "the", "", "", "birds sing", "", "the cat"]
+    found = list(translator.translate(LINES, prefixes=prefixes))
+    free = list(translator.translate(LINES))
+    for line, prefix, one, other in zip(
+        LINES, prefixes, found, free, strict=True
+    ):
+        if not line.strip():
+            assert one.texts == ["", ""]
+        elif prefix:
+            assert all(text.startswith(prefix) for text in one.texts)
+        else:
+            assert one.texts == other.texts
+
+
 def test_scores_are_in_the_order_of_pairs(translator):
-    alone = [translator.score([pair])[0] for pair in PAIRS]
-    assert translator.score(PAIRS) == pytest.approx(alone, rel=1e-4)
-    backwards = translator.score(PAIRS[::-1])
+    alone = [totals(translator, [pair])[0] for pair in PAIRS]
+    assert totals(translator, PAIRS) == pytest.approx(alone, rel=1e-4)
+    backwards = totals(translator, PAIRS[::-1])
     assert backwards[::-1] == pytest.approx(alone, rel=1e-4)
     assert len({round(score, 2) for score in alone}) == len(PAIRS)
     assert translator.score([]) == []
@@ -307,8 +334,8 @@ def test_scores_are_in_the_order_of_pairs(translator):
 
 def test_scores_do_not_depend_on_batch_tokens(model, vocabulary, translator):
     small = translator_of(model, vocabulary, batch_tokens=40)
-    expected = translator.score(PAIRS)
-    assert small.score(PAIRS) == pytest.approx(expected, rel=1e-4)
+    expected = totals(translator, PAIRS)
+    assert totals(small, PAIRS) == pytest.approx(expected, rel=1e-4)
 
 
 def score_of(model, inputs, targets):
@@ -323,7 +350,7 @@ def test_a_score_is_of_the_target_given_the_inputs(
     model, vocabulary, translator
 ):
     cat, dog = vocabulary.encode([LINES[2], LINES[6]])
-    found = translator.score([(LINES[2], LINES[6]), (LINES[6], LINES[2])])
+    found = totals(translator, [(LINES[2], LINES[6]), (LINES[6], LINES[2])])
     expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
     assert found == pytest.approx(expected, rel=1e-4)
 
@@ -334,6 +361,6 @@ def test_a_score_of_long_lines_is_of_what_is_kept(model, vocabulary):
         row[:4] + [subwords.EOS]
         for row in vocabulary.encode([LINES[2], LINES[4]])
     )
-    found = short.score([(LINES[2], LINES[4]), (LINES[4], LINES[2])])
+    found = totals(short, [(LINES[2], LINES[4]), (LINES[4], LINES[2])])
     expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
     assert found == pytest.approx(expected, rel=1e-4)

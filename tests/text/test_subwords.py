@@ -108,6 +108,13 @@ def test_no_lines_are_no_lines(subwords):
     assert subwords.decode([]) == []
 
 
+def test_pieces_spell_a_line(subwords):
+    (ids,) = subwords.encode(["a ca"])
+    *pieces, end = subwords.pieces(ids)
+    assert "".join(pieces).replace("\u2581", " ").strip() == "a ca"
+    assert end == "</s>" and subwords.pieces([]) == []
+
+
 def test_threads_change_nothing(subwords):
     lines = words(100, seed=1)
     assert subwords.encode(lines, 4) == subwords.encode(lines)
