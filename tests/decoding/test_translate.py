@@ -184,9 +184,9 @@ def test_a_long_input_is_translated_in_pieces(echo, vocabulary, return_beams):
 
 
 def _remember(search, pieces):
-    def remembering(ids):
+    def remembering(ids, starts):
         pieces.append(ids.numpy())
-        return search(ids)
+        return search(ids, starts)
 
     return remembering
 
