@@ -11,12 +11,20 @@ from setuptools import setup
 
 ROOT = pathlib.Path(__file__).parent
 COMMANDS = (
-    "avg_checkpoints datagen decoder evaluate exporter query report show "
-    "trainer"
+    "avg_checkpoints datagen decoder evaluate exporter query report serve "
+    "show trainer"
 ).split()
 VERSION = re.search(
     r'__version__ = "(.+)"', (ROOT / "t2t_repro/__init__.py").read_text()
 )[1]
+SERVE = [
+    # TensorFlow Serving's messages, generated, and gRPC with them.
+    "tensorflow-serving-api>=2.21,<2.22",
+    # HTTP in the event loop that gRPC runs in, too: a waiting request costs no
+    # thread. Kept well for ten years; its dependencies are its own parts.
+    "aiohttp>=3.11,<4",
+    "prometheus-client>=0.21,<1",  # /metrics; has no dependencies
+]
 
 setup(
     name="t2t_repro",
@@ -45,7 +53,10 @@ setup(
         "t2t_repro.hparams": "hparams",
         "t2t_repro.problems": "problems",
     },
-    package_data={"t2t_repro.reports": ["*.j2"]},
+    package_data={
+        "t2t_repro.reports": ["*.j2"],
+        "t2t_repro.serving": ["static/*"],
+    },
     install_requires=[
         # TensorFlow and TF Text must be of the same minor version: TF Text's
         # operations are compiled against it.
@@ -68,8 +79,9 @@ setup(
     ],
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
-        "serving": ["tensorflow-serving-api>=2.21,<2.22"],  # gRPC messages
+        "serve": SERVE,
         "dev": [
+            *SERVE,
             "pytest>=8,<10",
             "pytest-xdist>=3.5,<4",  # tests on all cores
             "hypothesis>=6.100,<7",  # property tests

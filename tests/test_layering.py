@@ -61,6 +61,7 @@ ROWS = (
         ("exporter",),
         ("query",),
         ("report",),
+        ("serve",),
         ("show",),
         ("trainer",),
     ),

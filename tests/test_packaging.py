@@ -59,7 +59,7 @@ def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
     expected = set()
     for top in SOURCES:
         for path in (checkout / top).rglob("*"):
-            if path.suffix in (".py", ".j2"):
+            if path.suffix in (".py", ".j2", ".html", ".css", ".js"):
                 inside = path.relative_to(checkout)
                 if top != "t2t_repro":
                     inside = "t2t_repro" / inside
@@ -72,7 +72,7 @@ def test_wheel_has_a_script_for_every_command(wheel):
     archive = zipfile.ZipFile(wheel)
     (name,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
     text = archive.read(name).decode()
-    for command in ("trainer", "avg-checkpoints", "evaluate", "query"):
+    for command in ("trainer", "avg-checkpoints", "serve", "query"):
         assert f"t2t-{command} = t2t_repro.common_flags:run_script" in text
 
 

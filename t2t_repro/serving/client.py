@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
-from t2t_repro import errors
 from t2t_repro.decoding.translate import Translation
 from t2t_repro.serving import export
 
@@ -23,13 +22,8 @@ class LocalClient:
             UserError: there is none.
         """
         folder = pathlib.Path(export_dir).expanduser()
-        found = export.versions(folder) if folder.is_dir() else []
-        if not found:
-            raise errors.UserError(
-                f"There is no exported model in {folder}. Make one with the "
-                "exporter, or name the right --export_dir."
-            )
-        self._model = tf.saved_model.load(str(folder / str(found[-1])))
+        version = export.newest(folder)
+        self._model = tf.saved_model.load(str(folder / str(version)))
 
     def translate(self, lines: Sequence[str]) -> Iterator[Translation]:
         """The best translation of each line, in order."""

@@ -17,7 +17,7 @@ import shutil
 import tensorflow as tf
 import tensorflow_text
 
-from t2t_repro import files
+from t2t_repro import errors, files
 from t2t_repro.decoding import score, search
 from t2t_repro.text.subwords import EOS, PAD
 
@@ -127,6 +127,21 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
     files.write_json(temporary / MODEL_CARD, card)
     os.replace(temporary, export_dir / str(version))
     return export_dir / str(version)
+
+
+def newest(export_dir: pathlib.Path) -> int:
+    """The newest version in an export folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    found = versions(export_dir) if export_dir.is_dir() else []
+    if not found:
+        raise errors.UserError(
+            f"There is no exported model in {export_dir}. Make one with the "
+            "exporter, or name the right --export_dir."
+        )
+    return found[-1]
 
 
 def versions(export_dir: pathlib.Path) -> list[int]:

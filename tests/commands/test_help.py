@@ -12,6 +12,7 @@ COMMANDS = {
     "exporter": ["export_dir", "decode_hparams", "format"],
     "query": ["export_dir", "inputs"],
     "report": [],
+    "serve": ["export_dir", "host", "rest_port", "grpc_port"],
     "show": ["vocab_size"],
     "trainer": ["train_steps", "raw_dir", "xla", "deterministic", "profile"],
 }

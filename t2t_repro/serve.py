@@ -1,0 +1,92 @@
+"""Serves an exported model as TensorFlow Serving would, with a page at /.
+
+python -m t2t_repro.serve --export_dir=…
+"""
+
+import asyncio
+import sys
+
+from absl import flags
+
+from t2t_repro import common_flags, errors
+
+_EXPORT_DIR = flags.DEFINE_string(
+    "export_dir",
+    None,
+    "Folder that the exporter has written to; a newer version that comes into "
+    "it is taken up.",
+)
+_HOST = flags.DEFINE_string(
+    "host",
+    "127.0.0.1",
+    "Address to listen on. There is no authentication: any other than loopback "
+    "opens the model to whoever reaches it.",
+)
+_REST_PORT = flags.DEFINE_integer(
+    "rest_port", 8501, "Port of REST, the page and /metrics; 0: any free one."
+)
+_GRPC_PORT = flags.DEFINE_integer(
+    "grpc_port", 8500, "Port of gRPC; 0: any free one."
+)
+_SERVABLE_NAME = flags.DEFINE_string(
+    "servable_name", "t2t", "What clients call the model."
+)
+_MAX_BATCH_SIZE = flags.DEFINE_integer(
+    "max_batch_size",
+    32,
+    "Most sentences in a request, and in a batch of requests.",
+    lower_bound=1,
+)
+_BATCH_TIMEOUT_MS = flags.DEFINE_float(
+    "batch_timeout_ms",
+    5.0,
+    "Milliseconds that a request waits for others to share its batch.",
+    lower_bound=0,
+)
+_MAX_WAITING = flags.DEFINE_integer(
+    "max_waiting",
+    1024,
+    "Most sentences in a queue; more are told to try again.",
+    lower_bound=1,
+)
+flags.adopt_module_key_flags(common_flags)
+
+
+def main():
+    try:
+        from t2t_repro.serving import server, service
+    except ModuleNotFoundError as error:
+        raise errors.UserError(
+            f"The server needs {error.name}. pip install 't2t_repro[serve]'."
+        ) from error
+    host = _HOST.value
+    if not server.is_loopback(host):
+        print(
+            f"{host} is not a loopback address: whoever reaches it can use "
+            "this server, which asks nobody for a password.",
+            file=sys.stderr,
+        )
+
+    def say(ports):
+        print(
+            f"Serving {_SERVABLE_NAME.value} of {_EXPORT_DIR.value} on {host}. "
+            f"Page, REST and /metrics: port {ports.rest}; gRPC: port "
+            f"{ports.grpc}. Ctrl-C or SIGTERM ends it.",
+            flush=True,
+        )
+
+    served = service.Service(
+        common_flags.required(_EXPORT_DIR),
+        _SERVABLE_NAME.value,
+        service.Limits(
+            max_batch_size=_MAX_BATCH_SIZE.value,
+            batch_timeout_ms=_BATCH_TIMEOUT_MS.value,
+            max_waiting=_MAX_WAITING.value,
+        ),
+    )
+    ports = server.Ports(_REST_PORT.value, _GRPC_PORT.value)
+    asyncio.run(server.serve(served, host, ports, say))
+
+
+if __name__ == "__main__":
+    common_flags.run(main)

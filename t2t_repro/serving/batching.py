@@ -1,0 +1,166 @@
+"""Dynamic batches: requests that arrive together go through together.
+
+A queue belongs to one signature of one version and lives in one event loop.
+A request is never split, so its answers cannot be mixed with another's.
+"""
+
+import asyncio
+import collections
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+import grpc
+import numpy as np
+
+from t2t_repro.serving import failure
+
+Inputs = dict[str, list[bytes]]  # by name, one value a sentence
+Outputs = dict[str, np.ndarray]  # by name, [B, …]
+
+
+class _Waiting(NamedTuple):
+    """A request in the queue."""
+
+    inputs: Inputs
+    size: int  # sentences
+    arrived: float  # seconds, the event loop's clock
+    answer: asyncio.Future
+
+
+class Queue:
+    """Collects requests of a signature and runs them, a batch at a time."""
+
+    def __init__(
+        self,
+        run: Callable[[Inputs], Outputs],
+        max_batch_size: int,
+        batch_timeout: float,
+        capacity: int,
+        sizes,
+        waiting,
+    ):
+        """Starts to wait for requests; needs a running event loop.
+
+        Args:
+            run: called in another thread, with one batch at a time.
+            max_batch_size: sentences.
+            batch_timeout: seconds that the first of a batch waits for others,
+                unless the model is busy for longer.
+            capacity: sentences that may wait.
+            sizes: Prometheus histogram, of sentences in a batch.
+            waiting: Prometheus gauge, of sentences in the queue.
+        """
+        self._run = run
+        self._max_batch_size = max_batch_size
+        self._batch_timeout = batch_timeout
+        self._capacity = capacity
+        self._sizes = sizes
+        self._gauge = waiting
+        self._requests: collections.deque[_Waiting] = collections.deque()
+        self._size = 0
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._worker = asyncio.create_task(self._work())
+
+    def submit(self, inputs: Inputs) -> asyncio.Future[Outputs]:
+        """The outputs to come of 1 to max_batch_size sentences.
+
+        Cancelled, a request leaves the queue.
+
+        Raises:
+            Failure: the queue is full; from the future: the model failed.
+        """
+        size = len(next(iter(inputs.values())))
+        if self._size + size > self._capacity:
+            raise failure.unavailable(
+                f"The queue is full: {self._size} sentences wait, and at most "
+                f"{self._capacity} may. Try again in a moment."
+            )
+        loop = asyncio.get_running_loop()
+        request = _Waiting(inputs, size, loop.time(), loop.create_future())
+        self._requests.append(request)
+        self._resize(size)
+        request.answer.add_done_callback(lambda _: self._forget(request))
+        return request.answer
+
+    async def close(self):
+        """Answers what waits, and ends; nothing may be submitted after."""
+        self._closing = True
+        self._changed.set()
+        await self._worker
+
+    def _resize(self, change):
+        self._size += change
+        self._gauge.inc(change)
+        self._changed.set()
+
+    def _forget(self, request):
+        """Of requests that are answered, none is in the queue any more."""
+        if request in self._requests:
+            self._requests.remove(request)
+            self._resize(-request.size)
+
+    async def _work(self):
+        while await self._wait_for_batch():
+            batch, size = [], 0
+            while (
+                self._requests
+                and size + self._requests[0].size <= self._max_batch_size
+            ):
+                batch.append(self._requests.popleft())
+                size += batch[-1].size
+            self._resize(-size)
+            self._sizes.observe(size)
+            await self._answer(batch)
+
+    async def _wait_for_batch(self):
+        """True when a batch is due, False when there will be none."""
+        now = asyncio.get_running_loop().time
+        while self._size < self._max_batch_size and not self._closing:
+            patience = None
+            if self._requests:
+                oldest = self._requests[0].arrived
+                patience = oldest + self._batch_timeout - now()
+                if patience <= 0:
+                    break
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), patience)
+            except asyncio.TimeoutError:
+                pass  # the batch is as full as it gets
+        return bool(self._requests)
+
+    async def _answer(self, batch):
+        inputs = {
+            name: [value for one in batch for value in one.inputs[name]]
+            for name in batch[0].inputs
+        }
+        loop = asyncio.get_running_loop()
+        try:
+            outputs = await loop.run_in_executor(None, self._run, inputs)
+        except Exception as error:
+            if len(batch) > 1:  # one of them must not spoil the others
+                for one in batch:
+                    await self._answer([one])
+                return
+            logging.exception("A request failed in the model.")
+            _fail(batch[0], error)
+            return
+        first = 0
+        for one in batch:
+            rows = slice(first, first + one.size)
+            if not one.answer.done():  # nobody waits for it any more
+                one.answer.set_result(
+                    {name: array[rows] for name, array in outputs.items()}
+                )
+            first += one.size
+
+
+def _fail(request, error):
+    if not request.answer.done():
+        request.answer.set_exception(
+            failure.Failure(
+                grpc.StatusCode.INTERNAL, f"The model failed: {error}"
+            )
+        )

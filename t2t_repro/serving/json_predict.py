@@ -1,0 +1,125 @@
+"""TensorFlow Serving's JSON: requests by row or by column, and answers.
+
+    {"instances": ["a", "b"]}                  one input, a row a sentence
+    {"instances": [{"inputs": "a"}, …]}        inputs by name
+    {"inputs": ["a", "b"]}                     one input, a column
+    {"inputs": {"inputs": ["a", "b"]}}         inputs by name
+
+beside "signature_name". By row, the answer is {"predictions": [row, …]}, by
+column {"outputs": {name: column}}.
+"""
+
+import base64
+import json
+from typing import NamedTuple
+
+from t2t_repro.serving import batching, failure
+
+
+class Request(NamedTuple):
+    """A body that is a request, its inputs not yet those of a signature."""
+
+    signature: str  # "" is the default
+    by_row: bool
+    content: object  # of "instances" or "inputs"
+
+    def inputs(self, names: list[str]) -> batching.Inputs:
+        """The inputs by name, where a signature's are `names`.
+
+        Raises:
+            Failure: it is not as above.
+        """
+        content = self.content
+        if self.by_row:
+            content = _columns(content, names)
+        elif not isinstance(content, dict):
+            content = {_only(names): content}
+        return {name: _texts(name, column) for name, column in content.items()}
+
+
+def parse(body: bytes) -> Request:
+    """A body -> a request.
+
+    Raises:
+        Failure: it is not JSON, or not a request.
+    """
+    try:
+        value = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise failure.invalid(f"JSON Parse error: {error}") from error
+    if not isinstance(value, dict):
+        raise failure.invalid("The request must be a JSON object.")
+    signature = value.get("signature_name", "")
+    if not isinstance(signature, str):
+        raise failure.invalid("'signature_name' must be a string.")
+    found = {"instances", "inputs"} & set(value)
+    if len(found) != 1:
+        raise failure.invalid(
+            "The request must have one of the keys 'instances' and 'inputs'."
+        )
+    (key,) = found
+    return Request(signature, key == "instances", value[key])
+
+
+def answer(outputs: batching.Outputs, by_row: bool) -> dict:
+    """Outputs -> what the client gets, in the form in which it asked."""
+    columns = {name: _plain(array.tolist()) for name, array in outputs.items()}
+    if not by_row:
+        return {"outputs": columns}
+    rows = zip(*columns.values(), strict=True)
+    return {
+        "predictions": [dict(zip(columns, row, strict=True)) for row in rows]
+    }
+
+
+def _columns(rows, names):
+    """Rows -> columns by name."""
+    if not isinstance(rows, list):
+        raise failure.invalid("'instances' must be a list.")
+    by_name = [
+        row
+        if isinstance(row, dict) and set(row) != {"b64"}
+        else {_only(names): row}
+        for row in rows
+    ]
+    keys = set(by_name[0]) if by_name else set(names)
+    if any(set(row) != keys for row in by_name):
+        raise failure.invalid("'instances' must all have the same inputs.")
+    return {key: [row[key] for row in by_name] for key in keys}
+
+
+def _only(names):
+    """The input that need not be named."""
+    if len(names) != 1:
+        raise failure.invalid(
+            f"The signature has several inputs, name them: {', '.join(names)}."
+        )
+    return names[0]
+
+
+def _texts(name, column):
+    if not isinstance(column, list):
+        raise failure.invalid(f"{name} must be a list of strings.")
+    return [_text(f"{name}[{i}]", value) for i, value in enumerate(column)]
+
+
+def _text(place, value):
+    """A string, or {"b64": …} of its bytes -> bytes."""
+    try:
+        match value:
+            case str():
+                return value.encode("utf-8")
+            case {"b64": str(encoded)} if len(value) == 1:
+                return base64.b64decode(encoded, validate=True)
+    except ValueError as error:  # half a surrogate pair, or not base64
+        raise failure.invalid(f"{place} is not text: {error}.") from error
+    raise failure.invalid(
+        f"{place} must be a string; got {type(value).__name__}."
+    )
+
+
+def _plain(value):
+    """Bytes within lists -> strings."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.decode("utf-8", "replace") if type(value) is bytes else value

@@ -1,0 +1,137 @@
+"""TensorFlow Serving's REST API over HTTP, the metrics, and the page."""
+
+import html
+import pathlib
+import string
+
+from aiohttp import web
+from google.protobuf import json_format
+from tensorflow_serving.apis import get_model_metadata_pb2
+
+from t2t_repro.serving import failure, json_predict, metrics, service, versions
+
+_STATIC = pathlib.Path(__file__).parent / "static"
+_PAGE = "index.html"
+_HEADERS = {
+    # What a page of ours needs: nothing from anywhere else.
+    "Content-Security-Policy": "default-src 'self'",
+    "X-Content-Type-Options": "nosniff",
+}
+_MODEL = r"/v1/models/{name:[^/:]+}"
+_VERSION = _MODEL + r"/versions/{version:\d{1,18}}"
+
+
+def application(served: service.Service) -> web.Application:
+    """Every path that is answered."""
+    app = web.Application(
+        middlewares=[_explain], client_max_size=served.limits.max_request_bytes
+    )
+    handlers = _Handlers(served)
+    for model in (_MODEL, _VERSION):
+        app.router.add_get(model, handlers.status)
+        app.router.add_get(f"{model}/metadata", handlers.metadata)
+        app.router.add_post(f"{model}:predict", handlers.predict)
+    app.router.add_get("/metrics", handlers.metrics)
+    app.router.add_get("/", handlers.page)
+    for path in sorted(_STATIC.iterdir()):
+        if path.name != _PAGE:
+            app.router.add_get(f"/{path.name}", _file(path))
+    return app
+
+
+class _Handlers:
+    """From HTTP to the service and back."""
+
+    def __init__(self, served):
+        self._service = served
+
+    async def predict(self, request):
+        body = json_predict.parse(await request.read())
+        found = await self._service.predict(
+            "rest", *_model(request), body.signature, body.inputs
+        )
+        return _json(json_predict.answer(found.outputs, body.by_row))
+
+    async def status(self, request):
+        found = self._service.versions.statuses(*_model(request))
+        return _json(
+            {
+                "model_version_status": [
+                    {
+                        "version": str(version),
+                        "state": versions.State.Name(status.state),
+                        "status": {
+                            "error_code": "UNKNOWN" if status.error else "OK",
+                            "error_message": status.error,
+                        },
+                    }
+                    for version, status in found
+                ]
+            }
+        )
+
+    async def metadata(self, request):
+        model = self._service.versions.find(*_model(request))
+        signatures = get_model_metadata_pb2.SignatureDefMap(
+            signature_def=model.signature_defs
+        )
+        return _json(
+            {
+                "model_spec": {
+                    "name": self._service.name,
+                    "signature_name": "",
+                    "version": str(model.version),
+                },
+                "metadata": {
+                    "signature_def": json_format.MessageToDict(
+                        signatures,
+                        preserving_proto_field_name=True,
+                        always_print_fields_with_no_presence=True,
+                    )
+                },
+            }
+        )
+
+    async def metrics(self, request):
+        return web.Response(
+            body=self._service.metrics.text(),
+            headers={"Content-Type": metrics.CONTENT_TYPE},
+        )
+
+    async def page(self, request):
+        page = string.Template((_STATIC / _PAGE).read_text("utf-8"))
+        text = page.substitute(model=html.escape(self._service.name))
+        return web.Response(
+            text=text, content_type="text/html", headers=_HEADERS
+        )
+
+
+def _file(path):
+    async def send(request):
+        return web.FileResponse(path, headers=_HEADERS)
+
+    return send
+
+
+def _model(request):
+    """Name and version of the model that a path names."""
+    version = request.match_info.get("version")
+    return request.match_info["name"], version and int(version)
+
+
+def _json(value, status=200):
+    return web.json_response(value, status=status, headers=_HEADERS)
+
+
+@web.middleware
+async def _explain(request, handler):
+    """Says in JSON why a request is refused."""
+    try:
+        return await handler(request)
+    except failure.Failure as error:
+        return _json({"error": error.message}, failure.HTTP_STATUS[error.code])
+    except web.HTTPRequestEntityTooLarge as error:
+        return _json({"error": error.text}, error.status)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+        message = f"Malformed request: {request.method} {request.path}"
+        return _json({"error": message}, error.status)

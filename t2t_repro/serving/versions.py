@@ -1,0 +1,204 @@
+"""The versions in an export folder, of which the newest is served.
+
+As TensorFlow Serving does by default: a newer version is loaded beside the
+one that serves, takes its place when it is ready, and the older one ends when
+its last request is answered.
+"""
+
+import asyncio
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401, registers the operations of its graph
+from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow_serving.apis import get_model_status_pb2, prediction_log_pb2
+
+from t2t_repro import errors
+from t2t_repro.serving import batching, export, failure
+
+State = get_model_status_pb2.ModelVersionStatus.State
+_WARM_UP = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
+
+
+class Status(NamedTuple):
+    """What the status API says of a version."""
+
+    state: int  # State
+    error: str = ""  # why it could not be loaded
+
+
+class Model:
+    """One version in memory."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Loads it and sends it warm-up requests, which takes seconds."""
+        self.version = int(folder.name)
+        saved = saved_model_pb2.SavedModel.FromString(
+            (folder / "saved_model.pb").read_bytes()
+        )
+        self.signature_defs = dict(saved.meta_graphs[0].signature_def)
+        self._model = tf.saved_model.load(str(folder))
+        self._queues: dict[str, batching.Queue] = {}
+        self._warm_up(folder / _WARM_UP)
+
+    def input_names(self, signature: str) -> list[str]:
+        """What a signature takes.
+
+        Raises:
+            Failure: there is no such signature.
+        """
+        if signature not in self._model.signatures:
+            raise failure.invalid(
+                f'Serving signature name: "{signature}" not found in signature '
+                f"def; there are {', '.join(sorted(self._model.signatures))}."
+            )
+        return sorted(self.signature_defs[signature].inputs)
+
+    def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
+        """One batch through the model, in this thread."""
+        # NumPy's own strings would lose NULs at their end.
+        tensors = {
+            name: tf.constant(np.array(values, object))
+            for name, values in inputs.items()
+        }
+        found = self._model.signatures[signature](**tensors)
+        return {name: tensor.numpy() for name, tensor in found.items()}
+
+    def queue(self, signature: str, settings) -> batching.Queue:
+        """The queue of a signature; `settings` makes it, the first time."""
+        if signature not in self._queues:
+            self._queues[signature] = settings(
+                lambda inputs: self.run(signature, inputs), signature
+            )
+        return self._queues[signature]
+
+    async def close(self):
+        """Answers what waits for this version."""
+        for queue in self._queues.values():
+            await queue.close()
+
+    def _warm_up(self, path):
+        """The first requests trace and allocate: they are not a user's."""
+        if not path.exists():
+            self.run("serving_default", {"inputs": [b"."]})
+            return
+        for record in tf.data.TFRecordDataset(str(path)):
+            log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
+            request = log.predict_log.request
+            self.run(
+                request.model_spec.signature_name or "serving_default",
+                {
+                    name: list(tensor.string_val)
+                    for name, tensor in request.inputs.items()
+                },
+            )
+
+
+class Versions:
+    """Keeps the newest version of a folder in memory."""
+
+    def __init__(self, export_dir, name: str, loaded):
+        """Loads nothing yet.
+
+        Args:
+            export_dir: of the exporter.
+            name: that clients give the model.
+            loaded: called with the number of each version that takes over.
+        """
+        self._folder = pathlib.Path(export_dir).expanduser()
+        self._name = name
+        self._loaded = loaded
+        self._model: Model | None = None
+        self._statuses: dict[int, Status] = {}
+
+    async def start(self):
+        """Loads the newest version.
+
+        Raises:
+            UserError: there is none, or it cannot be loaded.
+        """
+        version = export.newest(self._folder)
+        await self._load(version)
+        if error := self._statuses[version].error:
+            raise errors.UserError(
+                f"Cannot load {self._folder / str(version)}: {error}. Export "
+                "it again, or remove that folder."
+            )
+
+    async def watch(self, poll_secs: float):
+        """Follows the folder for ever."""
+        while True:
+            await asyncio.sleep(poll_secs)
+            # A folder that is away for a moment is no reason to stop.
+            found = self._folder.is_dir() and export.versions(self._folder)
+            for gone in set(self._statuses) - set(found or ()):
+                if self._statuses[gone].state == State.END:
+                    del self._statuses[gone]
+            newest = found[-1] if found else self._model.version
+            failed = newest in self._statuses and self._statuses[newest].error
+            if newest != self._model.version and not failed:
+                await self._load(newest)
+
+    async def close(self):
+        """Answers what waits."""
+        if self._model:
+            await self._model.close()
+
+    def find(self, name: str, version: int | None) -> Model:
+        """The model that a request names.
+
+        Raises:
+            Failure: it is not here.
+        """
+        model = self._model
+        if name != self._name or version not in (None, model.version):
+            wanted = "Latest" if version is None else "Specific"
+            number = "" if version is None else f", {version}"
+            raise failure.not_found(
+                f"Servable not found for request: {wanted}({name}{number})"
+            )
+        return model
+
+    def signatures(self) -> set[str]:
+        """Names of what the model can be asked."""
+        return set(self._model.signature_defs)
+
+    def statuses(
+        self, name: str, version: int | None
+    ) -> list[tuple[int, Status]]:
+        """Versions known of, newest first.
+
+        Raises:
+            Failure: there is none.
+        """
+        found = [
+            (known, status)
+            for known, status in sorted(self._statuses.items(), reverse=True)
+            if version in (None, known)
+        ]
+        if name != self._name or not found:
+            number = "" if version is None else f" with version {version}"
+            raise failure.not_found(
+                f"Could not find any versions of model {name}{number}"
+            )
+        return found
+
+    async def _load(self, version):
+        self._statuses[version] = Status(State.LOADING)
+        loop = asyncio.get_running_loop()
+        try:
+            model = await loop.run_in_executor(
+                None, Model, self._folder / str(version)
+            )
+        except Exception as error:  # of TensorFlow, which has no one type
+            self._statuses[version] = Status(State.END, str(error))
+            return
+        old, self._model = self._model, model
+        self._statuses[version] = Status(State.AVAILABLE)
+        self._loaded(version)
+        if old:
+            self._statuses[old.version] = Status(State.UNLOADING)
+            await old.close()
+            self._statuses[old.version] = Status(State.END)

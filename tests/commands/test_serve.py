@@ -1,0 +1,105 @@
+"""The embedded server as a user starts and stops it."""
+
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+SECONDS = 120  # what takes longer hangs
+LISTENERS = [pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")]
+
+
+@pytest.fixture(scope="module")
+def export_dir(trained, run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "export"
+    result = run(
+        "exporter", f"--output_dir={trained / 'run'}", f"--export_dir={folder}"
+    )
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture
+def served(export_dir):
+    """A running server: its process and the ports that it says it has."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "t2t_repro.serve"),
+            *(f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0"),
+        ],
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    try:
+        line = process.stdout.readline()
+        rest, grpc = re.search(r"port (\d+); gRPC: port (\d+)", line).groups()
+        yield process, int(rest), int(grpc)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(served, number):
+    process, port, _ = served
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    body = json.dumps({"instances": ["a b c d e"]})
+    connection.request("POST", "/v1/models/t2t:predict", body)
+    (found,) = json.load(connection.getresponse())["predictions"]
+    assert found["scores"] < 0
+    process.send_signal(number)  # the connection is open still
+    assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.skipif(not LISTENERS[0].exists(), reason="Linux's /proc")
+def test_only_loopback_is_listened_on(served):
+    listening = {}
+    for line in "".join(path.read_text() for path in LISTENERS).splitlines():
+        words = line.split()
+        if words[3] == "0A":  # TCP_LISTEN
+            address, port = words[1].split(":")
+            listening.setdefault(int(port, 16), []).append(address)
+    for port in served[1:]:
+        # 127.0.0.1, or the same in IPv6; bytes in this machine's order.
+        assert listening[port]
+        assert all(one.endswith("0100007F") for one in listening[port])
+
+
+def test_a_port_that_is_taken(export_dir, run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for flags in (
+            (f"--rest_port={port}", "--grpc_port=0"),
+            ("--rest_port=0", f"--grpc_port={port}"),
+        ):
+            result = run("serve", f"--export_dir={export_dir}", *flags)
+            assert result.returncode == 1
+            assert "Cannot listen on 127.0.0.1" in result.stderr
+            assert "Traceback" not in result.stderr
+
+
+def test_no_model(run, tmp_path):
+    result = run("serve", f"--export_dir={tmp_path}")
+    assert result.returncode == 1
+    assert "There is no exported model" in result.stderr
+    result = run("serve")
+    assert "--export_dir is needed" in result.stderr
+
+
+def test_the_extra_is_named(run, tmp_path):
+    hidden = tmp_path / "aiohttp"
+    hidden.mkdir()
+    (hidden / "__init__.py").write_text(
+        "raise ModuleNotFoundError(name='aiohttp')\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    result = run("serve", "--export_dir=x", env={"PYTHONPATH": path})
+    assert result.returncode == 1
+    assert "The server needs aiohttp. pip install" in result.stderr

@@ -1,0 +1,187 @@
+"""A tiny model with random weights, exported once, and a server around it."""
+
+import asyncio
+import dataclasses
+import http.client
+import json
+import shutil
+import threading
+
+import pytest
+
+pytest.importorskip("tensorflow_serving", reason="the extra `serve`")
+
+SECONDS = 60  # what takes longer hangs
+LINES = [
+    "two birds sing",
+    "the cat sat on the mat",
+    "a dog ran in the park today and the cat sat on the mat",
+    "birds",
+    "a dog sat",
+]
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """A folder with versions 1 and 2, of different weights."""
+    import keras
+
+    from t2t_repro import hparam, registry
+    from t2t_repro.models import transformer
+    from t2t_repro.serving import export
+    from t2t_repro.text import subwords
+
+    registry.load_definitions()
+    hparams = dataclasses.replace(
+        registry.build_hparams("tiny"),
+        hidden_size=16,
+        filter_size=32,
+        num_heads=2,
+        num_hidden_layers=1,
+    )
+    vocabulary = subwords.learn(LINES * 5, 300)
+    search = hparam.DecodeHParams(
+        beam_size=3, extra_length=3, max_input_length=40
+    )
+    folder = tmp_path_factory.mktemp("exported")
+    for seed in (1, 2):
+        keras.utils.set_random_seed(seed)
+        model = transformer.build(hparams, vocabulary.size)
+        export.export([model], vocabulary, search, folder, {})
+    return folder
+
+
+@pytest.fixture
+def export_dir(exported, tmp_path):
+    """A folder with version 1 alone."""
+    shutil.copytree(exported / "1", tmp_path / "export" / "1")
+    return tmp_path / "export"
+
+
+@pytest.fixture
+def publish(exported, export_dir):
+    """Puts version 2 into export_dir, as the exporter does: in one rename."""
+
+    def put():
+        shutil.copytree(exported / "2", export_dir / "writing-2")
+        (export_dir / "writing-2").rename(export_dir / "2")
+
+    return put
+
+
+@pytest.fixture(scope="session")
+def local(exported):
+    """{version: a client without a network}."""
+    import tensorflow as tf
+
+    def load(version):
+        signatures = tf.saved_model.load(str(exported / version)).signatures
+
+        def ask(signature, **inputs):
+            tensors = {k: tf.constant(v) for k, v in inputs.items()}
+            found = signatures[signature](**tensors)
+            return {name: array.numpy() for name, array in found.items()}
+
+        return ask
+
+    return {version: load(version) for version in ("1", "2")}
+
+
+class Embedded:
+    """A server in a thread of this process."""
+
+    def __init__(self, export_dir, **limits):
+        from t2t_repro.serving import service
+
+        self.service = service.Service(
+            export_dir, "t2t", service.Limits(**limits)
+        )
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._ready.wait(SECONDS)
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+    def stop(self):
+        """Begins to stop, and does not wait for it."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _run(self):
+        asyncio.run(self._serve())
+
+    async def _serve(self):
+        from t2t_repro.serving import server
+
+        self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        anywhere = server.Ports(0, 0)
+        async with server.running(
+            self.service, "127.0.0.1", anywhere, poll_secs=0.02
+        ) as self.ports:
+            self._ready.set()
+            await self._stop.wait()
+
+    def http(self, method, path, body=None):
+        """(status, what the JSON says) of a request."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.ports.rest, timeout=SECONDS
+        )
+        try:
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            content = response.read()
+            if response.headers.get_content_type() == "application/json":
+                content = json.loads(content)
+            return response.status, content
+        finally:
+            connection.close()
+
+    def predict(self, body, path="/v1/models/t2t:predict"):
+        """POST."""
+        return self.http("POST", path, body)
+
+
+@pytest.fixture(scope="session")
+def embedded():
+    """Embedded; each test may want other limits."""
+    return Embedded
+
+
+@pytest.fixture(scope="session")
+def server(exported, embedded):
+    """One that serves version 2 to tests that leave it as it was."""
+    with embedded(exported) as running:
+        yield running
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Holds the model until gate.open is set; gate.entered: it was asked."""
+    from t2t_repro.serving import versions
+
+    run = versions.Model.run
+
+    class Gate:
+        open = threading.Event()
+        entered = threading.Semaphore(0)
+
+    def held(model, *arguments):
+        Gate.entered.release()
+        assert Gate.open.wait(SECONDS)
+        return run(model, *arguments)
+
+    def close():
+        """After loading, which warms up."""
+        monkeypatch.setattr(versions.Model, "run", held)
+
+    Gate.close = staticmethod(close)
+    yield Gate
+    Gate.open.set()

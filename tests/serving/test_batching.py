@@ -1,0 +1,180 @@
+"""Queues, with functions in the model's place."""
+
+import asyncio
+import threading
+
+import grpc
+import numpy as np
+import prometheus_client
+import pytest
+
+from t2t_repro.serving import batching, failure
+
+SECONDS = 60  # what takes longer hangs
+
+
+def echo(inputs):
+    """Each sentence's answer is itself, beside the size of its batch."""
+    texts = np.array(inputs["inputs"], object)
+    return {"outputs": texts, "together": np.full(len(texts), len(texts))}
+
+
+class Held:
+    """A model that waits to be let go, and keeps what it was asked."""
+
+    def __init__(self, run=echo):
+        self.run, self.go, self.asked = run, threading.Event(), []
+        self.entered = asyncio.Event()
+
+    def __call__(self, inputs):
+        self.asked.append(inputs["inputs"])
+        self.loop.call_soon_threadsafe(self.entered.set)
+        assert self.go.wait(SECONDS)
+        return self.run(inputs)
+
+
+def run_with(run, test, **settings):
+    """Runs the coroutine function `test` of a queue before `run`."""
+    defaults = {"max_batch_size": 4, "batch_timeout": 0.0, "capacity": 100}
+
+    async def main():
+        run.loop = asyncio.get_running_loop()
+        registry = prometheus_client.CollectorRegistry()
+        sizes = prometheus_client.Histogram("s", "", registry=registry)
+        waiting = prometheus_client.Gauge("w", "", registry=registry)
+        queue = batching.Queue(
+            run, **defaults | settings, sizes=sizes, waiting=waiting
+        )
+        try:
+            await asyncio.wait_for(test(queue), SECONDS)
+        finally:
+            run.go.set()
+            await asyncio.wait_for(queue.close(), SECONDS)
+        assert registry.get_sample_value("w") == 0
+
+    asyncio.run(main())
+
+
+def ask(queue, *texts):
+    return queue.submit({"inputs": [text.encode() for text in texts]})
+
+
+def texts(outputs):
+    return [text.decode() for text in outputs["outputs"]]
+
+
+def test_what_arrives_meanwhile_goes_together():
+    model = Held()
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        others = [ask(queue, "b"), ask(queue, "c", "d"), ask(queue, "e")]
+        model.go.set()
+        assert texts(await first) == ["a"]
+        answers = [await other for other in others]
+        assert [texts(answer) for answer in answers] == [
+            ["b"],
+            ["c", "d"],
+            ["e"],
+        ]
+        assert answers[0]["together"].tolist() == [4]
+
+    run_with(model, test)
+
+
+def test_a_request_is_not_split():
+    model = Held()
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        others = [ask(queue, "b", "c", "d"), ask(queue, "e", "f")]
+        model.go.set()
+        await asyncio.gather(first, *others)
+        assert model.asked == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f"]]
+
+    run_with(model, test)
+
+
+def test_the_first_waits_for_others():
+    model = Held()
+    model.go.set()
+
+    async def test(queue):
+        found = await asyncio.gather(*(ask(queue, letter) for letter in "abcd"))
+        assert [one["together"].tolist() for one in found] == [[4]] * 4
+
+    # Longer than the test may take: a full batch must not wait it out.
+    run_with(model, test, batch_timeout=10 * SECONDS)
+
+
+def test_a_full_queue_refuses():
+    model = Held()
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        second = ask(queue, "b", "c")
+        with pytest.raises(failure.Failure, match="2 sentences wait") as error:
+            ask(queue, "d")
+        assert error.value.code == grpc.StatusCode.UNAVAILABLE
+        model.go.set()
+        await asyncio.gather(first, second)
+        assert texts(await ask(queue, "d")) == ["d"]
+
+    run_with(model, test, capacity=2)
+
+
+def test_who_gives_up_leaves_the_queue():
+    model = Held()
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ask(queue, "b"), 0.001)
+        third = ask(queue, "c")
+        model.go.set()
+        await asyncio.gather(first, third)
+        assert model.asked == [[b"a"], [b"c"]]
+
+    run_with(model, test)
+
+
+def test_a_bad_request_spoils_no_other():
+    def picky(inputs):
+        if b"bad" in inputs["inputs"]:
+            raise ValueError("no")
+        return echo(inputs)
+
+    model = Held(picky)
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        others = [ask(queue, "b"), ask(queue, "bad"), ask(queue, "c")]
+        model.go.set()
+        await first
+        assert texts(await others[0]) == ["b"]
+        with pytest.raises(failure.Failure, match="The model failed: no"):
+            await others[1]
+        assert texts(await others[2]) == ["c"]
+        assert texts(await ask(queue, "d")) == ["d"]
+
+    run_with(model, test)
+
+
+def test_closing_answers_what_waits():
+    model = Held()
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        second = ask(queue, "b")
+        closing = asyncio.ensure_future(queue.close())
+        model.go.set()
+        await closing
+        assert texts(await first) + texts(await second) == ["a", "b"]
+
+    run_with(model, test)

@@ -1,0 +1,259 @@
+"""TensorFlow Serving's REST API, as its documentation has it."""
+
+import base64
+import concurrent.futures
+import http.client
+import json
+
+import numpy as np
+import pytest
+
+TEXTS = [
+    "two birds sing",
+    "the cat sat on the mat and sang",
+    "birds",
+    "\0a\0",
+    "🐶 sat",
+    "x" * 60_000,
+]
+
+
+def columns(local, texts, signature="serving_default"):
+    """What the model says, as JSON has it."""
+    found = local["2"](signature, inputs=texts)
+    return {
+        name: np.vectorize(lambda v: v.decode() if type(v) is bytes else v)(
+            array
+        ).tolist()
+        for name, array in found.items()
+    }
+
+
+def assert_close(found, expected):
+    """Equal, floats to float32: another batch adds in another order."""
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        if name == "scores":
+            np.testing.assert_allclose(found[name], values, rtol=1e-5)
+        else:
+            assert found[name] == values
+
+
+@pytest.mark.parametrize("signature", ["serving_default", "n_best"])
+def test_by_column(server, local, signature):
+    body = {"inputs": {"inputs": TEXTS}, "signature_name": signature}
+    status, answer = server.predict(body)
+    assert status == 200
+    assert_close(answer["outputs"], columns(local, TEXTS, signature))
+    status, unnamed = server.predict(body | {"inputs": TEXTS})
+    assert (status, unnamed) == (200, answer)
+
+
+def test_by_row(server, local):
+    expected = columns(local, TEXTS)
+    for rows in (
+        TEXTS,
+        [{"inputs": text} for text in TEXTS],
+        [{"b64": base64.b64encode(t.encode()).decode()} for t in TEXTS],
+    ):
+        status, answer = server.predict({"instances": rows})
+        assert status == 200
+        found = answer["predictions"]
+        assert_close(
+            {name: [row[name] for row in found] for name in found[0]},
+            expected,
+        )
+
+
+def test_two_inputs(server, local):
+    rows = [{"inputs": "birds", "targets": "a dog"}]
+    body = {"signature_name": "score", "instances": rows}
+    status, answer = server.predict(body)
+    expected = local["2"]("score", inputs=["birds"], targets=["a dog"])
+    assert status == 200
+    score = answer["predictions"][0]["scores"]
+    assert score == pytest.approx(expected["scores"][0], rel=1e-5)
+
+
+def test_an_empty_string_is_empty(server):
+    _, answer = server.predict({"instances": ["", "birds"]})
+    first, second = answer["predictions"]
+    assert first == {"outputs": "", "scores": 0.0, "truncated": False}
+    assert second["scores"] < 0
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"nonsense", "JSON Parse error"),
+        (b'{"instances": ["\xff"]}', "JSON Parse error.*utf-8"),
+        (b"[" * 100_000, "JSON Parse error"),
+        (b"", "JSON Parse error"),
+        ([], "must be a JSON object"),
+        ({}, "one of the keys"),
+        ({"inputs": ["a"], "instances": ["a"]}, "one of the keys"),
+        ({"instances": []}, "1 to 32 sentences; got 0"),
+        ({"instances": ["a"] * 33}, "1 to 32 sentences; got 33"),
+        ({"instances": "a"}, "'instances' must be a list"),
+        ({"instances": [3]}, r"inputs\[0\] must be a string; got int"),
+        ({"instances": ["a", {"x": "b"}]}, "the same inputs"),
+        ({"instances": [{"x": "a"}]}, "inputs are inputs; got x"),
+        ({"inputs": "a"}, "inputs must be a list of strings"),
+        ({"inputs": {}}, "inputs are inputs; got none"),
+        ({"instances": ["\ud800"]}, r"inputs\[0\] is not text"),
+        ({"instances": [{"b64": "?"}]}, r"inputs\[0\] is not text"),
+        ({"instances": [{"b64": "/w=="}]}, r"inputs\[0\] is not UTF-8"),
+        ({"instances": ["x" * 65_537]}, "65,537 bytes; at most 65,536"),
+        ({"instances": ["a"], "signature_name": "x"}, '"x" not found'),
+        ({"instances": ["a"], "signature_name": 3}, "must be a string"),
+        ({"instances": ["a"], "signature_name": "score"}, "several inputs"),
+        (
+            {
+                "inputs": {"inputs": ["a"], "targets": ["b", "c"]},
+                "signature_name": "score",
+            },
+            "Inputs differ in number: {'inputs': 1, 'targets': 2}",
+        ),
+    ],
+)
+def test_bad_requests(server, body, message):
+    status, answer = server.predict(body)
+    assert status == 400
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(answer["error"])
+    assert server.predict({"instances": ["birds"]})[0] == 200
+
+
+def test_too_many_bytes(server):
+    status, answer = server.predict(b" " * (5 << 20))
+    assert status == 413
+    assert "4194304" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/v1/models/other", 404, "any versions of model other"),
+        ("GET", "/v1/models/t2t/versions/9", 404, "t2t with version 9"),
+        ("GET", "/v1/models/other/metadata", 404, "Latest(other)"),
+        ("POST", "/v1/models/other:predict", 404, "Latest(other)"),
+        ("POST", "/v1/models/t2t/versions/9:predict", 404, "(t2t, 9)"),
+        ("GET", "/v1/models/../../etc/passwd", 404, "Malformed request"),
+        ("GET", "/v1/models/%2e%2e%2f%2e%2e", 404, "not find any versions"),
+        ("GET", "/../setup.py", 404, "Malformed request"),
+        ("GET", "/index.html", 404, "Malformed request"),
+        ("GET", "/v1/models/t2t:predict", 405, "Malformed request"),
+        ("POST", "/v1/models/t2t:classify", 404, "Malformed request"),
+    ],
+)
+def test_paths_that_are_not_there(server, method, path, status, message):
+    body = {"instances": ["a"]} if method == "POST" else None
+    found, answer = server.http(method, path, body)
+    assert found == status
+    assert message in answer["error"]
+
+
+def test_status_and_metadata(server):
+    for path in ("/v1/models/t2t", "/v1/models/t2t/versions/2"):
+        status, answer = server.http("GET", path)
+        assert status == 200
+        assert answer == {
+            "model_version_status": [
+                {
+                    "version": "2",
+                    "state": "AVAILABLE",
+                    "status": {"error_code": "OK", "error_message": ""},
+                }
+            ]
+        }
+        status, answer = server.http("GET", f"{path}/metadata")
+        assert status == 200
+        assert answer["model_spec"]["version"] == "2"
+        found = answer["metadata"]["signature_def"]["signature_def"]
+        takes = found["score"]["inputs"]["targets"]
+        assert takes["dtype"] == "DT_STRING"
+        assert takes["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
+
+
+def test_metrics(exported, embedded):
+    with embedded(exported) as server:
+        server.predict({"instances": ["a", "b"]})
+        server.predict({"instances": []})
+        server.predict({"instances": ["a"], "signature_name": "made up"})
+        status, text = server.http("GET", "/metrics")
+    assert status == 200
+    for line in (
+        't2t_requests_total{code="OK",protocol="rest",'
+        'signature="serving_default"} 1.0',
+        't2t_requests_total{code="INVALID_ARGUMENT",protocol="rest",'
+        'signature="serving_default"} 1.0',
+        't2t_requests_total{code="INVALID_ARGUMENT",protocol="rest",'
+        'signature="unknown"} 1.0',
+        't2t_batch_sentences_sum{signature="serving_default"} 2.0',
+        't2t_batch_sentences_count{signature="serving_default"} 1.0',
+        "t2t_model_version 2.0",
+    ):
+        assert line in text.decode().splitlines()
+
+
+def test_a_full_queue_is_503(export_dir, embedded, gate):
+    with (
+        embedded(export_dir, max_waiting=1, batch_timeout_ms=0) as server,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        gate.close()
+        held = pool.submit(server.predict, {"instances": ["a"]})
+        assert gate.entered.acquire(timeout=60)
+        status, answer = server.predict({"instances": ["b", "c"]})
+        assert status == 503
+        assert "The queue is full" in answer["error"]
+        gate.open.set()
+        assert held.result()[0] == 200
+
+
+def test_a_deadline_is_504(export_dir, embedded, gate):
+    with embedded(export_dir, timeout_secs=0.05) as server:
+        gate.close()
+        status, answer = server.predict({"instances": ["a"]})
+        assert status == 504
+        assert "no answer within 0.05 s" in answer["error"]
+        gate.open.set()
+
+
+def test_stopping_answers_what_is_in_flight(export_dir, embedded, gate):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with embedded(export_dir) as server:
+            gate.close()
+            held = pool.submit(server.predict, {"instances": ["birds"]})
+            assert gate.entered.acquire(timeout=60)
+            server.stop()
+            with pytest.raises(OSError):
+                while True:  # until it takes no more
+                    server.http("GET", "/metrics")
+            assert not held.done()
+            gate.open.set()
+        status, answer = held.result()
+    assert status == 200
+    assert answer["predictions"]
+
+
+def test_answers_belong_to_their_requests(server, local):
+    words = "a dog ran in the park today and two birds sing cat".split()
+    texts = [f"{x} {y} {z}" for x in words for y in words for z in words[:3]]
+    expected = columns(local, texts)["scores"]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = pool.map(
+            lambda text: server.predict({"instances": [text]}), texts
+        )
+        found = [answer["predictions"][0]["scores"] for _, answer in answers]
+    assert len(set(np.round(expected, 4))) > len(texts) / 2
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_a_connection_serves_many_requests(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports.rest)
+    for text in ("a", "b"):
+        body = json.dumps({"instances": [text]})
+        connection.request("POST", "/v1/models/t2t:predict", body)
+        assert connection.getresponse().read()
+    connection.close()

@@ -1,0 +1,154 @@
+"""TensorFlow Serving's gRPC services."""
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+SECONDS = 60  # what takes longer hangs
+TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+        yield channel
+
+
+@pytest.fixture(scope="module")
+def stub(channel):
+    return prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def request(texts=TEXTS, name="t2t", signature="", version=None):
+    message = predict_pb2.PredictRequest()
+    message.model_spec.name = name
+    message.model_spec.signature_name = signature
+    if version is not None:
+        message.model_spec.version.value = version
+    message.inputs["inputs"].CopyFrom(
+        tf.make_tensor_proto(np.array(texts, object), tf.string)
+    )
+    return message
+
+
+@pytest.mark.parametrize("signature", ["", "serving_default", "n_best"])
+@pytest.mark.parametrize("version", [None, 2])
+def test_predict(stub, local, signature, version):
+    response = stub.Predict(
+        request(signature=signature, version=version), timeout=SECONDS
+    )
+    assert response.model_spec.name == "t2t"
+    assert response.model_spec.version.value == 2
+    signature = signature or "serving_default"
+    assert response.model_spec.signature_name == signature
+    expected = local["2"](signature, inputs=TEXTS)
+    assert set(response.outputs) == set(expected)
+    for name, array in expected.items():
+        found = tf.make_ndarray(response.outputs[name])
+        if name == "scores":
+            np.testing.assert_allclose(found, array, rtol=1e-5)
+        else:
+            assert found.tolist() == array.tolist()
+
+
+def test_output_filter(stub):
+    message = request()
+    message.output_filter.append("outputs")
+    assert list(stub.Predict(message, timeout=SECONDS).outputs) == ["outputs"]
+    message.output_filter.append("x")
+    assert "output_filter x" in refusal(
+        stub, message, grpc.StatusCode.INVALID_ARGUMENT
+    )
+
+
+def refusal(stub, message, code):
+    with pytest.raises(grpc.RpcError) as error:
+        stub.Predict(message, timeout=SECONDS)
+    assert error.value.code() == code
+    return error.value.details()
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "words"),
+    [
+        (request(name="x"), "NOT_FOUND", "Latest(x)"),
+        (request(name="../x"), "NOT_FOUND", "Latest(../x)"),
+        (request(version=1), "NOT_FOUND", "Specific(t2t, 1)"),
+        (request(signature="x"), "INVALID_ARGUMENT", '"x" not found'),
+        (request([b"\xff"]), "INVALID_ARGUMENT", "inputs[0] is not UTF-8"),
+        (request([]), "INVALID_ARGUMENT", "got 0"),
+        (request([b""] * 33), "INVALID_ARGUMENT", "got 33"),
+        (request([TEXTS]), "INVALID_ARGUMENT", "vector of strings"),
+        (predict_pb2.PredictRequest(), "NOT_FOUND", "Latest()"),
+    ],
+)
+def test_bad_requests(stub, message, code, words):
+    assert words in refusal(stub, message, grpc.StatusCode[code])
+    assert stub.Predict(request(), timeout=SECONDS).outputs
+
+
+def test_a_message_may_not_claim_a_shape(stub):
+    message = request([b"a"])
+    (dim,) = message.inputs["inputs"].tensor_shape.dim
+    dim.size = 1 << 40
+    assert "of shape [1099511627776] with 1 strings" in refusal(
+        stub, message, grpc.StatusCode.INVALID_ARGUMENT
+    )
+
+
+def test_labels_are_refused(stub):
+    message = request()
+    message.model_spec.version_label = "stable"
+    assert "no labels" in refusal(
+        stub, message, grpc.StatusCode.INVALID_ARGUMENT
+    )
+
+
+def test_too_many_bytes(stub):
+    message = request([b"x" * (5 << 20)])
+    refusal(stub, message, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert stub.Predict(request(), timeout=SECONDS).outputs
+
+
+def test_a_deadline_is_respected(export_dir, embedded, gate):
+    with embedded(export_dir) as server:
+        gate.close()
+        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            with pytest.raises(grpc.RpcError) as error:
+                stub.Predict(request(), timeout=0.2)
+        assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        gate.open.set()
+
+
+def test_status(channel):
+    stub = model_service_pb2_grpc.ModelServiceStub(channel)
+    message = get_model_status_pb2.GetModelStatusRequest()
+    message.model_spec.name = "t2t"
+    (found,) = stub.GetModelStatus(message).model_version_status
+    assert found.version == 2
+    assert found.state == found.AVAILABLE
+    message.model_spec.name = "x"
+    with pytest.raises(grpc.RpcError, match="any versions of model x"):
+        stub.GetModelStatus(message)
+
+
+def test_metadata(stub):
+    message = get_model_metadata_pb2.GetModelMetadataRequest()
+    message.model_spec.name = "t2t"
+    message.metadata_field.append("signature_def")
+    found = get_model_metadata_pb2.SignatureDefMap()
+    response = stub.GetModelMetadata(message)
+    assert response.metadata["signature_def"].Unpack(found)
+    assert set(found.signature_def["score"].inputs) == {"inputs", "targets"}
+    message.metadata_field[:] = ["x"]
+    with pytest.raises(grpc.RpcError, match="signature_def; got"):
+        stub.GetModelMetadata(message)
