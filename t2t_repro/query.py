@@ -1,18 +1,37 @@
-"""Translates through an exported model.
+"""Translates through an exported model, in this process or behind a server.
 
 python -m t2t_repro.query --export_dir=… --inputs="A sentence."
+python -m t2t_repro.query --server=127.0.0.1:8500 --inputs="A sentence."
 """
 
 import sys
 
 from absl import flags
 
-from t2t_repro import common_flags
+from t2t_repro import common_flags, errors
 from t2t_repro.serving import client
 from t2t_repro.text import corpora
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir", None, "Folder that the exporter has written to."
+)
+_SERVER = flags.DEFINE_string(
+    "server",
+    None,
+    "HOST:PORT of TF Serving or of t2t_repro.serve, instead of --export_dir.",
+)
+_PROTOCOL = flags.DEFINE_enum(
+    "protocol", "grpc", ["grpc", "rest"], "What --server speaks on its port."
+)
+_SERVABLE_NAME = flags.DEFINE_string(
+    "servable_name", "t2t", "What --server calls the model."
+)
+_TIMEOUT_SECS = flags.DEFINE_float(
+    "timeout_secs",
+    30.0,
+    "Seconds that --server has for each 32 lines; while it is unavailable it "
+    "is asked again.",
+    lower_bound=0.001,
 )
 _INPUTS = flags.DEFINE_multi_string(
     "inputs", [], "A sentence; may be given again. Else standard input."
@@ -21,12 +40,28 @@ flags.adopt_module_key_flags(common_flags)
 
 
 def main():
-    model = client.LocalClient(common_flags.required(_EXPORT_DIR))
+    model = _client()
     lines = _INPUTS.value or list(
         corpora.split_lines(sys.stdin.buffer, "standard input")
     )
     for translation in model.translate(lines):
         print(translation.texts[0], flush=True)
+
+
+def _client():
+    if bool(_EXPORT_DIR.value) == bool(_SERVER.value):
+        raise errors.UserError(
+            "Name the model with one of --export_dir and --server; got "
+            f"{'both' if _SERVER.value else 'neither'}."
+        )
+    if _EXPORT_DIR.value:
+        return client.LocalClient(_EXPORT_DIR.value)
+    return client.connect(
+        _SERVER.value,
+        _PROTOCOL.value,
+        _SERVABLE_NAME.value,
+        _TIMEOUT_SECS.value,
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ COMMANDS = {
     "decoder": ["decode_from_file", "checkpoint_path", "score_file"],
     "evaluate": ["split", "references", "baseline", "checkpoint_path"],
     "exporter": ["export_dir", "decode_hparams", "format"],
-    "query": ["export_dir", "inputs"],
+    "query": ["export_dir", "server", "protocol", "inputs"],
     "report": [],
     "serve": ["export_dir", "host", "rest_port", "grpc_port"],
     "show": ["vocab_size"],

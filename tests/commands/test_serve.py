@@ -72,6 +72,30 @@ def test_only_loopback_is_listened_on(served):
         assert all(one.endswith("0100007F") for one in listening[port])
 
 
+def test_query_over_a_network(served, export_dir, run):
+    _, rest, grpc = served
+    lines = "a b c d e\n\nf g h i j\n"
+    expected = run("query", f"--export_dir={export_dir}", stdin=lines).stdout
+    assert expected.count("\n") == 3
+    for flags in (
+        [f"--server=127.0.0.1:{grpc}"],
+        [f"--server=127.0.0.1:{rest}", "--protocol=rest"],
+    ):
+        result = run("query", *flags, stdin=lines)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout == expected
+
+
+def test_query_wants_one_model(run):
+    for flags, word in (
+        ([], "neither"),
+        (["--export_dir=x", "--server=127.0.0.1:1"], "both"),
+    ):
+        result = run("query", *flags, stdin="a\n")
+        assert result.returncode == 1
+        assert f"--export_dir and --server; got {word}" in result.stderr
+
+
 def test_a_port_that_is_taken(export_dir, run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -90,12 +90,13 @@ def local(exported):
 class Embedded:
     """A server in a thread of this process."""
 
-    def __init__(self, export_dir, **limits):
+    def __init__(self, export_dir, ports=(0, 0), **limits):
         from t2t_repro.serving import service
 
         self.service = service.Service(
             export_dir, "t2t", service.Limits(**limits)
         )
+        self.ports = ports  # 0 until it runs
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -120,9 +121,9 @@ class Embedded:
         from t2t_repro.serving import server
 
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        anywhere = server.Ports(0, 0)
+        wanted = server.Ports(*self.ports)
         async with server.running(
-            self.service, "127.0.0.1", anywhere, poll_secs=0.02
+            self.service, "127.0.0.1", wanted, poll_secs=0.02
         ) as self.ports:
             self._ready.set()
             await self._stop.wait()
