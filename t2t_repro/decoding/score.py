@@ -39,6 +39,20 @@ def attention(model, inputs, targets):
     return model.attention_weights(features(inputs, targets)).cross
 
 
+def mean_attention(models, inputs, targets):
+    """The mean of `attention` over heads and models.
+
+    Returns:
+        [B, layers, T, L] float32; where T or L is padding, 0.
+    """
+    weights = [attention(model, inputs, targets) for model in models]
+    mean = tf.reduce_mean(tf.stack(weights), axis=(0, 3))  # [layers, B, T, L]
+    mean = tf.transpose(mean, (1, 0, 2, 3))
+    written = (targets != PAD)[:, None, :, None]
+    read = (inputs != PAD)[:, None, None, :]
+    return tf.where(written & read, mean, 0.0)
+
+
 def mean_log_probs(logits):
     """Logits [..., V] of each model -> log of their mean probability."""
     log_probs = [tf.nn.log_softmax(one) for one in logits]

@@ -5,6 +5,13 @@ Signatures (strings in and out, so that nothing can pad ids in between):
     serving_default  inputs [B]          -> outputs, scores, truncated [B]
     n_best           inputs [B]          -> outputs, scores [B, W], truncated
     score            inputs, targets [B] -> scores, lengths, truncated [B]
+    attention        inputs [B]          -> outputs, truncated [B],
+        source_pieces [B, L], source_lengths [B], target_pieces [B, T],
+        target_lengths [B], weights [B, layers, T, L]
+
+The last one's pieces end in EOS and are padded with "", and its weights are
+means over heads: every output has a row for each sentence, as a server that
+makes batches wants it.
 
 It has stock TensorFlow and TF Text operations only, and no Python.
 """
@@ -39,6 +46,9 @@ class ServedModel(tf.Module):
             dataclasses.replace(decode_hparams, return_beams=return_beams),
         )
         self._sum = lambda ids, targets: score.score(models, ids, targets)
+        self._look = lambda ids, targets: score.mean_attention(
+            models, ids, targets
+        )
         self.weights = [w.value for model in models for w in model.weights]
         self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
         self._most = decode_hparams.max_input_length - 1  # and EOS
@@ -53,13 +63,22 @@ class ServedModel(tf.Module):
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         return ids.to_tensor(PAD), lengths, truncated
 
+    def _detokenize(self, ids):
+        """Ids [N, T], up to the first EOS -> strings [N]."""
+        before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
+        text_ids = tf.ragged.boolean_mask(ids, before_eos & (ids != PAD))
+        return self.tokenizer.detokenize(text_ids)
+
+    def _pieces(self, ids, lengths):
+        """Ids [B, L] -> strings [B, L], as the vocabulary spells them."""
+        pieces = self.tokenizer.id_to_string(ids)
+        return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
+
     def _search(self, inputs, return_beams):
         ids, lengths, truncated = self._encode(inputs)
         found = self._find(ids, return_beams)
         flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
-        before_eos = tf.cumsum(tf.cast(flat == EOS, tf.int32), axis=1) == 0
-        text_ids = tf.ragged.boolean_mask(flat, before_eos & (flat != PAD))
-        texts = self.tokenizer.detokenize(text_ids)
+        texts = self._detokenize(flat)
         texts = tf.reshape(texts, tf.shape(found.scores))  # [B, W]
         blank = (lengths == 1)[:, None]  # EOS alone
         return {
@@ -93,6 +112,27 @@ class ServedModel(tf.Module):
             "truncated": input_cut | target_cut,
         }
 
+    @tf.function(input_signature=[_TEXT])
+    def attention(self, inputs):
+        """The best beam, and where each of its pieces looked."""
+        ids, lengths, truncated = self._encode(inputs)
+        blank = lengths == 1  # EOS alone
+        best = self._find(ids, return_beams=False).ids[:, 0]
+        longest = tf.reduce_max(
+            tf.reduce_sum(tf.cast(best != PAD, tf.int32), 1)
+        )
+        target_ids = tf.where(blank[:, None], PAD, best[:, :longest])
+        target_lengths = tf.reduce_sum(tf.cast(target_ids != PAD, tf.int32), 1)
+        return {
+            "outputs": self._detokenize(target_ids),
+            "truncated": truncated,
+            "source_pieces": self._pieces(ids, lengths),
+            "source_lengths": lengths,
+            "target_pieces": self._pieces(target_ids, target_lengths),
+            "target_lengths": target_lengths,
+            "weights": self._look(ids, target_ids),
+        }
+
 
 def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
     """Writes the next version of a SavedModel.
@@ -121,6 +161,7 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
             "serving_default": served.translate,
             "n_best": served.n_best,
             "score": served.score,
+            "attention": served.attention,
         },
     )
     (temporary / MODEL_CARD).parent.mkdir()
