@@ -1,0 +1,265 @@
+"""The page: what it is made of, and in a headless Chromium what it does."""
+
+import asyncio
+import itertools
+import pathlib
+import re
+import shutil
+import subprocess
+import threading
+
+import aiohttp
+import pytest
+
+from t2t_repro import serving
+
+SECONDS = 60  # what takes longer hangs
+STATIC = pathlib.Path(serving.__file__).parent / "static"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update "
+    "--disable-sync --remote-debugging-port=0"
+).split()
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
+
+
+def test_the_page_is_served_with_the_models_name(server):
+    status, page = server.http("GET", "/")
+    assert status == 200
+    assert b'<meta name="model" content="t2t">' in page
+    assert b"$" not in page
+    for name in re.findall(rb'(?:href|src)="(\w+\.\w+)"', page):
+        path = STATIC / name.decode()
+        assert server.http("GET", f"/{path.name}") == (200, path.read_bytes())
+
+
+def test_nothing_comes_from_elsewhere():
+    for path in STATIC.iterdir():
+        text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+        text = text.replace("http://HOST:PORT", "")
+        assert not re.search(r"https?://|@import|url\(", text), path.name
+
+
+def test_what_the_script_looks_for_is_there():
+    page = (STATIC / "index.html").read_text("utf-8")
+    script = (STATIC / "page.js").read_text("utf-8")
+    ids = set(re.findall(r'\bid="([\w-]+)"', page))
+    assert set(re.findall(r'\bat\("([\w-]+)"\)', script)) <= ids
+    assert set(re.findall(r'\bfor="([\w-]+)"', page)) <= ids
+    assert set(re.findall(r'aria-describedby="([\w-]+)"', page)) <= ids
+
+
+class Browser:
+    """One tab of a Chromium, over its DevTools protocol."""
+
+    def __init__(self, socket):
+        self._socket, self._numbers = socket, itertools.count()
+        self.urls = []  # that it asked for
+
+    async def call(self, method, **parameters):
+        """The result of a command."""
+        number = next(self._numbers)
+        await self._socket.send_json(
+            {"id": number, "method": method, "params": parameters}
+        )
+        while True:
+            message = await self._socket.receive_json(timeout=SECONDS)
+            if message.get("method") == "Network.requestWillBeSent":
+                self.urls.append(message["params"]["request"]["url"])
+            if message.get("id") == number:
+                return message["result"]
+
+    async def value(self, expression):
+        """What JavaScript makes of an expression."""
+        result = await self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True
+        )
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    async def until(self, expression):
+        """Returns when an expression is true."""
+        end = asyncio.get_running_loop().time() + SECONDS
+        while not await self.value(expression):
+            assert asyncio.get_running_loop().time() < end, expression
+
+    async def press(self, key):
+        """A key, down and up."""
+        keys = {"key": key, "code": key, "windowsVirtualKeyCode": 13}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **keys)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **keys)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """The address of a running Chromium's DevTools."""
+    folder = tmp_path_factory.mktemp("chromium")
+    process = subprocess.Popen(
+        [CHROMIUM, *QUIET, f"--user-data-dir={folder}", "about:blank"],
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    lines = iter(process.stderr.readline, "")
+    try:
+        found = (re.search(r"ws://(127\.0\.0\.1:\d+)/", line) for line in lines)
+        address = next(match[1] for match in found if match)
+        # Nobody reads what else it says; a full pipe would stop it.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def visit(chromium, url, test):
+    """Runs the coroutine function `test` of a Browser at `url`."""
+
+    async def main():
+        async with aiohttp.ClientSession() as session:
+            async with session.put(f"http://{chromium}/json/new") as response:
+                tab = await response.json(content_type=None)
+            socket = await session.ws_connect(
+                tab["webSocketDebuggerUrl"], max_msg_size=0
+            )
+            browser = Browser(socket)
+            await browser.call("Network.enable")
+            await browser.call("Page.enable")
+            await browser.call("Page.navigate", url=url)
+            await browser.until(
+                "document.readyState == 'complete' && location.href != "
+                "'about:blank'"
+            )
+            await test(browser)
+            await socket.close()
+
+    asyncio.run(main())
+
+
+def text_of(identifier):
+    return f"document.getElementById('{identifier}').textContent"
+
+
+DONE = "document.querySelector('#picture svg, #error:not([hidden])') != null"
+
+
+@needs_chromium
+def test_a_sentence_is_typed_and_translated(server, local, chromium):
+    sentence = "two birds sing"
+    expected = local["2"]("n_best", inputs=[sentence])
+
+    async def test(browser):
+        assert await browser.value("document.activeElement.id") == "text"
+        await browser.call("Input.insertText", text=sentence)
+        await browser.press("Enter")
+        await browser.until(DONE)
+        texts = [text.decode() for text in expected["outputs"][0]]
+        assert await browser.value(text_of("best")) == texts[0]
+        items = await browser.value(
+            "[...document.querySelectorAll('#hypotheses li')].map("
+            "item => [item.firstChild.data, item.querySelector('data').value])"
+        )
+        assert [text for text, _ in items] == texts
+        assert [float(score) for _, score in items] == pytest.approx(
+            expected["scores"][0].tolist(), rel=1e-4
+        )
+        cells = await browser.value(
+            "document.querySelectorAll('#picture rect title').length"
+        )
+        assert cells and cells % 4 == 0  # three words and the end
+        assert "version 2" in await browser.value(text_of("model"))
+        host = f"http://127.0.0.1:{server.ports.rest}/"
+        assert browser.urls
+        assert all(url.startswith((host, "data:")) for url in browser.urls), (
+            browser.urls
+        )
+
+    visit(chromium, f"http://127.0.0.1:{server.ports.rest}/", test)
+
+
+@needs_chromium
+def test_rows_of_the_picture_sum_to_one(server, chromium):
+    async def test(browser):
+        await browser.until(DONE)
+        sums = await browser.value(
+            "(() => { const rows = {}; for (const rect of "
+            "document.querySelectorAll('#picture rect:not(.frame)')) { "
+            "const y = rect.getAttribute('y'); rows[y] = (rows[y] ?? 0) + "
+            "Number(rect.getAttribute('fill-opacity')); } "
+            "return Object.values(rows); })()"
+        )
+        assert sums == pytest.approx([1] * len(sums), abs=0.01)
+
+    url = f"http://127.0.0.1:{server.ports.rest}/?text=the+cat+sat"
+    visit(chromium, url, test)
+
+
+@needs_chromium
+def test_a_phone_needs_no_sideways_scrolling(server, chromium):
+    async def test(browser):
+        await browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=360,
+            height=740,
+            deviceScaleFactor=2,
+            mobile=True,
+        )
+        await browser.until(DONE)
+        assert await browser.value("innerWidth") == 360
+        assert await browser.value("document.body.scrollWidth") <= 360
+
+    sentence = "the+cat+sat+on+the+mat+and+a+dog+ran+in+the+park"
+    url = f"http://127.0.0.1:{server.ports.rest}/?text={sentence}"
+    visit(chromium, url, test)
+
+
+@needs_chromium
+def test_what_is_wrong_is_said(server, chromium):
+    async def test(browser):
+        await browser.until(DONE)
+        said = await browser.value(text_of("error"))
+        assert "Servable not found for request: Latest(other)" in said
+
+    url = f"http://127.0.0.1:{server.ports.rest}/?model=other&text=a"
+    visit(chromium, url, test)
+
+
+@needs_chromium
+def test_text_is_never_markup(server, chromium):
+    """A source of hostile text: the words in the picture are the user's."""
+
+    async def test(browser):
+        await browser.until(DONE)
+        assert await browser.value("window.bad") is None
+        assert "<img" in await browser.value(text_of("picture"))
+
+    hostile = "<img/src=x/onerror=bad=1>"
+    url = f"http://127.0.0.1:{server.ports.rest}/?text={hostile}"
+    visit(chromium, url, test)
+
+
+@needs_chromium
+def test_an_export_without_attention_says_so(
+    export_dir, embedded, chromium, monkeypatch
+):
+    from t2t_repro.serving import failure, versions
+
+    known = versions.Model.input_names
+
+    def without(model, signature):
+        if signature == "attention":
+            raise failure.invalid('Serving signature name: "attention" not …')
+        return known(model, signature)
+
+    monkeypatch.setattr(versions.Model, "input_names", without)
+
+    async def test(browser):
+        shown = "document.querySelector('#no-attention:not([hidden])') != null"
+        await browser.until(shown)
+        said = await browser.value(text_of("no-attention"))
+        assert "export the model again" in said
+        assert await browser.value(text_of("best"))
+
+    with embedded(export_dir) as server:
+        url = f"http://127.0.0.1:{server.ports.rest}/?text=a+dog"
+        visit(chromium, url, test)
