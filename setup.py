@@ -80,6 +80,7 @@ setup(
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "serve": SERVE,
+        "ctranslate2": ["ctranslate2>=4.7,<5"],  # exporter --format=ctranslate2
         "dev": [
             *SERVE,
             "pytest>=8,<10",
@@ -87,6 +88,7 @@ setup(
             "hypothesis>=6.100,<7",  # property tests
             # Keras's other backend: layers and models are tested on it, too.
             "jax>=0.6,<0.11",  # 0.6 is the last for Python 3.10
+            "ctranslate2>=4.7,<5",  # its translations are compared with ours
             "ruff>=0.12,<0.18",
             "mypy>=1.15,<3",
             "build>=1.2,<2",  # the wheel that a test looks into

@@ -1,4 +1,4 @@
-"""Exports a trained model as a SavedModel for TF Serving.
+"""Exports a trained model: for TF Serving, or for CTranslate2.
 
 python -m t2t_repro.exporter --output_dir=… --export_dir=…
 """
@@ -8,16 +8,23 @@ import dataclasses
 from absl import flags
 
 from t2t_repro import common_flags, runs
-from t2t_repro.serving import export
+from t2t_repro.serving import export, to_ctranslate2
+
+# What writes a format, and the folder in the run that it goes to.
+FORMATS = {
+    "saved_model": (export.export, "export"),
+    "ctranslate2": (to_ctranslate2.export, "ctranslate2"),
+}
 
 common_flags.define_decoding_flags()
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir",
     None,
-    "Gets a folder per version; OUTPUT_DIR/export if left out.",
+    "Of a SavedModel: gets a folder per version; OUTPUT_DIR/export if left "
+    "out. For CTranslate2: becomes the model; OUTPUT_DIR/ctranslate2.",
 )
 _FORMAT = flags.DEFINE_enum(
-    "format", "saved_model", ["saved_model"], "What to write."
+    "format", "saved_model", list(FORMATS), "What to write."
 )
 flags.adopt_module_key_flags(common_flags)
 
@@ -34,11 +41,12 @@ def main():
         "exported_with": runs.versions(),
     }
     del card["data_dir"], card["command_lines"]  # paths of this machine
-    folder = export.export(
+    write, name = FORMATS[_FORMAT.value]
+    folder = write(
         models,
         run.subwords,
         hparams,
-        _EXPORT_DIR.value or run.output_dir / "export",
+        _EXPORT_DIR.value or run.output_dir / name,
         card,
     )
     print(f"Exported {folder}.")

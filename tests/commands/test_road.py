@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import sentencepiece
 
 KEYS = [
     "bleu",
@@ -140,6 +141,31 @@ def test_decoder_and_query_agree(averaged, run, tmp_path):
     assert ok(run("query", export_dir, stdin=LINES)) == decoded
     one = ok(run("query", export_dir, "--inputs=a b c d e"))
     assert one.strip("\n") == decoded.split("\n")[0]
+
+
+def test_decoder_and_ctranslate2_agree(averaged, run, tmp_path):
+    ctranslate2 = pytest.importorskip(
+        "ctranslate2", reason="the extra ctranslate2 is not installed"
+    )
+    out = f"--output_dir={averaged / 'run'}"
+    folder = tmp_path / "model"
+    arguments = (out, "--format=ctranslate2", f"--export_dir={folder}")
+    assert f"Exported {folder}." in ok(run("exporter", *arguments))
+    card = json.loads((folder / "model_card.json").read_text())
+    assert card["checkpoints"] == ["ckpt-60"] and "data_dir" not in card
+    again = run("exporter", *arguments)
+    assert again.returncode == 1 and "is there already" in again.stderr
+    lines = (averaged / "raw" / "test.xx").read_text().splitlines()[:10]
+    greedy = "--decode_hparams=beam_size=1"
+    decoded = ok(run("decoder", out, greedy, stdin="\n".join(lines)))
+    pieces = sentencepiece.SentencePieceProcessor(
+        model_file=str(folder / "vocab.model")
+    )
+    found = ctranslate2.Translator(str(folder)).translate_batch(
+        pieces.Encode(lines, out_type=str), beam_size=1, max_decoding_length=50
+    )
+    texts = pieces.Decode([one.hypotheses[0] for one in found])
+    assert texts == decoded.splitlines()
 
 
 def test_decoder_shows_beams_and_scores(averaged, run, tmp_path):

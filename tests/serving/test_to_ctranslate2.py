@@ -1,0 +1,190 @@
+"""A CTranslate2 folder computes what the model does, or is refused."""
+
+import dataclasses
+import json
+import pathlib
+import runpy
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from t2t_repro import errors, hparam
+from t2t_repro.models import transformer
+from t2t_repro.serving import to_ctranslate2
+from t2t_repro.text import subwords
+
+ctranslate2 = pytest.importorskip(
+    "ctranslate2", reason="the extra ctranslate2 is not installed"
+)
+
+_MODELS = pathlib.Path(__file__).parent.parent / "models"
+VARIANTS = runpy.run_path(f"{_MODELS}/variants.py")["VARIANTS"]
+REFUSED = {  # variant: what the message says
+    "no_norm": "hparam layer_postprocess_sequence must be 'dan' after 'none'",
+    "both_norms": "hparam layer_postprocess_sequence .* got 'dan'",
+    "additive": "hparam attention_type must be a dot product; got 'additive'",
+    "restricted": "hparam restricted_attention must be 0; got 2",
+    "together": "hparam restricted_attention must be 0; got 3",
+    "additive_together": "hparam attention_type",
+}
+HELD = VARIANTS.keys() - REFUSED.keys()
+SIZES = {"key_channels": 20, "value_channels": 6}
+MORE = {
+    "relative_sizes": VARIANTS["relative"] | VARIANTS["sizes"],
+    "smaller_values": {f"attention_{key}": n for key, n in SIZES.items()},
+    "pre_norm_apart": VARIANTS["pre_norm"] | VARIANTS["apart"],
+    "unscaled_relative": VARIANTS["relative"] | VARIANTS["unscaled"],
+}
+LINES = ["a b c d", "f", "e d c b a k l i", "l l k a b c d e f g h i j", "k"]
+TARGETS = ["D C B A", "A B C D E F G H I J K", "A", "B C", "F F F"]
+LEARNED = 8  # positions, fewer than the longest of LINES and TARGETS have
+MOST = 20  # subwords of an output
+LENGTHS = hparam.DecodeHParams(max_input_length=16, extra_length=8)
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return subwords.learn([*LINES, *TARGETS] * 5, 290)
+
+
+@pytest.fixture(scope="module")
+def build(tiny_hparams, vocabulary):
+    """A function of changes -> a model in which every weight is random."""
+
+    def build(changes):
+        hparams = dataclasses.replace(
+            tiny_hparams, max_length=LEARNED, **changes
+        )
+        model = transformer.build(hparams, vocabulary.size)
+        random = np.random.default_rng(0)
+        for weight in model.weights:
+            scale = 0.3 if len(weight.shape) > 1 else 0.1
+            mean = 1.0 if weight.path.endswith("gamma") else 0.0
+            weight.assign(random.normal(mean, scale, weight.shape))
+        return model
+
+    return build
+
+
+@pytest.fixture
+def export(build, vocabulary, tmp_path):
+    """A function of changes -> the model and its folder."""
+
+    def export(changes):
+        model, folder = build(changes), tmp_path / "folder"
+        to_ctranslate2.export([model], vocabulary, LENGTHS, folder, {"run": 1})
+        return model, folder
+
+    return export
+
+
+def log_probs(model, inputs, targets):
+    """Ids [L], [T] -> [T, V]."""
+    batch = {}
+    for side, ids in (("inputs", inputs), ("targets", targets)):
+        batch[side] = np.array([ids])
+        batch[f"{side}_segment"] = np.ones((1, len(ids)), np.int32)
+        batch[f"{side}_position"] = np.arange(len(ids))[None]
+    return tf.nn.log_softmax(model(batch))[0].numpy()
+
+
+@pytest.mark.parametrize("name", [*sorted(HELD), *MORE])
+def test_log_probabilities_and_greedy_outputs_are_the_models(
+    export, vocabulary, name
+):
+    model, folder = export((VARIANTS | MORE)[name])
+    theirs = ctranslate2.Translator(
+        str(folder), compute_type="float32", intra_threads=1
+    )
+    pieces = sentencepiece.SentencePieceProcessor(
+        model_file=str(folder / "vocab.model")
+    )
+    inputs, targets = map(vocabulary.encode, (LINES, TARGETS))
+    source, target = (
+        pieces.Encode(text, out_type=str) for text in (LINES, TARGETS)
+    )
+    scored = theirs.score_batch(source, target)
+    for ids, target_ids, found in zip(inputs, targets, scored, strict=True):
+        ours = log_probs(model, ids, target_ids)
+        ours = ours[np.arange(len(target_ids)), target_ids]
+        np.testing.assert_allclose(found.log_probs, ours, atol=1e-4)
+    translated = theirs.translate_batch(
+        source,
+        beam_size=1,
+        max_decoding_length=MOST,
+        # No part of any text, which a random model does not know.
+        suppress_sequences=[[pieces.IdToPiece(subwords.PAD)]],
+    )
+    for ids, found in zip(inputs, translated, strict=True):
+        chosen = pieces.PieceToId(found.hypotheses[0]) + [subwords.EOS]
+        ours = log_probs(model, ids, chosen)
+        ours[:, subwords.PAD] = -np.inf
+        # What is best after each prefix; the longest are cut without EOS.
+        assert ours.argmax(-1).tolist()[:MOST] == chosen[:MOST]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_ctranslate2_lacks_is_named(export, tmp_path, name):
+    with pytest.raises(errors.UserError, match=REFUSED[name]):
+        export(VARIANTS[name])
+    assert not list(tmp_path.iterdir())
+
+
+def test_positions_beside_relative_ones_are_refused(export):
+    with pytest.raises(errors.UserError, match="hparam pos must be 'none'"):
+        export({"max_relative_position": 2})
+
+
+def test_a_model_of_the_users_own_is_refused(build, vocabulary):
+    model = build({})
+    model.hparams = dataclasses.replace(model.hparams, model="my_transformer")
+    with pytest.raises(errors.UserError, match="hparam model .*my_transformer"):
+        to_ctranslate2.convert(model, vocabulary, 8)
+
+
+def test_an_ensemble_is_refused(build, vocabulary, tmp_path):
+    with pytest.raises(errors.UserError, match="no ensembles; got 2"):
+        to_ctranslate2.export(
+            [build({})] * 2, vocabulary, LENGTHS, tmp_path / "folder", {}
+        )
+
+
+def test_without_the_package_it_says_what_to_install(
+    build, vocabulary, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(errors.UserError, match=r"t2t_repro\[ctranslate2\]"):
+        to_ctranslate2.convert(build({}), vocabulary, 8)
+
+
+def test_a_folder_is_whole_and_never_written_over(export, vocabulary):
+    _, folder = export({})
+    assert (folder / "vocab.model").read_bytes() == vocabulary.model
+    assert json.loads((folder / "model_card.json").read_text()) == {"run": 1}
+    config = json.loads((folder / "config.json").read_text())
+    assert config["layer_norm_epsilon"] == 1e-6
+    assert [path.name for path in folder.parent.iterdir()] == ["folder"]
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(errors.UserError, match="folder is there already"):
+        export({})
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_an_empty_folder_and_what_a_kill_left_are_taken(export, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.writing").mkdir()
+    (tmp_path / "folder.writing" / "half").write_text("half")
+    _, folder = export({})
+    assert not (folder / "half").exists()
+    assert ctranslate2.contains_model(str(folder))
+
+
+def test_a_shared_matrix_is_written_once(export, vocabulary):
+    model, folder = export({})
+    weights = sum(weight.numpy().nbytes for weight in model.weights)
+    matrix = model.embedding.weight.numpy().nbytes
+    written = (folder / "model.bin").stat().st_size
+    assert written - weights < matrix
