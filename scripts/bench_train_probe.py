@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 
+import bench_probe
 import tensorflow as tf
 
 from t2t_repro import registry
@@ -32,28 +33,11 @@ def cpu_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def resident_megabytes():
-    """Memory of this process now."""
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 1e6
-
-
-def timed(function, times):
-    """Seconds of each of so many calls, after one that is not counted."""
-    function()
-    seconds = []
-    for _ in range(times):
-        began = time.perf_counter()
-        function()
-        seconds.append(time.perf_counter() - began)
-    return seconds
-
-
 def peak_flops(dtype):
     """What a large matrix product reaches, per second."""
     left = tf.cast(tf.random.normal((MATRIX, MATRIX)), dtype)
     product = tf.function(lambda: tf.linalg.matmul(left, left))
-    return 2 * MATRIX**3 / min(timed(lambda: product().numpy(), 10))
+    return 2 * MATRIX**3 / min(bench_probe.timed(lambda: product().numpy(), 10))
 
 
 class Training:
@@ -149,7 +133,7 @@ def measure_update(training, settings):
     variables = training.model.trainable_variables
     gradients = [tf.random.normal(v.shape) * 1e-3 for v in variables]
     update = tf.function(lambda: training.adam.apply(gradients, variables))
-    return {"seconds": timed(update, settings["steps"])}
+    return {"seconds": bench_probe.timed(update, settings["steps"])}
 
 
 def measure_memory(training, settings):
@@ -159,7 +143,7 @@ def measure_memory(training, settings):
     for number in range(1, settings["steps"] + 1):
         training.take(next(elements))
         if number in marks:
-            marks[number] = resident_megabytes()
+            marks[number] = bench_probe.resident_megabytes()
     return {"megabytes": list(marks.values())}
 
 

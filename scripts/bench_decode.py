@@ -1,0 +1,229 @@
+"""Measures decoding, beside CTranslate2 on the same weights.
+
+python scripts/bench_decode.py --output_dir=RUN --inputs=FILE --references=FILE
+
+Models of random weights search at one forced output length; a trained RUN
+translates a whole FILE (left out without one). Ours and CTranslate2's, in
+float32, take turns, and the best of each counts. The last line is a JSON list
+of {name, value, unit, peer, ratio}.
+"""
+
+import collections
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import bench_report
+import sacrebleu
+from absl import app, flags
+
+_SIZES = flags.DEFINE_list("sizes", ["small", "base"], "Of SIZES.")
+_TURNS = flags.DEFINE_integer("turns", 2, "Turns of each.")
+_TIMES = flags.DEFINE_integer("times", 3, "Searches that are timed, each turn.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "A run of the trainer.")
+_INPUTS = flags.DEFINE_string("inputs", None, "Sentences for it.")
+_REFERENCES = flags.DEFINE_string("references", None, "Their translations.")
+_SENTENCES = flags.DEFINE_integer(
+    "sentences", 20_000, "Sentences after which memory is measured."
+)
+
+SCRIPTS = pathlib.Path(__file__).parent
+THREADS = 2
+COMMON = {"beam_size": 4, "batch": 32, "length": 30}
+SIZES = {
+    "small": {
+        "hidden_size": 256,
+        "filter_size": 1024,
+        "num_heads": 4,
+        "num_hidden_layers": 3,
+        "vocab_size": 8_192,
+    },
+    "base": {
+        "hidden_size": 512,
+        "filter_size": 2048,
+        "num_heads": 8,
+        "num_hidden_layers": 6,
+        "vocab_size": 32_768,
+    },
+}
+# Types of operations, by what they are for. A gather is of caches, or of ids,
+# scores and embeddings, which are small beside them.
+KINDS = {
+    "matrix products": "MatMul _FusedMatMul _MklMatMul _MklFusedMatMul "
+    "BatchMatMul BatchMatMulV2 BatchMatMulV3 _MklBatchMatMulV2 Einsum",
+    "softmax and top-k": "Softmax _MklSoftmax LogSoftmax TopKV2",
+    "gathers: the caches' reordering": "GatherV2 GatherNd ResourceGather",
+}
+CONTROL = "Enter Exit Merge Switch NextIteration LoopCond While If".split()
+
+
+def run(script, measure, **settings):
+    """What a process prints last, of JSON."""
+    path = SCRIPTS / f"bench_decode_{script}.py"
+    asked = json.dumps(settings | {"measure": measure})
+    command = (sys.executable, str(path), asked)
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def layouts(threads):
+    """CTranslate2's: name, workers, and threads of each."""
+    yield "CTranslate2", 1, threads
+    if threads > 1:
+        yield f"CTranslate2, {threads} workers", threads, 1
+
+
+def measure_speed(name, settings, threads):
+    """Sentences a second at one forced output length."""
+    settings = settings | {"threads": threads, "times": _TIMES.value}
+    rates = collections.defaultdict(list)
+    for _ in range(_TURNS.value):
+        took = statistics.median(run("probe", "search", **settings))
+        rates["ours"].append(settings["batch"] / took)
+        for layout, workers, each in layouts(threads):
+            other = settings | {"workers": workers, "threads": each}
+            took = statistics.median(run("ctranslate2", "search", **other))
+            rates[layout].append(settings["batch"] * workers / took)
+    ours = max(rates.pop("ours"))
+    tokens = ours * settings["length"]
+    bench_report.add(f"{name}: target tokens", tokens, "tokens/s")
+    for layout, theirs in rates.items():
+        peer = f"{layout} ({max(theirs):,.4g})"
+        ratio = ours / max(theirs)
+        bench_report.add(name, ours, "sentences/s", peer, ratio)
+
+
+def measure_cache(name, settings):
+    """A search beside one that decodes from the first position each time."""
+    settings = settings | {"batch": 4, "length": 60, "threads": THREADS}
+    ours = min(run("probe", "search", times=3, **settings))
+    without = min(run("probe", "without cache", times=1, **settings))
+    peer = f"without cache ({without:.3g})"
+    label = f"{name}: 60 subwords of 4 sentences"
+    bench_report.add(label, ours, "s", peer, ours / without)
+
+
+def measure_steps(name, settings):
+    """A late step of one search beside an early one."""
+    settings = settings | {"batch": 8, "length": 110, "threads": THREADS}
+    seconds = run("probe", "steps", times=3, **settings)
+    early, late = (statistics.median(seconds[i - 5 : i + 5]) for i in (10, 100))
+    bench_report.add(
+        f"{name}: step 100", late * 1e3, "ms", "step 10", late / early
+    )
+
+
+def measure_profile(name, settings):
+    """Where the time of a search goes, on one thread."""
+    found = run("probe", "profile", **settings)
+    used, whole = found["operations"], found["seconds"]
+    shares = {
+        kind: sum(used.get(one, 0) for one in types.split())
+        for kind, types in KINDS.items()
+    }
+    # What no operation takes is between them.
+    loop = whole - sum(used.values()) + sum(used.get(one, 0) for one in CONTROL)
+    shares["the loop itself"] = loop
+    shares["all else"] = whole - sum(shares.values())
+    for kind, seconds in shares.items():
+        bench_report.add(f"{name}: {kind}", seconds / whole, "of a search")
+
+
+def measure_random_model(size, folder):
+    """All that needs no training."""
+    settings = COMMON | SIZES[size] | {"folder": str(folder / size)}
+    run("probe", "convert", threads=THREADS, **settings)
+    measure_speed(f"{size}, batch 32, 2 threads", settings, THREADS)
+    measure_speed(f"{size}, batch 1", settings | {"batch": 1}, 1)
+    measure_cache(size, settings)
+    measure_steps(size, settings)
+    measure_profile(size, settings)
+
+
+def measure_file(settings):
+    """A whole file: speed, and BLEU of both."""
+    ours, theirs = [], collections.defaultdict(list)
+    for _ in range(_TURNS.value):
+        ours.append(run("run", "file", **settings))
+        for layout, workers, each in layouts(THREADS):
+            other = settings | {"workers": workers, "threads": each}
+            # Its penalty, to the power of which it takes the length.
+            found = run("ctranslate2", "file", length_penalty=0.6, **other)
+            theirs[layout].append(found)
+    best = min(ours, key=lambda found: found["seconds"])
+    rate = len(best["texts"]) / best["seconds"]
+    tokens = best["tokens"] / best["seconds"]
+    bench_report.add("file: target tokens", tokens, "tokens/s")
+    for layout, found in theirs.items():
+        other = len(best["texts"]) / min(one["seconds"] for one in found)
+        peer = f"{layout} ({other:,.4g})"
+        bench_report.add("file", rate, "sentences/s", peer, rate / other)
+    if _REFERENCES.value:
+        text = pathlib.Path(_REFERENCES.value).read_text("utf-8")
+        references = [text.split("\n")[:-1]]
+        mine, other = (
+            sacrebleu.corpus_bleu(texts, references).score
+            for texts in (best["texts"], theirs["CTranslate2"][0]["texts"])
+        )
+        peer = f"CTranslate2 ({other:.4g})"
+        bench_report.add("file: BLEU", mine, "13a", peer, mine / other)
+
+
+def measure_agreement(settings, folder):
+    """Greedy outputs of both, and our score of its beam search's outputs."""
+    other = settings | {"workers": 1, "length_penalty": 0.0}
+    greedy = {"beam_size": 1}
+    mine = run("run", "file", **settings | greedy)["texts"]
+    theirs = run("ctranslate2", "file", **other | greedy)["texts"]
+    pairs = list(zip(mine, theirs, strict=True))
+    for number, (one, two) in enumerate(pairs, 1):
+        if one != two:
+            print(
+                f"  {number} ours:        {one}\n  {number} CTranslate2: {two}"
+            )
+    agreed = sum(one == two for one, two in pairs) / len(pairs)
+    bench_report.add("greedy outputs that agree", agreed, "of the sentences")
+    found = run("ctranslate2", "file", **other)
+    outputs = folder / "outputs.json"
+    outputs.write_text(json.dumps(found["ids"]))
+    scores = run("run", "scores", outputs=str(outputs), **settings)
+    differences = [
+        abs(one - two) for one, two in zip(scores, found["scores"], strict=True)
+    ]
+    bench_report.add(
+        "largest difference of log-probabilities", max(differences), "nats"
+    )
+
+
+def measure_memory(settings):
+    """Whether it grows with sentences."""
+    early, late = run("run", "memory", sentences=_SENTENCES.value, **settings)
+    name = f"memory after {_SENTENCES.value:,} sentences"
+    bench_report.add(name, late, "MB", "a tenth of them", late / early)
+
+
+def main(_):
+    bench_report.begin()
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for size in _SIZES.value:
+            measure_random_model(size, folder)
+        if _OUTPUT_DIR.value:
+            settings = COMMON | {
+                "threads": THREADS,
+                "output_dir": _OUTPUT_DIR.value,
+                "inputs": _INPUTS.value,
+                "folder": str(folder / "run"),
+            }
+            run("run", "convert", **settings)
+            measure_file(settings)
+            measure_agreement(settings, folder)
+            measure_memory(settings)
+    bench_report.end()
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,75 @@
+"""CTranslate2's searches, timed; for bench_decode.py.
+
+python scripts/bench_decode_ctranslate2.py SETTINGS.json
+
+Prints one JSON value. A process of its own, without TensorFlow.
+"""
+
+import json
+import pathlib
+import time
+
+import bench_probe
+import ctranslate2
+import sentencepiece
+
+
+def open_model(settings):
+    """A folder of t2t_repro/serving/to_ctranslate2.py."""
+    return ctranslate2.Translator(
+        settings["folder"],
+        compute_type="float32",
+        inter_threads=settings["workers"],
+        intra_threads=settings["threads"],
+    )
+
+
+def measure_search(settings):
+    """Seconds of a batch for every worker, of one forced output length."""
+    model, folder = open_model(settings), pathlib.Path(settings["folder"])
+    names = json.loads((folder / "shared_vocabulary.json").read_text())
+    rows = bench_probe.random_inputs(settings)[:, :-1]  # it adds EOS
+    source = [[names[i] for i in row] for row in rows] * settings["workers"]
+    return bench_probe.timed(
+        lambda: model.translate_batch(
+            source,
+            max_batch_size=settings["batch"],
+            beam_size=settings["beam_size"],
+            min_decoding_length=settings["length"],
+            max_decoding_length=settings["length"],
+        ),
+        settings["times"],
+    )
+
+
+def measure_file(settings):
+    """Seconds for a file; translations, their ids, unnormalised scores."""
+    model = open_model(settings)
+    pieces = sentencepiece.SentencePieceProcessor(
+        model_file=f"{settings['folder']}/vocab.model"
+    )
+    lines = pathlib.Path(settings["inputs"]).read_text("utf-8").splitlines()
+
+    def translate(lines):
+        found = model.translate_batch(
+            pieces.Encode(lines, out_type=str),
+            max_batch_size=settings["batch"],
+            beam_size=settings["beam_size"],
+            length_penalty=settings["length_penalty"],
+            return_scores=True,
+        )
+        return found, pieces.Decode([one.hypotheses[0] for one in found])
+
+    translate(lines[: settings["batch"]])
+    began = time.perf_counter()
+    found, texts = translate(lines)
+    return {
+        "seconds": time.perf_counter() - began,
+        "texts": texts,
+        "ids": [pieces.PieceToId(one.hypotheses[0]) for one in found],
+        # Divided by the length to the power of the penalty.
+        "scores": [one.scores[0] for one in found],
+    }
+
+
+bench_probe.run({"search": measure_search, "file": measure_file})

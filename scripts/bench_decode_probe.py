@@ -1,0 +1,218 @@
+"""Searches of a random model of ours, timed; for bench_decode.py.
+
+python scripts/bench_decode_probe.py SETTINGS.json
+
+Prints one JSON object. A process of its own: the number of threads is set
+before TensorFlow starts.
+"""
+
+import collections
+import dataclasses
+import json
+import sys
+import tempfile
+import time
+
+import bench_probe
+import keras
+import numpy as np
+import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
+
+from t2t_repro import hparam, registry
+from t2t_repro.decoding import beam_search, search
+from t2t_repro.models import transformer
+from t2t_repro.serving import to_ctranslate2
+from t2t_repro.text.subwords import EOS, PAD, Subwords
+
+IDS = tf.TensorSpec([None, None], tf.int32)
+
+
+def numbered_vocabulary(size):
+    """Subwords called w3, w4, …: a random model needs no text."""
+    proto = sentencepiece_model_pb2.ModelProto()
+    kind = proto.SentencePiece.Type.Value
+    proto.pieces.add(piece="<pad>", type=kind("CONTROL"))
+    proto.pieces.add(piece="</s>", type=kind("CONTROL"))
+    proto.pieces.add(piece="<unk>", type=kind("UNKNOWN"))
+    for i in range(len(proto.pieces), size):
+        proto.pieces.add(piece=f"w{i}", type=kind("NORMAL"))
+    spec = proto.trainer_spec
+    spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, 2, -1
+    return Subwords(proto.SerializeToString())
+
+
+def random_model(settings):
+    """The same weights in every process."""
+    registry.load_definitions()
+    names = "hidden_size filter_size num_heads num_hidden_layers".split()
+    hparams = dataclasses.replace(
+        registry.build_hparams("base"),
+        **{name: settings[name] for name in names},
+    )
+    keras.utils.set_random_seed(0)
+    return transformer.build(hparams, settings["vocab_size"])
+
+
+class Endless:
+    """A model that ends no sentence before it must."""
+
+    def __init__(self, model, after_step=tf.identity):
+        """after_step: what is done with the logits of every step."""
+        self._model = model
+        self._after_step = after_step
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def decode_step(self, *args):
+        logits, *others = self._model.decode_step(*args)
+        is_eos = tf.range(logits.shape[-1]) == EOS
+        logits = tf.where(is_eos, beam_search.NEVER, logits)
+        return self._after_step(logits), *others
+
+
+def forced_search(model, settings):
+    """A function of inputs [B, L] whose outputs have L subwords."""
+    hparams = hparam.DecodeHParams(
+        beam_size=settings["beam_size"], extra_length=0
+    )
+    return tf.function(
+        lambda inputs: search.search([model], inputs, hparams),
+        input_signature=[IDS],
+    )
+
+
+def convert(settings):
+    """Writes the model for CTranslate2."""
+    to_ctranslate2.export(
+        [random_model(settings)],
+        numbered_vocabulary(settings["vocab_size"]),
+        hparam.DecodeHParams(),
+        settings["folder"],
+        card={},
+    )
+
+
+def measure_search(settings):
+    """Seconds of searches."""
+    find = forced_search(Endless(random_model(settings)), settings)
+    inputs = bench_probe.random_inputs(settings)
+    return bench_probe.timed(
+        lambda: find(inputs).ids.numpy(), settings["times"]
+    )
+
+
+def measure_without_cache(settings):
+    """Seconds of decoding as many rows, each position from the first on.
+
+    The source is encoded once, and a row goes on with what is best: less work
+    than a search has, which chooses among beams.
+    """
+    model = random_model(settings)
+    inputs = bench_probe.random_inputs(settings)
+    inputs = tf.constant(inputs.repeat(settings["beam_size"], 0))  # [B * W, L]
+
+    def features(ids):
+        places = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+        return ids, tf.ones_like(ids), places
+
+    encode = tf.function(lambda: model.encode(*features(inputs))[0])
+    rows, length = inputs.shape
+    targets_spec = tf.TensorSpec((rows, None), tf.int32)
+    memory_spec = tf.TensorSpec((rows, length, settings["hidden_size"]))
+
+    @tf.function(input_signature=[targets_spec, memory_spec])
+    def advance(targets, memory):
+        padded = tf.pad(targets, ((0, 0), (0, 1)), constant_values=2)
+        x, _ = model.decode(*features(padded), memory, tf.ones_like(inputs))
+        best = tf.argmax(model.softmax.logits(x[:, -1:]), -1, tf.int32)
+        return tf.concat([targets, best], 1)
+
+    def decode():
+        memory, targets = encode(), inputs[:, :0]
+        for _ in range(length):
+            targets = advance(targets, memory)
+        return targets.numpy()
+
+    return bench_probe.timed(decode, settings["times"])
+
+
+def measure_steps(settings):
+    """Seconds of each step of a search: the least of several searches."""
+    marks, searches = [], []
+
+    def mark(logits):
+        noted = tf.py_function(
+            lambda _: marks.append(time.perf_counter()), [logits[0, 0, 0]], []
+        )
+        with tf.control_dependencies([noted]):
+            return tf.identity(logits)
+
+    find = forced_search(Endless(random_model(settings), mark), settings)
+    for _ in range(settings["times"] + 1):
+        marks.clear()
+        find(bench_probe.random_inputs(settings)).ids.numpy()
+        searches.append(np.diff(marks))
+    return np.min(searches[1:], axis=0).tolist()
+
+
+def measure_profile(settings):
+    """Seconds of a search, and of its operations by their type.
+
+    A session of TensorFlow 1 tells the seconds of every operation. They are of
+    one thread, so that no two are at the same time.
+    """
+    model = random_model(settings)
+    module = tf.Module()
+    module.weights = [weight.value for weight in model.weights]
+    module.search = forced_search(Endless(model), settings)
+    v1, used = tf.compat.v1, collections.Counter()
+    config = v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        v1.Session(graph=tf.Graph(), config=config) as session,
+    ):
+        tf.saved_model.save(module, folder, signatures=module.search)
+        loaded = v1.saved_model.load(session, ["serve"], folder)
+        signature = loaded.signature_def["serving_default"]
+        settings_of_run = {
+            "fetches": signature.outputs["ids"].name,
+            "feed_dict": {
+                signature.inputs["inputs"].name: bench_probe.random_inputs(
+                    settings
+                )
+            },
+            "options": v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE),
+        }
+        metadata = v1.RunMetadata()
+        (seconds,) = bench_probe.timed(
+            lambda: session.run(run_metadata=metadata, **settings_of_run), 1
+        )
+    for device in metadata.step_stats.dev_stats:
+        for node in device.node_stats:
+            # "name = Type(inputs)"
+            kind = node.timeline_label.partition(" = ")[2].partition("(")[0]
+            micros = node.op_end_rel_micros - node.op_start_rel_micros
+            used[kind] += micros / 1e6
+    return {"seconds": seconds, "operations": used}
+
+
+def main():
+    threads = json.loads(sys.argv[1])["threads"]
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    bench_probe.run(
+        {
+            "convert": convert,
+            "search": measure_search,
+            "without cache": measure_without_cache,
+            "steps": measure_steps,
+            "profile": measure_profile,
+        }
+    )
+
+
+main()

@@ -1,0 +1,105 @@
+"""A trained run of ours translates, timed; for bench_decode.py.
+
+python scripts/bench_decode_run.py SETTINGS.json
+
+Prints one JSON value.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import bench_probe
+import tensorflow as tf
+
+from t2t_repro import hparam, registry, runs
+from t2t_repro.decoding import search, translate
+from t2t_repro.serving import to_ctranslate2
+from t2t_repro.text import corpora
+from t2t_repro.text.subwords import EOS
+
+SCORED_AT_ONCE = 32  # sentences
+
+
+class Opened:
+    """What is measured: a run's model on a file."""
+
+    def __init__(self, settings):
+        registry.load_definitions()
+        run = runs.open_run(pathlib.Path(settings["output_dir"]))
+        self.models, _ = runs.load_models(run)
+        self.subwords = run.subwords
+        self.lines = list(corpora.read_lines(settings["inputs"]))
+
+    def translator(self, settings):
+        hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])
+        return translate.Translator(self.models, self.subwords, hparams)
+
+
+def convert(settings):
+    """Writes the model for CTranslate2."""
+    opened = Opened(settings)
+    to_ctranslate2.export(
+        opened.models,
+        opened.subwords,
+        hparam.DecodeHParams(),
+        settings["folder"],
+        card={},
+    )
+
+
+def measure_file(settings):
+    """Seconds for the file, and its translations."""
+    opened = Opened(settings)
+    translator = opened.translator(settings)
+    list(translator.translate(opened.lines[: settings["batch"]]))
+    began = time.perf_counter()
+    texts = [one.texts[0] for one in translator.translate(opened.lines)]
+    seconds = time.perf_counter() - began
+    tokens = sum(map(len, opened.subwords.encode(texts)))
+    return {"seconds": seconds, "texts": texts, "tokens": tokens}
+
+
+def measure_scores(settings):
+    """Log-probabilities of outputs, given as ids without EOS."""
+    opened = Opened(settings)
+    outputs = json.loads(pathlib.Path(settings["outputs"]).read_text())
+    pairs = list(
+        zip(opened.subwords.encode(opened.lines), outputs, strict=True)
+    )
+    scores = []
+    for first in range(0, len(pairs), SCORED_AT_ONCE):
+        part = pairs[first : first + SCORED_AT_ONCE]
+        inputs = tf.ragged.constant([ids for ids, _ in part]).to_tensor()
+        targets = tf.ragged.constant([ids + [EOS] for _, ids in part])
+        found = search.score(opened.models, inputs, targets.to_tensor())
+        scores += found.numpy().tolist()
+    return scores
+
+
+def measure_memory(settings):
+    """Memory after a tenth of so many sentences, and after all."""
+    opened = Opened(settings)
+    translator, megabytes = opened.translator(settings), []
+    for _ in range(0, settings["sentences"], len(opened.lines)):
+        list(translator.translate(opened.lines))
+        megabytes.append(bench_probe.resident_megabytes())
+    return [megabytes[len(megabytes) // 10], megabytes[-1]]
+
+
+def main():
+    threads = json.loads(sys.argv[1])["threads"]
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    bench_probe.run(
+        {
+            "convert": convert,
+            "file": measure_file,
+            "scores": measure_scores,
+            "memory": measure_memory,
+        }
+    )
+
+
+main()
