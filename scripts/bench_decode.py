@@ -52,12 +52,12 @@ SIZES = {
 # Types of operations, by what they are for. A gather is of caches, or of ids,
 # scores and embeddings, which are small beside them.
 KINDS = {
-    "matrix products": "MatMul _FusedMatMul _MklMatMul _MklFusedMatMul "
-    "BatchMatMul BatchMatMulV2 BatchMatMulV3 _MklBatchMatMulV2 Einsum",
-    "softmax and top-k": "Softmax _MklSoftmax LogSoftmax TopKV2",
-    "gathers: the caches' reordering": "GatherV2 GatherNd ResourceGather",
+    "matrix products": "MatMul _FusedMatMul FusedMatMul Einsum BatchMatMul "
+    "BatchMatMulV2 BatchMatMulV3",
+    "softmax and top-k": "Softmax LogSoftmax TopKV2",
+    "reordering of caches (gathers)": "GatherV2 GatherNd ResourceGather",
+    "the loop itself": "Enter Exit Merge Switch NextIteration LoopCond",
 }
-CONTROL = "Enter Exit Merge Switch NextIteration LoopCond While If".split()
 
 
 def run(script, measure, **settings):
@@ -118,18 +118,16 @@ def measure_steps(name, settings):
 
 def measure_profile(name, settings):
     """Where the time of a search goes, on one thread."""
-    found = run("probe", "profile", **settings)
-    used, whole = found["operations"], found["seconds"]
-    shares = {
-        kind: sum(used.get(one, 0) for one in types.split())
-        for kind, types in KINDS.items()
-    }
-    # What no operation takes is between them.
-    loop = whole - sum(used.values()) + sum(used.get(one, 0) for one in CONTROL)
-    shares["the loop itself"] = loop
-    shares["all else"] = whole - sum(shares.values())
-    for kind, seconds in shares.items():
-        bench_report.add(f"{name}: {kind}", seconds / whole, "of a search")
+    found = run("probe", "profile", threads=1, **settings)
+    used, whole = collections.Counter(found["operations"]), found["seconds"]
+    # What no operation takes is between them. Much of it is the tracing's own.
+    between = whole - sum(used.values())
+    for kind, types in KINDS.items():
+        seconds = sum(used.pop(one, 0) for one in types.split())
+        bench_report.add(f"{name}: {kind}", seconds / whole * 100, "%")
+    bench_report.add(f"{name}: between operations", between / whole * 100, "%")
+    for kind, seconds in used.most_common(3):
+        bench_report.add(f"{name}: {kind}", seconds / whole * 100, "%")
 
 
 def measure_random_model(size, folder):
@@ -184,8 +182,8 @@ def measure_agreement(settings, folder):
             print(
                 f"  {number} ours:        {one}\n  {number} CTranslate2: {two}"
             )
-    agreed = sum(one == two for one, two in pairs) / len(pairs)
-    bench_report.add("greedy outputs that agree", agreed, "of the sentences")
+    agreed = sum(one == two for one, two in pairs) / len(pairs) * 100
+    bench_report.add("greedy outputs that agree", agreed, "%")
     found = run("ctranslate2", "file", **other)
     outputs = folder / "outputs.json"
     outputs.write_text(json.dumps(found["ids"]))

@@ -56,6 +56,8 @@ def measure_file(settings):
             max_batch_size=settings["batch"],
             beam_size=settings["beam_size"],
             length_penalty=settings["length_penalty"],
+            # By default 1, and EOS out of the first softmax's sum.
+            min_decoding_length=0,
             return_scores=True,
         )
         return found, pieces.Decode([one.hypotheses[0] for one in found])
@@ -67,7 +69,7 @@ def measure_file(settings):
         "seconds": time.perf_counter() - began,
         "texts": texts,
         "ids": [pieces.PieceToId(one.hypotheses[0]) for one in found],
-        # Divided by the length to the power of the penalty.
+        # The sum, over the length to the power of the penalty.
         "scores": [one.scores[0] for one in found],
     }
 
