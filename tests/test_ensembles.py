@@ -1,0 +1,48 @@
+"""Loading the models of an ensemble, of one run and of several."""
+
+import dataclasses
+import types
+
+import pytest
+
+from t2t_repro import files, runs
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """What load_models builds: (hparams, V, checkpoint) of each model."""
+    models = []
+
+    def build(hparams, vocab_size):
+        models.append([hparams, vocab_size])
+        return models[-1]
+
+    monkeypatch.setattr(runs.transformer, "build", build)
+    monkeypatch.setattr(
+        runs.checkpoints,
+        "restore_weights",
+        lambda model, path, sha256: model.append(path),
+    )
+    return models
+
+
+def test_a_checkpoint_of_another_run_has_its_hparams(
+    built, tmp_path, tiny_hparams
+):
+    other = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+    for name, hparams in (("run", tiny_hparams), ("other", other)):
+        (tmp_path / name).mkdir()
+        settings = {"hparams": dataclasses.asdict(hparams)}
+        files.write_json(tmp_path / name / runs.RUN, settings)
+    subwords = types.SimpleNamespace(size=20, sha256="")
+    run = runs.Run(tmp_path / "run", {}, None, tiny_hparams, subwords)
+    names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
+    paths = [tmp_path / name for name in names]
+    models, found = runs.load_models(run, ",".join(map(str, paths)))
+    assert models == built and found == paths
+    assert [hparams for hparams, *_ in built] == [
+        tiny_hparams,
+        other,
+        tiny_hparams,
+    ]
+    assert [path for *_, path in built] == paths
