@@ -101,9 +101,9 @@ def measure_cache(name, settings):
     settings = settings | {"batch": 4, "length": 60, "threads": THREADS}
     ours = min(run("probe", "search", times=3, **settings))
     without = min(run("probe", "without cache", times=1, **settings))
-    peer = f"without cache ({without:.3g})"
-    label = f"{name}: 60 subwords of 4 sentences"
-    bench_report.add(label, ours, "s", peer, ours / without)
+    peer = f"without cache ({4 / without:.3g})"
+    label = f"{name}: 4 sentences of 60 subwords"
+    bench_report.add(label, 4 / ours, "sentences/s", peer, without / ours)
 
 
 def measure_steps(name, settings):
