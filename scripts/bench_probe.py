@@ -38,6 +38,6 @@ def random_inputs(settings):
 
 
 def run(measures):
-    """Prints the JSON of the measure that SETTINGS.json names, and asks of."""
+    """Prints the JSON of the measure that the settings name."""
     settings = json.loads(sys.argv[1])
     print(json.dumps(measures[settings["measure"]](settings)))
