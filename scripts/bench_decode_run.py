@@ -14,7 +14,7 @@ import bench_probe
 import tensorflow as tf
 
 from t2t_repro import hparam, registry, runs
-from t2t_repro.decoding import search, translate
+from t2t_repro.decoding import score, translate
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text import corpora
 from t2t_repro.text.subwords import EOS
@@ -73,7 +73,7 @@ def measure_scores(settings):
         part = pairs[first : first + SCORED_AT_ONCE]
         inputs = tf.ragged.constant([ids for ids, _ in part]).to_tensor()
         targets = tf.ragged.constant([ids + [EOS] for _, ids in part])
-        found = search.score(opened.models, inputs, targets.to_tensor())
+        found = score.score(opened.models, inputs, targets.to_tensor())
         scores += found.numpy().tolist()
     return scores
 
