@@ -6,9 +6,10 @@ A request is never split, so its answers cannot be mixed with another's.
 
 import asyncio
 import collections
+import dataclasses
+import itertools
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
 
 import grpc
 import numpy as np
@@ -19,11 +20,13 @@ Inputs = dict[str, list[bytes]]  # by name, one value a sentence
 Outputs = dict[str, np.ndarray]  # by name, [B, …]
 
 
-class _Waiting(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)  # each equal to itself alone
+class _Waiting:
     """A request in the queue."""
 
     inputs: Inputs
     size: int  # sentences
+    longest: int  # bytes of a sentence
     arrived: float  # seconds, the event loop's clock
     answer: asyncio.Future
 
@@ -78,7 +81,13 @@ class Queue:
                 f"{self._capacity} may. Try again in a moment."
             )
         loop = asyncio.get_running_loop()
-        request = _Waiting(inputs, size, loop.time(), loop.create_future())
+        request = _Waiting(
+            inputs,
+            size,
+            max(map(len, itertools.chain(*inputs.values()))),
+            loop.time(),
+            loop.create_future(),
+        )
         self._requests.append(request)
         self._resize(size)
         request.answer.add_done_callback(lambda _: self._forget(request))
@@ -96,23 +105,36 @@ class Queue:
         self._changed.set()
 
     def _forget(self, request):
-        """Of requests that are answered, none is in the queue any more."""
-        if request in self._requests:
+        """An answered request has left the queue; one given up may be there."""
+        if request.answer.cancelled() and request in self._requests:
             self._requests.remove(request)
             self._resize(-request.size)
 
     async def _work(self):
         while await self._wait_for_batch():
-            batch, size = [], 0
-            while (
-                self._requests
-                and size + self._requests[0].size <= self._max_batch_size
-            ):
-                batch.append(self._requests.popleft())
-                size += batch[-1].size
+            batch = self._take()
+            size = sum(request.size for request in batch)
             self._resize(-size)
             self._sizes.observe(size)
             await self._answer(batch)
+
+    def _take(self):
+        """The oldest request, with those whose length is nearest to its own.
+
+        A batch is as slow as its longest sentence, and none is passed over
+        once it is the oldest.
+        """
+        length = self._requests[0].longest
+        batch, size = [], 0
+        for request in sorted(
+            self._requests, key=lambda request: abs(request.longest - length)
+        ):
+            if size + request.size <= self._max_batch_size:
+                batch.append(request)
+                size += request.size
+        for request in batch:
+            self._requests.remove(request)
+        return batch
 
     async def _wait_for_batch(self):
         """True when a batch is due, False when there will be none."""

@@ -67,13 +67,15 @@ class Service:
             inputs = read_inputs(names)
             check(inputs, names, self.limits)
             queue = model.queue(signature, self._new_queue)
-            seconds = min(timeout or self.limits.timeout_secs, 3600)
+            if timeout is None:
+                timeout = self.limits.timeout_secs
+            answer = queue.submit(inputs)
             try:
-                outputs = await asyncio.wait_for(queue.submit(inputs), seconds)
+                outputs = await asyncio.wait_for(answer, timeout)
             except asyncio.TimeoutError:
                 raise failure.Failure(
                     grpc.StatusCode.DEADLINE_EXCEEDED,
-                    f"There was no answer within {seconds:.3g} s.",
+                    f"There was no answer within {timeout:.3g} s.",
                 ) from None
         return Prediction(model.version, signature, outputs)
 

@@ -131,9 +131,11 @@ class Versions:
         """Follows the folder for ever."""
         while True:
             await asyncio.sleep(poll_secs)
-            # A folder that is away for a moment is no reason to stop.
-            found = self._folder.is_dir() and export.versions(self._folder)
-            for gone in set(self._statuses) - set(found or ()):
+            try:
+                found = export.versions(self._folder)
+            except OSError:
+                continue  # a folder that is away is no reason to stop
+            for gone in set(self._statuses) - set(found):
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
             newest = found[-1] if found else self._model.version

@@ -97,6 +97,27 @@ def test_a_request_is_not_split():
     run_with(model, test)
 
 
+def test_like_lengths_go_together_but_the_oldest_first():
+    model = Held()
+    words = ["x" * length for length in (9, 1, 8, 2, 9, 3, 9, 9)]
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        others = [ask(queue, word) for word in words]
+        model.go.set()
+        await first
+        for word, other in zip(words, others, strict=True):
+            assert texts(await other) == [word]
+        assert [list(map(len, asked)) for asked in model.asked] == [
+            [1],
+            [9, 9, 9, 9],
+            [1, 2, 3, 8],
+        ]
+
+    run_with(model, test)
+
+
 def test_the_first_waits_for_others():
     model = Held()
     model.go.set()

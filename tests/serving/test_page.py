@@ -157,7 +157,7 @@ def test_a_sentence_is_typed_and_translated(server, local, chromium):
         assert await browser.value(text_of("best")) == texts[0]
         items = await browser.value(
             "[...document.querySelectorAll('#hypotheses li')].map("
-            "item => [item.firstChild.data, item.querySelector('data').value])"
+            "item => [item.lastChild.data, item.querySelector('data').value])"
         )
         assert [text for text, _ in items] == texts
         assert [float(score) for _, score in items] == pytest.approx(

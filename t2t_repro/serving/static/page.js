@@ -52,7 +52,7 @@ function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }
       const score = document.createElement("data");
       score.value = scores[i];
       score.textContent = scores[i].toFixed(2);
-      item.append(text, " ", score);
+      item.append(score, " ", text);
       return item;
     }),
   );
