@@ -130,6 +130,8 @@ async def _explain(request, handler):
         return await handler(request)
     except failure.Failure as error:
         return _json({"error": error.message}, failure.HTTP_STATUS[error.code])
+    except web.RequestPayloadError as error:
+        return _json({"error": f"The body cannot be read: {error}"}, 400)
     except web.HTTPRequestEntityTooLarge as error:
         return _json({"error": error.text}, error.status)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:

@@ -9,8 +9,6 @@ import threading
 
 import pytest
 
-pytest.importorskip("tensorflow_serving", reason="the extra `serve`")
-
 SECONDS = 60  # what takes longer hangs
 LINES = [
     "two birds sing",
@@ -128,7 +126,7 @@ class Embedded:
             self._ready.set()
             await self._stop.wait()
 
-    def http(self, method, path, body=None):
+    def http(self, method, path, body=None, **headers):
         """(status, what the JSON says) of a request."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
@@ -136,7 +134,7 @@ class Embedded:
             "127.0.0.1", self.ports.rest, timeout=SECONDS
         )
         try:
-            connection.request(method, path, body)
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             content = response.read()
             if response.headers.get_content_type() == "application/json":

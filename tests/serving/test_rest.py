@@ -130,6 +130,17 @@ def test_too_many_bytes(server):
     assert "4194304" in answer["error"]
 
 
+def test_a_body_that_is_not_what_its_header_says(server):
+    status, answer = server.http(
+        "POST",
+        "/v1/models/t2t:predict",
+        b"no gzip",
+        **{"Content-Encoding": "gzip"},
+    )
+    assert status == 400
+    assert "cannot be read" in answer["error"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "message"),
     [
