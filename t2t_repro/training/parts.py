@@ -66,15 +66,8 @@ class Parts:
             self.optimizer = optimizer.build(
                 hparams, self.model.trainable_variables, self.policy
             )
-        self.fit = None
-        if not options.max_tokens_per_replica:
-            self.fit = fitting.search(
-                self.model, self.optimizer, plan, self.strategy, self.xla
-            )
-        if self.fit:
-            options = self.options = dataclasses.replace(
-                options, max_tokens_per_replica=self.fit.slots
-            )
+        self._find_what_fits()
+        options = self.options
         self.checkpoints = checkpoints.Checkpoints(
             self.model,
             self.optimizer,
@@ -119,6 +112,18 @@ class Parts:
         self.guard = watch.Guard(
             self.policy, self._describe_batch, self._newest_checkpoint
         )
+
+    def _find_what_fits(self):
+        """Sets max_tokens_per_replica, where it is not given, on GPUs."""
+        self.fit = None
+        if not self.options.max_tokens_per_replica:
+            self.fit = fitting.search(
+                self.model, self.optimizer, self.plan, self.strategy, self.xla
+            )
+        if self.fit:
+            self.options = dataclasses.replace(
+                self.options, max_tokens_per_replica=self.fit.slots
+            )
 
     def restore(self) -> int:
         """Restores the latest checkpoint; the steps that are done.
