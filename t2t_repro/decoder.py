@@ -59,11 +59,7 @@ def main():
         _write(map(_score_line, scores))
     else:
         lines, total = _read_lines()
-        if _PREFIX_FILE.value:
-            prefixes = _read_prefixes(_PREFIX_FILE.value, total)
-            found = translator.translate(lines, total, prefixes)
-        else:
-            found = translator.translate(lines, total)
+        found = translator.translate(lines, total, _read_prefixes(total))
         # All beams, if asked for, on one line: tensor2tensor's way.
         _write("\t".join(one.texts) for one in found)
         _tell_refused(translator.refused, hparams.max_input_length)
@@ -111,7 +107,11 @@ def _tell_refused(refused, most):
     )
 
 
-def _read_prefixes(name, total):
+def _read_prefixes(total):
+    """How each of `total` translations begins: anyhow, without a file."""
+    name = _PREFIX_FILE.value
+    if not name:
+        return itertools.repeat("")
     prefixes = list(corpora.read_lines(name))
     if len(prefixes) != total:
         raise errors.UserError(

@@ -153,7 +153,6 @@ class HParams:
             )
 
 
-LONG_INPUTS = ("split", "refuse")
 DECODE_RANGES = (  # as RANGES, of DecodeHParams
     (
         "at least 0",
@@ -177,7 +176,11 @@ DECODE_RANGES = (  # as RANGES, of DecodeHParams
         lambda value: -(1 << 31) <= value < 1 << 31,
         "sampling_seed",
     ),
-    ("split or refuse", lambda value: value in LONG_INPUTS, "long_inputs"),
+    (
+        "split or refuse",
+        lambda value: value in ("split", "refuse"),
+        "long_inputs",
+    ),
 )
 
 
@@ -210,6 +213,11 @@ class DecodeHParams:
                     raise errors.UserError(
                         f"decode hparam {name} must be {rule}; got {value!r}."
                     )
+
+    @property
+    def num_outputs(self) -> int:
+        """What a sentence gets: all beams, as many samples, or the one best."""
+        return self.beam_size if self.return_beams else 1
 
 
 def _check_type(values, field):

@@ -19,6 +19,30 @@ class GreedyState(NamedTuple):
     cache: object  # the step function's own
 
 
+def go_on(state, step, subwords, gained, alpha, cache):
+    """A state in which each output that has not ended has one subword more.
+
+    Args:
+        state: NamedTuple with ids, scores, ended and cache, as GreedyState.
+        step: [] int32, the position.
+        subwords: [B, W] int32, to come there.
+        gained: [B, W] float32, their log-probabilities.
+        alpha: of the length penalty.
+        cache: after this step.
+    """
+    totals = state.scores + gained
+    ends = subwords == EOS
+    normalized = totals / length_penalty(step + 1, alpha)
+    totals = tf.where(ends, normalized, totals)
+    subwords = tf.where(state.ended, PAD, subwords)
+    return state._replace(
+        ids=loop.place(state.ids, step, subwords),
+        scores=tf.where(state.ended, state.scores, totals),
+        ended=state.ended | ends,
+        cache=cache,
+    )
+
+
 def greedy_search(steps, bounds, rules, max_length, alpha) -> loop.Hypotheses:
     """What beam_search finds with one beam, and nothing is ever reordered.
 
@@ -39,18 +63,7 @@ def greedy_search(steps, bounds, rules, max_length, alpha) -> loop.Hypotheses:
         best = tf.argmax(likely, -1)[..., None]
         gained = tf.gather(likely, best, batch_dims=2)[..., 0]  # [B, 1]
         subword = tf.gather(subwords, best, batch_dims=2)[..., 0]
-        subword = tf.where(state.ended, PAD, subword)
-        totals = state.scores + gained
-        normalized = totals / length_penalty(step + 1, alpha)
-        ends = subword == EOS
-        totals = tf.where(ends, normalized, totals)
-        return GreedyState(
-            loop.place(state.ids, step, subword),
-            tf.where(state.ended, state.scores, totals),
-            state.ended | ends,
-            state.bounds,
-            cache,
-        )
+        return go_on(state, step, subword, gained, alpha, cache)
 
     return loop.run(
         steps,

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from t2t_repro.decoding import constraints, loop
-from t2t_repro.decoding.beam_search import length_penalty
 from t2t_repro.decoding.constraints import NEVER
+from t2t_repro.decoding.greedy import go_on
 from t2t_repro.layers import dropout
-from t2t_repro.text.subwords import EOS, PAD
+from t2t_repro.text.subwords import PAD
 
 
 class Distribution(NamedTuple):
@@ -66,18 +66,7 @@ def sample(
         drawn = draw(may_come, distribution, noise)
         drawn = tf.where(forced == PAD, drawn, forced)
         gained = tf.gather(log_probs, drawn[..., None], batch_dims=2)[..., 0]
-        totals = state.scores + gained
-        normalized = totals / length_penalty(step + 1, alpha)
-        ends = drawn == EOS
-        totals = tf.where(ends, normalized, totals)
-        return SampleState(
-            loop.place(state.ids, step, tf.where(state.ended, PAD, drawn)),
-            tf.where(state.ended, state.scores, totals),
-            state.ended | ends,
-            state.keys,
-            state.bounds,
-            cache,
-        )
+        return go_on(state, step, drawn, gained, alpha, cache)
 
     keys = dropout.mix(keys ^ dropout.mix(tf.constant(distribution.seed)))
     return loop.run(

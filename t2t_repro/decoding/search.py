@@ -51,7 +51,7 @@ def _find(steps_of, bounds, hparams, max_length, inputs):
     """steps_of: a function of the number of beams -> loop.Steps."""
     rules = constraints.Rules(hparams.min_length, hparams.no_repeat_ngram_size)
     beams, alpha = hparams.beam_size, hparams.alpha
-    wanted = beams if hparams.return_beams else 1
+    wanted = hparams.num_outputs
     if hparams.sampling_temp > 0:
         return sampling.sample(
             steps_of(wanted),

@@ -135,7 +135,6 @@ class Translator:
 
     def _find(self, rows, starts):
         """The index and the translation of each row of ids, longest first."""
-        width = self._hparams.beam_size if self._hparams.return_beams else 1
         # A beam's cache has a slot for each subword that it may come to.
         extra = self._hparams.extra_length
         lengths = [
@@ -150,17 +149,17 @@ class Translator:
             for i, ids, scores in zip(
                 batch, found.ids.numpy(), found.scores.numpy(), strict=True
             ):
-                texts = self._subwords.decode(ids[:width])
-                yield i, Translation(texts, scores[:width].tolist())
+                texts = self._subwords.decode(ids)
+                yield i, Translation(texts, scores.tolist())
 
     def _join(self, parts):
         """A line's translation from those of its pieces; [] is a blank one."""
         if len(parts) == 1:
             return parts[0]
-        width = self._hparams.beam_size if self._hparams.return_beams else 1
+        outputs = range(self._hparams.num_outputs)
         return Translation(
-            [" ".join(one.texts[k] for one in parts) for k in range(width)],
-            [sum((one.scores[k] for one in parts), 0.0) for k in range(width)],
+            [" ".join(one.texts[k] for one in parts) for k in outputs],
+            [sum((one.scores[k] for one in parts), 0.0) for k in outputs],
         )
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:

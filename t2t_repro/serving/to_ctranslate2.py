@@ -14,7 +14,6 @@ import pathlib
 import shutil
 
 import numpy as np
-import sentencepiece
 
 from t2t_repro import errors, files
 from t2t_repro.data import manifest
@@ -161,11 +160,10 @@ def _refuse_what_is_lacking(hparams):
 
 def _vocabulary(spec, subwords):
     """Pieces by id, then START; and which of them are special."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=subwords.model)
-    pieces = processor.IdToPiece(list(range(subwords.size)))
+    pieces = subwords.pieces(range(subwords.size))
     spec.register_source_vocabulary([*pieces, START])
     spec.register_target_vocabulary([*pieces, START])
-    spec.config.unk_token = pieces[processor.unk_id()]
+    spec.config.unk_token = pieces[subwords.unknown]
     spec.config.bos_token = START
     spec.config.decoder_start_token = START
     spec.config.eos_token = pieces[EOS]

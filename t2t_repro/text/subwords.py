@@ -87,6 +87,11 @@ class Subwords:
         rows = [_text_ids(row) for row in ids]
         return self._processor.Decode(rows) if rows else []  # "" for []
 
+    @property
+    def unknown(self) -> int:
+        """The id that SentencePiece wants for unknown text."""
+        return self._processor.unk_id()
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Ids of a line -> how the vocabulary spells each, EOS too."""
         return self._processor.IdToPiece(list(ids))

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data import batches
-from t2t_repro.training import loss, step
+from t2t_repro.training import loss, step, workers
 
 
 class Fit(NamedTuple):
@@ -134,7 +134,4 @@ class _Resting:
 
 def _least(number, strategy):
     """The least of all workers' numbers."""
-    numbers = strategy.experimental_distribute_values_from_function(
-        lambda _: tf.constant([number])
-    )
-    return int(tf.reduce_min(strategy.gather(numbers, axis=0)))
+    return min(workers.of(strategy).gather(number))

@@ -124,7 +124,7 @@ def _forward(x, weight, labels, label_smoothing):
         (smoothed, plain, hits), [N] float32 each; the gradient by the logits
         but for "- low", [N, V] in x's dtype.
     """
-    low = label_smoothing / (weight.shape[0] - 1)
+    low = _low(label_smoothing, weight.shape[0])
     logits = tf.matmul(x, tf.cast(weight, x.dtype), transpose_b=True)
     logits = tf.cast(logits, tf.float32)
     of_target = tf.gather(logits, labels, batch_dims=1)
@@ -150,7 +150,7 @@ def _backward(slope, x, weight, of_smoothed, label_smoothing):
 
     Upstream, one number a token, is multiplied in where arrays are [N, D].
     """
-    low = label_smoothing / (weight.shape[0] - 1)
+    low = _low(label_smoothing, weight.shape[0])
     upstream = of_smoothed[:, None]
     of_x = tf.cast(tf.matmul(slope, tf.cast(weight, x.dtype)), tf.float32)
     of_x = (of_x - low * tf.reduce_sum(weight, 0)) * upstream
@@ -163,11 +163,16 @@ def _backward(slope, x, weight, of_smoothed, label_smoothing):
     )
 
 
+def _low(label_smoothing, vocab_size):
+    """The probability of each subword but the target."""
+    return label_smoothing / (vocab_size - 1)
+
+
 def smoothing_constant(label_smoothing, vocab_size) -> float:
     """The smoothed loss of a perfect prediction; tensor2tensor subtracts it."""
     if not label_smoothing:
         return 0.0
-    low = label_smoothing / (vocab_size - 1)
+    low = _low(label_smoothing, vocab_size)
     confidence = 1 - label_smoothing
     return -confidence * math.log(confidence) - label_smoothing * math.log(low)
 

@@ -75,9 +75,10 @@ def echo(monkeypatch, vocabulary):
         beams = hparams.beam_size
         shape = tf.shape(inputs)
         slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
+        wanted = hparams.num_outputs
         return loop.Hypotheses(
-            tf.tile(inputs[:, None], (1, beams, 1)),
-            tf.cast(slots - tf.range(beams), tf.float32),
+            tf.tile(inputs[:, None], (1, wanted, 1)),
+            tf.cast(slots - tf.range(wanted), tf.float32),
         )
 
     monkeypatch.setattr(search, "search", search_nothing)
