@@ -76,6 +76,8 @@ setup(
         "matplotlib>=3.9,<4",  # curves of the report
         "Jinja2>=3.1,<4",  # the report's page
         "tqdm>=4.66,<5",  # progress bars
+        # Locks that end with their process; sacreBLEU needs it, too.
+        "portalocker>=3.1,<5",
     ],
     extras_require={
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],

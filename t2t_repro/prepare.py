@@ -3,7 +3,7 @@
 import functools
 import pathlib
 
-from t2t_repro import errors, files
+from t2t_repro import errors, files, locks
 from t2t_repro.data import generate
 from t2t_repro.data import manifest as manifests
 from t2t_repro.problem import SPLITS, Problem
@@ -20,6 +20,8 @@ def prepare(
 ) -> pathlib.Path:
     """Makes a problem's data unless it is there; its folder.
 
+    Where another process is making it, this one waits.
+
     Args:
         problem: what to make.
         data_dir: downloads/ and a folder for each problem go here.
@@ -30,15 +32,22 @@ def prepare(
         UserError: the data that is there was made with other settings.
     """
     folder = data_folder(data_dir, problem)
-    finished = manifests.read(folder)
-    known = finished or manifests.read_unfinished(folder)
-    if known:
-        _check(known, problem, folder)
-    if finished:
-        print(f"The data is there: {folder}.")
-        if raw_dir is not None:
-            print(f"{raw_dir} is not read again; remove {folder} to do so.")
-        return folder
+    if not manifests.read(folder):  # else it may be a folder to read only
+        with locks.locked(folder, wait=True):
+            if not manifests.read(folder):
+                _generate(problem, folder, raw_dir, num_workers)
+                return folder
+    _check(manifests.read(folder), problem, folder)
+    print(f"The data is there: {folder}.")
+    if raw_dir is not None:
+        print(f"{raw_dir} is not read again; remove {folder} to do so.")
+    return folder
+
+
+def _generate(problem, folder, raw_dir, num_workers):
+    begun = manifests.read_unfinished(folder)
+    if begun:
+        _check(begun, problem, folder)
     print(f"Generating data in {folder}.")
     downloads = folder.parent / "downloads"
     manifest = generate.generate(
@@ -57,7 +66,6 @@ def prepare(
         num_workers,
     )
     print(describe(manifest))
-    return folder
 
 
 def wait_for(problem: Problem, data_dir) -> pathlib.Path:

@@ -3,9 +3,11 @@
 python -m t2t_repro.trainer --problem=wmt14_ende --hparams_set=big
 """
 
+import contextlib
+
 from absl import flags
 
-from t2t_repro import common_flags, prepare, runs
+from t2t_repro import common_flags, locks, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.data import plan as plans
 from t2t_repro.text.subwords import Subwords
@@ -142,12 +144,14 @@ def _train(team, problem, hparams, options):
         subwords,
         plan.rows_per_batch,
     )
-    if team.is_chief:
-        runs.start(output_dir, settings, subwords)
-    chief_mark = team.gather(runs.mark(output_dir))[0]
-    if not team.is_chief:
-        runs.join(output_dir, settings, chief_mark)
-    return loop.train(hparams, subwords, plan, corpora, output_dir, options)
+    with contextlib.ExitStack() as stack:
+        if team.is_chief:
+            stack.enter_context(locks.locked(output_dir))
+            runs.start(output_dir, settings, subwords)
+        chief_mark = team.gather(runs.mark(output_dir))[0]
+        if not team.is_chief:
+            runs.join(output_dir, settings, chief_mark)
+        return loop.train(hparams, subwords, plan, corpora, output_dir, options)
 
 
 def _common(problem, hparams, options):

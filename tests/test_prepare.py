@@ -2,10 +2,11 @@
 
 import json
 import random
+from concurrent import futures
 
 import pytest
 
-from t2t_repro import errors, files, prepare, problem, registry
+from t2t_repro import errors, files, locks, prepare, problem, registry
 from t2t_repro.data import encode
 from t2t_repro.data import manifest as manifests
 from t2t_repro.text import subwords
@@ -92,6 +93,24 @@ def test_a_second_time_nothing_is_done(prepared, tmp_path, capsys):
     assert f"The data is there: {folder}" in capsys.readouterr().out
 
 
+def test_of_two_at_once_one_makes_it_and_the_other_waits(
+    prepared, tmp_path, capsys
+):
+    write_raw(tmp_path / "raw")
+
+    def make():
+        return prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(make) for _ in range(2)]
+    assert both[0].result() == both[1].result()
+    printed = capsys.readouterr().out
+    assert printed.count("Generating data in") == 1
+    assert printed.count("The data is there") == 1
+    made = files.read_json(both[0].result() / "manifest.json")
+    assert made["splits"] == prepared[1]["splits"]
+
+
 def test_the_reversal_shares_the_data_with_sides_swapped(prepared, tmp_path):
     data_dir, _ = prepared
     backward = build("parallel_text_rev")
@@ -170,7 +189,7 @@ def test_raw_text_is_read_whole_before_anything_is_made(tmp_path):
     with pytest.raises(errors.UserError, match="7 lines.* 0"):
         prepare.prepare(build(), tmp_path / "data", raw)
     folder = tmp_path / "data" / FOLDER
-    assert list(folder.iterdir()) == []
+    assert list(folder.iterdir()) == [folder / locks.LOCK]
     (raw / "test.xx").write_text(good)
     prepare.prepare(build(), tmp_path / "data", raw)
     manifests.verify(folder)

@@ -11,7 +11,7 @@ import urllib.request
 import zlib
 from collections.abc import Iterable, Iterator
 
-from t2t_repro import errors, files, progress
+from t2t_repro import errors, files, locks, progress
 
 Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
 TIMEOUT_SECONDS = 60
@@ -55,9 +55,14 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
             "and name the folder with --raw_dir."
         )
     path = folder / pathlib.PurePosixPath(file.url).name
-    if path.exists():
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        with locks.locked(folder, wait=True):  # problems share files
+            if not path.exists():
+                _download(file, path)
+    return path
+
+
+def _download(file, path):
     part = path.with_name(path.name + ".part")
     try:
         _fetch(file.url, part)
@@ -75,7 +80,6 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
             f"a good copy at {path}."
         )
     os.replace(part, path)
-    return path
 
 
 def _fetch(url, part):

@@ -1,5 +1,6 @@
 """--help and --registry_help of every command."""
 
+import pathlib
 import re
 
 import pytest
@@ -22,11 +23,29 @@ SHARED = (
 ).split()
 
 
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def flags_in_pages(name):
+    """Flags that README.md, docs/ and scripts give to a command."""
+    pages = (
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("scripts/*.sh"),
+    )
+    calls = rf"(?:python -m t2t_repro\.|\bt2t[ -]){name.replace('_', '[-_]')}\b"
+    for page in pages:
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        for call in re.findall(rf"{calls}([^\n|&`]*)", text):
+            yield from re.findall(r"--([a-z]\w+)", call)
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_help_is_complete(run, name):
     result = run(name, "--help")
     text = result.stdout
-    for flag in COMMANDS[name] + SHARED:
+    named = {*COMMANDS[name], *SHARED, *flags_in_pages(name)}
+    for flag in sorted(named):
         assert re.search(rf"^  --(\[no\])?{flag}:", text, re.M), flag
     assert f"t2t_repro.{name}" in text  # the example in the docstring
 

@@ -1,8 +1,11 @@
 """The trainer's flags that say how, not what."""
 
+import os
 import re
 
 import pytest
+
+from t2t_repro import locks
 
 SMALL = "hidden_size=32,filter_size=64,num_heads=2,batch_tokens=512"
 
@@ -86,6 +89,14 @@ def test_a_loss_that_is_no_number_ends_it(trainer):
     assert "learning_rate_warmup_steps" in text
     assert "Traceback" not in text
     assert checkpoints(folder) == [2]
+
+
+def test_a_second_training_of_a_run_is_refused(trainer, tmp_path):
+    with locks.locked(tmp_path):
+        folder, text = trainer(tmp_path, f"--hparams={SMALL}", code=1)
+    assert f"{folder} is taken: process {os.getpid()} on " in text
+    assert "Traceback" not in text
+    assert not (folder / "run.json").exists()
 
 
 def test_warm_start_takes_weights_only(trainer):

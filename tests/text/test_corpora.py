@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, locks
 from t2t_repro.text import corpora
 
 CONTENT = bytes(i * 7 % 256 for i in range(1000))
@@ -170,7 +170,7 @@ def test_a_file_is_downloaded_once(server, tmp_path):
     assert path.read_bytes() == CONTENT
     assert corpora.download(file_at(server), path.parent) == path
     assert server.asked == [None]
-    assert list(path.parent.iterdir()) == [path]
+    assert set(path.parent.iterdir()) == {path, path.parent / locks.LOCK}
 
 
 def test_a_checksum_is_optional(server, tmp_path):
@@ -184,7 +184,7 @@ def test_a_changed_file_is_removed(server, tmp_path):
     message = str(raised.value)
     for part in (server.url, SHA256, "0" * 64, str(tmp_path / "train.en.gz")):
         assert part in message
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / locks.LOCK]
 
 
 def test_a_download_is_continued(server, tmp_path):
