@@ -61,6 +61,7 @@ def _generate(problem, folder, raw_dir, num_workers):
             problem.vocabulary,
             problem.max_length,
             problem.max_length_ratio,
+            problem.split_by_unicode_script,
         ),
         _facts(problem, raw_dir),
         num_workers,

@@ -41,6 +41,7 @@ class Problem:
     reverse = False  # X_rev: the same data, sides swapped when it is read
     stored_languages = ("", "")  # of inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
+    split_by_unicode_script = True  # of the vocabulary: see subwords.learn
 
     def __init_subclass__(cls):
         """Every subclass is a dataclass; ``vocab_size = 10_000`` a default."""

@@ -32,6 +32,7 @@ class Spec(NamedTuple):
     vocabulary: str = ""  # path of one that was made elsewhere: none is learned
     max_length: int = 256  # subwords with EOS that a training side may have
     max_length_ratio: float = 0.0  # of a training pair's sides; 0: any
+    split_by_unicode_script: bool = True  # see subwords.learn
 
 
 def generate(
@@ -104,7 +105,9 @@ def _begin(folder, splits, spec, facts):
             f"Learning {spec.vocab_size:,} subwords from "
             f"{len(sample.lines):,} of {sample.offered:,} lines."
         )
-        subwords = subword.learn(sample.lines, spec.vocab_size)
+        subwords = subword.learn(
+            sample.lines, spec.vocab_size, spec.split_by_unicode_script
+        )
     files.write_bytes(folder / manifest.VOCABULARY, subwords.model)
     begun = facts | {
         "vocabulary": {"size": subwords.size, "sha256": subwords.sha256},

@@ -105,10 +105,20 @@ def _text_ids(row):
     return [i for i in ids if i != PAD]
 
 
-def learn(lines: Iterable[str], vocab_size: int) -> Subwords:
+def learn(
+    lines: Iterable[str],
+    vocab_size: int,
+    split_by_unicode_script: bool = True,
+) -> Subwords:
     """Learns a BPE vocabulary of exactly `vocab_size` ids from `lines`.
 
     The same lines give the same vocabulary.
+
+    Args:
+        lines: text.
+        vocab_size: V.
+        split_by_unicode_script: False: a subword may have both letters and
+            signs, as "(NP" has.
 
     Raises:
         UserError: too little text for a vocabulary of this size.
@@ -125,6 +135,7 @@ def learn(lines: Iterable[str], vocab_size: int) -> Subwords:
             unk_id=2,
             bos_id=-1,
             byte_fallback=True,
+            split_by_unicode_script=split_by_unicode_script,
             max_sentence_length=LONGEST_LEARNED,
             minloglevel=2,  # errors only: its progress goes to stderr
         )

@@ -235,3 +235,16 @@ def test_tf_text_cuts_and_joins_as_we_do(subwords, tokenizer, lines):
     ids = tf.ragged.constant([row[:-1] for row in encoded], tf.int32)
     decoded = [line.decode() for line in tokenizer.detokenize(ids).numpy()]
     assert decoded == subwords.decode(encoded)
+
+
+@pytest.mark.parametrize(
+    ("split", "size", "pieces"),
+    [
+        (True, 267, ["▁(", "NP", "▁)", "NP"]),
+        (False, 269, ["▁(NP", "▁)NP"]),
+    ],
+)
+def test_letters_and_signs_may_share_a_subword(split, size, pieces):
+    learned = subword.learn(["(NP )NP"] * 50, size, split)
+    (ids,) = learned.encode(["(NP )NP"])
+    assert learned.pieces(ids) == [*pieces, "</s>"]

@@ -1,0 +1,121 @@
+"""The parsing problems, on trees written for these tests."""
+
+import gzip
+
+import pytest
+
+from t2t_repro import errors, hparam, problem, registry
+from t2t_repro.text import linear
+
+CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )\n"
+DOG = """
+( (S
+    (NP-SBJ-1 (NNP Rex))
+    (VP (VBZ wants)
+      (S (NP-SBJ (-NONE- *-1)) (VP (TO to) (VP (VB play)))))
+    (. .)))
+"""
+PAIRS = {
+    CAT: ("The cat sleeps .", "(S (NP XX XX )NP (VP XX )VP . )S"),
+    DOG: ("Rex wants to play .",)
+    + ("(S (NP XX )NP (VP XX (S (VP XX (VP XX )VP )VP )S )VP . )S",),
+}
+
+
+@pytest.fixture(autouse=True)
+def definitions():
+    registry.load_definitions()
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+
+
+def pairs(split, raw_dir, name="wsj_parsing"):
+    return list(problem.build(name).pairs(split, raw_dir, "unused"))
+
+
+@pytest.fixture
+def plain(tmp_path):
+    """Plain files: one tree a line, the treebank's layout, and packed."""
+    write(tmp_path / "train.mrg", CAT + CAT)
+    write(tmp_path / "validation.mrg", DOG)
+    write(tmp_path / "test.mrg.gz", DOG + CAT)
+    return tmp_path
+
+
+def test_plain_files(plain):
+    assert pairs("train", plain) == [PAIRS[CAT]] * 2
+    assert pairs("validation", str(plain)) == [PAIRS[DOG]]
+    assert pairs("test", plain) == [PAIRS[DOG], PAIRS[CAT]]
+
+
+@pytest.mark.parametrize("place", ["", "wsj", "parsed/mrg/wsj"])
+def test_sections(tmp_path, place):
+    folder = tmp_path / place
+    for section in range(25):
+        write(folder / f"{section:02}" / f"wsj_{section:02}01.mrg", DOG)
+    write(folder / "02" / "wsj_0200.mrg", CAT)
+    write(folder / "02" / "readme", "no tree")
+    write(folder / "23" / "wsj_2302.mrg.gz", CAT)
+    assert pairs("train", tmp_path) == [PAIRS[CAT], *[PAIRS[DOG]] * 20]
+    assert pairs("validation", tmp_path) == [PAIRS[DOG]]
+    assert pairs("test", tmp_path) == [PAIRS[DOG], PAIRS[CAT]]
+
+
+def test_a_missing_section_is_named(tmp_path):
+    write(tmp_path / "02" / "wsj_0201.mrg", CAT)
+    with pytest.raises(errors.UserError, match=f"file in {tmp_path}/03"):
+        pairs("train", tmp_path)
+
+
+def test_the_second_corpus_is_for_training_alone(plain):
+    write(plain / "extra" / "b.mrg.gz", f"(S1 {CAT.strip()})\n")
+    write(plain / "extra" / "a.mrg", DOG)
+    found = pairs("train", plain, "wsj_parsing_semi")
+    assert found == [PAIRS[CAT], PAIRS[CAT], PAIRS[DOG], PAIRS[CAT]]
+    for split in ("validation", "test"):
+        assert pairs(split, plain, "wsj_parsing_semi") == pairs(split, plain)
+
+
+def test_a_missing_second_corpus_is_asked_for(plain):
+    with pytest.raises(errors.UserError, match=f"file in {plain}/extra"):
+        pairs("train", plain, "wsj_parsing_semi")
+
+
+def test_a_broken_tree_is_refused_by_file_and_line(plain):
+    write(plain / "train.mrg", f"{CAT}(S (NN a)\n{CAT}")
+    with pytest.raises(errors.UserError, match="train.mrg, line 2: .*line 3"):
+        pairs("train", plain)
+
+
+def test_the_treebank_is_brought_by_its_owner(tmp_path):
+    with pytest.raises(errors.UserError, match="train.mrg .*--raw_dir"):
+        pairs("train", None)
+    with pytest.raises(errors.UserError, match="neither train.mrg nor"):
+        pairs("train", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size"),
+    [("wsj_parsing", 16_000), ("wsj_parsing_semi", 32_000)],
+)
+def test_the_papers_settings(name, vocab_size):
+    built = problem.build(name)
+    assert (built.vocab_size, built.max_length) == (vocab_size, 512)
+    search = hparam.override(hparam.DecodeHParams(), built.decode_hparams)
+    assert (search.beam_size, search.alpha, search.extra_length) == (
+        21,
+        0.3,
+        300,
+    )
+    assert search.long_inputs == "refuse"
+
+
+def test_a_line_is_read_back_with_its_sentence(plain):
+    for sentence, line in pairs("test", plain):
+        assert linear.read(line, sentence.split()).whole

@@ -1,0 +1,134 @@
+"""Trees as lines of text: written, read back, and repaired."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro.text import corpora, linear, subwords, trees
+from t2t_repro.text.trees import Span
+
+WORDS = "John has a dog .".split()
+TREE = trees.Tree(
+    tuple(WORDS),
+    ("XX", "XX", "XX", "XX", "."),
+    (Span("S", 0, 5), Span("NP", 0, 1), Span("VP", 1, 4), Span("NP", 2, 4)),
+)
+LINE = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"
+# A Penn Treebank of yours, a tree a line; it cannot be in this repository.
+TREEBANK = os.environ.get("T2T_TREEBANK")
+
+
+def test_a_tree_is_a_line():
+    assert linear.write(TREE) == LINE
+    assert linear.read(LINE, WORDS) == linear.Reading(TREE)
+    assert linear.read(LINE, WORDS).whole
+
+
+def test_a_sentence_without_constituents():
+    yes = trees.Tree(("Yes", "."), ("XX", "."), ())
+    assert linear.write(yes) == "XX ."
+    assert linear.read("XX .", ["Yes", "."]) == linear.Reading(yes)
+    nothing = trees.Tree((), (), ())
+    assert linear.write(nothing) == ""
+    assert linear.read("", []) == linear.Reading(nothing)
+
+
+def nested(children):
+    """A strategy: lists are constituents, strings are tags."""
+    return st.tuples(
+        st.sampled_from(["S", "NP", "VP"]),
+        st.lists(children, min_size=1, max_size=3),
+    )
+
+
+TREES = st.recursive(st.sampled_from(["XX", ",", "``"]), nested, max_leaves=20)
+
+
+def build(parts):
+    builder = trees.Builder()
+
+    def add(part):
+        if isinstance(part, str):
+            builder.add(part, "word")
+            return
+        builder.open(part[0])
+        for child in part[1]:
+            add(child)
+        builder.close()
+
+    for part in parts:
+        add(part)
+    return builder.tree()
+
+
+@given(st.lists(TREES, max_size=3).map(build))
+def test_any_forest_comes_back(forest):
+    reading = linear.read(linear.write(forest), forest.words)
+    assert reading == linear.Reading(forest)
+
+
+def repaired(text, words):
+    """The repaired tree as a line, and the three counts."""
+    reading = linear.read(text, words.split())
+    assert not reading.whole
+    return (linear.write(reading.tree), *reading[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line", "counts"),
+    [
+        # A closing bracket closes what is inside, too.
+        (
+            "(S (NP XX (VP XX )S",
+            "a b",
+            "(S (NP XX (VP XX )VP )NP )S",
+            (2, 0, 0),
+        ),
+        ("(S XX )VP )S", "a", "(S XX )S", (1, 0, 0)),
+        ("(S XX ) ( )S", "a", "(S XX )S", (2, 0, 0)),
+        ("(S XX (NP XX", "a b", "(S XX (NP XX )NP )S", (2, 0, 0)),
+        # Without words.
+        ("(S (NP )NP XX )S", "a", "(S XX )S", (1, 0, 0)),
+        ("(S (VP (NP )NP )VP XX )S", "a", "(S XX )S", (2, 0, 0)),
+        # Words and tags that are not as many.
+        ("(S (NP XX XX )NP )S", "a", "(S (NP XX )NP )S", (0, 0, 1)),
+        ("(S (NP XX )NP )S", "a b", "(S (NP XX )NP XX )S", (0, 1, 0)),
+        ("(S (NP XX", "a b c", "(S (NP XX )NP XX XX )S", (2, 2, 0)),
+        ("", "a b", "XX XX", (0, 2, 0)),
+        (")S", "a", "XX", (1, 1, 0)),
+        ("(S XX )S (NP XX )NP", "a", "(S XX )S", (1, 0, 1)),
+        # Spaces that were lost.
+        ("(S(NP XX)NP XX)S)S", "a b", "(S (NP XX )NP XX )S", (1, 0, 0)),
+    ],
+)
+def test_repairs(text, words, line, counts):
+    assert repaired(text, words) == (line, *counts)
+
+
+@given(
+    st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split())),
+    st.integers(0, 5),
+)
+def test_any_line_is_a_tree_of_the_sentence(tokens, length):
+    words = tuple("abcdef"[:length])
+    tree = linear.read(" ".join(tokens), words).tree
+    assert tree.words == words
+    assert linear.read(linear.write(tree), words) == linear.Reading(tree)
+
+
+def test_a_line_of_nothing_but_brackets_is_no_matter():
+    reading = linear.read("(S " * 2000 + "XX", ["a"])
+    assert (len(reading.tree.spans), reading.brackets) == (2000, 2000)
+
+
+@pytest.mark.skipif(not TREEBANK, reason="T2T_TREEBANK names no file")
+def test_a_treebank_comes_back():
+    lines = corpora.read_lines(TREEBANK)
+    normal = [trees.normalize(tree) for tree in trees.read(lines, TREEBANK)]
+    texts = [linear.write(tree) for tree in normal]
+    learned = subwords.learn(texts, 400, split_by_unicode_script=False)
+    assert learned.decode(learned.encode(texts)) == texts
+    for tree, text in zip(normal, texts, strict=True):
+        assert linear.read(text, tree.words) == linear.Reading(tree)

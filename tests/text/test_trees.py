@@ -1,0 +1,128 @@
+"""Bracketed text: what is read, what is refused, and the normal form."""
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.text import trees
+from t2t_repro.text.trees import Span, Tree
+
+# As the treebank has it: an empty root, functions, a trace, two layouts.
+ONE_LINE = (
+    "( (S (NP-SBJ-1 (DT The) (NN cat)) (VP (VBZ seems) (S (NP-SBJ (-NONE- *-1))"
+    " (VP (TO to) (VP (VB sleep))))) (. .)) )"
+)
+INDENTED = """
+( (S
+    (NP-SBJ-1 (DT The) (NN cat))
+    (VP (VBZ seems)
+      (S
+        (NP-SBJ (-NONE- *-1))
+        (VP (TO to)
+          (VP (VB sleep)))))
+    (. .)))
+"""
+CAT = Tree(
+    ("The", "cat", "seems", "*-1", "to", "sleep", "."),
+    ("DT", "NN", "VBZ", "-NONE-", "TO", "VB", "."),
+    (
+        Span("", 0, 7),
+        Span("S", 0, 7),
+        Span("NP-SBJ-1", 0, 2),
+        Span("VP", 2, 6),
+        Span("S", 3, 6),
+        Span("NP-SBJ", 3, 4),
+        Span("VP", 4, 6),
+        Span("VP", 5, 6),
+    ),
+)
+
+
+def read(text):
+    return list(trees.read(text.split("\n"), "a.mrg"))
+
+
+@pytest.mark.parametrize("text", [ONE_LINE, INDENTED])
+def test_both_layouts_are_the_same_tree(text):
+    assert read(text) == [CAT]
+
+
+def test_trees_come_one_after_another():
+    text = f"{ONE_LINE}\n\n{INDENTED}\n(NP (NN tea)) (UH Yes)\n"
+    tea = Tree(("tea",), ("NN",), (Span("NP", 0, 1),))
+    assert read(text) == [CAT, CAT, tea, Tree(("Yes",), ("UH",), ())]
+    assert read("") == []
+
+
+def test_spaces_are_free_within_a_tree():
+    (tree,) = read("( NP\t( DT  the ) (NN cat)\n )  ")
+    assert tree == Tree(("the", "cat"), ("DT", "NN"), (Span("NP", 0, 2),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "(NP (NN a))\n(S (NP (NN b))\n(NP (NN c))",
+            "line 2: .* before line 3",
+        ),
+        ("\n(S\n  (NP (NN b))\n", "line 2: .* before the end of the file"),
+        ("(S (NP (NN b))))", r"line 1: '\)' closes what was not opened"),
+        ("(NP (NN b))\n)", r"line 2: '\)' closes"),
+        ("(NP\n  the (NN cat))", "line 2: 'the' is not in brackets"),
+        ("(NP the black cat)", "line 1: 'the' is not in brackets"),
+        ("(S\n  (NP )\n  (VP (VB go)))", "line 2: the constituent 'NP' has no"),
+        ("()", "line 1: the constituent '' has no words"),
+        ("plain text", "line 1: 'plain' is not in brackets"),
+    ],
+)
+def test_what_is_broken_is_named_by_file_and_line(text, message):
+    with pytest.raises(errors.UserError, match=f"^a.mrg, {message}"):
+        read(text)
+
+
+def test_trees_before_a_broken_one_are_read():
+    found = trees.read(["(NN a)", "(S (NN b)", "(NN c)"], "a.mrg")
+    assert next(found).words == ("a",)
+    with pytest.raises(errors.UserError, match="line 2"):
+        next(found)
+
+
+def test_the_normal_form():
+    assert trees.normalize(CAT) == Tree(
+        ("The", "cat", "seems", "to", "sleep", "."),
+        ("XX", "XX", "XX", "XX", "XX", "."),
+        (
+            Span("S", 0, 6),
+            Span("NP", 0, 2),
+            Span("VP", 2, 5),
+            Span("S", 3, 5),
+            Span("VP", 3, 5),
+            Span("VP", 4, 5),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "tags"),
+    [
+        ("(TOP (NP=2 (NN a)))", ["NP"], ["XX"]),
+        ("(ROOT (S-TPC=1-2 (NN a)))", ["S"], ["XX"]),
+        ("(S1 (ADVP|PRT (RP up)))", ["ADVP|PRT"], ["XX"]),
+        ("(PRN (-LRB- -LRB-) (CD 1) (-RRB- -RRB-))", ["PRN"], ["XX"] * 3),
+        ("(X (, ,) (: --) (`` ``) ('' '') (. ?) ($ $))", ["X"])
+        + ([",", ":", "``", "''", ".", "XX"],),
+        ("(S (NP (-NONE- *)) (VP (S (-NONE- *T*-1))))", [], []),
+    ],
+)
+def test_labels_and_tags_of_the_normal_form(text, labels, tags):
+    (tree,) = read(text)
+    normal = trees.normalize(tree)
+    assert [span.label for span in normal.spans] == labels
+    assert list(normal.tags) == tags
+    assert trees.normalize(normal) == normal
+
+
+def test_depth_is_no_matter():
+    text = "(S " * 2000 + "(NN a)" + ")" * 2000
+    (tree,) = read(text)
+    assert len(trees.normalize(tree).spans) == 2000
