@@ -144,3 +144,31 @@ def transformer_small(parent):
 def transformer_relative(parent):
     """T2T's relative positions (Shaw et al. 2018), in place of absolute."""
     return dataclasses.replace(parent, pos="none", max_relative_position=20)
+
+
+@hparams_sets.register("transformer_parsing_base", parent="transformer_base")
+def transformer_parsing_base(parent):
+    """T2T's parser on WSJ alone: 6 layers where the paper's has 4."""
+    # Its learning_rate of 0.05 is of no effect under v3's schedule.
+    return dataclasses.replace(
+        parent,
+        hidden_size=1024,
+        attention_dropout=0.2,
+        layer_prepostprocess_dropout=0.2,
+        max_length=512,
+        learning_rate_warmup_steps=16_000,
+        shared_embedding_and_softmax_weights=False,
+    )
+
+
+@hparams_sets.register("transformer_parsing_big", parent="transformer_big")
+def transformer_parsing_big(parent):
+    """T2T's semi-supervised parser: its big, with the paper's warm-up."""
+    # Here too learning_rate is of no effect, and so is
+    # shared_source_target_embedding, which its models do not read.
+    return dataclasses.replace(
+        parent,
+        layer_prepostprocess_dropout=0.1,
+        max_length=512,
+        learning_rate_warmup_steps=4_000,
+    )

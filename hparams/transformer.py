@@ -70,6 +70,22 @@ def big_enfr(parent):
     return dataclasses.replace(parent, layer_prepostprocess_dropout=0.1)  # 6.1
 
 
+@hparams_sets.register("parsing", parent="base")
+def parsing(parent):
+    """The paper's parser: 4 + 4 layers, 1024 wide."""
+    return dataclasses.replace(
+        parent,
+        num_hidden_layers=4,  # section 6.3
+        hidden_size=1024,  # section 6.3
+        # Section 6.3 chose dropout, "both attention and residual", and the
+        # learning rate on section 22, and states neither. These dropouts are
+        # tensor2tensor's (transformer_parsing_base); the rate is base's.
+        attention_dropout=0.2,
+        layer_prepostprocess_dropout=0.2,
+        max_length=512,  # tensor2tensor; the paper does not say
+    )
+
+
 @hparams_sets.register("tiny", parent="base")
 def tiny(parent):
     """Two layers, 128 wide: learns number words on a laptop's CPU."""

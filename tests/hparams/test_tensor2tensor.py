@@ -16,6 +16,8 @@ PARENTS = {
     "transformer_tiny": "transformer_base",
     "transformer_small": "transformer_base",
     "transformer_relative": "transformer_base",
+    "transformer_parsing_base": "transformer_base",
+    "transformer_parsing_big": "transformer_big",
 }
 SIZES = "hidden_size filter_size num_heads num_hidden_layers".split()
 V1 = (512, 2048, 8, 6)
@@ -32,6 +34,8 @@ SIZES_OF = {
     "transformer_tiny": (128, 512, 4, 2),
     "transformer_small": (256, 1024, 4, 2),
     "transformer_relative": V1,
+    "transformer_parsing_base": (1024, 2048, 8, 6),
+    "transformer_parsing_big": BIG,
 }
 LAYERS = (
     "layer_preprocess_sequence layer_postprocess_sequence "
@@ -42,6 +46,7 @@ PRE_NORM = ("n", "da", 0.1, 0.1, 0.1)
 LAYERS_OF = dict.fromkeys(PARENTS, PRE_NORM) | {
     "transformer_base_v1": POST_NORM,
     "transformer_big": ("n", "da", 0.3, 0.1, 0.1),
+    "transformer_parsing_base": ("n", "da", 0.2, 0.2, 0.1),
 }
 TRAINING = (
     "optimizer_adam_beta2 learning_rate_schedule learning_rate_constant "
@@ -57,6 +62,8 @@ TRAINING_OF = dict.fromkeys(PARENTS, V3) | {
     "transformer_big": (0.997, PRODUCT, 2.0, 8000, 8 * 2048),
     "transformer_base_single_gpu": (0.997, ONE_GPU, 0.1, 16_000, 1024),
     "transformer_big_single_gpu": (0.997, PRODUCT, 2.0, 16_000, 2048),
+    "transformer_parsing_base": (0.997, PRODUCT, 2.0, 16_000, 8 * 4096),
+    "transformer_parsing_big": (0.997, PRODUCT, 2.0, 4000, 8 * 2048),
 }
 COMMON = {
     "model": "transformer",
@@ -85,6 +92,11 @@ COMMON = {
 OTHERS_OF = {
     "transformer_big_enfr": {"shared_embedding_and_softmax_weights": False},
     "transformer_relative": {"pos": "none", "max_relative_position": 20},
+    "transformer_parsing_base": {
+        "shared_embedding_and_softmax_weights": False,
+        "max_length": 512,
+    },
+    "transformer_parsing_big": {"max_length": 512},
 }
 
 

@@ -21,6 +21,16 @@ DIFFS = {  # set: (parent, what differs)
         },
     ),
     "big_enfr": ("big", {"layer_prepostprocess_dropout": 0.1}),
+    "parsing": (
+        "base",
+        {
+            "num_hidden_layers": 4,
+            "hidden_size": 1024,
+            "attention_dropout": 0.2,
+            "layer_prepostprocess_dropout": 0.2,
+            "max_length": 512,
+        },
+    ),
     "base_prenorm": (
         "base",
         {
