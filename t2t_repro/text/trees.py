@@ -6,7 +6,7 @@ spans. Nothing recurses then, however deep a model nests its brackets.
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from t2t_repro import errors
@@ -138,7 +138,7 @@ def _unclosed(name, begun, where):
 
 
 def normalize(tree: Tree) -> Tree:
-    """The tree as it is learned and scored.
+    """The tree as it is learned.
 
     - Traces go, and constituents that have no words without them.
     - Labels lose their functions: NP-SBJ-1 and NP=2 become NP.
@@ -146,27 +146,30 @@ def normalize(tree: Tree) -> Tree:
     - Tags become XX, those of punctuation apart ("Grammar as a Foreign
       Language", arXiv 1412.7449, section 3.2).
     """
-    real = [tag != TRACE for tag in tree.tags]
-    places = [0, *itertools.accumulate(real)]  # of words, without traces
+    tree = without(tree, {TRACE})
+    spans = (span._replace(label=category(span.label)) for span in tree.spans)
+    return Tree(
+        tree.words,
+        tuple(tag if tag in PUNCTUATION else ANY_TAG for tag in tree.tags),
+        tuple(span for span in spans if span.label not in ROOTS),
+    )
+
+
+def without(tree: Tree, tags: Container[str]) -> Tree:
+    """The tree without the words of these tags, and what has no others."""
+    kept = [tag not in tags for tag in tree.tags]
+    places = [0, *itertools.accumulate(kept)]  # that words then have
     spans = (
-        Span(_category(label), places[first], places[end])
+        Span(label, places[first], places[end])
         for label, first, end in tree.spans
     )
     return Tree(
-        tuple(itertools.compress(tree.words, real)),
-        tuple(map(_any_tag, itertools.compress(tree.tags, real))),
-        tuple(
-            span
-            for span in spans
-            if span.label not in ROOTS and span.first < span.end
-        ),
+        tuple(itertools.compress(tree.words, kept)),
+        tuple(itertools.compress(tree.tags, kept)),
+        tuple(span for span in spans if span.first < span.end),
     )
 
 
-def _category(label):
+def category(label: str) -> str:
     """NP-SBJ-1 -> NP."""
     return re.split("[-=]", label)[0]
-
-
-def _any_tag(tag):
-    return tag if tag in PUNCTUATION else ANY_TAG
