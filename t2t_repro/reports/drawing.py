@@ -6,29 +6,36 @@ from t2t_repro.text.trees import Tree
 
 _CHARACTER = 8.0  # width of one in a word, in pixels
 _GAP = 14.0  # between words
-_LEVEL = 36.0  # from a constituent down to the highest in it
+_LEVEL = 36.0  # from a constituent down to those in it
 _TEXT = 14.0  # height of a line of text
 
 
 def svg(tree: Tree) -> str:
     """The tree, its words on one line below.
 
+    What is in a constituent lies a level below it, between the words that it
+    spans; a word hangs from there straight down. So no two lines cross.
+
     Returns:
         An <svg> element for a page; its title is the sentence.
     """
     parents = _parents(tree)
     columns, width = _columns(tree.words)
-    places, levels = _layout(tree, parents, columns)
+    xs = _middles(parents, columns)
+    levels = _levels(parents)
     bottom = max(levels, default=0) * _LEVEL + _TEXT
-    names = [span.label for span in tree.spans] + list(tree.words)
-    nodes = [
-        (x, bottom - level * _LEVEL, name)
-        for x, level, name in zip(places, levels, names, strict=True)
-    ]
+    ys = [level * _LEVEL + _TEXT for level in levels[: len(tree.spans)]]
+    ys += [bottom] * len(columns)
     lines = [
-        _line(nodes[parent], node)
-        for parent, node in zip(parents, nodes, strict=True)
+        f'<path d="M{xs[parent]:g} {ys[parent] + 4:g} '
+        f'L{xs[child]:g} {levels[child] * _LEVEL:g} V{ys[child] - _TEXT:g}"/>'
+        for child, parent in enumerate(parents)
         if parent is not None
+    ]
+    names = [span.label for span in tree.spans] + list(tree.words)
+    texts = [
+        f'<text x="{x:g}" y="{y:g}">{html.escape(name)}</text>'
+        for x, y, name in zip(xs, ys, names, strict=True)
     ]
     height = bottom + _TEXT / 2
     return "\n".join(
@@ -38,12 +45,12 @@ def svg(tree: Tree) -> str:
             f'style="width: {width:g}px; max-width: 100%" '
             'font-family="sans-serif" font-size="14" text-anchor="middle">',
             f"<title>{html.escape(' '.join(tree.words))}</title>",
-            '<g stroke="#999">',
+            '<g stroke="#999" fill="none">',
             *lines,
             '</g><g fill="#06c">',
-            *map(_text, nodes[: len(tree.spans)]),
+            *texts[: len(tree.spans)],
             '</g><g fill="#222">',
-            *map(_text, nodes[len(tree.spans) :]),
+            *texts[len(tree.spans) :],
             "</g></svg>",
         ]
     )
@@ -72,33 +79,22 @@ def _columns(words):
     return columns, right
 
 
-def _layout(tree, parents, columns):
-    """x and level of spans and then of words, which have level 0.
-
-    A constituent is in the middle above its children, a level above the
-    highest of them.
-    """
-    spans = len(tree.spans)
-    places, levels = [0.0] * spans + columns, [0] * len(parents)
-    children = [[] for _ in tree.spans]
-    for child, parent in enumerate(parents):
-        if parent is not None:
-            children[parent].append(child)
-    for parent in reversed(range(spans)):  # children before their parents
-        xs = [places[child] for child in children[parent]]
-        places[parent] = (min(xs) + max(xs)) / 2
-        levels[parent] = 1 + max(levels[child] for child in children[parent])
-    return places, levels
+def _middles(parents, columns):
+    """x of spans, in the middle of what is in each, and then of words."""
+    spans = len(parents) - len(columns)
+    xs = [0.0] * spans + columns
+    children = [[] for _ in range(spans)]
+    for child in reversed(range(len(parents))):  # children before parents
+        if child < spans:
+            xs[child] = (min(children[child]) + max(children[child])) / 2
+        if parents[child] is not None:
+            children[parents[child]].append(xs[child])
+    return xs
 
 
-def _line(parent, child):
-    top, bottom = parent[1] + 4, child[1] - _TEXT
-    return (
-        f'<line x1="{parent[0]:g}" y1="{top:g}" '
-        f'x2="{child[0]:g}" y2="{bottom:g}"/>'
-    )
-
-
-def _text(node):
-    x, y, text = node
-    return f'<text x="{x:g}" y="{y:g}">{html.escape(text)}</text>'
+def _levels(parents):
+    """How many constituents each span, and then each word, lies in."""
+    levels = []
+    for parent in parents:  # parents before children
+        levels.append(0 if parent is None else levels[parent] + 1)
+    return levels

@@ -1,8 +1,11 @@
 """Pictures of trees: what is drawn, and where."""
 
+import re
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from t2t_repro.reports import drawing
 from t2t_repro.text import linear
@@ -11,7 +14,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def draw(line, sentence):
-    """{text: (x, y)} of a picture, its lines as ((x, y), (x, y)), its size."""
+    """{text: (x, y)} of a picture, its lines, its size."""
     tree = linear.read(line, sentence.split()).tree
     root = ElementTree.fromstring(drawing.svg(tree))
     assert root.find(f"{SVG}title").text == (sentence or None)
@@ -19,10 +22,7 @@ def draw(line, sentence):
         text.text: (float(text.get("x")), float(text.get("y")))
         for text in root.iter(f"{SVG}text")
     }
-    lines = set()
-    for line in root.iter(f"{SVG}line"):
-        x1, y1, x2, y2 = (float(line.get(key)) for key in "x1 y1 x2 y2".split())
-        lines.add(((x1, y1), (x2, y2)))
+    lines = {path.get("d") for path in root.iter(f"{SVG}path")}
     return texts, lines, [float(n) for n in root.get("viewBox").split()]
 
 
@@ -43,17 +43,31 @@ def test_a_picture():
     assert {y[word] for word in "The cat sleeps .".split()} == {86}
     assert (y["NP"], y["VP"], y["S"]) == (50, 50, 14)
     assert (width, height) == (174, 93)
-    edges = ["S NP", "S VP", "S .", "NP The", "NP cat", "VP sleeps"]
     assert lines == {
-        ((x[above], y[above] + 4), (x[below], y[below] - 14))
-        for above, below in map(str.split, edges)
+        "M100.5 18 L45 36 V36",  # S to NP
+        "M100.5 18 L114 36 V36",  # S to VP
+        "M100.5 18 L156 36 V72",  # S to the full stop: straight down from 36
+        "M45 54 L26 72 V72",  # NP to The
+        "M45 54 L64 72 V72",
+        "M114 54 L114 72 V72",
     }
 
 
-def test_a_constituent_is_above_the_highest_in_it():
-    texts, _, _ = draw("(A (B (C XX )C XX )B (D XX )D )A", "c b d")
-    levels = [(texts["c"][1] - texts[label][1]) / 36 for label in "ABCD"]
-    assert levels == [3, 2, 1, 1]
+@given(
+    st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split())),
+    st.integers(1, 6),
+)
+def test_no_two_lines_cross(tokens, length):
+    """Of two on one level the left one is left at both ends."""
+    _, lines, _ = draw(" ".join(tokens), " ".join("abcdef"[:length]))
+    levels = {}
+    for line in lines:
+        x1, y1, x2, y2, _ = map(float, re.findall(r"[\d.]+", line))
+        levels.setdefault((y1, y2), []).append((x1, x2))
+    for (y1, y2), found in levels.items():
+        assert y2 - y1 == 18  # from under a label to over the next
+        found.sort()
+        assert [right for _, right in found] == sorted(x for _, x in found)
 
 
 @pytest.mark.parametrize("line", ["XX XX", ""])
