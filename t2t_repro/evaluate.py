@@ -14,7 +14,7 @@ from absl import flags
 from t2t_repro import common_flags, errors, files, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.decoding import translate
-from t2t_repro.reports import bleu
+from t2t_repro.reports import bleu, parsing
 from t2t_repro.text import corpora
 
 common_flags.define_decoding_flags()
@@ -44,11 +44,13 @@ def main():
         references = [
             list(corpora.read_lines(name)) for name in _REFERENCES.value
         ]
-        language = _LANGUAGE.value
+        language, extra = _LANGUAGE.value, {}
     else:
-        hypotheses, references, language, how = _translate_split()
-    sheet = bleu.score_sheet(hypotheses, references, language)
+        hypotheses, references, language, extra, how = _translate_split()
+    sheet = bleu.score_sheet(hypotheses, references, language) | extra
     print(bleu.describe(sheet))
+    if extra:
+        print(parsing.describe(extra))
     if _BASELINE.value:
         baseline = list(corpora.read_lines(_BASELINE.value))
         print(bleu.compare(hypotheses, baseline, references))
@@ -58,7 +60,7 @@ def main():
 
 
 def _translate_split():
-    """The split's translations, references, language, and how it was done."""
+    """The split's translations, references, language, extra scores, and how."""
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
@@ -77,7 +79,10 @@ def _translate_split():
         "checkpoints": [path.name for path in paths],
         "decode_hparams": dataclasses.asdict(hparams),
     }
-    return texts, [references], run.problem.target_language, how
+    extra = {}
+    if run.problem.extra_scores == "bracketing" and not run.problem.reverse:
+        extra = parsing.score_sheet(inputs, texts, references)
+    return texts, [references], run.problem.target_language, extra, how
 
 
 def _store(hypotheses, sheet):

@@ -41,6 +41,7 @@ class Problem:
     reverse = False  # X_rev: the same data, sides swapped when it is read
     stored_languages = ("", "")  # of inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
+    extra_scores = ""  # beside BLEU's, of the stored direction: "bracketing"
     split_by_unicode_script = True  # of the vocabulary: see subwords.learn
 
     def __init_subclass__(cls):
