@@ -1,4 +1,4 @@
-"""The paper's figures (arXiv 1706.03762) of translation, to lay ours beside."""
+"""The paper's figures (arXiv 1706.03762), to lay ours beside."""
 
 from typing import NamedTuple
 
@@ -70,6 +70,37 @@ TABLE_3 = {
     "big": Variation(4.33, 26.4, 213e6),
 }
 
+
+class Parser(NamedTuple):
+    """A row of Table 4: bracketing of WSJ section 23."""
+
+    training: str
+    f1: float
+
+
+SECTION_23 = 2_416  # sentences
+_WSJ = "WSJ only, discriminative"
+TABLE_4 = {
+    "Vinyals & Kaiser et al. (2014)": Parser(_WSJ, 88.3),
+    "Petrov et al. (2006)": Parser(_WSJ, 90.4),
+    "Zhu et al. (2013)": Parser(_WSJ, 90.4),
+    "Dyer et al. (2016)": Parser(_WSJ, 91.7),
+    "Transformer (4 layers)": Parser(_WSJ, 91.3),
+    "Zhu et al. (2013), semi-supervised": Parser("semi-supervised", 91.3),
+    "Huang & Harper (2009)": Parser("semi-supervised", 91.3),
+    "McClosky et al. (2006)": Parser("semi-supervised", 92.1),
+    "Vinyals & Kaiser et al. (2014), semi-supervised": Parser(
+        "semi-supervised", 92.1
+    ),
+    "Transformer (4 layers), semi-supervised": Parser("semi-supervised", 92.7),
+    "Luong et al. (2015)": Parser("multi-task", 93.0),
+    "Dyer et al. (2016), generative": Parser("generative", 93.3),
+}
+# Problems that are a row's.
+PARSERS = {
+    "wsj_parsing": TABLE_4["Transformer (4 layers)"],
+    "wsj_parsing_semi": TABLE_4["Transformer (4 layers), semi-supervised"],
+}
 
 # hparams sets that train a row of Table 2.
 TRAININGS = {

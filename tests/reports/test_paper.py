@@ -70,3 +70,31 @@ def test_the_papers_claims_hold_in_the_figures():
     assert max(heads) - paper.TABLE_3["a_h1"].bleu == pytest.approx(0.9)
     ranked = sorted(paper.TABLE_3, key=lambda row: paper.TABLE_3[row].bleu)
     assert (ranked[0], ranked[-1]) == ("c_n2", "big")
+
+
+def test_parsers_of_table_4_are_problems():
+    registry.load_definitions()
+    assert {name: row.f1 for name, row in paper.PARSERS.items()} == {
+        "wsj_parsing": 91.3,
+        "wsj_parsing_semi": 92.7,
+    }
+    for name in paper.PARSERS:
+        assert name in registry.problems
+
+
+def test_the_claims_on_parsing_hold_in_the_figures():
+    """Section 6.3: better than all before but Dyer et al.'s grammar.
+
+    And better than the Berkeley parser (Petrov et al.) on WSJ alone.
+    """
+    for ours in paper.PARSERS.values():
+        better = [
+            name
+            for name, row in paper.TABLE_4.items()
+            if row.training == ours.training and row.f1 > ours.f1
+        ]
+        wsj_alone = ours.training.startswith("WSJ")
+        assert better == (["Dyer et al. (2016)"] if wsj_alone else [])
+    assert paper.PARSERS["wsj_parsing"].f1 > paper.TABLE_4[
+        "Petrov et al. (2006)"
+    ].f1

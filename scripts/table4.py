@@ -1,0 +1,85 @@
+"""A parser's row of Table 4, beside the paper's and a trivial parser's.
+
+    python scripts/table4.py OUTPUT_DIR
+
+OUTPUT_DIR is a training of wsj_parsing or wsj_parsing_semi, after ``evaluate
+--split=test``. Prints a table, and one JSON line last.
+"""
+
+import json
+import pathlib
+import sys
+
+from t2t_repro import errors, files, prepare, registry, runs
+from t2t_repro.data import manifest
+from t2t_repro.reports import paper, parsing
+
+
+def main(output_dir):
+    registry.load_definitions()
+    run = runs.open_run(pathlib.Path(output_dir).expanduser())
+    if run.problem.requested_name not in paper.PARSERS:
+        raise errors.UserError(
+            f"{output_dir} is a training of {run.problem.requested_name}; "
+            f"Table 4 is of {' and '.join(paper.PARSERS)}."
+        )
+    path = run.output_dir / runs.TRANSLATIONS / "test.json"
+    if not path.exists():
+        raise errors.UserError(
+            f"There is no {path}. Run evaluate with --split=test first."
+        )
+    row = _row(run, files.read_json(path))
+    print(describe(row))
+    print(json.dumps(row))
+
+
+def _row(run, sheet):
+    """What there is to say of a training, for people and for JSON."""
+    folder = prepare.data_folder(run.settings["data_dir"], run.problem)
+    corpus = manifest.open_corpus(folder, "test")
+    baseline = parsing.right_branching_sheet(
+        corpus.text("inputs"), corpus.text("targets")
+    )
+    keys = [*parsing.CONVENTIONS, "bracketing_signature"]
+    return {
+        "problem": run.problem.requested_name,
+        "hparams_set": run.settings["hparams_set"],
+        "checkpoints": sheet["checkpoints"],
+        "decode_hparams": sheet["decode_hparams"],
+        "test_trees": len(corpus),
+        "test_source": manifest.read(folder)["sources"]["test"],
+        "scores": {key: sheet[key] for key in keys},
+        "right_branching": {key: baseline[key] for key in keys},
+    }
+
+
+def describe(row) -> str:
+    """The table, in Markdown."""
+    ours = paper.PARSERS[row["problem"]]
+    trees = row["test_trees"]
+    where = f"{trees:,} trees"
+    if trees != paper.SECTION_23:
+        where += ", not section 23"
+    rows = [("parser", "training", "F1"), ("---", "---", "---:")]
+    rows += [
+        (name, parser.training, f"{parser.f1:.1f}")
+        for name, parser in paper.TABLE_4.items()
+        if parser.training == ours.training
+    ]
+    rows += [
+        (f"**{name}**", where, f"**{sheet['bracketing_f1']:.1f}**")
+        for name, sheet in (
+            (f"t2t_repro, {row['hparams_set']}", row["scores"]),
+            ("right-branching", row["right_branching"]),
+        )
+    ]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    try:
+        main(sys.argv[1])
+    except errors.UserError as error:
+        sys.exit(f"Error: {error}")
