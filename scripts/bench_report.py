@@ -8,12 +8,17 @@ import platform
 _RESULTS = []
 
 
-def begin():
-    """Says when and on what."""
-    print(
+def machine():
+    """When and on what."""
+    return (
         f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} "
         f"cores, Python {platform.python_version()}"
     )
+
+
+def begin():
+    """Says when and on what."""
+    print(machine())
 
 
 def add(name, value, unit, peer=None, ratio=None):

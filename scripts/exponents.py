@@ -1,0 +1,30 @@
+"""Exponents of a power law c · n^a · d^b, fitted to measurements."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from t2t_repro import errors
+
+
+def fit(
+    sizes: Sequence[tuple[float, float]], values: Sequence[float]
+) -> tuple[float, float]:
+    """The a and b of least squares between logarithms.
+
+    Args:
+        sizes: (n, d) of each measurement.
+        values: what was measured there, above 0.
+
+    Raises:
+        UserError: too few different n or d to tell a from b.
+    """
+    logs = np.log(np.asarray(sizes, float).reshape(-1, 2))
+    columns = np.column_stack([logs, np.ones(len(logs))])
+    if np.linalg.matrix_rank(columns) < 3:
+        raise errors.UserError(
+            "Exponents of n and d need measurements at two n and two d at "
+            f"least; got {sorted(set(sizes))}."
+        )
+    (a, b, _), *_ = np.linalg.lstsq(columns, np.log(values), rcond=None)
+    return float(a), float(b)

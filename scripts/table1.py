@@ -1,0 +1,159 @@
+"""Table 1 of the paper, measured: time and memory of layers over n and d.
+
+    python scripts/table1.py --results=table1.json --plot=table1.png
+
+For each layer type: the exponents of n and d in the paper's formula, those of
+the operations that are counted on this grid (projections among them), and
+those of the measured time and memory, fitted to the sizes from --fit_from on,
+where the cost of calling a layer no longer shows. Memory is what TensorFlow
+takes for tensors beside weights and input; on CPUs it does not count pieces
+below 256 KiB, of which a recurrent layer's steps are made.
+
+Times are of a forward pass of one sentence, the fastest of several: measure on
+a machine that does nothing else.
+"""
+
+import json
+import math
+import pathlib
+import subprocess
+import sys
+
+import bench_report
+import exponents
+import table1_layers
+import table_layout
+from absl import flags
+from matplotlib import pyplot
+
+from t2t_repro import common_flags, errors, files
+
+SCRIPTS = pathlib.Path(__file__).parent
+COLUMNS = (
+    "layer type",
+    "complexity",
+    "sequential operations",
+    "path",
+    "formula: n, d",
+    "operations",
+    "time",
+    "memory",
+)
+
+
+def define_flags():
+    flags.DEFINE_list("n", "64,128,256,512,1024,2048,4096", "Lengths.")
+    flags.DEFINE_list("d", "64,128,256,512", "Widths.")
+    flags.DEFINE_list("layers", list(table1_layers.TYPES), "Layer types.")
+    flags.DEFINE_integer("times", 3, "Passes to time.", lower_bound=1)
+    flags.DEFINE_integer("fit_from", 512, "Shortest length of the fit.")
+    flags.DEFINE_string("results", None, "JSON file to write.")
+    flags.DEFINE_string("plot", None, "Picture to write, PNG or SVG.")
+
+
+def main():
+    values = flags.FLAGS
+    grid = {name: list(map(int, values[name].value)) for name in "nd"}
+    bench_report.begin()
+    results = {}
+    for name in values.layers:
+        if name not in table1_layers.TYPES:
+            raise errors.UserError(
+                f"There is no layer type {name!r}; known: "
+                f"{', '.join(table1_layers.TYPES)}."
+            )
+        results[name] = measure(name, grid, values.times)
+        print(f"{name}: {len(results[name])} sizes measured.", flush=True)
+    print(f"\n{layout(results, values.fit_from)}")
+    if values.results:
+        files.write_json(
+            pathlib.Path(values.results),
+            {
+                "machine": bench_report.machine(),
+                "fit_from": values.fit_from,
+                "exponents": fitted(results, values.fit_from),
+                "measured": results,
+            },
+        )
+    if values.plot:
+        plot(results, values.plot)
+
+
+def measure(name, grid, times):
+    """The JSON list of table1_probe.py."""
+    settings = json.dumps({"layer": name, "times": times} | grid)
+    probe = SCRIPTS / "table1_probe.py"
+    found = subprocess.run(
+        [sys.executable, probe, settings], check=True, stdout=subprocess.PIPE
+    )
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def fitted(results, fit_from) -> dict:
+    """{layer type: {what: exponents of n and d}}; None: not measurable."""
+    found = {}
+    for name, measured in results.items():
+        kind = table1_layers.TYPES[name]
+        large = [m for m in measured if m["n"] >= fit_from]
+        tracked = [m for m in large if m["bytes"]]
+        found[name] = {
+            "formula": kind.exponents,
+            "operations": _fit(
+                large, [kind.operations(m["n"], m["d"]) for m in large]
+            ),
+            "time": _fit(large, [m["seconds"] for m in large]),
+            "memory": _fit(tracked, [m["bytes"] for m in tracked])
+            if len(tracked) == len(large)
+            else None,
+        }
+    return found
+
+
+def _fit(measured, values):
+    return exponents.fit([(m["n"], m["d"]) for m in measured], values)
+
+
+def layout(results, fit_from) -> str:
+    """Table 1 with the exponents beside it, in Markdown."""
+    rows = []
+    for name, found in fitted(results, fit_from).items():
+        kind = table1_layers.TYPES[name]
+        pairs = [
+            ", ".join(f"{value:.1f}" for value in found[what] or ())
+            for what in ("formula", "operations", "time", "memory")
+        ]
+        theory = f"O({kind.complexity})", f"O({kind.sequential})"
+        rows.append((name, *theory, f"O({kind.path})", *pairs))
+    return table_layout.markdown(COLUMNS, rows)
+
+
+def plot(results, path):
+    """Time over n at the greatest d, and over d at the greatest n."""
+    figure, axes = pyplot.subplots(
+        1, 2, figsize=(11, 4.5), sharey=True, layout="constrained"
+    )
+    for axis, over, fixed in zip(axes, "nd", "dn", strict=True):
+        for name, measured in results.items():
+            _plot_layer(axis, name, measured, over, fixed)
+        most = max(m[fixed] for ms in results.values() for m in ms)
+        axis.set(xscale="log", yscale="log", xlabel=f"{over}, {fixed} = {most}")
+    axes[0].set_ylabel("seconds; dotted: the formula, from the last point")
+    axes[0].legend(fontsize="small")
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+
+
+def _plot_layer(axis, name, measured, over, fixed):
+    """Measured times, and the formula through the last of them."""
+    most = max(m[fixed] for m in measured)
+    line = sorted((m[over], m["seconds"]) for m in measured if m[fixed] == most)
+    sizes, seconds = zip(*line, strict=True)
+    (drawn,) = axis.plot(sizes, seconds, marker="o", markersize=3, label=name)
+    exponent = table1_layers.TYPES[name].exponents["nd".index(over)]
+    ideal = [seconds[-1] * math.pow(s / sizes[-1], exponent) for s in sizes]
+    axis.plot(sizes, ideal, linestyle=":", color=drawn.get_color())
+
+
+if __name__ == "__main__":
+    define_flags()
+    common_flags.run(main)

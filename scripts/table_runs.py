@@ -1,0 +1,216 @@
+"""Trains rows of a table, scores them, and keeps each as a JSON file.
+
+A row whose file is there is not trained again, and one that was interrupted
+goes on from its last checkpoint. Rows are trained one after the other, by the
+commands of the package in processes of their own.
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shlex
+import subprocess
+import sys
+from typing import NamedTuple
+
+from absl import flags
+from table_rows import Row
+
+from t2t_repro import common_flags, errors, files, registry, runs
+from t2t_repro.reports import cost
+from t2t_repro.training import history
+
+# Folders of one machine say nothing to another.
+_FOLDERS = ("data_dir", "output_dir", "raw_dir", "results_dir", "machine")
+
+
+class Job(NamedTuple):
+    """What all rows have in common."""
+
+    problem: object  # problem.Problem
+    split: str  # that is scored
+    averaged: bool  # over the last checkpoints of a set, or the last alone
+    output_dir: pathlib.Path  # of the trainings
+    results_dir: pathlib.Path  # of the JSON files
+    to_commands: tuple[str, ...]  # flags that say what the problem is
+    to_trainer: tuple[str, ...]
+    machine: str
+
+
+def job(split: str, averaged: bool) -> Job:
+    """The Job that the flags describe."""
+    values = flags.FLAGS
+    output_dir = common_flags.output_dir()
+    results_dir = pathlib.Path(values.results_dir or output_dir / "results")
+    named = ("problem", "problem_args", "usr_dir", "data_dir")
+    raw = [f"--raw_dir={values.raw_dir}"] if values.raw_dir else []
+    return Job(
+        problem=common_flags.problem(),
+        split=split,
+        averaged=averaged,
+        output_dir=output_dir,
+        results_dir=results_dir.expanduser(),
+        to_commands=tuple(
+            f"--{name}={values[name].value}"
+            for name in named
+            if values[name].value
+        ),
+        to_trainer=(*raw, *shlex.split(values.trainer_flags)),
+        machine=values.machine
+        or f"{os.cpu_count()} cores, {platform.machine()}",
+    )
+
+
+def t2t(command: str, *arguments: str) -> str:
+    """Runs a command of the package; the last line that it prints.
+
+    Raises:
+        UserError: it failed; what it did is kept.
+    """
+    line = [sys.executable, "-m", f"t2t_repro.{command}", *arguments]
+    print(f"\n{shlex.join(['t2t', command, *arguments])}", flush=True)
+    last = ""
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, encoding="utf-8"
+    ) as process:
+        for last in process.stdout:
+            print(last, end="", flush=True)
+    if process.returncode:
+        raise errors.UserError(
+            f"{command} ended with status {process.returncode}; it says above "
+            "why. Run the same again to go on from there."
+        )
+    return last
+
+
+def finished(path: pathlib.Path, wanted: dict) -> dict | None:
+    """A row's figures where they are there.
+
+    Args:
+        path: of its file.
+        wanted: settings that it must have.
+
+    Raises:
+        UserError: it was trained with other settings.
+    """
+    if not path.exists():
+        return None
+    stored = files.read_json(path)
+    found = _flat({key: stored.get(key) for key in wanted})
+    given = _flat(wanted)
+    differing = [
+        f"{key} is {found.get(key)!r} there and {given.get(key)!r} here"
+        for key in sorted(found.keys() | given.keys())
+        if found.get(key) != given.get(key)
+    ]
+    if differing:
+        raise errors.UserError(
+            f"{path} is of another training: {'; '.join(differing)}. Remove "
+            "it, or name another --results_dir."
+        )
+    return stored
+
+
+def _flat(settings):
+    """Settings with the hparams among them at the same level."""
+    nested = {k: v for k, v in settings.items() if isinstance(v, dict)}
+    flat = {k: v for k, v in settings.items() if k not in nested}
+    return flat | {
+        f"{key}.{name}": value
+        for key, values in nested.items()
+        for name, value in values.items()
+    }
+
+
+def train(row: Row, job: Job) -> pathlib.Path:
+    """Trains a row, or trains it on; its folder."""
+    folder = job.output_dir / f"{row.name}-seed{row.seed}"
+    overrides = ",".join(f"{key}={value}" for key, value in row.changes.items())
+    t2t(
+        "trainer",
+        *job.to_commands,
+        f"--hparams_set={row.hparams_set}",
+        *([f"--hparams={overrides}"] if overrides else []),
+        f"--random_seed={row.seed}",
+        f"--output_dir={folder}",
+        *([] if job.averaged else ["--keep_checkpoint_max=1"]),
+        *job.to_trainer,
+    )
+    if job.averaged:
+        t2t("avg_checkpoints", *job.to_commands, f"--output_dir={folder}")
+    return folder
+
+
+def run(row: Row, job: Job) -> dict:
+    """The figures of a row: read where they are there, else made."""
+    values = dataclasses.replace(
+        registry.build_hparams(row.hparams_set), **row.changes
+    )
+    wanted = {
+        "row": row.name,
+        "seed": row.seed,
+        "problem": job.problem.requested_name,
+        "problem_arguments": job.problem.arguments,
+        "split": job.split,
+        "averaged": job.averaged,
+        "hparams": dataclasses.asdict(values),
+    }
+    path = job.results_dir / f"{row.name}-seed{row.seed}.json"
+    known = finished(path, wanted)
+    if known:
+        print(f"{row.name}, seed {row.seed}: finished on {known['date']}.")
+        return known
+    folder = train(row, job)
+    sheet = t2t(
+        "evaluate",
+        *job.to_commands,
+        f"--output_dir={folder}",
+        f"--split={job.split}",
+    )
+    found = wanted | {
+        "figures": figures(folder, json.loads(sheet)),
+        "command": command_line(),
+        "machine": job.machine,
+        "date": str(datetime.date.today()),
+    }
+    job.results_dir.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, found)
+    return found
+
+
+def figures(folder: pathlib.Path, sheet: dict) -> dict:
+    """Perplexity of the last validation, scores, parameters.
+
+    The perplexity is that of the last weights, per subword, of the validation
+    split, whatever was averaged or scored.
+    """
+    run = runs.open_run(folder)
+    validation = files.read_json(folder / history.VALIDATION)
+    return {
+        "perplexity": validation[-1]["perplexity"],
+        "scores": {k: v for k, v in sheet.items() if not isinstance(v, dict)},
+        "parameters": cost.parameters(run.hparams, run.subwords.size),
+        "vocab_size": run.subwords.size,
+        "validations": [
+            {
+                k: v
+                for k, v in entry.items()
+                if k in ("step", "perplexity", "bleu")
+            }
+            for entry in validation
+        ],
+    }
+
+
+def command_line() -> str:
+    """How this script was called, without the folders of this machine."""
+    given = [
+        argument
+        for argument in sys.argv[1:]
+        if argument.lstrip("-").partition("=")[0] not in _FOLDERS
+    ]
+    script = pathlib.Path(sys.argv[0])
+    return shlex.join([f"{script.parent.name}/{script.name}", *given])
