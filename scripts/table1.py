@@ -136,7 +136,8 @@ def plot(results, path):
         for name, measured in results.items():
             _plot_layer(axis, name, measured, over, fixed)
         most = max(m[fixed] for ms in results.values() for m in ms)
-        axis.set(xscale="log", yscale="log", xlabel=f"{over}, {fixed} = {most}")
+        axis.set_xscale("log", base=2)
+        axis.set(yscale="log", xlabel=f"{over}, {fixed} = {most}")
     axes[0].set_ylabel("seconds; dotted: the formula, from the last point")
     axes[0].legend(fontsize="small")
     figure.savefig(path, dpi=150)

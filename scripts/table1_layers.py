@@ -30,14 +30,15 @@ class LayerType(NamedTuple):
     operations: Callable  # n, d -> how many
 
 
-def _attention(d):
+def attention_layer(d):
+    """Ours, d wide."""
     heads = max(1, d // HEAD)
     return attention.MultiHeadAttention(d, heads, d, d, "dot_product", 0.0)
 
 
 def self_attention(d):
     """Every position sees every other."""
-    layer = _attention(d)
+    layer = attention_layer(d)
     return lambda x: layer(x, ops.ones((1, 1, 1, 1), "bool"))[0]
 
 
@@ -47,7 +48,7 @@ def restricted_self_attention(d, reach=NEIGHBOURHOOD):
     Blocks of `reach` queries see their own block of keys and the two beside
     it. (The model's restricted_attention masks the whole square instead.)
     """
-    layer = _attention(d)
+    layer = attention_layer(d)
 
     def call(x):  # [1, n, d]
         n = x.shape[1]

@@ -22,7 +22,7 @@ import table_rows
 import table_runs
 from absl import flags
 
-from t2t_repro import common_flags, files
+from t2t_repro import common_flags
 from t2t_repro.reports import paper
 
 BASE = "table3_base"
@@ -42,58 +42,40 @@ COLUMNS = (
 
 def main():
     names = {name: f"table3_{name}" for name in paper.TABLE_3}
-    rows = table_rows.rows(names, BASE)
     job = table_runs.job(split="validation", averaged=False)
-    results = []
-    for done, row in enumerate(rows, 1):
-        print(f"\nRow {done} of {len(rows)}: {row.name}, seed {row.seed}.")
-        results.append(table_runs.run(row, job))
-        files.write_json(job.results_dir / "table.json", summary(results))
-        files.write_text(job.results_dir / "table.md", layout(results))
-    print(f"\n{layout(results)}")
-
-
-def by_row(results):
-    """{row: its results, one for each seed}, in the paper's order."""
-    found = {}
-    for name in paper.TABLE_3:
-        of_row = [result for result in results if result["row"] == name]
-        if of_row:
-            found[name] = of_row
-    return found
+    table_runs.run_all(table_rows.rows(names, BASE), job, summary, layout)
 
 
 def summary(results) -> list[dict]:
     """Means, ranges and the paper's figures, a dict a row."""
-    table = []
-    for name, of_row in by_row(results).items():
-        perplexities = [r["figures"]["perplexity"] for r in of_row]
-        scores = [r["figures"]["scores"]["bleu"] for r in of_row]
-        row = {"row": name, "seeds": [r["seed"] for r in of_row]}
-        for key, values in (("perplexity", perplexities), ("bleu", scores)):
-            row[key] = statistics.fmean(values)
-            row[f"{key}_range"] = [min(values), max(values)]
-        row["parameters"] = of_row[0]["figures"]["parameters"]
-        table.append(row | {"paper": paper.TABLE_3[name]._asdict()})
-    return table
+    return [
+        {
+            "row": name,
+            "seeds": [result["seed"] for result in of_row],
+            **_mean_and_range(of_row, "perplexity"),
+            **_mean_and_range(of_row, "bleu"),
+            "parameters": of_row[0]["figures"]["parameters"],
+            "paper": paper.TABLE_3[name]._asdict(),
+        }
+        for name, of_row in table_layout.by_row(results).items()
+    ]
+
+
+def _mean_and_range(of_row, name):
+    values = table_layout.figures(of_row, name)
+    return table_layout.mean_and_range(name, values)
 
 
 def layout(results) -> str:
     """The table and what it is of, in Markdown."""
-    found = by_row(results)
+    found = table_layout.by_row(results)
     base = found.get("base")
-    rows = [_cells(name, of_row, base) for name, of_row in found.items()]
-    first = results[0]
-    seeds = sorted({result["seed"] for result in results})
     lines = (
-        table_layout.markdown(COLUMNS, rows),
-        f"Ours: {first['problem']}, {first['split']} split, "
-        f"{first['hparams']['train_steps']:,} steps of "
-        f"{first['hparams']['batch_tokens']:,} tokens, "
-        f"{first['hparams']['hidden_size']} wide in the first row; mean and "
-        f"range of seeds {', '.join(map(str, seeds))}. PPL is per subword, "
-        f"BLEU {first['figures']['scores']['signature']}.",
-        "The paper's: newstest2013 en-de, tokenized BLEU.",
+        table_layout.markdown(
+            COLUMNS, [_cells(name, row, base) for name, row in found.items()]
+        ),
+        table_layout.provenance(results),
+        "PPL is per subword. The paper's: newstest2013 en-de, tokenized BLEU.",
         *([agreement(summary(results))] if base and len(found) > 1 else []),
     )
     return "\n\n".join(lines) + "\n"
@@ -102,24 +84,22 @@ def layout(results) -> str:
 def _cells(name, of_row, base):
     """A row of the table."""
     theirs = paper.TABLE_3[name]
-    scores = [r["figures"]["scores"]["bleu"] for r in of_row]
+    scores = table_layout.figures(of_row, "bleu")
     gain = base and statistics.fmean(scores) - statistics.fmean(
-        r["figures"]["scores"]["bleu"] for r in base
+        table_layout.figures(base, "bleu")
     )
-    perplexities = [r["figures"]["perplexity"] for r in of_row]
-    count = of_row[0]["figures"]["parameters"]
-    their_count = theirs.parameters and theirs.parameters / 1e6
+    number, spread = table_layout.number, table_layout.spread
     return (
         name,
         about(of_row[0], base and base[0]),
-        table_layout.spread(perplexities, 2),
-        table_layout.number(theirs.perplexity, 2),
-        table_layout.spread(scores, 1),
-        table_layout.number(theirs.bleu, 1),
-        table_layout.number(gain, 1, "+"),
-        table_layout.number(theirs.bleu - paper.TABLE_3["base"].bleu, 1, "+"),
-        table_layout.number(count / 1e6, 2),
-        table_layout.number(their_count, 0),
+        spread(table_layout.figures(of_row, "perplexity"), 2),
+        number(theirs.perplexity, 2),
+        spread(scores, 1),
+        number(theirs.bleu, 1),
+        number(gain, 1, "+"),
+        number(theirs.bleu - paper.TABLE_3["base"].bleu, 1, "+"),
+        number(of_row[0]["figures"]["parameters"] / 1e6, 2),
+        number(theirs.parameters and theirs.parameters / 1e6, 0),
     )
 
 

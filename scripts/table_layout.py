@@ -14,6 +14,14 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f})"
 
 
+def mean_and_range(name: str, values: Sequence[float]) -> dict:
+    """The same for a JSON file."""
+    return {
+        name: statistics.fmean(values),
+        f"{name}_range": [min(values), max(values)],
+    }
+
+
 def number(value: float | None, digits: int, sign: str = "") -> str:
     """A figure, or nothing where there is none."""
     return "" if value is None else f"{value:{sign}.{digits}f}"
@@ -24,4 +32,36 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rule = ["---", *["---:"] * (len(columns) - 1)]
     return "\n".join(
         f"| {' | '.join(cells)} |" for cells in (columns, rule, *rows)
+    )
+
+
+def by_row(results: Sequence[dict]) -> dict[str, list[dict]]:
+    """Results of a table's rows: a list for each row, of its seeds."""
+    found = {}
+    for result in results:
+        found.setdefault(result["row"], []).append(result)
+    return found
+
+
+def figures(of_row: Sequence[dict], name: str) -> list[float]:
+    """A figure, or a score, of each seed of a row."""
+    found = [result["figures"] for result in of_row]
+    return [f[name] if name in f else f["scores"][name] for f in found]
+
+
+def provenance(results: Sequence[dict]) -> str:
+    """What the figures are of: problem, training, seeds, machine, dates."""
+    first = results[0]
+    hparams = first["hparams"]
+
+    def several(key):
+        return ", ".join(str(v) for v in sorted({r[key] for r in results}))
+
+    return (
+        f"Ours: {first['problem']}, {first['split']} split, BLEU "
+        f"{first['figures']['scores']['signature']}; "
+        f"{hparams['train_steps']:,} steps of {hparams['batch_tokens']:,} "
+        f"tokens, {hparams['num_hidden_layers']} layers and "
+        f"{hparams['hidden_size']} wide in the first row; mean and range of "
+        f"seeds {several('seed')}; {several('machine')}; {several('date')}."
     )

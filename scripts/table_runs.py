@@ -19,7 +19,8 @@ from typing import NamedTuple
 from absl import flags
 from table_rows import Row
 
-from t2t_repro import common_flags, errors, files, registry, runs
+from t2t_repro import common_flags, errors, files, prepare, registry, runs
+from t2t_repro.data import manifest
 from t2t_repro.reports import cost
 from t2t_repro.training import history
 
@@ -144,8 +145,14 @@ def train(row: Row, job: Job) -> pathlib.Path:
     return folder
 
 
-def run(row: Row, job: Job) -> dict:
-    """The figures of a row: read where they are there, else made."""
+def run(row: Row, job: Job, measure) -> dict:
+    """The figures of a row: read where they are there, else made.
+
+    Args:
+        row: what to run.
+        job: what all rows have in common.
+        measure: a function of the training's folder and its score sheet.
+    """
     values = dataclasses.replace(
         registry.build_hparams(row.hparams_set), **row.changes
     )
@@ -171,7 +178,7 @@ def run(row: Row, job: Job) -> dict:
         f"--split={job.split}",
     )
     found = wanted | {
-        "figures": figures(folder, json.loads(sheet)),
+        "figures": measure(folder, json.loads(sheet)),
         "command": command_line(),
         "machine": job.machine,
         "date": str(datetime.date.today()),
@@ -182,27 +189,47 @@ def run(row: Row, job: Job) -> dict:
 
 
 def figures(folder: pathlib.Path, sheet: dict) -> dict:
-    """Perplexity of the last validation, scores, parameters.
+    """Perplexities, scores, parameters and FLOPs of a training.
 
-    The perplexity is that of the last weights, per subword, of the validation
+    Perplexity is that of the last weights, per subword, on the validation
     split, whatever was averaged or scored.
     """
     run = runs.open_run(folder)
-    validation = files.read_json(folder / history.VALIDATION)
+    data = prepare.data_folder(run.settings["data_dir"], run.problem)
+    corpus = manifest.open_corpus(data, "train", run.problem.reverse)
+    mean_length = float(corpus.lengths["targets"].mean())
+    size = run.subwords.size
+    curve = [
+        {k: v for k, v in entry.items() if k in ("step", "perplexity", "bleu")}
+        for entry in files.read_json(folder / history.VALIDATION)
+    ]
     return {
-        "perplexity": validation[-1]["perplexity"],
+        "perplexity": curve[-1]["perplexity"],
         "scores": {k: v for k, v in sheet.items() if not isinstance(v, dict)},
-        "parameters": cost.parameters(run.hparams, run.subwords.size),
-        "vocab_size": run.subwords.size,
-        "validations": [
-            {
-                k: v
-                for k, v in entry.items()
-                if k in ("step", "perplexity", "bleu")
-            }
-            for entry in validation
-        ],
+        "vocab_size": size,
+        "parameters": cost.parameters(run.hparams, size),
+        "training_flops": cost.training_flops(run.hparams, size, mean_length),
+        "curve": curve,
     }
+
+
+def run_all(rows: list[Row], job: Job, summary, layout, measure=figures):
+    """Runs rows in their order, and writes the table anew after each.
+
+    Args:
+        rows: what to run.
+        job: what they have in common.
+        summary: a function of the results: what table.json holds.
+        layout: a function of the results: the text of table.md.
+        measure: of run().
+    """
+    results = []
+    for done, row in enumerate(rows, 1):
+        print(f"\nRow {done} of {len(rows)}: {row.name}, seed {row.seed}.")
+        results.append(run(row, job, measure))
+        files.write_json(job.results_dir / "table.json", summary(results))
+        files.write_text(job.results_dir / "table.md", layout(results))
+    print(f"\n{layout(results)}")
 
 
 def command_line() -> str:

@@ -1,0 +1,91 @@
+"""Table 2 of the paper on any problem: ours beside the published systems.
+
+    python scripts/table2.py --problem=wmt14_ende --output_dir=FOLDER
+
+trains base and big one after the other (on wmt14_enfr big with its own dropout,
+section 6.1), averages their last checkpoints, and scores the test set. It is
+resumed and reduced as table3.py is. Our FLOPs are counted; the paper's are time
+x GPUs x what a GPU sustains.
+"""
+
+import table_layout
+import table_rows
+import table_runs
+from absl import flags
+
+from t2t_repro import common_flags
+from t2t_repro.reports import paper
+
+BASE = "base"
+COLUMNS = ("model", "BLEU", "sacreBLEU", "training FLOPs")
+# BLEU in the convention of the paper: section 6.1's scripts split compounds
+# of German.
+CONVENTIONS = {"ende": "bleu_compound_split"}
+
+
+def main():
+    pair = language_pair(common_flags.problem())
+    names = {"base": "base", "big": "big_enfr" if pair == "enfr" else "big"}
+    job = table_runs.job(split="test", averaged=True)
+    table_runs.run_all(
+        table_rows.rows(names, BASE),
+        job,
+        summary,
+        lambda results: layout(results, pair),
+    )
+
+
+def language_pair(problem) -> str:
+    """ "ende" of English to German."""
+    return problem.source_language + problem.target_language
+
+
+def summary(results) -> list[dict]:
+    """Means and ranges, a dict a row."""
+    return [
+        {
+            "row": name,
+            "seeds": [result["seed"] for result in of_row],
+            **table_layout.mean_and_range(
+                "bleu", table_layout.figures(of_row, "bleu")
+            ),
+            "training_flops": of_row[0]["figures"]["training_flops"],
+        }
+        for name, of_row in table_layout.by_row(results).items()
+    ]
+
+
+def layout(results, pair) -> str:
+    """Published systems of the language pair, then ours, in Markdown."""
+    published = [
+        (name, f"{row.bleu:.2f}", "", flops(row.flops))
+        for name, row in paper.TABLE_2.get(pair, {}).items()
+    ]
+    convention = CONVENTIONS.get(pair, "bleu_tok")
+    ours = [
+        (
+            f"ours: {name}",
+            table_layout.spread(table_layout.figures(of_row, convention), 2),
+            table_layout.spread(table_layout.figures(of_row, "bleu"), 2),
+            flops(of_row[0]["figures"]["training_flops"]),
+        )
+        for name, of_row in table_layout.by_row(results).items()
+    ]
+    lines = (
+        table_layout.markdown(COLUMNS, published + ours),
+        table_layout.provenance(results),
+        f"The BLEU column of ours is {convention}, sacreBLEU its own. "
+        "Published: newstest2014, tokenized BLEU.",
+    )
+    return "\n\n".join(lines) + "\n"
+
+
+def flops(count: float | None) -> str:
+    """As in the paper: 3.3e+18, or nothing."""
+    return "" if count is None else f"{count:.1e}"
+
+
+if __name__ == "__main__":
+    table_rows.define_flags()
+    flags.adopt_module_key_flags(table_rows)
+    common_flags.run(main)

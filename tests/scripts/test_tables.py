@@ -1,0 +1,185 @@
+"""Tables 2 and 3: what rows are, resuming, layout; and a row in small."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import table2
+import table3
+import table_layout
+import table_rows
+import table_runs
+
+from t2t_repro import errors, files, registry
+from t2t_repro.reports import paper
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SECONDS = 300  # what takes longer hangs
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _definitions():
+    registry.load_definitions()
+
+
+def reduced(row, widths=4, layers=2, overrides=None):
+    name = f"table3_{row}"
+    found = table_rows.changes(
+        name, table3.BASE, widths, layers, overrides or {}
+    )
+    return dataclasses.replace(registry.build_hparams(name), **found)
+
+
+@pytest.mark.parametrize("row", paper.TABLE_3)
+def test_a_reduced_row_is_to_base_what_the_papers_is(row):
+    small, small_base = reduced(row), reduced("base")
+    row = registry.build_hparams(f"table3_{row}")
+    base = registry.build_hparams(table3.BASE)
+    for name in (*table_rows.WIDTHS, "num_heads", "num_hidden_layers"):
+        ours = getattr(small, name) * getattr(base, name)
+        assert ours == getattr(row, name) * getattr(small_base, name), name
+    for name in ("layer_prepostprocess_dropout", "label_smoothing", "pos"):
+        assert getattr(small, name) == getattr(row, name)
+
+
+def test_no_division_changes_nothing():
+    assert table_rows.changes("table3_big", table3.BASE, 1, 1, {}) == {}
+
+
+def test_overrides_leave_a_row_what_it_is_about():
+    overrides = {"layer_prepostprocess_dropout": 0.3, "train_steps": 50}
+    assert reduced("base", 1, 1, overrides).layer_prepostprocess_dropout == 0.3
+    row = reduced("d_dropout0", 1, 1, overrides)
+    assert row.layer_prepostprocess_dropout == 0.0
+    # Of all rows: big would train three times as long.
+    assert {reduced(r, 1, 1, overrides).train_steps for r in paper.TABLE_3} == {
+        50
+    }
+
+
+def test_a_size_that_cannot_be_divided():
+    with pytest.raises(errors.UserError, match="num_hidden_layers=2 of table3"):
+        reduced("c_n2", layers=3)
+
+
+def test_unknown_rows():
+    assert table_rows.select({"a": 1, "b": 2}, []) == ["a", "b"]
+    assert table_rows.select({"a": 1, "b": 2}, ["b"]) == ["b"]
+    with pytest.raises(errors.UserError, match="Unknown rows c; known: a, b"):
+        table_rows.select({"a": 1, "b": 2}, ["c", "a"])
+
+
+def test_a_finished_row_is_taken_as_it_is(tmp_path):
+    wanted = {"seed": 1, "hparams": {"hidden_size": 8}}
+    path = tmp_path / "row.json"
+    assert table_runs.finished(path, wanted) is None
+    stored = wanted | {"figures": {"perplexity": 4.0}}
+    files.write_json(path, stored)
+    assert table_runs.finished(path, wanted) == stored
+    with pytest.raises(errors.UserError) as error:
+        table_runs.finished(path, {"seed": 2, "hparams": {"hidden_size": 16}})
+    assert "seed is 1 there and 2 here" in str(error.value)
+    assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "digits", "text"),
+    [
+        ([], 1, ""),
+        ([25.26], 1, "25.3"),
+        ([25.0, 26.0, 25.8], 1, "25.6 (25.0–26.0)"),
+        ([4.923, 4.917], 2, "4.92 (4.92–4.92)"),
+    ],
+)
+def test_spread(values, digits, text):
+    assert table_layout.spread(values, digits) == text
+
+
+def result(row, seed, perplexity, bleu, **hparams):
+    """A finished row, as table_runs keeps it."""
+    common = {
+        "train_steps": 100,
+        "batch_tokens": 1_000,
+        "num_hidden_layers": 3,
+        "hidden_size": 64,
+    }
+    scores = {"bleu": bleu, "bleu_compound_split": bleu + 1, "signature": "S"}
+    return {
+        "row": row,
+        "seed": seed,
+        "problem": "p",
+        "split": "validation",
+        "machine": "a machine",
+        "date": "2026-11-21",
+        "hparams": common | hparams,
+        "figures": {
+            "perplexity": perplexity,
+            "scores": scores,
+            "parameters": 1_234_567,
+            "training_flops": 2.5e15,
+        },
+    }
+
+
+RESULTS = [
+    result("base", 1, 10.0, 20.0),
+    result("base", 2, 11.0, 21.0),
+    result("c_n2", 1, 12.0, 19.0, num_hidden_layers=1),
+    result("b_dk16", 1, 9.0, 19.5),
+]
+
+
+def test_table_3_lays_ours_beside_the_papers():
+    lines = table3.layout(RESULTS).splitlines()
+    assert lines[2:5] == [
+        "| base |  | 10.50 (10.00–11.00) | 4.92 | 20.5 (20.0–21.0) | 25.8 "
+        "| +0.0 | +0.0 | 1.23 | 65 |",
+        "| c_n2 | num_hidden_layers=1 | 12.00 | 6.11 | 19.0 | 23.7 "
+        "| -1.5 | -2.1 | 1.23 | 36 |",
+        "| b_dk16 |  | 9.00 | 5.16 | 19.5 | 25.1 | -1.0 | -0.7 | 1.23 | 58 |",
+    ]
+    assert "p, validation split, BLEU S; 100 steps of 1,000 tokens" in lines[6]
+    assert lines[-1] == (
+        "Of 2 rows beside base, by perplexity: b_dk16 on the other side of "
+        "base than in the paper; by bleu: every row on the paper's side of "
+        "base."
+    )
+
+
+def test_table_3_as_json():
+    base, *_ = table3.summary(RESULTS)
+    assert base == {
+        "row": "base",
+        "seeds": [1, 2],
+        "perplexity": 10.5,
+        "perplexity_range": [10.0, 11.0],
+        "bleu": 20.5,
+        "bleu_range": [20.0, 21.0],
+        "parameters": 1_234_567,
+        "paper": {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6},
+    }
+
+
+def test_table_2_puts_ours_below_the_published():
+    lines = table2.layout(RESULTS[:2], "ende").splitlines()
+    assert lines[2] == "| ByteNet | 23.75 |  |  |"
+    assert lines[9] == "| Transformer (big) | 28.40 |  | 2.3e+19 |"
+    assert lines[10] == (
+        "| ours: base | 21.50 (21.00–22.00) | 20.50 (20.00–21.00) | 2.5e+15 |"
+    )
+
+
+def script(name, *arguments):
+    """Runs a script in a process of its own."""
+    paths = filter(None, [os.environ.get("PYTHONPATH")])
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / name, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *paths])},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+    )
