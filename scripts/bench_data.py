@@ -7,13 +7,12 @@ Ratios are of two measurements of this run. The last line is a JSON list of
 """
 
 import itertools
-import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
 
+import bench_process
 import bench_report
 import numpy as np
 import sentencepiece
@@ -40,7 +39,7 @@ SYNTHETIC_SIZE = 41_000_000  # pairs of WMT14 en-fr
 VOCAB_SIZE = 8_000
 ROW_LENGTH = 256
 # In a process of its own, which imports nothing before that it does not need.
-PROBE = pathlib.Path(__file__).with_name("bench_data_probe.py")
+PROBE = str(bench_process.SCRIPTS / "bench_data_probe.py")
 
 
 def best_seconds(function):
@@ -142,12 +141,9 @@ def measure_corpora(folder):
     for size in SIZES:
         shards = [str(path) for path in repeat(folder, size)]
         for batching in ("packed", "bucketed"):
-            probe = subprocess.run(
-                [sys.executable, str(PROBE), batching, *shards],
-                check=True,
-                stdout=subprocess.PIPE,
+            figures[batching, size] = bench_process.last_json(
+                sys.executable, PROBE, batching, *shards
             )
-            figures[batching, size] = json.loads(probe.stdout)
     units = {
         "planning": "s",
         "batches through tf.data": "real tokens/s",

@@ -12,15 +12,14 @@ import collections
 import json
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 
+import bench_process
 import bench_report
 import sacrebleu
 from absl import app, flags
 
-_SIZES = flags.DEFINE_list("sizes", ["small", "base"], "Of SIZES.")
+_SIZES = flags.DEFINE_list("sizes", ["small", "base"], "Of models.")
 _TURNS = flags.DEFINE_integer("turns", 2, "Turns of each.")
 _TIMES = flags.DEFINE_integer("times", 3, "Searches that are timed, each turn.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "A run of the trainer.")
@@ -30,25 +29,8 @@ _SENTENCES = flags.DEFINE_integer(
     "sentences", 20_000, "Sentences after which memory is measured."
 )
 
-SCRIPTS = pathlib.Path(__file__).parent
 THREADS = 2
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
-SIZES = {
-    "small": {
-        "hidden_size": 256,
-        "filter_size": 1024,
-        "num_heads": 4,
-        "num_hidden_layers": 3,
-        "vocab_size": 8_192,
-    },
-    "base": {
-        "hidden_size": 512,
-        "filter_size": 2048,
-        "num_heads": 8,
-        "num_hidden_layers": 6,
-        "vocab_size": 32_768,
-    },
-}
 # Types of operations, by what they are for. A gather is of caches, or of ids,
 # scores and embeddings, which are small beside them.
 KINDS = {
@@ -61,12 +43,8 @@ KINDS = {
 
 
 def run(script, measure, **settings):
-    """What a process prints last, of JSON."""
-    path = SCRIPTS / f"bench_decode_{script}.py"
-    asked = json.dumps(settings | {"measure": measure})
-    command = (sys.executable, str(path), asked)
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return json.loads(found.stdout.splitlines()[-1])
+    """What a process measures."""
+    return bench_process.probe(f"decode_{script}", measure, **settings)
 
 
 def layouts(threads):
@@ -132,7 +110,9 @@ def measure_profile(name, settings):
 
 def measure_random_model(size, folder):
     """All that needs no training."""
-    settings = COMMON | SIZES[size] | {"folder": str(folder / size)}
+    settings = (
+        COMMON | bench_process.SIZES[size] | {"folder": str(folder / size)}
+    )
     run("probe", "convert", threads=THREADS, **settings)
     measure_speed(f"{size}, batch 32, 2 threads", settings, THREADS)
     measure_speed(f"{size}, batch 1", settings | {"batch": 1}, 1)

@@ -7,10 +7,7 @@ before TensorFlow starts.
 """
 
 import collections
-import dataclasses
 import functools
-import json
-import sys
 import tempfile
 import time
 
@@ -20,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
-from t2t_repro import hparam, registry
+from t2t_repro import hparam
 from t2t_repro.decoding import beam_search, search
 from t2t_repro.models import transformer
 from t2t_repro.serving import to_ctranslate2
@@ -45,12 +42,7 @@ def numbered_vocabulary(size):
 
 def random_model(settings):
     """The same weights in every process."""
-    registry.load_definitions()
-    names = "hidden_size filter_size num_heads num_hidden_layers".split()
-    hparams = dataclasses.replace(
-        registry.build_hparams("base"),
-        **{name: settings[name] for name in names},
-    )
+    hparams = bench_probe.hparams(settings)
     keras.utils.set_random_seed(0)
     return transformer.build(hparams, settings["vocab_size"])
 
@@ -197,19 +189,13 @@ def measure_profile(settings):
     return {"seconds": seconds, "operations": used}
 
 
-def main():
-    threads = json.loads(sys.argv[1])["threads"]
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
-    bench_probe.run(
-        {
-            "convert": convert,
-            "search": measure_search,
-            "without cache": measure_without_cache,
-            "steps": measure_steps,
-            "profile": measure_profile,
-        }
-    )
-
-
-main()
+bench_probe.run(
+    {
+        "convert": convert,
+        "search": measure_search,
+        "without cache": measure_without_cache,
+        "steps": measure_steps,
+        "profile": measure_profile,
+    },
+    tf.config.threading,
+)

@@ -7,7 +7,6 @@ Prints one JSON value.
 
 import json
 import pathlib
-import sys
 import time
 
 import bench_probe
@@ -88,18 +87,12 @@ def measure_memory(settings):
     return [megabytes[len(megabytes) // 10], megabytes[-1]]
 
 
-def main():
-    threads = json.loads(sys.argv[1])["threads"]
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
-    bench_probe.run(
-        {
-            "convert": convert,
-            "file": measure_file,
-            "scores": measure_scores,
-            "memory": measure_memory,
-        }
-    )
-
-
-main()
+bench_probe.run(
+    {
+        "convert": convert,
+        "file": measure_file,
+        "scores": measure_scores,
+        "memory": measure_memory,
+    },
+    tf.config.threading,
+)

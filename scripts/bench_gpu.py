@@ -18,10 +18,10 @@ import importlib
 import json
 import pathlib
 import statistics
-import subprocess
 import tempfile
 import time
 
+import bench_process
 import bench_report
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,6 @@ _PYTORCH = flags.DEFINE_string("pytorch", None, "A Python that has torch.")
 
 importlib.import_module("t2t_repro.hparams.transformer")  # registers its sets
 
-SCRIPTS = pathlib.Path(__file__).parent
 WARM_UP = 3
 MATRIX = 8192  # rows and columns of the product that stands for the peak
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
@@ -161,11 +160,12 @@ def pytorch_seconds(hparams, dtype):
             inputs_lengths=lengths,
             targets_lengths=lengths,
         )
-        script = str(SCRIPTS / "bench_train_pytorch.py")
-        command = [_PYTORCH.value, script, str(arrays), json.dumps(settings)]
+        script = str(bench_process.SCRIPTS / "bench_train_pytorch.py")
         # The memory of the GPU is shared with this process.
-        found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return statistics.median(json.loads(found.stdout)["seconds"])
+        found = bench_process.last_json(
+            _PYTORCH.value, script, str(arrays), json.dumps(settings)
+        )
+    return statistics.median(found["seconds"])
 
 
 def measure(name, dtype):

@@ -1,5 +1,6 @@
 """What the processes that benchmarks start have in common."""
 
+import dataclasses
 import json
 import pathlib
 import resource
@@ -7,6 +8,8 @@ import sys
 import time
 
 import numpy as np
+
+from t2t_repro import registry
 
 EOS = 1
 
@@ -37,7 +40,23 @@ def random_inputs(settings):
     return inputs
 
 
-def run(measures):
-    """Prints the JSON of the measure that the settings name."""
+def hparams(settings, **changes):
+    """Those of "base", in the size that the settings say."""
+    registry.load_definitions()
+    names = "hidden_size filter_size num_heads num_hidden_layers".split()
+    changes |= {name: settings[name] for name in names}
+    return dataclasses.replace(registry.build_hparams("base"), **changes)
+
+
+def run(measures, threading=None):
+    """Prints the JSON of the measure that the settings name.
+
+    Args:
+        measures: {name: a function of the settings}.
+        threading: tf.config.threading, where the settings say the threads.
+    """
     settings = json.loads(sys.argv[1])
+    if threading:
+        threading.set_intra_op_parallelism_threads(settings["threads"])
+        threading.set_inter_op_parallelism_threads(settings["threads"])
     print(json.dumps(measures[settings["measure"]](settings)))

@@ -12,10 +12,9 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 
+import bench_process
 import bench_report
 import numpy as np
 from absl import app, flags
@@ -27,12 +26,11 @@ _TEXT = flags.DEFINE_string(
     "text", None, "INPUTS:TARGETS, aligned files.", required=True
 )
 _PYTORCH = flags.DEFINE_string("pytorch", None, "A Python that has torch.")
-_SIZES = flags.DEFINE_list("sizes", ["tiny", "small", "base"], "Of SIZES.")
+_SIZES = flags.DEFINE_list("sizes", ["tiny", "small", "base"], "Of models.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "To compute in.")
 _STEPS = flags.DEFINE_integer("steps", 8, "Steps that are timed, each turn.")
 _TURNS = flags.DEFINE_integer("turns", 2, "Turns of each.")
 
-SCRIPTS = pathlib.Path(__file__).parent
 LEARNED = 8_192  # subwords; a larger V has ids that do not occur
 COMMON = {
     "dropout": 0.1,
@@ -42,32 +40,7 @@ COMMON = {
     "device": "cpu",
     "threads": os.cpu_count(),
 }
-SIZES = {
-    "tiny": {
-        "hidden_size": 128,
-        "filter_size": 512,
-        "num_heads": 4,
-        "num_hidden_layers": 2,
-        "vocab_size": 8_192,
-        "batch_tokens": 4_096,
-    },
-    "small": {
-        "hidden_size": 256,
-        "filter_size": 1024,
-        "num_heads": 4,
-        "num_hidden_layers": 3,
-        "vocab_size": 8_192,
-        "batch_tokens": 4_096,
-    },
-    "base": {
-        "hidden_size": 512,
-        "filter_size": 2048,
-        "num_heads": 8,
-        "num_hidden_layers": 6,
-        "vocab_size": 32_768,
-        "batch_tokens": 2_048,
-    },
-}
+BATCH_TOKENS = {"tiny": 4_096, "small": 4_096, "base": 2_048}
 
 
 def prepare(folder):
@@ -90,22 +63,19 @@ def prepare(folder):
     return shard, arrays
 
 
-def run(*command):
-    """The JSON that a process prints last."""
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return json.loads(found.stdout.splitlines()[-1])
-
-
-def probe(shard, **settings):
+def probe(shard, measure, **settings):
     """A measurement of ours."""
-    script = str(SCRIPTS / "bench_train_probe.py")
-    return run(sys.executable, script, json.dumps(settings), str(shard))
+    return bench_process.probe(
+        "train_probe", measure, shards=[str(shard)], **settings
+    )
 
 
 def pytorch(arrays, **settings):
     """A measurement of PyTorch's."""
-    script = str(SCRIPTS / "bench_train_pytorch.py")
-    return run(_PYTORCH.value, script, str(arrays), json.dumps(settings))
+    script = str(bench_process.SCRIPTS / "bench_train_pytorch.py")
+    return bench_process.last_json(
+        _PYTORCH.value, script, str(arrays), json.dumps(settings)
+    )
 
 
 def rate(found):
@@ -116,10 +86,12 @@ def rate(found):
 
 def measure_speed(size, dtype, shard, arrays):
     """Real tokens a second of both, and where ours go."""
-    settings = COMMON | SIZES[size] | {"dtype": dtype, "steps": _STEPS.value}
+    settings = COMMON | bench_process.SIZES[size]
+    settings |= {"dtype": dtype, "steps": _STEPS.value}
+    settings |= {"batch_tokens": BATCH_TOKENS[size]}
     ours, theirs = [], []
     for _ in range(_TURNS.value):
-        ours.append(probe(shard, measure="steps", **settings))
+        ours.append(probe(shard, "steps", **settings))
         if _PYTORCH.value:
             theirs.append(rate(pytorch(arrays, **settings)))
     best = max(ours, key=rate)
@@ -150,21 +122,22 @@ def measure_speed(size, dtype, shard, arrays):
 
 def measure_update(shard):
     """Adam's update beside a step of the paper's batch, base."""
-    settings = COMMON | SIZES["base"] | {"dtype": "float32", "steps": 2}
-    settings |= {"batch_tokens": 25_000, "warm_up": 1}
-    whole = min(probe(shard, measure="steps", **settings)["seconds"])
+    settings = COMMON | bench_process.SIZES["base"]
+    settings |= {"dtype": "float32", "batch_tokens": 25_000}
+    settings |= {"warm_up": 1, "steps": 2}
+    whole = min(probe(shard, "steps", **settings)["seconds"])
     settings["steps"] = 5
-    update = min(probe(shard, measure="update", **settings)["seconds"])
+    update = min(probe(shard, "update", **settings)["seconds"])
     peer = "a step of 25,000 tokens"
     bench_report.add("update, base", update, "s", peer, update / whole)
 
 
 def measure_memory(shard):
     """Memory after 200 and after 2,000 steps of a very small model."""
-    settings = COMMON | SIZES["tiny"] | {"dtype": "float32", "steps": 2_000}
-    settings |= {"hidden_size": 16, "filter_size": 16, "batch_tokens": 512}
-    settings |= {"measure": "memory", "vocab_size": LEARNED}
-    early, late = probe(shard, **settings)["megabytes"]
+    settings = COMMON | bench_process.SIZES["tiny"]
+    settings |= {"hidden_size": 16, "filter_size": 16, "vocab_size": LEARNED}
+    settings |= {"dtype": "float32", "batch_tokens": 512, "steps": 2_000}
+    early, late = probe(shard, "memory", **settings)["megabytes"]
     bench_report.add(
         "memory after 2,000 steps", late, "MB", "200 steps", late / early
     )

@@ -1,22 +1,18 @@
 """Training steps of ours, timed; for bench_train.py.
 
-python scripts/bench_train_probe.py SETTINGS.json SHARD…
+python scripts/bench_train_probe.py SETTINGS.json
 
 Prints one JSON object. A process of its own: the memory and the threads of
 another measurement would disturb this one.
 """
 
-import dataclasses
-import json
 import pathlib
 import resource
-import sys
 import time
 
 import bench_probe
 import tensorflow as tf
 
-from t2t_repro import registry
 from t2t_repro.data import batches, corpus
 from t2t_repro.data import plan as plans
 from t2t_repro.models import transformer
@@ -43,19 +39,18 @@ def peak_flops(dtype):
 class Training:
     """A model and its step, as the trainer makes them."""
 
-    def __init__(self, settings, paths):
-        registry.load_definitions()
-        names = (
-            "hidden_size filter_size num_heads num_hidden_layers batch_tokens "
-            "label_smoothing max_length"
-        ).split()
-        self.hparams = dataclasses.replace(
-            registry.build_hparams("base"),
+    def __init__(self, settings):
+        self.hparams = bench_probe.hparams(
+            settings,
             batching="packed",
+            batch_tokens=settings["batch_tokens"],
+            label_smoothing=settings["label_smoothing"],
             layer_prepostprocess_dropout=settings["dropout"],
-            **{name: settings[name] for name in names},
+            max_length=settings["max_length"],
         )
-        self.corpus = corpus.Corpus([pathlib.Path(path) for path in paths])
+        self.corpus = corpus.Corpus(
+            [pathlib.Path(shard) for shard in settings["shards"]]
+        )
         self.plan = plans.build(
             self.corpus.lengths,
             self.hparams.batching,
@@ -96,8 +91,9 @@ class Training:
         return float(self.step(element).sums.tokens)
 
 
-def measure_steps(training, settings):
+def measure_steps(settings):
     """Seconds, CPU and real tokens of steps."""
+    training = Training(settings)
     count = settings["warm_up"] + settings["steps"]
     elements = training.batches(count)
     seconds, tokens = [], 0
@@ -128,16 +124,18 @@ def measure_steps(training, settings):
     }
 
 
-def measure_update(training, settings):
+def measure_update(settings):
     """Seconds of Adam's update alone."""
+    training = Training(settings)
     variables = training.model.trainable_variables
     gradients = [tf.random.normal(v.shape) * 1e-3 for v in variables]
     update = tf.function(lambda: training.adam.apply(gradients, variables))
     return {"seconds": bench_probe.timed(update, settings["steps"])}
 
 
-def measure_memory(training, settings):
+def measure_memory(settings):
     """Memory after the first tenth of many steps and after all."""
+    training = Training(settings)
     marks = {settings["steps"] // 10: 0.0, settings["steps"]: 0.0}
     elements = training.batches(settings["steps"])
     for number in range(1, settings["steps"] + 1):
@@ -147,16 +145,10 @@ def measure_memory(training, settings):
     return {"megabytes": list(marks.values())}
 
 
-def main():
-    settings, *paths = sys.argv[1:]
-    settings = json.loads(settings)
-    measures = {
+bench_probe.run(
+    {
         "steps": measure_steps,
         "update": measure_update,
         "memory": measure_memory,
     }
-    training = Training(settings, paths)
-    print(json.dumps(measures[settings["measure"]](training, settings)))
-
-
-main()
+)
