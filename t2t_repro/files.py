@@ -1,10 +1,11 @@
-"""Files that are whole or absent: written under a temporary name, renamed."""
+"""What is whole or absent: written under a temporary name, renamed."""
 
 import contextlib
 import hashlib
 import json
 import os
 import pathlib
+import shutil
 import time
 
 _PATIENCE = 90  # seconds; a folder of NFS may be seen as it was 60 s before
@@ -13,9 +14,26 @@ _PATIENCE = 90  # seconds; a folder of NFS may be seen as it was 60 s before
 @contextlib.contextmanager
 def replacing(path: pathlib.Path):
     """A temporary path to write to, which is renamed to `path` at the end."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = _temporary(path)
     yield temporary
     os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def making_folder(path: pathlib.Path):
+    """A temporary folder to fill, which is renamed to `path` at the end.
+
+    What another process, which was killed, has left of it is removed first.
+    """
+    temporary = _temporary(path)
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    yield temporary
+    os.replace(temporary, path)
+
+
+def _temporary(path):
+    return path.with_name(path.name + ".tmp")
 
 
 def write_bytes(path: pathlib.Path, content: bytes):

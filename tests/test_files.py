@@ -56,6 +56,26 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
+def test_a_folder_appears_when_it_is_whole(tmp_path):
+    folder = tmp_path / "new" / "a"
+    with files.making_folder(folder) as temporary:
+        (temporary / "file").write_text("whole")
+        assert not folder.exists()
+    assert os.listdir(folder.parent) == ["a"]
+    assert os.listdir(folder) == ["file"]
+
+
+def test_a_folder_that_was_left_half_is_made_anew(tmp_path):
+    with pytest.raises(OSError, match="No space left"):
+        with files.making_folder(tmp_path / "a") as temporary:
+            (temporary / "half").write_text("half")
+            raise OSError("No space left on device")
+    assert not (tmp_path / "a").exists()
+    with files.making_folder(tmp_path / "a") as temporary:
+        (temporary / "file").write_text("whole")
+    assert os.listdir(tmp_path / "a") == ["file"]
+
+
 def test_a_file_is_never_written_in_place(tmp_path):
     """Who has the old file open goes on reading the old bytes."""
     path = tmp_path / "a"

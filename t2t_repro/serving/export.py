@@ -17,9 +17,7 @@ It has stock TensorFlow and TF Text operations only, and no Python.
 """
 
 import dataclasses
-import os
 import pathlib
-import shutil
 
 import tensorflow as tf
 import tensorflow_text
@@ -150,24 +148,22 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
     """
     export_dir = pathlib.Path(export_dir).expanduser()
     export_dir.mkdir(parents=True, exist_ok=True)
-    version = max(versions(export_dir), default=0) + 1
-    temporary = export_dir / f"writing-{version}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    folder = export_dir / str(max(versions(export_dir), default=0) + 1)
     served = ServedModel(models, subwords, decode_hparams)
-    tf.saved_model.save(
-        served,
-        str(temporary),
-        signatures={
-            "serving_default": served.translate,
-            "n_best": served.n_best,
-            "score": served.score,
-            "attention": served.attention,
-        },
-    )
-    (temporary / MODEL_CARD).parent.mkdir()
-    files.write_json(temporary / MODEL_CARD, card)
-    os.replace(temporary, export_dir / str(version))
-    return export_dir / str(version)
+    with files.making_folder(folder) as temporary:
+        tf.saved_model.save(
+            served,
+            str(temporary),
+            signatures={
+                "serving_default": served.translate,
+                "n_best": served.n_best,
+                "score": served.score,
+                "attention": served.attention,
+            },
+        )
+        (temporary / MODEL_CARD).parent.mkdir()
+        files.write_json(temporary / MODEL_CARD, card)
+    return folder
 
 
 def newest(export_dir: pathlib.Path) -> int:

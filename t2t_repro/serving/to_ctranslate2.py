@@ -9,9 +9,7 @@ it searches in its own way, as each call asks. Weights are float32;
 ``ctranslate2.Translator(folder, compute_type="int8")`` rounds them as it loads.
 """
 
-import os
 import pathlib
-import shutil
 
 import numpy as np
 
@@ -60,13 +58,10 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
         )
     positions = decode_hparams.max_input_length + decode_hparams.extra_length
     spec = convert(models[0], subwords, positions)
-    temporary = folder.with_name(f"{folder.name}.writing")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    spec.save(str(temporary))
-    files.write_bytes(temporary / manifest.VOCABULARY, subwords.model)
-    files.write_json(temporary / MODEL_CARD, card)
-    os.replace(temporary, folder)
+    with files.making_folder(folder) as temporary:
+        spec.save(str(temporary))
+        files.write_bytes(temporary / manifest.VOCABULARY, subwords.model)
+        files.write_json(temporary / MODEL_CARD, card)
     return folder
 
 

@@ -51,7 +51,7 @@ def vocabulary():
 
 
 @pytest.fixture(scope="module")
-def build(tiny_hparams, vocabulary):
+def build(tiny_hparams, randomize, vocabulary):
     """A function of changes -> a model in which every weight is random."""
 
     def build(changes):
@@ -59,11 +59,7 @@ def build(tiny_hparams, vocabulary):
             tiny_hparams, max_length=LEARNED, **changes
         )
         model = transformer.build(hparams, vocabulary.size)
-        random = np.random.default_rng(0)
-        for weight in model.weights:
-            scale = 0.3 if len(weight.shape) > 1 else 0.1
-            mean = 1.0 if weight.path.endswith("gamma") else 0.0
-            weight.assign(random.normal(mean, scale, weight.shape))
+        randomize(model)
         return model
 
     return build
@@ -175,8 +171,8 @@ def test_a_folder_is_whole_and_never_written_over(export, vocabulary):
 
 def test_an_empty_folder_and_what_a_kill_left_are_taken(export, tmp_path):
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder.writing").mkdir()
-    (tmp_path / "folder.writing" / "half").write_text("half")
+    (tmp_path / "folder.tmp").mkdir()
+    (tmp_path / "folder.tmp" / "half").write_text("half")
     _, folder = export({})
     assert not (folder / "half").exists()
     assert ctranslate2.contains_model(str(folder))

@@ -96,7 +96,7 @@ def test_a_broken_version_is_passed_over(export_dir, embedded):
 
 
 def test_what_is_being_written_is_not_seen(export_dir, embedded):
-    (export_dir / "writing-2").mkdir()
+    (export_dir / "2.tmp").mkdir()
     with embedded(export_dir) as server:
         assert states(server) == {1: "AVAILABLE"}
 
