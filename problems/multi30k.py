@@ -6,6 +6,7 @@ test_2016_flickr.
 
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
+from t2t_repro.text import moses
 from t2t_repro.text.corpora import RawFile
 
 _URL = (
@@ -45,6 +46,21 @@ class Multi30kEnDe(Multi30k):
     """Multi30k captions, English to German: 29,000 pairs."""
 
     stored_languages = ("en", "de")
+
+
+@problems.register("multi30k_ende_lctok")
+class Multi30kEnDeLcTok(Multi30kEnDe):
+    """multi30k_ende in lower case, tokenized, as most papers score it.
+
+    The text is that of the authors' *.lc.norm.tok.* files; the decoder takes
+    raw text, and its translations are lowercased tokens.
+    """
+
+    tokenized = True
+
+    def normalize(self, line, language):
+        """In lower case, with plain punctuation, tokenized."""
+        return moses.lowercase_tokenizer(language)(line)
 
 
 @problems.register("multi30k_enfr")

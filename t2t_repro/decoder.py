@@ -4,6 +4,7 @@
         --decode_to_file=out.txt
 """
 
+import functools
 import itertools
 import pathlib
 import sys
@@ -52,20 +53,32 @@ def main():
     models, _ = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
     translator = translate.Translator(models, run.subwords, hparams)
+    source, target = _normalizers(run.problem)
     if _INTERACTIVE.value:
-        _converse(translator)
+        _converse(translator, source)
     elif _SCORE_FILE.value:
-        scores = translator.score(_read_tabbed(_SCORE_FILE.value))
+        pairs = _read_tabbed(_SCORE_FILE.value)
+        scores = translator.score([(source(a), target(b)) for a, b in pairs])
         _write(map(_score_line, scores))
     else:
         lines, total = _read_lines()
-        found = translator.translate(lines, total, _read_prefixes(total))
+        found = translator.translate(
+            map(source, lines), total, map(target, _read_prefixes(total))
+        )
         # All beams, if asked for, on one line: tensor2tensor's way.
         _write("\t".join(one.texts) for one in found)
         _tell_refused(translator.refused, hparams.max_input_length)
 
 
-def _converse(translator):
+def _normalizers(problem):
+    """What makes raw text what the model knows, of each side."""
+    return tuple(
+        functools.partial(problem.normalize, language=language)
+        for language in (problem.source_language, problem.target_language)
+    )
+
+
+def _converse(translator, normalize):
     """Prompts, translates and prints until the end of the input."""
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
@@ -73,7 +86,7 @@ def _converse(translator):
             line = input(prompt)
         except EOFError:
             return
-        for one in translator.translate([line]):
+        for one in translator.translate([normalize(line)]):
             for text, score in zip(one.texts, one.scores, strict=True):
                 print(f"{score:8.4f}  {text}", flush=True)
 

@@ -7,7 +7,7 @@ import dataclasses
 
 from absl import flags
 
-from t2t_repro import common_flags, runs
+from t2t_repro import common_flags, errors, runs
 from t2t_repro.serving import export, to_ctranslate2
 
 # What writes a format, and the folder in the run that it goes to.
@@ -33,6 +33,13 @@ def main():
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
+    if run.problem.normalizes:
+        raise errors.UserError(
+            f"{run.problem.registered_name} changes its text before the model "
+            "sees it, which an exported graph cannot do: it would translate "
+            "raw text badly. Translate with decoder, or train on the text as "
+            "it is."
+        )
     models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
     card = run.settings | {

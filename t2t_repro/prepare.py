@@ -53,7 +53,9 @@ def _generate(problem, folder, raw_dir, num_workers):
     manifest = generate.generate(
         folder,
         {
-            split: functools.partial(problem.pairs, split, raw_dir, downloads)
+            split: functools.partial(
+                problem.normalized_pairs, split, raw_dir, downloads
+            )
             for split in SPLITS
         },
         generate.Spec(

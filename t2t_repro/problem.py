@@ -43,6 +43,7 @@ class Problem:
     decode_hparams = ""  # search settings that differ from the paper's
     extra_scores = ""  # beside BLEU's, of the stored direction: "bracketing"
     split_by_unicode_script = True  # of the vocabulary: see subwords.learn
+    tokenized = False  # normalize() tokenizes: scores are of tokens then
 
     def __init_subclass__(cls):
         """Every subclass is a dataclass; ``vocab_size = 10_000`` a default."""
@@ -108,6 +109,30 @@ class Problem:
             for file in self.raw_files(split)
         )
         return read_pairs(inputs, targets)
+
+    def normalize(self, line: str, language: str) -> str:
+        """A line of raw text as the model is to see it: as it is.
+
+        What a subclass does here is done to the data, to what the decoder
+        reads and to references, and not undone in translations.
+        """
+        return line
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the model sees other text than the raw one."""
+        return type(self).normalize is not Problem.normalize
+
+    def normalized_pairs(self, split, raw_dir, download_dir) -> Iterator[Pair]:
+        """pairs(), both sides normalized."""
+        pairs = self.pairs(split, raw_dir, download_dir)
+        if not self.normalizes:
+            return pairs
+        source, target = self.stored_languages
+        return (
+            (self.normalize(inputs, source), self.normalize(targets, target))
+            for inputs, targets in pairs
+        )
 
 
 def build(name: str, arguments: str | Mapping = "") -> Problem:

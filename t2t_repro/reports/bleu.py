@@ -1,17 +1,20 @@
 """The score sheet: every convention in which translations are scored.
 
 Numbers of different conventions cannot be compared: on one WMT14 en-de
-output they differ by 1.5 BLEU. So all are shown, each with its signature.
+output they differ by 1.5 BLEU. So all are shown, each with its signature and
+with the command by which others can check it.
 """
 
-import re
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import NamedTuple
 
-import sacremoses
-from sacrebleu import significance
+import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from t2t_repro import errors
+from t2t_repro.text import moses
 
 # (key of the sheet, what it is)
 CONVENTIONS = {
@@ -27,59 +30,109 @@ CONVENTIONS = {
     "exact_match": "% of lines that equal the reference",
     "length_ratio": "tokens of the system / of the reference",
 }
+_SPLIT_HYPHENS = r"perl -pe 's/(\S)-(\S)/$1 ##AT##-##AT## $2/g'"
+_PUNCTUATION = "replace-unicode-punctuation.perl"
+_TOKENIZER = "tokenizer.perl -l {language}"
+_MULTI_BLEU = "multi-bleu.perl REF.tok < OUT.tok"
+# What to type to get the same number. OUT.tok and REF.tok are OUT and REF after
+# the commands before the semicolon.
+CHECKS = {
+    "bleu": "sacrebleu REF -i OUT -m bleu",
+    "bleu_lc": "sacrebleu REF -i OUT -m bleu -lc",
+    "bleu_intl": "sacrebleu REF -i OUT -m bleu -tok intl",
+    "bleu_intl_lc": "sacrebleu REF -i OUT -m bleu -tok intl -lc",
+    "bleu_tok": f"{_TOKENIZER}; {_MULTI_BLEU}",
+    "bleu_compound_split": f"{_PUNCTUATION} | {_TOKENIZER} | "
+    f"{_SPLIT_HYPHENS}; {_MULTI_BLEU}",
+    "chrf": "sacrebleu REF -i OUT -m chrf",
+    "ter": "sacrebleu REF -i OUT -m ter",
+    "exact_match": "paste -d '\\n' OUT REF | uniq -c, in pairs of lines",
+    "length_ratio": "the ratio that sacrebleu REF -i OUT -m bleu tells",
+}
+# The same where OUT and REF are tokenized already.
+CHECKS_OF_TOKENS = CHECKS | {
+    "bleu_tok": "multi-bleu.perl REF < OUT",
+    "bleu_compound_split": f"{_SPLIT_HYPHENS}; {_MULTI_BLEU}",
+}
 
 
-def score_sheet(
+class Score(NamedTuple):
+    """A number, and all that it takes to compare it."""
+
+    value: float
+    signature: str  # sacreBLEU's, and what was done to the text before
+    # Half the 95% interval of a bootstrap over sentences; None: not measured.
+    plus_minus: float | None = None
+
+
+def scores(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     language: str = "en",
-) -> dict:
+    tokenized: bool = False,
+    samples: int = 1,
+) -> dict[str, Score]:
     """Scores a system's output in every convention.
 
     Args:
         hypotheses: [lines] detokenized text.
         references: one or more lists of [lines].
         language: of the text, for Moses tokenization.
-
-    Returns:
-        CONVENTIONS' keys in their order, then "signature" of "bleu".
+        tokenized: the text is tokenized; conventions that would do so leave
+            it as it is.
+        samples: of the bootstrap, each as large as the text; 1: none.
 
     Raises:
         UserError: the line counts differ, or there is no line.
     """
-    _require_same_counts(hypotheses, *references)
-    bleu = BLEU()
-    main = bleu.corpus_score(hypotheses, references)
-    return {
-        "bleu": main.score,
-        "bleu_lc": _score(BLEU(lowercase=True), hypotheses, references),
-        "bleu_intl": _score(BLEU(tokenize="intl"), hypotheses, references),
-        "bleu_intl_lc": _score(
-            BLEU(tokenize="intl", lowercase=True), hypotheses, references
-        ),
-        "bleu_tok": _tokenized(_moses(language), hypotheses, references),
-        "bleu_compound_split": _tokenized(
-            _compound_split(language), hypotheses, references
-        ),
-        "chrf": _score(CHRF(), hypotheses, references),
-        "ter": _score(TER(), hypotheses, references),
-        "exact_match": _exact_match(hypotheses, references),
-        "length_ratio": main.sys_len / max(main.ref_len, 1),
-        "signature": str(bleu.get_signature()),
-    }
+    require_same_counts(hypotheses, *references)
+    found = {}
+    for key, make in _metrics(tokenized).items():
+        prepare, note = _preparation(key, language, tokenized)
+        metric = make(references=[list(map(prepare, r)) for r in references])
+        # Asked before the score is, it does not name the bootstrap.
+        signature = metric.get_signature().format() + note
+        result = metric.corpus_score(
+            list(map(prepare, hypotheses)), None, n_bootstrap=samples
+        )
+        # sacreBLEU tells the half interval only within a rounded text.
+        spread = result._ci if samples > 1 else None
+        found[key] = Score(result.score, signature, spread)
+        if key == "bleu":
+            ratio = result.sys_len / max(result.ref_len, 1)
+    found["exact_match"] = _exact_match(hypotheses, references, samples)
+    found["length_ratio"] = Score(ratio, found["bleu"].signature)
+    return found
+
+
+def flat(found: dict[str, Score]) -> dict:
+    """The values by CONVENTIONS' keys, then "signature" of "bleu"."""
+    values = {key: found[key].value for key in CONVENTIONS}
+    return values | {"signature": found["bleu"].signature}
+
+
+def score_sheet(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    language: str = "en",
+    tokenized: bool = False,
+) -> dict:
+    """flat(scores(…)): one number a convention."""
+    return flat(scores(hypotheses, references, language, tokenized))
 
 
 def corpus_bleu(
     hypotheses: Sequence[str], references: Sequence[str]
 ) -> tuple[float, str]:
     """The sheet's "bleu" alone, against one reference, and its signature."""
-    _require_same_counts(hypotheses, references)
-    metric = BLEU()
+    require_same_counts(hypotheses, references)
+    metric = BLEU(force=True)  # no word on text that is tokenized
     score = metric.corpus_score(hypotheses, [references]).score
-    return score, str(metric.get_signature())
+    return score, metric.get_signature().format()
 
 
-def _require_same_counts(*texts):
+def require_same_counts(*texts):
+    """Raises a UserError unless all have as many lines, at least one."""
     counts = [len(lines) for lines in texts]
     if len(set(counts)) > 1 or not counts[0]:
         raise errors.UserError(
@@ -88,73 +141,77 @@ def _require_same_counts(*texts):
         )
 
 
-def _score(metric, hypotheses, references):
-    return metric.corpus_score(hypotheses, references).score
+def main_metric(tokenized: bool) -> Callable[..., BLEU]:
+    """BLEU(references=…) of the convention that such text is compared in."""
+    return _metrics(tokenized)["bleu_tok" if tokenized else "bleu"]
 
 
-def _tokenized(tokenize, hypotheses, references):
-    """BLEU of text that is tokenized already, as multi-bleu.perl has it."""
-    hypotheses, *references = (
-        [tokenize(line) for line in lines]
-        for lines in (hypotheses, *references)
+def _metrics(tokenized):
+    """{key: metric(references=…)}."""
+    # It warns where text looks tokenized, unless told that it may.
+    bleu = functools.partial(BLEU, force=tokenized)
+    multi_bleu = functools.partial(
+        BLEU, tokenize="none", smooth_method="none", force=True
     )
-    metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    return _score(metric, hypotheses, references)
+    return {
+        "bleu": bleu,
+        "bleu_lc": functools.partial(bleu, lowercase=True),
+        "bleu_intl": functools.partial(bleu, tokenize="intl"),
+        "bleu_intl_lc": functools.partial(
+            bleu, tokenize="intl", lowercase=True
+        ),
+        "bleu_tok": multi_bleu,
+        "bleu_compound_split": multi_bleu,
+        "chrf": CHRF,
+        "ter": TER,
+    }
 
 
-def _moses(language):
-    tokenizer = sacremoses.MosesTokenizer(lang=language)
-    return lambda line: tokenizer.tokenize(line, return_str=True)
+def _preparation(key, language, tokenized):
+    """What is done to a line before its convention's metric, and its name."""
+    if key not in ("bleu_tok", "bleu_compound_split"):
+        return str, ""
+    if tokenized:
+        text, tokenize, split = "tokenized", str, moses.split_hyphens
+    else:
+        text = f"moses-{language}|sacremoses:{metadata.version('sacremoses')}"
+        tokenize = moses.tokenizer(language)
+        split = moses.compound_splitter(language)
+    if key == "bleu_tok":
+        return tokenize, f"|text:{text}"
+    return split, f"|text:{text}|hyphens:split"
 
 
-def _compound_split(language):
-    """The steps of tensor2tensor's get_ende_bleu.sh before multi-bleu."""
-    normalizer = sacremoses.MosesPunctNormalizer()
-    tokenize = _moses(language)
-
-    def split(line):
-        tokens = tokenize(normalizer.replace_unicode_punct(line))
-        return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokens)
-
-    return split
-
-
-def _exact_match(hypotheses, references):
+def _exact_match(hypotheses, references, samples):
     matches = sum(
         hypothesis in candidates
         for hypothesis, *candidates in zip(hypotheses, *references, strict=True)
     )
-    return 100 * matches / len(hypotheses)
+    total = len(hypotheses)
+    signature = f"nrefs:{len(references)}|case:mixed|whole lines"
+    spread = None
+    if samples > 1:
+        # Lines drawn anew match or not: so many out of `total`.
+        drawn = np.random.default_rng(0).binomial(
+            total, matches / total, samples
+        )
+        low, high = np.quantile(100 * drawn / total, [0.025, 0.975])
+        spread = float(high - low) / 2
+    return Score(100 * matches / total, signature, spread)
 
 
-def describe(sheet: dict) -> str:
-    """The sheet for people: a line a convention."""
-    lines = [
-        f"{sheet[key]:8.2f}  {key:20} {meaning}"
-        for key, meaning in CONVENTIONS.items()
-    ]
-    return "\n".join([*lines, f"signature: {sheet['signature']}"])
-
-
-def compare(hypotheses, baseline, references) -> str:
-    """Paired bootstrap test of BLEU against another system's output.
-
-    Raises:
-        UserError: the line counts differ.
-    """
-    _require_same_counts(hypotheses, baseline, *references)
-    test = significance.PairedTest(
-        [("baseline", list(baseline)), ("system", list(hypotheses))],
-        {"BLEU": BLEU(references=references)},
-        references=None,
-        test_type="bs",
-        n_samples=1000,
-    )
-    _, scores = test()
-    before, after = scores["BLEU"]
-    # sacreBLEU counts differences above the observed one: of none, p = 0.001.
-    p_value = 1.0 if after.score == before.score else after.p_value
-    return (
-        f"BLEU {after.score:.2f} against {before.score:.2f} of the baseline, "
-        f"p = {p_value:.4f} (paired bootstrap, 1,000 samples)"
-    )
+def describe(
+    found: dict[str, Score], language: str = "en", tokenized: bool = False
+) -> str:
+    """The sheet for people: a line a convention, then how to check each."""
+    lines = []
+    for key, meaning in CONVENTIONS.items():
+        value, _, spread = found[key]
+        shown = "" if spread is None else f"± {spread:.2f}"
+        lines.append(f"{value:8.2f} {shown:7}  {key:20} {meaning}")
+    lines.append("")
+    checks = CHECKS_OF_TOKENS if tokenized else CHECKS
+    for key in CONVENTIONS:
+        check = checks[key].replace("{language}", language)
+        lines += [f"{key}: {found[key].signature}", f"    {check}"]
+    return "\n".join(lines)
