@@ -1,63 +1,180 @@
-"""Writes report/index.html: curves, scores, samples and settings of runs.
+"""Writes report/index.html: data, curves, scores, cost, samples, attention.
 
-python -m t2t_repro.report --output_dir=…
-python -m t2t_repro.report --output_dir=one/run,other/run
+    python -m t2t_repro.report --output_dir=…
+    python -m t2t_repro.report --output_dir=one/run,other/run
+
+The page holds all it needs, of one run or of several side by side. Pictures of
+attention are of --sentence, which may be given several times, or of some of
+the validation split.
 """
 
 from absl import flags
 
-from t2t_repro import common_flags, files, prepare, runs
-from t2t_repro.data import manifest
-from t2t_repro.reports import cost, page
+from t2t_repro import common_flags, errors, files, hparam, prepare, runs
+from t2t_repro.data import manifest as manifests
+from t2t_repro.decoding import attend
+from t2t_repro.reports import cost, curves, page, pictures, samples
 from t2t_repro.text import corpora
 
+_SENTENCE = flags.DEFINE_multi_string(
+    "sentence", [], "Sentence to draw attention of; may be given again."
+)
+_NUM_SENTENCES = flags.DEFINE_integer(
+    "num_sentences",
+    3,
+    "Without --sentence: how many of the validation split to draw attention "
+    "of, from middling to long ones; 0: no pictures.",
+    lower_bound=0,
+)
+_PICTURES = flags.DEFINE_bool(
+    "pictures", False, "Also write every picture of attention as a file."
+)
+_DEVICES = flags.DEFINE_integer(
+    "devices", 1, "GPUs, or CPUs, that each run trained on.", lower_bound=1
+)
+_SUSTAINED_TFLOPS = flags.DEFINE_float(
+    "sustained_tflops",
+    None,
+    "What each of them sustains, in TFLOP/s; the paper takes 9.5 for a P100, "
+    "6.0 for an M40, 3.7 for a K40 and 2.8 for a K80.",
+)
 flags.adopt_module_key_flags(common_flags)
 
 
 def main():
     expected = common_flags.expected_settings()
-    opened = [
-        runs.open_run(folder, expected) for folder in common_flags.output_dirs()
+    folders = common_flags.output_dirs()
+    if len(set(folders)) < len(folders):
+        raise errors.UserError(
+            "--output_dir names a run twice; got "
+            f"{', '.join(map(str, folders))}. Name each once."
+        )
+    opened = [runs.open_run(folder, expected) for folder in folders]
+    subjects = [
+        _subject(run, name)
+        for run, name in zip(opened, _names(folders), strict=True)
     ]
-    subjects = [_subject(run) for run in opened]
-    folder = opened[0].output_dir / "report"
+    folder = folders[0] / "report"
     folder.mkdir(exist_ok=True)
     files.write_text(folder / "index.html", page.render(subjects))
     print(f"Wrote {folder / 'index.html'}.")
+    if _PICTURES.value:
+        _write_pictures(folder, subjects)
 
 
-def _subject(run):
+def _names(folders):
+    """The last part of each path, or all of it where that tells too little."""
+    names = [folder.absolute().name for folder in folders]
+    different = len(set(names)) == len(names)
+    return names if different else [str(folder) for folder in folders]
+
+
+def _subject(run, name):
+    data = prepare.data_folder(run.settings["data_dir"], run.problem)
+    manifest = _manifest(data, run)
+    read = curves.read(run.output_dir)
     folder = run.output_dir / runs.TRANSLATIONS
     scores = {
         path.stem: files.read_json(path)
         for path in sorted(folder.glob("*.json"))
     }
-    samples = [
-        sample for split in scores for sample in _samples(run, folder, split)
-    ]
+    checkpoint, attention = _attention(run, manifest and data)
     return page.Subject(
-        name=str(run.output_dir),
+        name=name,
         settings=run.settings,
-        parameters=cost.parameters(run.hparams, run.subwords.size),
+        curves=read,
+        cost=cost.spent(
+            run.hparams,
+            run.subwords.size,
+            _mean_length(manifest, run.problem),
+            curves.steps_done(read),
+            curves.training_seconds(read),
+            _sustained(),
+        ),
+        manifest=manifest,
         scores=scores,
-        samples=samples,
-        output_dir=run.output_dir,
+        samples={
+            split: _samples(run, data, split, folder / f"{split}.txt")
+            for split in scores
+            if manifest and split in manifest["splits"]
+        },
+        checkpoint=checkpoint,
+        attention=attention,
     )
 
 
-def _samples(run, folder, split):
-    """The first lines of a split: input, translation, reference."""
-    corpus = manifest.open_corpus(
-        prepare.data_folder(run.settings["data_dir"], run.problem),
-        split,
-        run.problem.reverse,
+def _manifest(data, run):
+    """Of the data that the run was trained on; None: it is not there."""
+    path = data / manifests.MANIFEST
+    same = run.settings["manifest_sha256"]
+    if not path.exists() or files.sha256(path) != same:
+        return None
+    return manifests.read(data)
+
+
+def _mean_length(manifest, problem):
+    """Subwords of a target, as the trainer counts them."""
+    if manifest is None:
+        return None
+    train = manifest["splits"]["train"]
+    side = "inputs" if problem.reverse else "targets"
+    return train["tokens"][side] / train["kept"]
+
+
+def _sustained():
+    """FLOP/s of all devices, or None."""
+    if _SUSTAINED_TFLOPS.value is None:
+        return None
+    return _DEVICES.value * _SUSTAINED_TFLOPS.value * 1e12
+
+
+def _samples(run, data, split, path):
+    corpus = manifests.open_corpus(data, split, run.problem.reverse)
+    translations = list(corpora.read_lines(path))
+    if len(translations) != len(corpus):
+        raise errors.UserError(
+            f"{path} has {len(translations):,} lines for {len(corpus):,} of "
+            f"the split. Run evaluate --split={split} again."
+        )
+    return samples.rank(
+        corpus.text("inputs"), translations, corpus.text("targets")
     )
-    columns = (
-        corpus.text("inputs"),
-        corpora.read_lines(folder / f"{split}.txt"),
-        corpus.text("targets"),
+
+
+def _attention(run, data):
+    """The checkpoint's name and pictures.Sentences; None: there is none yet."""
+    lines = _SENTENCE.value or _lines(run, data)
+    if not lines:
+        return None, []
+    try:
+        path = runs.find_checkpoint(run.output_dir)
+    except errors.UserError:  # a training that has just begun
+        return None, []
+    (model,), _ = runs.load_models(run, str(path))
+    search = hparam.override(hparam.DecodeHParams(), run.problem.decode_hparams)
+    seen = attend.look(model, run.subwords, search, lines)
+    return path.name, [pictures.of_sentence(*one) for one in seen]
+
+
+def _lines(run, data):
+    """--num_sentences of the validation split."""
+    if data is None:
+        return []
+    corpus = manifests.open_corpus(data, "validation", run.problem.reverse)
+    chosen = samples.of_many_lengths(
+        corpus.lengths["inputs"], _NUM_SENTENCES.value
     )
-    return list(zip(*columns, strict=True))[: page.SAMPLES]
+    text = corpus.text("inputs")
+    return [text[i] for i in chosen]
+
+
+def _write_pictures(folder, subjects):
+    for subject in subjects:
+        # A folder for each run where there are several.
+        name = pictures.slug(subject.name) if len(subjects) > 1 else ""
+        place = folder / "attention" / name
+        count = pictures.write(place, subject.attention)
+        print(f"Wrote {count} pictures to {place}.")
 
 
 if __name__ == "__main__":

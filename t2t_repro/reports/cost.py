@@ -1,5 +1,49 @@
 """Parameters and training cost, by arithmetic."""
 
+from typing import NamedTuple
+
+
+class Spent(NamedTuple):
+    """What a training has cost so far."""
+
+    steps: int
+    parameters: int
+    counted: float | None  # FLOPs, of training_flops; None: lengths unknown
+    seconds: float | None  # of the steps; None: not recorded
+    sustained: float | None  # FLOP/s of all devices; None: not said
+
+    @property
+    def estimated(self) -> float | None:
+        """FLOPs as Table 2 has them: time x devices x sustained FLOP/s."""
+        if self.seconds is None or self.sustained is None:
+            return None
+        return self.seconds * self.sustained
+
+    @property
+    def rate(self) -> float | None:
+        """Counted FLOPs in each second of all devices."""
+        if not self.seconds or self.counted is None:
+            return None
+        return self.counted / self.seconds
+
+
+def spent(
+    hparams,
+    vocab_size: int,
+    mean_length: float | None,
+    steps: int,
+    seconds: float | None,
+    sustained: float | None,
+) -> Spent:
+    """Of a training that has come to `steps`; see Spent for the others."""
+    counted = None
+    if mean_length:
+        of_a_token = training_flops_per_token(hparams, vocab_size, mean_length)
+        counted = of_a_token * hparams.batch_tokens * steps
+    return Spent(
+        steps, parameters(hparams, vocab_size), counted, seconds, sustained
+    )
+
 
 def parameters(hparams, vocab_size: int) -> int:
     """Trainable numbers of the model."""

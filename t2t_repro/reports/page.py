@@ -1,14 +1,21 @@
 """A self-contained HTML page of one run, or of several side by side."""
 
+import base64
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import jinja2
+import markupsafe
 
-from t2t_repro.reports import bleu, curves
-
-SAMPLES = 10
+from t2t_repro.reports import (
+    bleu,
+    cost,
+    curves,
+    paper,
+    pictures,
+    samples,
+    scores,
+)
 
 
 class Subject(NamedTuple):
@@ -16,31 +23,159 @@ class Subject(NamedTuple):
 
     name: str
     settings: dict  # run.json
-    parameters: int
+    curves: dict[str, curves.Curve]
+    cost: cost.Spent
+    manifest: dict | None  # of its data; None: the data is not there
     scores: dict[str, dict]  # split -> score sheet
-    samples: list[tuple[str, str, str]]  # input, translation, reference
-    output_dir: pathlib.Path
+    samples: dict[str, samples.Ranked]  # split -> some of its translations
+    checkpoint: str | None  # that attention is of; None: there is none
+    attention: list[pictures.Sentence]
 
 
 def render(subjects: Sequence[Subject]) -> str:
     """The page, with everything it needs inside."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("t2t_repro.reports", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    plots = []
-    for subject in subjects:
-        read = curves.read(subject.output_dir)
-        plots.append(
-            {
-                title: curves.plot(read, names)
-                for title, names in curves.PLOTS.items()
-            }
-        )
+    environment = pictures.templates()
+    environment.filters |= {
+        "command": command,
+        "number": number,
+        "duration": duration,
+        "data_uri": _data_uri,
+    }
+    runs = {subject.name: subject.curves for subject in subjects}
+    plots = [curves.plot(plot, runs) for plot in curves.PLOTS]
     return environment.get_template("page.html.j2").render(
-        subjects=list(zip(subjects, plots, strict=True)),
+        subjects=subjects,
+        several=len(subjects) > 1,
+        glance=_glance(subjects),
+        plots=[
+            (plot.title, markupsafe.Markup(svg))
+            for plot, svg in zip(curves.PLOTS, plots, strict=True)
+            if svg
+        ],
+        splits=_splits(subjects),
         conventions=bleu.CONVENTIONS,
+        columns=scores.columns,
+        costs=_costs(subjects),
+        hparams=_hparams(subjects),
     )
+
+
+def _glance(subjects):
+    """(label, a text for each run) of what is asked first."""
+    splits = dict.fromkeys(split for one in subjects for split in one.scores)
+    rows = [
+        ("Problem", lambda one: one.settings["problem"]),
+        ("hparams set", lambda one: one.settings["hparams_set"]),
+        ("Seed", lambda one: one.settings["random_seed"]),
+        ("Parameters", lambda one: number(one.cost.parameters)),
+        ("Steps done", lambda one: number(one.cost.steps)),
+        ("Time of the steps", lambda one: duration(one.cost.seconds)),
+        (
+            "Validation perplexity, the last",
+            lambda one: _last(one, "validation/perplexity"),
+        ),
+        (
+            "Validation BLEU of a sample, the last",
+            lambda one: _last(one, "validation/bleu"),
+        ),
+    ]
+    rows += [
+        (
+            f"sacreBLEU, {split}",
+            lambda one, split=split: number(
+                one.scores.get(split, {}).get("bleu")
+            ),
+        )
+        for split in splits
+    ]
+    return [(label, [text(one) for one in subjects]) for label, text in rows]
+
+
+def _last(subject, name):
+    curve = subject.curves.get(name)
+    return number(curve[-1][1]) if curve else "–"
+
+
+def _splits(subjects):
+    """Split -> its sheets by run, and the names of their numbers in order."""
+    found = {}
+    for subject in subjects:
+        for split, sheet in subject.scores.items():
+            found.setdefault(split, {})[subject.name] = scores.read(sheet)
+    return {
+        split: (
+            sheets,
+            list(
+                dict.fromkeys(
+                    key for sheet in sheets.values() for key in sheet.numbers
+                )
+            ),
+        )
+        for split, sheets in found.items()
+    }
+
+
+def _costs(subjects):
+    """(label, a figure for each run, the paper's figure for each run)."""
+
+    def published(find):
+        return [find(one.settings["hparams_set"]) for one in subjects]
+
+    nothing = [None] * len(subjects)
+    rows = [
+        ("Parameters", "parameters", published(paper.parameters)),
+        ("FLOPs, counted", "counted", nothing),
+        (
+            "FLOPs, time × devices × sustained FLOP/s",
+            "estimated",
+            published(paper.training_flops),
+        ),
+        ("Counted FLOP/s, all devices together", "rate", nothing),
+    ]
+    return [
+        (label, [getattr(one.cost, key) for one in subjects], theirs)
+        for label, key, theirs in rows
+    ]
+
+
+def _hparams(subjects):
+    """(name, a value for each run, whether these differ)."""
+    sets = [one.settings["hparams"] for one in subjects]
+    names = dict.fromkeys(name for values in sets for name in values)
+    return [
+        (name, values, len(set(map(repr, values))) > 1)
+        for name in names
+        for values in [[one.get(name, "–") for one in sets]]
+    ]
+
+
+def number(value) -> str:
+    """12345 -> 12,345, 39.5678 -> 39.57, 3.3e18 -> 3.3e18, None -> a dash."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) < 1e6 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def duration(seconds: float | None) -> str:
+    """5025 -> "1 h 23 min"; below an hour, "23 min 45 s"."""
+    if seconds is None:
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def command(line: str) -> str:
+    """A line of run.json's, with the command as one would type it."""
+    first, space, rest = line.partition(" ")
+    path = pathlib.PurePath(first)
+    if path.suffix == ".py":
+        return f"python -m t2t_repro.{path.stem}{space}{rest}"
+    return f"{path.name}{space}{rest}"
+
+
+def _data_uri(png):
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"

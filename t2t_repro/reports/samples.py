@@ -1,0 +1,113 @@
+"""Sample translations: the best, the middling and the worst, marked."""
+
+import difflib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from sacrebleu.metrics import BLEU, CHRF
+
+EACH = 4  # samples of a kind
+LONGEST = 32  # subwords of a sentence that is drawn without being asked for
+
+
+class Part(NamedTuple):
+    """Words that stand together."""
+
+    text: str
+    differs: bool  # the other side has something else here
+
+
+class Sample(NamedTuple):
+    """A sentence, its translation and its reference."""
+
+    line: int  # of the split, from 1
+    inputs: str
+    translation: list[Part]
+    reference: list[Part]
+    bleu: float
+    chrf: float
+
+
+class Ranked(NamedTuple):
+    """Samples of a split, by sentence BLEU and then chrF."""
+
+    best: list[Sample]
+    middle: list[Sample]
+    worst: list[Sample]
+
+
+def rank(
+    inputs: Sequence[str],
+    translations: Sequence[str],
+    references: Sequence[str],
+    each: int = EACH,
+) -> Ranked:
+    """Scores every line, and takes some from the top, middle and end.
+
+    Of equal scores the longer reference is the better one. No line is in two
+    kinds: few lines are best, then worst, then middle.
+    """
+    bleu, chrf = BLEU(effective_order=True), CHRF()
+    scores = [
+        (
+            bleu.sentence_score(translation, [reference]).score,
+            chrf.sentence_score(translation, [reference]).score,
+        )
+        for translation, reference in zip(translations, references, strict=True)
+    ]
+    order = sorted(
+        range(len(scores)),
+        key=lambda i: (*scores[i], len(references[i].split())),
+        reverse=True,
+    )
+
+    def samples(places):
+        return [
+            Sample(
+                i + 1,
+                inputs[i],
+                *differences(translations[i], references[i]),
+                *scores[i],
+            )
+            for i in places
+        ]
+
+    rest = order[each:]
+    worst = rest[max(0, len(rest) - each) :]
+    between = rest[: len(rest) - len(worst)]
+    first = max(0, (len(between) - each) // 2)
+    return Ranked(
+        samples(order[:each]),
+        samples(between[first : first + each]),
+        samples(reversed(worst)),
+    )
+
+
+def of_many_lengths(lengths: Sequence[int], count: int) -> list[int]:
+    """Some sentences from middling to long, but at most LONGEST.
+
+    Example: of lengths 1 to 21, 3 sentences are those of 11, 16 and 21.
+    """
+    usable = [i for i in range(len(lengths)) if lengths[i] <= LONGEST]
+    usable.sort(key=lambda i: lengths[i])  # stable: the first of its length
+    if not usable or not count:
+        return []
+    ranks = np.linspace((len(usable) - 1) / 2, len(usable) - 1, count)
+    return list(dict.fromkeys(usable[round(rank)] for rank in ranks))
+
+
+def differences(one: str, other: str) -> tuple[list[Part], list[Part]]:
+    """Both texts in parts that differ, or do not.
+
+    Example: "a b c", "a x c" -> parts "a", "b", "c" and "a", "x", "c", of
+    which the second differ.
+    """
+    words, others = one.split(), other.split()
+    matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
+    left, right = [], []
+    for tag, i, j, k, m in matcher.get_opcodes():
+        for parts, found in ((left, words[i:j]), (right, others[k:m])):
+            if found:
+                parts.append(Part(" ".join(found), tag != "equal"))
+    return left, right
