@@ -1,6 +1,7 @@
 """What may come next: two rounds of top-k, rules and prefixes, brute force."""
 
-import itertools
+import pathlib
+import runpy
 
 import hypothesis
 import numpy as np
@@ -8,34 +9,17 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import beam_search, constraints, greedy, loop
+from t2t_repro.decoding import beam_search, constraints, greedy
 from t2t_repro.decoding.constraints import NEVER
 from t2t_repro.text.subwords import EOS, PAD
 
-V = 5  # PAD, and a vocabulary of four words, of which one is EOS
-WORDS = [2, 3, 4]
-PREFIXES = 1009  # rows of a table; a prefix's row is its hash
+TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
+V, WORDS = TABLES["V"], TABLES["WORDS"]
+random_table, steps_of, every_output, log_prob = (
+    TABLES[x] for x in ("random_table", "steps_of", "every_output", "log_prob")
+)
 
 examples = hypothesis.settings(max_examples=25, deadline=None)
-
-
-def random_table(seed):
-    """[PREFIXES, V] log-probabilities of the next subword."""
-    logits = np.random.default_rng(seed).normal(size=(PREFIXES, V), scale=1.5)
-    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-
-
-def steps_of(table, beams, sentences=1, block=None):
-    """loop.Steps of a table; the cache is the hash of a beam's prefix."""
-    table = tf.constant(table, tf.float32)
-
-    def step_fn(ids, parents, step, cache):
-        cache = tf.gather(cache, parents, batch_dims=1)
-        cache = tf.where(step > 0, (cache * V + ids) % PREFIXES, cache)
-        return tf.gather(table, cache), cache
-
-    cache = tf.ones((sentences, beams), tf.int32)
-    return loop.Steps(step_fn, cache, block=block)
 
 
 def obeys(ids, limit, prefix, rules):
@@ -52,24 +36,17 @@ def obeys(ids, limit, prefix, rules):
     return len(ids) <= most
 
 
-def log_prob(table, ids):
-    prefix, total = 1, 0.0
-    for subword in ids:
-        total += table[prefix][subword]
-        prefix = (prefix * V + subword) % PREFIXES
-    return total
-
-
 def best_outputs(table, limit, prefix, rules, alpha):
     """[(score, ids)] of all that is allowed, best first, by enumeration."""
-    found = []
-    for length in range(max(limit, len(prefix) + 1)):
-        for words in itertools.product(WORDS, repeat=length):
-            ids = (*words, EOS)
-            if obeys(ids, limit, prefix, rules):
-                penalty = ((5 + len(ids)) / 6) ** alpha
-                found.append((log_prob(table, ids) / penalty, ids))
-    return sorted(found, reverse=True)
+    every = every_output(table, max(limit, len(prefix) + 1), alpha)
+    return sorted(
+        (
+            (score, ids)
+            for ids, score in every.items()
+            if obeys(ids, limit, prefix, rules)
+        ),
+        reverse=True,
+    )
 
 
 def outputs(found, sentence=0):

@@ -1,0 +1,74 @@
+"""Beam search that is wide enough finds what enumeration finds."""
+
+import functools
+import pathlib
+import runpy
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro.decoding import beam_search, constraints
+
+TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
+random_table, steps_of, every_output, log_prob = (
+    TABLES[x] for x in ("random_table", "steps_of", "every_output", "log_prob")
+)
+LONGEST = 6  # subwords of an output
+# All that can be live at once: 3 subwords that are not EOS at each position
+# before the last.
+BEAMS = 3 ** (LONGEST - 1)
+
+
+@functools.cache
+def wide_search(alpha):
+    """A function of a table and the limits of sentences, traced once."""
+    return tf.function(
+        lambda table, limits: beam_search.beam_search(
+            steps_of(table, BEAMS, limits.shape[0]),
+            constraints.bounds(limits),
+            constraints.Rules(),
+            BEAMS,
+            LONGEST,
+            alpha,
+            BEAMS,
+        )
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limits=st.lists(st.integers(1, LONGEST), min_size=3, max_size=3),
+)
+@hypothesis.example(seed=0, limits=[6, 1, 4])
+@hypothesis.example(seed=1, limits=[5, 6, 6])
+def test_a_wide_beam_finds_what_enumeration_finds(alpha, seed, limits):
+    table = random_table(seed)
+    found = wide_search(alpha)(
+        tf.constant(table, tf.float32), tf.constant(limits)
+    )
+    for ids, scores, limit in zip(*map(np.array, found), limits, strict=True):
+        every = every_output(table, limit, alpha)
+        best = sorted(every.values(), reverse=True)[:BEAMS]
+        real = scores > constraints.NEVER / 10
+        assert real.tolist() == [i < len(best) for i in range(BEAMS)]
+        np.testing.assert_allclose(scores[real], best, rtol=1e-4)
+        rows = [tuple(row[row > 0].tolist()) for row in ids[real]]
+        assert len(set(rows)) == len(rows)
+        own = [every[row] for row in rows]
+        np.testing.assert_allclose(scores[real], own, rtol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_enumeration_one_by_one(alpha):
+    """1 + 3 + ... + 3^5 outputs."""
+    table = random_table(7)
+    every = every_output(table, LONGEST, alpha)
+    assert len(every) == (3**LONGEST - 1) // 2
+    for ids, score in every.items():
+        penalty = ((5 + len(ids)) / 6) ** alpha
+        assert score == pytest.approx(log_prob(table, ids) / penalty)
