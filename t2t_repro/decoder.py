@@ -125,17 +125,17 @@ def _read_prefixes(total):
     name = _PREFIX_FILE.value
     if not name:
         return itertools.repeat("")
-    prefixes = list(corpora.read_lines(name))
-    if len(prefixes) != total:
+    count = sum(1 for _ in corpora.read_lines(name))
+    if count != total:
         raise errors.UserError(
             f"--decode_prefix_file has a line for each of --decode_from_file; "
-            f"got {len(prefixes)} lines in {name} for {total or 'no file'}."
+            f"got {count} lines in {name} for {total or 'no file'}."
         )
-    return prefixes
+    return corpora.read_lines(name)
 
 
 def _read_tabbed(name):
-    pairs = []
+    """Pairs of a file, as they are asked for."""
     for number, line in enumerate(corpora.read_lines(name), 1):
         pair = tuple(line.split("\t"))
         if len(pair) != 2:
@@ -143,8 +143,7 @@ def _read_tabbed(name):
                 f"{name}, line {number}: expected input, tab, target; got "
                 f"{len(pair)} fields: {line[:80]!r}."
             )
-        pairs.append(pair)
-    return pairs
+        yield pair
 
 
 def _score_line(score):

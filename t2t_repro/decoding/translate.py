@@ -162,8 +162,18 @@ class Translator:
             [sum((one.scores[k] for one in parts), 0.0) for k in outputs],
         )
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Score]:
-        """How likely each target is given its inputs, in order of pairs."""
+    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Score]:
+        """How likely each target is given its inputs, in order of pairs.
+
+        Args:
+            pairs: read as far as needed: memory is bounded.
+        """
+        pairs = iter(pairs)
+        while chunk := list(itertools.islice(pairs, SORTED_AT_ONCE)):
+            yield from self._score_chunk(chunk)
+
+    def _score_chunk(self, pairs):
+        """A Score of each of some pairs."""
         sides = [self._encode(side) for side in zip(*pairs, strict=True)]
         lengths = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
         results = [None] * len(pairs)
