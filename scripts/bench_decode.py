@@ -28,6 +28,9 @@ _REFERENCES = flags.DEFINE_string("references", None, "Their translations.")
 _SENTENCES = flags.DEFINE_integer(
     "sentences", 20_000, "Sentences after which memory is measured."
 )
+_COMPARED = flags.DEFINE_integer(
+    "compared", 64, "Sentences that are searched in all ways."
+)
 
 THREADS = 2
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
@@ -176,6 +179,18 @@ def measure_agreement(settings, folder):
     )
 
 
+def measure_variants(settings):
+    """Whether batches, order, padding, XLA or the cache change an output.
+
+    Where the best scores are less than 1e-5 apart, rounding may choose.
+    """
+    compared = run("run", "variants", compared=_COMPARED.value, **settings)
+    for name, found in compared.items():
+        unit = f"of {found['sentences']}"
+        bench_report.add(f"{name}: other outputs", found["different"], unit)
+        bench_report.add(f"{name}: of these, ties", found["ties"], "")
+
+
 def measure_memory(settings):
     """Whether it grows with sentences."""
     early, late = run("run", "memory", sentences=_SENTENCES.value, **settings)
@@ -199,6 +214,7 @@ def main(_):
             run("run", "convert", **settings)
             measure_file(settings)
             measure_agreement(settings, folder)
+            measure_variants(settings)
             measure_memory(settings)
     bench_report.end()
 

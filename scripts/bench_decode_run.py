@@ -9,11 +9,12 @@ import json
 import pathlib
 import time
 
+import bench_decode_variants
 import bench_probe
 import tensorflow as tf
 
 from t2t_repro import hparam, registry, runs
-from t2t_repro.decoding import score, translate
+from t2t_repro.decoding import score, search, translate
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text import corpora
 from t2t_repro.text.subwords import EOS
@@ -77,6 +78,24 @@ def measure_scores(settings):
     return scores
 
 
+def measure_variants(settings):
+    """How many outputs differ between ways to search, and how many are ties."""
+    opened = Opened(settings)
+    hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])
+    ids = opened.subwords.encode(opened.lines[: settings["compared"]])
+    rows = tf.ragged.constant(ids, dtype=tf.int32).to_tensor().numpy()
+    expected = search.search(opened.models, tf.constant(rows), hparams)
+    found = dict(bench_decode_variants.variants(opened.models, rows, hparams))
+    if len(opened.models) == 1:
+        found["no cache"] = bench_decode_variants.without_cache(
+            opened.models[0], rows, hparams
+        )
+    return {
+        name: bench_decode_variants.compare(one, expected)._asdict()
+        for name, one in found.items()
+    }
+
+
 def measure_memory(settings):
     """Memory after a tenth of so many sentences, and after all."""
     opened = Opened(settings)
@@ -92,6 +111,7 @@ bench_probe.run(
         "convert": convert,
         "file": measure_file,
         "scores": measure_scores,
+        "variants": measure_variants,
         "memory": measure_memory,
     },
     tf.config.threading,

@@ -1,19 +1,18 @@
 """What a search must not depend on: blocks, XLA, order, padding, the cache."""
 
+import pathlib
+import runpy
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.decoding import (
-    beam_search,
-    constraints,
-    loop,
-    score,
-    search,
-)
+from t2t_repro.decoding import loop, score, search
 from t2t_repro.text import subwords
 
+SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
+VARIANTS = runpy.run_path(str(SCRIPTS / "bench_decode_variants.py"))
 V = 24  # of `models`
 
 
@@ -31,41 +30,16 @@ def many_inputs():
     return rows
 
 
-def without_cache(model, inputs, room, beams):
-    """loop.Steps that decode all positions again at each step."""
-    inputs = ids(inputs)
-
-    def step_fn(before, parents, step, cache):
-        past = tf.gather(cache["past"], parents, batch_dims=1)
-        past = loop.place(past, step - 1, before)  # nowhere, at step 0
-        # The subword to predict is not read, but must not be padding.
-        whole = loop.place(past, step, tf.fill(tf.shape(before), 2))
-        rows = tf.reshape(whole, (-1, room))
-        sources = tf.repeat(cache["inputs"], beams, axis=0)
-        batch = score.features(sources, rows)
-        log_probs = tf.nn.log_softmax(model(batch))[:, step]
-        shape = (-1, beams, log_probs.shape[-1])
-        return tf.reshape(log_probs, shape), cache | {"past": past}
-
-    past = tf.zeros((len(inputs), beams, room), tf.int32)
-    return loop.Steps(step_fn, {"past": past, "inputs": inputs})
-
-
-def assert_same(found, expected, most_ties=1):
+def assert_same(found, expected, name, most_ties=1):
     """The same best outputs, or scores that only rounding tells apart.
 
     Those are counted: more than `most_ties` of a batch are too many.
     """
     one, other = (x.scores[:, 0].numpy() for x in (found, expected))
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    length = min(found.ids.shape[-1], expected.ids.shape[-1])
-    differ = (
-        (found.ids[:, 0, :length] != expected.ids[:, 0, :length])
-        .numpy()
-        .any(-1)
-    )
-    assert (np.abs(one - other)[differ] < 1e-5).all()
-    assert differ.sum() <= most_ties
+    counted = VARIANTS["compare"](found, expected)
+    print(f"{name}: {counted}")
+    assert counted.different == counted.ties <= most_ties
 
 
 @pytest.mark.parametrize(
@@ -82,47 +56,29 @@ def test_blocks_xla_order_and_padding_change_nothing(models, settings):
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
     expected = search.search(models[:1], ids(rows), hparams)
-    for block in (None, 4):
-        found = search.search(models[:1], ids(rows), hparams, block=block)
-        assert_same(found, expected)
-    compiled = tf.function(
-        lambda: search.search(models[:1], ids(rows), hparams, block=None),
-        jit_compile=True,
-    )()
-    assert_same(compiled, expected)
-    padded = search.search(
-        models[:1], ids(np.pad(rows, ((0, 0), (0, 5)))), hparams
-    )
-    assert_same(padded, expected)
-    order = np.random.default_rng(1).permutation(len(rows))
-    mixed = search.search(models[:1], ids(rows[order]), hparams)
-    back = np.argsort(order)
-    assert_same(loop.Hypotheses(*(tf.gather(x, back) for x in mixed)), expected)
-    halves = [
-        search.search(models[:1], ids(half), hparams)
-        for half in (rows[:5], rows[5:])
-    ]
-    assert_same(
-        loop.Hypotheses(*(tf.concat(x, 0) for x in zip(*halves, strict=True))),
-        expected,
-    )
+    for name, found in VARIANTS["variants"](models[:1], rows, hparams):
+        assert_same(found, expected, name)
 
 
 @pytest.mark.parametrize("beams", [1, 4])
 def test_a_cache_changes_nothing(models, beams):
-    rows, room = many_inputs(), 14
+    rows = many_inputs()
     hparams = hparam.DecodeHParams(beam_size=beams, extra_length=6)
-    bounds = constraints.bounds(ids((rows > 0).sum(1) + 6))
-    plain = beam_search.beam_search(
-        without_cache(models[0], rows, room, beams),
-        bounds,
-        constraints.Rules(),
-        beams,
-        room,
-        hparams.alpha,
-        1,
+    plain = VARIANTS["without_cache"](models[0], rows, hparams)
+    found = search.search(models[:1], ids(rows), hparams)
+    assert_same(found, plain, f"no cache, beam {beams}")
+
+
+def test_other_outputs_are_counted_and_ties_among_them():
+    expected = loop.Hypotheses(
+        ids([[[5, 1, 0]], [[5, 6, 1]], [[7, 1, 0]], [[8, 1, 0]]]),
+        tf.constant([[-1.0], [-1.0], [-1.0], [-1.0]]),
     )
-    assert_same(search.search(models[:1], ids(rows), hparams), plain)
+    found = loop.Hypotheses(
+        ids([[[5, 1]], [[5, 1]], [[1, 0]], [[8, 1]]]),
+        tf.constant([[-1.0], [-1.000001], [-1.1], [-1.1]]),
+    )
+    assert VARIANTS["compare"](found, expected) == (4, 2, 1)
 
 
 @pytest.mark.parametrize("sampling_temp", [0.0, 1.0])
@@ -149,4 +105,4 @@ def test_one_wanted_is_the_best_of_all(models):
         for return_beams in (False, True)
     )
     assert one.ids.shape[1] == 1 and every.ids.shape[1] == 4
-    assert_same(one, every)
+    assert_same(one, every, "one wanted")

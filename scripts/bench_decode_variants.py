@@ -1,0 +1,89 @@
+"""Ways to search that must find the same; for bench_decode_run.py and tests."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.decoding import beam_search, constraints, loop, score, search
+from t2t_repro.text.subwords import PAD
+
+TIE = 1e-5  # nearer scores are told apart by rounding alone
+
+
+class Comparison(NamedTuple):
+    """Of the best outputs of two searches, in numbers of sentences."""
+
+    sentences: int
+    different: int
+    ties: int  # of those that are different
+
+
+def compare(found, expected) -> Comparison:
+    """Hypotheses of the same sentences; their T may not be the same."""
+    most = max(found.ids.shape[-1], expected.ids.shape[-1])
+    one, other = (
+        np.pad(x.ids[:, 0], ((0, 0), (0, most - x.ids.shape[-1])))
+        for x in (found, expected)
+    )
+    different = (one != other).any(-1)
+    apart = np.abs(found.scores[:, 0] - expected.scores[:, 0])
+    return Comparison(
+        len(different),
+        int(different.sum()),
+        int((different & (apart < TIE)).sum()),
+    )
+
+
+def variants(models, rows, hparams):
+    """Yields the name and the Hypotheses of each way.
+
+    Args:
+        models: of search.search.
+        rows: [B, L] int32, ids with EOS, PAD after.
+        hparams: DecodeHParams.
+    """
+
+    def find(rows, **settings):
+        return search.search(models, tf.constant(rows), hparams, **settings)
+
+    yield "one block of steps", find(rows, block=None)
+    yield "blocks of 4 steps", find(rows, block=4)
+    compiled = tf.function(lambda: find(rows, block=None), jit_compile=True)
+    yield "XLA", compiled()
+    yield "more padding", find(np.pad(rows, ((0, 0), (0, 5))))
+    order = np.random.default_rng(1).permutation(len(rows))
+    mixed, back = find(rows[order]), np.argsort(order)
+    yield "another order", loop.Hypotheses(*(tf.gather(x, back) for x in mixed))
+    cut = len(rows) // 3
+    parts = zip(find(rows[:cut]), find(rows[cut:]), strict=True)
+    yield "other batches", loop.Hypotheses(*(tf.concat(x, 0) for x in parts))
+
+
+def without_cache(model, rows, hparams) -> loop.Hypotheses:
+    """What beam search finds where all positions are decoded at each step."""
+    beams = hparams.beam_size
+    room = rows.shape[1] + hparams.extra_length
+
+    def step_fn(before, parents, step, cache):
+        past = tf.gather(cache["past"], parents, batch_dims=1)
+        past = loop.place(past, step - 1, before)  # nowhere, at step 0
+        # The subword to predict is not read, but must not be padding.
+        whole = loop.place(past, step, tf.fill(tf.shape(before), 2))
+        sources = tf.repeat(cache["inputs"], beams, axis=0)
+        batch = score.features(sources, tf.reshape(whole, (-1, room)))
+        log_probs = tf.nn.log_softmax(model(batch))[:, step]
+        shape = (-1, beams, log_probs.shape[-1])
+        return tf.reshape(log_probs, shape), cache | {"past": past}
+
+    past = tf.zeros((len(rows), beams, room), tf.int32)
+    limits = (rows != PAD).sum(1) + hparams.extra_length
+    return beam_search.beam_search(
+        loop.Steps(step_fn, {"past": past, "inputs": tf.constant(rows)}),
+        constraints.bounds(tf.constant(limits, tf.int32)),
+        constraints.Rules(),
+        beams,
+        room,
+        hparams.alpha,
+        1,
+    )
