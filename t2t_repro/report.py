@@ -13,8 +13,8 @@ from absl import flags
 from t2t_repro import common_flags, errors, files, hparam, prepare, runs
 from t2t_repro.data import manifest as manifests
 from t2t_repro.decoding import attend
-from t2t_repro.reports import cost, curves, page, pictures, samples
-from t2t_repro.text import corpora
+from t2t_repro.reports import cost, curves, drawing, page, pictures, samples
+from t2t_repro.text import corpora, linear
 
 _SENTENCE = flags.DEFINE_multi_string(
     "sentence", [], "Sentence to draw attention of; may be given again."
@@ -78,6 +78,11 @@ def _subject(run, name):
         path.stem: files.read_json(path)
         for path in sorted(folder.glob("*.json"))
     }
+    ranked = {
+        split: _samples(run, data, split, folder / f"{split}.txt")
+        for split in scores
+        if manifest and split in manifest["splits"]
+    }
     checkpoint, attention = _attention(run, manifest and data)
     return page.Subject(
         name=name,
@@ -93,10 +98,10 @@ def _subject(run, name):
         ),
         manifest=manifest,
         scores=scores,
-        samples={
-            split: _samples(run, data, split, folder / f"{split}.txt")
-            for split in scores
-            if manifest and split in manifest["splits"]
+        samples=ranked,
+        parses={
+            split: _parses(run.problem, found)
+            for split, found in ranked.items()
         },
         checkpoint=checkpoint,
         attention=attention,
@@ -139,6 +144,27 @@ def _samples(run, data, split, path):
     return samples.rank(
         corpus.text("inputs"), translations, corpus.text("targets")
     )
+
+
+def _parses(problem, ranked):
+    """The first sample of each kind as pictures, where samples are trees."""
+    if problem.extra_scores != "bracketing" or problem.reverse:
+        return []
+    first = [sample for kind in ranked for sample in kind[:1]]
+    return [
+        page.Parse(
+            f"line {one.line}",
+            _draw(one.inputs, one.translation),
+            _draw(one.inputs, one.reference),
+        )
+        for one in first
+    ]
+
+
+def _draw(sentence, side):
+    """A tree of a sentence, of which a sample has the line in parts."""
+    line = " ".join(part.text for part in side)
+    return drawing.svg(linear.read(line, sentence.split()).tree)
 
 
 def _attention(run, data):

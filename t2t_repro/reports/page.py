@@ -12,10 +12,19 @@ from t2t_repro.reports import (
     cost,
     curves,
     paper,
+    parsing,
     pictures,
     samples,
     scores,
 )
+
+
+class Parse(NamedTuple):
+    """A parse beside its reference, as pictures."""
+
+    title: str
+    ours: str  # SVG
+    reference: str  # SVG
 
 
 class Subject(NamedTuple):
@@ -28,6 +37,7 @@ class Subject(NamedTuple):
     manifest: dict | None  # of its data; None: the data is not there
     scores: dict[str, dict]  # split -> score sheet
     samples: dict[str, samples.Ranked]  # split -> some of its translations
+    parses: dict[str, list[Parse]]  # split -> some of its samples, drawn
     checkpoint: str | None  # that attention is of; None: there is none
     attention: list[pictures.Sentence]
 
@@ -53,7 +63,7 @@ def render(subjects: Sequence[Subject]) -> str:
             if svg
         ],
         splits=_splits(subjects),
-        conventions=bleu.CONVENTIONS,
+        conventions=bleu.CONVENTIONS | parsing.CONVENTIONS,
         columns=scores.columns,
         costs=_costs(subjects),
         hparams=_hparams(subjects),
