@@ -1,0 +1,71 @@
+"""From a treebank's folder to the row of Table 4, in one command."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+SECONDS = 900
+NOUNS = "cat dog hen fox owl bee ant elk".split()
+VERBS = "sees likes meets fears".split()
+
+
+def sentence(number):
+    """A tree of a small grammar, as the treebank would have it."""
+    subject, thing = NOUNS[number % 8], NOUNS[number // 8 % 8]
+    verb, other = VERBS[number // 64 % 4], NOUNS[number * 5 % 8]
+    place = f" (PP-LOC (IN by) (NP (DT the) (NN {other})))" * (number % 2)
+    return (
+        f"( (S (NP-SBJ (DT The) (NN {subject}))\n"
+        f"    (VP (VBZ {verb}) (NP (DT a) (NN {thing})){place})\n    (. .)) )\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def treebank(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("treebank")
+    for section in range(2, 24):
+        (folder / f"{section:02}").mkdir()
+        trees = map(sentence, range(section, 250, 22))
+        path = folder / f"{section:02}" / f"wsj_{section:02}00.mrg"
+        path.write_text("\n".join(trees))
+    return folder
+
+
+@pytest.mark.slow
+def test_from_a_treebank_to_the_row(treebank, tmp_path):
+    here = pathlib.Path(sys.executable).parent  # of the script's `python`
+    result = subprocess.run(
+        [
+            ROOT / "scripts" / "reproduce_table4.sh",
+            *("wsj_parsing", treebank, tmp_path),
+            *("--hparams_set=tiny", "--problem_args=vocab_size=330"),
+            "--hparams=hidden_size=32,filter_size=64,num_heads=2,max_length=64",
+            *("--train_steps=40", "--save_checkpoints_steps=8"),
+            *("--eval_every=40", "--eval_bleu_sentences=0"),
+        ],
+        cwd=ROOT,
+        env=os.environ | {"PATH": f"{here}:{os.environ['PATH']}"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+    )
+    assert result.returncode == 0, result.stderr
+    *_, ours, baseline, last = result.stdout.rstrip().split("\n")
+    row = json.loads(last)
+    assert "| Transformer (4 layers) | WSJ only" in result.stdout
+    assert "| 91.3 |" in result.stdout and "| 92.7 |" not in result.stdout
+    assert "t2t_repro, tiny" in ours and ", not section 23" in ours
+    assert "right-branching" in baseline
+    assert row["decode_hparams"]["beam_size"] == 21
+    assert row["decode_hparams"]["extra_length"] == 300
+    assert f"**{row['scores']['bracketing_f1']:.1f}**" in ours
+    # The cat sees a dog .: of S, NP, VP and NP all but the first NP.
+    assert 0 < row["right_branching"]["bracketing_f1"] < 100
+    page = (tmp_path / "wsj_parsing" / "report" / "index.html").read_text()
+    assert "Sample parses" in page and "<title>The " in page
+    assert "bracketing_f1" in page
