@@ -3,7 +3,7 @@
     (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
 
 The words are not in it: they are the sentence's, in its order ("Grammar as a
-Foreign Language", arXiv 1412.7449, figure 2).
+Foreign Language", arXiv 1412.7449).
 """
 
 import re

@@ -143,8 +143,8 @@ def normalize(tree: Tree) -> Tree:
     - Traces go, and constituents that have no words without them.
     - Labels lose their functions: NP-SBJ-1 and NP=2 become NP.
     - Roots above the sentence go.
-    - Tags become XX, those of punctuation apart ("Grammar as a Foreign
-      Language", arXiv 1412.7449, section 3.2).
+    - Tags become XX, as in "Grammar as a Foreign Language" (arXiv 1412.7449),
+      but for those of punctuation: the scorer needs them.
     """
     tree = without(tree, {TRACE})
     spans = (span._replace(label=category(span.label)) for span in tree.spans)
