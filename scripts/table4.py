@@ -10,9 +10,20 @@ import json
 import pathlib
 import sys
 
+import table_layout
+
 from t2t_repro import errors, files, prepare, registry, runs
 from t2t_repro.data import manifest
 from t2t_repro.reports import paper, parsing
+
+FIGURES = {  # of parsing.CONVENTIONS, and their columns
+    "bracketing_f1": "F1",
+    "bracketing_precision": "precision",
+    "bracketing_recall": "recall",
+    "bracketing_exact_match": "exact match",
+    "unbalanced_trees": "unbalanced",
+    "miscounted_trees": "miscounted",
+}
 
 
 def main(output_dir):
@@ -40,7 +51,6 @@ def _row(run, sheet):
     baseline = parsing.right_branching_sheet(
         corpus.text("inputs"), corpus.text("targets")
     )
-    keys = [*parsing.CONVENTIONS, "bracketing_signature"]
     return {
         "problem": run.problem.requested_name,
         "hparams_set": run.settings["hparams_set"],
@@ -48,32 +58,30 @@ def _row(run, sheet):
         "decode_hparams": sheet["decode_hparams"],
         "test_trees": len(corpus),
         "test_source": manifest.read(folder)["sources"]["test"],
-        "scores": {key: sheet[key] for key in keys},
-        "right_branching": {key: baseline[key] for key in keys},
+        "scores": {key: sheet[key] for key in baseline},
+        "right_branching": baseline,
     }
 
 
 def describe(row) -> str:
     """The table, in Markdown."""
-    ours = paper.PARSERS[row["problem"]]
-    trees = row["test_trees"]
-    where = f"{trees:,} trees"
-    if trees != paper.SECTION_23:
-        where += ", not section 23"
-    rows = [("parser", "training", "F1"), ("---", "---", "---:")]
-    rows += [
-        (name, parser.training, f"{parser.f1:.1f}")
+    training = paper.PARSERS[row["problem"]].training
+    trees = f"{row['test_trees']:,} trees"
+    if row["test_trees"] != paper.SECTION_23:
+        trees += ", not section 23"
+    rows = [
+        (name, table_layout.number(parser.f1, 1), *[""] * (len(FIGURES) - 1))
         for name, parser in paper.TABLE_4.items()
-        if parser.training == ours.training
+        if parser.training == training
     ]
-    rows += [
-        (f"**{name}**", where, f"**{sheet['bracketing_f1']:.1f}**")
-        for name, sheet in (
-            (f"t2t_repro, {row['hparams_set']}", row["scores"]),
-            ("right-branching", row["right_branching"]),
-        )
-    ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    for name, sheet in (
+        (f"t2t_repro, {row['hparams_set']}: {trees}", row["scores"]),
+        (f"right-branching: {trees}", row["right_branching"]),
+    ):
+        cells = (table_layout.number(sheet[key], 1) for key in FIGURES)
+        rows.append((name, *cells))
+    columns = (f"parser: {training}", *FIGURES.values())
+    return table_layout.markdown(columns, rows)
 
 
 if __name__ == "__main__":

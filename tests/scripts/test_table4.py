@@ -1,0 +1,42 @@
+"""The table that scripts/table4.py prints."""
+
+import table4
+
+from t2t_repro.reports import parsing
+
+
+def sheet(f1):
+    return dict.fromkeys(parsing.CONVENTIONS, 50.0) | {"bracketing_f1": f1}
+
+
+def described(**changes):
+    row = {
+        "problem": "wsj_parsing",
+        "hparams_set": "parsing",
+        "test_trees": 2_416,
+        "scores": sheet(90.04),
+        "right_branching": sheet(11.96),
+    }
+    return table4.describe(row | changes).split("\n")
+
+
+def test_the_rows_of_wsj_only_and_ours():
+    head, rule, *rows = described()
+    assert head.startswith("| parser: WSJ only, discriminative | F1 | prec")
+    assert rule.count("---:") == len(table4.FIGURES)
+    assert len(rows) == 5 + 2
+    assert "| Transformer (4 layers) | 91.3 |" in rows[4]
+    assert "| t2t_repro, parsing: 2,416 trees | 90.0 | 50.0 |" in rows[5]
+    assert "| right-branching: 2,416 trees | 12.0 |" in rows[6]
+
+
+def test_the_semi_supervised_rows():
+    rows = described(problem="wsj_parsing_semi")
+    assert any("semi-supervised | 92.7 |" in row for row in rows)
+    assert not any("| 90.4 |" in row for row in rows)
+
+
+def test_other_trees_are_not_called_section_23():
+    *_, ours, trivial = described(test_trees=391)
+    assert ": 391 trees, not section 23 |" in ours
+    assert ": 391 trees, not section 23 |" in trivial
