@@ -1,97 +1,182 @@
-"""Scores a model on a split, or translations that exist already.
+"""Scores a model on a test set, or translations that exist already.
 
     python -m t2t_repro.evaluate --output_dir=… --split=test
-    python -m t2t_repro.evaluate --translations=out.de --references=ref.de
+    python -m t2t_repro.evaluate --translations=out.de --references=ref.de \\
+        --language=de
+    python -m t2t_repro.evaluate --translations=out.de --split=wmt14/full \\
+        --language=de
 
-Prints the score sheet, and one JSON line last.
+Prints the score sheet, and one JSON line last; docs/scores.md explains it.
 """
 
 import dataclasses
+import functools
 import json
+import pathlib
 
 from absl import flags
 
 from t2t_repro import common_flags, errors, files, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.decoding import translate
-from t2t_repro.reports import bleu, parsing
-from t2t_repro.text import corpora
+from t2t_repro.problem import SPLITS
+from t2t_repro.reports import parsing, sheet
+from t2t_repro.text import corpora, test_sets
 
 common_flags.define_decoding_flags()
-_SPLIT = flags.DEFINE_string("split", "test", "Split to translate and score.")
+_SPLIT = flags.DEFINE_string(
+    "split",
+    "test",
+    "What to score: a split of the problem, validation or test, or a test set "
+    "as sacreBLEU names it: wmt14/full.",
+)
 _TRANSLATIONS = flags.DEFINE_string(
-    "translations", None, "Score this file instead of translating a split."
+    "translations", None, "Score this file instead of translating."
 )
 _REFERENCES = flags.DEFINE_list(
-    "references", [], "Reference files for --translations; one or more."
+    "references", [], "Reference files instead of --split; one or more."
+)
+_SOURCES = flags.DEFINE_string(
+    "sources", None, "With --references: the file that is translated."
 )
 _LANGUAGE = flags.DEFINE_string(
-    "language", "en", "Language of --translations, for Moses tokenization."
+    "language", "en", "Language of --translations where no problem says it."
+)
+_SOURCE_LANGUAGE = flags.DEFINE_string(
+    "source_language", "en", "Language of the source, likewise."
+)
+_TOKENIZED = flags.DEFINE_bool(
+    "tokenized", False, "Translations and references are tokenized already."
 )
 _BASELINE = flags.DEFINE_string(
-    "baseline", None, "Another system's output: test the difference in BLEU."
+    "baseline", None, "Another system's output: test the difference to it."
+)
+_BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
+    "bootstrap_samples",
+    1_000,
+    "Samples for 95% intervals; 1: none. Takes 40 bytes a sample and line.",
+    lower_bound=1,
+)
+_SHEET_FILE = flags.DEFINE_string(
+    "sheet_file",
+    None,
+    "Everything that is printed goes here as JSON, signatures included.",
 )
 flags.adopt_module_key_flags(common_flags)
 
 
 def main():
-    if bool(_TRANSLATIONS.value) != bool(_REFERENCES.value):
-        raise errors.UserError(
-            "--translations and --references go together; got only one."
+    run = problem = None
+    if not _TRANSLATIONS.value or flags.FLAGS.output_dir:
+        run = runs.open_run(
+            common_flags.output_dir(), common_flags.expected_settings()
         )
+        problem = run.problem
+    elif flags.FLAGS.problem:
+        problem = common_flags.problem()
+    test_set = _test_set(run, problem)
+    how: dict = {}
     if _TRANSLATIONS.value:
         hypotheses = list(corpora.read_lines(_TRANSLATIONS.value))
-        references = [
-            list(corpora.read_lines(name)) for name in _REFERENCES.value
-        ]
-        language, extra = _LANGUAGE.value, {}
     else:
-        hypotheses, references, language, extra, how = _translate_split()
-    sheet = bleu.score_sheet(hypotheses, references, language) | extra
-    print(bleu.describe(sheet))
-    if extra:
-        print(parsing.describe(extra))
-    if _BASELINE.value:
-        baseline = list(corpora.read_lines(_BASELINE.value))
-        print(bleu.compare(hypotheses, baseline, references))
+        hypotheses, how = _translate(run, test_set.sources)
+    made = sheet.make(
+        hypotheses,
+        test_set,
+        problem.target_language if problem else _LANGUAGE.value,
+        _TOKENIZED.value or bool(problem and problem.tokenized),
+        _BASELINE.value and list(corpora.read_lines(_BASELINE.value)),
+        _BOOTSTRAP_SAMPLES.value,
+    )
+    print(made.text)
+    scores = made.scores | _extra_scores(problem, test_set, hypotheses)
+    whole = scores | how | made.details
     if not _TRANSLATIONS.value:
-        _store(hypotheses, sheet | how)
-    print(json.dumps(sheet))
+        _store(hypotheses, whole)
+    if _SHEET_FILE.value:
+        path = pathlib.Path(_SHEET_FILE.value).expanduser()
+        files.write_json(path, whole)
+    print(json.dumps(scores))
 
 
-def _translate_split():
-    """The split's translations, references, language, extra scores, and how."""
-    run = runs.open_run(
-        common_flags.output_dir(), common_flags.expected_settings()
+def _test_set(run, problem):
+    """What the flags name: files, a split, or a test set of sacreBLEU."""
+    name, languages = _SPLIT.value, (_SOURCE_LANGUAGE.value, _LANGUAGE.value)
+    if problem:
+        languages = (problem.source_language, problem.target_language)
+    if _REFERENCES.value:
+        found = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
+    elif problem and (name in SPLITS or not test_sets.known(name)):
+        data_dir = run.settings["data_dir"] if run else common_flags.data_dir()
+        corpus = manifest.open_corpus(
+            prepare.data_folder(data_dir, problem), name, problem.reverse
+        )
+        # Its text is stored as the problem normalizes it.
+        return test_sets.TestSet(
+            corpus.text("inputs"), [corpus.text("targets")]
+        )
+    elif test_sets.known(name):
+        found = test_sets.from_store(name, languages)
+    else:
+        raise errors.UserError(
+            "--translations are compared with --references, or with a --split: "
+            "a test set that sacreBLEU knows, like wmt14/full, or test of the "
+            f"--problem that is named; got --split={name} and neither "
+            "--references nor --problem."
+        )
+    if not problem:
+        return found
+    return found.normalized(
+        *(
+            functools.partial(problem.normalize, language=language)
+            for language in languages
+        )
     )
-    corpus = manifest.open_corpus(
-        prepare.data_folder(run.settings["data_dir"], run.problem),
-        _SPLIT.value,
-        run.problem.reverse,
-    )
-    inputs, references = corpus.text("inputs"), corpus.text("targets")
+
+
+def _translate(run, sources):
+    """Translations, and how they were made."""
+    if sources is None:
+        raise errors.UserError(
+            "--references without --translations need --sources, the file "
+            "that is to be translated."
+        )
     models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
     translator = translate.Translator(models, run.subwords, hparams)
-    found = translator.translate(inputs, len(inputs))
-    texts = [translation.texts[0] for translation in found]
+    found = translator.translate(sources, len(sources))
     how = {
         "checkpoints": [path.name for path in paths],
         "decode_hparams": dataclasses.asdict(hparams),
     }
-    extra = {}
-    if run.problem.extra_scores == "bracketing" and not run.problem.reverse:
-        extra = parsing.score_sheet(inputs, texts, references)
-    return texts, [references], run.problem.target_language, extra, how
+    return [translation.texts[0] for translation in found], how
 
 
-def _store(hypotheses, sheet):
+def _extra_scores(problem, test_set, hypotheses):
+    """What the problem is scored by beside BLEU and its like; prints it."""
+    if not problem or problem.extra_scores != "bracketing":
+        return {}
+    if problem.reverse or test_set.sources is None:
+        return {}
+    found = parsing.score_sheet(
+        test_set.sources, hypotheses, test_set.references[0]
+    )
+    print(parsing.describe(found))
+    return found
+
+
+def _store(hypotheses, whole):
     """Leaves translations and scores in the run, for the report."""
     folder = common_flags.output_dir() / runs.TRANSLATIONS
-    folder.mkdir(exist_ok=True)
+    name = _SPLIT.value
+    if _REFERENCES.value:
+        folder, name = folder / "files", pathlib.Path(_SOURCES.value).stem
+    elif name not in SPLITS:
+        folder, name = folder / "sacrebleu", name.replace("/", "_")
+    folder.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{line}\n" for line in hypotheses)
-    files.write_text(folder / f"{_SPLIT.value}.txt", text)
-    files.write_json(folder / f"{_SPLIT.value}.json", sheet)
+    files.write_text(folder / f"{name}.txt", text)
+    files.write_json(folder / f"{name}.json", whole)
 
 
 if __name__ == "__main__":

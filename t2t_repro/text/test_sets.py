@@ -1,10 +1,37 @@
-"""Test sets of the WMT and others, out of sacreBLEU's store."""
+"""Test sets: from files, or out of sacreBLEU's store of the WMT and others."""
 
-import sacrebleu
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sacrebleu import utils
 from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors
 from t2t_repro.text.corpora import read_lines
+
+
+class TestSet(NamedTuple):
+    """What is translated, and what translations are compared with."""
+
+    __test__ = False  # it is none of pytest's
+
+    sources: list[str] | None  # [lines]; None: not known
+    references: list[list[str]]  # one or more of [lines]
+
+    def normalized(self, source: Callable, target: Callable) -> "TestSet":
+        """The same, each line changed by the function of its side."""
+        return TestSet(
+            None if self.sources is None else list(map(source, self.sources)),
+            [list(map(target, lines)) for lines in self.references],
+        )
+
+
+def from_files(references, sources=None) -> TestSet:
+    """Reads files; a line is a sentence."""
+    return TestSet(
+        list(read_lines(sources)) if sources else None,
+        [list(read_lines(path)) for path in references],
+    )
 
 
 def known(name: str) -> bool:
@@ -12,35 +39,28 @@ def known(name: str) -> bool:
     return name in DATASETS
 
 
-def load(
-    name: str, source_language: str, target_language: str
-) -> tuple[list[str], list[list[str]]]:
-    """Sources and references of a test set, downloaded on first use.
+def from_store(name: str, languages: tuple[str, str]) -> TestSet:
+    """A test set of sacreBLEU, downloaded on first use.
 
-    They are kept in ~/.sacrebleu, or in the folder that $SACREBLEU names.
-
-    Returns:
-        [lines], and one or more [lines] of references.
+    It is kept in ~/.sacrebleu, or in the folder that $SACREBLEU names.
 
     Raises:
-        UserError: no such language pair, or it cannot be downloaded.
+        UserError: it is not of these languages, or cannot be downloaded.
     """
-    dataset = DATASETS[name]
-    pair = f"{source_language}-{target_language}"
+    dataset, pair = DATASETS[name], "-".join(languages)
     if pair not in dataset.langpairs:
         raise errors.UserError(
-            f"sacreBLEU's test set {name} has no {pair}; it has "
+            f"sacreBLEU's test set {name} is not of {pair}, but of "
             f"{', '.join(dataset.langpairs)}."
         )
     try:
-        source = dataset.get_source_file(pair)
-        references = dataset.get_reference_files(pair)
+        return from_files(
+            dataset.get_reference_files(pair), dataset.get_source_file(pair)
+        )
     except (OSError, SystemExit) as error:  # it exits where a sum is wrong
-        folder = sacrebleu.utils.SACREBLEU_DIR
         raise errors.UserError(
-            f"sacreBLEU cannot fetch {name} {pair} into {folder}: {error}. "
-            "Without internet, copy that folder from a machine that has run "
-            f"sacrebleu -t {name} -l {pair} --echo ref; or name plain files "
-            "with --sources and --references."
+            f"sacreBLEU cannot fetch {name} {pair} into {utils.SACREBLEU_DIR}: "
+            f"{error}. Without internet, copy that folder from a machine where "
+            f"`sacrebleu -t {name} -l {pair} --echo ref` has run, or name "
+            "plain files with --references and --sources."
         ) from error
-    return list(read_lines(source)), [list(read_lines(p)) for p in references]
