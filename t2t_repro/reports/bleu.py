@@ -97,7 +97,7 @@ def scores(
             list(map(prepare, hypotheses)), None, n_bootstrap=samples
         )
         # sacreBLEU tells the half interval only within a rounded text.
-        spread = result._ci if samples > 1 else None
+        spread = float(result._ci) if samples > 1 else None
         found[key] = Score(result.score, signature, spread)
         if key == "bleu":
             ratio = result.sys_len / max(result.ref_len, 1)

@@ -9,8 +9,8 @@ import sacremoses
 # What tokenizer.perl does since 2018 and sacremoses does not: a full stop that
 # ends the line is never part of an abbreviation. "..." stays whole.
 _LAST_STOP = re.compile(r"(?<=[^\s.])\.$")
-# Of bytes, as perl reads them: of "vis-à-vis" both hyphens are split, of "a-b-c"
-# the first one only, for then b is used up.
+# Of bytes, as perl reads them: both hyphens of "vis-à-vis" are split, and of
+# "a-b-c" the first one, for then b is used up.
 _HYPHEN = re.compile(rb"(\S)-(\S)")
 
 

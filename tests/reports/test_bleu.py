@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from importlib import metadata
 
 import hypothesis
 import pytest
@@ -28,6 +29,7 @@ KEYS = [
 BLEUS = KEYS[:6]
 CASED = ["bleu", "bleu_intl", "bleu_tok", "bleu_compound_split"]
 LOWERCASED = ["bleu_lc", "bleu_intl_lc"]
+LINES = [f"line {i} of the text is one of many" for i in range(100, 200)]
 
 
 def by_hand(matches, totals, brevity=1.0):
@@ -144,25 +146,6 @@ def test_hyphens_are_split_where_they_should_be():
         assert sheet[key] == pytest.approx(split), key
 
 
-@pytest.mark.parametrize(
-    "line, tokens",
-    [
-        ("der EU-Plan.", "der EU ##AT##-##AT## Plan ."),
-        (
-            "Ost-West-Plan",
-            "Ost ##AT##-##AT## West ##AT##-##AT## Plan",
-        ),
-        ("eins - zwei", "eins - zwei"),
-        # As the script's expression: it does not go back to b.
-        ("a-b-c", "a ##AT##-##AT## b-c"),
-        # Unicode punctuation is ASCII before tokenization.
-        ("so，ja！", "so , ja !"),
-    ],
-)
-def test_compound_split_literals(line, tokens):
-    assert bleu._compound_split("de")(line) == tokens
-
-
 def test_the_best_of_several_references_counts():
     hypotheses = ["the cat sat on the mat", "a dog ran home today"]
     first = ["one cat lay on a very old mat", "a dog ran home today"]
@@ -204,54 +187,81 @@ def test_empty_outputs_score_0():
     assert sheet["ter"] == 100
 
 
-def test_describe_has_a_line_a_convention():
-    sheet = bleu.score_sheet(
-        ["the cat sat on the"], [["the cat sat on the mat"]]
+def test_every_score_has_a_signature_of_its_own():
+    found = bleu.scores(["so it is ."], [["so it is ."]], "de")
+    starts = {
+        "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:",
+        "bleu_lc": "nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:",
+        "bleu_intl": "nrefs:1|case:mixed|eff:no|tok:intl|smooth:exp|version:",
+        "bleu_intl_lc": "nrefs:1|case:lc|eff:no|tok:intl|smooth:exp|version:",
+        "chrf": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:",
+        "ter": "nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|",
+        "exact_match": "nrefs:1|case:mixed|whole lines",
+        "length_ratio": "nrefs:1|case:mixed|eff:no|tok:13a|",
+    }
+    for key in ("bleu_tok", "bleu_compound_split"):
+        starts[key] = "nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
+    for key, start in starts.items():
+        assert found[key].signature.startswith(start), key
+    moses = f"|text:moses-de|sacremoses:{metadata.version('sacremoses')}"
+    assert found["bleu_tok"].signature.endswith(moses)
+    split = found["bleu_compound_split"].signature
+    assert split.endswith(f"{moses}|hyphens:split")
+
+
+def test_tokens_are_taken_as_they_are():
+    # Tokenized anew, "&apos;s" would be three tokens and "Nr." two.
+    hypotheses, references = ["it &apos;s Nr. 1-2 ok"], ["it &apos;s Nr. 1-3 ok"]
+    found = bleu.scores(hypotheses, [references], "de", tokenized=True)
+    assert found["bleu_tok"].value == 0  # of 2 runs of four, none matches
+    assert found["bleu_tok"].signature.endswith("|text:tokenized")
+    # it 's Nr. 1 - / 2 ok: 5 + 1 of 7, 4 of 6, 3 of 5, 2 of 4
+    assert found["bleu_compound_split"].value == pytest.approx(
+        by_hand((6, 4, 3, 2), (7, 6, 5, 4))
     )
-    lines = bleu.describe(sheet).splitlines()
-    assert [line.split()[1] for line in lines[:-1]] == KEYS[:-1]
-    assert lines[0].split()[0] == "81.87"
-    assert lines[-1] == f"signature: {sheet['signature']}"
 
 
-def p_value(text):
-    return float(re.search(r"p = ([0-9.]+)", text)[1])
+def test_intervals_do_not_touch_scores_and_signatures():
+    hypotheses = [line.replace("7 of", "x of") for line in LINES]
+    plain = bleu.scores(hypotheses, [LINES])
+    measured = bleu.scores(hypotheses, [LINES], samples=200)
+    for key, score in plain.items():
+        assert score.plus_minus is None
+        assert measured[key][:2] == score[:2]
+    # 90 of 100 lines match: twice the standard deviation of 3.
+    exact = measured.pop("exact_match")
+    assert exact.value == 90
+    assert 4 <= exact.plus_minus <= 8
+    assert measured.pop("length_ratio").plus_minus is None
+    for key, score in measured.items():
+        assert 0 < score.plus_minus < 8, key
 
 
-REFERENCES = [[f"line {i} of the text is a good one" for i in range(50)]]
+def test_intervals_of_a_perfect_output_are_nothing():
+    found = bleu.scores(LINES, [LINES], samples=50)
+    for key in [*BLEUS, "chrf", "exact_match", "ter"]:
+        assert found[key].plus_minus == 0, key
 
 
-def test_compare_names_both_scores_and_a_low_p():
-    worse = [line.replace("good", "very bad") for line in REFERENCES[0]]
-    text = bleu.compare(REFERENCES[0], worse, REFERENCES)
-    score = bleu.score_sheet(worse, REFERENCES)["bleu"]
-    assert f"BLEU 100.00 against {score:.2f} of the baseline" in text
-    assert p_value(text) < 0.01
-    other_way = bleu.compare(worse, REFERENCES[0], REFERENCES)
-    assert f"BLEU {score:.2f} against 100.00" in other_way
+def test_describe_says_how_to_check_each_score():
+    found = bleu.scores(["the cat sat on the"], [["the cat sat on the mat"]])
+    lines = bleu.describe(found, "de").splitlines()
+    table, rest = lines[: len(KEYS) - 1], lines[len(KEYS) :]
+    assert [line.split()[1] for line in table] == KEYS[:-1]
+    assert table[0].split()[0] == "81.87"
+    for key, signature, check in zip(
+        KEYS, rest[::2], rest[1::2], strict=False
+    ):
+        assert signature == f"{key}: {found[key].signature}"
+        assert check.strip() == bleu.CHECKS[key].replace("{language}", "de")
+    assert len(rest) == 2 * (len(KEYS) - 1)
+    assert "tokenizer.perl -l de" in bleu.describe(found, "de")
+    assert "tokenizer.perl" not in bleu.describe(found, "de", tokenized=True)
 
 
-def test_compare_finds_no_difference_between_like_systems():
-    # Each is wrong in 10 other lines of 50.
-    one, two = (
-        [
-            line.replace("good", "bad") if i % 5 == rest else line
-            for i, line in enumerate(REFERENCES[0])
-        ]
-        for rest in (0, 1)
-    )
-    assert p_value(bleu.compare(one, two, REFERENCES)) > 0.05
-
-
-def test_compare_finds_no_difference_between_a_system_and_itself():
-    text = bleu.compare(REFERENCES[0], REFERENCES[0], REFERENCES)
-    assert p_value(text) > 0.05
-
-
-@pytest.mark.parametrize("lines", [49, 51])
-def test_compare_names_line_counts_that_differ(lines):
-    with pytest.raises(errors.UserError, match=f"50.*{lines}|{lines}.*50"):
-        bleu.compare(REFERENCES[0], ["a good one"] * lines, REFERENCES)
+def test_describe_shows_intervals():
+    found = bleu.scores(["a b c d e"], [["a b c d e"]], samples=10)
+    assert "  100.00 ± 0.00   bleu " in bleu.describe(found)
 
 
 def test_bleu_alone_is_the_sheets():

@@ -1,0 +1,62 @@
+"""Published scores, and the test sets they belong to."""
+
+import hashlib
+
+import pytest
+
+from t2t_repro.reports import bleu, paper, published
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """A test set of two lines."""
+    digest = hashlib.sha256("ersagtja\nüben1".encode()).hexdigest()
+    monkeypatch.setitem(published.TEST_SETS, digest[:16], "mine")
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        ['Er sagt: "Ja"', "Üben (1)."],
+        ["er sagt : „ ja “", "üben ( 1 ) ."],
+        ["er sagt : &quot; ja &quot;", "üben &#91; 1 &#93; ."],
+        ["Er sagt_Ja", "Üben @-@ 1"],
+    ],
+)
+def test_a_set_is_known_whatever_its_quotes_case_and_tokens(known, reference):
+    assert published.test_set(reference) == "mine"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [["Er sagt Ja"], ["Er sagt Ja", "Üben 2"], ["Üben 1", "Er sagt Ja"], []],
+)
+def test_another_text_is_another_set(known, reference):
+    assert published.test_set(reference) is None
+
+
+def test_every_score_is_of_a_known_set_and_says_its_convention():
+    assert set(published.SCORES) <= set(published.TEST_SETS.values())
+    for rows in published.SCORES.values():
+        for row in rows:
+            stated = row.convention.split(" of ")[0]
+            assert stated in bleu.CONVENTIONS or stated == "not stated"
+            assert 20 < row.score < 45
+            assert row.source
+
+
+def test_the_papers_rows_are_the_papers():
+    rows = published.SCORES["newstest2014 en-de, 3,003 lines"]
+    found = {row.system: row for row in rows if "Table 2" in row.source}
+    assert set(found) == set(paper.TABLE_2["ende"])
+    big = found["Transformer (big)"]
+    assert (big.score, big.convention) == (28.4, "bleu_compound_split")
+    assert found["ConvS2S"].convention == "not stated"
+
+
+def test_describe_has_a_line_a_score():
+    text = published.describe("Multi30k test_2016_flickr en-de, 1,000 lines")
+    title, row = text.splitlines()
+    assert title == "Published for Multi30k test_2016_flickr en-de, 1,000 lines:"
+    assert row.split()[0] == "41.02" and "arXiv 2105.14462" in row
+    assert published.describe("nowhere") == "The test set is nowhere."

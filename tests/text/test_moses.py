@@ -1,0 +1,66 @@
+"""Moses tokenization, by hand as its scripts print it."""
+
+import pytest
+
+from t2t_repro.text import moses
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "tokens"),
+    [
+        ("de", 'Er sagt: "Ja!"', "Er sagt : &quot; Ja ! &quot;"),
+        ("en", "It's well-known, isn't it?")
+        + ("It &apos;s well-known , isn &apos;t it ?",),
+        ("fr", "l'art d'aujourd'hui", "l&apos; art d&apos; aujourd&apos; hui"),
+        # Of abbreviations and ordinals, except at the end of a line.
+        ("de", "Am 26. Mai um z.B. acht.", "Am 26. Mai um z.B. acht ."),
+        ("de", "auf Gate 24.", "auf Gate 24 ."),
+        ("en", "at 11.30 a.m.", "at 11.30 a.m ."),
+        ("en", "and so on...", "and so on ..."),
+        ("en", "  two   spaces  ", "two spaces"),
+        ("en", "", ""),
+    ],
+)
+def test_tokenizer(language, line, tokens):
+    assert moses.tokenizer(language)(line) == tokens
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("der EU-Plan.", "der EU ##AT##-##AT## Plan ."),
+        (
+            "Ost-West-Plan",
+            "Ost ##AT##-##AT## West ##AT##-##AT## Plan",
+        ),
+        ("eins - zwei", "eins - zwei"),
+        # As the script's expression: it does not go back to b, but to the
+        # second byte of à.
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        ("vis-à-vis", "vis ##AT##-##AT## à ##AT##-##AT## vis"),
+        # Unicode punctuation is ASCII before tokenization.
+        ("so，ja！", "so , ja !"),
+        ("„Nein“", "„ Nein &quot;"),
+    ],
+)
+def test_compound_splitter(line, tokens):
+    assert moses.compound_splitter("de")(line) == tokens
+
+
+def test_hyphens_of_tokens_are_split_without_tokenizing():
+    text = moses.split_hyphens("der EU-Plan &quot; Nr. 1. &quot;")
+    assert text == "der EU ##AT##-##AT## Plan &quot; Nr. 1. &quot;"
+
+
+@pytest.mark.parametrize(
+    ("language", "line", "tokens"),
+    [
+        ("de", "Zwei Männer, ÜBEN.", "zwei männer , üben ."),
+        ("en", "A man’s “red” T-shirt…")
+        + ("a man &apos;s &quot; red &quot; t-shirt ...",),
+        # The Moses of 2017, which made Multi30k's files.
+        ("de", "Ein Bus der Linie A.", "ein bus der linie a."),
+    ],
+)
+def test_lowercase_tokenizer(language, line, tokens):
+    assert moses.lowercase_tokenizer(language)(line) == tokens

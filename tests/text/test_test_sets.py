@@ -1,0 +1,72 @@
+"""Test sets from files and from sacreBLEU's store, without a network."""
+
+import urllib.error
+import urllib.request
+
+import pytest
+from sacrebleu.dataset import DATASETS
+
+from t2t_repro import errors
+from t2t_repro.text import test_sets
+
+
+@pytest.fixture
+def store(monkeypatch, tmp_path):
+    """Where sacreBLEU keeps wmt14/full in this test."""
+    for name in ("_outdir", "_rawdir"):
+        monkeypatch.setattr(DATASETS["wmt14/full"], name, str(tmp_path))
+    return tmp_path
+
+
+def test_a_set_comes_from_sacrebleus_store(store):
+    fields = {"src": "one\ntwo\n", "ref": "eins\nzwei\n"}
+    for field in DATASETS["wmt14/full"].fieldnames("en-de"):
+        path = store / f"wmt14_full.en-de.{field}"
+        path.write_text(fields.get(field, ""))
+    assert test_sets.known("wmt14/full")
+    found = test_sets.from_store("wmt14/full", ("en", "de"))
+    assert found == (["one", "two"], [["eins", "zwei"]])
+
+
+def test_what_cannot_be_downloaded_is_told(store, monkeypatch):
+    def unreachable(url):
+        raise urllib.error.URLError("no route")
+
+    monkeypatch.setattr(urllib.request, "urlopen", unreachable)
+    with pytest.raises(errors.UserError) as raised:
+        test_sets.from_store("wmt14/full", ("en", "de"))
+    text = str(raised.value)
+    assert "cannot fetch wmt14/full en-de" in text and "no route" in text
+    assert "`sacrebleu -t wmt14/full -l en-de --echo ref`" in text
+    assert "--references and --sources" in text
+
+
+def test_a_download_with_a_wrong_sum_is_told(store, monkeypatch):
+    class Page:
+        """Not the test set."""
+
+        __enter__ = __exit__ = lambda self, *_: self
+
+        def read(self):
+            return b"moved"
+
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url: Page())
+    with pytest.raises(errors.UserError, match="cannot fetch wmt14/full"):
+        test_sets.from_store("wmt14/full", ("en", "de"))
+
+
+def test_other_languages_are_refused():
+    with pytest.raises(errors.UserError, match="not of de-fr.*en-de, en-fr"):
+        test_sets.from_store("wmt14/full", ("de", "fr"))
+    assert not test_sets.known("test")
+
+
+def test_files_are_read_and_normalized(tmp_path):
+    for name, text in (("src", "A b\n"), ("one", "C\n"), ("two", "D e\n")):
+        (tmp_path / name).write_text(text)
+    references = [tmp_path / "one", tmp_path / "two"]
+    found = test_sets.from_files(references)
+    assert found == (None, [["C"], ["D e"]])
+    assert found.normalized(str.upper, str.lower) == (None, [["c"], ["d e"]])
+    found = test_sets.from_files(references, tmp_path / "src")
+    assert found.normalized(str.upper, str.lower).sources == ["A B"]
