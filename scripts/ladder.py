@@ -1,0 +1,186 @@
+"""Is yours like ours? A training beside the curves of correct ones.
+
+    python scripts/ladder.py --output_dir=RUN
+
+compares perplexity and BLEU of every validation, and scores, with those of the
+same training in scripts/results/ladder/: number words first, then Multi30k,
+then WMT14. Exit status 0: like ours; 1: it departs, and where; 2: there is
+nothing to compare it with.
+
+    python scripts/ladder.py --record=NAME --output_dir=SEED1,SEED2,SEED3
+
+makes a rung of trainings that differ in their seed alone.
+"""
+
+import datetime
+import pathlib
+
+import bench_report
+import ladder_curves
+from absl import flags
+
+from t2t_repro import common_flags, errors, files, runs
+from t2t_repro.reports import paper
+from t2t_repro.training import history
+
+LADDER = pathlib.Path(__file__).parent / "results" / "ladder"
+# These decide what is kept and how long is trained, not what a step does.
+OF_LENGTH = (
+    "train_steps",
+    "save_checkpoints_steps",
+    "num_averaged_checkpoints",
+)
+LIKE, DEPARTS, UNKNOWN = range(3)  # exit status
+
+
+def main():
+    if flags.FLAGS.record:
+        return record(flags.FLAGS.record)
+    run = runs.open_run(
+        common_flags.output_dir(), common_flags.expected_settings()
+    )
+    rungs = {path.stem: files.read_json(path) for path in LADDER.glob("*.json")}
+    status, text = judge(run.settings, training(run), rungs)
+    print(text)
+    return status
+
+
+def training(run) -> dict:
+    """Seed, validations and scores of a run."""
+    path = run.output_dir / history.VALIDATION
+    if not path.exists():
+        raise errors.UserError(
+            f"{run.output_dir} has no validation yet ({path.name} is missing). "
+            "Let the training go on."
+        )
+    sheets = (run.output_dir / runs.TRANSLATIONS).glob("*.json")
+    return {
+        "random_seed": run.settings["random_seed"],
+        "validations": list(map(_figures, files.read_json(path))),
+        "scores": {
+            sheet.stem: _figures(files.read_json(sheet))
+            for sheet in sorted(sheets)
+        },
+    }
+
+
+def _figures(entry):
+    """What is compared of a validation or a score sheet."""
+    kept = ("step", *ladder_curves.FLOORS, "signature")
+    return {key: entry[key] for key in kept if key in entry}
+
+
+def differences(settings: dict, rung: dict) -> list[str]:
+    """What a training was told that the rung's was not."""
+    found = []
+    for part in ("hparams", "problem_arguments"):
+        mine, ours = settings[part], rung[part]
+        found += [
+            f"{key} is {mine.get(key)!r}, ours {ours.get(key)!r}"
+            for key in sorted(mine.keys() | ours.keys())
+            if mine.get(key) != ours.get(key) and key not in OF_LENGTH
+        ]
+    return found
+
+
+def judge(settings: dict, mine: dict, rungs: dict) -> tuple[int, str]:
+    """Compares a training with the rung that is nearest to it.
+
+    Args:
+        settings: run.json.
+        mine: of training().
+        rungs: {name: rung}.
+
+    Returns:
+        The exit status, and what to say.
+    """
+    same = {
+        name: differences(settings, rung)
+        for name, rung in rungs.items()
+        if rung["problem"] == settings["problem"]
+    }
+    if not same:
+        return UNKNOWN, _no_curve(settings, rungs)
+    name = min(same, key=lambda name: len(same[name]))
+    if same[name]:
+        return UNKNOWN, (
+            f"Nothing to compare with: {name} was trained otherwise "
+            f"({'; '.join(same[name])}). Its command: {rungs[name]['command']}"
+        )
+    return _beside(settings, mine, name, rungs[name])
+
+
+def _no_curve(settings, rungs):
+    """Says that there is none, and what the paper has."""
+    known = ", ".join(sorted({rung["problem"] for rung in rungs.values()}))
+    text = (
+        f"There is no curve of ours for {settings['problem']}: it has not been "
+        f"trained here. There are some for {known or 'no problem'}."
+    )
+    published = paper.TRAININGS.get(settings["hparams_set"])
+    row = paper.TABLE_3.get(settings["hparams_set"])
+    if settings["problem"] == "wmt14_ende" and row and published:
+        text += (
+            f" The paper's end: perplexity {row.perplexity} and BLEU {row.bleu}"
+            f" on newstest2013 without averaging, BLEU {published.bleu} on "
+            "newstest2014 with it (tokenized, compounds split)."
+        )
+    return text
+
+
+def _beside(settings, mine, name, rung):
+    """The verdict on a training with the rung's settings."""
+    compared, departures = ladder_curves.compare(mine, rung)
+    seeds = ", ".join(str(seed["random_seed"]) for seed in rung["seeds"])
+    if not compared:
+        steps = [entry["step"] for entry in rung["seeds"][0]["validations"]]
+        return UNKNOWN, (
+            f"No validation of yours is at a step of {name}'s: "
+            f"{', '.join(map(str, steps))}. Say --eval_every={steps[0]}."
+        )
+    basis = f"{compared} figures compared with {name}, seeds {seeds}"
+    if not departures:
+        return LIKE, f"Yours is like ours: {basis}, none outside its band."
+    lines = [
+        f"Yours departs: {basis}, {len(departures)} outside their bands.",
+        f"First, {departures[0]}.",
+        *(f"  {departure}" for departure in departures[1:]),
+    ]
+    if settings["vocabulary_sha256"] != rung["vocabulary_sha256"]:
+        lines.append("Your vocabulary is not ours: perplexities differ by it.")
+    first_step = mine["validations"][0]["step"]
+    lines.append(ladder_curves.cause(departures, first_step))
+    return DEPARTS, "\n".join(lines)
+
+
+def record(name):
+    """Writes a rung of the runs that --output_dir names."""
+    opened = [runs.open_run(folder) for folder in common_flags.output_dirs()]
+    first = opened[0].settings
+    for run in opened[1:]:
+        differing = differences(run.settings, first)
+        if differing or run.settings["problem"] != first["problem"]:
+            raise errors.UserError(
+                f"{run.output_dir} is not {opened[0].output_dir} with another "
+                f"seed: {'; '.join(differing) or run.settings['problem']}."
+            )
+    named = ("problem", "problem_arguments", "hparams_set", "hparams")
+    LADDER.mkdir(parents=True, exist_ok=True)
+    rung = {
+        **{key: first[key] for key in (*named, "vocabulary_sha256")},
+        "command": flags.FLAGS.command,
+        "machine": flags.FLAGS.machine or bench_report.machine(),
+        "date": str(datetime.date.today()),
+        "versions": first["versions"],
+        "seeds": [training(run) for run in opened],
+    }
+    files.write_json(LADDER / f"{name}.json", rung)
+    print(f"Wrote {LADDER / name}.json.")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("record", None, "Name of a rung to write.")
+    flags.DEFINE_string("command", "", "Of its trainings, for --record.")
+    flags.DEFINE_string("machine", None, "What to say of it, for --record.")
+    flags.adopt_module_key_flags(common_flags)
+    common_flags.run(main)

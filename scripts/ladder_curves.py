@@ -1,0 +1,129 @@
+"""Is a training like those before it? Bands of seeds, and what departs.
+
+A rung is {"problem", "hparams", …, "seeds": [{"random_seed", "validations",
+"scores": {split: …}}]}: the same training with several seeds.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# A band is as wide as the seeds are apart, once more on either side, and this
+# much more: few seeds show less than there is.
+FLOORS = {"perplexity": 0.1, "bleu": 1.0, "exact_match": 1.0}
+# Perplexities are compared by their logarithms, so 0.1 is about 10%.
+LOGARITHMIC = ("perplexity",)
+LAST = math.inf  # the "step" of scores, which come after training
+
+
+class Departure(NamedTuple):
+    """A figure outside of its band."""
+
+    step: float  # LAST for a score
+    figure: str  # "perplexity", "bleu", or with a split, "test bleu"
+    value: float
+    low: float
+    high: float
+
+    @property
+    def above(self) -> bool:
+        """Whether it is too high; NaN is."""
+        return not self.value < self.low
+
+    def __str__(self):
+        where = "at the end" if self.step == LAST else f"at step {self.step:,}"
+        edge = self.high if self.above else self.low
+        if _kind(self.figure) in LOGARITHMIC:
+            apart = f"{100 * abs(self.value / edge - 1):.0f}%"
+        else:
+            apart = f"{abs(self.value - edge):.1f}"
+        side = "above" if self.above else "below"
+        return (
+            f"{where}, {self.figure} is {self.value:.2f}, {apart} {side} the "
+            f"band from {self.low:.2f} to {self.high:.2f}"
+        )
+
+
+def _kind(figure):
+    """The key of FLOORS."""
+    return figure.split()[-1]
+
+
+def band(figure: str, values: Sequence[float]) -> tuple[float, float]:
+    """From where to where a figure may be, given that of some seeds."""
+    figure = _kind(figure)
+    if figure in LOGARITHMIC:
+        values = [math.log(value) for value in values]
+    low, high = min(values), max(values)
+    margin = high - low + FLOORS[figure]
+    edges = low - margin, high + margin
+    if figure in LOGARITHMIC:
+        return math.exp(edges[0]), math.exp(edges[1])
+    return edges
+
+
+def figures(training: dict) -> dict[tuple[float, str], float]:
+    """{(step, figure): value} of a training's validations and scores."""
+    found = {
+        (entry["step"], name): entry[name]
+        for entry in training["validations"]
+        for name in FLOORS
+        if name in entry
+    }
+    return found | {
+        (LAST, f"{split} {name}"): sheet[name]
+        for split, sheet in training["scores"].items()
+        for name in FLOORS
+        if name in sheet
+    }
+
+
+def compare(training: dict, rung: dict) -> tuple[int, list[Departure]]:
+    """How many figures have a band, and those outside, in order of steps."""
+    mine = figures(training)
+    others = [figures(seed) for seed in rung["seeds"]]
+    shared = sorted(key for key in mine if all(key in o for o in others))
+    departures = []
+    for step, name in shared:
+        low, high = band(name, [other[step, name] for other in others])
+        value = mine[step, name]
+        if not low <= value <= high:  # NaN is outside
+            departures.append(Departure(step, name, value, low, high))
+    return len(shared), departures
+
+
+def cause(departures: Sequence[Departure], first_step: int) -> str:
+    """What usually makes a training depart so.
+
+    Args:
+        departures: at least one, in order of steps.
+        first_step: of the first validation that was compared.
+    """
+    first = departures[0]
+    perplexities = [d for d in departures if d.figure == "perplexity"]
+    if any(math.isnan(d.value) for d in departures):
+        return "A loss that is not a number: arithmetic, not data. Try float32."
+    if not perplexities:
+        return (
+            "Perplexity is like ours, scores are not: the search or the "
+            "scoring. Look at beam and alpha, at how many checkpoints were "
+            "averaged, and at the scores' signatures and references."
+        )
+    if not perplexities[0].above:
+        return (
+            "Better than ours: validation sentences among the training data, "
+            "another validation split, or another vocabulary, whose subwords "
+            "are not ours (perplexity is per subword)."
+        )
+    if first.step == first_step:
+        return (
+            "Worse from the start: look at what the trainer prints first. "
+            "Tokens of a step over all replicas, peak learning rate and "
+            "warm-up, pairs read and dropped, the vocabulary's sha256."
+        )
+    return (
+        "Like ours at first, then worse: a learning rate that decays otherwise "
+        "or that restarted, data that repeats after a resume, or a peak that "
+        "is too high for this precision. Look at the curves of learning rate "
+        "and gradient norm around that step."
+    )

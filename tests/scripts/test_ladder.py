@@ -1,0 +1,169 @@
+"""The ladder: bands of seeds, departures with their usual causes."""
+
+import math
+
+import ladder
+import ladder_curves
+import pytest
+
+from t2t_repro import files, hparam, registry
+
+STEPS = (50, 100, 150)
+OURS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])
+
+
+@pytest.fixture(scope="module")
+def settings():
+    """run.json of the rung's own training."""
+    registry.load_definitions()
+    return {
+        "problem": "number_words_ende",
+        "problem_arguments": {"vocab_size": 512},
+        "hparams_set": "tiny",
+        "hparams": vars(registry.build_hparams("tiny")),
+        "vocabulary_sha256": "a",
+    }
+
+
+def training(perplexities, seed=1, bleu=30.0):
+    return {
+        "random_seed": seed,
+        "validations": [
+            {"step": step, "perplexity": value}
+            for step, value in zip(STEPS, perplexities, strict=False)
+        ],
+        "scores": {"test": {"bleu": bleu}},
+    }
+
+
+@pytest.fixture
+def rung(settings):
+    seeds = [training(values, seed) for seed, values in enumerate(OURS, 1)]
+    return settings | {"command": "make demo", "seeds": seeds}
+
+
+@pytest.mark.parametrize(
+    ("figure", "values", "low", "high"),
+    [
+        ("bleu", [30.0, 31.0], 28.0, 33.0),  # apart 1, and the floor 1
+        ("test bleu", [30.0], 29.0, 31.0),
+        ("exact_match", [99.0, 99.5, 99.1], 97.5, 101.0),
+        ("perplexity", [4.0], 4 / math.exp(0.1), 4 * math.exp(0.1)),
+        ("perplexity", [4.0, 5.0], 3.2 / math.exp(0.1), 6.25 * math.exp(0.1)),
+    ],
+)
+def test_bands(figure, values, low, high):
+    assert ladder_curves.band(figure, values) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize("values", [*OURS, [22.0, 4.2, 2.1], [21.0, 4.2]])
+def test_a_training_like_the_seeds(settings, rung, values):
+    status, text = ladder.judge(settings, training(values), {"number": rung})
+    assert status == ladder.LIKE
+    assert text.startswith("Yours is like ours: ")
+    assert "compared with number, seeds 1, 2, none outside" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "bleu", "where", "why"),
+    [
+        (
+            [40.0, 8.0, 4.0],
+            30.0,
+            "at step 50, perplexity is 40.00, 26% above",
+            "Worse from the start",
+        ),
+        (
+            [22.0, 4.2, 4.0],
+            30.0,
+            "at step 150, perplexity is 4.00, 81% above the band from 1.81 "
+            "to 2.21",
+            "Like ours at first, then worse",
+        ),
+        (
+            [22.0, 4.2, 1.5],
+            30.0,
+            "at step 150, perplexity is 1.50, 17% below",
+            "Better than ours: validation sentences among",
+        ),
+        (
+            [22.0, 4.2, 2.0],
+            25.0,
+            "at the end, test bleu is 25.00, 4.0 below the band from 29.00",
+            "the search or the scoring",
+        ),
+        (
+            [22.0, math.nan, math.nan],
+            30.0,
+            "at step 100, perplexity is nan",
+            "not a number",
+        ),
+    ],
+)
+def test_where_a_training_departs_and_why(
+    settings, rung, values, bleu, where, why
+):
+    mine = training(values, bleu=bleu)
+    status, text = ladder.judge(settings, mine, {"number": rung})
+    assert status == ladder.DEPARTS
+    assert f"First, {where}" in text
+    assert why in text.splitlines()[-1]
+
+
+def test_another_vocabulary_is_named(settings, rung):
+    mine = training([40.0, 8.0, 4.0])
+    other = settings | {"vocabulary_sha256": "b"}
+    _, text = ladder.judge(other, mine, {"number": rung})
+    assert "Your vocabulary is not ours" in text
+    _, text = ladder.judge(settings, mine, {"number": rung})
+    assert "Your vocabulary is not ours" not in text
+
+
+def test_other_settings_cannot_be_compared(settings, rung):
+    changed = settings["hparams"] | {"hidden_size": 64, "train_steps": 9}
+    status, text = ladder.judge(
+        settings | {"hparams": changed}, training(OURS[0]), {"number": rung}
+    )
+    assert status == ladder.UNKNOWN
+    assert "(hidden_size is 64, ours 128)" in text  # train_steps may differ
+    assert "make demo" in text
+
+
+def test_the_nearest_rung_is_taken(settings, rung):
+    far = rung | {"hparams": rung["hparams"] | {"hidden_size": 64}}
+    rungs = {"far": far, "near": rung}
+    _, text = ladder.judge(settings, training(OURS[0]), rungs)
+    assert "compared with near" in text
+
+
+def test_no_step_in_common(settings, rung):
+    mine = {
+        "random_seed": 1,
+        "validations": [{"step": 7, "perplexity": 2.0}],
+        "scores": {},
+    }
+    status, text = ladder.judge(settings, mine, {"number": rung})
+    assert status == ladder.UNKNOWN
+    assert "--eval_every=50" in text
+
+
+def test_wmt14_has_no_curve_and_says_so(settings, rung):
+    wmt = settings | {"problem": "wmt14_ende", "hparams_set": "base"}
+    status, text = ladder.judge(wmt, training(OURS[0]), {"number": rung})
+    assert status == ladder.UNKNOWN
+    assert "There is no curve of ours for wmt14_ende" in text
+    assert "perplexity 4.92 and BLEU 25.8 on newstest2013" in text
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ladder.LADDER.glob("*.json")), ids=lambda path: path.stem
+)
+def test_committed_rungs(path):
+    """Each seed is like the others, and a set of today makes the rung's."""
+    rung = files.read_json(path)
+    registry.load_definitions()
+    hparam.from_dict(hparam.HParams, rung["hparams"])
+    assert {"command", "machine", "date", "vocabulary_sha256"} <= rung.keys()
+    for seed in rung["seeds"]:
+        status, text = ladder.judge(rung, seed, {path.stem: rung})
+        assert status == ladder.LIKE, text

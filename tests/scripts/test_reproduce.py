@@ -1,0 +1,65 @@
+"""scripts/reproduce_wmt14_*.sh: which commands, with a python that echoes."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
+
+
+@pytest.fixture
+def reproduce(tmp_path):
+    """A function that runs a script; what its commands were called with."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "python $*"\n')
+    python.chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+
+    def run(pair, *arguments):
+        done = subprocess.run(
+            [SCRIPTS / f"reproduce_wmt14_{pair}.sh", *arguments],
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            encoding="utf-8",
+        )
+        lines = done.stdout.splitlines()
+        called = [line for line in lines if line.startswith("python")]
+        return done, called
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("pair", "model", "hparams_set"),
+    [
+        ("ende", "base", "base"),
+        ("ende", "big", "big"),
+        ("enfr", "base", "base"),
+        ("enfr", "big", "big_enfr"),
+    ],
+)
+def test_the_road_with_the_papers_settings(reproduce, pair, model, hparams_set):
+    done, called = reproduce(pair, model, "F", "--raw_dir=R")
+    assert done.returncode == 0
+    run = f"F/wmt14_{pair}/{hparams_set}"
+    assert called == [
+        f"python -m t2t_repro.trainer --problem=wmt14_{pair} "
+        f"--hparams_set={hparams_set} --mixed_precision=float32 "
+        f"--data_dir=F/data --output_dir={run} --raw_dir=R",
+        f"python -m t2t_repro.avg_checkpoints --output_dir={run}",
+        f"python -m t2t_repro.evaluate --output_dir={run} --split=test",
+        f"python -m t2t_repro.exporter --output_dir={run} "
+        f"--export_dir={run}/export",
+        f"python -m t2t_repro.report --output_dir={run}",
+    ]
+
+
+@pytest.mark.parametrize("pair", ["ende", "enfr"])
+@pytest.mark.parametrize("arguments", [(), ("huge", "F")])
+def test_a_model_that_is_not_the_papers(reproduce, pair, arguments):
+    done, called = reproduce(pair, *arguments)
+    assert done.returncode == 1
+    assert not called
+    assert f"reproduce_wmt14_{pair}.sh base|big FOLDER" in done.stderr
