@@ -239,3 +239,7 @@ def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
     assert again.returncode == 0, again.stderr
     assert "base, seed 1: finished on" in again.stdout
     assert not (tmp_path / "rows" / "base-seed1").exists()
+    # The ladder knows number words, but not this model.
+    beside = script("ladder.py", f"--output_dir={tmp_path / 'away'}")
+    assert beside.returncode == 2, beside.stderr
+    assert "hidden_size is 16, ours 128" in beside.stdout
