@@ -15,6 +15,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 LOGICAL_CPUS = 8  # the replicas of section 5.2
 VOCAB_SIZE = 20
 EOS = 1
+ANIMALS = [
+    "two birds sing",
+    "the cat sat on the mat",
+    "a dog ran in the park today and the cat sat on the mat",
+    "birds",
+    "a dog sat",
+]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -101,6 +108,32 @@ def tiny_hparams():
         batch_tokens=200,
         max_length=32,
     )
+
+
+@pytest.fixture(scope="session")
+def randomize():
+    """A function of a model: draws every weight, from one seed.
+
+    None hides behind a 0 or a 1, and each is the same in any dtype. Matrices
+    have a scale that Glorot could have given.
+    """
+
+    def draw(model, scale=0.3):
+        random = np.random.default_rng(0)
+        for weight in model.weights:
+            deviation = scale if len(weight.shape) > 1 else 0.1
+            mean = 1.0 if weight.path.endswith("gamma") else 0.0
+            weight.assign(random.normal(mean, deviation, weight.shape))
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def vocabulary():
+    """300 subwords, of lines about animals."""
+    from t2t_repro.text import subwords
+
+    return subwords.learn(ANIMALS * 5, 300)
 
 
 @pytest.fixture(scope="session")

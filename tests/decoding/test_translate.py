@@ -1,17 +1,14 @@
 """Translation of lines: an echo stands in for the search, then a model."""
 
-import dataclasses
 import itertools
 
 import hypothesis
-import keras
 import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam, registry
-from t2t_repro.decoding import loop, score, search, translate
-from t2t_repro.models import transformer
+from t2t_repro import hparam
+from t2t_repro.decoding import score, search, translate
 from t2t_repro.text import subwords
 
 LINES = [
@@ -33,58 +30,9 @@ examples = hypothesis.settings(
 
 
 @pytest.fixture(scope="module")
-def vocabulary():
-    return subwords.learn(LINES * 5, 300)
-
-
-@pytest.fixture(scope="module")
-def model(vocabulary):
-    registry.load_definitions()
-    hparams = dataclasses.replace(
-        registry.build_hparams("tiny"),
-        hidden_size=16,
-        filter_size=32,
-        num_heads=2,
-        num_hidden_layers=1,
-    )
-    keras.utils.set_random_seed(1)
-    return transformer.build(hparams, vocabulary.size)
-
-
-@pytest.fixture(scope="module")
-def translator(model, vocabulary):
+def translator(translator_of):
     """A real one with small beams; all are returned."""
-    return translator_of(model, vocabulary, return_beams=True)
-
-
-def translator_of(model, vocabulary, **settings):
-    settings = {"beam_size": 2, "extra_length": 4} | settings
-    return translate.Translator(
-        [model], vocabulary, hparam.DecodeHParams(**settings)
-    )
-
-
-@pytest.fixture
-def echo(monkeypatch, vocabulary):
-    """Makes Translators whose outputs are the inputs.
-
-    Beam w's score is the slots of its batch, source times beams, minus w.
-    """
-
-    def search_nothing(models, inputs, hparams, prefixes):
-        beams = hparams.beam_size
-        shape = tf.shape(inputs)
-        slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
-        wanted = hparams.num_outputs
-        return loop.Hypotheses(
-            tf.tile(inputs[:, None], (1, wanted, 1)),
-            tf.cast(slots - tf.range(wanted), tf.float32),
-        )
-
-    monkeypatch.setattr(search, "search", search_nothing)
-    return lambda **settings: translate.Translator(
-        [], vocabulary, hparam.DecodeHParams(**settings)
-    )
+    return translator_of(return_beams=True)
 
 
 def texts(translations):
@@ -163,70 +111,6 @@ def test_batches_keep_to_their_slots(echo, vocabulary, batch_tokens):
         assert max(slots) == 3 * max(lengths) * (len(LINES) - len(BLANK))
 
 
-@pytest.mark.parametrize("return_beams", [False, True])
-def test_a_long_input_is_translated_in_pieces(echo, vocabulary, return_beams):
-    """Cut at ends of sentences; the scores of pieces add up."""
-    sentences = ["birds sing. ", "fish swim! ", "Do dogs? ", "cats sleep"]
-    most = max(len(ids) for ids in vocabulary.encode(sentences))
-    translator = echo(
-        max_input_length=most, return_beams=return_beams, beam_size=3
-    )
-    pieces, alone = [], echo(return_beams=return_beams, beam_size=3)
-    translator._search = _remember(translator._search, pieces)
-    line = "".join(sentences)
-    found, other = translator.translate([line, "birds"])
-    assert found.texts == [line] * (3 if return_beams else 1)
-    assert other == next(alone.translate(["birds"]))._replace(
-        scores=other.scores
-    )
-    rows = [vocabulary.decode([ids])[0] for batch in pieces for ids in batch]
-    assert sorted(rows) == sorted([*map(str.strip, sentences), "birds"])
-    assert translator.refused == {}
-
-
-def _remember(search, pieces):
-    def remembering(ids, starts):
-        pieces.append(ids.numpy())
-        return search(ids, starts)
-
-    return remembering
-
-
-def test_scores_of_pieces_add_up(translator_of_pieces, vocabulary):
-    whole, *parts = translator_of_pieces.translate(
-        ["birds sing. fish swim.", "birds sing.", "fish swim."]
-    )
-    assert whole.texts == [" ".join(part.texts[0] for part in parts)]
-    expected = sum(part.scores[0] for part in parts)
-    assert whole.scores == [pytest.approx(expected, rel=1e-5)]
-
-
-@pytest.fixture
-def translator_of_pieces(model, vocabulary):
-    """Whose model takes one sentence of "birds sing. fish swim." at a time."""
-    sentences = ["birds sing.", "fish swim."]
-    most = max(len(ids) for ids in vocabulary.encode(sentences))
-    return translator_of(model, vocabulary, max_input_length=most)
-
-
-def test_a_long_input_is_refused_by_number(echo, vocabulary, monkeypatch):
-    """Where the caller asks for it; lines are counted over chunks."""
-    monkeypatch.setattr(translate, "SORTED_AT_ONCE", 2)
-    translator = echo(max_input_length=10, long_inputs="refuse")
-    long = "birds " * 30
-    lines = ["birds", "", long, "fish", long]
-    assert texts(translator.translate(lines)) == ["birds", "", "", "fish", ""]
-    subwords = len(vocabulary.encode([long])[0])
-    assert translator.refused == {3: subwords, 5: subwords}
-    assert texts(translator.translate(["birds"])) == ["birds"]
-    assert translator.refused == {}
-
-
-def test_a_character_of_many_bytes_is_a_piece(echo):
-    """Its four bytes are more than such a limit allows."""
-    assert len(list(echo(max_input_length=2).translate(["\U0001f984 ok"]))) == 1
-
-
 def test_an_iterator_is_read_as_far_as_needed(echo, monkeypatch):
     monkeypatch.setattr(translate, "SORTED_AT_ONCE", 3)
     read = []
@@ -265,9 +149,9 @@ def test_a_model_translates_lines_as_if_alone(translator):
 
 @pytest.mark.parametrize("batch_tokens", [1, 60])
 def test_batch_tokens_do_not_change_the_result(
-    model, vocabulary, translator, batch_tokens
+    translator_of, translator, batch_tokens
 ):
-    small = translator_of(model, vocabulary, batch_tokens=batch_tokens)
+    small = translator_of(batch_tokens=batch_tokens)
     for found, expected in zip(
         small.translate(LINES), translator.translate(LINES), strict=True
     ):
@@ -330,11 +214,22 @@ def test_scores_are_in_the_order_of_pairs(translator):
     backwards = totals(translator, PAIRS[::-1])
     assert backwards[::-1] == pytest.approx(alone, rel=1e-4)
     assert len({round(score, 2) for score in alone}) == len(PAIRS)
-    assert translator.score([]) == []
+    assert list(translator.score([])) == []
 
 
-def test_scores_do_not_depend_on_batch_tokens(model, vocabulary, translator):
-    small = translator_of(model, vocabulary, batch_tokens=40)
+def test_pairs_are_read_as_far_as_needed(translator, monkeypatch):
+    monkeypatch.setattr(translate, "SORTED_AT_ONCE", 3)
+    pairs = iter(PAIRS)
+    scores = translator.score(pairs)
+    first = next(scores).total
+    assert next(pairs) == PAIRS[3]
+    rest = [one.total for one in scores]
+    expected = totals(translator, PAIRS[:3] + PAIRS[4:])
+    assert [first, *rest] == pytest.approx(expected, rel=1e-4)
+
+
+def test_scores_do_not_depend_on_batch_tokens(translator_of, translator):
+    small = translator_of(batch_tokens=40)
     expected = totals(translator, PAIRS)
     assert totals(small, PAIRS) == pytest.approx(expected, rel=1e-4)
 
@@ -356,8 +251,10 @@ def test_a_score_is_of_the_target_given_the_inputs(
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_score_of_long_lines_is_of_what_is_kept(model, vocabulary):
-    short = translator_of(model, vocabulary, max_input_length=5)
+def test_a_score_of_long_lines_is_of_what_is_kept(
+    model, vocabulary, translator_of
+):
+    short = translator_of(max_input_length=5)
     cat, dog = (
         row[:4] + [subwords.EOS]
         for row in vocabulary.encode([LINES[2], LINES[4]])

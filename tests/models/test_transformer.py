@@ -46,12 +46,10 @@ every_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
 @pytest.fixture(scope="module")
-def build(tiny_hparams, vocab_size):
-    """A function of changes and a dtype policy -> model.
+def build(tiny_hparams, randomize, vocab_size):
+    """A function of changes and a dtype policy -> model, randomized.
 
-    Every weight is random, so that none hides behind a 0 or a 1, and drawn
-    from one seed, so that it is the same in two dtypes. One layer is enough,
-    where nothing is said about more.
+    One layer is enough, where nothing is said about more.
     """
 
     def build(changes, dtype="float32"):
@@ -59,11 +57,7 @@ def build(tiny_hparams, vocab_size):
             tiny_hparams, **{"num_hidden_layers": 1} | changes
         )
         model = transformer.build(hparams, vocab_size, dtype)
-        random = np.random.default_rng(0)
-        for weight in model.weights:
-            scale = 0.3 if len(weight.shape) > 1 else 0.1
-            mean = 1.0 if weight.path.endswith("gamma") else 0.0
-            weight.assign(random.normal(mean, scale, weight.shape))
+        randomize(model)
         return model
 
     return build

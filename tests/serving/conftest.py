@@ -10,34 +10,18 @@ import threading
 import pytest
 
 SECONDS = 60  # what takes longer hangs
-LINES = [
-    "two birds sing",
-    "the cat sat on the mat",
-    "a dog ran in the park today and the cat sat on the mat",
-    "birds",
-    "a dog sat",
-]
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory):
+def exported(tiny_hparams, vocabulary, tmp_path_factory):
     """A folder with versions 1 and 2, of different weights."""
     import keras
 
-    from t2t_repro import hparam, registry
+    from t2t_repro import hparam
     from t2t_repro.models import transformer
     from t2t_repro.serving import export
-    from t2t_repro.text import subwords
 
-    registry.load_definitions()
-    hparams = dataclasses.replace(
-        registry.build_hparams("tiny"),
-        hidden_size=16,
-        filter_size=32,
-        num_heads=2,
-        num_hidden_layers=1,
-    )
-    vocabulary = subwords.learn(LINES * 5, 300)
+    hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     search = hparam.DecodeHParams(
         beam_size=3, extra_length=3, max_input_length=40
     )
@@ -61,8 +45,8 @@ def publish(exported, export_dir):
     """Puts version 2 into export_dir, as the exporter does: in one rename."""
 
     def put():
-        shutil.copytree(exported / "2", export_dir / "writing-2")
-        (export_dir / "writing-2").rename(export_dir / "2")
+        shutil.copytree(exported / "2", export_dir / "2.tmp")
+        (export_dir / "2.tmp").rename(export_dir / "2")
 
     return put
 

@@ -67,18 +67,23 @@ def test_figures_of_training_are_recorded(undisturbed, read_events):
     assert 0.0 < events["train/accuracy"][24] < 1.0
 
 
-def test_validation_figures_are_those_of_the_whole_split(
-    undisturbed, runs, read_events
-):
+def _validation_sums(runs, folder, step):
+    """loss.Sums of the split, in one batch, by the weights of a checkpoint."""
     model = transformer.build(runs.hparams, runs.subwords.size)
     checkpoints.restore_weights(
-        model, undisturbed / "checkpoints/ckpt-24", runs.subwords.sha256
+        model, folder / "checkpoints" / f"ckpt-{step}", runs.subwords.sha256
     )
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
     alone = plans.BatchPlan(rows, rows, len(corpus), 32)
-    smoothed, plain, correct, tokens, _ = loss.batch_loss(
-        model, batches.assemble(corpus, alone), None, 0.1
+    return loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
+
+
+def test_validation_figures_are_those_of_the_whole_split(
+    undisturbed, runs, read_events
+):
+    smoothed, plain, correct, tokens, _ = _validation_sums(
+        runs, undisturbed, 24
     )
     constant = loss.smoothing_constant(0.1, runs.subwords.size)
     expected = {
@@ -233,14 +238,7 @@ def test_validations_are_of_the_moving_average(runs, tmp_path, read_events):
     with_average = type(runs)(hparams, runs.corpora, runs.subwords.size)
     with_average.train(tmp_path / "both", train_steps=8, eval_every=4)
     with_average.train(tmp_path / "one", train_steps=8, eval_every=8)
-    model = transformer.build(hparams, runs.subwords.size)
-    checkpoints.restore_weights(
-        model, tmp_path / "both/checkpoints/ckpt-8", runs.subwords.sha256
-    )
-    corpus = runs.corpora["validation"]
-    rows = np.arange(len(corpus))
-    alone = plans.BatchPlan(rows, rows, len(corpus), 32)
-    sums = loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
+    sums = _validation_sums(with_average, tmp_path / "both", 8)
     events = read_events(tmp_path / "both")
     expected = float(sums.smoothed / sums.tokens)
     assert events["validation/loss"][8] == pytest.approx(expected, rel=1e-5)

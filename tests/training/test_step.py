@@ -46,8 +46,11 @@ class Trial:
     One layer is enough: what a step does to many weights it does to all.
     """
 
-    def __init__(self, strategy, corpus, hparams, vocab_size, xla, policy):
+    def __init__(
+        self, strategy, corpus, hparams, vocab_size, xla, policy, randomize
+    ):
         self.strategy, self.corpus = strategy, corpus
+        self._randomize = randomize
         self.replicas = strategy.num_replicas_in_sync
         self.plan = plans.build(
             corpus.lengths,
@@ -65,12 +68,7 @@ class Trial:
 
     def reset(self):
         """Weights as of a seed, no momentum, no step done."""
-        random = np.random.default_rng(1)
-        for weight in self.model.weights:
-            # A start that Glorot could have given, and norms near 1.
-            offset = 1.0 if weight.path.endswith("gamma") else 0.0
-            value = random.normal(size=weight.shape, scale=0.2, loc=offset)
-            weight.assign(value.astype(np.float32))
+        self._randomize(self.model, scale=0.2)
         for variable in self.adam.variables:
             if variable is not self.adam.learning_rate:
                 variable.assign(np.zeros(variable.shape))
@@ -118,7 +116,7 @@ class Trial:
 
 
 @pytest.fixture(scope="module")
-def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of):
+def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
     """A function of what may differ -> Trial."""
     assert tiny_hparams.layer_prepostprocess_dropout == 0.1
 
@@ -131,7 +129,9 @@ def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of):
         )
         corpus = tiny_corpora["train"]
         strategy = strategy_of(replicas)
-        return Trial(strategy, corpus, hparams, vocab_size, xla, policy)
+        return Trial(
+            strategy, corpus, hparams, vocab_size, xla, policy, randomize
+        )
 
     return make
 
