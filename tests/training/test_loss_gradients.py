@@ -1,0 +1,75 @@
+"""The loss's gradients, against those that TensorFlow derives."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro.training import loss
+
+V, SMOOTHING = 30, 0.1
+# No tensors: TensorFlow starts when the tests do.
+TARGETS = np.array([[25, 19, 15, 8], [9, 1, 2, 0], [5, 24, 19, 27]], np.int32)
+SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 2, 2], [1, 0, 0, 0]], np.int32)
+
+
+def _smoothed(x, weight, smoothing):
+    """The sum over real tokens, by the distributions of labels."""
+    low = smoothing / (V - 1)
+    labels = tf.one_hot(TARGETS, V) * (1 - smoothing - low) + low
+    log_probs = tf.nn.log_softmax(x @ tf.transpose(weight))
+    real = tf.cast(SEGMENTS > 0, tf.float32)[..., None]
+    return -tf.reduce_sum(labels * log_probs * real)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 12, 13])
+@pytest.mark.parametrize("smoothing", [0.0, SMOOTHING])
+@pytest.mark.parametrize("xla", [False, True])
+def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
+    """Of x and of the weight, whatever the loss is multiplied by."""
+    random = np.random.default_rng(1)
+    x = tf.constant(random.normal(size=(3, 4, 8)), tf.float32)
+    weight = tf.constant(random.normal(size=(V, 8)), tf.float32)
+
+    @tf.function(jit_compile=xla)
+    def gradients(losses):
+        with tf.GradientTape() as tape:
+            tape.watch((x, weight))
+            total = 3 * losses(x, weight)
+        return total, *tape.gradient(total, (x, weight))
+
+    actual = gradients(
+        lambda x, weight: (
+            loss.smoothed_cross_entropy(
+                x, weight, TARGETS, SEGMENTS, smoothing, parts
+            ).smoothed
+        )
+    )
+    expected = gradients(lambda x, weight: _smoothed(x, weight, smoothing))
+    assert np.abs(expected[1]).max() > 0.1
+    for found, wanted in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=5e-6)
+    assert not actual[1].numpy()[SEGMENTS == 0].any()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_gradients_in_16_bits_are_near_those_in_32(dtype):
+    """No bias: their mean over many tokens is nearer than any one of them."""
+    random = np.random.default_rng(2)
+    x = tf.constant(random.normal(size=(1, 512, 16)), tf.float32)
+    weight = tf.constant(random.normal(size=(400, 16)), tf.float32)
+    targets = tf.constant(random.integers(0, 400, (1, 512)), tf.int32)
+    found = []
+    for x_of_a_type in (x, tf.cast(x, dtype)):
+        with tf.GradientTape() as tape:
+            tape.watch((x_of_a_type, weight))
+            sums = loss.smoothed_cross_entropy(
+                x_of_a_type, weight, targets, tf.ones_like(targets), SMOOTHING
+            )
+        gradients = tape.gradient(sums.smoothed, (x_of_a_type, weight))
+        assert [g.dtype for g in gradients] == [x_of_a_type.dtype, tf.float32]
+        found.append([tf.cast(g, tf.float32).numpy() for g in gradients])
+    for exact, rounded in zip(*found, strict=True):
+        error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+        assert error < 0.01
+    exact, rounded = (of_x.mean((0, 1)) for of_x, _ in found)
+    assert np.linalg.norm(rounded - exact) < 0.01 * np.linalg.norm(exact)
