@@ -8,8 +8,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-# A band is as wide as the seeds are apart, once more on either side, and this
-# much more: few seeds show less than there is.
+import numpy as np
+
+# A correct training may be this much of a step's number ahead or behind: where
+# curves are steep that is much, where they are flat nothing.
+SHIFT = 0.15
+# A band reaches over what the seeds have then, and on either side as far again
+# as they are apart, and this much: few seeds show less than there is.
 FLOORS = {"perplexity": 0.1, "bleu": 1.0, "exact_match": 1.0}
 # Perplexities are compared by their logarithms, so 0.1 is about 10%.
 LOGARITHMIC = ("perplexity",)
@@ -49,17 +54,42 @@ def _kind(figure):
     return figure.split()[-1]
 
 
-def band(figure: str, values: Sequence[float]) -> tuple[float, float]:
-    """From where to where a figure may be, given that of some seeds."""
-    figure = _kind(figure)
+def band(
+    figure: str, values: Sequence[float], near: Sequence[float] = ()
+) -> tuple[float, float]:
+    """From where to where a figure may be.
+
+    Args:
+        figure: what it is.
+        values: of each seed.
+        near: what they have a little earlier and later.
+    """
+    logarithmic = _kind(figure) in LOGARITHMIC
+    if logarithmic:
+        values, near = map(math.log, values), map(math.log, near)
+    values, near = list(values), list(near)
+    margin = max(values) - min(values) + FLOORS[_kind(figure)]
+    low = min(values + near) - margin
+    high = max(values + near) + margin
+    return (math.exp(low), math.exp(high)) if logarithmic else (low, high)
+
+
+def near(figure: str, curve: dict[float, float], step: float) -> list[float]:
+    """What a curve {step: figure} has SHIFT earlier and later than a step.
+
+    Between validations it is a line, of logarithms where these are compared;
+    before the first, the same line goes on; after the last, it is flat.
+    """
+    if len(curve) < 2 or step == LAST:
+        return []
+    steps, values = np.array(sorted(curve.items())).T
     if figure in LOGARITHMIC:
-        values = [math.log(value) for value in values]
-    low, high = min(values), max(values)
-    margin = high - low + FLOORS[figure]
-    edges = low - margin, high + margin
-    if figure in LOGARITHMIC:
-        return math.exp(edges[0]), math.exp(edges[1])
-    return edges
+        values = np.log(values)
+    slope = (values[1] - values[0]) / (steps[1] - steps[0])
+    earlier, later = step * (1 - SHIFT), step * (1 + SHIFT)
+    found = np.interp([earlier, later], steps, values)
+    found += slope * np.minimum([earlier - steps[0], later - steps[0]], 0)
+    return (np.exp(found) if figure in LOGARITHMIC else found).tolist()
 
 
 def figures(training: dict) -> dict[tuple[float, str], float]:
@@ -85,11 +115,25 @@ def compare(training: dict, rung: dict) -> tuple[int, list[Departure]]:
     shared = sorted(key for key in mine if all(key in o for o in others))
     departures = []
     for step, name in shared:
-        low, high = band(name, [other[step, name] for other in others])
+        around = [
+            value
+            for other in others
+            for value in near(name, _curve(other, name), step)
+        ]
+        low, high = band(name, [other[step, name] for other in others], around)
         value = mine[step, name]
         if not low <= value <= high:  # NaN is outside
             departures.append(Departure(step, name, value, low, high))
     return len(shared), departures
+
+
+def _curve(found, name):
+    """{step: value} of a figure, without scores."""
+    return {
+        step: value
+        for (step, figure), value in found.items()
+        if figure == name and step != LAST
+    }
 
 
 def cause(departures: Sequence[Departure], first_step: int) -> str:

@@ -234,10 +234,11 @@ def run_all(rows: list[Row], job: Job, summary, layout, measure=figures):
 
 def command_line() -> str:
     """How this script was called, without the folders of this machine."""
+    values = flags.FLAGS
     given = [
         argument
-        for argument in sys.argv[1:]
-        if argument.lstrip("-").partition("=")[0] not in _FOLDERS
+        for name in values
+        if values[name].present and name not in _FOLDERS
+        for argument in values[name].serialize().splitlines()
     ]
-    script = pathlib.Path(sys.argv[0])
-    return shlex.join([f"{script.parent.name}/{script.name}", *given])
+    return shlex.join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *given])

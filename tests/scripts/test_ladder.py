@@ -56,6 +56,32 @@ def test_bands(figure, values, low, high):
     assert ladder_curves.band(figure, values) == pytest.approx((low, high))
 
 
+def test_a_band_reaches_over_what_is_near():
+    assert ladder_curves.band("bleu", [10.0], [8.0, 13.0]) == (7.0, 14.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "earlier", "later"),
+    [
+        (100, 10.0 * 2**0.3, 10.0),  # 85 lies 0.3 of the way back to step 50
+        (50, 20.0 * 2**0.15, 20.0 / 2**0.15),  # before the first, on the line
+        (150, 10.0, 10.0),
+        (ladder_curves.LAST, None, None),
+    ],
+)
+def test_near_a_step(step, earlier, later):
+    curve = {50: 20.0, 100: 10.0, 150: 10.0}
+    found = ladder_curves.near("perplexity", curve, step)
+    expected = [] if earlier is None else [earlier, later]
+    assert found == pytest.approx(expected)
+
+
+def test_near_a_step_of_scores():
+    curve = {100: 10.0, 200: 20.0}
+    assert ladder_curves.near("bleu", curve, 200) == pytest.approx([17.0, 20.0])
+    assert ladder_curves.near("bleu", {100: 10.0}, 100) == []
+
+
 @pytest.mark.parametrize("values", [*OURS, [22.0, 4.2, 2.1], [21.0, 4.2]])
 def test_a_training_like_the_seeds(settings, rung, values):
     status, text = ladder.judge(settings, training(values), {"number": rung})
@@ -68,16 +94,17 @@ def test_a_training_like_the_seeds(settings, rung, values):
     ("values", "bleu", "where", "why"),
     [
         (
-            [40.0, 8.0, 4.0],
+            [60.0, 8.0, 4.0],
             30.0,
-            "at step 50, perplexity is 40.00, 26% above",
+            # 24 · (24 / 4.4)^0.15 earlier; times 24 / 20 and e^0.1: 41.05.
+            "at step 50, perplexity is 60.00, 46% above",
             "Worse from the start",
         ),
         (
             [22.0, 4.2, 4.0],
             30.0,
-            "at step 150, perplexity is 4.00, 81% above the band from 1.81 "
-            "to 2.21",
+            "at step 150, perplexity is 4.00, 27% above the band from 1.81 "
+            "to 3.15",
             "Like ours at first, then worse",
         ),
         (

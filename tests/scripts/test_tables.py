@@ -85,6 +85,15 @@ def test_a_finished_row_is_taken_as_it_is(tmp_path):
     assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
 
 
+def test_the_last_line_of_a_command():
+    assert table_runs.t2t("show", "--hparams_set=tiny").startswith("training F")
+
+
+def test_a_command_that_fails_says_how_to_go_on():
+    with pytest.raises(errors.UserError, match="unheard_of ended with status"):
+        table_runs.t2t("unheard_of")
+
+
 @pytest.mark.parametrize(
     ("values", "digits", "text"),
     [
@@ -229,6 +238,7 @@ def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
     assert row["hparams"]["hidden_size"] == 16
     assert row["hparams"]["num_hidden_layers"] == 1
     assert row["machine"] == "this one"
+    assert row["command"].startswith("scripts/table3.py --")
     assert "--divide_widths=32" in row["command"]
     assert str(tmp_path) not in row["command"]
     assert [one["step"] for one in row["figures"]["curve"]] == [2, 4]
