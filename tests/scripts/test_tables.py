@@ -85,10 +85,6 @@ def test_a_finished_row_is_taken_as_it_is(tmp_path):
     assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
 
 
-def test_the_last_line_of_a_command():
-    assert table_runs.t2t("show", "--hparams_set=tiny").startswith("training F")
-
-
 def test_a_command_that_fails_says_how_to_go_on():
     with pytest.raises(errors.UserError, match="unheard_of ended with status"):
         table_runs.t2t("unheard_of")
