@@ -159,6 +159,28 @@ def test_pairs_are_read_from_raw_dir(tmp_path):
         assert list(built.pairs("train", tmp_path, tmp_path)) == pairs
 
 
+def test_a_problem_may_normalize_its_text(tmp_path):
+    class Marked(registry.problems["toy"].value):
+        """Each line with its language."""
+
+        def normalize(self, line, language):
+            return f"{language} {line}"
+
+    registry.problems.register("marked")(Marked)
+    (tmp_path / "train.en").write_text("one\n")
+    (tmp_path / "train.de").write_text("eins\n")
+    for name in ("marked", "marked_rev"):
+        built = problem.build(name)
+        assert built.normalizes
+        pairs = built.normalized_pairs("train", tmp_path, tmp_path)
+        assert list(pairs) == [("en one", "de eins")]
+    plain = problem.build("toy")
+    assert not plain.normalizes
+    assert plain.normalize("One", "en") == "One"
+    pairs = plain.normalized_pairs("train", tmp_path, tmp_path)
+    assert list(pairs) == [("one", "eins")]
+
+
 def test_downloads_go_to_a_folder_of_the_data(tmp_path, monkeypatch):
     asked = []
 

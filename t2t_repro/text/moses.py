@@ -45,9 +45,12 @@ def lowercase_tokenizer(language: str) -> Callable[[str], str]:
     lowercase.perl, normalize-punctuation.perl and the tokenizer.perl of 2017,
     as Multi30k's authors made their files *.lc.norm.tok.*.
     """
-    normalize = sacremoses.MosesPunctNormalizer(lang=language).normalize
+    normalize = sacremoses.MosesPunctNormalizer(
+        lang=language, perl_parity=True
+    ).normalize
     tokenize = _sacremoses(language)
-    return lambda line: tokenize(normalize(line.lower()))
+    # A rule of the script for a full stop and a quote reads the line feed, too.
+    return lambda line: tokenize(normalize(f"{line.lower()}\n"))
 
 
 def _sacremoses(language):

@@ -9,7 +9,7 @@ COMMANDS = {
     "avg_checkpoints": ["num_last_checkpoints", "checkpoints"],
     "datagen": ["raw_dir", "num_workers", "verify"],
     "decoder": ["decode_from_file", "checkpoint_path", "score_file"],
-    "evaluate": ["split", "references", "baseline", "checkpoint_path"],
+    "evaluate": ["split", "references", "baseline", "sources", "tokenized"],
     "exporter": ["export_dir", "decode_hparams", "format"],
     "query": ["export_dir", "server", "protocol", "inputs"],
     "report": [],

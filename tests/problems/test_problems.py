@@ -154,6 +154,21 @@ def test_multi30k_takes_plain_files_of_raw_dir(tmp_path):
         built.pairs("train", tmp_path, "unused")
 
 
+def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
+    (tmp_path / "val.en").write_text("A man's hat.\n")
+    (tmp_path / "val.de").write_text("„Hüte“, sagt er.\n")
+    pairs = [("a man &apos;s hat .", "&quot; hüte &quot; , sagt er .")]
+    for name in ("multi30k_ende_lctok", "multi30k_ende_lctok_rev"):
+        built = problem.build(name)
+        assert built.tokenized and built.vocab_size == 10_000
+        assert built.data_name == "multi30k_ende_lctok"
+        found = built.normalized_pairs("validation", tmp_path, "unused")
+        assert list(found) == pairs
+    plain = problem.build("multi30k_ende")
+    assert plain.raw_files("test") == built.raw_files("test")
+    assert not plain.tokenized
+
+
 @pytest.mark.parametrize(
     ("name", "language", "vocab_size"),
     [("wmt14_ende", "de", 37_000), ("wmt14_enfr", "fr", 32_000)],

@@ -211,7 +211,10 @@ def test_every_score_has_a_signature_of_its_own():
 
 def test_tokens_are_taken_as_they_are():
     # Tokenized anew, "&apos;s" would be three tokens and "Nr." two.
-    hypotheses, references = ["it &apos;s Nr. 1-2 ok"], ["it &apos;s Nr. 1-3 ok"]
+    hypotheses, references = (
+        ["it &apos;s Nr. 1-2 ok"],
+        ["it &apos;s Nr. 1-3 ok"],
+    )
     found = bleu.scores(hypotheses, [references], "de", tokenized=True)
     assert found["bleu_tok"].value == 0  # of 2 runs of four, none matches
     assert found["bleu_tok"].signature.endswith("|text:tokenized")
@@ -249,9 +252,7 @@ def test_describe_says_how_to_check_each_score():
     table, rest = lines[: len(KEYS) - 1], lines[len(KEYS) :]
     assert [line.split()[1] for line in table] == KEYS[:-1]
     assert table[0].split()[0] == "81.87"
-    for key, signature, check in zip(
-        KEYS, rest[::2], rest[1::2], strict=False
-    ):
+    for key, signature, check in zip(KEYS, rest[::2], rest[1::2], strict=False):
         assert signature == f"{key}: {found[key].signature}"
         assert check.strip() == bleu.CHECKS[key].replace("{language}", "de")
     assert len(rest) == 2 * (len(KEYS) - 1)

@@ -57,6 +57,4 @@ def test_tokens_are_compared_as_they_are():
 @pytest.mark.parametrize("lines", [49, 51])
 def test_line_counts_that_differ_are_named(lines):
     with pytest.raises(errors.UserError, match=f"50.*{lines}"):
-        significance.compare(
-            REFERENCES[0], ["a good one"] * lines, REFERENCES
-        )
+        significance.compare(REFERENCES[0], ["a good one"] * lines, REFERENCES)

@@ -58,6 +58,11 @@ def test_hyphens_of_tokens_are_split_without_tokenizing():
         ("de", "Zwei Männer, ÜBEN.", "zwei männer , üben ."),
         ("en", "A man’s “red” T-shirt…")
         + ("a man &apos;s &quot; red &quot; t-shirt ...",),
+        # Two habits of normalize-punctuation.perl: a full stop leaves the
+        # quotes that end a German line, and ’ is a quote unless letters of
+        # ASCII are around it.
+        ("de", 'Er sagt: "Ja."', "er sagt : &quot; ja &quot; ."),
+        ("fr", "À l’œuvre.", "à l &quot; œuvre ."),
         # The Moses of 2017, which made Multi30k's files.
         ("de", "Ein Bus der Linie A.", "ein bus der linie a."),
     ],

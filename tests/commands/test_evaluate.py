@@ -1,0 +1,114 @@
+"""evaluate: where test sets come from, and problems that change their text."""
+
+import json
+import shutil
+
+import pytest
+
+NOWHERE = {"http_proxy": "http://127.0.0.1:9"}  # a port that nobody listens at
+SHOUTED = '''
+from t2t_repro.registry import problems
+from t2t_repro.problems.parallel_text import ParallelText
+
+
+@problems.register("calm_text")
+class CalmText(ParallelText):
+    """parallel_text whose source may be shouted."""
+
+    tokenized = True
+
+    def normalize(self, line, language):
+        return line.lower() if language == "xx" else line
+'''
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def calm(trained, tmp_path_factory):
+    """Flags of a run whose problem makes its source lowercase."""
+    folder = tmp_path_factory.mktemp("calm")
+    (folder / "usr").mkdir()
+    (folder / "usr" / "calm.py").write_text(SHOUTED)
+    shutil.copytree(trained / "run", folder / "run")
+    path = folder / "run" / "run.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"problem": "calm_text"}))
+    return [f"--output_dir={folder / 'run'}", f"--usr_dir={folder / 'usr'}"]
+
+
+def test_a_set_of_sacrebleus_store_is_scored_without_a_model(run, tmp_path):
+    lines = "".join(f"line {i} of some more lines\n" for i in range(20))
+    folder = tmp_path / "store" / "wmt14" / "full"
+    folder.mkdir(parents=True)
+    for field in ("src", "ref", "docid", "genre", "origlang"):
+        (folder / f"wmt14_full.en-de.{field}").write_text(lines)
+    (tmp_path / "out").write_text(lines.replace("7", "x"))
+    flags = ["--split=wmt14/full", "--language=de", "--bootstrap_samples=9"]
+    flags.append(f"--translations={tmp_path / 'out'}")
+    flags.append(f"--sheet_file={tmp_path / 'sheet.json'}")
+    store = NOWHERE | {"SACREBLEU": str(tmp_path / "store")}
+    text = ok(run("evaluate", *flags, env=store))
+    assert "± " in text and "BLEU by words of the source" in text
+    scores = json.loads(text.splitlines()[-1])
+    assert scores["exact_match"] == 90
+    whole = json.loads((tmp_path / "sheet.json").read_text())
+    assert list(whole)[: len(scores)] == list(scores)
+    assert "moses-de" in whole["signatures"]["bleu_tok"]
+    other = run("evaluate", *flags, "--source_language=fr", env=store)
+    assert other.returncode == 1 and "is not of fr-de" in other.stderr
+
+
+def test_what_translations_are_compared_with_must_be_named(run, tmp_path):
+    (tmp_path / "out").write_text("one\n")
+    result = run("evaluate", f"--translations={tmp_path / 'out'}")
+    assert result.returncode == 1
+    assert "like wmt14/full" in result.stderr and "Traceback" not in (
+        result.stderr
+    )
+
+
+def test_a_problems_split_is_scored_without_a_model(trained, run, flags_of):
+    references = trained / "raw" / "test.yy"
+    problem, arguments, _, data = flags_of(trained)
+    flags = [problem, arguments, data, f"--translations={references}"]
+    text = ok(run("evaluate", *flags, "--bootstrap_samples=1"))
+    assert json.loads(text.splitlines()[-1])["exact_match"] == 100
+
+
+def test_files_are_translated_as_the_problem_reads_them(calm, run, tmp_path):
+    (tmp_path / "shouted").write_text("A B C D E\nF G H I J\n")
+    (tmp_path / "calm").write_text("a b c d e\nf g h i j\n")
+    (tmp_path / "ref").write_text("E D C B A\nJ I H G F\n")
+    scores = []
+    for name in ("shouted", "calm"):
+        sources = f"--sources={tmp_path / name}"
+        flags = [sources, f"--references={tmp_path / 'ref'}", *calm]
+        text = ok(run("evaluate", *flags, "--bootstrap_samples=1"))
+        assert "|text:tokenized" in text
+        scores.append(text.splitlines()[-1])
+    assert scores[0] == scores[1]
+    folder = calm[0].partition("=")[2]
+    for kind in ("txt", "json"):
+        with open(f"{folder}/translations/files/shouted.{kind}") as file:
+            assert file.read()
+
+
+def test_the_decoder_reads_raw_text(calm, run, tmp_path):
+    (tmp_path / "pairs").write_text("A B C\tC B A\na b c\tC B A\n")
+    scores = ok(
+        run("decoder", *calm, f"--score_file={tmp_path / 'pairs'}")
+    ).splitlines()
+    assert scores[0] == scores[1]
+    found = ok(run("decoder", *calm, stdin="A B C D E\na b c d e\n"))
+    assert len(set(found.splitlines())) == 1
+
+
+def test_text_that_a_graph_cannot_read_is_not_exported(calm, run):
+    result = run("exporter", *calm)
+    assert result.returncode == 1
+    assert "calm_text changes its text" in result.stderr
+    assert "Translate with decoder" in result.stderr
