@@ -75,8 +75,8 @@ def _subject(run, name):
     read = curves.read(run.output_dir)
     folder = run.output_dir / runs.TRANSLATIONS
     scores = {
-        path.stem: files.read_json(path)
-        for path in sorted(folder.glob("*.json"))
+        str(path.relative_to(folder).with_suffix("")): files.read_json(path)
+        for path in sorted(folder.rglob("*.json"))
     }
     ranked = {
         split: _samples(run, data, split, folder / f"{split}.txt")

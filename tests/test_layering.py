@@ -42,7 +42,12 @@ ROWS = (
             "training.history",
             "training.validation",
         ),
-        ("decoding.score", "decoding.search", "decoding.translate"),
+        (
+            "decoding.score",
+            "decoding.search",
+            "decoding.translate",
+            "decoding.attend",
+        ),
         ("reports",),
     ),
     (

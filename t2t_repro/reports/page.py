@@ -16,6 +16,7 @@ from t2t_repro.reports import (
     pictures,
     samples,
     scores,
+    templates,
 )
 
 
@@ -44,16 +45,12 @@ class Subject(NamedTuple):
 
 def render(subjects: Sequence[Subject]) -> str:
     """The page, with everything it needs inside."""
-    environment = pictures.templates()
-    environment.filters |= {
-        "command": command,
-        "number": number,
-        "duration": duration,
-        "data_uri": _data_uri,
-    }
+    filters = {"command": command, "number": number, "data_uri": _data_uri}
     runs = {subject.name: subject.curves for subject in subjects}
     plots = [curves.plot(plot, runs) for plot in curves.PLOTS]
-    return environment.get_template("page.html.j2").render(
+    return templates.render(
+        "page.html.j2",
+        filters,
         subjects=subjects,
         several=len(subjects) > 1,
         glance=_glance(subjects),
@@ -79,7 +76,6 @@ def _glance(subjects):
         ("Seed", lambda one: one.settings["random_seed"]),
         ("Parameters", lambda one: number(one.cost.parameters)),
         ("Steps done", lambda one: number(one.cost.steps)),
-        ("Time of the steps", lambda one: duration(one.cost.seconds)),
         (
             "Validation perplexity, the last",
             lambda one: _last(one, "validation/perplexity"),
@@ -126,26 +122,29 @@ def _splits(subjects):
 
 
 def _costs(subjects):
-    """(label, a figure for each run, the paper's figure for each run)."""
-
-    def published(find):
-        return [find(one.settings["hparams_set"]) for one in subjects]
-
-    nothing = [None] * len(subjects)
+    """(label, a figure for each run): ours, and what the paper has of them."""
+    sets = [one.settings["hparams_set"] for one in subjects]
+    costs = [one.cost for one in subjects]
     rows = [
-        ("Parameters", "parameters", published(paper.parameters)),
-        ("FLOPs, counted", "counted", nothing),
+        ("Parameters", [one.parameters for one in costs]),
+        ("as in Table 3", [_rounded(paper.parameters(one)) for one in sets]),
+        ("FLOPs, counted", [one.counted for one in costs]),
         (
             "FLOPs, time × devices × sustained FLOP/s",
-            "estimated",
-            published(paper.training_flops),
+            [one.estimated for one in costs],
         ),
-        ("Counted FLOP/s, all devices together", "rate", nothing),
+        ("as in Table 2", list(map(paper.training_flops, sets))),
+        ("Time of the steps", [duration(one.seconds) for one in costs]),
+        (
+            "Counted FLOP/s of all devices together",
+            [one.rate for one in costs],
+        ),
     ]
-    return [
-        (label, [getattr(one.cost, key) for one in subjects], theirs)
-        for label, key, theirs in rows
-    ]
+    return [row for row in rows if any(value is not None for value in row[1])]
+
+
+def _rounded(value):
+    return None if value is None else round(value)
 
 
 def _hparams(subjects):
@@ -160,12 +159,13 @@ def _hparams(subjects):
 
 
 def number(value) -> str:
-    """12345 -> 12,345, 39.5678 -> 39.57, 3.3e18 -> 3.3e18, None -> a dash."""
+    """12345 -> 12,345, 39.567 -> 39.57, 3.31e18 -> 3.31e18, None -> a dash."""
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) < 1e6 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        form = ",.2f" if abs(value) < 1e6 else ".3g"
+        return format(value, form).replace("e+", "e")
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def duration(seconds: float | None) -> str:

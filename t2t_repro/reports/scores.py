@@ -7,16 +7,41 @@ class Sheet(NamedTuple):
     """A sheet's entries by their kind."""
 
     numbers: dict[str, float]
+    notes: dict[str, dict]  # name -> what it says of each of the numbers
+    tables: dict[str, list[dict]]  # name -> rows
     facts: dict[str, str]  # signature, checkpoints, settings of the search
-    tables: dict[str, list[dict]]  # name -> rows with the same columns
+
+    def said(self, key: str) -> str:
+        """A number with its interval, where there is one."""
+        margin = self.notes.get("plus_minus", {}).get(key)
+        value = self.numbers.get(key)
+        if value is None:
+            return "–"
+        return f"{value:.2f}" + (f" ± {margin:.2f}" if margin else "")
+
+    def remarks(self) -> list[dict]:
+        """The other notes, a row for each number that has some."""
+        rows = [
+            {"score": key}
+            | {
+                name: note[key]
+                for name, note in self.notes.items()
+                if name != "plus_minus" and note.get(key) is not None
+            }
+            for key in self.numbers
+        ]
+        return [row for row in rows if len(row) > 1]
 
 
 def read(stored: dict) -> Sheet:
-    """Sorts the entries of translations/SPLIT.json; each is somewhere."""
-    sheet = Sheet({}, {}, {})
+    """Sorts the entries of translations/SPLIT.json; empty ones are left out."""
+    numbers = {key: one for key, one in stored.items() if _is_number(one)}
+    sheet = Sheet(numbers, {}, {}, {})
     for key, value in stored.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            sheet.numbers[key] = value
+        if key in numbers or value in (None, [], {}):
+            continue
+        if isinstance(value, dict) and set(value) <= set(numbers):
+            sheet.notes[key] = value
         elif rows := _rows(value):
             sheet.tables[key] = rows
         else:
@@ -24,20 +49,25 @@ def read(stored: dict) -> Sheet:
     return sheet
 
 
+def columns(rows: list[dict]) -> list[str]:
+    """Names that rows have, each once, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _rows(value):
     """Rows of a list of dicts, or of a dict of dicts; [] of all else."""
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
+        named = value.items()
         if all(isinstance(row, dict) for row in value.values()):
-            return [{"": name} | row for name, row in value.items()]
+            return [{"name": name} | row for name, row in named]
     if isinstance(value, list):
         if all(isinstance(row, dict) for row in value):
             return value
     return []
-
-
-def columns(rows: list[dict]) -> list[str]:
-    """Names that rows have, each once, in order of appearance."""
-    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _words(value):

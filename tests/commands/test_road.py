@@ -1,6 +1,8 @@
 """From raw text to a served translation, command by command."""
 
 import json
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -217,17 +219,73 @@ def test_an_ensemble_of_two_checkpoints(averaged, run):
     assert "ckpt-40" in result.stderr and "ckpt-60" in result.stderr
 
 
-def test_report_is_one_page(averaged, run):
+@pytest.fixture(scope="module")
+def reported(averaged, run, tmp_path_factory):
+    """A run with scores and a report of it, and another without either."""
     folder = averaged / "run"
+    other = tmp_path_factory.mktemp("other") / "begun"
+    other.mkdir()
+    for name in ("run.json", "vocab.model"):
+        shutil.copy(folder / name, other)
     ok(run("evaluate", f"--output_dir={folder}", "--split=test"))
-    ok(run("report", f"--output_dir={folder},{folder}"))
-    page = (folder / "report" / "index.html").read_text()
-    assert page.count("<svg") == 8  # four curves each
-    assert "sacreBLEU 13a" in page
-    assert "http://" not in page.replace("http://www.w3.org", "").replace(
-        "http://purl.org", ""
-    ).replace("http://creativecommons.org", "")
-    assert (averaged / "raw" / "test.xx").read_text().split("\n")[0] in page
+    text = ok(
+        run(
+            "report",
+            f"--output_dir={folder},{other}",
+            "--sentence=a b c d e f",
+            "--pictures",
+            "--devices=2",
+            "--sustained_tflops=0.5",
+        )
+    )
+    return folder / "report", text
+
+
+def test_report_is_one_page(reported, averaged):
+    folder, text = reported
+    assert f"Wrote {folder / 'index.html'}." in text
+    page = (folder / "index.html").read_text("utf-8")
+    for part in (
+        "<h1>run, begun</h1>",
+        "sacreBLEU 13a",
+        "2,000",  # pairs of the training split
+        "FLOPs, time × devices × sustained FLOP/s",
+        "Back to an earlier word",
+        "Of ckpt-60.",
+        "python -m t2t_repro.trainer --problem=parallel_text",
+        "No pictures: there is no checkpoint yet",
+    ):
+        assert part in page, part
+    lines = (averaged / "raw" / "test.xx").read_text().splitlines()
+    assert any(f"<dd>{line}</dd>" in page for line in lines)
+    known = page.replace("http://www.w3.org/2000/svg", "")
+    known = known.replace("http://www.w3.org/1999/xlink", "")
+    assert not re.search(r"https?://|@import|url\((?!#)|<script", known)
+
+
+def test_report_leaves_pictures(reported):
+    folder, text = reported
+    pictures = sorted((folder / "attention" / "run").iterdir())
+    assert f"Wrote {len(pictures)} pictures to {pictures[0].parent}." in text
+    names = [path.name for path in pictures]
+    # Two layers of three attentions, and drawings of some heads.
+    assert sum(name.endswith(".png") for name in names) == 6
+    assert "1-alignment-1.svg" in names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--output_dir={0},{0}"], "names a run twice"),
+        (["--output_dir={0}", "--sentence= "], "got 0 in ' '"),
+        (["--output_dir={0}", "--num_sentences=-1"], "num_sentences"),
+    ],
+)
+def test_report_refuses(averaged, run, arguments, complaint):
+    folder = averaged / "run"
+    result = run("report", *(text.format(folder) for text in arguments))
+    assert result.returncode == 1
+    assert complaint in result.stderr
 
 
 def test_datagen_verifies(averaged, run, flags_of):

@@ -159,3 +159,31 @@ def test_table_3_fits_a_vocabulary_near_41_000(row):
     fitting = V + missing / hparams.hidden_size
     near = 36_000 if row == "big" else 41_000
     assert fitting == pytest.approx(near, abs=1_000)
+
+
+def test_what_a_training_has_cost(tiny_hparams):
+    """Counted, and as Table 2 has it: time x devices x sustained FLOP/s."""
+    hparams = dataclasses.replace(tiny_hparams, train_steps=30)
+    spent = cost.spent(hparams, 20, 5, 30, 60.0, 8 * 9.5e12)
+    assert spent.counted == cost.training_flops(hparams, 20, 5)
+    assert spent.parameters == cost.parameters(hparams, 20)
+    assert spent.estimated == 60 * 8 * 9.5e12
+    assert spent.rate == spent.counted / 60
+
+
+@pytest.mark.parametrize(
+    ("length", "seconds", "sustained", "unknown"),
+    [
+        (None, 60.0, 1e12, ["counted", "rate"]),
+        (5, None, 1e12, ["estimated", "rate"]),
+        (5, 60.0, None, ["estimated"]),
+    ],
+)
+def test_what_is_not_known_is_not_counted(
+    tiny_hparams, length, seconds, sustained, unknown
+):
+    spent = cost.spent(tiny_hparams, 20, length, 30, seconds, sustained)
+    figures = {
+        name: getattr(spent, name) for name in ("counted", "estimated", "rate")
+    }
+    assert [n for n, value in figures.items() if value is None] == unknown

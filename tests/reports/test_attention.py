@@ -1,0 +1,150 @@
+"""Heads and their habits, in weights written by hand."""
+
+import numpy as np
+import pytest
+
+from t2t_repro.models.transformer import AttentionWeights
+from t2t_repro.reports import attention
+
+PIECES = ["▁the", "▁cat", "▁ate", "▁its", "▁fish", ".", "</s>"]
+L = len(PIECES)
+
+
+def at(*keys, weight=1.0):
+    """[L, L]: query i gives `weight` to keys[i], and the rest to EOS."""
+    weights = np.zeros((L, L))
+    weights[:, -1] = 1 - weight
+    weights[np.arange(L), keys] += weight
+    return weights
+
+
+def offset(distance, weight=1.0):
+    places = np.arange(L) + distance
+    return at(*places.clip(0, L - 1), weight=weight)
+
+
+EVEN = np.full((L, L), 1 / L)
+END = at(*[L - 1] * L)
+
+
+def encoder(*layers):
+    return attention.Attention(
+        "Encoder self-attention",
+        PIECES,
+        PIECES,
+        np.array(layers),
+        {"previous": -1, "itself": 0, "next": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        (offset(0), "itself 100%"),
+        (offset(-1), "previous 100%"),
+        (offset(1, 0.75), "next 79%"),  # EOS is the next of the sixth
+        (END, "marks, end 100%"),
+        (at(5, 6, 5, 6, 5, 6, 5), "marks, end 100%"),
+        (EVEN, "over 7.0 pieces"),
+        ((at(*[1] * L) + at(*[3] * L)) / 2, "over 2.0 pieces"),
+    ],
+)
+def test_habit(weights, text):
+    assert attention.habit(encoder([weights]), 0, 0) == text
+
+
+def test_what_the_decoder_reads_is_shifted():
+    """Where it writes "b", its last key is the "a" before."""
+    weights = AttentionWeights(
+        np.zeros((1, 1, 2, 2)), np.zeros((1, 1, 3, 3)), np.zeros((1, 1, 3, 2))
+    )
+    found = attention.kinds(["x", "</s>"], ["a", "b", "</s>"], weights)
+    assert found["decoder"].queries == ["a", "b", "</s>"]
+    assert found["decoder"].keys == ["<s>", "a", "b"]
+    assert found["cross"].queries == ["a", "b", "</s>"]
+    assert found["cross"].keys == ["x", "</s>"]
+    for kind in found.values():
+        shape = (len(kind.queries), len(kind.keys))
+        assert kind.weights.shape[2:] == shape
+
+
+@pytest.mark.parametrize(
+    ("piece", "yes"),
+    [
+        ("▁cat", True),
+        ("s", True),
+        ("42", True),
+        (".", False),
+        ("▁", False),
+        ("</s>", False),
+        ("<0xE2>", False),
+        ("<", False),
+    ],
+)
+def test_words(piece, yes):
+    assert attention.is_word(piece) == yes
+
+
+def test_the_farthest_word_is_of_the_layer_that_looks_far():
+    far = at(0, 0, 0, 0, 0, 0, 0)
+    found = attention.farthest(encoder([offset(-1), END], [EVEN, far]))
+    # fish, the last word, looks at the first, 4 pieces away.
+    assert (found.layer, found.heads, found.queries) == (1, [0, 1], [4])
+
+
+def test_distance_to_the_end_does_not_count():
+    assert attention.farthest(encoder([END])) is None
+
+
+def test_a_reference_back_is_found_with_its_two_heads():
+    pronoun = EVEN.copy()
+    pronoun[3] = np.eye(L)[1] * 0.9 + np.eye(L)[6] * 0.1  # its -> cat
+    found = attention.back_reference(
+        encoder([EVEN, EVEN, EVEN], [EVEN, pronoun, (pronoun + EVEN) / 2])
+    )
+    assert (found.layer, found.heads, found.queries) == (1, [1, 2], [3])
+
+
+def test_neighbours_and_later_words_are_no_reference_back():
+    assert attention.back_reference(encoder([offset(-1)])) is None
+    assert attention.back_reference(encoder([offset(2)])) is None
+
+
+def test_structure_takes_sharp_heads_that_differ():
+    like_first = (9 * offset(-1) + EVEN) / 10
+    heads = [EVEN, offset(-1), like_first, offset(1, 0.8)]
+    found = attention.structure(encoder(heads, [offset(0)] * 4))
+    assert [(one.layer, one.heads) for one in found] == [(0, [1]), (0, [3])]
+    assert all(one.queries is None for one in found)
+
+
+def test_no_structure_where_all_look_at_themselves():
+    assert attention.structure(encoder([offset(0), END])) == []
+
+
+def cross(*layers):
+    return attention.Attention(
+        "Encoder-decoder attention",
+        ["▁die", "▁Katze", "</s>"],
+        ["▁the", "▁cat", "</s>"],
+        np.array(layers),
+        {},
+    )
+
+
+def test_alignment_is_the_head_that_reads_every_word():
+    one_word = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 0]])
+    in_turn = np.array([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0, 1]])
+    even = np.full((3, 3), 1 / 3)
+    found = attention.alignment(cross([even, one_word], [one_word, in_turn]))
+    assert (found.layer, found.heads) == (1, [1])
+
+
+def test_no_alignment_without_words():
+    empty = attention.Attention(
+        "", ["</s>"], ["</s>"], np.ones((1, 1, 1, 1)), {}
+    )
+    assert attention.alignment(empty) is None
+    assert attention.farthest(empty) is None
+    assert attention.back_reference(empty) is None
+    assert attention.structure(empty) == []

@@ -1,0 +1,214 @@
+"""The page of runs that are made of literals."""
+
+import html.parser
+
+import pytest
+
+from t2t_repro.reports import cost, page, pictures, samples
+
+SETTINGS = {
+    "problem": "made_up",
+    "hparams_set": "base",
+    "hparams": {"hidden_size": 512, "pos": "sinusoids"},
+    "random_seed": 1,
+    "manifest_sha256": "feed",
+    "command_lines": ["/home/me/t2t_repro/trainer.py --problem=made_up"],
+    "versions": {"python": "3.11.7"},
+}
+MANIFEST = {
+    "languages": ["en", "de"],
+    "vocabulary": {"size": 8000, "sha256": "cafe"},
+    "sources": {"train": [{"name": "train.en", "url": None}]},
+    "splits": {
+        "train": {
+            "read": 1200,
+            "kept": 1190,
+            "dropped": {"empty_side": 10, "length_ratio": 0},
+            "tokens": {"inputs": 30_000, "targets": 32_000},
+        }
+    },
+}
+SUBJECT = page.Subject(
+    name="one",
+    settings=SETTINGS,
+    curves={"validation/bleu": [(10, 3.0), (20, 27.25)]},
+    cost=cost.Spent(20, 63_045_632, 3.3e18, 5025.0, None),
+    manifest=MANIFEST,
+    scores={"test": {"bleu": 27.5, "new_one": 3, "plus_minus": {"bleu": 0.5}}},
+    samples={
+        "test": samples.rank(["<b>in</b>"], ["the cat"], ["the dog"]),
+    },
+    checkpoint="ckpt-20",
+    attention=[
+        pictures.Sentence(
+            "in", "out", [], {"Kind": [pictures.Layer("Kind 1", "Alt", b"png")]}
+        )
+    ],
+)
+BEGUN = SUBJECT._replace(
+    name="two",
+    settings=SETTINGS | {"hparams": {"hidden_size": 128, "pos": "sinusoids"}},
+    curves={},
+    cost=cost.Spent(0, 1000, None, None, None),
+    manifest=None,
+    scores={},
+    samples={},
+    checkpoint=None,
+    attention=[],
+)
+VOID = {"meta", "img", "link", "br"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Elements that are open, headings, and the text of the page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.levels, self.ids, self.links = [], [], [], []
+        self.images, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in ("h1", "h2", "h3", "h4"):
+            self.levels.append(int(tag[1]))
+        if tag == "img":
+            self.images.append(attributes)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        if tag == "a":
+            self.links.append(attributes["href"])
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text += f" {data}"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[[SUBJECT], [BEGUN], [SUBJECT, BEGUN]],
+    ids=["one", "begun", "both"],
+)
+def reader(request):
+    return Reader(page.render(request.param))
+
+
+def words(reader):
+    return " ".join(reader.text.split())
+
+
+def test_elements_are_nested(reader):
+    assert not reader.open
+
+
+def test_headings_leave_no_level_out(reader):
+    assert reader.levels[0] == 1 and reader.levels.count(1) == 1
+    for above, level in zip(reader.levels, reader.levels[1:], strict=False):
+        assert level <= above + 1
+
+
+def test_links_lead_somewhere(reader):
+    assert reader.links
+    assert {link.removeprefix("#") for link in reader.links} <= set(reader.ids)
+
+
+def test_pictures_have_words(reader):
+    for picture in reader.images:
+        assert picture["alt"] == "Alt"
+        assert picture["src"] == "data:image/png;base64,cG5n"
+
+
+def test_what_a_run_has_is_told():
+    text = words(Reader(page.render([SUBJECT])))
+    for part in (
+        "base on made_up, a Transformer trained for 20 steps.",
+        "Parameters 63,045,632",
+        "as in Table 3 65,000,000",
+        "FLOPs, counted 3.3e18",
+        "Time of the steps 1 h 23 min",
+        "Validation BLEU of a sample, the last 27.25",
+        "train 1,200 1,190 30,000 32,000 10 empty side",
+        "27.50 ± 0.50 sacreBLEU 13a, cased, detokenized",
+        "new_one 3.00",
+        "<b>in</b>",
+        "cafe",
+        "python -m t2t_repro.trainer --problem=made_up",
+    ):
+        assert part in text, part
+
+
+def test_what_a_run_has_not_is_told():
+    text = words(Reader(page.render([BEGUN])))
+    for part in (
+        "The data is no longer where the training found it",
+        "feed",
+        "No curves",
+        "No scores yet",
+        "No translations yet",
+        "No pictures",
+    ):
+        assert part in text, part
+    assert "FLOPs, counted" not in text
+
+
+def test_runs_stand_side_by_side():
+    rendered = page.render([SUBJECT, BEGUN])
+    text = words(Reader(rendered))
+    assert "2 trainings side by side." in text
+    assert "Parameters 63,045,632 1,000" in text
+    assert "sacreBLEU, test 27.50 –" in text
+    # What differs is marked, and that alone.
+    rows = rendered.count('<tr class="differs">')
+    assert rows == 1 and "hidden_size 512 128" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (12345, "12,345"),
+        (39.5678, "39.57"),
+        (3.31e18, "3.31e18"),
+        (float("nan"), "nan"),
+        ("words", "words"),
+        (True, "True"),
+    ],
+)
+def test_numbers_for_people(value, text):
+    assert page.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (59.6, "1 min 0 s"),
+        (1425, "23 min 45 s"),
+        (5025, "1 h 23 min"),
+        (360_000, "100 h 0 min"),
+    ],
+)
+def test_times_for_people(seconds, text):
+    assert page.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            "/x/t2t_repro/trainer.py --a=b c",
+            "python -m t2t_repro.trainer --a=b c",
+        ),
+        ("/usr/bin/t2t-trainer --a", "t2t-trainer --a"),
+        ("trainer.py", "python -m t2t_repro.trainer"),
+    ],
+)
+def test_commands_as_they_are_typed(line, text):
+    assert page.command(line) == text

@@ -1,0 +1,82 @@
+"""Samples: which are the best and the worst, and where they differ."""
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from t2t_repro.reports import samples
+
+REFERENCES = [
+    "a cat sat on the mat",
+    "two birds sing",
+    "a dog ran home today",
+    "three men walk in the park",
+]
+TRANSLATIONS = [
+    "a cat sat on the mat",
+    "nothing of that",
+    "a dog ran home",
+    "three men sit in a park",
+]
+INPUTS = [f"input {i}" for i in range(4)]
+
+
+def test_best_to_worst():
+    found = samples.rank(INPUTS, TRANSLATIONS, REFERENCES, each=1)
+    (best,), (middle,), (worst,) = found
+    assert (best.line, best.inputs) == (1, "input 0")
+    assert (best.bleu, best.chrf) == pytest.approx((100, 100))
+    assert worst.line == 2 and worst.bleu < middle.bleu < best.bleu
+    assert middle.line == 3  # the better one of two
+
+
+def test_of_like_scores_the_longer_is_better():
+    lines = ["one two", "one two three four five"]
+    (best,), _, (worst,) = samples.rank(lines, lines, lines, each=1)
+    assert (best.line, worst.line) == (2, 1)
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_no_line_is_shown_twice(count):
+    lines = [f"{i} is a number" for i in range(count)]
+    found = samples.rank(lines, lines, lines, each=2)
+    shown = [one.line for kind in found for one in kind]
+    assert len(set(shown)) == len(shown) == min(count, 6)
+
+
+def test_scores_are_sacrebleus():
+    """Half of the unigrams and a third of the bigrams match; effective order.
+
+    sacreBLEU's "exp" halves 1 at the first order without a match: 3-grams
+    have 1 / (2 * 2), 4-grams 1 / (4 * 1).
+    """
+    found = samples.rank(["x"], ["a b c d"], ["a b x y"], each=1).best[0]
+    expected = 100 * (2 / 4 * 1 / 3 * 1 / 4 * 1 / 4) ** 0.25
+    assert found.bleu == pytest.approx(expected)
+
+
+def test_differences_are_marked_on_both_sides():
+    ours, theirs = samples.differences("a b b c d", "a x c d e")
+    assert ours == [("a", False), ("b b", True), ("c d", False)]
+    assert theirs == [("a", False), ("x", True), ("c d", False), ("e", True)]
+
+
+words = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
+
+
+@hypothesis.given(one=words, other=words)
+def test_differences_lose_no_word(one, other):
+    sides = samples.differences(one, other)
+    for text, parts in zip((one, other), sides, strict=True):
+        assert " ".join(part.text for part in parts) == text
+    same = [[part.text for part in side if not part.differs] for side in sides]
+    assert " ".join(same[0]) == " ".join(same[1])
+
+
+def test_sentences_of_many_lengths():
+    lengths = list(range(21, 0, -1))
+    chosen = samples.of_many_lengths(lengths, 3)
+    assert [lengths[i] for i in chosen] == [11, 16, 21]
+    assert samples.of_many_lengths([5, 100, 5], 3) == [0, 2]
+    assert samples.of_many_lengths([100], 3) == []
+    assert samples.of_many_lengths(lengths, 0) == []
