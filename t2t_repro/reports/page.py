@@ -1,6 +1,7 @@
 """A self-contained HTML page of one run, or of several side by side."""
 
 import base64
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from t2t_repro.reports import (
     scores,
     templates,
 )
+
+UNKNOWN = "–"
 
 
 class Parse(NamedTuple):
@@ -87,19 +90,21 @@ def _glance(subjects):
     ]
     rows += [
         (
-            f"sacreBLEU, {split}",
-            lambda one, split=split: number(
-                one.scores.get(split, {}).get("bleu")
+            f"{name}, {split}",
+            lambda one, key=key, split=split: number(
+                one.scores.get(split, {}).get(key)
             ),
         )
         for split in splits
+        for key, name in (("bleu", "sacreBLEU"), ("chrf", "chrF"))
     ]
-    return [(label, [text(one) for one in subjects]) for label, text in rows]
+    told = [(label, [text(one) for one in subjects]) for label, text in rows]
+    return [row for row in told if set(row[1]) != {UNKNOWN}]
 
 
 def _last(subject, name):
     curve = subject.curves.get(name)
-    return number(curve[-1][1]) if curve else "–"
+    return number(curve[-1][1]) if curve else UNKNOWN
 
 
 def _splits(subjects):
@@ -154,24 +159,26 @@ def _hparams(subjects):
     return [
         (name, values, len(set(map(repr, values))) > 1)
         for name in names
-        for values in [[one.get(name, "–") for one in sets]]
+        for values in [[one.get(name, UNKNOWN) for one in sets]]
     ]
 
 
 def number(value) -> str:
-    """12345 -> 12,345, 39.567 -> 39.57, 3.31e18 -> 3.31e18, None -> a dash."""
+    """12345 -> 12,345, 39.567 -> 39.57, 3.3e18 -> 3.30e18, None -> a dash."""
     if value is None:
-        return "–"
+        return UNKNOWN
     if isinstance(value, float):
-        form = ",.2f" if abs(value) < 1e6 else ".3g"
-        return format(value, form).replace("e+", "e")
+        if abs(value) < 1e6 or not math.isfinite(value):
+            return f"{value:,.2f}"
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{digits}e{int(power)}"
     return f"{value:,}" if type(value) is int else str(value)
 
 
 def duration(seconds: float | None) -> str:
     """5025 -> "1 h 23 min"; below an hour, "23 min 45 s"."""
     if seconds is None:
-        return "–"
+        return UNKNOWN
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"
