@@ -57,10 +57,8 @@ class DecoderLayer(keras.layers.Layer):
         block, beams = self.self_attention, own_mask.shape[2]
         normed = block.input_norm(x)
         key, value = (
-            ops.slice_update(
-                old,
-                (0, 0, slot, 0),
-                block.sublayer.beam_heads(project(normed), beams),
+            _written(
+                old, block.sublayer.beam_heads(project(normed), beams), slot
             )
             for project, old in (
                 (block.sublayer.key, recent.key),
@@ -75,6 +73,23 @@ class DecoderLayer(keras.layers.Layer):
             block.input_norm(x), beams, (memory,), cross_mask
         )
         return self.ffn(block.add(x, y)), (key, value), weights
+
+
+def _written(old, new, slot):
+    """`old` [B, H, slots, K] with `new` [B, H, W, K] from `slot` on.
+
+    A position of W slots is a row of the scatter. (ops.slice_update would be
+    XLA's operation in TensorFlow's graph, and TF Serving has no compiler.)
+    """
+    batch, heads, slots, size = ops.shape(old)
+    beams = new.shape[2]
+    first = ops.arange(batch * heads) * (slots // beams)
+    rows = ops.scatter_update(
+        ops.reshape(old, (-1, beams * size)),
+        (first + slot // beams)[:, None],
+        ops.reshape(new, (-1, beams * size)),
+    )
+    return ops.reshape(rows, (batch, heads, slots, size))
 
 
 def _self_attention(hparams, parent):
