@@ -18,8 +18,6 @@ VERSION = re.search(
     r'__version__ = "(.+)"', (ROOT / "t2t_repro/__init__.py").read_text()
 )[1]
 SERVE = [
-    # TensorFlow Serving's messages, generated, and gRPC with them.
-    "tensorflow-serving-api>=2.21,<2.22",
     # HTTP in the event loop that gRPC runs in, too: a waiting request costs no
     # thread. Kept well for ten years; its dependencies are its own parts.
     "aiohttp>=3.11,<4",
@@ -63,6 +61,9 @@ setup(
         "tensorflow>=2.21,<2.22",
         "tensorflow-text>=2.21,<2.22",
         "tensorboard>=2.20,<2.22",  # tf.summary's scalars need it
+        # TensorFlow Serving's messages, of an export's warm-up and of gRPC: a
+        # quarter of a megabyte that needs only what TensorFlow needs.
+        "tensorflow-serving-api>=2.21,<2.22",
         "keras>=3.12,<3.16",  # layers; 3.12 is the last for Python 3.10
         "tensorflow-datasets>=4.9.10,<5",  # WMT14
         "importlib_resources>=6",  # which TFDS imports and does not require

@@ -76,7 +76,7 @@ class Load:
         self._expected = expected
         address = f"127.0.0.1:{getattr(server, _PROTOCOL.value)}"
         self._clients = [
-            client.connect(address, _PROTOCOL.value, "t2t", _LONGEST)
+            client.PROTOCOLS[_PROTOCOL.value](address, "t2t", _LONGEST)
             for _ in range(_CLIENTS.value)
         ]
         self._stop = threading.Event()

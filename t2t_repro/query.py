@@ -21,7 +21,10 @@ _SERVER = flags.DEFINE_string(
     "HOST:PORT of TF Serving or of t2t_repro.serve, instead of --export_dir.",
 )
 _PROTOCOL = flags.DEFINE_enum(
-    "protocol", "grpc", ["grpc", "rest"], "What --server speaks on its port."
+    "protocol",
+    "grpc",
+    list(client.PROTOCOLS),
+    "What --server speaks on its port.",
 )
 _SERVABLE_NAME = flags.DEFINE_string(
     "servable_name", "t2t", "What --server calls the model."
@@ -29,8 +32,8 @@ _SERVABLE_NAME = flags.DEFINE_string(
 _TIMEOUT_SECS = flags.DEFINE_float(
     "timeout_secs",
     30.0,
-    "Seconds that --server has for each 32 lines; while it is unavailable it "
-    "is asked again.",
+    "Seconds that --server has for each request, of 32 lines or of fewer long "
+    "ones; while it is unavailable it is asked again.",
     lower_bound=0.001,
 )
 _INPUTS = flags.DEFINE_multi_string(
@@ -56,11 +59,8 @@ def _client():
         )
     if _EXPORT_DIR.value:
         return client.LocalClient(_EXPORT_DIR.value)
-    return client.connect(
-        _SERVER.value,
-        _PROTOCOL.value,
-        _SERVABLE_NAME.value,
-        _TIMEOUT_SECS.value,
+    return client.PROTOCOLS[_PROTOCOL.value](
+        _SERVER.value, _SERVABLE_NAME.value, _TIMEOUT_SECS.value
     )
 
 

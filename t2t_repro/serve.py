@@ -9,6 +9,9 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, errors
+from t2t_repro.serving import limits
+
+_DEFAULTS = limits.Limits()
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir",
@@ -33,19 +36,25 @@ _SERVABLE_NAME = flags.DEFINE_string(
 )
 _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "max_batch_size",
-    32,
+    _DEFAULTS.max_batch_size,
     "Most sentences in a request, and in a batch of requests.",
+    lower_bound=1,
+)
+_MAX_BATCH_BYTES = flags.DEFINE_integer(
+    "max_batch_bytes",
+    _DEFAULTS.max_batch_bytes,
+    "Most bytes of these, each sentence counted as long as the longest.",
     lower_bound=1,
 )
 _BATCH_TIMEOUT_MS = flags.DEFINE_float(
     "batch_timeout_ms",
-    5.0,
+    _DEFAULTS.batch_timeout_ms,
     "Milliseconds that a request waits for others to share its batch.",
     lower_bound=0,
 )
 _MAX_WAITING = flags.DEFINE_integer(
     "max_waiting",
-    1024,
+    _DEFAULTS.max_waiting,
     "Most sentences in a queue; more are told to try again.",
     lower_bound=1,
 )
@@ -78,8 +87,9 @@ def main():
     served = service.Service(
         common_flags.required(_EXPORT_DIR),
         _SERVABLE_NAME.value,
-        service.Limits(
+        limits.Limits(
             max_batch_size=_MAX_BATCH_SIZE.value,
+            max_batch_bytes=_MAX_BATCH_BYTES.value,
             batch_timeout_ms=_BATCH_TIMEOUT_MS.value,
             max_waiting=_MAX_WAITING.value,
         ),

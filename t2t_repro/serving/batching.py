@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 
 from t2t_repro.serving import failure
+from t2t_repro.serving.limits import Limits
 
 Inputs = dict[str, list[bytes]]  # by name, one value a sentence
 Outputs = dict[str, np.ndarray]  # by name, [B, …]
@@ -37,9 +38,7 @@ class Queue:
     def __init__(
         self,
         run: Callable[[Inputs], Outputs],
-        max_batch_size: int,
-        batch_timeout: float,
-        capacity: int,
+        limits: Limits,
         sizes,
         waiting,
     ):
@@ -47,17 +46,14 @@ class Queue:
 
         Args:
             run: called in another thread, with one batch at a time.
-            max_batch_size: sentences.
-            batch_timeout: seconds that the first of a batch waits for others,
-                unless the model is busy for longer.
-            capacity: sentences that may wait.
+            limits: of a batch, of the time that its first request waits for
+                others (unless the model is busy for longer), and of the
+                sentences that may wait.
             sizes: Prometheus histogram, of sentences in a batch.
             waiting: Prometheus gauge, of sentences in the queue.
         """
         self._run = run
-        self._max_batch_size = max_batch_size
-        self._batch_timeout = batch_timeout
-        self._capacity = capacity
+        self._limits = limits
         self._sizes = sizes
         self._gauge = waiting
         self._requests: collections.deque[_Waiting] = collections.deque()
@@ -67,7 +63,7 @@ class Queue:
         self._worker = asyncio.create_task(self._work())
 
     def submit(self, inputs: Inputs) -> asyncio.Future[Outputs]:
-        """The outputs to come of 1 to max_batch_size sentences.
+        """The outputs to come of sentences that the limits hold.
 
         Cancelled, a request leaves the queue.
 
@@ -75,10 +71,11 @@ class Queue:
             Failure: the queue is full; from the future: the model failed.
         """
         size = len(next(iter(inputs.values())))
-        if self._size + size > self._capacity:
+        most = self._limits.max_waiting
+        if self._size + size > most:
             raise failure.unavailable(
                 f"The queue is full: {self._size} sentences wait, and at most "
-                f"{self._capacity} may. Try again in a moment."
+                f"{most} may. Try again in a moment."
             )
         loop = asyncio.get_running_loop()
         request = _Waiting(
@@ -97,7 +94,7 @@ class Queue:
         """Answers what waits, and ends; nothing may be submitted after."""
         self._closing = True
         self._changed.set()
-        await self._worker
+        await asyncio.shield(self._worker)  # whose answers are others'
 
     def _resize(self, change):
         self._size += change
@@ -125,13 +122,14 @@ class Queue:
         once it is the oldest.
         """
         length = self._requests[0].longest
-        batch, size = [], 0
+        batch, size, longest = [], 0, 0
         for request in sorted(
             self._requests, key=lambda request: abs(request.longest - length)
         ):
-            if size + request.size <= self._max_batch_size:
+            wider = max(longest, request.longest)
+            if self._limits.hold(size + request.size, wider):
                 batch.append(request)
-                size += request.size
+                size, longest = size + request.size, wider
         for request in batch:
             self._requests.remove(request)
         return batch
@@ -139,11 +137,12 @@ class Queue:
     async def _wait_for_batch(self):
         """True when a batch is due, False when there will be none."""
         now = asyncio.get_running_loop().time
-        while self._size < self._max_batch_size and not self._closing:
+        enough = self._limits.max_batch_size
+        while self._size < enough and not self._closing:
             patience = None
             if self._requests:
                 oldest = self._requests[0].arrived
-                patience = oldest + self._batch_timeout - now()
+                patience = oldest + self._limits.batch_timeout_ms / 1000 - now()
                 if patience <= 0:
                     break
             self._changed.clear()

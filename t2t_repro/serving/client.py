@@ -12,15 +12,24 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
+import grpc
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors
 from t2t_repro.decoding.translate import Translation
-from t2t_repro.serving import export
+from t2t_repro.serving import export, limits
 
-_SENTENCES_AT_ONCE = 32
+_LIMITS = limits.Limits()  # of a server that was told no others
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
+_CHANNEL = (
+    ("grpc.max_receive_message_length", -1),
+    # A server that is started again is found within these pauses.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
 
 
 class Client(abc.ABC):
@@ -28,13 +37,12 @@ class Client(abc.ABC):
 
     def translate(self, lines: Sequence[str]) -> Iterator[Translation]:
         """The best translation of each line, in order."""
-        for first in range(0, len(lines), _SENTENCES_AT_ONCE):
-            part = lines[first : first + _SENTENCES_AT_ONCE]
-            for text, score in zip(*self._predict(part), strict=True):
+        for part in limits.split(lines, _LIMITS):
+            for text, score in zip(*self.predict(part), strict=True):
                 yield Translation([text], [score])
 
     @abc.abstractmethod
-    def _predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
+    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
         """Outputs and scores of a few lines."""
 
 
@@ -48,10 +56,10 @@ class LocalClient(Client):
             UserError: there is none.
         """
         folder = pathlib.Path(export_dir).expanduser()
-        version = export.newest(folder)
-        self._model = tf.saved_model.load(str(folder / str(version)))
+        self.folder = folder / str(export.newest(folder))  # of the version
+        self._model = tf.saved_model.load(str(self.folder))
 
-    def _predict(self, lines):
+    def predict(self, lines):
         found = self._model.signatures["serving_default"](
             inputs=tf.constant(lines)
         )
@@ -86,7 +94,7 @@ class RemoteClient(Client):
             )
         self.host, self.port = host.strip("[]"), int(port)
 
-    def _predict(self, lines):
+    def predict(self, lines):
         end, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
         while True:
             try:
@@ -156,25 +164,33 @@ class RestClient(RemoteClient):
         raise self.refused(f"HTTP {status}", message)
 
 
-def connect(
-    server: str, protocol: str, name: str, timeout_secs: float
-) -> RemoteClient:
-    """A client of a server.
+class GrpcClient(RemoteClient):
+    """PredictionService.Predict, over one connection."""
 
-    Args:
-        server, name, timeout_secs: as of RemoteClient.
-        protocol: "grpc" or "rest".
+    def __init__(self, server, name, timeout_secs):
+        super().__init__(server, name, timeout_secs)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(
+            grpc.insecure_channel(server, _CHANNEL)
+        )
 
-    Raises:
-        UserError: gRPC's packages are not installed.
-    """
-    if protocol == "rest":
-        return RestClient(server, name, timeout_secs)
-    try:
-        from t2t_repro.serving import grpc_client
-    except ModuleNotFoundError as error:
-        raise errors.UserError(
-            f"gRPC needs {error.name}: pip install 't2t_repro[serve]', or say "
-            "--protocol=rest."
-        ) from error
-    return grpc_client.GrpcClient(server, name, timeout_secs)
+    def ask(self, lines, timeout):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = self.name
+        request.model_spec.signature_name = "serving_default"
+        request.inputs["inputs"].CopyFrom(
+            tf.make_tensor_proto(list(lines), tf.string)
+        )
+        try:
+            found = self._stub.Predict(request, timeout=timeout).outputs
+        except grpc.RpcError as error:
+            code, message = error.code(), error.details()
+            if code == grpc.StatusCode.UNAVAILABLE:
+                raise Unavailable(message) from error
+            raise self.refused(code.name, message) from error
+        texts = tf.make_ndarray(found["outputs"]).tolist()
+        scores = tf.make_ndarray(found["scores"]).tolist()
+        return [text.decode("utf-8") for text in texts], scores
+
+
+# A function of RemoteClient's arguments for each that a server speaks.
+PROTOCOLS = {"grpc": GrpcClient, "rest": RestClient}

@@ -2,27 +2,15 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from typing import NamedTuple
 
 import grpc
 
 from t2t_repro.serving import batching, failure, metrics, versions
+from t2t_repro.serving.limits import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What a server takes on."""
-
-    max_batch_size: int = 32  # sentences; no request may have more
-    batch_timeout_ms: float = 5.0  # the first of a batch waits for others
-    max_waiting: int = 1024  # sentences in a queue
-    max_request_bytes: int = 4 << 20  # gRPC's own default
-    max_sentence_bytes: int = 64 << 10
-    timeout_secs: float = 60.0  # of requests that name no deadline
 
 
 class Prediction(NamedTuple):
@@ -102,9 +90,7 @@ class Service:
     def _new_queue(self, run, signature):
         return batching.Queue(
             run,
-            self.limits.max_batch_size,
-            self.limits.batch_timeout_ms / 1000,
-            self.limits.max_waiting,
+            self.limits,
             self.metrics.batch_sentences.labels(signature),
             self.metrics.waiting_sentences.labels(signature),
         )
@@ -131,16 +117,18 @@ def check(inputs: batching.Inputs, names: list[str], limits: Limits):
             f"{size}."
         )
     for name, values in inputs.items():
+        longest = max(map(len, values))
+        if not limits.hold(size, longest):
+            raise failure.invalid(
+                f"{name}: sentences times bytes of the longest are {size} x "
+                f"{longest:,}; at most {limits.max_batch_bytes:,} are taken. "
+                "Send fewer at a time, or shorter ones."
+            )
         for number, value in enumerate(values):
-            _check_sentence(value, f"{name}[{number}]", limits)
+            _check_text(value, f"{name}[{number}]")
 
 
-def _check_sentence(value, place, limits):
-    if len(value) > limits.max_sentence_bytes:
-        raise failure.invalid(
-            f"{place} has {len(value):,} bytes; at most "
-            f"{limits.max_sentence_bytes:,} are taken."
-        )
+def _check_text(value, place):
     try:
         value.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -72,11 +72,11 @@ def local(exported):
 class Embedded:
     """A server in a thread of this process."""
 
-    def __init__(self, export_dir, ports=(0, 0), **limits):
-        from t2t_repro.serving import service
+    def __init__(self, export_dir, ports=(0, 0), **settings):
+        from t2t_repro.serving import limits, service
 
         self.service = service.Service(
-            export_dir, "t2t", service.Limits(**limits)
+            export_dir, "t2t", limits.Limits(**settings)
         )
         self.ports = ports  # 0 until it runs
         self._ready = threading.Event()

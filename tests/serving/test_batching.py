@@ -8,7 +8,7 @@ import numpy as np
 import prometheus_client
 import pytest
 
-from t2t_repro.serving import batching, failure
+from t2t_repro.serving import batching, failure, limits
 
 SECONDS = 60  # what takes longer hangs
 
@@ -35,16 +35,15 @@ class Held:
 
 def run_with(run, test, **settings):
     """Runs the coroutine function `test` of a queue before `run`."""
-    defaults = {"max_batch_size": 4, "batch_timeout": 0.0, "capacity": 100}
+    defaults = {"max_batch_size": 4, "batch_timeout_ms": 0.0}
 
     async def main():
         run.loop = asyncio.get_running_loop()
         registry = prometheus_client.CollectorRegistry()
         sizes = prometheus_client.Histogram("s", "", registry=registry)
         waiting = prometheus_client.Gauge("w", "", registry=registry)
-        queue = batching.Queue(
-            run, **defaults | settings, sizes=sizes, waiting=waiting
-        )
+        taken = limits.Limits(**defaults | settings)
+        queue = batching.Queue(run, taken, sizes=sizes, waiting=waiting)
         try:
             await asyncio.wait_for(test(queue), SECONDS)
         finally:
@@ -118,6 +117,24 @@ def test_like_lengths_go_together_but_the_oldest_first():
     run_with(model, test)
 
 
+def test_long_ones_go_in_batches_of_fewer():
+    model = Held()
+
+    async def test(queue):
+        first = ask(queue, "a")
+        await model.entered.wait()
+        others = [ask(queue, "x" * length) for length in (6, 1, 6, 5, 1)]
+        model.go.set()
+        await asyncio.gather(first, *others)
+        assert [list(map(len, asked)) for asked in model.asked] == [
+            [1],
+            [6, 6],
+            [1, 1, 5],
+        ]
+
+    run_with(model, test, max_batch_bytes=15)
+
+
 def test_the_first_waits_for_others():
     model = Held()
     model.go.set()
@@ -127,7 +144,7 @@ def test_the_first_waits_for_others():
         assert [one["together"].tolist() for one in found] == [[4]] * 4
 
     # Longer than the test may take: a full batch must not wait it out.
-    run_with(model, test, batch_timeout=10 * SECONDS)
+    run_with(model, test, batch_timeout_ms=10_000 * SECONDS)
 
 
 def test_a_full_queue_refuses():
@@ -144,7 +161,7 @@ def test_a_full_queue_refuses():
         await asyncio.gather(first, second)
         assert texts(await ask(queue, "d")) == ["d"]
 
-    run_with(model, test, capacity=2)
+    run_with(model, test, max_waiting=2)
 
 
 def test_who_gives_up_leaves_the_queue():

@@ -3,13 +3,12 @@
 import http.server
 import json
 import shutil
-import sys
 import threading
 import time
 
 import pytest
 
-from t2t_repro import errors, serving
+from t2t_repro import errors
 from t2t_repro.serving import client
 
 SECONDS = 60  # what takes longer hangs
@@ -19,7 +18,7 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["grpc", "rest"])
 
 def connect(server, protocol, name="t2t", timeout_secs=SECONDS):
     port = getattr(server.ports, protocol)
-    return client.connect(f"127.0.0.1:{port}", protocol, name, timeout_secs)
+    return client.PROTOCOLS[protocol](f"127.0.0.1:{port}", name, timeout_secs)
 
 
 @PROTOCOLS
@@ -36,13 +35,25 @@ def test_servers_say_what_the_model_says(server, exported, protocol):
     ("name", "lines", "words"),
     [
         ("other", ["a"], r"Servable not found for request: Latest\(other\)"),
-        ("t2t", ["x" * 70_000], "70,000 bytes; at most 65,536"),
+        ("t2t", ["a", "x" * 70_000], "1 x 70,000; at most 65,536"),
     ],
 )
 def test_what_a_server_says_is_told(server, protocol, name, lines, words):
     asked = connect(server, protocol, name)
     with pytest.raises(errors.UserError, match=f"127.0.0.1:.* says .*{words}"):
         list(asked.translate(lines))
+
+
+@PROTOCOLS
+def test_many_long_lines_are_asked_for_a_few_at_a_time(
+    server, exported, protocol
+):
+    """Together, 40 would be refused."""
+    lines = [f"a {'x' * 8_000}", "a dog"] * 20
+    found = connect(server, protocol).translate(lines)
+    assert [one.texts for one in found] == [
+        one.texts for one in client.LocalClient(exported).translate(lines[:2])
+    ] * 20
 
 
 @PROTOCOLS
@@ -113,7 +124,7 @@ def test_a_server_that_is_started_again(export_dir, embedded, protocol):
 
 @PROTOCOLS
 def test_no_server(protocol):
-    asked = client.connect("127.0.0.1:1", protocol, "t2t", 0.3)
+    asked = client.PROTOCOLS[protocol]("127.0.0.1:1", "t2t", 0.3)
     with pytest.raises(errors.UserError, match="not answered within 0.3 s"):
         list(asked.translate(["a"]))
 
@@ -122,7 +133,7 @@ def test_no_server(protocol):
 @PROTOCOLS
 def test_an_address_without_a_port(server, protocol):
     with pytest.raises(errors.UserError, match="HOST:PORT.*got"):
-        client.connect(server, protocol, "t2t", 1)
+        client.PROTOCOLS[protocol](server, "t2t", 1)
 
 
 @pytest.fixture
@@ -148,7 +159,7 @@ def scripted():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
         address = f"127.0.0.1:{server.server_port}"
-        return client.connect(address, "rest", "t2t", SECONDS)
+        return client.RestClient(address, "t2t", SECONDS)
 
     yield make
     for server in servers:
@@ -185,20 +196,9 @@ def test_other_answers_are_told(scripted, status, body, words):
 
 def test_the_wrong_port_is_told(server):
     address = f"127.0.0.1:{server.ports.grpc}"
-    asked = client.connect(address, "rest", "t2t", 1)
+    asked = client.RestClient(address, "t2t", 1)
     with pytest.raises(errors.UserError, match=address):
         list(asked.translate(["a"]))
-
-
-def test_grpc_without_its_packages(monkeypatch):
-    name = "grpc_client"
-    monkeypatch.delattr(serving, name, raising=False)
-    monkeypatch.delitem(sys.modules, f"{serving.__name__}.{name}", False)
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    with pytest.raises(
-        errors.UserError, match="gRPC needs grpc.*protocol=rest"
-    ):
-        client.connect("127.0.0.1:1", "grpc", "t2t", 1)
 
 
 def test_no_export(tmp_path):

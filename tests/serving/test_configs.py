@@ -10,7 +10,7 @@ import re
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from t2t_repro.serving import service
+from t2t_repro.serving import limits
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 CONFIGS = ROOT / "scripts" / "serve"
@@ -35,15 +35,15 @@ def test_models():
 
 
 def test_batches_are_those_of_the_embedded_server():
-    limits = service.Limits()
+    taken = limits.Limits()
     found = {
         key: int(value) for key, value in values("batching.config").items()
     }
     assert found.pop("num_batch_threads") > 0
     assert found == {
-        "max_batch_size": limits.max_batch_size,
-        "batch_timeout_micros": limits.batch_timeout_ms * 1000,
-        "max_enqueued_batches": limits.max_waiting // limits.max_batch_size,
+        "max_batch_size": taken.max_batch_size,
+        "batch_timeout_micros": taken.batch_timeout_ms * 1000,
+        "max_enqueued_batches": taken.max_waiting // taken.max_batch_size,
     }
 
 

@@ -14,7 +14,7 @@ TEXTS = [
     "birds",
     "\0a\0",
     "🐶 sat",
-    "x" * 60_000,
+    "x" * 10_000,
 ]
 
 
@@ -103,7 +103,9 @@ def test_an_empty_string_is_empty(server):
         ({"instances": ["\ud800"]}, r"inputs\[0\] is not text"),
         ({"instances": [{"b64": "?"}]}, r"inputs\[0\] is not text"),
         ({"instances": [{"b64": "/w=="}]}, r"inputs\[0\] is not UTF-8"),
-        ({"instances": ["x" * 65_537]}, "65,537 bytes; at most 65,536"),
+        ({"instances": ["x" * 65_537]}, "1 x 65,537; at most 65,536"),
+        ({"instances": ["x" * 1_000_000]}, "1 x 1,000,000; at most 65,536"),
+        ({"instances": ["x" * 4_000] * 20}, "20 x 4,000; .* fewer at a time"),
         ({"instances": ["a"], "signature_name": "x"}, '"x" not found'),
         ({"instances": ["a"], "signature_name": 3}, "must be a string"),
         ({"instances": ["a"], "signature_name": "score"}, "several inputs"),

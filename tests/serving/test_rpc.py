@@ -86,6 +86,8 @@ def refusal(stub, message, code):
         (request([b"\xff"]), "INVALID_ARGUMENT", "inputs[0] is not UTF-8"),
         (request([]), "INVALID_ARGUMENT", "got 0"),
         (request([b""] * 33), "INVALID_ARGUMENT", "got 33"),
+        (request([b"x" * 1_000_000]), "INVALID_ARGUMENT", "1 x 1,000,000"),
+        (request([b"x" * 4_000] * 20), "INVALID_ARGUMENT", "20 x 4,000"),
         (request([TEXTS]), "INVALID_ARGUMENT", "vector of strings"),
         (predict_pb2.PredictRequest(), "NOT_FOUND", "Latest()"),
     ],

@@ -105,7 +105,7 @@ def test_no_version_is_an_error(tmp_path):
     import asyncio
 
     def start(folder):
-        served = service.Service(folder, "t2t", service.Limits())
+        served = service.Service(folder, "t2t", limits.Limits())
         asyncio.run(served.versions.start())
 
     with pytest.raises(errors.UserError, match="no exported model"):
