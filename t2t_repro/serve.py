@@ -58,6 +58,13 @@ _MAX_WAITING = flags.DEFINE_integer(
     "Most sentences in a queue; more are told to try again.",
     lower_bound=1,
 )
+_GRACE_SECS = flags.DEFINE_float(
+    "grace_secs",
+    20.0,
+    "Seconds that what is in flight has for its answer after SIGTERM. Less "
+    "than the 30 after which Kubernetes kills.",
+    lower_bound=0,
+)
 flags.adopt_module_key_flags(common_flags)
 
 
@@ -95,7 +102,7 @@ def main():
         ),
     )
     ports = server.Ports(_REST_PORT.value, _GRPC_PORT.value)
-    asyncio.run(server.serve(served, host, ports, say))
+    asyncio.run(server.serve(served, host, ports, say, _GRACE_SECS.value))
 
 
 if __name__ == "__main__":

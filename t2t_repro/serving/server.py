@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import ipaddress
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple
 
@@ -13,7 +15,11 @@ from t2t_repro import errors
 from t2t_repro.serving import rest, rpc, service
 
 POLL_SECS = 1.0  # TensorFlow Serving's file_system_poll_wait_seconds
-_GRACE_SECS = 30.0  # that requests in flight have when the server stops
+_FAREWELL_SECS = 1.0  # for telling clients that they get no answer
+
+
+class Unfinished(Exception):
+    """A batch is still in the model when a server has to end."""
 
 
 class Ports(NamedTuple):
@@ -28,19 +34,27 @@ async def serve(
     host: str,
     ports: Ports,
     ready: Callable[[Ports], None],
+    grace_secs: float,
 ):
     """Serves until SIGTERM or SIGINT, and then what is in flight.
 
+    What is in the model after the grace ends with the process, whose exit
+    status is 1 then: a thread within TensorFlow cannot be told to stop.
+
     Args:
-        served, host, ports: as of `running`.
+        served, host, ports, grace_secs: as of `running`.
         ready: called with the ports when requests are taken.
     """
-    async with running(served, host, ports) as bound:
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        ready(bound)
-        await stop.wait()
+    try:
+        async with running(served, host, ports, grace_secs) as bound:
+            stop = asyncio.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            ready(bound)
+            await stop.wait()
+    except Unfinished as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)  # exit() would wait for that thread
 
 
 @contextlib.asynccontextmanager
@@ -48,14 +62,16 @@ async def running(
     served: service.Service,
     host: str,
     ports: Ports,
+    grace_secs: float,
     poll_secs: float = POLL_SECS,
 ) -> AsyncIterator[Ports]:
-    """A server that takes requests within, and answers them all before it ends.
+    """A server that takes requests within, and answers them before it ends.
 
     Args:
         served: what to serve.
         host: address to listen on.
         ports: 0 lets the system choose.
+        grace_secs: that requests in flight have for their answers at the end.
         poll_secs: between looks for a new version.
 
     Yields:
@@ -63,13 +79,14 @@ async def running(
 
     Raises:
         UserError: no model, or a port that is taken.
+        Unfinished: the grace was too short for some.
     """
     await served.versions.start()
     runner = web.AppRunner(
         rest.application(served),
         access_log=None,
         handler_cancellation=True,  # who has hung up wants no answer
-        shutdown_timeout=_GRACE_SECS,
+        shutdown_timeout=grace_secs,
     )
     await runner.setup()
     grpc_server = rpc.server(served)
@@ -92,9 +109,22 @@ async def running(
         yield Ports(rest_port, grpc_port)
     finally:
         watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await asyncio.gather(grpc_server.stop(_GRACE_SECS), runner.cleanup())
-        await served.versions.close()
+        try:
+            await asyncio.wait_for(
+                _finish(grpc_server, runner, served, grace_secs),
+                grace_secs + _FAREWELL_SECS,
+            )
+        except asyncio.TimeoutError:
+            raise Unfinished(
+                f"What was in the model after {grace_secs:g} s of grace has "
+                "been given up."
+            ) from None
+
+
+async def _finish(grpc_server, runner, served, grace_secs):
+    """Takes no more, and answers what is in flight."""
+    await asyncio.gather(grpc_server.stop(grace_secs), runner.cleanup())
+    await served.versions.close()
 
 
 def is_loopback(host: str) -> bool:

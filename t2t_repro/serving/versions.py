@@ -112,6 +112,7 @@ class Versions:
         self._loaded = loaded
         self._model: Model | None = None
         self._statuses: dict[int, Status] = {}
+        self._loading: asyncio.Future | None = None  # the last load
 
     async def start(self):
         """Loads the newest version.
@@ -144,7 +145,9 @@ class Versions:
                 await self._load(newest)
 
     async def close(self):
-        """Answers what waits."""
+        """Answers what waits, and ends what is being loaded."""
+        if self._loading:
+            await asyncio.wait([self._loading])
         if self._model:
             await self._model.close()
 
@@ -190,10 +193,12 @@ class Versions:
     async def _load(self, version):
         self._statuses[version] = Status(State.LOADING)
         loop = asyncio.get_running_loop()
+        self._loading = loop.run_in_executor(
+            None, Model, self._folder / str(version)
+        )
         try:
-            model = await loop.run_in_executor(
-                None, Model, self._folder / str(version)
-            )
+            # Whoever waits may be cancelled: a thread goes on all the same.
+            model = await asyncio.shield(self._loading)
         except Exception as error:  # of TensorFlow, which has no one type
             self._statuses[version] = Status(State.END, str(error))
             return

@@ -1,5 +1,6 @@
 """The embedded server as a user starts and stops it."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -9,6 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 
 import pytest
 
@@ -26,15 +29,43 @@ def export_dir(trained, run, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory):
+    """An export of a model that never answers."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def wait(inputs):
+        forever = tf.while_loop(
+            lambda n: n >= 0, lambda n: (n + 1) % 2, [tf.size(inputs)]
+        )
+        return {"outputs": tf.fill(tf.shape(inputs), forever[0])}
+
+    folder = tmp_path_factory.mktemp("endless")
+    module = tf.Module()
+    module.wait = wait
+    tf.saved_model.save(
+        module, str(folder / "1"), signatures={"serving_default": wait}
+    )
+    return folder
+
+
 @pytest.fixture
 def served(export_dir):
+    with serving(export_dir) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def serving(export_dir, *settings):
     """A running server: its process and the ports that it says it has."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "t2t_repro.serve"),
+            *(sys.executable, "-m", "t2t_repro.serve", *settings),
             *(f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0"),
         ],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         encoding="utf-8",
     )
     try:
@@ -56,6 +87,30 @@ def test_a_signal_ends_it_cleanly(served, number):
     assert found["scores"] < 0
     process.send_signal(number)  # the connection is open still
     assert process.wait(SECONDS) == 0
+
+
+def test_what_outlasts_the_grace_is_given_up(endless):
+    with serving(endless, "--grace_secs=0.1") as (process, port, _):
+        asked = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        asked.request(
+            "POST", "/v1/models/t2t:predict", json.dumps({"instances": ["a"]})
+        )
+        in_the_model = 't2t_batch_sentences_count{signature="serving_default"}'
+        end = time.monotonic() + SECONDS
+        metrics = f"http://127.0.0.1:{port}/metrics"
+        while f"{in_the_model} 1.0" not in read(metrics):
+            assert time.monotonic() < end
+        process.terminate()
+        _, said = process.communicate(timeout=SECONDS)
+        assert process.returncode == 1
+        assert "in the model after 0.1 s of grace has been given up" in said
+        with pytest.raises((OSError, http.client.HTTPException)):
+            asked.getresponse()
+
+
+def read(url):
+    with urllib.request.urlopen(url, timeout=SECONDS) as response:
+        return response.read().decode()
 
 
 @pytest.mark.skipif(not LISTENERS[0].exists(), reason="Linux's /proc")

@@ -105,7 +105,7 @@ class Embedded:
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
         wanted = server.Ports(*self.ports)
         async with server.running(
-            self.service, "127.0.0.1", wanted, poll_secs=0.02
+            self.service, "127.0.0.1", wanted, SECONDS, poll_secs=0.02
         ) as self.ports:
             self._ready.set()
             await self._stop.wait()
