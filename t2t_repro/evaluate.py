@@ -146,7 +146,7 @@ def _translate(run, sources):
     translator = translate.Translator(models, run.subwords, hparams)
     found = translator.translate(sources, len(sources))
     how = {
-        "checkpoints": [path.name for path in paths],
+        "checkpoints": runs.names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
     return [translation.texts[0] for translation in found], how

@@ -26,6 +26,13 @@ _EXPORT_DIR = flags.DEFINE_string(
 _FORMAT = flags.DEFINE_enum(
     "format", "saved_model", list(FORMATS), "What to write."
 )
+_WEIGHTS_DTYPE = flags.DEFINE_enum(
+    "weights_dtype",
+    "float32",
+    export.WEIGHTS_DTYPES,
+    "What a SavedModel stores weights in; 16 bits are half the size. It "
+    "computes in float32.",
+)
 flags.adopt_module_key_flags(common_flags)
 
 
@@ -42,9 +49,12 @@ def main():
         )
     models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
+    names = runs.names(paths)
     card = run.settings | {
-        "checkpoints": [path.name for path in paths],
+        "run": run.output_dir.name,
+        "checkpoints": names,
         "decode_hparams": dataclasses.asdict(hparams),
+        "scores": runs.score_sheets(run.output_dir, names),
         "exported_with": runs.versions(),
     }
     del card["data_dir"], card["command_lines"]  # paths of this machine
@@ -55,6 +65,7 @@ def main():
         hparams,
         _EXPORT_DIR.value or run.output_dir / name,
         card,
+        _WEIGHTS_DTYPE.value,
     )
     print(f"Exported {folder}.")
 

@@ -74,10 +74,7 @@ def _subject(run, name):
     manifest = _manifest(data, run)
     read = curves.read(run.output_dir)
     folder = run.output_dir / runs.TRANSLATIONS
-    scores = {
-        str(path.relative_to(folder).with_suffix("")): files.read_json(path)
-        for path in sorted(folder.rglob("*.json"))
-    }
+    scores = runs.score_sheets(run.output_dir)
     ranked = {
         split: _samples(run, data, split, folder / f"{split}.txt")
         for split in scores

@@ -136,6 +136,25 @@ def versions() -> dict[str, str]:
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 
+def score_sheets(output_dir: pathlib.Path, of=None) -> dict[str, dict]:
+    """{split: what `evaluate` found}, of those that it translated.
+
+    Args:
+        output_dir: of the run.
+        of: names of checkpoints that it must be of; None: any.
+    """
+    folder = output_dir / TRANSLATIONS
+    sheets = {
+        str(path.relative_to(folder).with_suffix("")): files.read_json(path)
+        for path in sorted(folder.rglob("*.json"))
+    }
+    return {
+        split: sheet
+        for split, sheet in sheets.items()
+        if of in (None, sheet.get("checkpoints"))
+    }
+
+
 def _refuse_differences(output_dir, known, given, remedy):
     differences = [
         difference
@@ -239,6 +258,11 @@ def load_models(run: Run, checkpoint_path: str | None = None):
         models.append(model)
     print(f"Checkpoint: {', '.join(map(str, paths))}.", file=sys.stderr)
     return models, paths
+
+
+def names(paths: list[pathlib.Path]) -> list[str]:
+    """Checkpoints as results name them: "averaged/ckpt-600"."""
+    return ["/".join(path.parts[-2:]) for path in paths]
 
 
 def _hparams_of(path, run):

@@ -1,4 +1,4 @@
-"""Several workers of one run: the first starts it, the others join."""
+"""Runs: several workers join one, and what is kept of its scores."""
 
 import types
 
@@ -53,3 +53,18 @@ def test_a_worker_with_other_data_is_refused(started):
     message = "manifest_sha256 is .*cdcd.* with the same flags and data"
     with pytest.raises(errors.UserError, match=message):
         runs.join(started, other, runs.mark(started))
+
+
+def test_score_sheets_of_some_checkpoints(tmp_path):
+    (tmp_path / runs.TRANSLATIONS).mkdir()
+    names = runs.names([tmp_path / "averaged" / "ckpt-9"])
+    assert names == ["averaged/ckpt-9"]
+    sheets = {
+        "test": {"bleu": 30.0, "checkpoints": names},
+        "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
+    }
+    for split, sheet in sheets.items():
+        files.write_json(tmp_path / runs.TRANSLATIONS / f"{split}.json", sheet)
+    assert runs.score_sheets(tmp_path) == sheets
+    assert runs.score_sheets(tmp_path, names) == {"test": sheets["test"]}
+    assert runs.score_sheets(tmp_path / "none") == {}

@@ -10,44 +10,57 @@ Signatures (strings in and out, so that nothing can pad ids in between):
         target_lengths [B], weights [B, layers, T, L]
 
 The last one's pieces end in EOS and are padded with "", and its weights are
-means over heads: every output has a row for each sentence, as a server that
-makes batches wants it.
+means over heads: every output has a row for each sentence, by which a server
+that makes batches splits it. (TF Serving would refuse flat values then.)
 
 It has stock TensorFlow and TF Text operations only, and no Python.
+
+Weights may be stored in 16 bits, which halves the file and the memory that it
+takes at rest. A call computes in float32 all the same, with the rounded
+weights: few CPUs have a fast float16, and scores come out alike anywhere. They
+are cast once a call, before the search, which costs what reading them does.
 """
 
 import dataclasses
 import pathlib
 
+import keras
 import tensorflow as tf
 import tensorflow_text
+from tensorflow.core.protobuf import saved_model_pb2
 
 from t2t_repro import errors, files
 from t2t_repro.decoding import score, search
+from t2t_repro.serving import warm_up
 from t2t_repro.text.subwords import EOS, PAD
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
+WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 _TEXT = tf.TensorSpec([None], tf.string)
 
 
 class ServedModel(tf.Module):
     """Vocabulary, models and search in one graph."""
 
-    def __init__(self, models, subwords, decode_hparams):
-        """Takes what translate.Translator takes."""
+    def __init__(self, models, subwords, decode_hparams, weights_dtype):
+        """Takes what translate.Translator takes, and one of WEIGHTS_DTYPES."""
         super().__init__("served_model")
+        self.weights = [
+            _rounded(weight, weights_dtype)
+            for model in models
+            for weight in model.weights
+        ]
         # In closures, out of SavedModel's sight, which would export Keras's
         # own functions with them: the variables are all it needs.
-        self._find = lambda ids, return_beams: search.search(
-            models,
+        call = _with_weights(models, self.weights)
+        self._find = lambda ids, return_beams: call(
+            search.search,
             ids,
             dataclasses.replace(decode_hparams, return_beams=return_beams),
         )
-        self._sum = lambda ids, targets: score.score(models, ids, targets)
-        self._look = lambda ids, targets: score.mean_attention(
-            models, ids, targets
-        )
-        self.weights = [w.value for model in models for w in model.weights]
+        self._sum = lambda *pair: call(score.score, *pair)
+        self._look = lambda *pair: call(score.mean_attention, *pair)
+        self._beams = decode_hparams.beam_size
         self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
         self._most = decode_hparams.max_input_length - 1  # and EOS
 
@@ -76,12 +89,13 @@ class ServedModel(tf.Module):
         ids, lengths, truncated = self._encode(inputs)
         found = self._find(ids, return_beams)
         flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
-        texts = self._detokenize(flat)
-        texts = tf.reshape(texts, tf.shape(found.scores))  # [B, W]
+        # Fixed, the number of beams is in the signature, for all to see.
+        shape = (-1, self._beams if return_beams else 1)
+        texts = tf.reshape(self._detokenize(flat), shape)
         blank = (lengths == 1)[:, None]  # EOS alone
         return {
             "outputs": tf.where(blank, "", texts),
-            "scores": tf.where(blank, 0.0, found.scores),
+            "scores": tf.where(blank, 0.0, tf.reshape(found.scores, shape)),
             "truncated": truncated,
         }
 
@@ -132,7 +146,36 @@ class ServedModel(tf.Module):
         }
 
 
-def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
+def _rounded(weight, dtype):
+    """A variable of a Keras variable's value in `dtype`."""
+    value = tf.cast(weight.value, dtype)
+    if not tf.reduce_all(tf.math.is_finite(value)):
+        raise errors.UserError(
+            f"{dtype} cannot hold {weight.path}: its values go to "
+            f"{tf.reduce_max(abs(weight.value)):.3g}, and {dtype}'s to "
+            f"{value.dtype.max:.3g}. Say --weights_dtype=bfloat16 or float32."
+        )
+    return tf.Variable(value, trainable=False)
+
+
+def _with_weights(models, stored):
+    """A function that calls others, on models with the values of `stored`."""
+    weights = [weight for model in models for weight in model.weights]
+
+    def call(function, *arguments):
+        values = [
+            (weight, tf.cast(value, weight.dtype))
+            for weight, value in zip(weights, stored, strict=True)
+        ]
+        with keras.StatelessScope(values):
+            return function(models, *arguments)
+
+    return call
+
+
+def export(
+    models, subwords, decode_hparams, export_dir, card, weights_dtype="float32"
+) -> pathlib.Path:
     """Writes the next version of a SavedModel.
 
     TF Serving polls the folder, so a version is written under a name that is
@@ -141,15 +184,19 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
     Args:
         models, subwords, decode_hparams: of translate.Translator.
         export_dir: gets a folder 1, or one more than the highest there.
-        card: what the model card is to say.
+        card: what the model card is to say, beside the operations.
+        weights_dtype: that they are stored in, one of WEIGHTS_DTYPES.
 
     Returns:
         The version's folder.
+
+    Raises:
+        UserError: a weight is beyond `weights_dtype`.
     """
+    served = ServedModel(models, subwords, decode_hparams, weights_dtype)
     export_dir = pathlib.Path(export_dir).expanduser()
     export_dir.mkdir(parents=True, exist_ok=True)
     folder = export_dir / str(max(versions(export_dir), default=0) + 1)
-    served = ServedModel(models, subwords, decode_hparams)
     with files.making_folder(folder) as temporary:
         tf.saved_model.save(
             served,
@@ -161,9 +208,28 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
                 "attention": served.attention,
             },
         )
+        graph = read_graph(temporary)
+        made = {"weights_dtype": weights_dtype, "operations": operations(graph)}
         (temporary / MODEL_CARD).parent.mkdir()
-        files.write_json(temporary / MODEL_CARD, card)
+        files.write_json(temporary / MODEL_CARD, card | made)
+        warm_up.write(temporary, graph.signature_def, subwords)
     return folder
+
+
+def read_graph(folder: pathlib.Path):
+    """The MetaGraphDef of a version's folder."""
+    saved = saved_model_pb2.SavedModel.FromString(
+        (folder / "saved_model.pb").read_bytes()
+    )
+    (graph,) = saved.meta_graphs
+    return graph
+
+
+def operations(graph) -> list[str]:
+    """Names of all operations of a MetaGraphDef, its functions' among them."""
+    functions = graph.graph_def.library.function
+    nodes = [graph.graph_def.node, *(one.node_def for one in functions)]
+    return sorted({node.op for some in nodes for node in some})
 
 
 def newest(export_dir: pathlib.Path) -> int:

@@ -87,7 +87,8 @@ class _Handlers:
                         signatures,
                         preserving_proto_field_name=True,
                         always_print_fields_with_no_presence=True,
-                    )
+                    ),
+                    "model_card": model.card,
                 },
             }
         )

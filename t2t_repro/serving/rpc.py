@@ -2,6 +2,7 @@
 
 import grpc
 import tensorflow as tf
+from google.protobuf import json_format, struct_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -69,21 +70,27 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
     async def GetModelMetadata(self, request, context):
         try:
             model = self._service.versions.find(*_model(request.model_spec))
-            if list(request.metadata_field) != ["signature_def"]:
+            asked = list(request.metadata_field)
+            if not asked or set(asked) - {"signature_def", "model_card"}:
                 raise failure.invalid(
-                    "The one metadata_field there is is signature_def; got "
-                    f"{list(request.metadata_field)}."
+                    "metadata_field may be signature_def and model_card; got "
+                    f"{asked}."
                 )
         except failure.Failure as error:
             await context.abort(error.code, error.message)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.name = self._service.name
         response.model_spec.version.value = model.version
-        response.metadata["signature_def"].Pack(
-            get_model_metadata_pb2.SignatureDefMap(
+        known = {
+            "signature_def": get_model_metadata_pb2.SignatureDefMap(
                 signature_def=model.signature_defs
-            )
-        )
+            ),
+            "model_card": json_format.ParseDict(
+                model.card, struct_pb2.Struct()
+            ),
+        }
+        for name in asked:
+            response.metadata[name].Pack(known[name])
         return response
 
 

@@ -25,7 +25,9 @@ START = "<zero vector>"
 NEVER = -1e9  # its logit
 
 
-def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
+def export(
+    models, subwords, decode_hparams, export_dir, card, weights_dtype="float32"
+) -> pathlib.Path:
     """Writes a folder that ``ctranslate2.Translator`` loads.
 
     It is written under another name and renamed.
@@ -37,6 +39,7 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
             as many positions as these may need.
         export_dir: the folder; absent or empty.
         card: what the model card is to say.
+        weights_dtype: float32; CTranslate2 rounds as it loads.
 
     Returns:
         The folder.
@@ -45,6 +48,11 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
         UserError: the folder is taken, the package is not installed, or
             CTranslate2 has no such model.
     """
+    if weights_dtype != "float32":
+        raise errors.UserError(
+            "CTranslate2 rounds weights as it loads them (compute_type), and "
+            f"is given float32; got --weights_dtype={weights_dtype}."
+        )
     folder = pathlib.Path(export_dir).expanduser().absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UserError(
@@ -58,6 +66,7 @@ def export(models, subwords, decode_hparams, export_dir, card) -> pathlib.Path:
         )
     positions = decode_hparams.max_input_length + decode_hparams.extra_length
     spec = convert(models[0], subwords, positions)
+    card = card | {"weights_dtype": weights_dtype}
     with files.making_folder(folder) as temporary:
         spec.save(str(temporary))
         files.write_bytes(temporary / manifest.VOCABULARY, subwords.model)

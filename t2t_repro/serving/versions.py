@@ -12,14 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
-from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import get_model_status_pb2, prediction_log_pb2
+from tensorflow_serving.apis import get_model_status_pb2
 
-from t2t_repro import errors
-from t2t_repro.serving import batching, export, failure
+from t2t_repro import errors, files
+from t2t_repro.serving import batching, export, failure, warm_up
 
 State = get_model_status_pb2.ModelVersionStatus.State
-_WARM_UP = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
 
 
 class Status(NamedTuple):
@@ -35,13 +33,19 @@ class Model:
     def __init__(self, folder: pathlib.Path):
         """Loads it and sends it warm-up requests, which takes seconds."""
         self.version = int(folder.name)
-        saved = saved_model_pb2.SavedModel.FromString(
-            (folder / "saved_model.pb").read_bytes()
-        )
-        self.signature_defs = dict(saved.meta_graphs[0].signature_def)
+        self.signature_defs = dict(export.read_graph(folder).signature_def)
+        card = folder / export.MODEL_CARD
+        self.card = files.read_json(card) if card.exists() else {}
         self._model = tf.saved_model.load(str(folder))
         self._queues: dict[str, batching.Queue] = {}
-        self._warm_up(folder / _WARM_UP)
+        for request in warm_up.read(folder):
+            self.run(
+                request.model_spec.signature_name or "serving_default",
+                {
+                    name: list(tensor.string_val)
+                    for name, tensor in request.inputs.items()
+                },
+            )
 
     def input_names(self, signature: str) -> list[str]:
         """What a signature takes.
@@ -78,22 +82,6 @@ class Model:
         """Answers what waits for this version."""
         for queue in self._queues.values():
             await queue.close()
-
-    def _warm_up(self, path):
-        """The first requests trace and allocate: they are not a user's."""
-        if not path.exists():
-            self.run("serving_default", {"inputs": [b"."]})
-            return
-        for record in tf.data.TFRecordDataset(str(path)):
-            log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
-            request = log.predict_log.request
-            self.run(
-                request.model_spec.signature_name or "serving_default",
-                {
-                    name: list(tensor.string_val)
-                    for name, tensor in request.inputs.items()
-                },
-            )
 
 
 class Versions:

@@ -10,10 +10,16 @@ COMMANDS = {
     "datagen": ["raw_dir", "num_workers", "verify"],
     "decoder": ["decode_from_file", "checkpoint_path", "score_file"],
     "evaluate": ["split", "references", "baseline", "sources", "tokenized"],
-    "exporter": ["export_dir", "decode_hparams", "format"],
+    "exporter": ["export_dir", "decode_hparams", "format", "weights_dtype"],
     "query": ["export_dir", "server", "protocol", "inputs"],
     "report": [],
-    "serve": ["export_dir", "host", "rest_port", "grpc_port"],
+    "serve": [
+        "export_dir",
+        "host",
+        "rest_port",
+        "max_batch_bytes",
+        "grace_secs",
+    ],
     "show": ["vocab_size"],
     "trainer": ["train_steps", "raw_dir", "xla", "deterministic", "profile"],
 }

@@ -137,12 +137,30 @@ def test_decoder_and_query_agree(averaged, run, tmp_path):
     assert decoded.split("\n")[1] == ""
     assert ok(run("decoder", out, stdin=LINES)) == decoded
     ok(run("exporter", out, f"--export_dir={tmp_path / 'export'}"))
-    card = tmp_path / "export" / "1" / "assets.extra" / "model_card.json"
-    assert json.loads(card.read_text())["checkpoints"] == ["ckpt-60"]
+    assert_card_is_complete(tmp_path / "export" / "1", averaged / "run")
     export_dir = f"--export_dir={tmp_path / 'export'}"
     assert ok(run("query", export_dir, stdin=LINES)) == decoded
     one = ok(run("query", export_dir, "--inputs=a b c d e"))
     assert one.strip("\n") == decoded.split("\n")[0]
+
+
+def assert_card_is_complete(version, folder):
+    path = version / "assets.extra" / "model_card.json"
+    card = json.loads(path.read_text())
+    settings = json.loads((folder / "run.json").read_text())
+    for key in ("problem", "hparams", "vocabulary_sha256", "versions"):
+        assert card[key] == settings[key]
+    assert "data_dir" not in card and "command_lines" not in card
+    assert card["run"] == "run"
+    assert card["checkpoints"] == ["averaged/ckpt-60"]
+    assert card["decode_hparams"]["beam_size"] == 4
+    assert card["weights_dtype"] == "float32"
+    assert card["exported_with"]["tensorflow"]
+    assert "SentencepieceTokenizeOp" in card["operations"]
+    assert card["scores"] == {
+        path.stem: json.loads(path.read_text())
+        for path in (folder / "translations").glob("*.json")
+    }
 
 
 def test_decoder_and_ctranslate2_agree(averaged, run, tmp_path):
@@ -154,7 +172,8 @@ def test_decoder_and_ctranslate2_agree(averaged, run, tmp_path):
     arguments = (out, "--format=ctranslate2", f"--export_dir={folder}")
     assert f"Exported {folder}." in ok(run("exporter", *arguments))
     card = json.loads((folder / "model_card.json").read_text())
-    assert card["checkpoints"] == ["ckpt-60"] and "data_dir" not in card
+    assert card["checkpoints"] == ["averaged/ckpt-60"]
+    assert "data_dir" not in card
     again = run("exporter", *arguments)
     assert again.returncode == 1 and "is there already" in again.stderr
     lines = (averaged / "raw" / "test.xx").read_text().splitlines()[:10]

@@ -10,33 +10,47 @@ import threading
 import pytest
 
 SECONDS = 60  # what takes longer hangs
+COLD = shutil.ignore_patterns("tf_serving_warmup_requests")
 
 
 @pytest.fixture(scope="session")
-def exported(tiny_hparams, vocabulary, tmp_path_factory):
-    """A folder with versions 1 and 2, of different weights."""
+def parts(tiny_hparams, vocabulary):
+    """A function of a seed -> what the exporter takes: a tiny model's parts."""
     import keras
 
     from t2t_repro import hparam
     from t2t_repro.models import transformer
-    from t2t_repro.serving import export
 
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     search = hparam.DecodeHParams(
         beam_size=3, extra_length=3, max_input_length=40
     )
-    folder = tmp_path_factory.mktemp("exported")
-    for seed in (1, 2):
+
+    def make(seed):
         keras.utils.set_random_seed(seed)
         model = transformer.build(hparams, vocabulary.size)
-        export.export([model], vocabulary, search, folder, {})
+        return [model], vocabulary, search
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def exported(parts, tmp_path_factory):
+    """A folder with versions 1 and 2, of different weights and dtypes."""
+    from t2t_repro.serving import export
+
+    folder = tmp_path_factory.mktemp("exported")
+    for seed, dtype in ((1, "bfloat16"), (2, "float32")):
+        models, vocabulary, search = parts(seed)
+        card = {"decode_hparams": dataclasses.asdict(search)}
+        export.export(models, vocabulary, search, folder, card, dtype)
     return folder
 
 
 @pytest.fixture
 def export_dir(exported, tmp_path):
-    """A folder with version 1 alone."""
-    shutil.copytree(exported / "1", tmp_path / "export" / "1")
+    """A folder with version 1 alone, which starts cold: that is faster."""
+    shutil.copytree(exported / "1", tmp_path / "export" / "1", ignore=COLD)
     return tmp_path / "export"
 
 
@@ -45,7 +59,7 @@ def publish(exported, export_dir):
     """Puts version 2 into export_dir, as the exporter does: in one rename."""
 
     def put():
-        shutil.copytree(exported / "2", export_dir / "2.tmp")
+        shutil.copytree(exported / "2", export_dir / "2.tmp", ignore=COLD)
         (export_dir / "2.tmp").rename(export_dir / "2")
 
     return put

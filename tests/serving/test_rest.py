@@ -186,6 +186,11 @@ def test_status_and_metadata(server):
         takes = found["score"]["inputs"]["targets"]
         assert takes["dtype"] == "DT_STRING"
         assert takes["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
+        beams = found["n_best"]["outputs"]["outputs"]["tensor_shape"]["dim"]
+        assert [dim["size"] for dim in beams] == ["-1", "3"]
+        card = answer["metadata"]["model_card"]
+        assert card["decode_hparams"]["beam_size"] == 3
+        assert card["weights_dtype"] == "float32"
 
 
 def test_metrics(exported, embedded):

@@ -4,6 +4,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import struct_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
@@ -146,11 +147,14 @@ def test_status(channel):
 def test_metadata(stub):
     message = get_model_metadata_pb2.GetModelMetadataRequest()
     message.model_spec.name = "t2t"
-    message.metadata_field.append("signature_def")
+    message.metadata_field.extend(["signature_def", "model_card"])
     found = get_model_metadata_pb2.SignatureDefMap()
     response = stub.GetModelMetadata(message)
     assert response.metadata["signature_def"].Unpack(found)
     assert set(found.signature_def["score"].inputs) == {"inputs", "targets"}
+    card = struct_pb2.Struct()
+    assert response.metadata["model_card"].Unpack(card)
+    assert card["decode_hparams"]["beam_size"] == 3
     message.metadata_field[:] = ["x"]
-    with pytest.raises(grpc.RpcError, match="signature_def; got"):
+    with pytest.raises(grpc.RpcError, match="and model_card; got"):
         stub.GetModelMetadata(message)

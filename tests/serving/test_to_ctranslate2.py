@@ -45,6 +45,11 @@ MOST = 20  # subwords of an output
 LENGTHS = hparam.DecodeHParams(max_input_length=16, extra_length=8)
 
 
+def test_rounded_weights_are_refused(tmp_path):
+    with pytest.raises(errors.UserError, match="rounds .*dtype=bfloat16"):
+        to_ctranslate2.export([], None, None, tmp_path, {}, "bfloat16")
+
+
 @pytest.fixture(scope="module")
 def vocabulary():
     return subwords.learn([*LINES, *TARGETS] * 5, 290)

@@ -5,9 +5,11 @@ import shutil
 import threading
 
 import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_repro import errors
-from t2t_repro.serving import service
+from t2t_repro.serving import limits, service, versions, warm_up
 
 SECONDS = 60  # what takes longer hangs
 BODY = {"instances": ["two birds sing"]}
@@ -92,6 +94,32 @@ def test_a_broken_version_is_passed_over(export_dir, embedded):
         (entry,) = answer["model_version_status"]
         assert entry["status"]["error_code"] == "UNKNOWN"
         assert "saved_model.pb" in entry["status"]["error_message"]
+        assert server.predict(BODY)[0] == 200
+
+
+def test_a_version_is_warm_before_it_is_asked(exported, embedded, monkeypatch):
+    asked, run = [], versions.Model.run
+
+    def seen(model, signature, inputs):
+        asked.append(signature)
+        return run(model, signature, inputs)
+
+    monkeypatch.setattr(versions.Model, "run", seen)
+    with embedded(exported):
+        assert asked == ["attention", "n_best", "score", "serving_default"]
+
+
+def test_a_version_that_fails_its_warm_up_is_passed_over(
+    exported, export_dir, embedded, tmp_path
+):
+    shutil.copytree(exported / "2", tmp_path / "2")
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.model_spec.signature_name = "made_up"
+    with tf.io.TFRecordWriter(str(tmp_path / "2" / warm_up.REQUESTS)) as file:
+        file.write(log.SerializeToString())
+    with embedded(export_dir) as server:
+        (tmp_path / "2").rename(export_dir / "2")
+        wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
         assert server.predict(BODY)[0] == 200
 
 

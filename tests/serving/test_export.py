@@ -1,0 +1,125 @@
+"""What an export consists of, and that it needs nothing of ours to run."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import errors, files
+from t2t_repro.decoding import translate
+from t2t_repro.serving import export, warm_up
+
+SECONDS = 300  # what takes longer hangs
+SIGNATURES = ["attention", "n_best", "score", "serving_default"]
+TEXT_OPERATIONS = {  # TF Text's, which TensorFlow Serving has in it
+    "SentencepieceOp",
+    "SentencepieceTokenizeOp",
+    "SentencepieceIdToStringOp",
+    "SentencepieceDetokenizeOp",
+}
+HOSTILE = [b"", b"\xff\xfe a dog", "🐶".encode(), b"\0", b"x" * 1_000_000]
+ALONE = """
+import sys
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load(sys.argv[1])
+found = model.signatures["serving_default"](inputs=tf.constant(sys.argv[2:]))
+assert not {"t2t_repro", "sentencepiece"} & set(sys.modules)
+sys.stdout.buffer.write(b"\\n".join(found["outputs"].numpy()))
+"""
+
+
+def test_operations_are_those_of_tensorflow_and_tf_text(exported):
+    found = set(export.operations(export.read_graph(exported / "2")))
+    card = files.read_json(exported / "2" / export.MODEL_CARD)
+    assert card["operations"] == sorted(found)
+    assert {"While", "StatefulPartitionedCall"} <= found  # functions, too
+    assert found - set(dir(tf.raw_ops)) == TEXT_OPERATIONS
+    assert not {name for name in found if "PyFunc" in name}
+    # TF Serving has no compiler for GPUs, and does not use the one for CPUs.
+    assert not {name for name in found if "Xla" in name}
+
+
+def test_it_runs_where_there_is_nothing_of_ours(exported, local, tmp_path):
+    texts = ["two birds sing", "", "the cat"]
+    result = subprocess.run(
+        [sys.executable, "-c", ALONE, exported / "2", *texts],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    assert result.returncode == 0, result.stderr
+    expected = local["2"]("serving_default", inputs=texts)["outputs"]
+    assert result.stdout.split(b"\n") == expected.tolist()
+
+
+@pytest.mark.parametrize("signature", SIGNATURES)
+def test_any_bytes_get_a_row_in_every_output(local, signature):
+    inputs = {"inputs": HOSTILE}
+    if signature == "score":
+        inputs["targets"] = HOSTILE[::-1]
+    for name, array in local["2"](signature, **inputs).items():
+        assert len(array) == len(HOSTILE), name
+    cut = local["2"]("serving_default", inputs=HOSTILE)["truncated"]
+    assert cut.tolist() == [False, False, False, False, True]
+
+
+def test_warm_up_requests_ask_every_signature(exported, local):
+    requests = list(warm_up.read(exported / "2"))
+    assert [one.model_spec.signature_name for one in requests] == SIGNATURES
+    for request in requests:
+        inputs = {
+            name: tf.make_ndarray(tensor)
+            for name, tensor in request.inputs.items()
+        }
+        found = local["2"](request.model_spec.signature_name, **inputs)
+        assert not found["truncated"].any()
+        short, long = (len(text) for text in inputs["inputs"])
+        assert 0 < short < long
+
+
+def test_16_bits_are_half_the_size(exported, parts):
+    (model,), *_ = parts(1)
+    sizes, dtypes = [], []
+    for version in ("1", "2"):
+        files_of = (exported / version / "variables").glob("*.data*")
+        sizes.append(sum(path.stat().st_size for path in files_of))
+        card = files.read_json(exported / version / export.MODEL_CARD)
+        dtypes.append(card["weights_dtype"])
+    assert dtypes == ["bfloat16", "float32"]
+    saved = 2 * model.count_params()
+    assert sizes[1] - sizes[0] == pytest.approx(saved, rel=0.02)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bits_compute_as_rounded_weights_in_float32(parts, local, dtype):
+    (model,), vocabulary, search = parts(1)
+    lines = ["two birds sing", "", "a dog ran in the park today", "🐶"]
+    if dtype == "bfloat16":  # as version 1 is stored
+        found = local["1"]("serving_default", inputs=lines)
+    else:
+        served = export.ServedModel([model], vocabulary, search, dtype)
+        found = served.translate(tf.constant(lines))
+    for weight in model.weights:
+        weight.assign(tf.cast(tf.cast(weight.value, dtype), tf.float32))
+    translator = translate.Translator([model], vocabulary, search)
+    expected = list(translator.translate(lines))
+    assert [text.decode() for text in np.array(found["outputs"])] == [
+        one.texts[0] for one in expected
+    ]
+    np.testing.assert_allclose(
+        found["scores"], [one.scores[0] for one in expected], rtol=1e-5
+    )
+
+
+def test_a_weight_beyond_float16(parts, tmp_path):
+    (model,), vocabulary, search = parts(2)
+    weight = model.weights[0]
+    weight.assign(weight + 1e5)
+    with pytest.raises(
+        errors.UserError, match=f"float16 cannot hold {weight.path}.*1e\\+05"
+    ):
+        export.export([model], vocabulary, search, tmp_path, {}, "float16")
+    assert not any(tmp_path.iterdir())
