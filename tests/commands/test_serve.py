@@ -15,6 +15,7 @@ import urllib.request
 
 import pytest
 
+ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 120  # what takes longer hangs
 LISTENERS = [pathlib.Path("/proc/net/tcp"), pathlib.Path("/proc/net/tcp6")]
 
@@ -139,6 +140,29 @@ def test_query_over_a_network(served, export_dir, run):
         result = run("query", *flags, stdin=lines)
         assert result.returncode == 0, result.stderr
         assert result.stdout == expected
+
+
+@pytest.mark.slow
+def test_an_export_is_the_decoder_in_any_batch(trained, export_dir):
+    """scripts/check_export.py, on a thousand sentences."""
+    result = subprocess.run(
+        [
+            *(sys.executable, ROOT / "scripts" / "check_export.py"),
+            *(f"--output_dir={trained / 'run'}", f"--export_dir={export_dir}"),
+            f"--text={trained / 'raw' / 'train.xx'}",
+        ],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=10 * SECONDS,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = {
+        one["name"]: one["value"]
+        for one in json.loads(result.stdout.splitlines()[-1])
+    }
+    assert found["sentences"] == 1000
+    assert found["different translations"] > 1
 
 
 def test_query_wants_one_model(run):
