@@ -19,6 +19,17 @@ class Sums(NamedTuple):
     slots: object  # [] float32, of the targets: tokens and padding
 
 
+class _Weight(NamedTuple):
+    """A softmax layer's, as every part of the logits needs it."""
+
+    matrix: tf.Tensor  # [V, D] in the dtype of x
+    total: tf.Tensor  # [D] float32, sum over V
+
+    @classmethod
+    def of(cls, weight, dtype):
+        return cls(tf.cast(weight, dtype), tf.reduce_sum(weight, 0))
+
+
 def smoothed_cross_entropy(
     x, weight, targets, segments, label_smoothing, parts=1
 ) -> Sums:
@@ -53,6 +64,7 @@ def _losses(x, weight, labels, label_smoothing, parts):
 
     @tf.custom_gradient
     def at_once(x, weight):
+        weight = _Weight.of(weight, x.dtype)
         losses, slope = _forward(x, weight, labels, label_smoothing)
 
         def backward(of_smoothed, *_):
@@ -62,6 +74,9 @@ def _losses(x, weight, labels, label_smoothing, parts):
 
     @tf.custom_gradient
     def in_parts(x, weight):
+        zeros = tf.zeros_like(weight)
+        weight = _Weight.of(weight, x.dtype)
+
         def forward_part(part):
             return _forward(part[0], weight, part[1], label_smoothing)[0]
 
@@ -78,7 +93,7 @@ def _losses(x, weight, labels, label_smoothing, parts):
             _, of_x, of_weight = tf.while_loop(
                 lambda index, *_: index < parts,
                 lambda *state: add_part(*state, arrays),
-                (0, tf.TensorArray(x.dtype, parts), tf.zeros_like(weight)),
+                (0, tf.TensorArray(x.dtype, parts), zeros),
                 parallel_iterations=1,
             )
             return _join(of_x.stack(), x), of_weight
@@ -124,17 +139,15 @@ def _forward(x, weight, labels, label_smoothing):
         (smoothed, plain, hits), [N] float32 each; the gradient by the logits
         but for "- low", [N, V] in x's dtype.
     """
-    low = _low(label_smoothing, weight.shape[0])
-    logits = tf.matmul(x, tf.cast(weight, x.dtype), transpose_b=True)
+    low = _low(label_smoothing, weight.matrix.shape[0])
+    logits = tf.matmul(x, weight.matrix, transpose_b=True)
     logits = tf.cast(logits, tf.float32)
     of_target = tf.gather(logits, labels, batch_dims=1)
     best = tf.reduce_max(logits, -1)
     probabilities = tf.nn.softmax(logits)
     # The largest of them, at least 1 / V, is exp(best - log sum exp(z)).
     plain = best - tf.math.log(tf.reduce_max(probabilities, -1)) - of_target
-    sum_of_logits = tf.linalg.matvec(
-        tf.cast(x, tf.float32), tf.reduce_sum(weight, 0)
-    )
+    sum_of_logits = tf.linalg.matvec(tf.cast(x, tf.float32), weight.total)
     smoothed = plain + (label_smoothing + low) * of_target - low * sum_of_logits
     slope = tf.tensor_scatter_nd_update(
         tf.cast(probabilities, x.dtype),
@@ -150,10 +163,10 @@ def _backward(slope, x, weight, of_smoothed, label_smoothing):
 
     Upstream, one number a token, is multiplied in where arrays are [N, D].
     """
-    low = _low(label_smoothing, weight.shape[0])
+    low = _low(label_smoothing, weight.matrix.shape[0])
     upstream = of_smoothed[:, None]
-    of_x = tf.cast(tf.matmul(slope, tf.cast(weight, x.dtype)), tf.float32)
-    of_x = (of_x - low * tf.reduce_sum(weight, 0)) * upstream
+    of_x = tf.cast(tf.matmul(slope, weight.matrix), tf.float32)
+    of_x = (of_x - low * weight.total) * upstream
     x_upstream = tf.cast(x, tf.float32) * upstream
     of_weight = tf.matmul(slope, tf.cast(x_upstream, x.dtype), transpose_a=True)
     of_weight = tf.cast(of_weight, tf.float32)
