@@ -1,4 +1,9 @@
-"""Commands are run as a user runs them: in processes of their own."""
+"""Commands are run in processes of their own.
+
+Importing TensorFlow takes seconds. So each command is run once as a user runs
+it, in a process that begins with nothing, and else in a fork of one that has
+imported what commands need.
+"""
 
 import os
 import pathlib
@@ -17,11 +22,11 @@ HPARAMS = (
 LETTERS = "abcdefghijkl"
 
 
-def run_command(name, *arguments, cwd=ROOT, stdin="", env=None):
+def run_command(name, *arguments, stdin="", env=None):
     """python -m t2t_repro.NAME; a CompletedProcess with text."""
     return subprocess.run(
         [sys.executable, "-m", f"t2t_repro.{name}", *map(str, arguments)],
-        cwd=cwd,
+        cwd=ROOT,
         input=stdin,
         env=os.environ | (env or {}),
         capture_output=True,
@@ -67,7 +72,14 @@ def problem_flags(folder):
 
 
 @pytest.fixture(scope="session")
-def run():
+def run(forked):
+    """run_command, in forks: what a command forgets to import may be there."""
+    return forked
+
+
+@pytest.fixture(scope="session")
+def run_alone():
+    """run_command, as a user has it."""
     return run_command
 
 
@@ -82,11 +94,11 @@ def flags_of():
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
+def trained(run, tmp_path_factory):
     """A folder with data/ and run/: a short training on made-up words."""
     folder = tmp_path_factory.mktemp("trained")
     write_raw(folder / "raw")
-    result = run_command(
+    result = run(
         "trainer",
         *problem_flags(folder),
         "--hparams_set=tiny",

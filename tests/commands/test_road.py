@@ -30,9 +30,9 @@ def ok(result):
 
 
 @pytest.fixture(scope="module")
-def averaged(trained, run):
+def averaged(trained, run_alone):
     out = f"--output_dir={trained / 'run'}"
-    text = ok(run("avg_checkpoints", out, "--num_last_checkpoints=2"))
+    text = ok(run_alone("avg_checkpoints", out, "--num_last_checkpoints=2"))
     assert "ckpt-40, ckpt-60" in text
     return trained
 
@@ -99,9 +99,11 @@ def test_averaged_checkpoint_is_the_mean(averaged):
     np.testing.assert_allclose(load("averaged/ckpt-60"), mean, atol=1e-7)
 
 
-def test_evaluate_ends_in_one_json_line(averaged, run):
+def test_evaluate_ends_in_one_json_line(averaged, run, run_alone):
     folder = averaged / "run"
-    result = run("evaluate", f"--output_dir={folder}", "--split=validation")
+    result = run_alone(
+        "evaluate", f"--output_dir={folder}", "--split=validation"
+    )
     sheet = json.loads(ok(result).splitlines()[-1])
     assert list(sheet) == KEYS
     assert "averaged/ckpt-60" in result.stderr
@@ -121,7 +123,7 @@ def test_evaluate_ends_in_one_json_line(averaged, run):
     assert "against 100.00 of the baseline" in text
 
 
-def test_decoder_and_query_agree(averaged, run, tmp_path):
+def test_decoder_and_query_agree(averaged, run, run_alone, tmp_path):
     out = f"--output_dir={averaged / 'run'}"
     (tmp_path / "in.txt").write_text(LINES)
     ok(
@@ -135,11 +137,11 @@ def test_decoder_and_query_agree(averaged, run, tmp_path):
     decoded = (tmp_path / "out.txt").read_text()
     assert decoded.count("\n") == 3
     assert decoded.split("\n")[1] == ""
-    assert ok(run("decoder", out, stdin=LINES)) == decoded
-    ok(run("exporter", out, f"--export_dir={tmp_path / 'export'}"))
+    assert ok(run_alone("decoder", out, stdin=LINES)) == decoded
+    ok(run_alone("exporter", out, f"--export_dir={tmp_path / 'export'}"))
     assert_card_is_complete(tmp_path / "export" / "1", averaged / "run")
     export_dir = f"--export_dir={tmp_path / 'export'}"
-    assert ok(run("query", export_dir, stdin=LINES)) == decoded
+    assert ok(run_alone("query", export_dir, stdin=LINES)) == decoded
     one = ok(run("query", export_dir, "--inputs=a b c d e"))
     assert one.strip("\n") == decoded.split("\n")[0]
 
@@ -239,7 +241,7 @@ def test_an_ensemble_of_two_checkpoints(averaged, run):
 
 
 @pytest.fixture(scope="module")
-def reported(averaged, run, tmp_path_factory):
+def reported(averaged, run, run_alone, tmp_path_factory):
     """A run with scores and a report of it, and another without either."""
     folder = averaged / "run"
     other = tmp_path_factory.mktemp("other") / "begun"
@@ -248,7 +250,7 @@ def reported(averaged, run, tmp_path_factory):
         shutil.copy(folder / name, other)
     ok(run("evaluate", f"--output_dir={folder}", "--split=test"))
     text = ok(
-        run(
+        run_alone(
             "report",
             f"--output_dir={folder},{other}",
             "--sentence=a b c d e f",

@@ -196,13 +196,13 @@ def test_no_model(run, tmp_path):
     assert "--export_dir is needed" in result.stderr
 
 
-def test_the_extra_is_named(run, tmp_path):
+def test_the_extra_is_named(run_alone, tmp_path):
     hidden = tmp_path / "aiohttp"
     hidden.mkdir()
     (hidden / "__init__.py").write_text(
         "raise ModuleNotFoundError(name='aiohttp')\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    result = run("serve", "--export_dir=x", env={"PYTHONPATH": path})
+    result = run_alone("serve", "--export_dir=x", env={"PYTHONPATH": path})
     assert result.returncode == 1
     assert "The server needs aiohttp. pip install" in result.stderr

@@ -12,8 +12,8 @@ def shown(run, *arguments):
     return before.splitlines(), json.loads(brace + settings + end), after
 
 
-def test_the_papers_big(run):
-    before, settings, after = shown(run, "--hparams_set=big")
+def test_the_papers_big(run_alone):
+    before, settings, after = shown(run_alone, "--hparams_set=big")
     assert before == [
         "big differs from base:",
         "  hidden_size: 512 -> 1024",

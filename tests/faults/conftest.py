@@ -12,7 +12,6 @@ import tensorflow as tf
 from t2t_repro.training import checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
-SECONDS = 300  # a process that takes longer hangs
 HPARAMS = (
     "hidden_size=16,filter_size=32,num_heads=2,num_hidden_layers=1,"
     "batch_tokens=256,learning_rate_warmup_steps=10"
@@ -80,8 +79,8 @@ else:
 class Trainings:
     """python -m t2t_repro.trainer, on letters and the same reversed."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, forked):
+        self.folder, self._forked = folder, forked
         (folder / "raw").mkdir()
         (folder / "usr").mkdir()
         (folder / "usr" / "saboteur.py").write_text(SABOTEUR)
@@ -92,10 +91,9 @@ class Trainings:
                 text = "".join(f"{' '.join(row[::step])}\n" for row in letters)
                 (folder / "raw" / f"{split}.{language}").write_text(text)
 
-    def start(self, output_dir, *flags, fault=None, steps=12, env=None):
-        """-> Popen of a training that saves every 4 steps."""
-        command = [
-            *(sys.executable, "-m", "t2t_repro.trainer"),
+    def command(self, output_dir, *flags, fault=None, steps=12):
+        """Arguments and environment of a training that saves every 4 steps."""
+        arguments = [
             "--problem=parallel_text",
             "--problem_args=name=letters,languages=xx-yy,vocab_size=270",
             f"--raw_dir={self.folder / 'raw'}",
@@ -109,13 +107,16 @@ class Trainings:
             *flags,
         ]
         if fault:
-            command.append(f"--usr_dir={self.folder / 'usr'}")
+            arguments.append(f"--usr_dir={self.folder / 'usr'}")
+        return arguments, {"FAULT": fault or "", "DISK": str(output_dir)}
+
+    def start(self, output_dir, *flags, env=None, **settings):
+        """-> Popen."""
+        arguments, faults = self.command(output_dir, *flags, **settings)
         return subprocess.Popen(
-            command,
+            [sys.executable, "-m", "t2t_repro.trainer", *arguments],
             cwd=ROOT,
-            env=os.environ
-            | {"FAULT": fault or "", "DISK": str(output_dir)}
-            | (env or {}),
+            env=os.environ | faults | (env or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
@@ -123,9 +124,9 @@ class Trainings:
 
     def train(self, output_dir, *flags, **settings):
         """-> exit code, what was printed."""
-        process = self.start(output_dir, *flags, **settings)
-        printed, _ = process.communicate(timeout=SECONDS)
-        return process.returncode, printed
+        arguments, env = self.command(output_dir, *flags, **settings)
+        result = self._forked("trainer", *arguments, env=env)
+        return result.returncode, result.stdout + result.stderr
 
 
 @pytest.fixture
@@ -178,5 +179,5 @@ def assert_same_training(read_events):
 
 
 @pytest.fixture(scope="session")
-def trainings(tmp_path_factory):
-    return Trainings(tmp_path_factory.mktemp("faults"))
+def trainings(tmp_path_factory, forked):
+    return Trainings(tmp_path_factory.mktemp("faults"), forked)
