@@ -149,16 +149,16 @@ def tiny_hparams():
 
 @pytest.fixture(scope="session")
 def randomize():
-    """A function of a model: draws every weight, from one seed.
+    """A function of a model, a seed and deviations: draws every weight.
 
-    None hides behind a 0 or a 1, and each is the same in any dtype. Matrices
-    have a scale that Glorot could have given.
+    None hides behind a 0 or a 1, and each is the same in any dtype. Glorot
+    could have given such matrices.
     """
 
-    def draw(model, scale=0.3):
-        random = np.random.default_rng(0)
+    def draw(model, seed=0, matrices=0.3, vectors=0.1):
+        random = np.random.default_rng(seed)
         for weight in model.weights:
-            deviation = scale if len(weight.shape) > 1 else 0.1
+            deviation = matrices if len(weight.shape) > 1 else vectors
             mean = 1.0 if weight.path.endswith("gamma") else 0.0
             weight.assign(random.normal(mean, deviation, weight.shape))
 

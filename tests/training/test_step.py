@@ -68,7 +68,7 @@ class Trial:
 
     def reset(self):
         """Weights as of a seed, no momentum, no step done."""
-        self._randomize(self.model, scale=0.2)
+        self._randomize(self.model, seed=1, matrices=0.2, vectors=0.2)
         for variable in self.adam.variables:
             if variable is not self.adam.learning_rate:
                 variable.assign(np.zeros(variable.shape))
