@@ -13,8 +13,6 @@ from t2t_repro.text.corpora import read_lines
 class TestSet(NamedTuple):
     """What is translated, and what translations are compared with."""
 
-    __test__ = False  # it is none of pytest's
-
     sources: list[str] | None  # [lines]; None: not known
     references: list[list[str]]  # one or more of [lines]
 
