@@ -210,6 +210,11 @@ def describe(
         value, _, spread = found[key]
         shown = "" if spread is None else f"± {spread:.2f}"
         lines.append(f"{value:8.2f} {shown:7}  {key:20} {meaning}")
+    if tokenized:
+        lines.append(
+            "The text is tokenized: bleu_tok, of these tokens, is the one to "
+            "compare with others."
+        )
     lines.append("")
     checks = CHECKS_OF_TOKENS if tokenized else CHECKS
     for key in CONVENTIONS:

@@ -257,7 +257,9 @@ def test_describe_says_how_to_check_each_score():
         assert check.strip() == bleu.CHECKS[key].replace("{language}", "de")
     assert len(rest) == 2 * (len(KEYS) - 1)
     assert "tokenizer.perl -l de" in bleu.describe(found, "de")
-    assert "tokenizer.perl" not in bleu.describe(found, "de", tokenized=True)
+    tokens = bleu.describe(found, "de", tokenized=True)
+    assert "tokenizer.perl" not in tokens
+    assert "bleu_tok, of these tokens, is the one to compare" in tokens
 
 
 def test_describe_shows_intervals():

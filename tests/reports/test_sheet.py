@@ -8,18 +8,16 @@ from t2t_repro.text import test_sets
 HYPOTHESES = ["the cat sat on the mat", "a dog ran home today"]
 REFERENCES = [["the cat sat on a mat", "a dog ran home today"]]
 SOURCES = ["die Katze " * 6, "ein Hund"]
+ALONE = test_sets.TestSet(None, REFERENCES)
+WITH_SOURCES = test_sets.TestSet(SOURCES, REFERENCES)
 
 
 def test_lengths_are_the_sources_where_it_is_known():
-    made = sheet.make(
-        HYPOTHESES, test_sets.TestSet(SOURCES, REFERENCES), "en", samples=5
-    )
+    made = sheet.make(HYPOTHESES, WITH_SOURCES, "en", samples=5)
     assert "BLEU by words of the source" in made.text
     counts = [b["sentences"] for b in made.details["by_source_length"]]
     assert counts == [1, 1]
-    made = sheet.make(
-        HYPOTHESES, test_sets.TestSet(None, REFERENCES), "en", samples=5
-    )
+    made = sheet.make(HYPOTHESES, ALONE, "en", samples=5)
     assert "BLEU by words of the reference" in made.text
     assert len(made.details["by_reference_length"]) == 1
 
@@ -27,8 +25,7 @@ def test_lengths_are_the_sources_where_it_is_known():
 def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
     name = "Multi30k test_2016_flickr en-de, 1,000 lines"
     monkeypatch.setattr(sheet.published, "test_set", lambda lines: name)
-    test_set = test_sets.TestSet(SOURCES, REFERENCES)
-    made = sheet.make(HYPOTHESES, test_set, "en", False, REFERENCES[0], 5)
+    made = sheet.make(HYPOTHESES, WITH_SOURCES, "en", False, REFERENCES[0], 5)
     assert made.scores == bleu.score_sheet(HYPOTHESES, REFERENCES)
     assert json.loads(json.dumps(made.details)) == made.details
     assert set(made.details) == {
@@ -47,9 +44,7 @@ def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
 
 
 def test_an_unknown_set_has_nothing_published():
-    made = sheet.make(
-        HYPOTHESES, test_sets.TestSet(None, REFERENCES), "en", samples=1
-    )
+    made = sheet.make(HYPOTHESES, ALONE, "en", samples=1)
     assert not {"test_set", "published", "baseline"} & set(made.details)
     assert set(made.details["plus_minus"].values()) == {None}
     assert "ublished" not in made.text
