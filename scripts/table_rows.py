@@ -113,8 +113,16 @@ def rows(names: dict[str, str], base: str) -> list[Row]:
     Args:
         names: {name: hparams set}.
         base: the set that the rows differ from.
+
+    Raises:
+        UserError: --hparams_set is given, or a row is not known.
     """
     values = flags.FLAGS
+    if values.hparams_set:
+        raise errors.UserError(
+            "Each row has an hparams set of its own; got --hparams_set="
+            f"{values.hparams_set}. Say --rows=… or --hparams=… instead."
+        )
     overrides = hparam.parse(hparam.HParams, values.hparams)
     sizes = values.divide_widths, values.divide_layers
     return [

@@ -59,7 +59,11 @@ def job(split: str, averaged: bool) -> Job:
             for name in named
             if values[name].value
         ),
-        to_trainer=(*raw, *shlex.split(values.trainer_flags)),
+        to_trainer=(
+            *raw,
+            f"--num_workers={values.num_workers}",
+            *shlex.split(values.trainer_flags),
+        ),
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
     )

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 import table2
@@ -70,6 +71,13 @@ def test_unknown_rows():
     assert table_rows.select({"a": 1, "b": 2}, ["b"]) == ["b"]
     with pytest.raises(errors.UserError, match="Unknown rows c; known: a, b"):
         table_rows.select({"a": 1, "b": 2}, ["c", "a"])
+
+
+def test_an_hparams_set_of_all_rows_is_refused(monkeypatch):
+    given = types.SimpleNamespace(hparams_set="tiny")
+    monkeypatch.setattr(table_rows.flags, "FLAGS", given)
+    with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
+        table_rows.rows({"base": "table3_base"}, "table3_base")
 
 
 def test_a_finished_row_is_taken_as_it_is(tmp_path):
