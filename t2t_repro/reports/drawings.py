@@ -82,7 +82,7 @@ def lines(attention, choice) -> Drawing:
         left=left,
         right=right,
         width=right + _LETTER * max(map(len, keys)) + 8,
-        height=_ROW * (max(len(queries), len(keys)) + 2),
+        height=round(_ROW * (max(len(queries), len(keys)) + 1.2)),
     )
     return Drawing(title, svg)
 
