@@ -112,7 +112,7 @@ def farthest(encoder: Attention) -> Choice | None:
 
 
 def back_reference(encoder: Attention) -> Choice | None:
-    """As Figure 4: a word that two heads send back to one earlier word.
+    """As Figure 4: a word from which two heads look at one earlier word.
 
     None: there are no such words.
     """
@@ -120,17 +120,17 @@ def back_reference(encoder: Attention) -> Choice | None:
     earlier = np.tri(length, k=-2, dtype=bool)  # nearer ones may be one word
     same = np.array(encoder.keys)[:, None] == np.array(encoder.keys)
     weights = encoder.weights * (_word_pairs(encoder) & earlier & ~same)
-    # The two best heads of a layer for each pair of pieces.
-    both = np.sort(weights, axis=1)[:, -2:].sum(1)
+    # Of the two best heads of a layer for each pair of pieces, the weaker.
+    both = np.sort(weights, axis=1)[:, -2:].min(1)
     if not both.any():
         return None
     layer, query, key = np.unravel_index(both.argmax(), both.shape)
     heads = weights[layer, :, query, key].argsort()[::-1][:2]
     return Choice(
         "Back to an earlier word",
-        "The word that two heads of one layer together send most weight back "
-        "to one other word, two pieces away at least. (In Figure 4 of the "
-        "paper “its” finds “Law”: an anaphora.)",
+        "The word from which two heads of one layer look back most sharply, "
+        "even the weaker of them, at the same other word, two pieces away at "
+        "least. (In Figure 4 of the paper “its” finds “Law”: an anaphora.)",
         int(layer),
         heads.tolist(),
         [int(query)],

@@ -105,6 +105,15 @@ def test_a_reference_back_is_found_with_its_two_heads():
     assert (found.layer, found.heads, found.queries) == (1, [1, 2], [3])
 
 
+def test_both_heads_look_back():
+    """One that looks very sharply and alone is none of two."""
+    alone, two = EVEN.copy(), EVEN.copy()
+    alone[4] = np.eye(L)[0]
+    two[3] = np.eye(L)[1] * 0.6 + np.eye(L)[6] * 0.4
+    found = attention.back_reference(encoder([alone, EVEN], [two, two]))
+    assert (found.layer, found.queries) == (1, [3])
+
+
 def test_neighbours_and_later_words_are_no_reference_back():
     assert attention.back_reference(encoder([offset(-1)])) is None
     assert attention.back_reference(encoder([offset(2)])) is None
