@@ -37,7 +37,7 @@ class WsjParsing(Problem):
     decode_hparams = (
         "beam_size=21,alpha=0.3,extra_length=300,long_inputs=refuse"
     )
-    extra_scores = "bracketing"
+    tree_targets = True
     split_by_unicode_script = False  # "(NP" is a subword
 
     def raw_files(self, split):

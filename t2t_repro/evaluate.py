@@ -80,23 +80,15 @@ def main():
         hypotheses = list(corpora.read_lines(_TRANSLATIONS.value))
     else:
         hypotheses, how = _translate(run, test_set.sources)
-    made = sheet.make(
-        hypotheses,
-        test_set,
-        problem.target_language if problem else _LANGUAGE.value,
-        _TOKENIZED.value or bool(problem and problem.tokenized),
-        _BASELINE.value and list(corpora.read_lines(_BASELINE.value)),
-        _BOOTSTRAP_SAMPLES.value,
-    )
+    made = _sheet(problem, test_set, hypotheses)
     print(made.text)
-    scores = made.scores | _extra_scores(problem, test_set, hypotheses)
-    whole = scores | how | made.details
+    whole = made.scores | how | made.details
     if not _TRANSLATIONS.value:
         _store(hypotheses, whole)
     if _SHEET_FILE.value:
         path = pathlib.Path(_SHEET_FILE.value).expanduser()
         files.write_json(path, whole)
-    print(json.dumps(scores))
+    print(json.dumps(made.scores))
 
 
 def _test_set(run, problem):
@@ -152,17 +144,21 @@ def _translate(run, sources):
     return [translation.texts[0] for translation in found], how
 
 
-def _extra_scores(problem, test_set, hypotheses):
-    """What the problem is scored by beside BLEU and its like; prints it."""
-    if not problem or problem.extra_scores != "bracketing":
-        return {}
-    if problem.reverse or test_set.sources is None:
-        return {}
-    found = parsing.score_sheet(
-        test_set.sources, hypotheses, test_set.references[0]
+def _sheet(problem, test_set, hypotheses):
+    """Parses are scored as parses, all else as translations."""
+    if problem and problem.writes_trees and test_set.sources:
+        found = parsing.score_sheet(
+            test_set.sources, hypotheses, test_set.references[0]
+        )
+        return sheet.Sheet(found, {}, parsing.describe(found))
+    return sheet.make(
+        hypotheses,
+        test_set,
+        problem.target_language if problem else _LANGUAGE.value,
+        _TOKENIZED.value or bool(problem and problem.tokenized),
+        _BASELINE.value and list(corpora.read_lines(_BASELINE.value)),
+        _BOOTSTRAP_SAMPLES.value,
     )
-    print(parsing.describe(found))
-    return found
 
 
 def _store(hypotheses, whole):

@@ -41,7 +41,7 @@ class Problem:
     reverse = False  # X_rev: the same data, sides swapped when it is read
     stored_languages = ("", "")  # of inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
-    extra_scores = ""  # beside BLEU's, of the stored direction: "bracketing"
+    tree_targets = False  # targets are parses, as text/linear.py writes them
     split_by_unicode_script = True  # of the vocabulary: see subwords.learn
     tokenized = False  # normalize() tokenizes: scores are of tokens then
 
@@ -86,6 +86,11 @@ class Problem:
     def target_language(self) -> str:
         """Language that is translated to."""
         return self.stored_languages[0 if self.reverse else 1]
+
+    @property
+    def writes_trees(self) -> bool:
+        """Whether outputs are parses, and scored as such."""
+        return self.tree_targets and not self.reverse
 
     @property
     def arguments(self) -> dict:

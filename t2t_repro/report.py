@@ -145,7 +145,7 @@ def _samples(run, data, split, path):
 
 def _parses(problem, ranked):
     """The first sample of each kind as pictures, where samples are trees."""
-    if problem.extra_scores != "bracketing" or problem.reverse:
+    if not problem.writes_trees:
         return []
     first = [sample for kind in ranked for sample in kind[:1]]
     return [

@@ -107,3 +107,17 @@ def test_text_that_a_graph_cannot_read_is_not_exported(calm, run):
     assert result.returncode == 1
     assert "calm_text changes its text" in result.stderr
     assert "Translate with decoder" in result.stderr
+
+
+def test_parses_are_scored_as_parses_alone(run, tmp_path):
+    for name, line in {
+        "sources": "It works .",
+        "translations": "(S (NP XX )NP (VP XX )VP . )S",
+        "references": "(S (NP XX )NP (ADVP XX )ADVP . )S",
+    }.items():
+        (tmp_path / name).write_text(f"{line}\n")
+    flags = [f"--{path.name}={path}" for path in tmp_path.iterdir()]
+    text = ok(run("evaluate", "--problem=wsj_parsing", *flags))
+    scores = json.loads(text.splitlines()[-1])
+    assert scores["bracketing_f1"] == pytest.approx(200 / 3)
+    assert "bleu" not in scores
