@@ -131,7 +131,7 @@ def agreement(table) -> str:
             if other
             else f"{key}: every row on the paper's side of base"
         )
-    return f"Of {len(by_name) - 1} rows beside base, by {'; by '.join(lines)}."
+    return f"Beside base, by {'; by '.join(lines)}."
 
 
 if __name__ == "__main__":

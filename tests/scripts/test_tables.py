@@ -156,8 +156,8 @@ def test_table_3_lays_ours_beside_the_papers():
     ]
     assert "p, validation split, BLEU S; 100 steps of 1,000 tokens" in lines[6]
     assert lines[-1] == (
-        "Of 2 rows beside base, by perplexity: b_dk16 on the other side of "
-        "base than in the paper; by bleu: every row on the paper's side of "
+        "Beside base, by perplexity: b_dk16 on the other side of base "
+        "than in the paper; by bleu: every row on the paper's side of "
         "base."
     )
 
