@@ -38,6 +38,7 @@ SUBJECT = page.Subject(
     samples={
         "test": samples.rank(["<b>in</b>"], ["the cat"], ["the dog"]),
     },
+    parses={"test": [page.Parse("line 1", "<svg>a</svg>", "<svg>b</svg>")]},
     checkpoint="ckpt-20",
     attention=[
         pictures.Sentence(
@@ -53,6 +54,7 @@ BEGUN = SUBJECT._replace(
     manifest=None,
     scores={},
     samples={},
+    parses={},
     checkpoint=None,
     attention=[],
 )
@@ -138,6 +140,7 @@ def test_what_a_run_has_is_told():
         "27.50 ± 0.50 sacreBLEU 13a, cased, detokenized",
         "new_one 3.00",
         "<b>in</b>",
+        "test: line 1, drawn a ours b reference",
         "cafe",
         "python -m t2t_repro.trainer --problem=made_up",
     ):
