@@ -17,7 +17,7 @@ class Difference(NamedTuple):
     metric: str
     system: float
     baseline: float
-    p_value: float  # how often chance alone makes a difference as large
+    p_value: float  # of Koehn's test: about half that of a two-sided one
 
     def describe(self) -> str:
         """A line for people."""
