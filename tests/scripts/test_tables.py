@@ -233,6 +233,7 @@ def micro(number_words, folder):
     )
 
 
+@pytest.mark.slow
 def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
     call = ("table3.py", "--rows=base", *micro(number_words, tmp_path))
     done = script(*call)

@@ -164,7 +164,8 @@ def test_without_the_package_it_says_what_to_install(
 def test_a_folder_is_whole_and_never_written_over(export, vocabulary):
     _, folder = export({})
     assert (folder / "vocab.model").read_bytes() == vocabulary.model
-    assert json.loads((folder / "model_card.json").read_text()) == {"run": 1}
+    card = json.loads((folder / "model_card.json").read_text())
+    assert card == {"run": 1, "weights_dtype": "float32"}
     config = json.loads((folder / "config.json").read_text())
     assert config["layer_norm_epsilon"] == 1e-6
     assert [path.name for path in folder.parent.iterdir()] == ["folder"]

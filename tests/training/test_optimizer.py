@@ -25,7 +25,7 @@ GOLDEN = [
         6.987712e-04,
     ),
     (
-        "big big_enfr table3_big table3_c_d1024",
+        "big big_enfr parsing table3_big table3_c_d1024",
         (1.235265e-07, 1.235265e-05, 4.941059e-04, 3.493856e-04, 9.882118e-05),
         4.941059e-04,
     ),
@@ -70,9 +70,14 @@ GOLDEN = [
         7.905694e-04,
     ),
     (
-        "transformer_big_single_gpu",
+        "transformer_big_single_gpu transformer_parsing_base",
         (0.0, 3.057280e-06, 1.234956e-04, 2.470221e-04, 1.976433e-04),
         4.941059e-04,
+    ),
+    (
+        "transformer_parsing_big",
+        (0.0, 2.445824e-05, 9.879647e-04, 6.988149e-04, 1.976433e-04),
+        9.882118e-04,
     ),
     (
         "transformer_tiny",
