@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import runpy
+import signal
 import subprocess
 import sys
 
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# A shell that runs the tests in the background has them ignore Control-C, and
+# with them the commands that they start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LOGICAL_CPUS = 8  # the replicas of section 5.2
 VOCAB_SIZE = 20

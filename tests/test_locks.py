@@ -50,7 +50,8 @@ def test_a_dead_process_does_not_keep_it(tmp_path, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with locks.locked(tmp_path):
-        pass
+        words = (tmp_path / locks.LOCK).read_text("utf-8")
+    assert words.startswith(f"process {os.getpid()} on ")
 
 
 def test_who_waits_comes_in_when_the_other_is_out(
