@@ -10,7 +10,7 @@ from t2t_repro.text.subwords import EOS, PAD
 
 # Positions that a search is given room for at a time. A step copies what it
 # has room for, and each block copies all that is past.
-BLOCK = 16
+BLOCK = 8
 
 
 def search(
