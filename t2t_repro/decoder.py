@@ -4,7 +4,6 @@
         --decode_to_file=out.txt
 """
 
-import functools
 import itertools
 import pathlib
 import sys
@@ -53,12 +52,13 @@ def main():
     models, _ = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
     translator = translate.Translator(models, run.subwords, hparams)
-    source, target = _normalizers(run.problem)
+    source, target = run.problem.normalizers
     if _INTERACTIVE.value:
         _converse(translator, source)
     elif _SCORE_FILE.value:
         pairs = _read_tabbed(_SCORE_FILE.value)
-        scores = translator.score([(source(a), target(b)) for a, b in pairs])
+        # No list: the file may be larger than memory.
+        scores = translator.score((source(a), target(b)) for a, b in pairs)
         _write(map(_score_line, scores))
     else:
         lines, total = _read_lines()
@@ -68,14 +68,6 @@ def main():
         # All beams, if asked for, on one line: tensor2tensor's way.
         _write("\t".join(one.texts) for one in found)
         _tell_refused(translator.refused, hparams.max_input_length)
-
-
-def _normalizers(problem):
-    """What makes raw text what the model knows, of each side."""
-    return tuple(
-        functools.partial(problem.normalize, language=language)
-        for language in (problem.source_language, problem.target_language)
-    )
 
 
 def _converse(translator, normalize):

@@ -10,7 +10,6 @@ Prints the score sheet, and one JSON line last; docs/scores.md explains it.
 """
 
 import dataclasses
-import functools
 import json
 import pathlib
 
@@ -118,12 +117,7 @@ def _test_set(run, problem):
         )
     if not problem:
         return found
-    return found.normalized(
-        *(
-            functools.partial(problem.normalize, language=language)
-            for language in languages
-        )
-    )
+    return found.normalized(*problem.normalizers)
 
 
 def _translate(run, sources):

@@ -9,8 +9,9 @@ A problem is a dataclass, and its fields are its arguments:
 """
 
 import dataclasses
+import functools
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from t2t_repro import errors, hparam, registry
 from t2t_repro.text.corpora import Pair, RawFile, locate, read_pairs
@@ -122,6 +123,15 @@ class Problem:
         reads and to references, and not undone in translations.
         """
         return line
+
+    @property
+    def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
+        """normalize() of the side that is translated from, and of the other."""
+        source, target = self.source_language, self.target_language
+        return (
+            functools.partial(self.normalize, language=source),
+            functools.partial(self.normalize, language=target),
+        )
 
     @property
     def normalizes(self) -> bool:
