@@ -130,7 +130,7 @@ def run(main):
                 return 0
             return main()
         except errors.UserError as error:
-            print(f"Error: {error}", file=sys.stderr)
+            print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
         except Exception as error:
             # Of Python or of TensorFlow, which has no type for it.

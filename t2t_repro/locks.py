@@ -37,7 +37,8 @@ def locked(folder: pathlib.Path, wait: bool = False):
             if not wait:
                 raise errors.UserError(
                     f"{folder} is taken: {holder} writes to it. Wait until "
-                    "that ends, or name another folder."
+                    "that ends, or name another folder.",
+                    see="it-does-not-resume",
                 ) from None
             print(f"Waiting for {holder}, which writes to {folder}.")
             portalocker.lock(file, LockFlags.EXCLUSIVE)

@@ -83,7 +83,8 @@ class Registry:
             )
             known = ", ".join(sorted(self._entries)) or "none"
             raise errors.UserError(
-                f"Unknown {self.kind} {name!r}.{hint} Known: {known}."
+                f"Unknown {self.kind} {name!r}.{hint} Known: {known}.",
+                see="my-problem-or-hparams-set-is-not-found",
             )
         return self._entries[name]
 

@@ -164,7 +164,8 @@ def _refuse_differences(output_dir, known, given, remedy):
     if differences:
         raise errors.UserError(
             f"{output_dir} holds another run: {'; '.join(differences)}. "
-            f"{remedy}"
+            f"{remedy}",
+            see="it-does-not-resume",
         )
 
 

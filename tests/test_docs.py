@@ -1,28 +1,45 @@
-"""What the pages name exists: files, commands, flags, sets, problems."""
+"""What the pages name exists, and what they tell to run runs."""
 
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
-from t2t_repro import registry
+from t2t_repro import hparam, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PACKAGE = ROOT / "t2t_repro"
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
+WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
+SECONDS = 1_800  # of a page's commands; they take some minutes
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+
+
+def anchors(page):
+    """Of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.M)
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in headings
+    }
 
 
 @pages
 def test_files_that_are_named_exist(page):
     text = page.read_text("utf-8")
     folders = "t2t_repro|problems|hparams|tests|scripts|docs"
-    named = re.findall(rf"`((?:{folders})/[\w./]+\.\w+)`", text)
-    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)\)", text)
-    for path in named:
+    for path in re.findall(rf"`((?:{folders})/[\w./]+\.\w+)`", text):
         assert (ROOT / path).exists(), path
-    for path in linked:
-        assert (page.parent / path).exists(), path
+    links = re.findall(r"\]\((?!https?:)([^)]+)\)", text.replace("\n", ""))
+    for link in links:
+        path, _, anchor = link.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), link
+        assert not anchor or anchor in anchors(linked), link
 
 
 @pages
@@ -31,11 +48,68 @@ def test_commands_and_definitions_that_are_named_exist(page):
     for name in re.findall(r"python -m t2t_repro\.(\w+)", text):
         assert (PACKAGE / f"{name}.py").exists(), name
     registry.load_definitions()
-    for name in re.findall(r"--hparams_set=(\w+)", text):
+    own = set(re.findall(r'\.register\("(\w+)"', text))
+    for name in {*re.findall(r"--hparams_set=(\w+)", text)} - own:
         registry.hparams_sets[name]
-    for name in re.findall(r"--problem=(\w+)", text):
+    for name in {*re.findall(r"--problem=(\w+)", text)} - own:
         registry.problems[name.removesuffix("_rev")]
+
+
+@pages
+@pytest.mark.parametrize(
+    "flag, cls",
+    [("hparams", hparam.HParams), ("decode_hparams", hparam.DecodeHParams)],
+)
+def test_settings_that_are_named_exist(page, flag, cls):
+    text = page.read_text("utf-8")
+    for settings in re.findall(rf"--{flag}=([\w=.,*]+)", text):
+        if "=" in settings and not settings.startswith("key="):
+            hparam.parse(cls, settings)
+
+
+def test_errors_name_sections_of_troubleshooting():
+    named = {
+        anchor
+        for path in PACKAGE.rglob("*.py")
+        for anchor in re.findall(r'see="([\w-]+)"', path.read_text("utf-8"))
+    }
+    assert named
+    assert named <= anchors(ROOT / "docs" / "troubleshooting.md")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", WITH_COMMANDS, ids=lambda path: path.name.removesuffix(".md")
+)
+def test_commands_run(page, tmp_path):
+    blocks = BLOCK.findall(page.read_text("utf-8"))
+    for kind, text in blocks:
+        if kind == "python":
+            path = tmp_path / text.partition("\n")[0].removeprefix("# ")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+    script = "\n".join(text for kind, text in blocks if kind == "sh")
+    binaries = pathlib.Path(sys.executable).parent
+    result = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "HOME": str(tmp_path),
+            "PATH": f"{binaries}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    if page.stem == "tutorial":
+        # decoder, the export, the server by gRPC and by REST
+        assert result.stdout.count("Freitag, der 12. Juni 2054") == 4
 
 
 def test_there_are_pages():
     assert {"README.md", "paper.md"} <= {page.name for page in PAGES}
+    assert "tutorial" in {page.stem for page in WITH_COMMANDS}

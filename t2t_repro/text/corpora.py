@@ -43,7 +43,8 @@ def _find(file, folder):
             return path
     raise errors.UserError(
         f"--raw_dir={folder} has neither {file.name} nor {file.name}.gz. "
-        "Put the file there."
+        "Put the file there.",
+        see="no-download",
     )
 
 
@@ -52,7 +53,8 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
     if file.url is None:
         raise errors.UserError(
             f"The file {file.name} cannot be downloaded. Put it into a folder "
-            "and name the folder with --raw_dir."
+            "and name the folder with --raw_dir.",
+            see="no-download",
         )
     path = folder / pathlib.PurePosixPath(file.url).name
     if not path.exists():
@@ -69,7 +71,8 @@ def _download(file, path):
     except (OSError, http.client.HTTPException) as error:
         raise errors.UserError(
             f"Cannot download {file.url}: {error}. Run again to continue, or "
-            f"fetch it by other means and put it at {path}."
+            f"fetch it by other means and put it at {path}.",
+            see="no-download",
         ) from error
     received = files.sha256(part)
     if file.sha256 is not None and received != file.sha256:

@@ -66,7 +66,8 @@ def read_pairs(
         raise errors.UserError(
             f"TensorFlow Datasets cannot prepare {name} in {download_dir}: "
             f"{reason}. Without internet, put plain files into a folder and "
-            "name it with --raw_dir."
+            "name it with --raw_dir.",
+            see="no-download",
         ) from error
     absent = [key for key in languages if key not in builder.info.features]
     if absent:

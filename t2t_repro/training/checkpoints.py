@@ -103,7 +103,8 @@ class Checkpoints:
             raise errors.UserError(
                 f"No checkpoint in {self._folder} is whole. "
                 f"{' '.join(map(str, damaged.values()))} Bring one back from a "
-                "backup, or remove the folder to train from the start."
+                "backup, or remove the folder to train from the start.",
+                see="it-does-not-resume",
             )
         return None
 

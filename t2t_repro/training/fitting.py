@@ -58,7 +58,8 @@ def largest_that_fits(fits, share, multiple) -> Fit:
                 f"memory; tried {', '.join(f'{slots:,}' for slots in tried)} "
                 "slots at once. Lower --hparams=max_length=…, compute in 16 "
                 "bits (--mixed_precision), keep less (--recompute_grad), or "
-                "take a smaller model."
+                "take a smaller model.",
+                see="out-of-memory",
             )
         too_much, index = index, min(2 * index + 1, last)
     best = bisect.bisect_left(range(index), True, lo=too_much + 1, key=fits_at)

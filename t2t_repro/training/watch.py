@@ -92,7 +92,8 @@ class Guard:
             "(learning_rate_constant), a longer warm-up "
             f"(learning_rate_warmup_steps), {precision}or clipped gradients "
             "(clip_grad_norm), in another --output_dir; --warm_start_from "
-            "takes the weights of a checkpoint along."
+            "takes the weights of a checkpoint along.",
+            see="the-loss-is-nan-or-does-not-fall",
         )
 
 
