@@ -1,5 +1,6 @@
 """The three ways to have the project: checkout, editable install, wheel."""
 
+import ast
 import os
 import pathlib
 import shutil
@@ -8,6 +9,7 @@ import sys
 import zipfile
 
 import pytest
+from packaging import requirements
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("t2t_repro", "problems", "hparams")
@@ -16,6 +18,26 @@ WHERE = (
     "print(t2t_repro.__file__, *t2t_repro.problems.__path__, "
     "*t2t_repro.hparams.__path__)"
 )
+# Packages that are imported by another name than theirs, or not by us.
+MODULES = {
+    "absl-py": "absl",
+    "tensorflow-serving-api": "tensorflow_serving",
+    "tensorboard": None,  # tf.summary imports it
+    "importlib-resources": None,  # TFDS imports it
+}
+
+
+def imported():
+    """Top-level names of what the sources import."""
+    names = set()
+    for folder in SOURCES:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Import):
+                    names |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    names.add(node.module)
+    return {name.partition(".")[0] for name in names}
 
 
 def python(*arguments, cwd, **env):
@@ -66,6 +88,26 @@ def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
                 expected.add(inside.as_posix())
     assert set(names) == expected
     assert len(expected) > 40
+
+
+def test_wheel_requires_what_is_used_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
+        lines = archive.read(name).decode("utf-8").splitlines()
+    required = {"t2t_repro"}
+    for line in lines:
+        kind, _, value = line.partition(": ")
+        if kind == "Requires-Dist":
+            one = requirements.Requirement(value)
+            extra = str(one.marker or "").partition("== ")[2].strip('"')
+            if extra not in ("dev", "gpu"):
+                name = one.name.lower().replace("_", "-")
+                module = MODULES.get(name, name.replace("-", "_"))
+                required |= {module and module.lower()}
+    used = {name.lower() for name in imported()} - set(sys.stdlib_module_names)
+    # Parts of TensorFlow Serving's API, of TensorFlow and of Jinja2.
+    assert used - required <= {"grpc", "google", "markupsafe"}
+    assert required - used <= {None}
 
 
 def test_wheel_has_a_script_for_every_command(wheel):
