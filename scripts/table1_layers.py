@@ -71,8 +71,16 @@ def restricted_self_attention(d, reach=NEIGHBOURHOOD):
     return call
 
 
-def _recurrent(layer):
-    return lambda d: layer(d, return_sequences=True)
+def _recurrent(layer, gates):
+    """A recurrent layer, with two products of d x d a gate and a position."""
+    return LayerType(
+        "n·d²",
+        (1, 2),
+        "n",
+        "n",
+        lambda d: layer(d, return_sequences=True),
+        lambda n, d: 4 * gates * n * d**2,
+    )
 
 
 def _convolutional(layer=keras.layers.Conv1D, **settings):
@@ -97,30 +105,9 @@ TYPES = {
         # Keys and values of three blocks are projected for each block.
         lambda n, d: 4 * 3 * NEIGHBOURHOOD * n * d + 16 * n * d**2,
     ),
-    "recurrent (SimpleRNN)": LayerType(
-        "n·d²",
-        (1, 2),
-        "n",
-        "n",
-        _recurrent(keras.layers.SimpleRNN),
-        lambda n, d: 4 * n * d**2,
-    ),
-    "recurrent (GRU)": LayerType(
-        "n·d²",
-        (1, 2),
-        "n",
-        "n",
-        _recurrent(keras.layers.GRU),
-        lambda n, d: 12 * n * d**2,
-    ),
-    "recurrent (LSTM)": LayerType(
-        "n·d²",
-        (1, 2),
-        "n",
-        "n",
-        _recurrent(keras.layers.LSTM),
-        lambda n, d: 16 * n * d**2,
-    ),
+    "recurrent (SimpleRNN)": _recurrent(keras.layers.SimpleRNN, 1),
+    "recurrent (GRU)": _recurrent(keras.layers.GRU, 3),
+    "recurrent (LSTM)": _recurrent(keras.layers.LSTM, 4),
     "convolutional": LayerType(
         "k·n·d²",
         (1, 2),
