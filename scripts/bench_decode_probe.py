@@ -71,7 +71,9 @@ def forced_search(model, settings):
         beam_size=settings["beam_size"], extra_length=0
     )
     return tf.function(
-        lambda inputs: search.search([model], inputs, hparams),
+        lambda inputs: search.search(
+            [model], inputs, hparams, num_shards=settings["threads"]
+        ),
         input_signature=[IDS],
     )
 

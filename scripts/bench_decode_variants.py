@@ -51,6 +51,7 @@ def variants(models, rows, hparams):
     yield "blocks of 4 steps", find(rows, block=4)
     compiled = tf.function(lambda: find(rows, block=None), jit_compile=True)
     yield "XLA", compiled()
+    yield "3 shards", find(rows, num_shards=3)
     yield "more padding", find(np.pad(rows, ((0, 0), (0, 5))))
     order = np.random.default_rng(1).permutation(len(rows))
     mixed, back = find(rows[order]), np.argsort(order)
@@ -72,9 +73,9 @@ def without_cache(model, rows, hparams) -> loop.Hypotheses:
         whole = loop.place(past, step, tf.fill(tf.shape(before), 2))
         sources = tf.repeat(cache["inputs"], beams, axis=0)
         batch = score.features(sources, tf.reshape(whole, (-1, room)))
-        log_probs = tf.nn.log_softmax(model(batch))[:, step]
-        shape = (-1, beams, log_probs.shape[-1])
-        return tf.reshape(log_probs, shape), cache | {"past": past}
+        logits = model(batch)[:, step]
+        shape = (-1, beams, logits.shape[-1])
+        return tf.reshape(logits, shape), cache | {"past": past}
 
     past = tf.zeros((len(rows), beams, room), tf.int32)
     limits = (rows != PAD).sum(1) + hparams.extra_length

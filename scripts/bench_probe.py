@@ -53,10 +53,13 @@ def run(measures, threading=None):
 
     Args:
         measures: {name: a function of the settings}.
-        threading: tf.config.threading, where the settings say the threads.
+        threading: tf.config.threading, where the settings say the threads; and
+            of one operation "intra_threads", if not all.
     """
     settings = json.loads(sys.argv[1])
     if threading:
-        threading.set_intra_op_parallelism_threads(settings["threads"])
-        threading.set_inter_op_parallelism_threads(settings["threads"])
+        threads = settings["threads"]
+        of_one = settings.get("intra_threads", threads)
+        threading.set_intra_op_parallelism_threads(of_one)
+        threading.set_inter_op_parallelism_threads(threads)
     print(json.dumps(measures[settings["measure"]](settings)))

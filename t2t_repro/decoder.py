@@ -11,7 +11,7 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, errors, files, runs
-from t2t_repro.decoding import translate
+from t2t_repro.decoding import shards, translate
 from t2t_repro.text import corpora
 
 common_flags.define_decoding_flags()
@@ -46,6 +46,8 @@ flags.adopt_module_key_flags(common_flags)
 
 
 def main():
+    if not _SCORE_FILE.value:  # whose operations are large
+        shards.give_operations_a_thread()
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )

@@ -17,7 +17,7 @@ from absl import flags
 
 from t2t_repro import common_flags, errors, files, prepare, runs
 from t2t_repro.data import manifest
-from t2t_repro.decoding import translate
+from t2t_repro.decoding import shards, translate
 from t2t_repro.problem import SPLITS
 from t2t_repro.reports import parsing, sheet
 from t2t_repro.text import corpora, test_sets
@@ -127,6 +127,7 @@ def _translate(run, sources):
             "--references without --translations need --sources, the file "
             "that is to be translated."
         )
+    shards.give_operations_a_thread()
     models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
     translator = translate.Translator(models, run.subwords, hparams)

@@ -44,6 +44,7 @@ ROWS = (
         ),
         (
             "decoding.score",
+            "decoding.shards",
             "decoding.search",
             "decoding.translate",
             "decoding.attend",

@@ -89,14 +89,14 @@ def _can_improve(step, state, alpha, wanted):
 
 def _advance(step, state, step_fn, rules, alpha):
     width = state.live_ids.shape[1]
-    log_probs, cache = step_fn(
+    logits, cache = step_fn(
         loop.before(state.live_ids, step), state.parents, step, state.cache
     )  # [B, W, V]
     # Each live hypothesis ends in one way, so 2 W candidates leave W that go
     # on even if the W best all end. One beam is greedy: its best, EOS or not.
     count = 2 * width if width > 1 else 1
     log_probs, subwords = constraints.candidates(
-        log_probs, state.live_ids, step, state.bounds, rules, count
+        logits, state.live_ids, step, state.bounds, rules, count
     )  # of each beam
     of_each = log_probs.shape[-1]
     totals = log_probs + state.live_log_probs[..., None]

@@ -10,7 +10,7 @@ import tensorflow as tf
 from t2t_repro.text.subwords import EOS, PAD
 
 NEVER = -1e9  # log-probability of what must not be chosen
-_GROUP = 128  # subwords whose maximum is taken first; for speed alone
+_GROUP = 64  # subwords whose maximum is taken first; for speed alone
 
 
 class Bounds(NamedTuple):
@@ -35,26 +35,37 @@ def bounds(limits, prefixes=None) -> Bounds:
     return Bounds(tf.maximum(limits, given + 1), prefixes)
 
 
-def allowed(log_probs, ids, step, rules):
-    """Log-probabilities [B, W, V] with NEVER where rules forbid a subword.
+def log_normalizers(logits):
+    """log(sum(exp(logits))) over V, of [B, W, V] -> [B, W].
+
+    By way of softmax, which is three times as fast on CPUs as what has the
+    logarithm in its name: the greatest probability is 1 / sum(exp(logits -
+    their greatest)), at least 1 / V.
+    """
+    greatest = tf.reduce_max(tf.nn.softmax(logits), -1)
+    return tf.reduce_max(logits, -1) - tf.math.log(greatest)
+
+
+def allowed(logits, ids, step, rules):
+    """Logits [B, W, V] with NEVER where rules forbid a subword.
 
     Args:
-        log_probs: of position `step`.
+        logits: of position `step`.
         ids: [B, W, T] int32, the positions before.
         step: [] int32.
         rules: Rules.
     """
-    vocab = tf.range(log_probs.shape[-1])
+    vocab = tf.range(logits.shape[-1])
     forbidden = (vocab == PAD) | ((vocab == EOS) & _too_short(step, rules))
-    log_probs = tf.where(forbidden, NEVER, log_probs)
-    return _without_repeats(log_probs, ids, step, rules)
+    logits = tf.where(forbidden, NEVER, logits)
+    return _without_repeats(logits, ids, step, rules)
 
 
-def candidates(log_probs, ids, step, bounds, rules, count):
+def candidates(logits, ids, step, bounds, rules, count):
     """The likeliest subwords that may come next.
 
     Args:
-        log_probs, ids, step, rules: as of `allowed`.
+        logits, ids, step, rules: as of `allowed`.
         bounds: Bounds.
         count: how many are wanted.
 
@@ -65,14 +76,17 @@ def candidates(log_probs, ids, step, bounds, rules, count):
     # PAD and EOS are all that may be lost of so many more: it is cheaper to
     # look at them here than at each of V subwords.
     likely, subwords = top_k(
-        _without_repeats(log_probs, ids, step, rules),
-        min(count + 2, log_probs.shape[-1]),
+        _without_repeats(logits, ids, step, rules),
+        min(count + 2, logits.shape[-1]),
     )
+    # Of these alone: as log-probabilities, V subwords would be written again.
+    normalizers = log_normalizers(logits)[..., None]
+    likely -= normalizers
     lost = (subwords == PAD) | ((subwords == EOS) & _too_short(step, rules))
     likely = tf.where(lost, NEVER, likely)
     stuck = tf.reduce_all(likely < NEVER / 2, -1)
     forced = forced_subwords(step, bounds, stuck)
-    alone = tf.gather(log_probs, forced[..., None], batch_dims=2)  # [B, W, 1]
+    alone = tf.gather(logits, forced[..., None], batch_dims=2) - normalizers
     rest = tf.fill(tf.shape(likely[..., 1:]), NEVER)
     is_free = (forced == PAD)[..., None]
     return (
@@ -122,11 +136,11 @@ def _too_short(step, rules):
     return step + 1 < rules.min_length
 
 
-def _without_repeats(log_probs, ids, step, rules):
+def _without_repeats(logits, ids, step, rules):
     """NEVER where a subword ends an n-gram that is there already."""
     size = rules.no_repeat_ngram_size
     if not size:
-        return log_probs
+        return logits
     batch, beams, length = tf.unstack(tf.shape(ids))
     padded = tf.pad(ids, ((0, 0), (0, 0), (0, size)))
     # An n-gram that begins at i has the last n - 1 subwords before its own
@@ -147,8 +161,8 @@ def _without_repeats(log_probs, ids, step, rules):
         ],
         axis=-1,
     )
-    flat = tf.reshape(log_probs, (batch * beams, log_probs.shape[-1]))
+    flat = tf.reshape(logits, (batch * beams, logits.shape[-1]))
     flat = tf.tensor_scatter_nd_update(
         flat, where, tf.fill((batch * beams, length), NEVER)
     )
-    return tf.reshape(flat, tf.shape(log_probs))
+    return tf.reshape(flat, tf.shape(logits))

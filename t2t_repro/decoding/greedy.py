@@ -51,14 +51,14 @@ def greedy_search(steps, bounds, rules, max_length, alpha) -> loop.Hypotheses:
     batch = tf.shape(bounds.limits)[0]
 
     def advance(step, state):
-        log_probs, cache = steps.step_fn(
+        logits, cache = steps.step_fn(
             loop.before(state.ids, step),
             tf.zeros_like(state.ids[:, :, 0]),  # each goes on in its beam
             step,
             state.cache,
         )
         likely, subwords = constraints.candidates(
-            log_probs, state.ids, step, state.bounds, rules, 1
+            logits, state.ids, step, state.bounds, rules, 1
         )
         best = tf.argmax(likely, -1)[..., None]
         gained = tf.gather(likely, best, batch_dims=2)[..., 0]  # [B, 1]

@@ -16,7 +16,8 @@ class Steps(NamedTuple):
     """What a search knows of a model.
 
     `step_fn` takes ids [B, W] int32, parents [B, W] int32, step [] int32 and
-    the cache, and returns log-probabilities [B, W, V] float32 and the cache.
+    the cache, and returns logits [B, W, V] float32 and the cache: their softmax
+    is the distribution of the next subword.
     Ids are the subwords before, and parents the beams that hypotheses were in
     before: a search does not reorder the cache, which lies at one place as
     parents are followed through it. Neither is read at step 0.

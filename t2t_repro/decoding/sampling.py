@@ -19,7 +19,7 @@ from t2t_repro.text.subwords import PAD
 class Distribution(NamedTuple):
     """What is drawn from, as DecodeHParams say."""
 
-    temperature: float  # log-probabilities are divided by it
+    temperature: float  # logits are divided by it
     keep_top_k: int = -1  # only the likeliest so many; -1: all
     keep_top_p: float = 1.0  # only the likeliest that reach this together
     seed: int = 0
@@ -56,16 +56,17 @@ def sample(
 
     def advance(step, state):
         parents = tf.broadcast_to(itself, tf.shape(state.keys))
-        log_probs, cache = steps.step_fn(
+        logits, cache = steps.step_fn(
             loop.before(state.ids, step), parents, step, state.cache
         )
-        may_come = constraints.allowed(log_probs, state.ids, step, rules)
+        may_come = constraints.allowed(logits, state.ids, step, rules)
         stuck = tf.reduce_all(may_come < NEVER / 2, -1)
         forced = constraints.forced_subwords(step, state.bounds, stuck)
         noise = dropout.mix(state.keys ^ step)
         drawn = draw(may_come, distribution, noise)
         drawn = tf.where(forced == PAD, drawn, forced)
-        gained = tf.gather(log_probs, drawn[..., None], batch_dims=2)[..., 0]
+        gained = tf.gather(logits, drawn[..., None], batch_dims=2)[..., 0]
+        gained -= constraints.log_normalizers(logits)
         return go_on(state, step, drawn, gained, alpha, cache)
 
     keys = dropout.mix(keys ^ dropout.mix(tf.constant(distribution.seed)))
@@ -92,17 +93,17 @@ def sentence_keys(ids):
     return dropout.mix(tf.reduce_sum(each, 1))
 
 
-def draw(log_probs, distribution, keys):
+def draw(logits, distribution, keys):
     """One id from each distribution of [B, W, V], by the Gumbel maximum.
 
     Args:
-        log_probs: [B, W, V] float32.
+        logits: [B, W, V] float32.
         distribution: Distribution; its seed is not read.
         keys: [B, W] int32, of the noise.
     """
-    logits = log_probs / distribution.temperature
-    ids = tf.range(log_probs.shape[-1])
-    size = log_probs.shape[-1]
+    logits /= distribution.temperature
+    size = logits.shape[-1]
+    ids = tf.range(size)
     if 0 < distribution.keep_top_k < size or distribution.keep_top_p < 1:
         kept = size if distribution.keep_top_k < 1 else distribution.keep_top_k
         # Sorted. What top_k left out counts no more in top_p.

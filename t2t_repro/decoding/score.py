@@ -16,7 +16,7 @@ def score_subwords(models, inputs, targets):
         [B, T] float32, 0 where a target is PAD.
     """
     batch = features(inputs, targets)
-    log_probs = mean_log_probs([model(batch) for model in models])
+    log_probs = tf.nn.log_softmax(mixed([model(batch) for model in models]))
     of_targets = tf.gather(log_probs, targets[..., None], batch_dims=2)
     return tf.where(targets != PAD, of_targets[..., 0], 0.0)
 
@@ -53,13 +53,12 @@ def mean_attention(models, inputs, targets):
     return tf.where(written & read, mean, 0.0)
 
 
-def mean_log_probs(logits):
-    """Logits [..., V] of each model -> log of their mean probability."""
+def mixed(logits):
+    """Logits [..., V] of each model -> logits of their mean probability."""
+    if len(logits) == 1:
+        return logits[0]
     log_probs = [tf.nn.log_softmax(one) for one in logits]
-    if len(log_probs) == 1:
-        return log_probs[0]
-    total = tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
-    return total - tf.math.log(float(len(log_probs)))
+    return tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
 
 
 def features(inputs, targets):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro.decoding import constraints, loop, sampling, score
+from t2t_repro.decoding import constraints, loop, sampling, score, shards
 from t2t_repro.decoding.beam_search import beam_search, length_penalty
 from t2t_repro.decoding.greedy import greedy_search
 from t2t_repro.text.subwords import EOS, PAD
@@ -14,7 +14,12 @@ BLOCK = 8
 
 
 def search(
-    models, inputs, decode_hparams, prefixes=None, block=BLOCK
+    models,
+    inputs,
+    decode_hparams,
+    prefixes=None,
+    block=BLOCK,
+    num_shards=1,
 ) -> loop.Hypotheses:
     """The outputs of `models` for a batch, by the search that is asked for.
 
@@ -24,10 +29,20 @@ def search(
         decode_hparams: DecodeHParams.
         prefixes: [B, P] int32, how outputs begin, PAD after; None: anyhow.
         block: of loop.Steps; None for XLA, which needs fixed shapes.
+        num_shards: of the batch, searched at the same time.
 
     Returns:
         Hypotheses, all beams or the best one, as decode_hparams say.
     """
+    return shards.at_once(
+        lambda *rows: _search(models, decode_hparams, block, *rows),
+        (inputs,) if prefixes is None else (inputs, prefixes),
+        num_shards,
+    )
+
+
+def _search(models, decode_hparams, block, inputs, prefixes=None):
+    """The search of one shard."""
     extra = decode_hparams.extra_length
     limits = tf.reduce_sum(tf.cast(inputs != PAD, tf.int32), 1) + extra
     max_length = ops.shape(inputs)[1] + extra
@@ -85,7 +100,7 @@ def model_steps(models, inputs, beam_size, max_length, block) -> loop.Steps:
             one, cache, _ = model.decode_step(ids, parents, step, cache, kernel)
             logits.append(one)
             new_caches.append(cache)
-        return score.mean_log_probs(logits), tuple(new_caches)
+        return score.mixed(logits), tuple(new_caches)
 
     return loop.Steps(
         step_fn,

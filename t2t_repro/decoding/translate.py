@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
-from t2t_repro.decoding import score, search
+from t2t_repro.decoding import score, search, shards
 from t2t_repro.text import pieces
 from t2t_repro.text.subwords import EOS, PAD
 
@@ -55,7 +55,11 @@ class Translator:
         self.refused = {}
         self._search = tf.function(
             lambda inputs, prefixes: search.search(
-                models, inputs, decode_hparams, prefixes
+                models,
+                inputs,
+                decode_hparams,
+                prefixes,
+                num_shards=shards.of_this_machine(),
             ),
             input_signature=[_IDS, _IDS],
         )

@@ -36,10 +36,10 @@ def step_log_probs(model, inputs, targets):
     cache, found = steps.cache, []
     for step in range(length):
         before = targets[:, step - 1 : step] if step else 0 * targets[:, :1]
-        log_probs, cache = steps.step_fn(
+        logits, cache = steps.step_fn(
             ids(before), tf.zeros((batch, 1), tf.int32), step, cache
         )
-        found.append(log_probs[:, 0].numpy())
+        found.append(tf.nn.log_softmax(logits)[:, 0].numpy())
     return np.stack(found, 1)
 
 
@@ -49,20 +49,24 @@ def sum_of_targets(log_probs, targets):
     return (chosen * (targets != subwords.PAD)).sum(1)
 
 
-def test_mean_log_probs_is_the_log_of_the_mean_probability():
+def test_models_are_mixed_by_the_mean_of_their_probabilities():
     logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5), scale=3.0)
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     for count in (1, 2, 3):
-        found = score.mean_log_probs(
-            [tf.constant(one, tf.float32) for one in logits[:count]]
+        found = tf.nn.log_softmax(
+            score.mixed(
+                [tf.constant(one, tf.float32) for one in logits[:count]]
+            )
         )
         expected = np.log(probabilities[:count].mean(0))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_mean_log_probs_of_two_certain_models():
+def test_two_certain_models_are_mixed():
     sure, other = [100.0, 0.0, -100.0], [0.0, 100.0, -100.0]
-    found = score.mean_log_probs([tf.constant(sure), tf.constant(other)])
+    found = tf.nn.log_softmax(
+        score.mixed([tf.constant(sure), tf.constant(other)])
+    )
     np.testing.assert_allclose(found[:2], np.log([0.5, 0.5]), rtol=1e-6)
     assert np.isfinite(found).all()
 

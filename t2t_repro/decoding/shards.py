@@ -1,0 +1,52 @@
+"""Shards: parts of a batch that are searched at the same time, on CPUs.
+
+A step of a search is hundreds of small operations. Threads that share each of
+them wait for one another most of the time; with a shard for each thread, two
+cores find half as much again (scripts/bench_decode.py).
+"""
+
+import itertools
+import os
+
+import tensorflow as tf
+
+LEAST = 8  # sentences of a shard: products of fewer rows are slow
+
+
+def of_this_machine() -> int:
+    """As many as there are threads for operations; one where there is a GPU."""
+    if tf.config.get_visible_devices("GPU"):
+        return 1
+    threads = tf.config.threading.get_inter_op_parallelism_threads()
+    return threads or os.cpu_count()
+
+
+def give_operations_a_thread():
+    """One for each operation, for shards to run side by side.
+
+    To be called before TensorFlow starts. TF_NUM_INTRAOP_THREADS, where a user
+    has set it, stays.
+    """
+    if "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+
+
+def at_once(function, rows, shards: int):
+    """What `function` finds in each shard, joined.
+
+    Args:
+        function: of tensors [b, …], to a nest of tensors [b, …].
+        rows: tensors [B, …].
+        shards: at most; some are empty where B is small.
+    """
+    if shards == 1:
+        return function(*rows)
+    function = tf.function(function)  # traced once
+    batch = tf.shape(rows[0])[0]
+    count = tf.clip_by_value(batch // LEAST, 1, shards)
+    ends = [tf.minimum(i, count) * batch // count for i in range(shards + 1)]
+    found = [
+        function(*(row[first:last] for row in rows))
+        for first, last in itertools.pairwise(ends)
+    ]
+    return tf.nest.map_structure(lambda *parts: tf.concat(parts, 0), *found)
