@@ -5,13 +5,14 @@
 """
 
 import itertools
+import json
 import pathlib
 import sys
 
 from absl import flags
 
 from t2t_repro import common_flags, errors, files, runs
-from t2t_repro.decoding import shards, translate
+from t2t_repro.decoding import attend, shards, translate
 from t2t_repro.text import corpora
 
 common_flags.define_decoding_flags()
@@ -42,6 +43,13 @@ _SCORE_SUBWORDS = flags.DEFINE_bool(
     "With --score_file: after another tab, each subword with its "
     "log-probability.",
 )
+_ATTENTION = flags.DEFINE_bool(
+    "decode_attention",
+    False,
+    "Instead of translations, write a JSON object a line: also the pieces of "
+    "both sides, and where each piece of the translation looked, "
+    "[layers][target][source], the mean over heads.",
+)
 flags.adopt_module_key_flags(common_flags)
 
 
@@ -56,7 +64,10 @@ def main():
     translator = translate.Translator(models, run.subwords, hparams)
     source, target = run.problem.normalizers
     if _INTERACTIVE.value:
-        _converse(translator, source)
+        _converse(translator, source, hparams.max_input_length)
+    elif _ATTENTION.value:
+        lines, _ = _read_lines()
+        _write(_attention_lines(models, run, hparams, map(source, lines)))
     elif _SCORE_FILE.value:
         pairs = _read_tabbed(_SCORE_FILE.value)
         # No list: the file may be larger than memory.
@@ -72,7 +83,7 @@ def main():
         _tell_refused(translator.refused, hparams.max_input_length)
 
 
-def _converse(translator, normalize):
+def _converse(translator, normalize, most):
     """Prompts, translates and prints until the end of the input."""
     prompt = "> " if sys.stdin.isatty() else ""
     while True:
@@ -83,6 +94,26 @@ def _converse(translator, normalize):
         for one in translator.translate([normalize(line)]):
             for text, score in zip(one.texts, one.scores, strict=True):
                 print(f"{score:8.4f}  {text}", flush=True)
+        for subwords in translator.refused.values():
+            print(f"{subwords:,} subwords are more than {most:,}.", flush=True)
+
+
+def _attention_lines(models, run, hparams, lines):
+    """A JSON object for each line; blank lines stay blank."""
+    if len(models) > 1:
+        raise errors.UserError(
+            "--decode_attention looks into one model; --checkpoint_path names "
+            f"{len(models)}. Name one."
+        )
+    observer = attend.Observer(models[0], run.subwords, hparams)
+    for line in lines:
+        if not line.strip():
+            yield ""
+            continue
+        seen = observer.look(line)
+        weights = seen.weights.cross.mean(1)  # [layers, T, L]
+        values = seen._replace(weights=weights.round(6).tolist())._asdict()
+        yield json.dumps(values, ensure_ascii=False)
 
 
 def _read_lines():

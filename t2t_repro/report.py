@@ -175,7 +175,8 @@ def _attention(run, data):
         return None, []
     (model,), _ = runs.load_models(run, str(path))
     search = hparam.override(hparam.DecodeHParams(), run.problem.decode_hparams)
-    seen = attend.look(model, run.subwords, search, lines)
+    observer = attend.Observer(model, run.subwords, search)
+    seen = map(observer.look, lines)
     return path.name, [pictures.of_sentence(*one) for one in seen]
 
 

@@ -1,7 +1,6 @@
-"""Where a model looks while it translates a sentence: for pictures."""
+"""Where a model looks while it translates a sentence."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -25,49 +24,49 @@ class Seen(NamedTuple):
     weights: AttentionWeights
 
 
-def look(model, subwords, decode_hparams, lines: Sequence[str]):
-    """Translates lines and looks where the model looked.
+class Observer:
+    """A model, its vocabulary and a search, to look at a sentence with."""
 
-    Args:
-        model: Transformer.
-        subwords: its vocabulary.
-        decode_hparams: DecodeHParams.
-        lines: neither blank nor long.
+    def __init__(self, model, subwords, decode_hparams):
+        """Traces nothing yet.
 
-    Returns:
-        A list with a Seen for each line.
+        Args:
+            model: Transformer.
+            subwords: its vocabulary.
+            decode_hparams: DecodeHParams.
+        """
+        self._model = model
+        self._subwords = subwords
+        hparams = dataclasses.replace(decode_hparams, return_beams=False)
+        self._find = tf.function(
+            lambda inputs: search.search([model], inputs, hparams).ids[:, 0],
+            input_signature=[tf.TensorSpec([1, None], tf.int32)],
+        )
 
-    Raises:
-        UserError: a line is blank, or longer than LONGEST subwords.
-    """
-    rows = subwords.encode(lines)
-    for line, ids in zip(lines, rows, strict=True):
+    def look(self, line: str) -> Seen:
+        """Translates a line and looks where the model looks.
+
+        Alone, so that no picture has padding in it.
+
+        Raises:
+            UserError: it is blank, or longer than LONGEST subwords.
+        """
+        (ids,) = self._subwords.encode([line])
         if not 1 < len(ids) <= LONGEST:
             raise errors.UserError(
-                f"A sentence for pictures of attention has 1 to {LONGEST - 1} "
-                f"subwords; got {len(ids) - 1} in {line[:80]!r}."
+                f"A sentence to look at has 1 to {LONGEST - 1} subwords; got "
+                f"{len(ids) - 1} in {line[:80]!r}."
             )
-    return list(_look(model, subwords, decode_hparams, lines, rows))
-
-
-def _look(model, subwords, decode_hparams, lines, rows) -> Iterator[Seen]:
-    """One by one, so that no picture has padding in it."""
-    hparams = dataclasses.replace(decode_hparams, return_beams=False)
-
-    @tf.function(input_signature=[tf.TensorSpec([1, None], tf.int32)])
-    def find(inputs):
-        return search.search([model], inputs, hparams).ids[:, 0]
-
-    for line, ids in zip(lines, rows, strict=True):
         inputs = tf.constant([ids], tf.int32)
-        targets = find(inputs)
+        targets = self._find(inputs)
         targets = tf.boolean_mask(targets, targets[0] != PAD, axis=1)
-        weights = model.attention_weights(score.features(inputs, targets))
+        batch = score.features(inputs, targets)
+        weights = self._model.attention_weights(batch)
         found = targets[0].numpy().tolist()
-        yield Seen(
+        return Seen(
             line,
-            subwords.decode([found])[0],
-            subwords.pieces(ids),
-            subwords.pieces(found),
+            self._subwords.decode([found])[0],
+            self._subwords.pieces(ids),
+            self._subwords.pieces(found),
             AttentionWeights(*(one[:, 0].numpy() for one in weights)),
         )

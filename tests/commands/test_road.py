@@ -191,55 +191,6 @@ def test_decoder_and_ctranslate2_agree(averaged, run, tmp_path):
     assert texts == decoded.splitlines()
 
 
-def test_decoder_shows_beams_and_scores(averaged, run, tmp_path):
-    out = f"--output_dir={averaged / 'run'}"
-    beams = "--decode_hparams=beam_size=3,return_beams=true"
-    text = ok(run("decoder", out, beams, stdin="a b c d e\n"))
-    assert text.count("\t") == 2
-    talk = ok(run("decoder", out, "--decode_interactive", stdin="a b c\nd e\n"))
-    assert len(talk.splitlines()) == 2
-    score, translation = talk.splitlines()[0].strip().split("  ", 1)
-    assert float(score) < 0
-    (tmp_path / "pairs.txt").write_text(f"a b c\t{translation}\n")
-    pairs = f"--score_file={tmp_path / 'pairs.txt'}"
-    total, length = ok(run("decoder", out, pairs)).split("\t")
-    assert float(total) < float(score)  # a sum, against a mean of sorts
-    *same, each = ok(run("decoder", out, pairs, "--score_subwords")).split("\t")
-    assert same == [total, length.strip()]
-    each = each.split()
-    assert len(each) == 2 * int(length) and each[-2] == "</s>"
-    assert sum(map(float, each[1::2])) == pytest.approx(float(total), abs=1e-4)
-
-
-def test_decoder_goes_on_from_prefixes(averaged, run, tmp_path):
-    for name, text in (("in", "a b c\nd e\n"), ("begin", "c\n")):
-        (tmp_path / name).write_text(text)
-    flags = [
-        f"--output_dir={averaged / 'run'}",
-        f"--decode_from_file={tmp_path / 'in'}",
-        f"--decode_prefix_file={tmp_path / 'begin'}",
-    ]
-    refused = run("decoder", *flags)
-    assert refused.returncode == 1
-    assert f"got 1 lines in {tmp_path / 'begin'} for 2" in refused.stderr
-    (tmp_path / "begin").write_text("b a\n\n")
-    assert ok(run("decoder", *flags)).startswith("b a")
-
-
-def test_an_ensemble_of_two_checkpoints(averaged, run):
-    paths = [
-        averaged / "run" / "checkpoints" / f"ckpt-{step}" for step in (40, 60)
-    ]
-    result = run(
-        "decoder",
-        f"--output_dir={averaged / 'run'}",
-        f"--checkpoint_path={paths[0]},{paths[1]}",
-        stdin="a b c d e\n",
-    )
-    assert len(ok(result).splitlines()) == 1
-    assert "ckpt-40" in result.stderr and "ckpt-60" in result.stderr
-
-
 @pytest.fixture(scope="module")
 def reported(averaged, run, run_alone, tmp_path_factory):
     """A run with scores and a report of it, and another without either."""

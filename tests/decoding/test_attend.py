@@ -35,7 +35,8 @@ def model(vocabulary):
 
 @pytest.fixture(scope="module")
 def seen(model, vocabulary):
-    return attend.look(model, vocabulary, SEARCH, LINES)
+    observer = attend.Observer(model, vocabulary, SEARCH)
+    return list(map(observer.look, LINES))
 
 
 def test_outputs_are_the_best_translations(seen, model, vocabulary):
@@ -69,4 +70,4 @@ def test_weights_are_distributions_over_the_pieces(seen):
 @pytest.mark.parametrize(("line", "count"), [("  ", 0), ("cat " * 200, 400)])
 def test_lines_that_make_no_picture_are_refused(model, vocabulary, line, count):
     with pytest.raises(errors.UserError, match=f"1 to 127 .* got {count} in"):
-        attend.look(model, vocabulary, SEARCH, ["two birds sing", line])
+        attend.Observer(model, vocabulary, SEARCH).look(line)

@@ -1,0 +1,94 @@
+"""What decoder has beside translations: beams, scores, prefixes, attention."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_attention_of_the_best_output(trained, run):
+    flags = [f"--output_dir={trained / 'run'}", "--decode_attention"]
+    lines = ok(run("decoder", *flags, stdin="a b c\n\nd e\n")).split("\n")[:-1]
+    assert lines[1] == ""
+    translations = ok(run("decoder", flags[0], stdin="a b c\nd e\n"))
+    for line, text in zip(lines[::2], translations.splitlines(), strict=True):
+        seen = json.loads(line)
+        assert seen["outputs"] == text
+        assert seen["source"][-1] == seen["target"][-1] == "</s>"
+        weights = np.array(seen["weights"])
+        layers, *sides = weights.shape
+        assert sides == [len(seen["target"]), len(seen["source"])]
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-4)
+
+
+def test_attention_is_that_of_one_model(trained, run):
+    path = trained / "run" / "checkpoints" / "ckpt-60"
+    flags = [f"--output_dir={trained / 'run'}", "--decode_attention"]
+    two = f"--checkpoint_path={path},{path}"
+    refused = run("decoder", *flags, two, stdin="a b c\n")
+    assert refused.returncode == 1
+    assert "--checkpoint_path names 2. Name one." in refused.stderr
+
+
+def test_conversation_says_why_a_line_is_refused(trained, run):
+    few = "--decode_hparams=long_inputs=refuse,max_input_length=4"
+    flags = [f"--output_dir={trained / 'run'}", "--decode_interactive", few]
+    long, short = ok(run("decoder", *flags, stdin="a b c d e f\na\n")).split(
+        "\n"
+    )[:-1]
+    assert long.endswith(" subwords are more than 4.")
+    assert float(short.split()[0]) < 0
+
+
+def test_decoder_shows_beams_and_scores(trained, run, tmp_path):
+    out = f"--output_dir={trained / 'run'}"
+    beams = "--decode_hparams=beam_size=3,return_beams=true"
+    text = ok(run("decoder", out, beams, stdin="a b c d e\n"))
+    assert text.count("\t") == 2
+    talk = ok(run("decoder", out, "--decode_interactive", stdin="a b c\nd e\n"))
+    assert len(talk.splitlines()) == 2
+    score, translation = talk.splitlines()[0].strip().split("  ", 1)
+    assert float(score) < 0
+    (tmp_path / "pairs.txt").write_text(f"a b c\t{translation}\n")
+    pairs = f"--score_file={tmp_path / 'pairs.txt'}"
+    total, length = ok(run("decoder", out, pairs)).split("\t")
+    assert float(total) < float(score)  # a sum, against a mean of sorts
+    *same, each = ok(run("decoder", out, pairs, "--score_subwords")).split("\t")
+    assert same == [total, length.strip()]
+    each = each.split()
+    assert len(each) == 2 * int(length) and each[-2] == "</s>"
+    assert sum(map(float, each[1::2])) == pytest.approx(float(total), abs=1e-4)
+
+
+def test_decoder_goes_on_from_prefixes(trained, run, tmp_path):
+    for name, text in (("in", "a b c\nd e\n"), ("begin", "c\n")):
+        (tmp_path / name).write_text(text)
+    flags = [
+        f"--output_dir={trained / 'run'}",
+        f"--decode_from_file={tmp_path / 'in'}",
+        f"--decode_prefix_file={tmp_path / 'begin'}",
+    ]
+    refused = run("decoder", *flags)
+    assert refused.returncode == 1
+    assert f"got 1 lines in {tmp_path / 'begin'} for 2" in refused.stderr
+    (tmp_path / "begin").write_text("b a\n\n")
+    assert ok(run("decoder", *flags)).startswith("b a")
+
+
+def test_an_ensemble_of_two_checkpoints(trained, run):
+    paths = [
+        trained / "run" / "checkpoints" / f"ckpt-{step}" for step in (40, 60)
+    ]
+    result = run(
+        "decoder",
+        f"--output_dir={trained / 'run'}",
+        f"--checkpoint_path={paths[0]},{paths[1]}",
+        stdin="a b c d e\n",
+    )
+    assert len(ok(result).splitlines()) == 1
+    assert "ckpt-40" in result.stderr and "ckpt-60" in result.stderr
