@@ -33,7 +33,8 @@ _COMPARED = flags.DEFINE_integer(
 )
 
 THREADS = 2
-OURS = {"intra_threads": 1}  # as decoder has it: a thread for each shard
+# As decoder has it: operations at the same time, with a thread for each.
+OURS = {"threads": THREADS, "intra_threads": 1}
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
 # Types of operations, by what they are for. A gather is of caches, or of ids,
 # scores and embeddings, which are small beside them.
@@ -59,8 +60,12 @@ def layouts(threads):
 
 
 def measure_speed(name, settings, threads):
-    """Sentences a second at one forced output length."""
-    settings = settings | {"threads": threads, "times": _TIMES.value}
+    """Sentences a second at one forced output length.
+
+    Args:
+        threads: of CTranslate2, to which one is best for one sentence.
+    """
+    settings = settings | {"times": _TIMES.value}
     rates = collections.defaultdict(list)
     for _ in range(_TURNS.value):
         took = statistics.median(run("probe", "search", **settings | OURS))
@@ -80,8 +85,9 @@ def measure_speed(name, settings, threads):
 
 def measure_cache(name, settings):
     """A search beside one that decodes from the first position each time."""
-    settings = settings | {"batch": 16, "length": 60, "threads": THREADS}
+    settings = settings | {"batch": 16, "length": 60}
     ours = min(run("probe", "search", times=3, **settings | OURS))
+    settings["threads"] = THREADS  # whose operations are large
     without = min(run("probe", "without cache", times=1, **settings))
     peer = f"without cache ({16 / without:.3g})"
     label = f"{name}: 16 sentences of 60 subwords"
