@@ -88,7 +88,9 @@ def test_commands_run(page, tmp_path):
             path = tmp_path / text.partition("\n")[0].removeprefix("# ")
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, "utf-8")
-    script = "\n".join(text for kind, text in blocks if kind == "sh")
+    # A server must not outlive a command that fails beside it.
+    trap = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"
+    script = "\n".join([trap, *(text for kind, text in blocks if kind == "sh")])
     binaries = pathlib.Path(sys.executable).parent
     result = subprocess.run(
         ["bash", "-euc", script],
