@@ -5,7 +5,6 @@ A flag exists only for what is not a hyperparameter; the rest is
 """
 
 import contextlib
-import errno
 import os
 import pathlib
 import runpy
@@ -13,7 +12,7 @@ import sys
 
 from absl import app, flags, logging
 
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, files, hparam, registry
 from t2t_repro import problem as problems
 
 _NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
@@ -128,15 +127,16 @@ def run(main):
             if _REGISTRY_HELP.value:
                 print(registry.describe())
                 return 0
-            return main()
+            code = main()
+            sys.stdout.flush()  # here a full disk is still explained
+            return code
         except errors.UserError as error:
             print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
         except Exception as error:
-            # Of Python or of TensorFlow, which has no type for it.
-            if os.strerror(errno.ENOSPC) not in str(error):
+            if (explained := files.explain(error)) is None:
                 raise
-            print(f"Error: the disk is full: {error}", file=sys.stderr)
+            print(f"Error: {explained}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)

@@ -78,6 +78,7 @@ def main():
     if _TRANSLATIONS.value:
         hypotheses = list(corpora.read_lines(_TRANSLATIONS.value))
     else:
+        files.require_writable(run.output_dir / runs.TRANSLATIONS)
         hypotheses, how = _translate(run, test_set.sources)
     made = _sheet(problem, test_set, hypotheses)
     print(made.text)

@@ -8,7 +8,7 @@ import socket
 import portalocker
 from portalocker import LockFlags
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 
 LOCK = "lock"  # the file that is locked; in it, the name of who has it
 
@@ -28,12 +28,12 @@ def locked(folder: pathlib.Path, wait: bool = False):
         UserError: another process has it; names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+    with open(folder / LOCK, "a+b", buffering=0) as file:
         try:
             portalocker.lock(file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
         except portalocker.AlreadyLocked:
             file.seek(0)
-            holder = file.read() or "another process"
+            holder = file.read().decode() or "another process"
             if not wait:
                 raise errors.UserError(
                     f"{folder} is taken: {holder} writes to it. Wait until "
@@ -42,7 +42,8 @@ def locked(folder: pathlib.Path, wait: bool = False):
                 ) from None
             print(f"Waiting for {holder}, which writes to {folder}.")
             portalocker.lock(file, LockFlags.EXCLUSIVE)
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with files.naming(folder / LOCK):
+            file.truncate(0)
+            holder = f"process {os.getpid()} on {socket.gethostname()}"
+            file.write(holder.encode())
         yield

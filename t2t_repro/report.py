@@ -50,12 +50,12 @@ def main():
             f"{', '.join(map(str, folders))}. Name each once."
         )
     opened = [runs.open_run(folder, expected) for folder in folders]
+    folder = folders[0] / "report"
+    files.require_writable(folder)
     subjects = [
         _subject(run, name)
         for run, name in zip(opened, _names(folders), strict=True)
     ]
-    folder = folders[0] / "report"
-    folder.mkdir(exist_ok=True)
     files.write_text(folder / "index.html", page.render(subjects))
     print(f"Wrote {folder / 'index.html'}.")
     if _PICTURES.value:

@@ -1,12 +1,14 @@
 """Files that are whole or absent."""
 
+import errno
 import hashlib
+import json
 import os
 import pathlib
 
 import pytest
 
-from t2t_repro import files
+from t2t_repro import errors, files
 
 
 def test_json_comes_back_and_is_for_people(tmp_path):
@@ -91,3 +93,68 @@ def test_sha256_is_of_all_bytes(tmp_path, size):
     path = tmp_path / "a"
     path.write_bytes(content[:size])
     assert files.sha256(path) == hashlib.sha256(content[:size]).hexdigest()
+
+
+@pytest.fixture
+def sealed(tmp_path):
+    path = tmp_path / "a.json"
+    value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
+    files.write_json(path, value, sealed=True)
+    return path
+
+
+def test_a_seal_is_no_part_of_the_value(sealed):
+    expected = {"file": "ä", "sizes": [1, 2.5], "of": {"8": None}}
+    assert files.read_json(sealed) == expected
+    assert "sha256_of_the_rest" in json.loads(sealed.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("2.5", "2.7"), ('"8"', '"9"'), ("file", "fime"), ("}", "]"), ("{", "")],
+)
+def test_damaged_json_is_named(sealed, old, new):
+    sealed.write_text(sealed.read_text("utf-8").replace(old, new, 1), "utf-8")
+    with pytest.raises(errors.UserError, match=f"{sealed} is damaged: "):
+        files.read_json(sealed)
+    sealed.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(errors.UserError, match=f"{sealed} is damaged: .*utf-8"):
+        files.read_json(sealed)
+
+
+def test_a_write_that_fails_names_the_file(tmp_path):
+    """Python's write() does not."""
+    for make in (files.replacing, files.making_folder):
+        with pytest.raises(OSError) as raised:
+            with make(tmp_path / "a"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        assert raised.value.filename == str(tmp_path / "a")
+
+
+@pytest.mark.parametrize("of_python", [True, False])
+def test_a_full_disk_is_explained(tmp_path, of_python):
+    path, reason = tmp_path / "new" / "a", os.strerror(errno.ENOSPC)
+    error = RuntimeError(f"{path}; {reason}")  # as TensorFlow says it
+    if of_python:
+        error = OSError(errno.ENOSPC, reason, str(path))
+    told = files.explain(error)
+    assert told.startswith("the disk is full: ") and str(path) in told
+    disk = next(folder for folder in path.parents if os.path.ismount(folder))
+    assert f"Make room on the disk and start again (of {disk}, " in told
+
+
+def test_a_closed_folder_is_explained(tmp_path):
+    for number in (errno.EROFS, errno.EACCES):
+        told = files.explain(OSError(number, os.strerror(number), "/a/b"))
+        assert "'/a/b'. Let this user write there, or name another" in told
+    assert files.explain(OSError(errno.ENOENT, "No such file", "/a")) is None
+    assert files.explain(ValueError("a")) is None
+
+
+def test_a_folder_that_is_wanted_is_made_and_left_empty(tmp_path):
+    for _ in range(2):
+        files.require_writable(tmp_path / "a" / "b")
+        assert os.listdir(tmp_path / "a" / "b") == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        files.require_writable(tmp_path / "file")

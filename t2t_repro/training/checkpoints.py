@@ -15,7 +15,7 @@ import shutil
 
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.training import optimizer as optimizers
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -161,8 +161,8 @@ def write(variables, path, vocabulary_sha256):
     except (OSError, tf.errors.OpError) as error:
         raise errors.UserError(
             f"The checkpoint {path} could not be written: {error}. Those that "
-            "are there are whole. Make room on the disk and start again: a "
-            "training goes on from the last one."
+            f"are there are whole. {files.remedy(error)}: a training goes on "
+            "from the last one."
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
