@@ -95,6 +95,7 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
             "versions": versions(),
             "command_lines": [*known.get("command_lines", []), command_line],
         },
+        sealed=True,
     )
 
 

@@ -10,7 +10,6 @@ from absl import flags
 from t2t_repro import common_flags, locks, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.data import plan as plans
-from t2t_repro.text.subwords import Subwords
 from t2t_repro.training import hardware, loop, parts, workers
 
 common_flags.define_raw_data_flags()
@@ -121,7 +120,7 @@ def main():
 def _train(team, problem, hparams, options):
     workers.refuse_differences(team, _common(problem, hparams, options))
     folder = _data(team, problem)
-    subwords = Subwords.load(folder / manifest.VOCABULARY)
+    subwords = manifest.open_vocabulary(folder)
     corpora = {
         split: manifest.open_corpus(folder, split, problem.reverse)
         for split in ("train", "validation")

@@ -66,7 +66,7 @@ def generate(
         made = _begin(folder, splits, spec, facts)
     else:
         print(f"Continuing what was begun in {folder}.")
-    subwords = subword.Subwords.load(folder / manifest.VOCABULARY)
+    subwords = manifest.open_vocabulary(folder)
     # The long one last: what is wrong with the others shows at once.
     for split in sorted(splits, key=lambda name: name == "train"):
         limits = (spec.max_length, spec.max_length_ratio)
@@ -80,7 +80,7 @@ def generate(
             shard_pairs,
         )
     _require_pairs(made["splits"]["train"])
-    files.write_json(folder / manifest.UNFINISHED, made)
+    files.write_json(folder / manifest.UNFINISHED, made, sealed=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
     return made
 
@@ -117,7 +117,7 @@ def _begin(folder, splits, spec, facts):
         },
         "splits": texts,
     }
-    files.write_json(folder / manifest.UNFINISHED, begun)
+    files.write_json(folder / manifest.UNFINISHED, begun, sealed=True)
     return begun
 
 

@@ -8,6 +8,7 @@ import pathlib
 
 from t2t_repro import errors, files, progress
 from t2t_repro.data import corpus
+from t2t_repro.text.subwords import Subwords
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"  # the manifest, before the shards are there
@@ -39,10 +40,13 @@ def _require(folder):
 def open_corpus(
     folder: pathlib.Path, split: str, reverse: bool = False
 ) -> corpus.Corpus:
-    """Maps a split of a finished corpus.
+    """Maps a split of a finished corpus, and compares all of it.
+
+    A flipped bit would be another word, and nobody would see it. A gigabyte
+    takes a second or so, and is then in memory for the first batches.
 
     Raises:
-        UserError: no such data; says how to make it.
+        UserError: no such data, or damaged data; says how to make it.
     """
     manifest = _require(folder)
     if split not in manifest["splits"]:
@@ -51,7 +55,21 @@ def open_corpus(
             f"known: {', '.join(manifest['splits'])}."
         )
     shards = manifest["splits"][split]["shards"]
+    for shard in shards:
+        _compare(folder / shard["file"], shard["sha256"])
     return corpus.Corpus([folder / shard["file"] for shard in shards], reverse)
+
+
+def open_vocabulary(folder: pathlib.Path) -> Subwords:
+    """Reads the vocabulary of a corpus, finished or begun.
+
+    Raises:
+        UserError: it is missing, or not the one that the corpus was made with.
+    """
+    made = read_unfinished(folder) or _require(folder)
+    path = folder / VOCABULARY
+    _compare(path, made["vocabulary"]["sha256"])
+    return Subwords.load(path)
 
 
 def verify(folder: pathlib.Path):
@@ -69,10 +87,14 @@ def verify(folder: pathlib.Path):
     wanted = {shard["file"]: shard["sha256"] for shard in shards}
     wanted[VOCABULARY] = manifest["vocabulary"]["sha256"]
     for name, digest in progress.bar(wanted.items(), "verify", unit="file"):
-        path = folder / name
-        found = files.sha256(path) if path.exists() else "no file"
-        if found != digest:
-            raise errors.UserError(
-                f"{path} is damaged: sha256 is {found} instead of {digest}. "
-                f"Remove {folder} and run datagen again."
-            )
+        _compare(folder / name, digest)
+
+
+def _compare(path, digest):
+    """A file must have the sha256 that the manifest says."""
+    found = files.sha256(path) if path.exists() else "no file"
+    if found != digest:
+        raise errors.UserError(
+            f"{path} is damaged: sha256 is {found} instead of {digest}. "
+            f"Remove {path.parent} and run datagen again."
+        )
