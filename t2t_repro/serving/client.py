@@ -53,10 +53,11 @@ class LocalClient(Client):
         """Loads the model.
 
         Raises:
-            UserError: there is none.
+            UserError: there is none, or a damaged one.
         """
         folder = pathlib.Path(export_dir).expanduser()
         self.folder = folder / str(export.newest(folder))  # of the version
+        export.verified_card(self.folder)
         self._model = tf.saved_model.load(str(self.folder))
 
     def predict(self, lines):

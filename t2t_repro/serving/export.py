@@ -19,6 +19,9 @@ Weights may be stored in 16 bits, which halves the file and the memory that it
 takes at rest. A call computes in float32 all the same, with the rounded
 weights: few CPUs have a fast float16, and scores come out alike anywhere. They
 are cast once a call, before the search, which costs what reading them does.
+
+The model card has the sha256 of graph and weights, which `serve` and `query`
+compare as they load. TF Serving does not read it.
 """
 
 import dataclasses
@@ -209,11 +212,53 @@ def export(
             },
         )
         graph = read_graph(temporary)
-        made = {"weights_dtype": weights_dtype, "operations": operations(graph)}
+        made = {
+            "weights_dtype": weights_dtype,
+            "operations": operations(graph),
+            "files": _checksums(temporary),
+        }
         (temporary / MODEL_CARD).parent.mkdir()
-        files.write_json(temporary / MODEL_CARD, card | made)
+        files.write_json(temporary / MODEL_CARD, card | made, sealed=True)
         warm_up.write(temporary, graph.signature_def, subwords)
     return folder
+
+
+def _checksums(folder):
+    """{path: sha256} of a version's files; not of those in assets.extra.
+
+    The card has a seal, and the records of warm-up requests have checksums.
+    """
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {
+        name: files.sha256(path)
+        for name, path in sorted(
+            (path.relative_to(folder).as_posix(), path) for path in paths
+        )
+        if not name.startswith(MODEL_CARD.parts[0])
+    }
+
+
+def verified_card(folder: pathlib.Path) -> dict:
+    """The model card of a version, whose files are as it says.
+
+    {} where there is none: the SavedModel is another program's.
+
+    Raises:
+        UserError: names the file that is damaged.
+    """
+    path = folder / MODEL_CARD
+    if not path.exists():
+        return {}
+    card = files.read_json(path)
+    wanted, found = card.get("files", {}), _checksums(folder)
+    for name in wanted:
+        if found.get(name) != wanted[name]:
+            raise errors.UserError(
+                f"{folder / name} is damaged: sha256 is "
+                f"{found.get(name, 'no file')} instead of {wanted[name]}. "
+                "Export the model again."
+            )
+    return card
 
 
 def read_graph(folder: pathlib.Path):

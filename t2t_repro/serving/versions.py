@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import get_model_status_pb2
 
-from t2t_repro import errors, files
+from t2t_repro import errors
 from t2t_repro.serving import batching, export, failure, warm_up
 
 State = get_model_status_pb2.ModelVersionStatus.State
@@ -33,9 +33,8 @@ class Model:
     def __init__(self, folder: pathlib.Path):
         """Loads it and sends it warm-up requests, which takes seconds."""
         self.version = int(folder.name)
+        self.card = export.verified_card(folder)
         self.signature_defs = dict(export.read_graph(folder).signature_def)
-        card = folder / export.MODEL_CARD
-        self.card = files.read_json(card) if card.exists() else {}
         self._model = tf.saved_model.load(str(folder))
         self._queues: dict[str, batching.Queue] = {}
         for request in warm_up.read(folder):

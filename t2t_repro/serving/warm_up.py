@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
+from t2t_repro import errors
 from t2t_repro.text.subwords import EOS
 
 REQUESTS = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
@@ -41,9 +42,20 @@ def write(folder: pathlib.Path, signature_defs, subwords):
 
 
 def read(folder: pathlib.Path) -> Iterator[predict_pb2.PredictRequest]:
-    """The requests of a version's folder; none where it has no such file."""
+    """The requests of a version's folder; none where it has no such file.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     path = folder / REQUESTS
-    if path.exists():
+    if not path.exists():
+        return
+    try:
         for record in tf.data.TFRecordDataset(str(path)):
             log = prediction_log_pb2.PredictionLog.FromString(record.numpy())
             yield log.predict_log.request
+    except tf.errors.DataLossError as error:
+        raise errors.UserError(
+            f"{path} is damaged: {error.message}. Export the model again, or "
+            "remove the file."
+        ) from error
