@@ -2,6 +2,7 @@
 
 import io
 import pathlib
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -52,13 +53,20 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
     Where a training went on from an earlier step, the later value counts.
     """
     curves = defaultdict(dict)
-    for path in sorted(output_dir.glob("events.out.tfevents.*")):
+    paths = output_dir.glob("events.out.tfevents.*")
+    for path in sorted(paths, key=_session):
         for event in _events(path):
             for value in event.summary.value:
                 if value.tensor.dtype == tf.float32.as_datatype_enum:
                     number = float(tf.make_ndarray(value.tensor))
                     curves[value.tag][event.step] = number
     return {name: sorted(curve.items()) for name, curve in curves.items()}
+
+
+def _session(path):
+    """Which of a training's sessions wrote a file: 0 where it does not say."""
+    number = re.search(r"\.session-(\d+)$", path.name)
+    return int(number[1]) if number else 0, path.name
 
 
 def _events(path):

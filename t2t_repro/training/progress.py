@@ -46,7 +46,12 @@ class Progress:
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
-        self._events = tf.summary.create_file_writer(str(output_dir))
+        # By these numbers, not by the time in their names, a reader knows
+        # which file is the later one: clocks are set back.
+        session = 1 + len(list(pathlib.Path(output_dir).glob("events.*")))
+        self._events = tf.summary.create_file_writer(
+            str(output_dir), filename_suffix=f".session-{session}"
+        )
         self._outcomes = []  # of the last steps, still on the device
         self._durations = {}  # {step: seconds} of those that had a fellow
         self._rows = []  # [steps, 6] arrays of the interval, fetched
