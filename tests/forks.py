@@ -2,9 +2,12 @@
 
 Reads a JSON object a line, {name, arguments, streams, env}, and answers each
 with the exit code of what stands for ``python -m t2t_repro.NAME ARGUMENTS``.
-Streams are files: of input, output and errors.
+Streams are files: of input, output and errors. "kill_after" so many seconds it
+gets SIGKILL. With "background" the answer comes at once, and is the process's
+number; {"wait": NUMBER} is answered with the exit code.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -13,7 +16,7 @@ import runpy
 import signal
 import sys
 
-SECONDS = 600  # a command that takes longer hangs
+SECONDS = 3600  # a command that takes longer hangs, on the slowest machine
 # Libraries of what commands do; commands themselves define flags.
 IMPORTED = (
     "prepare runs decoding.translate reports.bleu reports.page serving.client "
@@ -24,11 +27,31 @@ IMPORTED = (
 def wait_for_command(requests, answers):
     """What a fork is to run; in the process itself, None at the end."""
     for request in requests:
-        if not (pid := os.fork()):
-            return json.loads(request)
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+        command = json.loads(request)
+        pid = command["wait"] if "wait" in command else os.fork()
+        if not pid:
+            return command
+        answer = pid
+        if not command.get("background"):
+            answer = exit_code(pid, command.get("kill_after"))
+        print(answer, file=answers, flush=True)
     return None
+
+
+def exit_code(pid, kill_after):
+    """Waits for a fork, and kills it when its time is over."""
+
+    def kill(*_):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    if kill_after is not None:
+        signal.signal(signal.SIGALRM, kill)
+        signal.setitimer(signal.ITIMER_REAL, max(kill_after, 0.001))
+    _, status = os.waitpid(pid, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    return os.waitstatus_to_exitcode(status)
 
 
 def main():

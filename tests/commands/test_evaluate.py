@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from t2t_repro import files
+
 NOWHERE = {"http_proxy": "http://127.0.0.1:9"}  # a port that nobody listens at
 FILES = {"sources": "both", "references": "ref"}
 CALM = '''
@@ -36,8 +38,7 @@ def calm(trained, tmp_path_factory):
     (folder / "usr" / "calm.py").write_text(CALM)
     shutil.copytree(trained / "run", folder / "run")
     path = folder / "run" / "run.json"
-    settings = json.loads(path.read_text())
-    path.write_text(json.dumps(settings | {"problem": "calm_text"}))
+    files.write_json(path, files.read_json(path) | {"problem": "calm_text"})
     return [f"--output_dir={folder / 'run'}", f"--usr_dir={folder / 'usr'}"]
 
 

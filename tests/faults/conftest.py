@@ -1,7 +1,9 @@
-"""Fixtures: trainings in processes of their own, which signals can stop."""
+"""Fixtures: commands in processes of their own, which faults can stop."""
 
 import os
 import pathlib
+import random
+import signal
 import subprocess
 import sys
 
@@ -9,71 +11,126 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import errors, runs
 from t2t_repro.training import checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
+KILLED = (-signal.SIGKILL, -signal.SIGXFSZ)
+SABOTEUR = pathlib.Path(__file__).with_name("usr")
 HPARAMS = (
     "hidden_size=16,filter_size=32,num_heads=2,num_hidden_layers=1,"
     "batch_tokens=256,learning_rate_warmup_steps=10"
 )
-# A module for --usr_dir. FAULT="SIGTERM step 3" sends that signal before the
-# third step of the process, "SIGKILL index 2" before the second index of a
-# checkpoint gets its name, when its data already has; "FILL step 3" fills the
-# disk of DISK.
-SABOTEUR = '''
-"""Signals that come when they hurt."""
-
-import contextlib
-import itertools
-import os
-import signal
-
-from t2t_repro.training import step
-
-name, place, number = os.environ["FAULT"].split()
 
 
-def fill_disk():
-    with contextlib.suppress(OSError):
-        with open(os.environ["DISK"] + "/filler", "wb", buffering=0) as file:
-            while file.write(bytes(512)):
-                pass
+@pytest.fixture
+def survive(tally):
+    """A function that kills a command again and again.
+
+    Each time it goes on in what the one before has left, and what comes of it
+    in the end, once it is let, is looked at.
+
+    Args:
+        subject: what is killed, for the tally.
+        run: function of a fault's settings -> CompletedProcess.
+        check: compares what an undisturbed command has left. What would keep
+            the next one from doing it all again, it removes.
+        faults: endless settings, of `draw_faults`.
+        kills: how many.
+    """
+
+    def again_and_again(subject, run, check, faults, kills):
+        pending = 0
+        while kills or pending:
+            result = run(**(next(faults) if kills else {}))
+            if result.returncode:
+                assert result.returncode in KILLED, result.stderr
+                kills, pending = kills - 1, pending + 1
+                tally("kills", subject, "tried")
+            else:
+                check()
+                tally("kills", subject, "survived", pending)
+                pending = 0
+
+    return again_and_again
 
 
-def strike():
-    if name == "FILL":
-        fill_disk()
-    else:
-        os.kill(os.getpid(), signal.Signals[name])
+def _draw_faults(seed, changes, size, seconds):
+    moments = random.Random(seed)
+    while True:
+        yield {"fault": f"SIGKILL change {moments.randint(1, changes)}"}
+        yield {"fault": f"SIGXFSZ size {moments.randint(100, size)}"}
+        yield {"kill_after": moments.uniform(0, seconds)}
 
 
-def sabotage(function, is_one=lambda *args: True):
-    numbers = itertools.count(1)
+@pytest.fixture
+def draw_faults():
+    """Endless faults of three kinds: see usr/saboteur.py, and SIGKILL in time.
 
-    def sabotaged(*args):
-        if is_one(*args) and next(numbers) == int(number):
-            strike()
-        return function(*args)
-
-    return sabotaged
-
-
-def build_sabotaged(*args):
-    train_step = build(*args)
-    sabotaged = sabotage(train_step)
-    counted = train_step.experimental_get_tracing_count
-    sabotaged.experimental_get_tracing_count = counted
-    return sabotaged
+    Args:
+        seed: of the moments.
+        changes: the last that is of interest.
+        size: of the largest file.
+        seconds: that the command takes.
+    """
+    return _draw_faults
 
 
-build = step.build_train_step
-if place == "step":
-    step.build_train_step = build_sabotaged
-else:
-    os.replace = sabotage(
-        os.replace, lambda source, target: str(target).endswith(".index")
-    )
-'''
+def _damages(path, seed, count):
+    """Damages a file, a bit or its end, and puts it right in the end."""
+    whole, places = path.read_bytes(), random.Random(f"{path.name} {seed}")
+    try:
+        for number in range(count):
+            content = bytearray(whole)
+            place = places.randrange(len(whole))
+            if number % 3 == 2:
+                del content[place:]
+            else:
+                content[place] ^= 1 << places.randrange(8)
+            path.unlink()  # who has mapped the old one keeps it
+            path.write_bytes(content)
+            yield f"{'cut' if number % 3 == 2 else 'flipped'} at {place}"
+    finally:
+        path.unlink()
+        path.write_bytes(whole)
+
+
+@pytest.fixture
+def damage(tally):
+    """A function that damages a file again and again, and has it opened.
+
+    Args:
+        subject: what the file is of, for the tally.
+        path: of the file.
+        name: that an error must have in it.
+        open_it: function that asserts that what it opens is as it was. It may
+            return another outcome.
+        count: how often.
+    """
+
+    def try_all(subject, path, name, open_it, count):
+        found = {}
+        for how in _damages(path, 0, count):
+            tally("damaged files", subject, "tried")
+            try:
+                outcome = open_it() or "without consequence"
+            except errors.UserError as error:
+                named = str(name) in str(error)
+                outcome = "detected by name" if named else f"unnamed: {error}"
+            except AssertionError:
+                outcome = "silent"
+            except Exception as error:  # a user would see a traceback
+                outcome = f"unexplained: {error!r}"
+            tally("damaged files", subject, outcome.partition(":")[0])
+            found[how] = outcome
+        bad = ("silent", "unnamed", "unexplained")
+        assert not {
+            how: outcome
+            for how, outcome in found.items()
+            if outcome.startswith(bad)
+        }
+
+    return try_all
 
 
 class Trainings:
@@ -82,22 +139,26 @@ class Trainings:
     def __init__(self, folder, forked):
         self.folder, self._forked = folder, forked
         (folder / "raw").mkdir()
-        (folder / "usr").mkdir()
-        (folder / "usr" / "saboteur.py").write_text(SABOTEUR)
-        random = np.random.default_rng(0)
+        letters_of = np.random.default_rng(0)
         for split, lines in (("train", 300), ("validation", 20), ("test", 20)):
-            letters = random.choice(list("abcdefghij"), (lines, 6))
+            letters = letters_of.choice(list("abcdefghij"), (lines, 6))
             for language, step in (("xx", 1), ("yy", -1)):
                 text = "".join(f"{' '.join(row[::step])}\n" for row in letters)
                 (folder / "raw" / f"{split}.{language}").write_text(text)
 
-    def command(self, output_dir, *flags, fault=None, steps=12):
-        """Arguments and environment of a training that saves every 4 steps."""
-        arguments = [
+    def data_flags(self, data_dir=None):
+        """Of datagen and of the trainer."""
+        return [
             "--problem=parallel_text",
             "--problem_args=name=letters,languages=xx-yy,vocab_size=270",
             f"--raw_dir={self.folder / 'raw'}",
-            f"--data_dir={self.folder / 'data'}",
+            f"--data_dir={data_dir or self.folder / 'data'}",
+        ]
+
+    def command(self, output_dir, *flags, fault=None, steps=12):
+        """Arguments and environment of a training that saves every 4 steps."""
+        arguments = [
+            *self.data_flags(),
             "--hparams_set=tiny",
             f"--hparams={HPARAMS}",
             f"--output_dir={output_dir}",
@@ -106,9 +167,13 @@ class Trainings:
             "--save_checkpoints_steps=4",
             *flags,
         ]
+        return self.faulty(arguments, output_dir, fault)
+
+    def faulty(self, arguments, folder, fault):
+        """Arguments and environment of a command with a fault, or without."""
         if fault:
-            arguments.append(f"--usr_dir={self.folder / 'usr'}")
-        return arguments, {"FAULT": fault or "", "DISK": str(output_dir)}
+            arguments = [*arguments, f"--usr_dir={SABOTEUR}"]
+        return arguments, {"FAULT": fault or "", "DISK": str(folder)}
 
     def start(self, output_dir, *flags, env=None, **settings):
         """-> Popen."""
@@ -122,11 +187,23 @@ class Trainings:
             encoding="utf-8",
         )
 
-    def train(self, output_dir, *flags, **settings):
+    def train(self, output_dir, *flags, kill_after=None, **settings):
         """-> exit code, what was printed."""
         arguments, env = self.command(output_dir, *flags, **settings)
-        result = self._forked("trainer", *arguments, env=env)
+        result = self._forked(
+            "trainer", *arguments, env=env, kill_after=kill_after
+        )
         return result.returncode, result.stdout + result.stderr
+
+    def run(self, name, folder, *flags, fault=None, **settings):
+        """Any command, whose files are in `folder`; -> CompletedProcess."""
+        arguments, env = self.faulty(flags, folder, fault)
+        return self._forked(name, *arguments, env=env, **settings)
+
+    def background(self, name, folder, *flags, fault=None, **settings):
+        """The same, without waiting for it; -> Fork."""
+        arguments, env = self.faulty(flags, folder, fault)
+        return self._forked.start(name, *arguments, env=env, **settings)
 
 
 @pytest.fixture
@@ -143,8 +220,8 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def _state(output_dir, path):
-    reader = tf.train.load_checkpoint(str(output_dir / "checkpoints" / path))
+def _state(path):
+    reader = tf.train.load_checkpoint(str(path))
     return {
         name: reader.get_tensor(name)
         for name in reader.get_variable_to_shape_map()
@@ -153,22 +230,33 @@ def _state(output_dir, path):
 
 
 @pytest.fixture(scope="session")
-def assert_same_training(read_events):
+def assert_same_checkpoint():
+    """A function of two paths: the same names and bits."""
+
+    def check(actual, expected):
+        state = _state(actual)
+        for name, value in _state(expected).items():
+            np.testing.assert_array_equal(
+                state.pop(name), value, err_msg=f"{actual} {name}"
+            )
+        assert not state
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def assert_same_training(read_events, assert_same_checkpoint):
     """A function of two folders: the same files, bits and losses."""
 
     def check(actual, expected):
+        folders = [folder / runs.CHECKPOINTS for folder in (actual, expected)]
         files, expected_files = (
-            sorted(file.name for file in (folder / "checkpoints").iterdir())
-            for folder in (actual, expected)
+            sorted(path.name for path in folder.iterdir() if path.is_file())
+            for folder in folders
         )
         assert files == expected_files
-        for path in checkpoints.list_checkpoints(expected / "checkpoints"):
-            state = _state(actual, path.name)
-            for name, value in _state(expected, path.name).items():
-                np.testing.assert_array_equal(
-                    state.pop(name), value, err_msg=f"{path.name} {name}"
-                )
-            assert not state
+        for path in checkpoints.list_checkpoints(folders[1]):
+            assert_same_checkpoint(folders[0] / path.name, path)
         losses, expected_losses = (
             read_events(folder)["validation/loss"]
             for folder in (actual, expected)
@@ -181,3 +269,12 @@ def assert_same_training(read_events):
 @pytest.fixture(scope="session")
 def trainings(tmp_path_factory, forked):
     return Trainings(tmp_path_factory.mktemp("faults"), forked)
+
+
+@pytest.fixture(scope="session")
+def trained(trainings, tmp_path_factory):
+    """The folder of a training that nothing disturbed: ckpt-4, -8, -12."""
+    folder = tmp_path_factory.mktemp("trained")
+    code, printed = trainings.train(folder)
+    assert code == 0, printed
+    return folder

@@ -1,6 +1,7 @@
 """Half-written, damaged and unwritable checkpoints, and those of stops."""
 
 import resource
+import shutil
 
 import keras
 import numpy as np
@@ -12,6 +13,9 @@ from t2t_repro.training import averaging, checkpoints
 
 VOCABULARY = "ef" * 32  # a sha256
 DATA = "data-00000-of-00001"
+OFTEN = pytest.mark.parametrize(
+    "count", [9, pytest.param(150, marks=pytest.mark.slow)]
+)
 
 
 class State:
@@ -114,6 +118,50 @@ def test_a_damaged_checkpoint_is_set_aside(
     assert (folder / "damaged-ckpt-8.index").exists()
     state.save(folder, 8)
     assert state.restore(folder) == folder / "ckpt-8"
+
+
+@pytest.mark.parametrize("ending", [DATA, "index"])
+@pytest.mark.parametrize(
+    "count", [9, pytest.param(150, marks=pytest.mark.slow)]
+)
+def test_any_damage_to_a_checkpoint(
+    state, folder, damage, tmp_path, capsys, ending, count
+):
+    """It is set aside, or had not touched what is read."""
+    copy = tmp_path / "copy"
+
+    def open_it():
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        path = state.restore(copy)
+        printed = capsys.readouterr().out
+        if path == copy / "ckpt-8":
+            return None
+        assert f"The checkpoint {copy / 'ckpt-8'} is damaged: " in printed
+        assert "It is damaged-ckpt-8 now." in printed
+        return "set aside"
+
+    path = folder / f"ckpt-8.{ending}"
+    damage("checkpoint", path, "ckpt-8", open_it, count)
+
+
+@pytest.mark.parametrize("ending", [DATA, "index"])
+@pytest.mark.parametrize(
+    "count", [9, pytest.param(150, marks=pytest.mark.slow)]
+)
+def test_any_damage_to_an_averaged_checkpoint(
+    state, folder, damage, tmp_path, ending, count
+):
+    paths = [folder / "ckpt-4", folder / "ckpt-8"]
+    averaged = averaging.average(paths, tmp_path / "averaged")
+
+    def open_it():
+        state.kernel.assign(np.full(state.kernel.shape, -1))
+        checkpoints.restore_weights(state, averaged, VOCABULARY)
+        assert (state.kernel.numpy() == 6).all()
+
+    path = averaged.with_name(f"ckpt-8.{ending}")
+    damage("averaged checkpoint", path, averaged, open_it, count)
 
 
 def test_a_training_does_not_begin_anew_where_all_are_damaged(state, folder):

@@ -1,11 +1,16 @@
-"""A full disk ends any command with a message, whoever was writing."""
+"""A full disk ends any command with a message, whoever was writing.
+
+What is there stays whole, and with room again the command ends well.
+"""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+PAGE = 4_096  # bytes of memory, of which small disks are made
 FULL = pathlib.Path("/dev/full")  # Linux's: every write to it fails
 WRITE = {
     "python": f"open('{FULL}', 'w').write('x' * 100_000)",
@@ -30,9 +35,117 @@ def test_a_full_disk_is_a_message(writer):
         [sys.executable, "-c", script],
         capture_output=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=1200,
     )
     assert result.returncode == 1, result.stderr
     assert result.stderr.startswith("Error: the disk is full: ")
     assert "No space left on device" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+# What writes what into the folder of a run, which is on the disk, with so many
+# bytes of room: nothing, or what is half enough.
+COMMANDS = {
+    "avg_checkpoints": ("averaged/ckpt-12", 0, ["--num_last_checkpoints=3"]),
+    "decoder": ("out.txt", 0, ["--decode_hparams=beam_size=1"]),
+    "evaluate": ("translations/test.txt", 0, ["--decode_hparams=beam_size=1"]),
+    "exporter": ("export", 400_000, ["--decode_hparams=beam_size=1"]),
+    "report": ("report/index.html", PAGE, ["--num_sentences=0"]),
+}
+
+
+@pytest.fixture
+def fill(small_disk):
+    """A function: leaves so many bytes free, in pages of memory."""
+
+    def write(room):
+        with open(small_disk / "filler", "wb", buffering=0) as file:
+            while (free := shutil.disk_usage(small_disk).free) > room:
+                file.write(bytes(free - room))
+
+    yield write
+
+
+def contents(folder):
+    """Files of a folder that have their name."""
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".tmp" and path.name != "lock"
+    }
+
+
+def assert_told(result, path, disk):
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    told = result.stderr.rpartition("Error: ")[2]
+    assert "No space left on device" in told
+    assert str(path) in told
+    assert f"Make room on the disk and start again (of {disk}, " in told
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=[pytest.mark.slow] * (name != "avg_checkpoints"),
+        )
+        for name in COMMANDS
+    ],
+)
+def test_a_command_whose_disk_is_full(
+    trainings, trained, small_disk, fill, name
+):
+    path, room, flags = COMMANDS[name]
+    run = shutil.copytree(trained, small_disk / "run")
+    lines = (trainings.folder / "raw" / "test.xx").read_text()
+    (run / "in.txt").write_text(lines)
+    if name == "decoder":
+        flags = [
+            *flags,
+            f"--decode_from_file={run / 'in.txt'}",
+            f"--decode_to_file={run / 'out.txt'}",
+        ]
+    fill(room)
+    before = contents(run)
+
+    def command():
+        return trainings.run(name, run, f"--output_dir={run}", *flags)
+
+    assert_told(command(), run / path, small_disk)
+    assert contents(run) == before
+    (small_disk / "filler").unlink()
+    result = command()
+    assert result.returncode == 0, result.stderr
+    made = contents(run)
+    assert any(str(one).startswith(str(run / path)) for one in made)
+    assert {one: made[one] for one in before} == before
+
+
+@pytest.mark.parametrize(
+    ("there", "name"),
+    [
+        ([], "lock"),
+        (["lock"], "vocab.model"),
+        (["lock", "vocab.model", "manifest.json"], ".arrow"),
+    ],
+)
+def test_datagen_whose_disk_is_full(
+    trainings, trained, small_disk, fill, there, name
+):
+    """It goes on, and ends with the same bytes."""
+    (expected,) = (trainings.folder / "data").iterdir()
+    sizes = [(expected / one).stat().st_size for one in there]
+    fill(sum(-(-size // PAGE) * PAGE for size in sizes))
+    flags = trainings.data_flags(small_disk)
+    result = trainings.run("datagen", small_disk, *flags)
+    assert_told(result, name, small_disk)
+    assert not list(small_disk.glob("*/manifest.json"))
+    (small_disk / "filler").unlink()
+    result = trainings.run("datagen", small_disk, *flags)
+    assert result.returncode == 0, result.stderr
+    (made,) = (path for path in small_disk.iterdir() if path.is_dir())
+    assert {path.name: text for path, text in contents(made).items()} == {
+        path.name: text for path, text in contents(expected).items()
+    }

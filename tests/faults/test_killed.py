@@ -3,23 +3,17 @@
 To the last bit of weights, moments and losses, under --deterministic.
 """
 
-import random
+import shutil
 import subprocess
 import time
 
 import pytest
 
-
-@pytest.fixture(scope="module")
-def undisturbed(trainings, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("undisturbed")
-    code, printed = trainings.train(folder)
-    assert code == 0, printed
-    return folder
+DATA = "data-00000-of-00001"
 
 
 def test_killed_terminated_and_interrupted(
-    trainings, undisturbed, assert_same_training, tmp_path
+    trainings, trained, assert_same_training, tally, tmp_path
 ):
     """One training of 12 steps in four processes."""
     folder = tmp_path / "checkpoints"
@@ -44,10 +38,12 @@ def test_killed_terminated_and_interrupted(
     code, printed = trainings.train(tmp_path)
     assert code == 0, printed
     assert f"Continuing from {folder / 'ckpt-9'}." in printed
-    assert_same_training(tmp_path, undisturbed)
+    assert_same_training(tmp_path, trained)
+    for outcome in ("tried", "survived"):
+        tally("kills", "trainer", outcome)
 
 
-def test_a_full_disk(trainings, undisturbed, assert_same_training, small_disk):
+def test_a_full_disk(trainings, trained, assert_same_training, small_disk):
     """It ends the training; with room again, the training goes on."""
     code, printed = trainings.train(small_disk, fault="FILL step 6")
     assert code == 1, printed
@@ -59,28 +55,28 @@ def test_a_full_disk(trainings, undisturbed, assert_same_training, small_disk):
     (small_disk / "filler").unlink()
     code, printed = trainings.train(small_disk)
     assert code == 0, printed
-    assert_same_training(small_disk, undisturbed)
+    assert_same_training(small_disk, trained)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_at_random_moments(
-    trainings, assert_same_training, tmp_path, seed
+def test_killed_again_and_again(
+    trainings, trained, assert_same_training, survive, draw_faults, tmp_path
 ):
-    """Some kills a training, each later than all before by its checkpoint."""
-    steps, kills, moments = 40, 6, random.Random(seed)
+    """Each time it goes on, or begins anew where it had come to its end."""
+    folder = tmp_path / "run"
+
+    def run(**fault):
+        code, printed = trainings.train(folder, **fault)
+        return subprocess.CompletedProcess([], code, stderr=printed)
+
+    def check():
+        assert_same_training(folder, trained)
+        shutil.rmtree(folder)
+
     began = time.monotonic()
-    code, printed = trainings.train(tmp_path / "undisturbed", steps=steps)
-    assert code == 0, printed
-    longest = time.monotonic() - began
-    for _ in range(kills):
-        process = trainings.start(tmp_path / "killed", steps=steps)
-        try:
-            process.wait(moments.uniform(0, longest))
-        except subprocess.TimeoutExpired:
-            process.kill()
-        process.communicate()
-        assert process.returncode in (0, -9)
-    code, printed = trainings.train(tmp_path / "killed", steps=steps)
-    assert code == 0, printed
-    assert_same_training(tmp_path / "killed", tmp_path / "undisturbed")
+    assert run().returncode == 0
+    seconds = time.monotonic() - began
+    data = trained / "checkpoints" / f"ckpt-12.{DATA}"
+    faults = draw_faults(0, 25, data.stat().st_size, seconds)
+    check()
+    survive("trainer", run, check, faults, kills=12)

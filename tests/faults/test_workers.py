@@ -10,6 +10,7 @@ import pytest
 from t2t_repro.training import checkpoints
 
 STEPS = 6
+SECONDS = 3600  # workers that take longer wait for each other
 SMALL = "hidden_size=16,filter_size=32,num_heads=2,batch_tokens=256"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -42,7 +43,9 @@ def pair_of(trainings):
                     **settings,
                 )
             )
-        printed = [process.communicate(timeout=300)[0] for process in processes]
+        printed = [
+            process.communicate(timeout=SECONDS)[0] for process in processes
+        ]
         return [process.returncode for process in processes], printed
 
     return train

@@ -1,0 +1,94 @@
+"""A clock that was set back, or forth: no time of a file decides anything."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+from t2t_repro.reports import curves
+from t2t_repro.serving import export
+from t2t_repro.training import checkpoints, progress
+
+DAY = 24 * 3600
+
+
+def mislead(folder):
+    """Dates every file: the first one tomorrow, those after it earlier."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    paths.sort(key=lambda path: path.stat().st_mtime_ns)
+    for number, path in enumerate(paths):
+        moment = time.time() + DAY - number * DAY
+        os.utime(path, (moment, moment))
+
+
+@pytest.fixture
+def run_copy(trained, tmp_path):
+    """A run whose newest checkpoint is older than the others."""
+    run = shutil.copytree(trained, tmp_path / "run")
+    mislead(run)
+    times = [
+        path.with_suffix(".index").stat().st_mtime
+        for path in checkpoints.list_checkpoints(run / "checkpoints")
+    ]
+    assert len(times) == 3 and times == sorted(times, reverse=True)
+    return run
+
+
+def test_the_last_steps_are_averaged(trainings, run_copy):
+    flags = [f"--output_dir={run_copy}", "--num_last_checkpoints=2"]
+    result = trainings.run("avg_checkpoints", run_copy, *flags)
+    assert result.returncode == 0, result.stderr
+    assert "Averaged ckpt-8, ckpt-12 into" in result.stdout
+
+
+def test_a_training_goes_on_from_its_last_step(trainings, run_copy):
+    code, printed = trainings.train(run_copy)
+    assert code == 0, printed
+    assert f"Continuing from {run_copy / 'checkpoints' / 'ckpt-12'}." in printed
+    assert "Nothing to do: 12 steps are done" in printed
+
+
+def test_data_is_taken_as_it_is(trainings, trained, tmp_path):
+    """Begun or finished, from tomorrow or older than its text."""
+    (expected,) = (trainings.folder / "data").iterdir()
+    data = tmp_path / "data"
+    flags = trainings.data_flags(data)
+    fault = "SIGKILL change 12"  # before the last of three shards
+    assert trainings.run("datagen", data, *flags, fault=fault).returncode == -9
+    (made,) = data.iterdir()
+    mislead(made)
+    shards = {path: path.stat().st_mtime for path in made.glob("*.arrow")}
+    assert len(shards) == 2
+    assert trainings.run("datagen", data, *flags).returncode == 0
+    assert shards == {path: path.stat().st_mtime for path in shards}
+    mislead(made)
+    now = {path.name: path.stat().st_mtime for path in made.iterdir()}
+    result = trainings.run("datagen", data, *flags, "--verify")
+    assert result.returncode == 0, result.stderr
+    assert f"The data is there: {made}." in result.stdout
+    for path in made.iterdir():
+        assert path.stat().st_mtime == now[path.name]
+        if path.name != "lock":
+            assert path.read_bytes() == (expected / path.name).read_bytes()
+
+
+def test_the_highest_version_is_served(tmp_path):
+    for number in (2, 9, 10):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "saved_model.pb").write_bytes(b"")
+    mislead(tmp_path)
+    os.utime(tmp_path / "10", (0, 0))
+    assert export.newest(tmp_path) == 10
+
+
+def test_a_later_session_is_later_whatever_its_clock_says(tmp_path):
+    """In curves, which have a step's last value."""
+    for loss in (3.0, 2.0):
+        session = progress.Progress(tmp_path, 0, 8, lambda step: 0.1, None)
+        session.validation_done(4, {"loss": loss})
+        session.close()
+    (first,) = tmp_path.glob("events.*.session-1")
+    # As a clock would name it that was some years ahead.
+    first.rename(tmp_path / first.name.replace("tfevents.1", "tfevents.2"))
+    assert curves.read(tmp_path)["validation/loss"] == [(4, 2.0)]

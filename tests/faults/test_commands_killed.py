@@ -1,0 +1,111 @@
+"""datagen and avg_checkpoints that are killed, and started again.
+
+tests/data/test_killed.py kills datagen at every file that it writes.
+"""
+
+import shutil
+import time
+
+import pytest
+
+from t2t_repro.training import checkpoints
+
+LARGEST = 250_000  # bytes of a vocabulary, and of an average
+
+
+def contents(folder):
+    """Its files, but for the lock, which names a process."""
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.name != "lock"
+    }
+
+
+@pytest.fixture
+def run_copy(trained, tmp_path):
+    """A folder of the undisturbed training's, for oneself."""
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture
+def average(trainings, run_copy):
+    """A function of a fault's settings: averages checkpoints 4, 8 and 12."""
+
+    def run(**fault):
+        return trainings.run(
+            "avg_checkpoints",
+            run_copy,
+            f"--output_dir={run_copy}",
+            "--num_last_checkpoints=3",
+            **fault,
+        )
+
+    return run
+
+
+@pytest.fixture
+def check_average(average, run_copy, assert_same_checkpoint):
+    """A function: what an undisturbed command has left is there again."""
+    assert average().returncode == 0
+    folder = run_copy / "averaged"
+    expected = folder.rename(run_copy.parent / "expected")
+    names = sorted(path.name for path in expected.iterdir())
+    others = contents(run_copy / "checkpoints")
+
+    def check():
+        assert sorted(path.name for path in folder.iterdir()) == names
+        assert_same_checkpoint(folder / "ckpt-12", expected / "ckpt-12")
+        assert contents(run_copy / "checkpoints") == others
+
+    return check
+
+
+def test_averaging_that_is_killed(average, check_average, run_copy, tally):
+    """Before its data gets its name, before its index, and after both."""
+    for number in (5, 5, 7):
+        result = average(fault=f"SIGKILL change {number}")
+        assert result.returncode == -9, result.stderr
+        tally("kills", "avg_checkpoints", "tried")
+        listed = checkpoints.list_checkpoints(run_copy / "averaged")
+        for path in listed:  # none that is listed is half
+            assert checkpoints.Reader(path).vocabulary != "unknown"
+    assert average().returncode == 0
+    check_average()
+    tally("kills", "avg_checkpoints", "survived", 3)
+
+
+@pytest.mark.slow
+def test_averaging_that_is_killed_again_and_again(
+    average, check_average, survive, draw_faults
+):
+    began = time.monotonic()
+    assert average().returncode == 0
+    faults = draw_faults(0, 8, LARGEST, time.monotonic() - began)
+    survive("avg_checkpoints", average, check_average, faults, kills=12)
+
+
+@pytest.mark.slow
+def test_datagen_that_is_killed_again_and_again(
+    trainings, survive, draw_faults, tmp_path
+):
+    folder = tmp_path / "data"
+
+    def run(**fault):
+        flags = trainings.data_flags(folder)
+        return trainings.run("datagen", folder, *flags, **fault)
+
+    began = time.monotonic()
+    assert run().returncode == 0
+    seconds = time.monotonic() - began
+    (made,) = folder.iterdir()
+    expected = contents(made)
+    assert "manifest.json" in expected
+
+    def check():
+        assert contents(made) == expected
+        shutil.rmtree(folder)
+
+    check()
+    faults = draw_faults(0, 15, LARGEST, seconds)
+    survive("datagen", run, check, faults, kills=15)

@@ -1,0 +1,255 @@
+"""Exporting and serving, killed; and exports that are damaged."""
+
+import re
+import shutil
+import time
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.serving import client, export, versions, warm_up
+
+SECONDS = 1800  # what takes longer hangs
+LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
+WARM_UP = 4  # requests of an export's, before a server takes others
+
+
+@pytest.fixture(scope="module")
+def export_again(trainings, trained):
+    """A function of a folder and a fault's settings: exports into it."""
+
+    def run(folder, **fault):
+        return trainings.run(
+            "exporter",
+            folder,
+            f"--output_dir={trained}",
+            f"--export_dir={folder}",
+            "--decode_hparams=beam_size=2,extra_length=3",
+            **fault,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def exported(export_again, tmp_path_factory):
+    """An export that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("exported")
+    result = export_again(folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def query(trainings):
+    """A function of an export: its translations of LINES."""
+
+    def run(folder):
+        flags = f"--export_dir={folder}"
+        result = trainings.run("query", folder, flags, stdin=LINES)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def translations(query, exported):
+    found = query(exported)
+    assert found.count("\n") == 40
+    return found
+
+
+def test_exporting_that_is_killed(
+    export_again, query, translations, tally, tmp_path
+):
+    """The last moment: all is written, and has no name yet."""
+    result = export_again(tmp_path, fault="SIGKILL change 6")
+    assert result.returncode == -9, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["1.tmp"]
+    assert export_again(tmp_path).returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert query(tmp_path) == translations
+    for outcome in ("tried", "survived"):
+        tally("kills", "exporter", outcome)
+
+
+@pytest.mark.slow
+def test_exporting_that_is_killed_again_and_again(
+    export_again, query, exported, translations, survive, draw_faults, tmp_path
+):
+    folder = tmp_path / "export"
+    graph = exported / "1" / "saved_model.pb"
+
+    def check():
+        assert query(folder) == translations
+        shutil.rmtree(folder)
+
+    began = time.monotonic()
+    assert export_again(folder).returncode == 0
+    seconds = time.monotonic() - began
+    check()
+    faults = draw_faults(0, 6, graph.stat().st_size, seconds)
+    survive(
+        "exporter",
+        lambda **fault: export_again(folder, **fault),
+        check,
+        faults,
+        kills=6,
+    )
+
+
+@pytest.fixture
+def served(trainings, exported):
+    """A function of a fault and ports: a server that takes requests."""
+    started = []
+
+    def start(fault=None, rest=0, grpc=0):
+        server = trainings.background(
+            "serve",
+            exported,
+            f"--export_dir={exported}",
+            f"--rest_port={rest}",
+            f"--grpc_port={grpc}",
+            fault=fault,
+        )
+        started.append(server)
+        pattern = r"port (\d+); gRPC: port (\d+)"
+        end = time.monotonic() + SECONDS
+        while not (found := re.search(pattern, server.printed())):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        server.ports = dict(zip(("rest", "grpc"), found.groups(), strict=True))
+        return server
+
+    yield start
+    for server in started:
+        if server.pid:
+            server.kill()
+
+
+def check_death(trainings, served, translations, tally, protocol, batch):
+    """A client outlives its server, and the next answers as it did."""
+    server = served(f"SIGKILL run {WARM_UP + batch}")
+    asked = trainings.background(
+        "query",
+        "",
+        f"--server=127.0.0.1:{server.ports[protocol]}",
+        f"--protocol={protocol}",
+        f"--timeout_secs={SECONDS}",
+        stdin=LINES,
+    )
+    assert server.wait().returncode == -9
+    tally("kills", "serve", "tried")
+    served(**server.ports)
+    result = asked.wait()
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == translations
+    assert "; again." in result.stderr
+    tally("kills", "serve", "survived")
+
+
+def test_a_server_dies_with_a_request(trainings, served, translations, tally):
+    """Of LINES' two batches the second is in the model."""
+    check_death(trainings, served, translations, tally, "grpc", batch=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("protocol", ["grpc", "rest"])
+def test_a_server_dies(trainings, served, translations, tally, protocol, batch):
+    check_death(trainings, served, translations, tally, protocol, batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["grpc", "rest"])
+@pytest.mark.parametrize("number", [1, WARM_UP])
+def test_a_server_dies_before_it_serves(
+    trainings, served, exported, translations, tally, protocol, number
+):
+    """Another one takes its place; it had taken no request."""
+    dead = trainings.background(
+        "serve",
+        exported,
+        f"--export_dir={exported}",
+        "--rest_port=0",
+        "--grpc_port=0",
+        fault=f"SIGKILL run {number}",
+    )
+    assert dead.wait().returncode == -9
+    tally("kills", "serve", "tried")
+    assert "Serving" not in dead.printed()
+    server = served()
+    flags = [
+        f"--server=127.0.0.1:{server.ports[protocol]}",
+        f"--protocol={protocol}",
+        f"--timeout_secs={SECONDS}",
+    ]
+    result = trainings.run("query", "", *flags, stdin=LINES)
+    assert result.stdout == translations
+    tally("kills", "serve", "survived")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["grpc", "rest"])
+def test_a_server_that_stays_dead_is_an_error(
+    trainings, served, translations, protocol
+):
+    server = served(f"SIGKILL run {WARM_UP + 2}")
+    result = trainings.run(
+        "query",
+        "",
+        f"--server=127.0.0.1:{server.ports[protocol]}",
+        f"--protocol={protocol}",
+        "--timeout_secs=30",
+        stdin=LINES,
+    )
+    assert server.wait().returncode == -9
+    assert result.returncode == 1
+    assert "has not answered within 30 s" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert translations.startswith(result.stdout)
+    assert result.stdout.count("\n") == 32
+
+
+@pytest.fixture
+def copy(exported, tmp_path):
+    """A version for oneself."""
+    return shutil.copytree(exported, tmp_path / "export") / "1"
+
+
+def files_of(version):
+    return sorted(path for path in version.rglob("*") if path.is_file())
+
+
+def test_whoever_loads_a_damaged_export_is_told(copy):
+    (copy / "fingerprint.pb").unlink()
+    message = f"{copy / 'fingerprint.pb'} is damaged: sha256 is no file"
+    with pytest.raises(errors.UserError, match=message):
+        client.LocalClient(copy.parent)
+    with pytest.raises(errors.UserError, match=message):
+        versions.Model(copy)
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_any_damage_to_an_export(copy, damage, count):
+    """No file of it is left out: what differs is not loaded."""
+
+    def read():
+        return export.verified_card(copy), [
+            request.SerializeToString() for request in warm_up.read(copy)
+        ]
+
+    card, requests = read()
+    assert set(card["files"]) < {
+        path.relative_to(copy).as_posix() for path in files_of(copy)
+    }
+
+    def open_it():
+        found, warmed = read()
+        # A name that is not ours is beside those that are.
+        assert {name: found.get(name) for name in card} == card
+        assert warmed == requests[: len(warmed)]
+
+    for path in files_of(copy):
+        damage("export", path, path, open_it, count)

@@ -1,0 +1,96 @@
+"""Data and settings that are damaged: opened as they were, or named."""
+
+import random
+import types
+
+import pytest
+
+from t2t_repro import hparam, registry, runs
+from t2t_repro.data import encode, generate, manifest
+
+OFTEN = pytest.mark.parametrize(
+    "count", [6, pytest.param(60, marks=pytest.mark.slow)]
+)
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A corpus of three shards, and what is read of it."""
+    monkeypatch.setattr(encode, "PART", 5)
+    choices = random.Random(0)
+    words = ["an", "bed", "can", "dan", "ebb", "fad"]
+    lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]
+    pairs = [(line, line[::-1]) for line in lines]
+    folder = tmp_path / "data"
+    generate.generate(
+        folder,
+        {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:20])},
+        generate.Spec(300, max_length=40),
+        {"problem": "toy"},
+        shard_pairs=30,
+    )
+    return folder
+
+
+def read_data(folder):
+    """All that a training or a report reads of a corpus."""
+    found = [manifest.open_vocabulary(folder).sha256]
+    for split in ("train", "test"):
+        corpus = manifest.open_corpus(folder, split)
+        found += [corpus.sentences(side) for side in ("inputs", "targets")]
+    return [*found, corpus.text("inputs"), corpus.text("targets")]
+
+
+@OFTEN
+def test_any_damage_to_data(data, damage, count):
+    """Where the manifest is damaged, it is named; else what it tells of."""
+    expected, made = read_data(data), manifest.read(data)
+
+    def open_it():
+        assert read_data(data) == expected
+        found = manifest.read(data)
+        # A name that is not ours is beside those that are.
+        assert {name: found.get(name) for name in made} == made
+
+    paths = sorted(data.iterdir())
+    assert len(paths) == 5
+    for path in paths:
+        damage("data", path, path, open_it, count)
+
+
+@pytest.fixture
+def run_folder(data, tmp_path):
+    """A run on it."""
+    registry.load_definitions()
+    problem = types.SimpleNamespace(
+        requested_name="parallel_text",
+        arguments={
+            "name": "toy",
+            "languages": "en-xx",
+            "vocab_size": 300,
+        },
+    )
+    folder = tmp_path / "run"
+    subwords = manifest.open_vocabulary(data)
+    hparams = registry.build_hparams("tiny")
+    settings = runs.describe(problem, "tiny", hparams, 1, data, subwords, 8)
+    runs.start(folder, settings, subwords)
+    return folder
+
+
+@OFTEN
+def test_any_damage_to_a_run(run_folder, damage, count):
+    expected = runs.open_run(run_folder)
+    assert isinstance(expected.hparams, hparam.HParams)
+
+    def open_it():
+        found = runs.open_run(run_folder)
+        for name, value in expected.settings.items():
+            assert found.settings.get(name) == value
+        assert found.hparams == expected.hparams
+        assert found.subwords.model == expected.subwords.model
+
+    paths = sorted(run_folder.iterdir())
+    assert [path.name for path in paths] == ["run.json", "vocab.model"]
+    for path in paths:
+        damage("run", path, path, open_it, count)

@@ -1,0 +1,91 @@
+"""Signals that come when they hurt: a folder for --usr_dir.
+
+FAULT="SIGTERM step 3" sends that signal before the third step of a training,
+"SIGKILL index 2" before the second index of a checkpoint gets its name, when
+its data already has, "SIGKILL run 5" before a server's fifth batch, the first
+four of which warm it up. "SIGKILL change 7" comes before the seventh time that
+Python opens a file of the folder DISK for writing, renames or removes one, and
+"COUNT change 0" counts these times. "SIGXFSZ size 900" is the system's, to whom
+writes more than 900 bytes to a file, Python or not: it ends in the midst of
+that. "FILL step 3" fills the disk of DISK.
+"""
+
+import atexit
+import contextlib
+import os
+import resource
+import signal
+import sys
+
+name, place, text = os.environ["FAULT"].split()
+number, folder = int(text), os.environ["DISK"]
+count = 0
+
+
+def fill_disk():
+    with contextlib.suppress(OSError):
+        with open(folder + "/filler", "wb", buffering=0) as file:
+            while file.write(bytes(512)):
+                pass
+
+
+def advance():
+    """Strikes, the time that was named."""
+    global count
+    count += 1
+    if count == number:
+        if name == "FILL":
+            fill_disk()
+        else:
+            os.kill(os.getpid(), signal.Signals[name])
+
+
+def sabotage(function, is_one=lambda *args: True):
+    def sabotaged(*args):
+        if is_one(*args):
+            advance()
+        return function(*args)
+
+    return sabotaged
+
+
+def watch_changes(event, arguments):
+    """A hook of Python's audit."""
+    if event == "open":
+        if not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            return
+    elif event not in ("os.mkdir", "os.remove", "os.rename", "os.rmdir"):
+        return
+    if str(arguments[0]).startswith(folder):
+        advance()
+
+
+if place == "step":
+    from t2t_repro.training import step
+
+    build = step.build_train_step
+
+    def build_sabotaged(*args):
+        train_step = build(*args)
+        sabotaged = sabotage(train_step)
+        counted = train_step.experimental_get_tracing_count
+        sabotaged.experimental_get_tracing_count = counted
+        return sabotaged
+
+    step.build_train_step = build_sabotaged
+elif place == "index":
+    os.replace = sabotage(
+        os.replace, lambda source, target: str(target).endswith(".index")
+    )
+elif place == "run":
+    from t2t_repro.serving import versions
+
+    versions.Model.run = sabotage(versions.Model.run)
+elif place == "size":
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
+else:
+    sys.addaudithook(watch_changes)
+    if name == "COUNT":
+        atexit.register(lambda: print(f"{count} changes", file=sys.stderr))
