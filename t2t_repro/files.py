@@ -167,7 +167,7 @@ def explain(error: Exception) -> str | None:
 def remedy(error: Exception) -> str:
     """What to do about a file that could not be written."""
     if _is(error, _CLOSED):
-        return "Let this user write there, or name another folder"
+        return "Give this user access to it, or name another folder"
     return f"Make room on the disk and start again{_disk(error)}"
 
 
@@ -180,10 +180,10 @@ def _is(error, codes):
 def _disk(error):
     """The disk of the file that an error names, and what is free on it."""
     named = getattr(error, "filename", None)
-    if not named:
-        found = re.search(r"/[^\s;:'\"]+", str(error))
-        named = found and found[0]
-    path = pathlib.Path(named or "").absolute()
+    if not named:  # TensorFlow's text may have its devices, too: /device:CPU:0
+        found = re.findall(r"/[^\s;:'\"]+", str(error))
+        named = max(found, key=len, default="")
+    path = pathlib.Path(named).absolute()
     while not path.exists():
         path = path.parent
     usage = shutil.disk_usage(path)

@@ -134,7 +134,8 @@ def test_a_write_that_fails_names_the_file(tmp_path):
 @pytest.mark.parametrize("of_python", [True, False])
 def test_a_full_disk_is_explained(tmp_path, of_python):
     path, reason = tmp_path / "new" / "a", os.strerror(errno.ENOSPC)
-    error = RuntimeError(f"{path}; {reason}")  # as TensorFlow says it
+    # As TensorFlow says it.
+    error = RuntimeError(f"{{{{node a/device:CPU:0}}}} {path}; {reason} [Op:A]")
     if of_python:
         error = OSError(errno.ENOSPC, reason, str(path))
     told = files.explain(error)
@@ -146,7 +147,7 @@ def test_a_full_disk_is_explained(tmp_path, of_python):
 def test_a_closed_folder_is_explained(tmp_path):
     for number in (errno.EROFS, errno.EACCES):
         told = files.explain(OSError(number, os.strerror(number), "/a/b"))
-        assert "'/a/b'. Let this user write there, or name another" in told
+        assert "'/a/b'. Give this user access to it, or name another" in told
     assert files.explain(OSError(errno.ENOENT, "No such file", "/a")) is None
     assert files.explain(ValueError("a")) is None
 

@@ -53,7 +53,7 @@ def run(folder, when="never", number=0):
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, folder, when, str(number)],
         capture_output=True,
-        timeout=120,
+        timeout=1200,
     ).returncode
 
 
@@ -79,7 +79,7 @@ def test_an_undisturbed_run_leaves_what_the_manifest_names(undisturbed):
     assert set(undisturbed) == {"manifest.json", "vocab.model", *shards}
 
 
-def test_killed_after_every_file(tmp_path, undisturbed):
+def test_killed_after_every_file(tmp_path, undisturbed, tally):
     """Each run goes on where the last one was; no shard is made again."""
     times = {}
     # Without unfinished.json a vocabulary is learned again; with all shards,
@@ -87,6 +87,7 @@ def test_killed_after_every_file(tmp_path, undisturbed):
     for number in (1, 2, 1, 1, 1, 1, 1, 1, 1, 2):
         assert manifest.read(tmp_path) is None
         assert run(tmp_path, "after", number) == -signal.SIGKILL
+        tally("kills", "datagen", "tried")
         now = {
             path.name: path.stat().st_mtime_ns
             for path in tmp_path.glob("*.arrow")
@@ -94,15 +95,18 @@ def test_killed_after_every_file(tmp_path, undisturbed):
         assert now == now | times
         times = now
     assert contents(tmp_path) == undisturbed
+    tally("kills", "datagen", "survived", 10)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 6, 9, 10])
-def test_killed_in_the_middle_of_a_file(tmp_path, undisturbed, number):
+def test_killed_in_the_middle_of_a_file(tmp_path, undisturbed, tally, number):
     """What is written of it, under a temporary name, is no harm."""
     assert number <= FILES
     assert run(tmp_path, "before", number) == -signal.SIGKILL
+    tally("kills", "datagen", "tried")
     assert manifest.read(tmp_path) is None
     for path in tmp_path.glob("*.tmp"):
         os.truncate(path, path.stat().st_size // 2)
     assert run(tmp_path) == 0
     assert contents(tmp_path) == undisturbed
+    tally("kills", "datagen", "survived")

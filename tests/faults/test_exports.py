@@ -11,6 +11,7 @@ from t2t_repro.serving import client, export, versions, warm_up
 
 SECONDS = 1800  # what takes longer hangs
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
+SEARCH = ["--decode_hparams=beam_size=1"]
 WARM_UP = 4  # requests of an export's, before a server takes others
 
 
@@ -24,7 +25,7 @@ def export_again(trainings, trained):
             folder,
             f"--output_dir={trained}",
             f"--export_dir={folder}",
-            "--decode_hparams=beam_size=2,extra_length=3",
+            *SEARCH,
             **fault,
         )
 
@@ -33,10 +34,14 @@ def export_again(trainings, trained):
 
 @pytest.fixture(scope="module")
 def exported(export_again, tmp_path_factory):
-    """An export that nothing disturbed."""
+    """An export that was killed when all was written, and had no name yet."""
     folder = tmp_path_factory.mktemp("exported")
+    result = export_again(folder, fault="SIGKILL change 6")
+    assert result.returncode == -9, result.stderr
+    assert [path.name for path in folder.iterdir()] == ["1.tmp"]
     result = export_again(folder)
     assert result.returncode == 0, result.stderr
+    assert [path.name for path in folder.iterdir()] == ["1"]
     return folder
 
 
@@ -54,22 +59,17 @@ def query(trainings):
 
 
 @pytest.fixture(scope="module")
-def translations(query, exported):
-    found = query(exported)
-    assert found.count("\n") == 40
-    return found
+def translations(trainings, trained):
+    """Of LINES, without an export."""
+    flags = [f"--output_dir={trained}", *SEARCH]
+    result = trainings.run("decoder", trained, *flags, stdin=LINES)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("\n") == 40
+    return result.stdout
 
 
-def test_exporting_that_is_killed(
-    export_again, query, translations, tally, tmp_path
-):
-    """The last moment: all is written, and has no name yet."""
-    result = export_again(tmp_path, fault="SIGKILL change 6")
-    assert result.returncode == -9, result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["1.tmp"]
-    assert export_again(tmp_path).returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
-    assert query(tmp_path) == translations
+def test_exporting_that_is_killed(exported, query, translations, tally):
+    assert query(exported) == translations
     for outcome in ("tried", "survived"):
         tally("kills", "exporter", outcome)
 

@@ -66,7 +66,7 @@ def assert_told(result, folder):
     told = result.stderr.rpartition("Error: ")[2]
     assert "Read-only file system" in told or "Permission denied" in told
     assert f"'{folder}" in told or f"{folder}/" in told
-    assert "Let this user write there, or name another folder" in told
+    assert "Give this user access to it, or name another folder" in told
 
 
 @pytest.mark.parametrize("name", COMMANDS)
