@@ -1,5 +1,6 @@
 """Half-written, damaged and unwritable checkpoints, and those of stops."""
 
+import contextlib
 import resource
 import shutil
 
@@ -191,21 +192,21 @@ def test_a_damaged_checkpoint_gives_no_weights(state, folder):
         checkpoints.restore_weights(state, folder / "ckpt-8", VOCABULARY)
 
 
-@pytest.fixture
-def small_files():
-    """A function: from now on no file gets longer than so many bytes."""
+@contextlib.contextmanager
+def small_files(most):
+    """No file gets longer than so many bytes; pytest's own may be one."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, old[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 @pytest.mark.parametrize("step", [8, 12])
-def test_a_checkpoint_that_does_not_fit_leaves_the_others(
-    state, folder, small_files, step
-):
+def test_a_checkpoint_that_does_not_fit_leaves_the_others(state, folder, step):
     """Not even the one that it would have replaced is touched."""
-    small_files(1_000)
-    with pytest.raises(errors.UserError) as raised:
+    with small_files(1_000), pytest.raises(errors.UserError) as raised:
         state.save(folder, step, max_to_keep=1)
     message = str(raised.value)
     assert message.startswith(
