@@ -75,10 +75,11 @@ class ServedModel(tf.Module):
         return ids.to_tensor(PAD), lengths, truncated
 
     def _detokenize(self, ids):
-        """Ids [N, T], up to the first EOS -> strings [N]."""
+        """Ids [N, T], up to the first EOS -> strings [N], each one line."""
         before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
         text_ids = tf.ragged.boolean_mask(ids, before_eos & (ids != PAD))
-        return self.tokenizer.detokenize(text_ids)
+        text = self.tokenizer.detokenize(text_ids)
+        return tf.strings.regex_replace(text, r"[\t\n\r]", " ")
 
     def _pieces(self, ids, lengths):
         """Ids [B, L] -> strings [B, L], as the vocabulary spells them."""

@@ -21,6 +21,8 @@ from t2t_repro import errors
 PAD = 0
 EOS = 1
 LONGEST_LEARNED = 4192  # bytes, SentencePiece's max_sentence_length
+# A model may spell in bytes what ends a line, or a field of it.
+_SPACES = str.maketrans("\t\n\r", "   ")
 
 
 class Subwords:
@@ -83,9 +85,14 @@ class Subwords:
         )
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Ids of each line, up to the first EOS -> lines; PAD is dropped."""
+        """Ids of each line, up to the first EOS -> lines; PAD is dropped.
+
+        What comes is one line: tabs and line ends that were spelled in bytes
+        are spaces.
+        """
         rows = [_text_ids(row) for row in ids]
-        return self._processor.Decode(rows) if rows else []  # "" for []
+        lines = self._processor.Decode(rows) if rows else []  # "" for []
+        return [line.translate(_SPACES) for line in lines]
 
     @property
     def unknown(self) -> int:
