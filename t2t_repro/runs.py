@@ -28,6 +28,19 @@ _IDENTITY = (
     "manifest_sha256",
     "rows_per_batch",
 )
+# run.json: what is read of it by whoever opens a run.
+_SHAPE = {
+    "problem": str,
+    "problem_arguments": dict,
+    "hparams_set": str,
+    "hparams": dict,
+    "random_seed": int,
+    "data_dir": str,
+    "vocabulary_sha256": str,
+    "manifest_sha256": str,
+    "versions": {str: str},
+    "command_lines": [str],
+}
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
 
 
@@ -77,7 +90,9 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
     """
     output_dir.mkdir(parents=True, exist_ok=True)
     path = output_dir / RUN
-    known = files.read_json(path) if path.exists() else settings
+    known = settings
+    if path.exists():
+        known = files.read_json(path, {"command_lines": [str]})
     # Before the first checkpoint there is nothing that could be spoiled.
     if checkpoints.list_checkpoints(output_dir / CHECKPOINTS):
         _refuse_differences(
@@ -122,7 +137,7 @@ def join(output_dir: pathlib.Path, settings: dict, chief_mark: int):
         )
     _refuse_differences(
         output_dir,
-        files.read_json(output_dir / RUN),
+        files.read_json(output_dir / RUN, dict),
         {key: settings[key] for key in _IDENTITY},
         "Start all workers with the same flags and data.",
     )
@@ -145,7 +160,9 @@ def score_sheets(output_dir: pathlib.Path, of=None) -> dict[str, dict]:
     """
     folder = output_dir / TRANSLATIONS
     sheets = {
-        str(path.relative_to(folder).with_suffix("")): files.read_json(path)
+        str(path.relative_to(folder).with_suffix("")): files.read_json(
+            path, dict
+        )
         for path in sorted(folder.rglob("*.json"))
     }
     return {
@@ -193,7 +210,7 @@ def open_run(output_dir: pathlib.Path, expected: dict | None = None) -> Run:
             f"There is no run in {output_dir} ({RUN} is missing). Train one "
             "with the trainer, or name the right --output_dir."
         )
-    settings = files.read_json(path)
+    settings = files.read_json(path, _SHAPE)
     _refuse_differences(
         output_dir,
         settings,
@@ -245,10 +262,7 @@ def load_models(run: Run, checkpoint_path: str | None = None):
     Returns:
         Models and the paths they come from.
     """
-    paths = [
-        pathlib.Path(path).expanduser()
-        for path in (checkpoint_path or "").split(",")
-    ]
+    paths = [files.path(path) for path in (checkpoint_path or "").split(",")]
     if not checkpoint_path:
         paths = [find_checkpoint(run.output_dir)]
     models = []
@@ -270,4 +284,5 @@ def _hparams_of(path, run):
     file = path.parent.parent / RUN
     if not file.exists():
         return run.hparams
-    return hparam.from_dict(hparam.HParams, files.read_json(file)["hparams"])
+    settings = files.read_json(file, {"hparams": dict})
+    return hparam.from_dict(hparam.HParams, settings["hparams"])

@@ -10,9 +10,19 @@ import signal
 import subprocess
 import sys
 
+import hypothesis
 import numpy as np
 import pytest
 
+# The same examples in every run; --hypothesis-profile=thorough has others, and
+# a hundred times as many.
+hypothesis.settings.register_profile(
+    "repeatable", deadline=None, derandomize=True
+)
+hypothesis.settings.register_profile(
+    "thorough", deadline=None, max_examples=10_000
+)
+hypothesis.settings.load_profile("repeatable")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # A shell that runs the tests in the background has them ignore Control-C, and
 # with them the commands that they start and interrupt.
@@ -84,7 +94,7 @@ def forked(tmp_path_factory):
     def run(name, *arguments, stdin="", env=None):
         streams = [folder / stream for stream in ("stdin", "stdout", "stderr")]
         for path, text in zip(streams, (stdin, "", ""), strict=True):
-            path.write_text(text, "utf-8")
+            path.write_text(text, "utf-8", "surrogateescape")
         command = {
             "name": name,
             "arguments": [str(argument) for argument in arguments],

@@ -35,7 +35,7 @@ class Model:
         self.version = int(folder.name)
         self.signature_defs = dict(export.read_graph(folder).signature_def)
         card = folder / export.MODEL_CARD
-        self.card = files.read_json(card) if card.exists() else {}
+        self.card = files.read_json(card, dict) if card.exists() else {}
         self._model = tf.saved_model.load(str(folder))
         self._queues: dict[str, batching.Queue] = {}
         for request in warm_up.read(folder):
@@ -95,7 +95,7 @@ class Versions:
             name: that clients give the model.
             loaded: called with the number of each version that takes over.
         """
-        self._folder = pathlib.Path(export_dir).expanduser()
+        self._folder = files.path(export_dir)
         self._name = name
         self._loaded = loaded
         self._model: Model | None = None

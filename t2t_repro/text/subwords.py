@@ -38,7 +38,8 @@ class Subwords:
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
+        # ValueError: what it says of a damaged one is not always UTF-8.
+        except (RuntimeError, ValueError) as error:
             raise errors.UserError(
                 f"This is not a SentencePiece model ({len(model)} bytes): "
                 f"{error}."
@@ -146,7 +147,7 @@ def learn(
             max_sentence_length=LONGEST_LEARNED,
             minloglevel=2,  # errors only: its progress goes to stderr
         )
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # ValueError: no 32 bits
         # "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
         reason = str(error).rpartition("] ")[2].rstrip(".")
         raise errors.UserError(

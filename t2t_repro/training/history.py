@@ -6,6 +6,7 @@ import pathlib
 from t2t_repro import files
 
 VALIDATION = "validation.json"
+_SHAPE = [{"step": int, "perplexity": float}]
 
 
 class History:
@@ -17,7 +18,9 @@ class History:
         What came later belongs to steps that will be done again.
         """
         self._path = output_dir / VALIDATION
-        stored = files.read_json(self._path) if self._path.exists() else []
+        stored = []
+        if self._path.exists():
+            stored = files.read_json(self._path, _SHAPE)
         self._entries = [e for e in stored if e["step"] <= last_step]
 
     def add(self, step: int, figures: dict):
