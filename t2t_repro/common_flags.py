@@ -6,6 +6,7 @@ A flag exists only for what is not a hyperparameter; the rest is
 
 import contextlib
 import errno
+import math
 import os
 import pathlib
 import runpy
@@ -13,7 +14,7 @@ import sys
 
 from absl import app, flags, logging
 
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, files, hparam, registry
 from t2t_repro import problem as problems
 
 _NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
@@ -106,6 +107,30 @@ def define_decoding_flags():
     )
 
 
+def define_number(name, default, text, lower_bound=None, upper_bound=None):
+    """A float flag that takes neither nan nor inf."""
+    flag = flags.DEFINE_float(name, default, text, lower_bound, upper_bound)
+    flags.register_validator(
+        flag,
+        lambda value: value is None or math.isfinite(value),
+        "must be a finite number",
+    )
+    return flag
+
+
+def sentences(flag) -> list[str]:
+    """The values of a flag, which the shell gives as bytes: UTF-8."""
+    for line in flag.value:
+        try:
+            line.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise errors.UserError(
+                f"--{flag.name} is not UTF-8: {line[:80]!a}. Convert it, e.g. "
+                "with iconv."
+            ) from error
+    return flag.value
+
+
 def run_script():
     """Entry point of the scripts t2t-NAME: python -m t2t_repro.NAME."""
     script = pathlib.Path(sys.argv[0]).stem.removeprefix("t2t-")
@@ -121,6 +146,8 @@ def run(main):
     def start(argv):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow says much
+        # Text is UTF-8 whatever the locale; names of files may be no text.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
             if len(argv) > 1:
                 raise errors.UserError(f"Unexpected arguments: {argv[1:]}.")
@@ -134,9 +161,16 @@ def run(main):
             return 1
         except Exception as error:
             # Of Python or of TensorFlow, which has no type for it.
-            if os.strerror(errno.ENOSPC) not in str(error):
+            if os.strerror(errno.ENOSPC) in str(error):
+                reason = f"the disk is full: {error}"
+            elif isinstance(error, OSError) and error.filename is not None:
+                reason = (
+                    f"{error.strerror}: {error.filename}. Name another path, "
+                    "or see to what is there."
+                )
+            else:
                 raise
-            print(f"Error: the disk is full: {error}", file=sys.stderr)
+            print(f"Error: {reason}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("Interrupted.", file=sys.stderr)
@@ -166,7 +200,7 @@ def hparams() -> hparam.HParams:
 
 def data_dir() -> pathlib.Path:
     """--data_dir."""
-    return pathlib.Path(_DATA_DIR.value).expanduser()
+    return files.path(_DATA_DIR.value)
 
 
 def output_dir() -> pathlib.Path:
@@ -183,16 +217,13 @@ def output_dir() -> pathlib.Path:
 def output_dirs() -> list[pathlib.Path]:
     """--output_dir where it may name several, comma-separated."""
     if _OUTPUT_DIR.value:
-        return [
-            pathlib.Path(name).expanduser()
-            for name in _OUTPUT_DIR.value.split(",")
-        ]
+        return [files.path(name) for name in _OUTPUT_DIR.value.split(",")]
     if not (_PROBLEM.value and _HPARAMS_SET.value):
         raise errors.UserError(
             "Name the training with --output_dir, or with --problem and "
             "--hparams_set."
         )
-    folder = pathlib.Path("~/t2t_train").expanduser()
+    folder = files.path("~/t2t_train")
     return [folder / problem().full_name / hparams_set()]
 
 

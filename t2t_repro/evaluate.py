@@ -85,7 +85,7 @@ def main():
     if not _TRANSLATIONS.value:
         _store(hypotheses, whole)
     if _SHEET_FILE.value:
-        path = pathlib.Path(_SHEET_FILE.value).expanduser()
+        path = files.path(_SHEET_FILE.value)
         files.write_json(path, whole)
     print(json.dumps(made.scores))
 

@@ -53,7 +53,7 @@ def export(
             "CTranslate2 rounds weights as it loads them (compute_type), and "
             f"is given float32; got --weights_dtype={weights_dtype}."
         )
-    folder = pathlib.Path(export_dir).expanduser().absolute()
+    folder = files.path(export_dir).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UserError(
             f"{folder} is there already. Remove it, or name another "

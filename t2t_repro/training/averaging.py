@@ -20,7 +20,7 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
         UserError: one of `paths` is missing, or of another model; says which.
     """
     paths = [pathlib.Path(path) for path in paths]
-    missing = [p for p in paths if not p.with_name(p.name + ".index").exists()]
+    missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
     if missing:
         raise errors.UserError(
             f"No checkpoint {', '.join(map(str, missing))}: "

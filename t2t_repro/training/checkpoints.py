@@ -15,7 +15,7 @@ import shutil
 
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.training import optimizer as optimizers
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -198,8 +198,8 @@ class Reader:
 
     def __init__(self, path):
         """Takes …/ckpt-1500."""
-        self.path = pathlib.Path(path).expanduser()
-        if not self.path.with_name(f"{self.path.name}.index").is_file():
+        self.path = files.path(path)
+        if not pathlib.Path(f"{self.path}.index").is_file():
             raise errors.UserError(
                 f"There is no checkpoint {path}. Name one as …/ckpt-1500, "
                 "without an ending."
