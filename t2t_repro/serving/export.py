@@ -23,6 +23,7 @@ are cast once a call, before the search, which costs what reading them does.
 
 import dataclasses
 import pathlib
+import re
 
 import keras
 import tensorflow as tf
@@ -37,6 +38,7 @@ from t2t_repro.text.subwords import EOS, PAD
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 _TEXT = tf.TensorSpec([None], tf.string)
+_VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
 class ServedModel(tf.Module):
@@ -195,7 +197,7 @@ def export(
         UserError: a weight is beyond `weights_dtype`.
     """
     served = ServedModel(models, subwords, decode_hparams, weights_dtype)
-    export_dir = pathlib.Path(export_dir).expanduser()
+    export_dir = files.path(export_dir)
     export_dir.mkdir(parents=True, exist_ok=True)
     folder = export_dir / str(max(versions(export_dir), default=0) + 1)
     with files.making_folder(folder) as temporary:
@@ -251,5 +253,7 @@ def newest(export_dir: pathlib.Path) -> int:
 def versions(export_dir: pathlib.Path) -> list[int]:
     """Versions in an export folder, in rising order."""
     return sorted(
-        int(path.name) for path in export_dir.iterdir() if path.name.isdigit()
+        int(path.name)
+        for path in export_dir.iterdir()
+        if _VERSION.fullmatch(path.name)
     )
