@@ -103,7 +103,7 @@ def forked(tmp_path_factory):
         }
         print(json.dumps(command), file=process.stdin, flush=True)
         code = int(process.stdout.readline())
-        _, out, err = (path.read_text("utf-8") for path in streams)
+        out, err = (path.read_text("utf-8") for path in streams[1:])
         return subprocess.CompletedProcess([name, *arguments], code, out, err)
 
     yield run
