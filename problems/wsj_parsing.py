@@ -7,7 +7,7 @@ treebank (LDC99T42) has a licence: it comes from --raw_dir only.
 import itertools
 import pathlib
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import linear, trees
@@ -54,7 +54,7 @@ class WsjParsing(Problem):
     def tree_files(self, split, raw_dir, download_dir) -> list[pathlib.Path]:
         """The files of a split, in the order of their names."""
         for place in _PLACES if raw_dir is not None else ():
-            folder = pathlib.Path(raw_dir).expanduser() / place
+            folder = files.path(raw_dir) / place
             if any(
                 (folder / section).is_dir() for section in SECTIONS["train"]
             ):
@@ -76,18 +76,18 @@ class WsjParsingSemi(WsjParsing):
 
     def tree_files(self, split, raw_dir, download_dir):
         """The treebank's, and in training the others after them."""
-        files = super().tree_files(split, raw_dir, download_dir)
+        found = super().tree_files(split, raw_dir, download_dir)
         if split == "train":
-            files += _mrg_files(pathlib.Path(raw_dir).expanduser() / "extra")
-        return files
+            found += _mrg_files(files.path(raw_dir) / "extra")
+        return found
 
 
 def _mrg_files(folder):
     """Its .mrg and .mrg.gz files; at least one."""
-    files = sorted([*folder.glob("*.mrg"), *folder.glob("*.mrg.gz")])
-    if not files:
+    found = sorted([*folder.glob("*.mrg"), *folder.glob("*.mrg.gz")])
+    if not found:
         raise errors.UserError(
             f"There is no .mrg or .mrg.gz file in {folder}. Put the trees "
             "there, in brackets."
         )
-    return files
+    return found

@@ -15,7 +15,7 @@ import sys
 import bench_report
 from absl import app, flags
 
-from t2t_repro import files, hparam, registry, runs
+from t2t_repro import hparam, json_files, registry, runs
 from t2t_repro.decoding import translate
 from t2t_repro.serving import client, export
 
@@ -47,7 +47,7 @@ def main(_):
 def decoder(folder):
     """A Translator of the run, as the card of an export's version has it."""
     registry.load_definitions()
-    card = files.read_json(folder / export.MODEL_CARD)
+    card = json_files.read(folder / export.MODEL_CARD)
     run = runs.open_run(pathlib.Path(_OUTPUT_DIR.value))
     paths = ",".join(str(run.output_dir / name) for name in card["checkpoints"])
     models, _ = runs.load_models(run, paths)

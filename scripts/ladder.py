@@ -19,7 +19,7 @@ import bench_report
 import ladder_curves
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, runs
+from t2t_repro import common_flags, errors, json_files, runs
 from t2t_repro.reports import paper
 from t2t_repro.training import history
 
@@ -39,7 +39,7 @@ def main():
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    rungs = {path.stem: files.read_json(path) for path in LADDER.glob("*.json")}
+    rungs = {path.stem: json_files.read(path) for path in LADDER.glob("*.json")}
     status, text = judge(run.settings, training(run), rungs)
     print(text)
     return status
@@ -56,9 +56,9 @@ def training(run) -> dict:
     sheets = (run.output_dir / runs.TRANSLATIONS).glob("*.json")
     return {
         "random_seed": run.settings["random_seed"],
-        "validations": list(map(_figures, files.read_json(path))),
+        "validations": list(map(_figures, json_files.read(path))),
         "scores": {
-            sheet.stem: _figures(files.read_json(sheet))
+            sheet.stem: _figures(json_files.read(sheet))
             for sheet in sorted(sheets)
         },
     }
@@ -174,7 +174,7 @@ def record(name):
         "versions": first["versions"],
         "seeds": [training(run) for run in opened],
     }
-    files.write_json(LADDER / f"{name}.json", rung)
+    json_files.write(LADDER / f"{name}.json", rung)
     print(f"Wrote {LADDER / name}.json.")
 
 

@@ -26,7 +26,7 @@ import table_layout
 from absl import flags
 from matplotlib import pyplot
 
-from t2t_repro import common_flags, errors, files
+from t2t_repro import common_flags, errors, json_files
 
 SCRIPTS = pathlib.Path(__file__).parent
 COLUMNS = (
@@ -66,7 +66,7 @@ def main():
         print(f"{name}: {len(results[name])} sizes measured.", flush=True)
     print(f"\n{layout(results, values.fit_from)}")
     if values.results:
-        files.write_json(
+        json_files.write(
             pathlib.Path(values.results),
             {
                 "machine": bench_report.machine(),

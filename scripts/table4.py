@@ -12,7 +12,7 @@ import sys
 
 import table_layout
 
-from t2t_repro import errors, files, prepare, registry, runs
+from t2t_repro import errors, json_files, prepare, registry, runs
 from t2t_repro.data import manifest
 from t2t_repro.reports import paper, parsing
 
@@ -39,7 +39,7 @@ def main(output_dir):
         raise errors.UserError(
             f"There is no {path}. Run evaluate with --split=test first."
         )
-    row = _row(run, files.read_json(path))
+    row = _row(run, json_files.read(path))
     print(describe(row))
     print(json.dumps(row))
 

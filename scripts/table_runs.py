@@ -19,7 +19,15 @@ from typing import NamedTuple
 from absl import flags
 from table_rows import Row
 
-from t2t_repro import common_flags, errors, files, prepare, registry, runs
+from t2t_repro import (
+    common_flags,
+    errors,
+    files,
+    json_files,
+    prepare,
+    registry,
+    runs,
+)
 from t2t_repro.data import manifest
 from t2t_repro.reports import cost
 from t2t_repro.training import history
@@ -103,7 +111,7 @@ def finished(path: pathlib.Path, wanted: dict) -> dict | None:
     """
     if not path.exists():
         return None
-    stored = files.read_json(path)
+    stored = json_files.read(path)
     found = _flat({key: stored.get(key) for key in wanted})
     given = _flat(wanted)
     differing = [
@@ -188,7 +196,7 @@ def run(row: Row, job: Job, measure) -> dict:
         "date": str(datetime.date.today()),
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
-    files.write_json(path, found)
+    json_files.write(path, found)
     return found
 
 
@@ -205,7 +213,7 @@ def figures(folder: pathlib.Path, sheet: dict) -> dict:
     size = run.subwords.size
     curve = [
         {k: v for k, v in entry.items() if k in ("step", "perplexity", "bleu")}
-        for entry in files.read_json(folder / history.VALIDATION)
+        for entry in json_files.read(folder / history.VALIDATION)
     ]
     return {
         "perplexity": curve[-1]["perplexity"],
@@ -231,7 +239,7 @@ def run_all(rows: list[Row], job: Job, summary, layout, measure=figures):
     for done, row in enumerate(rows, 1):
         print(f"\nRow {done} of {len(rows)}: {row.name}, seed {row.seed}.")
         results.append(run(row, job, measure))
-        files.write_json(job.results_dir / "table.json", summary(results))
+        json_files.write(job.results_dir / "table.json", summary(results))
         files.write_text(job.results_dir / "table.md", layout(results))
     print(f"\n{layout(results)}")
 

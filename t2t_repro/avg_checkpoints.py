@@ -3,11 +3,9 @@
 python -m t2t_repro.avg_checkpoints --output_dir=…
 """
 
-import pathlib
-
 from absl import flags
 
-from t2t_repro import common_flags, errors, runs
+from t2t_repro import common_flags, errors, files, runs
 from t2t_repro.training import averaging, checkpoints
 
 _NUM_LAST = flags.DEFINE_integer(
@@ -26,7 +24,7 @@ def main():
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    paths = [pathlib.Path(path).expanduser() for path in _CHECKPOINTS.value]
+    paths = [files.path(path) for path in _CHECKPOINTS.value]
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
         folder = run.output_dir / runs.CHECKPOINTS

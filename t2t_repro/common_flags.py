@@ -5,6 +5,7 @@ A flag exists only for what is not a hyperparameter; the rest is
 """
 
 import contextlib
+import math
 import os
 import pathlib
 import runpy
@@ -105,6 +106,30 @@ def define_decoding_flags():
     )
 
 
+def define_number(name, default, text, lower_bound=None, upper_bound=None):
+    """A float flag that takes neither nan nor inf."""
+    flag = flags.DEFINE_float(name, default, text, lower_bound, upper_bound)
+    flags.register_validator(
+        flag,
+        lambda value: value is None or math.isfinite(value),
+        "must be a finite number",
+    )
+    return flag
+
+
+def sentences(flag) -> list[str]:
+    """The values of a flag, which the shell gives as bytes: UTF-8."""
+    for line in flag.value:
+        try:
+            line.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise errors.UserError(
+                f"--{flag.name} is not UTF-8: {line[:80]!a}. Convert it, e.g. "
+                "with iconv."
+            ) from error
+    return flag.value
+
+
 def run_script():
     """Entry point of the scripts t2t-NAME: python -m t2t_repro.NAME."""
     script = pathlib.Path(sys.argv[0]).stem.removeprefix("t2t-")
@@ -120,6 +145,8 @@ def run(main):
     def start(argv):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow says much
+        # Text is UTF-8 whatever the locale; names of files may be no text.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
             if len(argv) > 1:
                 raise errors.UserError(f"Unexpected arguments: {argv[1:]}.")
@@ -134,7 +161,7 @@ def run(main):
             print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
         except Exception as error:
-            if (explained := files.explain(error)) is None:
+            if (explained := errors.explain(error)) is None:
                 raise
             print(f"Error: {explained}", file=sys.stderr)
             return 1
@@ -166,7 +193,7 @@ def hparams() -> hparam.HParams:
 
 def data_dir() -> pathlib.Path:
     """--data_dir."""
-    return pathlib.Path(_DATA_DIR.value).expanduser()
+    return files.path(_DATA_DIR.value)
 
 
 def output_dir() -> pathlib.Path:
@@ -183,16 +210,13 @@ def output_dir() -> pathlib.Path:
 def output_dirs() -> list[pathlib.Path]:
     """--output_dir where it may name several, comma-separated."""
     if _OUTPUT_DIR.value:
-        return [
-            pathlib.Path(name).expanduser()
-            for name in _OUTPUT_DIR.value.split(",")
-        ]
+        return [files.path(name) for name in _OUTPUT_DIR.value.split(",")]
     if not (_PROBLEM.value and _HPARAMS_SET.value):
         raise errors.UserError(
             "Name the training with --output_dir, or with --problem and "
             "--hparams_set."
         )
-    folder = pathlib.Path("~/t2t_train").expanduser()
+    folder = files.path("~/t2t_train")
     return [folder / problem().full_name / hparams_set()]
 
 

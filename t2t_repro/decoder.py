@@ -6,7 +6,6 @@
 
 import itertools
 import json
-import pathlib
 import sys
 
 from absl import flags
@@ -86,6 +85,8 @@ def main():
 def _converse(translator, normalize, most):
     """Prompts, translates and prints until the end of the input."""
     prompt = "> " if sys.stdin.isatty() else ""
+    # A slip of the keyboard ends no conversation.
+    sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     while True:
         try:
             line = input(prompt)
@@ -185,7 +186,7 @@ def _write(lines):
         for line in lines:
             print(line, flush=True)
         return
-    with files.writing(pathlib.Path(_TO_FILE.value).expanduser()) as file:
+    with files.writing(files.path(_TO_FILE.value)) as file:
         for line in lines:
             file.write(f"{line}\n")
 

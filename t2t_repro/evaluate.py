@@ -15,7 +15,7 @@ import pathlib
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, prepare, runs
+from t2t_repro import common_flags, errors, files, json_files, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.decoding import shards, translate
 from t2t_repro.problem import SPLITS
@@ -86,8 +86,8 @@ def main():
     if not _TRANSLATIONS.value:
         _store(hypotheses, whole)
     if _SHEET_FILE.value:
-        path = pathlib.Path(_SHEET_FILE.value).expanduser()
-        files.write_json(path, whole)
+        path = files.path(_SHEET_FILE.value)
+        json_files.write(path, whole)
     print(json.dumps(made.scores))
 
 
@@ -168,7 +168,7 @@ def _store(hypotheses, whole):
     folder.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{line}\n" for line in hypotheses)
     files.write_text(folder / f"{name}.txt", text)
-    files.write_json(folder / f"{name}.json", whole)
+    json_files.write(folder / f"{name}.json", whole)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""What is whole or absent: written under a temporary name, renamed."""
+"""What is whole or absent: written under a temporary name, renamed.
+
+And paths as users write them.
+"""
 
 import contextlib
-import errno
 import hashlib
-import json
 import os
 import pathlib
-import re
 import shutil
 import tempfile
 import time
@@ -14,9 +14,6 @@ import time
 from t2t_repro import errors
 
 _PATIENCE = 90  # seconds; a folder of NFS may be seen as it was 60 s before
-_SEAL = "sha256_of_the_rest"  # a key of JSON that can tell its own damage
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSED = (errno.EROFS, errno.EACCES)
 
 
 @contextlib.contextmanager
@@ -43,6 +40,8 @@ def making_folder(path: pathlib.Path):
 
 
 def _temporary(path):
+    if not path.name:
+        raise errors.UserError(f"'{path}' is no name for what is written.")
     return path.with_name(path.name + ".tmp")
 
 
@@ -57,6 +56,16 @@ def naming(path: pathlib.Path):
         raise
 
 
+def path(name) -> pathlib.Path:
+    """A path as a user wrote it, ~ being a home folder."""
+    try:
+        return pathlib.Path(name).expanduser()
+    except RuntimeError as error:
+        raise errors.UserError(
+            f"There is no home folder for the ~ of {name}."
+        ) from error
+
+
 def write_bytes(path: pathlib.Path, content: bytes):
     """Writes a file that no reader ever sees half of."""
     with replacing(path) as temporary:
@@ -64,8 +73,11 @@ def write_bytes(path: pathlib.Path, content: bytes):
 
 
 def write_text(path: pathlib.Path, text: str):
-    """write_bytes, in UTF-8."""
-    write_bytes(path, text.encode("utf-8"))
+    """write_bytes, in UTF-8.
+
+    Bytes of a path that are not UTF-8 become the escapes that JSON has.
+    """
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 @contextlib.contextmanager
@@ -76,50 +88,6 @@ def writing(path: pathlib.Path):
         open(temporary, "w", encoding="utf-8", newline="\n") as file,
     ):
         yield file
-
-
-def write_json(path: pathlib.Path, value, sealed: bool = False):
-    """write_text of indented JSON.
-
-    Args:
-        path: of the file.
-        value: what it is to hold.
-        sealed: end an object with its own sha256, which read_json compares.
-    """
-    seal = {_SEAL: _seal(value)} if sealed else {}
-    write_text(path, _json(value | seal if sealed else value))
-
-
-def read_json(path: pathlib.Path):
-    """The value that write_json wrote, without its seal.
-
-    Raises:
-        UserError: the file is no JSON, or its seal is of something else.
-    """
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:  # of UTF-8, too
-        raise _damaged(path, str(error)) from error
-    if isinstance(value, dict) and _SEAL in value:
-        seal = value.pop(_SEAL)
-        if seal != (found := _seal(value)):
-            raise _damaged(path, f"{_SEAL} is {found} instead of {seal}")
-    return value
-
-
-def _json(value):
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _seal(value):
-    return hashlib.sha256(_json(value).encode("utf-8")).hexdigest()
-
-
-def _damaged(path, how):
-    return errors.UserError(
-        f"{path} is damaged: {how}. Bring it back from a backup, or make it "
-        f"again. (Whoever has changed it by hand removes {_SEAL}.)"
-    )
 
 
 def appears(found) -> bool:
@@ -149,44 +117,3 @@ def require_writable(folder: pathlib.Path):
     """Creates a folder, and writes to it: before work that is to end there."""
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()
-
-
-def explain(error: Exception) -> str | None:
-    """What keeps a file from being written, for people; None: something else.
-
-    Args:
-        error: of Python, or of TensorFlow, which has no type for it.
-    """
-    if _is(error, _FULL):
-        return f"the disk is full: {error}. {remedy(error)}."
-    if _is(error, _CLOSED):
-        return f"there is no access: {error}. {remedy(error)}."
-    return None
-
-
-def remedy(error: Exception) -> str:
-    """What to do about a file that could not be written."""
-    if _is(error, _CLOSED):
-        return "Give this user access to it, or name another folder"
-    return f"Make room on the disk and start again{_disk(error)}"
-
-
-def _is(error, codes):
-    if isinstance(error, OSError) and error.errno in codes:
-        return True
-    return any(os.strerror(code) in str(error) for code in codes)
-
-
-def _disk(error):
-    """The disk of the file that an error names, and what is free on it."""
-    named = getattr(error, "filename", None)
-    if not named:  # TensorFlow's text may have its devices, too: /device:CPU:0
-        found = re.findall(r"/[^\s;:'\"]+", str(error))
-        named = max(found, key=len, default="")
-    path = pathlib.Path(named).absolute()
-    while not path.exists():
-        path = path.parent
-    usage = shutil.disk_usage(path)
-    while not path.is_mount():
-        path = path.parent
-    return f" (of {path}, {usage.free:,} of {usage.total:,} bytes are free)"

@@ -12,7 +12,7 @@ from t2t_repro.text.subwords import Subwords
 
 def data_folder(data_dir, problem: Problem) -> pathlib.Path:
     """Where a problem's data lies: X and X_rev share it."""
-    return pathlib.Path(data_dir).expanduser() / problem.data_name
+    return files.path(data_dir) / problem.data_name
 
 
 def prepare(
@@ -124,7 +124,9 @@ def _facts(problem, raw_dir):
 def _check(manifest, problem, folder):
     """The manifest must say what the problem says."""
     wanted = {"problem": problem.registered_name} | problem.arguments
-    found = {"problem": manifest["problem"]} | manifest["arguments"]
+    arguments = manifest.get("arguments")
+    found = {"problem": manifest.get("problem")}
+    found |= arguments if isinstance(arguments, dict) else {}
     if problem.vocabulary:
         sha256 = Subwords.load(problem.vocabulary).sha256
         wanted["vocabulary sha256"] = sha256

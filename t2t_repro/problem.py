@@ -13,7 +13,7 @@ import functools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, files, hparam, registry
 from t2t_repro.text.corpora import Pair, RawFile, locate, read_pairs
 
 SPLITS = ("train", "validation", "test")
@@ -54,8 +54,9 @@ class Problem:
         dataclasses.dataclass(kw_only=True)(cls)
 
     def __post_init__(self):
+        hparam.check_types(self)
         if self.vocabulary:  # the same file from any folder
-            path = pathlib.Path(self.vocabulary).expanduser().absolute()
+            path = files.path(self.vocabulary).absolute()
             self.vocabulary = str(path)
         if self.max_length < 2:
             raise errors.UserError(

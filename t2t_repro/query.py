@@ -29,12 +29,13 @@ _PROTOCOL = flags.DEFINE_enum(
 _SERVABLE_NAME = flags.DEFINE_string(
     "servable_name", "t2t", "What --server calls the model."
 )
-_TIMEOUT_SECS = flags.DEFINE_float(
+_TIMEOUT_SECS = common_flags.define_number(
     "timeout_secs",
     30.0,
     "Seconds that --server has for each request, of 32 lines or of fewer long "
     "ones; while it is unavailable it is asked again.",
     lower_bound=0.001,
+    upper_bound=86_400,
 )
 _INPUTS = flags.DEFINE_multi_string(
     "inputs", [], "A sentence; may be given again. Else standard input."
@@ -44,7 +45,7 @@ flags.adopt_module_key_flags(common_flags)
 
 def main():
     model = _client()
-    lines = _INPUTS.value or list(
+    lines = common_flags.sentences(_INPUTS) or list(
         corpora.split_lines(sys.stdin.buffer, "standard input")
     )
     for translation in model.translate(lines):

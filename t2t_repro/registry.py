@@ -14,13 +14,12 @@ import difflib
 import importlib
 import importlib.util
 import inspect
-import pathlib
 import pkgutil
 import sys
 import types
 from typing import Any
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 
 USER_PACKAGE = "t2t_usr_dir"
 
@@ -112,7 +111,7 @@ def load_definitions(usr_dir=None):
     for package in ("problems", "hparams", "models"):
         _import_modules(importlib.import_module(f"t2t_repro.{package}"))
     if usr_dir:
-        _import_modules(_user_package(pathlib.Path(usr_dir).expanduser()))
+        _import_modules(_user_package(files.path(usr_dir)))
 
 
 def _import_modules(package):

@@ -32,7 +32,7 @@ _PICTURES = flags.DEFINE_bool(
 _DEVICES = flags.DEFINE_integer(
     "devices", 1, "GPUs, or CPUs, that each run trained on.", lower_bound=1
 )
-_SUSTAINED_TFLOPS = flags.DEFINE_float(
+_SUSTAINED_TFLOPS = common_flags.define_number(
     "sustained_tflops",
     None,
     "What each of them sustains, in TFLOP/s; the paper takes 9.5 for a P100, "
@@ -166,7 +166,7 @@ def _draw(sentence, side):
 
 def _attention(run, data):
     """The checkpoint's name and pictures.Sentences; None: there is none yet."""
-    lines = _SENTENCE.value or _lines(run, data)
+    lines = common_flags.sentences(_SENTENCE) or _lines(run, data)
     if not lines:
         return None, []
     try:

@@ -7,7 +7,7 @@ import sys
 from importlib import metadata
 from typing import NamedTuple
 
-from t2t_repro import __version__, errors, files, hparam
+from t2t_repro import __version__, errors, files, hparam, json_files
 from t2t_repro import problem as problems
 from t2t_repro.data import manifest
 from t2t_repro.models import transformer
@@ -28,6 +28,19 @@ _IDENTITY = (
     "manifest_sha256",
     "rows_per_batch",
 )
+# run.json: what is read of it by whoever opens a run.
+_SHAPE = {
+    "problem": str,
+    "problem_arguments": dict,
+    "hparams_set": str,
+    "hparams": dict,
+    "random_seed": int,
+    "data_dir": str,
+    "vocabulary_sha256": str,
+    "manifest_sha256": str,
+    "versions": {str: str},
+    "command_lines": [str],
+}
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
 
 
@@ -77,7 +90,9 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
     """
     output_dir.mkdir(parents=True, exist_ok=True)
     path = output_dir / RUN
-    known = files.read_json(path) if path.exists() else settings
+    known = settings
+    if path.exists():
+        known = json_files.read(path, {"command_lines": [str]})
     # Before the first checkpoint there is nothing that could be spoiled.
     if checkpoints.list_checkpoints(output_dir / CHECKPOINTS):
         _refuse_differences(
@@ -88,7 +103,7 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
         )
     command_line = " ".join(sys.argv)
     files.write_bytes(output_dir / manifest.VOCABULARY, subwords.model)
-    files.write_json(
+    json_files.write(
         path,
         settings
         | {
@@ -123,7 +138,7 @@ def join(output_dir: pathlib.Path, settings: dict, chief_mark: int):
         )
     _refuse_differences(
         output_dir,
-        files.read_json(output_dir / RUN),
+        json_files.read(output_dir / RUN, dict),
         {key: settings[key] for key in _IDENTITY},
         "Start all workers with the same flags and data.",
     )
@@ -146,7 +161,9 @@ def score_sheets(output_dir: pathlib.Path, of=None) -> dict[str, dict]:
     """
     folder = output_dir / TRANSLATIONS
     sheets = {
-        str(path.relative_to(folder).with_suffix("")): files.read_json(path)
+        str(path.relative_to(folder).with_suffix("")): json_files.read(
+            path, dict
+        )
         for path in sorted(folder.rglob("*.json"))
     }
     return {
@@ -195,7 +212,7 @@ def open_run(output_dir: pathlib.Path, expected: dict | None = None) -> Run:
             f"There is no run in {output_dir} ({RUN} is missing). Train one "
             "with the trainer, or name the right --output_dir."
         )
-    settings = files.read_json(path)
+    settings = json_files.read(path, _SHAPE)
     _refuse_differences(
         output_dir,
         settings,
@@ -247,10 +264,7 @@ def load_models(run: Run, checkpoint_path: str | None = None):
     Returns:
         Models and the paths they come from.
     """
-    paths = [
-        pathlib.Path(path).expanduser()
-        for path in (checkpoint_path or "").split(",")
-    ]
+    paths = [files.path(path) for path in (checkpoint_path or "").split(",")]
     if not checkpoint_path:
         paths = [find_checkpoint(run.output_dir)]
     models = []
@@ -272,4 +286,5 @@ def _hparams_of(path, run):
     file = path.parent.parent / RUN
     if not file.exists():
         return run.hparams
-    return hparam.from_dict(hparam.HParams, files.read_json(file)["hparams"])
+    settings = json_files.read(file, {"hparams": dict})
+    return hparam.from_dict(hparam.HParams, settings["hparams"])

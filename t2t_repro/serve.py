@@ -26,10 +26,18 @@ _HOST = flags.DEFINE_string(
     "opens the model to whoever reaches it.",
 )
 _REST_PORT = flags.DEFINE_integer(
-    "rest_port", 8501, "Port of REST, the page and /metrics; 0: any free one."
+    "rest_port",
+    8501,
+    "Port of REST, the page and /metrics; 0: any free one.",
+    lower_bound=0,
+    upper_bound=65_535,
 )
 _GRPC_PORT = flags.DEFINE_integer(
-    "grpc_port", 8500, "Port of gRPC; 0: any free one."
+    "grpc_port",
+    8500,
+    "Port of gRPC; 0: any free one.",
+    lower_bound=0,
+    upper_bound=65_535,
 )
 _SERVABLE_NAME = flags.DEFINE_string(
     "servable_name", "t2t", "What clients call the model."
@@ -46,11 +54,12 @@ _MAX_BATCH_BYTES = flags.DEFINE_integer(
     "Most bytes of these, each sentence counted as long as the longest.",
     lower_bound=1,
 )
-_BATCH_TIMEOUT_MS = flags.DEFINE_float(
+_BATCH_TIMEOUT_MS = common_flags.define_number(
     "batch_timeout_ms",
     _DEFAULTS.batch_timeout_ms,
     "Milliseconds that a request waits for others to share its batch.",
     lower_bound=0,
+    upper_bound=60_000,
 )
 _MAX_WAITING = flags.DEFINE_integer(
     "max_waiting",
@@ -58,12 +67,13 @@ _MAX_WAITING = flags.DEFINE_integer(
     "Most sentences in a queue; more are told to try again.",
     lower_bound=1,
 )
-_GRACE_SECS = flags.DEFINE_float(
+_GRACE_SECS = common_flags.define_number(
     "grace_secs",
     20.0,
     "Seconds that what is in flight has for its answer after SIGTERM. Less "
     "than the 30 after which Kubernetes kills.",
     lower_bound=0,
+    upper_bound=86_400,
 )
 flags.adopt_module_key_flags(common_flags)
 

@@ -15,10 +15,18 @@ from t2t_repro.reports import cost, paper
 from t2t_repro.training import optimizer
 
 _VOCAB_SIZE = flags.DEFINE_integer(
-    "vocab_size", 37_000, "V, for the parameter count: en-de has 37,000."
+    "vocab_size",
+    37_000,
+    "V, for the parameter count: en-de has 37,000.",
+    lower_bound=1,
+    upper_bound=2**31 - 1,
 )
 _MEAN_LENGTH = flags.DEFINE_integer(
-    "mean_length", 30, "Subwords of a sentence, for the FLOP count."
+    "mean_length",
+    30,
+    "Subwords of a sentence, for the FLOP count.",
+    lower_bound=1,
+    upper_bound=2**31 - 1,
 )
 flags.adopt_module_key_flags(common_flags)
 

@@ -13,9 +13,19 @@ import subprocess
 import sys
 import tempfile
 
+import hypothesis
 import numpy as np
 import pytest
 
+# The same examples in every run; --hypothesis-profile=thorough has others, and
+# a hundred times as many.
+hypothesis.settings.register_profile(
+    "repeatable", deadline=None, derandomize=True
+)
+hypothesis.settings.register_profile(
+    "thorough", deadline=None, max_examples=10_000
+)
+hypothesis.settings.load_profile("repeatable")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # A shell that runs the tests in the background has them ignore Control-C, and
 # with them the commands that they start and interrupt.
@@ -109,7 +119,7 @@ class Fork:
     def start(self, stdin="", env=None, **settings):
         """-> the answer."""
         for path, text in zip(self._streams, (stdin, "", ""), strict=True):
-            path.write_text(text, "utf-8")
+            path.write_text(text, "utf-8", "surrogateescape")
         return self._forks.ask(
             name=self._arguments[0],
             arguments=self._arguments[1:],
@@ -120,7 +130,7 @@ class Fork:
 
     def completed(self, code):
         """-> CompletedProcess."""
-        _, out, err = (path.read_text("utf-8") for path in self._streams)
+        out, err = (path.read_text("utf-8") for path in self._streams[1:])
         return subprocess.CompletedProcess(self._arguments, code, out, err)
 
     def printed(self):

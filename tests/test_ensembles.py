@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from t2t_repro import files, runs
+from t2t_repro import json_files, runs
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_checkpoint_of_another_run_has_its_hparams(
     for name, hparams in (("run", tiny_hparams), ("other", other)):
         (tmp_path / name).mkdir()
         settings = {"hparams": dataclasses.asdict(hparams)}
-        files.write_json(tmp_path / name / runs.RUN, settings)
+        json_files.write(tmp_path / name / runs.RUN, settings)
     subwords = types.SimpleNamespace(size=20, sha256="")
     run = runs.Run(tmp_path / "run", {}, None, tiny_hparams, subwords)
     names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"

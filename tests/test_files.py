@@ -8,14 +8,14 @@ import pathlib
 
 import pytest
 
-from t2t_repro import errors, files
+from t2t_repro import errors, files, json_files
 
 
 def test_json_comes_back_and_is_for_people(tmp_path):
     path = tmp_path / "a.json"
     value = {"name": "Übung \u2028", "list": [1, 2.5, None, True]}
-    files.write_json(path, value)
-    assert files.read_json(path) == value
+    json_files.write(path, value)
+    assert json_files.read(path) == value
     text = path.read_text("utf-8")
     assert "Übung" in text and text.endswith("}\n")
     assert text.splitlines()[1].startswith('  "name"')
@@ -99,13 +99,13 @@ def test_sha256_is_of_all_bytes(tmp_path, size):
 def sealed(tmp_path):
     path = tmp_path / "a.json"
     value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
-    files.write_json(path, value, sealed=True)
+    json_files.write(path, value, sealed=True)
     return path
 
 
 def test_a_seal_is_no_part_of_the_value(sealed):
     expected = {"file": "ä", "sizes": [1, 2.5], "of": {"8": None}}
-    assert files.read_json(sealed) == expected
+    assert json_files.read(sealed) == expected
     assert "sha256_of_the_rest" in json.loads(sealed.read_text("utf-8"))
 
 
@@ -116,10 +116,10 @@ def test_a_seal_is_no_part_of_the_value(sealed):
 def test_damaged_json_is_named(sealed, old, new):
     sealed.write_text(sealed.read_text("utf-8").replace(old, new, 1), "utf-8")
     with pytest.raises(errors.UserError, match=f"{sealed} is damaged: "):
-        files.read_json(sealed)
+        json_files.read(sealed)
     sealed.write_bytes(b'{"a": "\xff"}')
     with pytest.raises(errors.UserError, match=f"{sealed} is damaged: .*utf-8"):
-        files.read_json(sealed)
+        json_files.read(sealed)
 
 
 def test_a_write_that_fails_names_the_file(tmp_path):
@@ -138,7 +138,7 @@ def test_a_full_disk_is_explained(tmp_path, of_python):
     error = RuntimeError(f"{{{{node a/device:CPU:0}}}} {path}; {reason} [Op:A]")
     if of_python:
         error = OSError(errno.ENOSPC, reason, str(path))
-    told = files.explain(error)
+    told = errors.explain(error)
     assert told.startswith("the disk is full: ") and str(path) in told
     disk = next(folder for folder in path.parents if os.path.ismount(folder))
     assert f"Make room on the disk and start again (of {disk}, " in told
@@ -146,10 +146,12 @@ def test_a_full_disk_is_explained(tmp_path, of_python):
 
 def test_a_closed_folder_is_explained(tmp_path):
     for number in (errno.EROFS, errno.EACCES):
-        told = files.explain(OSError(number, os.strerror(number), "/a/b"))
+        told = errors.explain(OSError(number, os.strerror(number), "/a/b"))
         assert "'/a/b'. Give this user access to it, or name another" in told
-    assert files.explain(OSError(errno.ENOENT, "No such file", "/a")) is None
-    assert files.explain(ValueError("a")) is None
+    told = errors.explain(OSError(errno.EISDIR, "Is a directory", "/a"))
+    assert told.startswith("Is a directory: /a. Name another path")
+    assert errors.explain(OSError("of no file")) is None
+    assert errors.explain(ValueError("a")) is None
 
 
 def test_a_folder_that_is_wanted_is_made_and_left_empty(tmp_path):

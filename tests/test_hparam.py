@@ -176,7 +176,6 @@ def test_a_whole_number_will_do_for_a_float():
         ("sampling_keep_top_k", 0, "at least 1, or -1 for all"),
         ("sampling_keep_top_p", 0.0, "in (0, 1]"),
         ("sampling_keep_top_p", 1.1, "in (0, 1]"),
-        ("sampling_seed", 1 << 31, "of 32 bits"),
         ("batch_tokens", 0, "at least 1"),
         ("max_input_length", 1, "at least 2"),
     ],

@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # Rows from the bottom up, cells from left to right. A module imports rows
 # below it and siblings in its own cell, nothing else.
-ROW_0 = ("errors", "files", "locks", "progress")
+ROW_0 = ("errors", "files", "json_files", "locks", "progress")
 ROWS = (
     (ROW_0,),
     (("registry",), ("hparam",), ("text",)),

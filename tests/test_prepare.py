@@ -6,7 +6,15 @@ from concurrent import futures
 
 import pytest
 
-from t2t_repro import errors, files, locks, prepare, problem, registry
+from t2t_repro import (
+    errors,
+    files,
+    json_files,
+    locks,
+    prepare,
+    problem,
+    registry,
+)
 from t2t_repro.data import encode
 from t2t_repro.data import manifest as manifests
 from t2t_repro.text import subwords
@@ -45,7 +53,7 @@ def prepared(tmp_path_factory):
     write_raw(tmp_path / "raw")
     folder = prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
     assert folder == tmp_path / "data" / FOLDER
-    return tmp_path / "data", files.read_json(folder / "manifest.json")
+    return tmp_path / "data", json_files.read(folder / "manifest.json")
 
 
 def test_the_manifest_says_what_was_made_of_what(prepared):
@@ -107,7 +115,7 @@ def test_of_two_at_once_one_makes_it_and_the_other_waits(
     printed = capsys.readouterr().out
     assert printed.count("Generating data in") == 1
     assert printed.count("The data is there") == 1
-    made = files.read_json(both[0].result() / "manifest.json")
+    made = json_files.read(both[0].result() / "manifest.json")
     assert made["splits"] == prepared[1]["splits"]
 
 

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from t2t_repro import errors, files, runs
+from t2t_repro import errors, files, json_files, runs
 
 SETTINGS = {
     "problem": "mine",
@@ -45,7 +45,7 @@ def test_a_worker_with_a_folder_of_its_own_is_refused(started, tmp_path):
             errors.UserError, match="must see the same --output"
         ):
             runs.join(folder, SETTINGS, mark)
-        files.write_json(started / runs.RUN, {})  # of a folder like it
+        json_files.write(started / runs.RUN, {})  # of a folder like it
 
 
 def test_a_worker_with_other_data_is_refused(started):
@@ -64,7 +64,7 @@ def test_score_sheets_of_some_checkpoints(tmp_path):
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
     for split, sheet in sheets.items():
-        files.write_json(tmp_path / runs.TRANSLATIONS / f"{split}.json", sheet)
+        json_files.write(tmp_path / runs.TRANSLATIONS / f"{split}.json", sheet)
     assert runs.score_sheets(tmp_path) == sheets
     assert runs.score_sheets(tmp_path, names) == {"test": sheets["test"]}
     assert runs.score_sheets(tmp_path / "none") == {}

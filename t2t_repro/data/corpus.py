@@ -27,6 +27,16 @@ class _Column(NamedTuple):
     ids: np.ndarray  # [tokens] uint16 or int32
 
 
+class _Shard(NamedTuple):
+    """A file."""
+
+    path: pathlib.Path
+    batch: pa.RecordBatch
+    names: list[str]  # of its columns
+    columns: dict[str, _Column]  # by the side as it is stored
+    facts: dict  # what it says of itself
+
+
 def write_shard(path, ids, texts, vocab_size, facts=None):
     """Writes a shard.
 
@@ -62,15 +72,12 @@ class Corpus:
         """
         stored = reversed(SIDES) if reverse else SIDES
         self._stored = dict(zip(SIDES, stored, strict=True))
-        self._batches = [_map_shard(path) for path in paths]
-        # What each shard says of itself.
-        self.facts = [
-            json.loads(batch.schema.metadata[_FACTS]) for batch in self._batches
-        ]
-        sizes = [batch.num_rows for batch in self._batches]
+        self._shards = [_map_shard(path) for path in paths]
+        self.facts = [shard.facts for shard in self._shards]
+        sizes = [shard.batch.num_rows for shard in self._shards]
         self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._columns = {
-            side: [_column(batch, stored) for batch in self._batches]
+            side: [shard.columns[stored] for shard in self._shards]
             for side, stored in self._stored.items()
         }
         self.lengths = {
@@ -108,17 +115,16 @@ class Corpus:
         """Every sentence as it was in the raw text.
 
         Raises:
-            UserError: the split was stored without its text.
+            UserError: the split was stored without its text, or the file is
+                damaged.
         """
         name = f"{self._stored[side]}_text"
-        if any(name not in batch.schema.names for batch in self._batches):
+        if any(name not in shard.names for shard in self._shards):
             raise errors.UserError(
                 "The text of the training split is not stored, only its ids: "
                 "use --split=validation or --split=test."
             )
-        return [
-            line for batch in self._batches for line in batch[name].to_pylist()
-        ]
+        return [line for shard in self._shards for line in _text(shard, name)]
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -130,15 +136,39 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def _map_shard(path):
     try:
-        source = pa.memory_map(str(path))
-        return pa.ipc.open_file(source).get_batch(0)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise errors.UserError(
-            f"Cannot read the data file {path}: {error}. Remove its folder "
-            "and run datagen again."
-        ) from error
+        batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+        facts = json.loads((batch.schema.metadata or {})[_FACTS])
+        names = batch.schema.names  # not of UTF-8, they are a ValueError
+        columns = {side: _column(batch[side]) for side in SIDES}
+    except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+        raise _damaged(path, error) from error
+    return _Shard(path, batch, names, columns, facts)
 
 
-def _column(batch, name):
-    array = batch[name]
-    return _Column(array.offsets.to_numpy(), array.values.to_numpy())
+def _column(array):
+    """Looks only at where sentences begin: ids may be more than memory."""
+    array.validate()
+    if not pa.types.is_large_list(array.type):
+        raise ValueError(f"{array.type} is no list of ids")
+    starts, ids = array.offsets.to_numpy(), array.values.to_numpy()
+    lengths = np.diff(starts)
+    if len(lengths) and (
+        starts[0] < 0 or lengths.min() < 0 or starts[-1] > len(ids)
+    ):
+        raise ValueError("its sentences do not lie one after the other")
+    return _Column(starts, ids)
+
+
+def _text(shard, name):
+    try:
+        shard.batch[name].validate(full=True)
+    except pa.ArrowException as error:
+        raise _damaged(shard.path, error) from error
+    return shard.batch[name].to_pylist()
+
+
+def _damaged(path, error):
+    return errors.UserError(
+        f"Cannot read the data file {path}: {error}. Remove its folder and run "
+        "datagen again."
+    )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from importlib import metadata
 from typing import NamedTuple
 
-from t2t_repro import errors, files, progress
+from t2t_repro import errors, files, json_files, progress
 from t2t_repro.data import encode, manifest
 from t2t_repro.text import subwords as subword
 from t2t_repro.text.corpora import Pair
@@ -80,7 +80,7 @@ def generate(
             shard_pairs,
         )
     _require_pairs(made["splits"]["train"])
-    files.write_json(folder / manifest.UNFINISHED, made, sealed=True)
+    json_files.write(folder / manifest.UNFINISHED, made, sealed=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
     return made
 
@@ -117,7 +117,7 @@ def _begin(folder, splits, spec, facts):
         },
         "splits": texts,
     }
-    files.write_json(folder / manifest.UNFINISHED, begun, sealed=True)
+    json_files.write(folder / manifest.UNFINISHED, begun, sealed=True)
     return begun
 
 

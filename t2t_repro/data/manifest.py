@@ -6,25 +6,38 @@ for each split, and last, when all the rest is there, ``manifest.json``.
 
 import pathlib
 
-from t2t_repro import errors, files, progress
+from t2t_repro import errors, files, json_files, progress
 from t2t_repro.data import corpus
 from t2t_repro.text.subwords import Subwords
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"  # the manifest, before the shards are there
 VOCABULARY = "vocab.model"
+_SIDES = {side: str for side in corpus.SIDES}
+_SPLIT = {"read": int, "text_sha256": _SIDES}
+_UNFINISHED_SHAPE = {
+    "vocabulary": {"size": int, "sha256": str},
+    "splits": {str: _SPLIT},
+}
+_COUNTS = {
+    "kept": int,
+    "dropped": {str: int},
+    "tokens": dict.fromkeys(corpus.SIDES, int),
+    "shards": [{"file": str, "sha256": str, "pairs": int}],
+}
+_SHAPE = _UNFINISHED_SHAPE | {"splits": {str: _SPLIT | _COUNTS}}
 
 
 def read(folder: pathlib.Path) -> dict | None:
     """The manifest of a finished corpus, or None."""
     path = folder / MANIFEST
-    return files.read_json(path) if path.exists() else None
+    return json_files.read(path, _SHAPE) if path.exists() else None
 
 
 def read_unfinished(folder: pathlib.Path) -> dict | None:
     """What is known of a corpus that was begun, or None."""
     path = folder / UNFINISHED
-    return files.read_json(path) if path.exists() else None
+    return json_files.read(path, _UNFINISHED_SHAPE) if path.exists() else None
 
 
 def _require(folder):
@@ -92,7 +105,7 @@ def verify(folder: pathlib.Path):
 
 def _compare(path, digest):
     """A file must have the sha256 that the manifest says."""
-    found = files.sha256(path) if path.exists() else "no file"
+    found = files.sha256(path) if path.is_file() else "no file"
     if found != digest:
         raise errors.UserError(
             f"{path} is damaged: sha256 is {found} instead of {digest}. "

@@ -66,6 +66,27 @@ class Score(NamedTuple):
     plus_minus: float | None = None
 
 
+class _Bootstrapped:
+    """A metric whose scores are all Python's floats.
+
+    sacreBLEU's are NumPy's, but for those of samples in which nothing matches,
+    and the mean of such a mixture is a TypeError.
+    """
+
+    def _compute_score_from_stats(self, stats):
+        found = super()._compute_score_from_stats(stats)
+        found.score = float(found.score)
+        return found
+
+
+class _Chrf(_Bootstrapped, CHRF):
+    """chrF2."""
+
+
+class _Ter(_Bootstrapped, TER):
+    """TER."""
+
+
 def scores(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
@@ -163,8 +184,8 @@ def _metrics(tokenized):
         ),
         "bleu_tok": multi_bleu,
         "bleu_compound_split": multi_bleu,
-        "chrf": CHRF,
-        "ter": TER,
+        "chrf": _Chrf,
+        "ter": _Ter,
     }
 
 

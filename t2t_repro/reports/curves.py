@@ -21,6 +21,7 @@ COLORS = (
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: small, and found by a search
     "font.family": "sans-serif",
+    "text.parse_math": False,  # names of runs are no formulas
     "axes.spines.top": False,
     "axes.spines.right": False,
 }

@@ -93,6 +93,7 @@ def of_many_lengths(lengths: Sequence[int], count: int) -> list[int]:
     usable.sort(key=lambda i: lengths[i])  # stable: the first of its length
     if not usable or not count:
         return []
+    count = min(count, len(usable))
     ranks = np.linspace((len(usable) - 1) / 2, len(usable) - 1, count)
     return list(dict.fromkeys(usable[round(rank)] for rank in ranks))
 

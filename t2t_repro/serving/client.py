@@ -6,10 +6,11 @@ A server is TensorFlow Serving or t2t_repro.serve, which speak alike.
 import abc
 import http.client
 import json
-import pathlib
 import random
+import re
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator, Sequence
 
 import grpc
@@ -17,12 +18,13 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.decoding.translate import Translation
 from t2t_repro.serving import export, limits
 
 _LIMITS = limits.Limits()  # of a server that was told no others
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
+_PORT = re.compile("[0-9]{1,5}")
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
     # A server that is started again is found within these pauses.
@@ -53,12 +55,18 @@ class LocalClient(Client):
         """Loads the model.
 
         Raises:
-            UserError: there is none, or a damaged one.
+            UserError: there is none, or it is damaged.
         """
-        folder = pathlib.Path(export_dir).expanduser()
+        folder = files.path(export_dir)
         self.folder = folder / str(export.newest(folder))  # of the version
         export.verified_card(self.folder)
-        self._model = tf.saved_model.load(str(self.folder))
+        try:
+            self._model = tf.saved_model.load(str(self.folder))
+        except Exception as error:  # of TensorFlow, which has no one type
+            raise errors.UserError(
+                f"Cannot load {self.folder}: {error}. Export it again, or "
+                "remove that folder."
+            ) from error
 
     def predict(self, lines):
         found = self._model.signatures["serving_default"](
@@ -89,11 +97,12 @@ class RemoteClient(Client):
         self.server, self.name = server, name
         self._timeout = timeout_secs
         host, _, port = server.rpartition(":")
-        if not host or not port.isdecimal():
+        host = host.strip("[]")
+        if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
             raise errors.UserError(
                 f"A server is HOST:PORT, as 127.0.0.1:8500; got {server!r}."
             )
-        self.host, self.port = host.strip("[]"), int(port)
+        self.host, self.port = host, int(port)
 
     def predict(self, lines):
         end, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
@@ -137,7 +146,7 @@ class RestClient(RemoteClient):
         try:
             connection.request(
                 "POST",
-                f"/v1/models/{self.name}:predict",
+                f"/v1/models/{urllib.parse.quote(self.name, '')}:predict",
                 json.dumps({"inputs": {"inputs": list(lines)}}),
                 {"Content-Type": "application/json"},
             )
@@ -145,7 +154,8 @@ class RestClient(RemoteClient):
             status, body = response.status, response.read()
         except (OSError, http.client.IncompleteRead) as error:
             raise Unavailable(str(error)) from error
-        except http.client.HTTPException as error:
+        except (http.client.HTTPException, UnicodeError) as error:
+            # UnicodeError: no name of a host is like this one.
             raise self.refused("no HTTP", repr(error)) from error
         finally:
             connection.close()

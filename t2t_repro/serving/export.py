@@ -26,13 +26,14 @@ compare as they load. TF Serving does not read it.
 
 import dataclasses
 import pathlib
+import re
 
 import keras
 import tensorflow as tf
 import tensorflow_text
 from tensorflow.core.protobuf import saved_model_pb2
 
-from t2t_repro import errors, files
+from t2t_repro import errors, files, json_files
 from t2t_repro.decoding import score, search
 from t2t_repro.serving import warm_up
 from t2t_repro.text.subwords import EOS, PAD
@@ -40,6 +41,7 @@ from t2t_repro.text.subwords import EOS, PAD
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 _TEXT = tf.TensorSpec([None], tf.string)
+_VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
 class ServedModel(tf.Module):
@@ -78,10 +80,11 @@ class ServedModel(tf.Module):
         return ids.to_tensor(PAD), lengths, truncated
 
     def _detokenize(self, ids):
-        """Ids [N, T], up to the first EOS -> strings [N]."""
+        """Ids [N, T], up to the first EOS -> strings [N], each one line."""
         before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
         text_ids = tf.ragged.boolean_mask(ids, before_eos & (ids != PAD))
-        return self.tokenizer.detokenize(text_ids)
+        text = self.tokenizer.detokenize(text_ids)
+        return tf.strings.regex_replace(text, r"[\t\n\r]", " ")
 
     def _pieces(self, ids, lengths):
         """Ids [B, L] -> strings [B, L], as the vocabulary spells them."""
@@ -197,7 +200,7 @@ def export(
         UserError: a weight is beyond `weights_dtype`.
     """
     served = ServedModel(models, subwords, decode_hparams, weights_dtype)
-    export_dir = pathlib.Path(export_dir).expanduser()
+    export_dir = files.path(export_dir)
     export_dir.mkdir(parents=True, exist_ok=True)
     folder = export_dir / str(max(versions(export_dir), default=0) + 1)
     with files.making_folder(folder) as temporary:
@@ -218,7 +221,7 @@ def export(
             "files": _checksums(temporary),
         }
         (temporary / MODEL_CARD).parent.mkdir()
-        files.write_json(temporary / MODEL_CARD, card | made, sealed=True)
+        json_files.write(temporary / MODEL_CARD, card | made, sealed=True)
         warm_up.write(temporary, graph.signature_def, subwords)
     return folder
 
@@ -249,7 +252,7 @@ def verified_card(folder: pathlib.Path) -> dict:
     path = folder / MODEL_CARD
     if not path.exists():
         return {}
-    card = files.read_json(path)
+    card = json_files.read(path)
     wanted, found = card.get("files", {}), _checksums(folder)
     for name in wanted:
         if found.get(name) != wanted[name]:
@@ -295,5 +298,7 @@ def newest(export_dir: pathlib.Path) -> int:
 def versions(export_dir: pathlib.Path) -> list[int]:
     """Versions in an export folder, in rising order."""
     return sorted(
-        int(path.name) for path in export_dir.iterdir() if path.name.isdigit()
+        int(path.name)
+        for path in export_dir.iterdir()
+        if _VERSION.fullmatch(path.name)
     )

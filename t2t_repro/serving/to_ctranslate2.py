@@ -13,7 +13,7 @@ import pathlib
 
 import numpy as np
 
-from t2t_repro import errors, files
+from t2t_repro import errors, files, json_files
 from t2t_repro.data import manifest
 from t2t_repro.layers import relative, residual
 from t2t_repro.text.subwords import EOS
@@ -53,7 +53,7 @@ def export(
             "CTranslate2 rounds weights as it loads them (compute_type), and "
             f"is given float32; got --weights_dtype={weights_dtype}."
         )
-    folder = pathlib.Path(export_dir).expanduser().absolute()
+    folder = files.path(export_dir).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UserError(
             f"{folder} is there already. Remove it, or name another "
@@ -70,7 +70,7 @@ def export(
     with files.making_folder(folder) as temporary:
         spec.save(str(temporary))
         files.write_bytes(temporary / manifest.VOCABULARY, subwords.model)
-        files.write_json(temporary / MODEL_CARD, card)
+        json_files.write(temporary / MODEL_CARD, card)
     return folder
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import get_model_status_pb2
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.serving import batching, export, failure, warm_up
 
 State = get_model_status_pb2.ModelVersionStatus.State
@@ -94,7 +94,7 @@ class Versions:
             name: that clients give the model.
             loaded: called with the number of each version that takes over.
         """
-        self._folder = pathlib.Path(export_dir).expanduser()
+        self._folder = files.path(export_dir)
         self._name = name
         self._loaded = loaded
         self._model: Model | None = None

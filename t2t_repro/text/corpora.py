@@ -33,7 +33,7 @@ def locate(file: RawFile, raw_dir, download_dir) -> pathlib.Path:
         UserError: says which file is wanted and where to put it.
     """
     if raw_dir is not None:
-        return _find(file, pathlib.Path(raw_dir).expanduser())
+        return _find(file, files.path(raw_dir))
     return download(file, pathlib.Path(download_dir))
 
 
@@ -125,7 +125,7 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
     Raises:
         UserError: no such file, or not UTF-8.
     """
-    path = pathlib.Path(path).expanduser()
+    path = files.path(path)
     if not path.is_file():
         raise errors.UserError(f"There is no file {path}.")
     opened = gzip.open if path.suffix == ".gz" else open

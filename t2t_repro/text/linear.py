@@ -60,7 +60,7 @@ def read(text: str, words: Sequence[str]) -> Reading:
             tags += 1
         elif kind == "(" and label:
             builder.open(label)
-        elif label in builder.open_labels:
+        elif builder.has_open(label):
             while builder.close().label != label:
                 brackets += 1
         else:

@@ -21,6 +21,8 @@ from t2t_repro import errors
 PAD = 0
 EOS = 1
 LONGEST_LEARNED = 4192  # bytes, SentencePiece's max_sentence_length
+# A model may spell in bytes what ends a line, or a field of it.
+_SPACES = str.maketrans("\t\n\r", "   ")
 
 
 class Subwords:
@@ -36,7 +38,8 @@ class Subwords:
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
+        # ValueError: what it says of a damaged one is not always UTF-8.
+        except (RuntimeError, ValueError) as error:
             raise errors.UserError(
                 f"This is not a SentencePiece model ({len(model)} bytes): "
                 f"{error}."
@@ -83,9 +86,14 @@ class Subwords:
         )
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Ids of each line, up to the first EOS -> lines; PAD is dropped."""
+        """Ids of each line, up to the first EOS -> lines; PAD is dropped.
+
+        What comes is one line: tabs and line ends that were spelled in bytes
+        are spaces.
+        """
         rows = [_text_ids(row) for row in ids]
-        return self._processor.Decode(rows) if rows else []  # "" for []
+        lines = self._processor.Decode(rows) if rows else []  # "" for []
+        return [line.translate(_SPACES) for line in lines]
 
     @property
     def unknown(self) -> int:
@@ -139,7 +147,7 @@ def learn(
             max_sentence_length=LONGEST_LEARNED,
             minloglevel=2,  # errors only: its progress goes to stderr
         )
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:  # ValueError: no 32 bits
         # "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
         reason = str(error).rpartition("] ")[2].rstrip(".")
         raise errors.UserError(

@@ -4,6 +4,7 @@ A tree is flat: its words, their tags, and the words that each constituent
 spans. Nothing recurses then, however deep a model nests its brackets.
 """
 
+import collections
 import itertools
 import re
 from collections.abc import Container, Iterable, Iterator
@@ -48,20 +49,21 @@ class Builder:
     def __init__(self):
         self._words, self._tags, self._spans = [], [], []
         self._open = []  # places of spans, outer before inner
+        self._open_labels = collections.Counter()
 
     @property
     def depth(self) -> int:
         """How many constituents are open."""
         return len(self._open)
 
-    @property
-    def open_labels(self) -> list[str]:
-        """Of the constituents that are open, outer before inner."""
-        return [self._spans[place].label for place in self._open]
+    def has_open(self, label: str) -> bool:
+        """Whether a constituent of this label is open."""
+        return self._open_labels[label] > 0
 
     def open(self, label: str):
         """Begins a constituent."""
         self._open.append(len(self._spans))
+        self._open_labels[label] += 1
         self._spans.append(Span(label, len(self._words), len(self._words)))
 
     def add(self, tag: str, word: str):
@@ -74,6 +76,7 @@ class Builder:
         place = self._open.pop()
         span = self._spans[place]._replace(end=len(self._words))
         self._spans[place] = span
+        self._open_labels[span.label] -= 1
         return span
 
     def tree(self) -> Tree:

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, files
+from t2t_repro import errors, json_files
 from t2t_repro.training import checkpoints
 
 
@@ -20,7 +20,7 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
         UserError: one of `paths` is missing, or of another model; says which.
     """
     paths = [pathlib.Path(path) for path in paths]
-    missing = [p for p in paths if not p.with_name(p.name + ".index").exists()]
+    missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
     if missing:
         raise errors.UserError(
             f"No checkpoint {', '.join(map(str, missing))}: "
@@ -36,7 +36,7 @@ def average(paths, folder: pathlib.Path) -> pathlib.Path:
         written,
         readers[0].vocabulary,
     )
-    files.write_json(
+    json_files.write(
         folder / f"{written.name}.json", {"averaged": [p.name for p in paths]}
     )
     return written

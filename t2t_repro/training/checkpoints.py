@@ -161,7 +161,7 @@ def write(variables, path, vocabulary_sha256):
     except (OSError, tf.errors.OpError) as error:
         raise errors.UserError(
             f"The checkpoint {path} could not be written: {error}. Those that "
-            f"are there are whole. {files.remedy(error)}: a training goes on "
+            f"are there are whole. {errors.remedy(error)}: a training goes on "
             "from the last one."
         ) from error
     finally:
@@ -199,8 +199,8 @@ class Reader:
 
     def __init__(self, path):
         """Takes …/ckpt-1500."""
-        self.path = pathlib.Path(path).expanduser()
-        if not self.path.with_name(f"{self.path.name}.index").is_file():
+        self.path = files.path(path)
+        if not pathlib.Path(f"{self.path}.index").is_file():
             raise errors.UserError(
                 f"There is no checkpoint {path}. Name one as …/ckpt-1500, "
                 "without an ending."

@@ -3,9 +3,10 @@
 import math
 import pathlib
 
-from t2t_repro import files
+from t2t_repro import json_files
 
 VALIDATION = "validation.json"
+_SHAPE = [{"step": int, "perplexity": float}]
 
 
 class History:
@@ -17,13 +18,15 @@ class History:
         What came later belongs to steps that will be done again.
         """
         self._path = output_dir / VALIDATION
-        stored = files.read_json(self._path) if self._path.exists() else []
+        stored = []
+        if self._path.exists():
+            stored = json_files.read(self._path, _SHAPE)
         self._entries = [e for e in stored if e["step"] <= last_step]
 
     def add(self, step: int, figures: dict):
         """Appends what a validation found, and writes the file."""
         self._entries.append({"step": step} | figures)
-        files.write_json(self._path, self._entries)
+        json_files.write(self._path, self._entries)
 
     def stopped_improving(self, patience: int | None) -> bool:
         """Whether the validation of least loss is at least `patience` old.

@@ -156,7 +156,7 @@ def _fault(text):
     """What is wrong with a TF_CONFIG, or None."""
     try:
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"it is not JSON ({error}): {text!r}"
     cluster, task = (
         config.get(key) if isinstance(config, dict) else None
@@ -181,6 +181,6 @@ def _fault(text):
         return f"it has no task: {text!r}"
     kind, index = task.get("type"), task.get("index")
     known = [(kind, i) for kind in cluster for i in range(len(cluster[kind]))]
-    if (kind, index) not in known:
+    if (kind, index) not in known or type(index) is not int:
         return f"its cluster has no task {index!r} of type {kind!r}"
     return None

@@ -67,6 +67,35 @@ def test_raw_files_misaligned(run, flags_of, raw_writer, tmp_path):
     assert "train.yy has 101" in message
 
 
+def test_what_is_in_the_way_of_a_folder_is_named(run, flags_of, tmp_path):
+    (tmp_path / "data").write_text("a file")
+    message = error(run("datagen", *flags_of(tmp_path)))
+    assert message.startswith(f"Not a directory: {tmp_path / 'data'}")
+
+
+def test_a_folder_that_is_missing_is_named(run, trained, tmp_path):
+    message = error(
+        run(
+            "decoder",
+            f"--output_dir={trained / 'run'}",
+            f"--decode_to_file={tmp_path / 'none' / 'out.txt'}",
+        )
+    )
+    assert message.startswith(f"No such file or directory: {tmp_path / 'none'}")
+
+
+def test_a_slip_of_the_keyboard_ends_no_conversation(run, trained):
+    """Bytes that are not UTF-8."""
+    result = run(
+        "decoder",
+        f"--output_dir={trained / 'run'}",
+        "--decode_interactive",
+        stdin="a b c\n\udcff\nd e\n",
+    )
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 3
+
+
 def test_training_set_empty(run, flags_of, raw_writer, tmp_path):
     raw_writer(tmp_path / "raw", train=0)
     message = error(run("datagen", *flags_of(tmp_path)))

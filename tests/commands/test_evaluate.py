@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from t2t_repro import files
+from t2t_repro import json_files
 
 NOWHERE = {"http_proxy": "http://127.0.0.1:9"}  # a port that nobody listens at
 FILES = {"sources": "both", "references": "ref"}
@@ -38,7 +38,7 @@ def calm(trained, tmp_path_factory):
     (folder / "usr" / "calm.py").write_text(CALM)
     shutil.copytree(trained / "run", folder / "run")
     path = folder / "run" / "run.json"
-    files.write_json(path, files.read_json(path) | {"problem": "calm_text"})
+    json_files.write(path, json_files.read(path) | {"problem": "calm_text"})
     return [f"--output_dir={folder / 'run'}", f"--usr_dir={folder / 'usr'}"]
 
 

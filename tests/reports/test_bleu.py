@@ -275,3 +275,15 @@ def test_bleu_alone_is_the_sheets():
     assert bleu.corpus_bleu(hypotheses, references) == expected
     with pytest.raises(errors.UserError, match="got 2 and 1"):
         bleu.corpus_bleu(hypotheses, references[:1])
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references"),
+    [(["abcdef", "zz"], ["abcdef", "yy"]), (["x", "a"], ["", "a"])],
+)
+def test_samples_in_which_nothing_matches_are_some_of_the_bootstrap(
+    hypotheses, references
+):
+    measured = bleu.scores(hypotheses, [references], samples=50)
+    assert measured["chrf"].plus_minus > 0
+    assert measured["ter"].plus_minus > 0

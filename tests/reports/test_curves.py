@@ -1,11 +1,19 @@
 """Curves come from event files, whole or cut off."""
 
+import pathlib
+import runpy
 from xml.etree import ElementTree
 
+import hypothesis
 import pytest
 import tensorflow as tf
+from hypothesis import strategies as st
 
 from t2t_repro.reports import curves
+
+DAMAGE = runpy.run_path(
+    str(pathlib.Path(__file__).parents[1] / "fuzz" / "damage.py")
+)
 
 
 @pytest.fixture
@@ -37,6 +45,22 @@ def test_a_file_cut_off_while_written_gives_what_it_has(events):
     assert read[:2] == [(1, 10.0), (2, 5.0)]
 
 
+@hypothesis.settings(
+    max_examples=max(20, hypothesis.settings().max_examples // 5),
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
+)
+@hypothesis.given(data=st.data())
+def test_a_damaged_file_gives_numbers_by_step(events, data):
+    whole = events.read_bytes()
+    events.write_bytes(data.draw(DAMAGE["of_bytes"](whole)))
+    try:
+        for curve in curves.read(events.parent).values():
+            assert all(type(number) is float for _, number in curve)
+            assert [step for step, _ in curve] == sorted(dict(curve))
+    finally:
+        events.write_bytes(whole)
+
+
 RUNS = {
     "one": {
         "train/loss": [(1, 9.0), (5, 4.0)],
@@ -66,6 +90,12 @@ def test_one_runs_plot_has_both_splits_in_its_legend():
 def test_several_runs_share_a_plot():
     svg = curves.plot(LOSS, RUNS)
     assert {"one: train", "one: validation", "<two>: train"} <= set(texts(svg))
+
+
+def test_a_name_of_a_run_is_no_formula():
+    runs = {"a$^$b": RUNS["one"], "$x": RUNS["<two>"]}
+    svg = curves.plot(LOSS, runs)
+    assert {"a$^$b: train", "a$^$b: validation", "$x: train"} <= set(texts(svg))
 
 
 def test_a_plot_says_in_words_what_it_shows():

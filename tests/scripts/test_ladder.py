@@ -6,7 +6,7 @@ import ladder
 import ladder_curves
 import pytest
 
-from t2t_repro import files, hparam, registry
+from t2t_repro import hparam, json_files, registry
 
 STEPS = (50, 100, 150)
 OURS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])
@@ -187,7 +187,7 @@ def test_wmt14_has_no_curve_and_says_so(settings, rung):
 )
 def test_committed_rungs(path):
     """Each seed is like the others, and its settings are of this version."""
-    rung = files.read_json(path)
+    rung = json_files.read(path)
     registry.load_definitions()
     hparam.from_dict(hparam.HParams, rung["hparams"])
     for key in ("command", "machine", "date"):

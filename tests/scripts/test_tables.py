@@ -14,7 +14,7 @@ import table_layout
 import table_rows
 import table_runs
 
-from t2t_repro import errors, files, registry
+from t2t_repro import errors, json_files, registry
 from t2t_repro.reports import paper
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -85,7 +85,7 @@ def test_a_finished_row_is_taken_as_it_is(tmp_path):
     path = tmp_path / "row.json"
     assert table_runs.finished(path, wanted) is None
     stored = wanted | {"figures": {"perplexity": 4.0}}
-    files.write_json(path, stored)
+    json_files.write(path, stored)
     assert table_runs.finished(path, wanted) == stored
     with pytest.raises(errors.UserError) as error:
         table_runs.finished(path, {"seed": 2, "hparams": {"hidden_size": 16}})
@@ -239,7 +239,7 @@ def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
     done = script(*call)
     assert done.returncode == 0, done.stderr
     results = tmp_path / "rows" / "results"
-    row = files.read_json(results / "base-seed1.json")
+    row = json_files.read(results / "base-seed1.json")
     assert row["hparams"]["hidden_size"] == 16
     assert row["hparams"]["num_hidden_layers"] == 1
     assert row["machine"] == "this one"

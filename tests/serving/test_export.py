@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, files
+from t2t_repro import errors, hparam, json_files
 from t2t_repro.decoding import translate
 from t2t_repro.serving import export, warm_up
 
@@ -33,13 +33,28 @@ sys.stdout.buffer.write(b"\\n".join(found["outputs"].numpy()))
 
 def test_operations_are_those_of_tensorflow_and_tf_text(exported):
     found = set(export.operations(export.read_graph(exported / "2")))
-    card = files.read_json(exported / "2" / export.MODEL_CARD)
+    card = json_files.read(exported / "2" / export.MODEL_CARD)
     assert card["operations"] == sorted(found)
     assert {"While", "StatefulPartitionedCall"} <= found  # functions, too
     assert found - set(dir(tf.raw_ops)) == TEXT_OPERATIONS
     assert not {name for name in found if "PyFunc" in name}
     # TF Serving has no compiler for GPUs, and does not use the one for CPUs.
     assert not {name for name in found if "Xla" in name}
+
+
+def test_outputs_are_lines(vocabulary):
+    """As the decoder's are, even where a model spells line ends in bytes."""
+    served = export.ServedModel(
+        [], vocabulary, hparam.DecodeHParams(), "float32"
+    )
+    spelled = range(vocabulary.size)
+    names = [f"<0x{byte:02X}>" for byte in (9, 10, 13, 0)]
+    marks = [vocabulary.pieces(spelled).index(name) for name in names]
+    rows = [[*marks, 290, 1], [290, marks[1], 1, 0, 0]]
+    texts = served._detokenize(tf.ragged.constant(rows).to_tensor())
+    expected = vocabulary.decode(rows)
+    assert [text.decode() for text in texts.numpy()] == expected
+    assert "   \0" in expected[0] and "\n" not in expected[1]
 
 
 def test_it_runs_where_there_is_nothing_of_ours(exported, local, tmp_path):
@@ -86,7 +101,7 @@ def test_16_bits_are_half_the_size(exported, parts):
     for version in ("1", "2"):
         files_of = (exported / version / "variables").glob("*.data*")
         sizes.append(sum(path.stat().st_size for path in files_of))
-        card = files.read_json(exported / version / export.MODEL_CARD)
+        card = json_files.read(exported / version / export.MODEL_CARD)
         dtypes.append(card["weights_dtype"])
     assert dtypes == ["bfloat16", "float32"]
     saved = 2 * model.count_params()

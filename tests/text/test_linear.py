@@ -132,3 +132,10 @@ def test_a_treebank_comes_back():
     assert learned.decode(learned.encode(texts)) == texts
     for tree, text in zip(normal, texts, strict=True):
         assert linear.read(text, tree.words) == linear.Reading(tree)
+
+
+def test_deep_nesting_is_no_matter():
+    """Looking through all that is open at each bracket took minutes."""
+    text = " ".join(["(S"] * 50_000 + ["XX"] + [")S"] * 50_000)
+    reading = linear.read(text, ["word"])
+    assert reading.whole and len(reading.tree.spans) == 50_000

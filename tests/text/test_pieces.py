@@ -48,3 +48,27 @@ def test_pieces_fit_and_nothing_is_lost(text, length):
 def test_what_never_fits_ends_in_characters(text):
     found = pieces.split(text, lambda piece: False)
     assert all(len(piece) == 1 for piece in found)
+
+
+@hypothesis.given(
+    st.lists(
+        st.sampled_from([".", "...", "。", "!?", '"', "a", " ", ",;", "—"]),
+        max_size=30,
+    ).map("".join),
+    st.integers(1, 20),
+)
+def test_pieces_are_as_long_as_can_be(text, most):
+    """No two neighbours could have been one, unless a better end is there."""
+    found = pieces.split(text, lambda piece: len(piece) <= most)
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(0 < len(piece) <= most for piece in found)
+    if len(text.strip()) <= most:
+        assert found == ([text.strip()] if text.strip() else [])
+
+
+@pytest.mark.parametrize("mark", [".", ",", ".'", "…!", "—"])
+def test_a_long_run_of_marks_ends(mark):
+    """Looking from each mark to the end of all took hours."""
+    text = mark * 100_000
+    found = pieces.split(text, lambda piece: len(piece) <= 1_000)
+    assert "".join(found) == text and len(found) == len(text) // 1_000

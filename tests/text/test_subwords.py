@@ -103,6 +103,17 @@ def test_decoding_stops_at_eos_and_drops_padding(subwords):
     assert subwords.decode([row[:-1], [1], []]) == ["abc de", "", ""]
 
 
+@hypothesis.given(st.lists(st.integers(3, 399), max_size=9))
+def test_what_a_model_says_is_a_line(subwords, row):
+    """Even where it spells line ends in bytes, as a poor one may."""
+    (zero,) = (i for i in range(300) if subwords.pieces([i]) == ["<0x00>"])
+    marks = [zero + 9, zero + 10, zero + 13]
+    assert subwords.pieces(marks) == ["<0x09>", "<0x0A>", "<0x0D>"]
+    (line,) = subwords.decode([[*row, *marks, 5, 1]])
+    assert not set(line) & set("\t\n\r")
+    assert subwords.decode([[marks[1], *row, marks[2]]])[0][0] == " "
+
+
 def test_no_lines_are_no_lines(subwords):
     assert subwords.encode([]) == []
     assert subwords.decode([]) == []

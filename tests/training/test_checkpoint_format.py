@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, files
+from t2t_repro import errors, json_files
 from t2t_repro.models import transformer
 from t2t_repro.training import checkpoints, optimizer
 
@@ -64,7 +64,7 @@ encoder/layer_0/self_attention/norm/gamma
 @pytest.fixture(scope="module")
 def expected():
     """How the checkpoint was made, and the logits that it gave."""
-    return files.read_json(FOLDER / "expected.json")
+    return json_files.read(FOLDER / "expected.json")
 
 
 @pytest.fixture(scope="module")

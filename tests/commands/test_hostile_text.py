@@ -1,0 +1,219 @@
+"""Text that nobody would write goes all the way, line by line."""
+
+import html.parser
+import json
+
+import pytest
+
+from t2t_repro.data import manifest
+from t2t_repro.text import corpora, subwords
+
+HOSTILE = [
+    "a b c d",
+    "a\0b \0",
+    "\x01\x08\x1b[31mred\x7f \x0b\x0c\x1c\x1d\x1e",
+    "\u200fעברית \u202eabc\u202c \u00ad\u200b",
+    "e\u0301 é ﬁ ½ … Å \u212b ＡＢ",
+    "👩\u200d👩\u200d👧 🏳\ufe0f\u200d🌈",
+    "",
+    "   ",
+    "a\u2028b\u2029c\x85d",
+    "\u2581",
+    "\u2581 \u2581a",
+    "@-@",
+    "a ##AT##-##AT## b",
+    "&apos; &amp; &lt;b&gt;",
+    "a\tb\tc",
+    "<pad>",
+    "</s>",
+    "<unk> <s> <0x0A>",
+    "<script>alert(1)</script>",
+    "'\"><img src=x onerror=alert(2)>",
+    "{{ 7 * 7 }} {% raw %} $x^2$ \\begin{x}",
+    "\ufeffa mark",
+    "a\rb",
+    "x" * 400,
+    "word, " * 40,
+]
+SEARCH = "beam_size=2,extra_length=3,max_input_length=40"
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def lines_of(text):
+    """As they are counted here: U+0085 and the like end none."""
+    assert text.endswith("\n")
+    return text[:-1].split("\n")
+
+
+def write(path, lines):
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+@pytest.fixture(scope="module")
+def learned(run, raw_writer, flags_of, tmp_path_factory):
+    """A folder with data/ and run/: a few steps on all of this."""
+    folder = tmp_path_factory.mktemp("hostile")
+    raw = raw_writer(folder / "raw", train=200)
+    for language in ("xx", "yy"):
+        with open(raw / f"train.{language}", "ab") as file:
+            for line in [*HOSTILE * 3, "y" * 1_000_000, "z z " * 250_000]:
+                file.write(f"{line}\n".encode())
+        for split in ("validation", "test"):
+            write(raw / f"{split}.{language}", HOSTILE)
+    ok(
+        run(
+            "trainer",
+            *flags_of(folder),
+            "--problem_args=name=made_up,languages=xx-yy,vocab_size=400",
+            "--hparams_set=tiny",
+            "--hparams=hidden_size=16,filter_size=16,num_heads=1,"
+            "num_hidden_layers=1,batch_tokens=256,max_length=64",
+            f"--output_dir={folder / 'run'}",
+            "--train_steps=4",
+            "--save_checkpoints_steps=2",
+            "--eval_bleu_sentences=5",
+        )
+    )
+    return folder
+
+
+@pytest.mark.slow
+def test_data_is_the_text_and_the_vocabulary_has_all_of_it(learned):
+    (folder,) = (learned / "data").glob("parallel_text*")
+    opened = manifest.open_corpus(folder, "test")
+    assert opened.text("inputs") == opened.text("targets") == HOSTILE
+    made = manifest.read(folder)["splits"]["train"]
+    assert made["read"] == 200 + 3 * len(HOSTILE) + 2
+    assert made["read"] == made["kept"] + sum(made["dropped"].values())
+    vocabulary = subwords.Subwords.load(folder / manifest.VOCABULARY)
+    ids = vocabulary.encode(HOSTILE)
+    assert all(vocabulary.unknown not in row for row in ids)
+    assert ids == opened.sentences("inputs")
+    decoded = vocabulary.decode(ids)
+    assert vocabulary.decode(vocabulary.encode(decoded)) == decoded
+    for i in (0, 11, 12, 13, 15, 16, 17, 18, 19):
+        assert decoded[i] == HOSTILE[i]
+
+
+@pytest.fixture(scope="module")
+def translated(learned, run):
+    """What the decoder makes of it."""
+    ok(
+        run(
+            "decoder",
+            f"--output_dir={learned / 'run'}",
+            f"--decode_hparams={SEARCH}",
+            f"--decode_from_file={learned / 'raw' / 'test.xx'}",
+            f"--decode_to_file={learned / 'out.txt'}",
+        )
+    )
+    return lines_of((learned / "out.txt").read_bytes().decode())
+
+
+@pytest.mark.slow
+def test_each_line_has_a_translation_of_one_line(learned, run, translated):
+    assert len(translated) == len(HOSTILE)
+    assert translated[6] == translated[7] == ""
+    assert not any(set(line) & set("\t\r\n") for line in translated)
+    beams = ok(
+        run(
+            "decoder",
+            f"--output_dir={learned / 'run'}",
+            f"--decode_hparams={SEARCH},return_beams=true",
+            f"--decode_from_file={learned / 'raw' / 'test.xx'}",
+        )
+    )
+    for both, best in zip(lines_of(beams), translated, strict=True):
+        assert both.split("\t")[0] == best
+        assert both == "" or both.count("\t") == 1
+
+
+@pytest.mark.slow
+def test_pairs_are_scored_line_by_line(learned, run):
+    pairs = [f"{line}\t{line}" for line in HOSTILE if "\t" not in line]
+    path = write(learned / "pairs.txt", pairs)
+    text = ok(
+        run(
+            "decoder",
+            f"--output_dir={learned / 'run'}",
+            f"--decode_hparams={SEARCH}",
+            f"--score_file={path}",
+            "--score_subwords",
+        )
+    )
+    found = [line.split("\t") for line in lines_of(text)]
+    assert len(found) == len(pairs)
+    for total, length, pieces in found:
+        assert float(total) < 0 and len(pieces.split(" ")) == 2 * int(length)
+
+
+class Page(html.parser.HTMLParser):
+    """Elements that are open, and names of all there were."""
+
+    VOID = {"meta", "img", "br", "hr", "link", "input", "wbr"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.names = [], set()
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.names.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.slow
+def test_scores_and_a_report_of_it(learned, run):
+    out = f"--output_dir={learned / 'run'}"
+    text = ok(run("evaluate", out, f"--decode_hparams={SEARCH}"))
+    sheet = json.loads(lines_of(text)[-1])
+    stored = learned / "run" / "translations" / "test.txt"
+    assert len(list(corpora.read_lines(stored))) == len(HOSTILE)
+    again = ok(
+        run(
+            "evaluate",
+            f"--translations={stored}",
+            f"--references={learned / 'raw' / 'test.yy'}",
+            f"--sources={learned / 'raw' / 'test.xx'}",
+            f"--sheet_file={learned / 'sheet.json'}",
+        )
+    )
+    assert json.loads(lines_of(again)[-1]) == pytest.approx(sheet)
+    assert json.loads((learned / "sheet.json").read_text())["chrf"] >= 0
+    sentences = ["<script>alert(3)</script>", "a\x01b ]]> &amp;", "$x^$ \u202e"]
+    ok(run("report", out, *(f"--sentence={one}" for one in sentences)))
+    page = (learned / "run" / "report" / "index.html").read_bytes().decode()
+    parser = Page()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == [] and "script" not in parser.names
+    assert "&lt;script&gt;alert(3)&lt;/script&gt;" in page
+    assert "<img src=x" not in page and "49" not in parser.names
+
+
+@pytest.mark.slow
+def test_an_exported_model_says_the_same(learned, run, translated):
+    out = f"--output_dir={learned / 'run'}"
+    export = f"--export_dir={learned / 'export'}"
+    ok(run("exporter", out, export, f"--decode_hparams={SEARCH}"))
+    # It cuts what the decoder translates in pieces.
+    short = [i for i, line in enumerate(HOSTILE) if len(line) < 30]
+    text = "".join(f"{HOSTILE[i]}\n" for i in short)
+    found = lines_of(ok(run("query", export, stdin=text)))
+    assert len(found) == len(short)
+    vocabulary = subwords.Subwords.load(learned / "run" / "vocab.model")
+    for i, line in zip(short, found, strict=True):
+        if len(vocabulary.encode([HOSTILE[i]])[0]) <= 40:
+            assert line == translated[i]

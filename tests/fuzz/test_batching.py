@@ -1,0 +1,84 @@
+"""From any text to a batch: nothing is lost, and what is left out is told."""
+
+import pathlib
+import runpy
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro.data import encode, plan
+from t2t_repro.text import subwords
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+PAIRS = st.lists(st.tuples(DAMAGE["LINES"], DAMAGE["LINES"]), max_size=8)
+LENGTHS = st.lists(
+    st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=40
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return subwords.learn(["two birds sing", "the cat sat"] * 9, 290)
+
+
+@given(PAIRS, st.integers(2, 30), st.sampled_from([0.0, 1.0, 1.5, 3.0]))
+def test_each_pair_is_kept_or_dropped_for_a_reason(
+    vocabulary, pairs, most, ratio
+):
+    part = encode.Encoder(vocabulary, most, ratio).encode(pairs)
+    sides = [part.ids[side].to_pylist() for side in ("inputs", "targets")]
+    assert part.read == len(pairs) and part.texts == {}
+    assert len(sides[0]) == part.read - sum(part.dropped.values())
+    for lengths in zip(*(map(len, side) for side in sides), strict=True):
+        assert 1 < min(lengths) and max(lengths) <= most
+        assert not ratio or max(lengths) <= ratio * min(lengths)
+    kept = [pair for pair in pairs if _fits(vocabulary, pair, most, ratio)]
+    assert list(zip(*sides, strict=True)) == [
+        tuple(vocabulary.encode(pair)) for pair in kept
+    ]
+
+
+def _fits(vocabulary, pair, most, ratio):
+    shorter, longer = sorted(map(len, vocabulary.encode(pair)))
+    even = not ratio or longer <= ratio * shorter
+    return 1 < shorter and longer <= most and even
+
+
+@given(PAIRS)
+def test_a_split_to_score_is_kept_as_it_is(vocabulary, pairs):
+    part = encode.Encoder(vocabulary, None).encode(pairs)
+    assert sum(part.dropped.values()) == 0
+    texts = zip(part.texts["inputs"], part.texts["targets"], strict=True)
+    assert list(texts) == pairs
+
+
+@pytest.mark.parametrize("batching", ["packed", "bucketed"])
+@given(
+    LENGTHS,
+    st.integers(1, 10_000),
+    st.sampled_from([8, 24, 40]),
+    st.sampled_from(["real_tokens", "slots"]),
+    st.integers(0, 1 << 40),
+    st.integers(0, (1 << 31) - 1),
+)
+def test_any_step_of_any_plan_is_a_batch(
+    batching, pairs, tokens, most, unit, step, seed
+):
+    """However far the training has come."""
+    inputs, targets = np.array(pairs).T
+    lengths = {"inputs": inputs, "targets": targets}
+    if not len(plan.usable_pairs(lengths, most)):
+        return
+    made = plan.build(lengths, batching, tokens, most, seed, unit)
+    batch = made.batch(step)
+    again = plan.build(lengths, batching, tokens, most, seed, unit).batch(step)
+    for one, other in zip(batch, again, strict=True):
+        assert np.array_equal(one, other)
+    assert len(batch.pairs) and batch.rows.max() < batch.num_rows
+    assert batch.num_rows * batch.row_length <= made.most_slots
+    for side in lengths.values():
+        assert side[batch.pairs].max() <= batch.row_length <= most
+        filled = np.bincount(batch.rows, side[batch.pairs])
+        assert filled.max() <= batch.row_length

@@ -1,0 +1,90 @@
+"""Vocabularies and shards: read as what they are, or refused by name."""
+
+import contextlib
+import pathlib
+import runpy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+from t2t_repro.data import corpus
+from t2t_repro.text import moses, subwords
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+LINES = ["two birds sing", "the cat sat on the mat", "a dog ran in the park"]
+IDS = {"inputs": [[5, 1], [6, 7, 1]], "targets": [[8, 1], [1]]}
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return subwords.learn(LINES * 9, 290)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+@given(data=st.data())
+def test_a_vocabulary_is_one_or_named(vocabulary, folder, data):
+    content = data.draw(DAMAGE["of_bytes"](vocabulary.model))
+    found = DAMAGE["read"](subwords.Subwords.load, folder / "vocab", content)
+    if found:
+        for line in (*LINES, "日本", ""):
+            (ids,) = found.encode([line])
+            assert ids[-1] == subwords.EOS and max(ids) < found.size
+            assert len(found.decode([ids])) == 1
+
+
+def _shard(folder, texts):
+    path = folder / "whole.arrow"
+    corpus.write_shard(path, IDS, texts, 300, {"read": 2})
+    return path.read_bytes()
+
+
+@given(data=st.data())
+def test_a_shard_is_pairs_or_named(folder, data):
+    text = {"inputs": ["a", "b"], "targets": ["A", ""]}
+    content = data.draw(DAMAGE["of_bytes"](_shard(folder, text)))
+    path = folder / "shard.arrow"
+    found = DAMAGE["read"](lambda path: corpus.Corpus([path]), path, content)
+    if found is None:
+        return
+    for side in corpus.SIDES:
+        assert len(found.lengths[side]) == len(found)
+        rows = found.sentences(side)
+        assert list(map(len, rows)) == found.lengths[side].tolist()
+        with contextlib.suppress(errors.UserError):
+            assert {type(line) for line in found.text(side)} <= {str}
+
+
+@pytest.mark.parametrize("size", [0, -1, 10**12])
+def test_a_vocabulary_of_no_size_is_refused(size):
+    with pytest.raises(errors.UserError, match="Cannot learn a vocabulary of"):
+        subwords.learn(LINES, size)
+
+
+@given(st.lists(DAMAGE["LINES"], min_size=1, max_size=4))
+def test_any_line_is_encoded_and_stays_what_it_then_is(vocabulary, lines):
+    """What the rule makes of a line, it leaves alone: the round trip holds."""
+    ids = vocabulary.encode(lines)
+    for row in ids:
+        assert row[-1] == subwords.EOS and subwords.EOS not in row[:-1]
+        assert subwords.PAD not in row and vocabulary.unknown not in row
+    decoded = vocabulary.decode(ids)
+    assert vocabulary.decode(vocabulary.encode(decoded)) == decoded
+
+
+@given(DAMAGE["LINES"], st.sampled_from(["en", "xx"]))
+def test_tokens_are_a_line_and_letters_stay(line, language):
+    for make in (moses.tokenizer, moses.compound_splitter):
+        tokens = make(language)(line)
+        assert tokens == " ".join(tokens.split(" "))
+        assert "\n" not in tokens and tokens == tokens.strip()
+    whole = moses.tokenizer(language)(line)
+    split = moses.split_hyphens(whole)
+    if "##AT##" not in whole:
+        assert split.replace(" ##AT##-##AT## ", "-") == whole
+    assert "\n" not in moses.lowercase_tokenizer(language)(line)

@@ -1,0 +1,116 @@
+"""Flags of every command: whatever is given is taken, or explained."""
+
+import contextlib
+import importlib
+import math
+import pathlib
+import runpy
+import sys
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro import common_flags, errors, registry
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+PACKAGE = pathlib.Path(common_flags.__file__).parent
+COMMANDS = [
+    path.stem
+    for path in sorted(PACKAGE.glob("*.py"))
+    if "common_flags.run(main)" in path.read_text("utf-8")
+]
+VALUES = st.one_of(
+    st.text(st.characters(exclude_characters="\0"), max_size=20),
+    st.text(alphabet="0123456789-.,=e_~/ \udcff", max_size=9),
+    st.sampled_from(
+        "nan inf -1 0 1 1e400 true off auto .. / . , ,, ~ a=b,a=b".split(" ")
+        + ["", "~nobody_of_this_name/x", "x" * 300, "9" * 30, "\udcff"]
+        + ["number_words_ende", "number_words_ende_rev", "tiny", "base"]
+        + ["max_length=9", "beam_size=0", "hidden_size=9", "alpha=inf"]
+    ),
+)
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def names(request):
+    """Names of a command's flags, which are there for as long."""
+    registry.load_definitions()
+    before, module = set(flags.FLAGS), f"t2t_repro.{request.param}"
+    importlib.import_module(module)
+    yield sorted(
+        flag.name
+        for place, found in flags.FLAGS.flags_by_module_dict().items()
+        if place.startswith("t2t_repro")
+        for flag in found
+    )
+    del sys.modules[module]
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+
+
+def explained(function, *arguments):
+    """What it returns; None: a UserError."""
+    with contextlib.suppress(errors.UserError):
+        return function(*arguments)
+
+
+@given(st.data())
+def test_any_value_is_taken_or_explained(names, data):
+    chosen = data.draw(st.lists(st.sampled_from(names), max_size=4))
+    argv = ["t2t"] + [f"--{name}={data.draw(VALUES)}" for name in chosen]
+    with flagsaver.flagsaver():
+        try:
+            flags.FLAGS(argv)
+        except flags.Error as error:
+            assert any(name in str(error) for name in chosen)
+            return
+        for name in names:
+            value = flags.FLAGS[name].value
+            assert not isinstance(value, float) or math.isfinite(value)
+        found = explained(common_flags.problem)
+        explained(common_flags.hparams)
+        explained(common_flags.data_dir)
+        explained(common_flags.output_dir)
+        explained(common_flags.expected_settings)
+        if found and "decode_hparams" in flags.FLAGS:
+            explained(common_flags.decode_hparams, found)
+        for name in ("sentence", "inputs"):
+            if name in flags.FLAGS:
+                explained(common_flags.sentences, flags.FLAGS[name])
+
+
+@pytest.fixture
+def holder():
+    """A flag of several texts, as --inputs is."""
+    yield flags.DEFINE_multi_string("texts_of_a_test", [], "Texts.")
+    delattr(flags.FLAGS, "texts_of_a_test")
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [(["a", "é 🚀"], None), (["a", "\udcff"], r"is not UTF-8: '\\udcff'")],
+)
+def test_text_of_the_command_line_is_utf8(holder, texts, told):
+    with flagsaver.flagsaver(texts_of_a_test=texts):
+        if told is None:
+            assert common_flags.sentences(holder) == texts
+        else:
+            with pytest.raises(errors.UserError, match=told):
+                common_flags.sentences(holder)
+
+
+def test_a_number_flag_takes_finite_numbers():
+    """As bounds alone do not: nan is neither below nor above."""
+    flag = common_flags.define_number("number_of_a_test", 1.5, "A number.")
+    try:
+        with flagsaver.flagsaver():
+            flags.FLAGS(["t2t", "--number_of_a_test=80"])
+            assert flag.value == 80
+            for text in ("nan", "inf", "-inf", "1e999"):
+                with pytest.raises(flags.IllegalFlagValueError, match="finite"):
+                    flags.FLAGS(["t2t", f"--number_of_a_test={text}"])
+    finally:
+        delattr(flags.FLAGS, "number_of_a_test")

@@ -1,0 +1,165 @@
+"""Files of JSON in data and runs: of the shape that is read, or refused."""
+
+import pathlib
+import runpy
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from t2t_repro import errors, files, json_files
+from t2t_repro.data import corpus, generate, manifest
+from t2t_repro.training import history
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+MADE = generate.Spec(vocab_size=270)
+PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4
+FACTS = {"problem": "mine", "arguments": {"vocab_size": 270}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small corpus that datagen has made."""
+    folder = tmp_path_factory.mktemp("data") / "corpus"
+    splits = {name: lambda: PAIRS for name in ("train", "validation", "test")}
+    generate.generate(folder, splits, MADE, FACTS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """Without its seal, which would tell of damage before its shape does."""
+    return json_files.read(folder / manifest.MANIFEST)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_whole_manifest_is_read(folder, whole, sealed):
+    json_files.write(folder / manifest.MANIFEST, whole, sealed)
+    assert manifest.read(folder) == whole
+    manifest.verify(folder)
+
+
+@given(data=st.data())
+def test_a_manifest_is_read_or_named(folder, whole, data):
+    """And then every file of it is there, or named."""
+    path = folder / manifest.MANIFEST
+    content = data.draw(DAMAGE["of_json"](whole))
+    found = DAMAGE["read"](lambda path: manifest.read(folder), path, content)
+    if found is None:
+        return
+    assert isinstance(found["vocabulary"]["size"], int)
+    for split, counts in found["splits"].items():
+        assert isinstance(counts["tokens"]["targets"], int)
+        try:
+            opened = manifest.open_corpus(folder, split)
+        except errors.UserError as error:
+            assert "is damaged" in str(error)
+        else:
+            assert isinstance(opened, corpus.Corpus)
+    try:
+        manifest.verify(folder)
+    except errors.UserError as error:
+        assert "is damaged" in str(error)
+
+
+@given(data=st.data())
+def test_what_was_begun_is_read_or_named(folder, whole, data):
+    path = folder / manifest.UNFINISHED
+    content = data.draw(DAMAGE["of_json"](whole))
+    found = DAMAGE["read"](
+        lambda path: manifest.read_unfinished(folder), path, content
+    )
+    path.unlink()
+    for part in (found or {"splits": {}})["splits"].values():
+        assert {type(sum) for sum in part["text_sha256"].values()} <= {str}
+
+
+ENTRIES = [
+    {"step": 10, "perplexity": 8.5, "bleu": 1.5},
+    {"step": 20, "perplexity": float("nan"), "bleu": 2},
+    {"step": 30, "perplexity": 7, "bleu": 2.5},
+]
+
+
+@given(DAMAGE["of_json"](ENTRIES), st.integers(1, 40), st.integers(1, 3))
+@example(b"\xff", 20, 1)
+@example(b"[" * 100_000, 20, 1)
+@example(b'[{"step": 1%s}]' % (b"0" * 5_000), 20, 1)
+def test_validations_are_read_or_named(tmp_path_factory, content, step, wait):
+    folder = tmp_path_factory.getbasetemp() / "history"
+    folder.mkdir(exist_ok=True)
+    path = folder / history.VALIDATION
+    kept = DAMAGE["read"](
+        lambda path: history.History(folder, step), path, content
+    )
+    if kept:
+        assert kept.stopped_improving(wait) in (True, False)
+        kept.add(step + 1, {"perplexity": 1.0})
+        assert not kept.stopped_improving(1)
+        assert json_files.read(path)[-1] == {"step": step + 1, "perplexity": 1}
+
+
+SHAPES = [
+    (object, 5),
+    (dict, {}),
+    ([int], [1, 2]),
+    ({str: float}, {"a": 1, "b": 1.5}),
+    ({"a": str, "b": [{"c": int}]}, {"a": "x", "b": [{"c": 1}], "more": None}),
+]
+
+
+@pytest.mark.parametrize(("shape", "value"), SHAPES)
+def test_a_value_of_the_shape_is_read(tmp_path, shape, value):
+    json_files.write(tmp_path / "a.json", value)
+    assert json_files.read(tmp_path / "a.json", shape) == value
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "message"),
+    [
+        (dict, [], r"it is \[\], where dict belongs"),
+        ([int], [1, True], r"it\[1\] is True, where int belongs"),
+        ({str: float}, {"a": "1"}, r"it\['a'\] is '1', where float belongs"),
+        ({"a": str, "b": int}, {"c": 1}, "it lacks a, b"),
+        (
+            {"a": [{"b": int}]},
+            {"a": [{"b": None}]},
+            r"it\['a'\]\[0\]\['b'\] is",
+        ),
+    ],
+)
+def test_a_value_of_another_shape_is_named(tmp_path, shape, value, message):
+    path = tmp_path / "a.json"
+    json_files.write(path, value)
+    with pytest.raises(errors.UserError, match=f"{path} is damaged: {message}"):
+        json_files.read(path, shape)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(errors.UserError, match=f"{tmp_path} is damaged"):
+        json_files.read(tmp_path)
+
+
+@given(DAMAGE["JSON"])
+def test_what_is_written_is_read(tmp_path_factory, value):
+    path = tmp_path_factory.getbasetemp() / "value.json"
+    json_files.write(path, value)
+    assert repr(json_files.read(path)) == repr(value)  # nan is no nan
+
+
+def test_names_of_files_that_are_no_text_come_back(tmp_path):
+    name = b"/data/\xff\xe4".decode("utf-8", "surrogateescape")
+    json_files.write(tmp_path / "a.json", {"data_dir": name})
+    assert json_files.read(tmp_path / "a.json") == {"data_dir": name}
+
+
+def test_a_home_that_is_not_there_is_named():
+    with pytest.raises(errors.UserError, match="~nobody_of_this_name/data"):
+        files.path("~nobody_of_this_name/data")
+    assert files.path("~").is_absolute()
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_what_has_no_name_is_not_written(name):
+    with pytest.raises(errors.UserError, match="is no name for what is writ"):
+        files.write_text(pathlib.Path(name), "")

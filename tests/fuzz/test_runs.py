@@ -1,0 +1,190 @@
+"""What runs, exports and clusters say of themselves: read, or explained."""
+
+import dataclasses
+import json
+import pathlib
+import runpy
+
+import pytest
+import tensorflow as tf
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tensorflow_serving.apis import predict_pb2
+
+from t2t_repro import errors, hparam, json_files, registry, runs
+from t2t_repro.serving import client, export, failure, limits, rpc, service
+from t2t_repro.text import subwords
+from t2t_repro.training import averaging, checkpoints, workers
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+registry.load_definitions()
+PROBLEM = runs.problems.build("number_words_ende")
+CONFIG = {
+    "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:65535"]},
+    "task": {"type": "worker", "index": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A folder with run.json, as the trainer writes it, and a vocabulary."""
+    folder = tmp_path_factory.mktemp("run")
+    vocabulary = subwords.learn(["a b c", "c d"] * 9, 268)
+    (folder / "manifest.json").write_text("{}")
+    settings = runs.describe(
+        PROBLEM,
+        "tiny",
+        registry.build_hparams("tiny"),
+        1,
+        folder,
+        vocabulary,
+        8,
+    )
+    runs.start(folder, settings, vocabulary)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(run):
+    return json_files.read(run / runs.RUN)
+
+
+@given(data=st.data())
+def test_a_run_is_opened_or_explained(run, whole, data):
+    content = data.draw(DAMAGE["of_json"](whole))
+    (run / runs.RUN).write_bytes(content)
+    try:
+        found = runs.open_run(run)
+    except errors.UserError as error:
+        assert str(error).strip()
+        return
+    assert isinstance(found.hparams, hparam.HParams)
+    assert found.subwords.sha256 == found.settings["vocabulary_sha256"]
+    again = dataclasses.replace(found.problem)
+    assert again.arguments == found.problem.arguments
+
+
+@given(data=st.data())
+def test_a_run_goes_on_or_is_explained(run, whole, data):
+    (run / runs.RUN).write_bytes(data.draw(DAMAGE["of_json"](whole)))
+    vocabulary = subwords.Subwords.load(run / "vocab.model")
+    try:
+        runs.start(run, whole, vocabulary)
+    except errors.UserError as error:
+        assert str(run / runs.RUN) in str(error)
+        return
+    assert runs.open_run(run).settings["hparams"] == whole["hparams"]
+
+
+@given(DAMAGE["of_json"]({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
+def test_score_sheets_are_read_or_named(run, content):
+    path = run / runs.TRANSLATIONS / "test.json"
+    path.parent.mkdir(exist_ok=True)
+    found = DAMAGE["read"](lambda path: runs.score_sheets(run), path, content)
+    assert found is None or isinstance(found["test"], dict)
+
+
+@given(DAMAGE["of_json"](CONFIG))
+@example(b"[" * 100_000)
+@example(json.dumps(CONFIG | {"task": {"type": "worker", "index": True}}))
+@example(json.dumps(CONFIG | {"task": {"type": "worker", "index": 1.0}}))
+def test_a_cluster_is_one_or_explained(content):
+    text = content if isinstance(content, str) else content.decode("latin-1")
+    text = text.replace("\0", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_CONFIG", text)
+        try:
+            workers.check_tf_config()
+        except errors.UserError as error:
+            assert "TF_CONFIG" in str(error)
+            return
+    config = json.loads(text)
+    task = config["task"]
+    assert type(task["index"]) is int
+    cluster = tf.train.ClusterSpec(config["cluster"])
+    assert cluster.task_address(task["type"], task["index"])
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(0, 99).map(str),
+            st.sampled_from(["²", "007", "١", "1.tmp", "x", "9" * 400]),
+        ).filter(lambda name: len(name) < 200),
+        unique=True,
+    )
+)
+def test_versions_are_folders_with_numbers_for_names(tmp_path_factory, names):
+    folder = tmp_path_factory.mktemp("export")
+    for name in names:
+        (folder / name).mkdir()
+    found = export.versions(folder)
+    assert found == sorted(found)
+    assert {str(version) for version in found} <= set(names)
+    assert {name for name in names if name in map(str, range(100))} == {
+        str(version) for version in found
+    }
+
+
+def test_a_version_that_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff\0")
+    with pytest.raises(errors.UserError, match=f"Cannot load {tmp_path / '1'}"):
+        client.LocalClient(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
+def test_a_checkpoint_of_no_name_is_refused(path, tmp_path):
+    with pytest.raises(errors.UserError, match="There is no checkpoint"):
+        checkpoints.Reader(path)
+    with pytest.raises(errors.UserError, match="No checkpoint"):
+        averaging.average([path], tmp_path)
+
+
+@given(st.one_of(st.text(max_size=20), st.from_regex(r"\A[a.:\[\]]*:\d+\Z")))
+@example("a:65536")
+@example("a:" + "9" * 5_000)
+@example("a:²")
+def test_a_server_has_a_port_or_is_refused(server):
+    try:
+        found = client.RestClient(server, "t2t", 1.0)
+    except errors.UserError as error:
+        assert repr(server) in str(error)
+    else:
+        assert found.host and 0 <= found.port <= 65_535
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "..", "é" * 70])
+def test_a_host_of_no_possible_name_is_refused(host):
+    found = client.RestClient(f"{host}:1", "t2t", 1.0)
+    with pytest.raises(errors.UserError, match="says no HTTP: UnicodeError"):
+        found.predict(["a"])
+
+
+SIZES = st.lists(st.integers(-2, 4), max_size=2)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["inputs", "targets"]),
+        st.tuples(st.integers(0, 22), SIZES, st.lists(st.binary(max_size=4))),
+    )
+)
+def test_any_message_is_inputs_or_explained(tensors):
+    request = predict_pb2.PredictRequest()
+    for name, (kind, sizes, values) in tensors.items():
+        tensor = request.inputs[name]
+        tensor.dtype = kind
+        for size in sizes:
+            tensor.tensor_shape.dim.add().size = size
+        tensor.string_val.extend(values)
+    try:
+        found = rpc._inputs(request)
+        service.check(found, ["inputs"], limits.Limits(max_batch_size=2))
+    except failure.Failure as error:
+        assert error.message
+        return
+    (values,) = found.values()
+    assert 1 <= len(values) <= 2
+    for value in values:
+        value.decode("utf-8")

@@ -1,0 +1,89 @@
+"""Scores, samples and drawings of any text, as evaluate and report make."""
+
+import json
+import math
+import pathlib
+import runpy
+import xml.etree.ElementTree
+
+import hypothesis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro.reports import bleu, drawing, parsing, samples, scores, sheet
+from t2t_repro.text import linear, test_sets
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+LINES = DAMAGE["LINES"]
+FEW = hypothesis.settings(
+    max_examples=max(20, hypothesis.settings().max_examples // 5)
+)
+
+
+@FEW
+@given(
+    st.lists(st.tuples(LINES, LINES, LINES), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_any_translations_have_a_sheet(rows, tokenized):
+    sources, hypotheses, references = map(list, zip(*rows, strict=True))
+    made = sheet.make(
+        hypotheses,
+        test_sets.TestSet(sources, [references]),
+        "en",
+        tokenized,
+        samples=10,
+    )
+    assert set(made.scores) == {*bleu.CONVENTIONS, "signature"}
+    for key in bleu.CONVENTIONS:
+        assert 0 <= made.scores[key] < math.inf
+        assert key in ("ter", "length_ratio") or made.scores[key] < 100.1
+    stored = json.loads(json.dumps(made.scores | made.details))
+    assert set(scores.read(stored).numbers) == set(bleu.CONVENTIONS)
+    same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
+    assert made.scores["exact_match"] == 100 * same / len(rows)
+
+
+@given(st.lists(st.tuples(LINES, LINES, LINES), max_size=15))
+def test_samples_are_lines_of_the_text(rows):
+    sides = [list(side) for side in zip(*rows, strict=True)] or [[], [], []]
+    ranked = samples.rank(*sides)
+    chosen = [sample for kind in ranked for sample in kind]
+    numbers = [sample.line for sample in chosen]
+    assert len(set(numbers)) == len(numbers)
+    assert len(numbers) == min(len(rows), 3 * samples.EACH)
+    for one in chosen:
+        inputs, *outputs = rows[one.line - 1]
+        assert one.inputs == inputs
+        for parts, line in zip(one[2:4], outputs, strict=True):
+            words = " ".join(part.text for part in parts)
+            assert words.split() == line.split()
+
+
+@given(LINES, st.lists(LINES, max_size=6))
+def test_any_line_is_drawn_as_a_tree(sentence, tokens):
+    """What a model writes, of words that a user may have written."""
+    words = sentence.split()
+    tree = linear.read(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
+    assert tree.words == tuple(words)
+    picture = drawing.svg(tree)
+    printable = "".join(c if c.isprintable() else " " for c in picture)
+    root = xml.etree.ElementTree.fromstring(printable)
+    assert root.tag.endswith("svg")
+
+
+@given(st.lists(st.integers(1, 40), max_size=9), st.integers(0, 10**9))
+def test_sentences_to_draw_are_some_of_those_there(lengths, count):
+    found = samples.of_many_lengths(lengths, count)
+    assert len(set(found)) == len(found) <= count
+    assert all(lengths[i] <= samples.LONGEST for i in found)
+    assert found or not count or min(lengths, default=99) > samples.LONGEST
+
+
+@given(st.lists(LINES, min_size=1, max_size=4))
+def test_any_line_is_scored_as_a_parse(lines):
+    sentences = ["a b c"] * len(lines)
+    golds = ["(S (NP XX )NP (VP XX XX )VP )S"] * len(lines)
+    found = parsing.score_sheet(sentences, lines, golds)
+    for key in parsing.CONVENTIONS:
+        assert 0 <= found[key] <= 100

@@ -1,0 +1,191 @@
+"""Settings as text: what is written is read, and all else is explained."""
+
+import dataclasses
+import math
+import pathlib
+import runpy
+import types
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from t2t_repro import errors, hparam, problem, registry
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+registry.load_definitions()
+NAMES = [
+    *(entry.name for entry in registry.problems),
+    *(f"{entry.name}_rev" for entry in registry.problems),
+]
+VALUES = {
+    bool: st.booleans(),
+    int: st.integers(-(1 << 31), (1 << 31) - 1),
+    float: st.floats(allow_nan=False, allow_infinity=False),
+    # Commas part settings, and spaces around a value are none of it.
+    str: st.text().map(lambda text: text.replace(",", "").strip()),
+}
+
+
+@dataclasses.dataclass
+class Settings:
+    """A setting of every type."""
+
+    flag: bool = False
+    whole: int = 0
+    real: float = 0.0
+    text: str = ""
+
+
+KINDS = {field.name: field.type for field in dataclasses.fields(Settings)}
+SOME = st.fixed_dictionaries(
+    {}, optional={name: VALUES[kind] for name, kind in KINDS.items()}
+)
+NOISE = st.one_of(
+    st.text(),
+    st.lists(
+        st.sampled_from(
+            "flag whole real text = , true 1 1e400 nan -inf ٣ \0 _ 'x'".split(
+                " "
+            )
+            + [" ", "9" * 5_000]
+        )
+    ).map("".join),
+)
+
+
+@given(SOME, st.sampled_from(["", " ", "\t"]))
+def test_what_is_written_is_parsed(values, space):
+    text = f"{space},{space}".join(
+        f"{key}{space}={space}{value}" for key, value in values.items()
+    )
+    assert hparam.parse(Settings, text) == values
+
+
+@given(NOISE)
+def test_any_text_is_typed_settings_or_explained(text):
+    try:
+        values = hparam.parse(Settings, text)
+    except errors.UserError as error:
+        assert str(error).strip()
+        return
+    assert {key: type(value) for key, value in values.items()} == {
+        key: KINDS[key] for key in values
+    }
+    hparam.check_keys(Settings, values)
+
+
+@given(SOME.filter(bool))
+def test_a_setting_is_given_once(values):
+    key, value = next(iter(values.items()))
+    assume(value != "")
+    with pytest.raises(errors.UserError, match="given twice"):
+        hparam.parse(Settings, f"{key}={value},{key}={value}")
+
+
+@given(st.sampled_from(sorted(KINDS)), st.text(max_size=3))
+def test_a_key_that_is_not_there_is_named(key, letters):
+    wrong = f"{key}x{letters.replace(',', '').replace('=', '')}".strip()
+    with pytest.raises(errors.UserError) as raised:
+        hparam.parse(Settings, f"{wrong}=1")
+    assert repr(wrong) in str(raised.value)
+    assert "Known: flag, whole, real, text." in str(raised.value)
+
+
+ANYTHING = st.one_of(*VALUES.values(), DAMAGE["JSON"])
+
+
+@pytest.mark.parametrize("cls", [hparam.HParams, hparam.DecodeHParams])
+@given(data=st.data())
+def test_stored_settings_are_valid_or_explained(cls, data):
+    """As run.json may have them: each value of a type, and in a range."""
+    values = (
+        registry.build_hparams("base")
+        if cls is hparam.HParams
+        else hparam.DecodeHParams()
+    )
+    stored = dataclasses.asdict(values)
+    key = data.draw(st.sampled_from(list(stored)))
+    stored[key] = data.draw(ANYTHING)
+    try:
+        found = hparam.from_dict(cls, stored)
+    except errors.UserError as error:
+        assert key in str(error)
+        return
+    for field in dataclasses.fields(found):
+        value = getattr(found, field.name)
+        assert type(value) is field.type or field.type is float
+        if field.type is float:
+            assert math.isfinite(value)
+        if field.type is int:
+            assert -(1 << 31) <= value < 1 << 31
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("extra_length", 1 << 31, "of 32 bits"),
+        ("sampling_seed", -(1 << 31) - 1, "of 32 bits"),
+        ("alpha", math.inf, "finite"),
+        ("sampling_temp", 10**400, "finite"),
+    ],
+)
+def test_a_number_that_tensorflow_lacks_is_refused(name, value, rule):
+    with pytest.raises(errors.UserError, match=f"{name} must be {rule}; got"):
+        hparam.DecodeHParams(**{name: value})
+
+
+@given(st.sampled_from(NAMES), st.integers(0, 30), st.sampled_from("_xe"))
+@example("multi30k_ende_rev", 0, "_")
+def test_a_misspelt_problem_is_answered_with_near_ones(name, place, letter):
+    place %= len(name)
+    for wrong in (
+        name[:place] + name[place + 1 :],
+        name[:place] + letter + name[place:],
+    ):
+        if wrong not in NAMES:
+            with pytest.raises(errors.UserError, match="Did you mean '"):
+                problem.build(wrong)
+
+
+@given(
+    st.one_of(
+        st.text(),
+        st.sampled_from(NAMES),
+        st.sampled_from(["_rev", "_rev_rev", "multi30k_ende_rev_rev", ""]),
+    ),
+    st.one_of(
+        NOISE,
+        st.dictionaries(
+            st.sampled_from(
+                "name languages vocab_size vocabulary max_length "
+                "max_length_ratio".split()
+            ),
+            ANYTHING,
+        ),
+    ),
+)
+@example("parallel_text", {"name": "..", "languages": "a-b", "max_length": "9"})
+@example("parallel_text", {"name": "a", "languages": ["a-b"]})
+@example("multi30k_ende", "vocabulary=~nobody_of_this_name/vocab.model")
+def test_a_problem_is_built_or_explained(name, arguments):
+    try:
+        built = problem.build(name, arguments)
+    except errors.UserError as error:
+        assert str(error).strip()
+        return
+    assert built.requested_name == name in NAMES
+    assert {type(part) for part in built.stored_languages} == {str}
+    assert pathlib.Path(built.full_name).name == built.full_name
+    again = problem.build(name, built.arguments)
+    assert again.arguments == built.arguments
+
+
+@given(st.text(), st.text())
+def test_any_name_may_be_asked_for(name, other):
+    some = registry.Registry("thing")
+    some.register(name)(types.SimpleNamespace)
+    assert some[name].value is types.SimpleNamespace
+    if other != name:
+        with pytest.raises(errors.UserError, match="Unknown thing"):
+            some[other]

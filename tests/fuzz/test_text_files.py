@@ -1,0 +1,192 @@
+"""Files of text: whatever is in them is read, or refused by name and line."""
+
+import gzip
+import pathlib
+import runpy
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from t2t_repro import errors, problem, registry
+from t2t_repro.reports import parsing
+from t2t_repro.text import corpora, linear, trees
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+TEXT = (
+    b"\xef\xbb\xbfa b\r\n\nc\xc2\x85d \xe2\x80\xa8 e\n\0\t\n"
+    + "עברית \u200f👩\u200d🚀\n".encode()
+    + b"x" * 3_000
+)
+TREES = b"""( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )
+( (S
+   (NP-SBJ-1 (NNP Rex))
+   (VP (VBZ wants) (S (NP-SBJ (-NONE- *-1)) (VP (TO to) (VP (VB play)))))
+   (. .)))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+def read_all(path):
+    return list(corpora.read_lines(path))
+
+
+@given(DAMAGE["of_bytes"](TEXT))
+def test_lines_are_those_between_line_feeds(folder, content):
+    lines = DAMAGE["read"](read_all, folder / "text", content)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        assert lines is None
+        return
+    expected = text.removesuffix("\n").split("\n") if text else []
+    assert lines == [line.removesuffix("\r") for line in expected]
+
+
+@given(DAMAGE["of_bytes"](TEXT))
+def test_a_line_that_is_not_utf8_is_the_first_such(folder, content):
+    path = folder / "text"
+    path.write_bytes(content)
+    good = []
+    try:
+        for line in corpora.read_lines(path):
+            good.append(line)
+    except errors.UserError as error:
+        assert f"{path}, line {len(good) + 1}," in str(error)
+        with pytest.raises(UnicodeDecodeError):
+            content.split(b"\n")[len(good)].decode()
+
+
+@given(DAMAGE["of_bytes"](gzip.compress(TEXT), gzip.compress(b"a\n") * 2))
+@example(gzip.compress(TEXT)[:-4])
+@example(gzip.compress(TEXT) + b"\0" * 9)
+def test_a_gz_is_read_or_named(folder, content):
+    lines = DAMAGE["read"](read_all, folder / "text.gz", content)
+    if lines is not None and content:
+        assert "\n".join(lines) + "\n" in (
+            gzip.decompress(content).decode().replace("\r\n", "\n"),
+            gzip.decompress(content).decode().replace("\r\n", "\n") + "\n",
+            "\n",
+        )
+
+
+@given(DAMAGE["of_bytes"](TEXT), DAMAGE["of_bytes"](TEXT))
+def test_pairs_are_of_all_lines_or_none(folder, inputs, targets):
+    (folder / "inputs").write_bytes(inputs)
+    paths = folder / "inputs", folder / "targets"
+    pairs = (
+        DAMAGE["read"](
+            lambda _: list(corpora.read_pairs(*paths)), paths[1], targets
+        )
+        if _decodes(inputs)
+        else None
+    )
+    if pairs is not None:
+        assert [list(side) for side in zip(*pairs, strict=True)] in (
+            [read_all(path) for path in paths],
+            [],
+        )
+
+
+def _decodes(content):
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def assert_is_tree(tree):
+    assert len(tree.words) == len(tree.tags)
+    for label, first, end in tree.spans:
+        assert not set(label) & set("() \n")
+        assert 0 <= first < end <= len(tree.words)
+    for outer, inner in zip(tree.spans, tree.spans[1:], strict=False):
+        assert outer.first <= inner.first  # outer before inner
+        assert inner.end <= outer.end or outer.end <= inner.first
+
+
+@given(DAMAGE["of_bytes"](TREES, TREES.replace(b"\n   ", b" ")))
+def test_a_file_of_trees_is_read_or_named_by_line(folder, content):
+    path = folder / "trees.mrg"
+    found = DAMAGE["read"](
+        lambda path: list(trees.read(read_all(path), path)), path, content
+    )
+    for tree in found or ():
+        assert_is_tree(tree)
+
+
+@given(DAMAGE["of_bytes"](TREES))
+def test_pairs_of_a_treebank_hold_their_trees(folder, content):
+    """What datagen takes, evaluate can score: each parse is its own."""
+    registry.load_definitions()
+    wsj = problem.build("wsj_parsing")
+    pairs = DAMAGE["read"](
+        lambda path: list(wsj.pairs("train", folder, None)),
+        folder / "train.mrg",
+        content,
+    )
+    for sentence, line in pairs or ():
+        reading = linear.read(line, sentence.split())
+        assert reading.whole and linear.write(reading.tree) == line
+        assert trees.normalize(reading.tree) == reading.tree
+        assert_is_tree(reading.tree)
+    if pairs:
+        sides = [list(side) for side in zip(*pairs, strict=True)]
+        sheet = parsing.score_sheet(sides[0], sides[1], sides[1])
+        assert sheet["unbalanced_trees"] == sheet["miscounted_trees"] == 0
+        scored = sheet["bracketing_exact_match"]
+        assert scored in (0, 100)  # 0: nothing to score in any
+
+
+WORDS = st.text(alphabet="aB.,-*'$é", min_size=1, max_size=4)
+TAGS = st.sampled_from(["NN", ",", ".", "``", "-LRB-", "XX"])
+NODES = st.recursive(
+    st.tuples(TAGS, WORDS),
+    lambda parts: st.tuples(
+        st.sampled_from(["S", "NP", "VP-X", "", "TOP"]),
+        st.lists(parts, min_size=1, max_size=3),
+    ),
+    max_leaves=8,
+).filter(lambda node: isinstance(node[1], list))
+
+
+def bracketed(node, space):
+    """A node as text, some white space between any two tokens."""
+    label, content = node
+    if isinstance(content, str):  # always on one line
+        blank = space.strip("\n")
+        return f"({blank}{label} {blank}{content}{blank})"
+    inner = f"{space} ".join(bracketed(part, space) for part in content)
+    return f"({label}{space} {inner}{space})"
+
+
+def built(node, builder):
+    label, content = node
+    if isinstance(content, str):
+        builder.add(label, content)
+        return
+    builder.open(label)
+    for part in content:
+        built(part, builder)
+    builder.close()
+
+
+@given(st.lists(NODES, max_size=3), st.sampled_from(["", "  ", "\n  ", "\t"]))
+def test_brackets_in_any_layout_are_the_tree(nodes, space):
+    text = "\n".join(bracketed(node, space) for node in nodes)
+    expected = []
+    for node in nodes:
+        builder = trees.Builder()
+        built(node, builder)
+        expected.append(builder.tree())
+    found = list(trees.read(text.split("\n"), "here"))
+    assert found == expected
+    for tree in found:
+        normal = trees.normalize(tree)
+        assert trees.normalize(normal) == normal
+        assert linear.read(linear.write(normal), normal.words).tree == normal
