@@ -92,11 +92,12 @@ def _converse(translator, normalize, most):
             line = input(prompt)
         except EOFError:
             return
-        for one in translator.translate([normalize(line)]):
-            for text, score in zip(one.texts, one.scores, strict=True):
-                print(f"{score:8.4f}  {text}", flush=True)
+        (one,) = translator.translate([normalize(line)])
         for subwords in translator.refused.values():
             print(f"{subwords:,} subwords are more than {most:,}.", flush=True)
+        if not translator.refused:
+            for text, score in zip(one.texts, one.scores, strict=True):
+                print(f"{score:8.4f}  {text}", flush=True)
 
 
 def _attention_lines(models, run, hparams, lines):
