@@ -226,13 +226,14 @@ def open_run(output_dir: pathlib.Path, expected: dict | None = None) -> Run:
             f"sha256 is {subwords.sha256} instead of "
             f"{settings['vocabulary_sha256']}. Restore the file."
         )
-    return Run(
-        output_dir,
-        settings,
-        problems.build(settings["problem"], settings["problem_arguments"]),
-        hparam.from_dict(hparam.HParams, settings["hparams"]),
-        subwords,
-    )
+    try:
+        problem = problems.build(
+            settings["problem"], settings["problem_arguments"]
+        )
+        hparams = hparam.from_dict(hparam.HParams, settings["hparams"])
+    except errors.UserError as error:
+        raise errors.UserError(f"Cannot use {path}. {error}") from error
+    return Run(output_dir, settings, problem, hparams, subwords)
 
 
 def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:

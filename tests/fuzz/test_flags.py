@@ -1,11 +1,9 @@
 """Flags of every command: whatever is given is taken, or explained."""
 
 import contextlib
-import importlib
 import math
 import pathlib
 import runpy
-import sys
 
 import pytest
 from absl import flags
@@ -35,20 +33,16 @@ VALUES = st.one_of(
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
-def names(request):
+def names(command, request):
     """Names of a command's flags, which are there for as long."""
     registry.load_definitions()
-    before, module = set(flags.FLAGS), f"t2t_repro.{request.param}"
-    importlib.import_module(module)
-    yield sorted(
-        flag.name
-        for place, found in flags.FLAGS.flags_by_module_dict().items()
-        if place.startswith("t2t_repro")
-        for flag in found
-    )
-    del sys.modules[module]
-    for name in set(flags.FLAGS) - before:
-        delattr(flags.FLAGS, name)
+    with command(request.param):
+        yield sorted(
+            flag.name
+            for place, found in flags.FLAGS.flags_by_module_dict().items()
+            if place.startswith("t2t_repro")
+            for flag in found
+        )
 
 
 def explained(function, *arguments):
@@ -85,7 +79,9 @@ def test_any_value_is_taken_or_explained(names, data):
 @pytest.fixture
 def holder():
     """A flag of several texts, as --inputs is."""
-    yield flags.DEFINE_multi_string("texts_of_a_test", [], "Texts.")
+    made = flags.DEFINE_multi_string("texts_of_a_test", [], "Texts.")
+    flags.FLAGS.mark_as_parsed()
+    yield made
     delattr(flags.FLAGS, "texts_of_a_test")
 
 

@@ -135,7 +135,7 @@ def test_a_treebank_comes_back():
 
 
 def test_deep_nesting_is_no_matter():
-    """Looking through all that is open at each bracket took minutes."""
+    """Looking through all that is open at each bracket is quadratic."""
     text = " ".join(["(S"] * 50_000 + ["XX"] + [")S"] * 50_000)
     reading = linear.read(text, ["word"])
     assert reading.whole and len(reading.tree.spans) == 50_000

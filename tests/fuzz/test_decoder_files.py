@@ -1,0 +1,60 @@
+"""Files that the decoder reads beside lines: pairs to score, and prefixes."""
+
+import itertools
+import pathlib
+import runpy
+
+import pytest
+from absl.testing import flagsaver
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+
+DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
+PAIRS = "a b\tc d\n\te\r\né \u2028\t\u0085\n".encode()
+FIELDS = DAMAGE["LINES"].map(lambda line: line.replace("\t", " ").rstrip("\r"))
+
+
+@pytest.fixture(scope="module")
+def decoder(command):
+    with command("decoder") as module:
+        yield module
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("files") / "pairs.txt"
+
+
+@given(DAMAGE["of_bytes"](PAIRS))
+def test_a_file_of_pairs_is_read_or_named_by_line(decoder, path, content):
+    path.write_bytes(content)
+    pairs = []
+    try:
+        for pair in decoder._read_tabbed(path):
+            assert len(pair) == 2 and not set("".join(pair)) & set("\t\n")
+            pairs.append(pair)
+    except errors.UserError as error:
+        assert f"{path}, line {len(pairs) + 1}" in str(error)
+    else:
+        assert len(pairs) == len(content.removesuffix(b"\n").split(b"\n")) or (
+            not content and not pairs
+        )
+
+
+@given(st.lists(st.tuples(FIELDS, FIELDS), max_size=5))
+def test_pairs_come_back(decoder, path, pairs):
+    path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode())
+    assert list(decoder._read_tabbed(path)) == pairs
+
+
+@given(DAMAGE["of_bytes"](PAIRS), st.integers(0, 4))
+def test_a_prefix_for_each_line_or_none(decoder, path, content, total):
+    with flagsaver.flagsaver(decode_prefix_file=str(path)):
+        found = DAMAGE["read"](
+            lambda path: list(decoder._read_prefixes(total)), path, content
+        )
+    assert found is None or len(found) == total
+    free = decoder._read_prefixes(total)
+    assert list(itertools.islice(free, 3)) == ["", "", ""]
