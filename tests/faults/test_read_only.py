@@ -49,7 +49,7 @@ def read_only():
 
     yield close
     for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
     for folder in closed:
         folder.chmod(0o755)
 
