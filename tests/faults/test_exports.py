@@ -68,6 +68,7 @@ def translations(trainings, trained):
     return result.stdout
 
 
+@pytest.mark.slow
 def test_exporting_that_is_killed(exported, query, translations, tally):
     assert query(exported) == translations
     for outcome in ("tried", "survived"):
@@ -149,6 +150,7 @@ def check_death(trainings, served, translations, tally, protocol, batch):
     tally("kills", "serve", "survived")
 
 
+@pytest.mark.slow
 def test_a_server_dies_with_a_request(trainings, served, translations, tally):
     """Of LINES' two batches the second is in the model."""
     check_death(trainings, served, translations, tally, "grpc", batch=2)

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's settings in scripts/serve/, and the README's commands.
+"""TensorFlow Serving's settings in scripts/serve/, and the commands of its page.
 
 Its batching and monitoring messages are in no Python package; they are read
 as text.
@@ -30,8 +30,8 @@ def test_models():
     (model,) = found.model_config_list.config
     assert (model.name, model.model_platform) == ("t2t", "tensorflow")
     assert model.model_version_policy.latest.num_versions == 1
-    readme = (ROOT / "README.md").read_text()
-    assert f"multi30k:{model.base_path}:ro" in readme
+    page = (ROOT / "docs" / "serving.md").read_text()
+    assert f"multi30k:{model.base_path}:ro" in page
 
 
 def test_batches_are_those_of_the_embedded_server():
@@ -53,7 +53,7 @@ def test_metrics_are_where_the_embedded_server_has_them(server):
     assert server.http("GET", path)[0] == 200
 
 
-def test_the_readme_names_files_that_exist():
-    readme = (ROOT / "README.md").read_text()
-    named = set(re.findall(r"/(\w+\.config)", readme))
+def test_the_page_names_files_that_exist():
+    page = (ROOT / "docs" / "serving.md").read_text()
+    named = set(re.findall(r"/(\w+\.config)", page))
     assert named == {path.name for path in CONFIGS.glob("*.config")}
