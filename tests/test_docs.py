@@ -64,7 +64,7 @@ def test_settings_that_are_named_exist(page, flag, cls):
     text = page.read_text("utf-8")
     for settings in re.findall(rf"--{flag}=([\w=.,*]+)", text):
         if "=" in settings and not settings.startswith("key="):
-            hparam.parse(cls, settings)
+            assert hparam.parse(cls, settings)
 
 
 def test_errors_name_sections_of_troubleshooting():
