@@ -1,4 +1,4 @@
-"""TensorFlow Serving's settings in scripts/serve/, and the commands of its page.
+"""TensorFlow Serving's settings in scripts/serve/, and its page's commands.
 
 Its batching and monitoring messages are in no Python package; they are read
 as text.
