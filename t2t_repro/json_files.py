@@ -52,7 +52,8 @@ def _text(value):
 
 
 def _seal(value):
-    return hashlib.sha256(_text(value).encode("utf-8")).hexdigest()
+    text = _text(value).encode("utf-8", "backslashreplace")  # as it is written
+    return hashlib.sha256(text).hexdigest()
 
 
 def _misfit(value, shape, place="it"):

@@ -103,6 +103,12 @@ def sealed(tmp_path):
     return path
 
 
+def test_a_seal_is_of_paths_that_are_no_text_too(tmp_path):
+    value = {"command_lines": ["--raw_dir=a\udcffb"]}  # the byte 0xff
+    json_files.write(tmp_path / "run.json", value, sealed=True)
+    assert json_files.read(tmp_path / "run.json") == value
+
+
 def test_a_seal_is_no_part_of_the_value(sealed):
     expected = {"file": "ä", "sizes": [1, 2.5], "of": {"8": None}}
     assert json_files.read(sealed) == expected
