@@ -11,14 +11,17 @@ import os
 import tensorflow as tf
 
 LEAST = 8  # sentences of a shard: products of fewer rows are slow
+# Of a batch; each is a copy of the search in the graph, which takes half a
+# second to prepare, and batches seldom have sentences for more.
+MOST = 8
 
 
 def of_this_machine() -> int:
-    """As many as there are threads for operations; one where there is a GPU."""
+    """A thread's each, at most MOST; one where there is a GPU."""
     if tf.config.get_visible_devices("GPU"):
         return 1
     threads = tf.config.threading.get_inter_op_parallelism_threads()
-    return threads or os.cpu_count()
+    return min(threads or os.cpu_count(), MOST)
 
 
 def give_operations_a_thread():
