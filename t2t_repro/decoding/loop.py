@@ -70,13 +70,11 @@ def run(steps, state, unfinished, advance, result) -> Hypotheses:
         return tf.size(rows) > 0
 
     first = (step, rows, state, result(state))
-    # For its shapes: what a block changes has no static size.
-    settled = (step, rows, _settle(state, steps), result(state))
+    shapes = tf.nest.map_structure(_shape_of_any, first)
+    cache = _shapes_of_any_block(steps)
+    shapes = (*shapes[:2], shapes[2]._replace(cache=cache), shapes[3])
     _, _, _, found = tf.while_loop(
-        any_left,
-        advance_block,
-        first,
-        shape_invariants=tf.nest.map_structure(_common_shape, first, settled),
+        any_left, advance_block, first, shape_invariants=shapes
     )
     return found
 
@@ -111,11 +109,29 @@ def _settle(state, steps):
     return state._replace(cache=steps.settle_fn(state.cache))
 
 
-def _common_shape(before, after):
-    if not before.shape.rank:
-        return before.shape
-    dims = zip(before.shape[1:], after.shape[1:], strict=True)
-    return tf.TensorShape([None] + [b if b == a else None for b, a in dims])
+def _shape_of_any(tensor):
+    """[B, …] for any number of sentences."""
+    shape = tensor.shape
+    return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
+
+
+def _shapes_of_any_block(steps):
+    """Those of the cache, where settle_fn changes a size without that."""
+    specs = tf.nest.map_structure(
+        lambda x: tf.TensorSpec(_shape_of_any(x), x.dtype), steps.cache
+    )
+    # Traced, for in the graph at hand sizes may be constants that are folded.
+    settled = tf.function(steps.settle_fn).get_concrete_function(specs)
+    return tf.nest.map_structure(
+        lambda before, after: tf.TensorShape(
+            [
+                b if b == a else None
+                for b, a in zip(before.shape, after.shape, strict=True)
+            ]
+        ),
+        specs,
+        settled.structured_outputs,
+    )
 
 
 def before(ids, step):

@@ -15,7 +15,7 @@ class Part(NamedTuple):
 
     key: object  # [B, H, L, K]
     value: object  # [B, H, L, K]
-    distances: object = None  # [W, L] int32, of positions; None: not asked for
+    distances: object = None  # [B, L] int32, of positions; None: not asked for
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
@@ -79,7 +79,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def logits(self, query, key, distances=None):
         """query [B, H, T, K] on key [B, H, L, K] -> [B, H, T, L].
 
-        Distances from queries to keys, [T, L] int32, make a difference to
+        Distances from all queries to keys, [B, L] int32, make a difference to
         subclasses alone. None: both have positions from 0 on.
         """
         return self.compatibility(query, key)
@@ -154,6 +154,7 @@ def _weights(logits, mask):
     """Softmax of logits [B, H, T, L] where the mask is True, in float32.
 
     Sums of many exponentials lose their small terms in 16 bits, and float16
-    ends at 65,504.
+    ends at 65,504. (A bias in the mask's place would be fused with the product
+    and its scale, and what TensorFlow 2.21 makes of them has wrong shapes.)
     """
     return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))

@@ -35,35 +35,35 @@ class RelativeAttention(attention.MultiHeadAttention):
             setattr(self, name, self.add_weight(name=name, shape=shape))
 
     def logits(self, query, key, distances=None):
-        vectors = self._of_distances(self.relative_keys, query, key, distances)
+        vectors, axes = self._of_distances(self.relative_keys, key, distances)
         query_of_vectors = self.compatibility.scale(query)
-        relative = ops.einsum("bhtk,tlk->bhtl", query_of_vectors, vectors)
+        relative = ops.einsum(f"bhtk,{axes}->bhtl", query_of_vectors, vectors)
         return super().logits(query, key) + relative
 
     def mix(self, weights, value, distances=None):
-        vectors = self._of_distances(
-            self.relative_values, weights, value, distances
+        vectors, axes = self._of_distances(
+            self.relative_values, value, distances
         )
-        relative = ops.einsum("bhtl,tlk->bhtk", weights, vectors)
+        relative = ops.einsum(f"bhtl,{axes}->bhtk", weights, vectors)
         return super().mix(weights, value) + relative
 
-    def _of_distances(self, table, queries, keys, distances):
-        """Rows of a table [2 M + 1, K] -> [T, L, K].
+    def _of_distances(self, table, keys, distances):
+        """Rows of a table [2 M + 1, K], and the names of their axes.
 
         Args:
-            queries: [B, H, T, …].
             keys: [B, H, L, K].
-            distances: [T, L] int32; None: both have positions from 0 on.
+            distances: [B, L] int32: [B, L, K] and "blk". None: of L positions
+                to one another, [L, L, K] and "tlk".
         """
-        most = self.max_relative_position
+        most, axes = self.max_relative_position, "blk"
         if distances is None:
-            places = ops.arange(ops.shape(queries)[2])
-            distances = ops.arange(ops.shape(keys)[2]) - places[:, None]
+            places = ops.arange(ops.shape(keys)[2])
+            distances, axes = places - places[:, None], "tlk"
         rows = ops.clip(distances, -most, most) + most
         # A product with one-hot rows, since its gradient is one as well: that
         # of a look-up would add T * L vectors to 2 M + 1 of them in turn.
         chosen = ops.one_hot(rows, 2 * most + 1, dtype=keys.dtype)
-        return ops.matmul(chosen, ops.cast(table, keys.dtype))
+        return ops.matmul(chosen, ops.cast(table, keys.dtype)), axes
 
     def get_config(self):
         return super().get_config() | {

@@ -38,14 +38,15 @@ class DecoderLayer(keras.layers.Layer):
         x, cross = self.cross_attention(x, (cross_mask, memory), noise=noise)
         return self.ffn(x, noise=noise), (own, cross)
 
-    def step(self, x, past, recent, slot, memory, own_mask, cross_mask):
+    def step(self, x, past, recent, rows, memory, own_mask, cross_mask):
         """One position of W beams, which are W queries of a sentence.
 
         Args:
             x: [B * W, D].
             past: Part, positions of which nothing changes any more.
             recent: Part, those since, and room for more.
-            slot: [] int32, the place in `recent` of the first beam.
+            rows: [B * H, 1] int32, where in `recent` it is written, an array
+                of [B * H * positions, W * K].
             memory: Part, the source.
             own_mask: [B, 1, W, L], where L is that of past and recent.
             cross_mask: [B, 1, 1, L], where L is that of memory.
@@ -58,7 +59,7 @@ class DecoderLayer(keras.layers.Layer):
         normed = block.input_norm(x)
         key, value = (
             _written(
-                old, block.sublayer.beam_heads(project(normed), beams), slot
+                old, block.sublayer.beam_heads(project(normed), beams), rows
             )
             for project, old in (
                 (block.sublayer.key, recent.key),
@@ -75,21 +76,17 @@ class DecoderLayer(keras.layers.Layer):
         return self.ffn(block.add(x, y)), (key, value), weights
 
 
-def _written(old, new, slot):
-    """`old` [B, H, slots, K] with `new` [B, H, W, K] from `slot` on.
+def _written(old, new, rows):
+    """`old` [B, H, slots, K] with `new` [B, H, W, K] at rows [B * H, 1].
 
-    A position of W slots is a row of the scatter. (ops.slice_update would be
-    XLA's operation in TensorFlow's graph, and TF Serving has no compiler.)
+    A position of W slots is a row. (ops.slice_update would be XLA's operation
+    in TensorFlow's graph, and TF Serving has no compiler.)
     """
-    batch, heads, slots, size = ops.shape(old)
-    beams = new.shape[2]
-    first = ops.arange(batch * heads) * (slots // beams)
-    rows = ops.scatter_update(
-        ops.reshape(old, (-1, beams * size)),
-        (first + slot // beams)[:, None],
-        ops.reshape(new, (-1, beams * size)),
+    width = new.shape[2] * new.shape[3]
+    written = ops.scatter_update(
+        ops.reshape(old, (-1, width)), rows, ops.reshape(new, (-1, width))
     )
-    return ops.reshape(rows, (batch, heads, slots, size))
+    return ops.reshape(written, ops.shape(old))
 
 
 def _self_attention(hparams, parent):

@@ -197,12 +197,12 @@ class Transformer(keras.Model):
         x = ops.reshape(x, (-1, self.hparams.hidden_size))
         cache = cache.follow(parents, step)
         mask, distances = cache.sight(step, self.hparams.restricted_attention)
-        slot = step * beams - ops.shape(cache.past_keys[0])[2]
+        rows = cache.rows(step)
         keys, values, weights = [], [], []
         for i, layer in enumerate(self.decoder.layers):
             past, recent, memory = cache.parts(i, distances)
             x, (key, value), weight = layer.step(
-                x, past, recent, slot, memory, mask, cache.memory_mask
+                x, past, recent, rows, memory, mask, cache.memory_mask
             )
             keys.append(key)
             values.append(value)

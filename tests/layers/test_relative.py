@@ -112,7 +112,7 @@ def test_a_step_is_a_row_of_all():
     expected, weights = layer(x, SEEN)
     key, value = layer.project_memory(x)
     for i in range(T):
-        distances = ops.arange(T)[None] - i
+        distances = ops.broadcast_to(ops.arange(T) - i, (B, T))
         parts = [
             attention.Part(key[:, :, some], value[:, :, some], of_some)
             for some, of_some in (
