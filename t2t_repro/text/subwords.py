@@ -149,11 +149,14 @@ def learn(
         )
     except (RuntimeError, ValueError) as error:  # ValueError: no 32 bits
         # "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
-        reason = str(error).rpartition("] ")[2].rstrip(".")
+        reason = str(error).rpartition("] ")[2].rstrip(".") or str(error)
+        if "sentences_.empty()" in reason:
+            reason = "It is empty"
         raise errors.UserError(
             f"Cannot learn a vocabulary of {vocab_size} subwords from this "
-            f"text: {reason}. A small text needs a smaller vocab_size (but at "
-            "least 300: 256 of them are bytes)."
+            f"text: {reason}. (Of vocab_size, 256 are bytes, 3 are special, and "
+            "each character of the text is one; most of the rest are pieces "
+            "that come again in it.)"
         ) from error
     return Subwords(model.getvalue())
 

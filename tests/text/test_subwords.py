@@ -182,10 +182,15 @@ def test_a_vocabulary_with_other_special_ids_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "size"), [(["a b"], 5000), (words(300), 100), ([], 300)]
+    ("lines", "size", "reason"),
+    [
+        (["a b"], 5000, "Please set it to a value <= "),
+        (words(300), 100, "Increase vocab_size"),
+        ([], 300, "It is empty"),
+    ],
 )
-def test_too_little_text_is_explained(lines, size):
-    message = f"vocabulary of {size} subwords.*smaller vocab_size.*300"
+def test_too_little_text_is_explained(lines, size, reason):
+    message = f"vocabulary of {size} subwords.*{reason}.*256 are bytes"
     with pytest.raises(errors.UserError, match=message):
         subword.learn(lines, size)
 
