@@ -49,19 +49,23 @@ class Translator:
             subwords: the vocabulary they share.
             decode_hparams: DecodeHParams.
         """
+        self._models = models
         self._subwords = subwords
         self._hparams = decode_hparams
         # {number of a line, from 1: its subwords}, of the last `translate`.
         self.refused = {}
+        self.take_weights()
+        kernels = [tf.TensorSpec(k.shape, k.dtype) for k in self._kernels]
         self._search = tf.function(
-            lambda inputs, prefixes: search.search(
+            lambda kernels, inputs, prefixes: search.search(
                 models,
                 inputs,
                 decode_hparams,
                 prefixes,
                 num_shards=shards.of_this_machine(),
+                kernels=kernels,
             ),
-            input_signature=[_IDS, _IDS],
+            input_signature=[kernels, _IDS, _IDS],
         )
         self._score = tf.function(
             lambda inputs, targets: score.score_subwords(
@@ -69,6 +73,10 @@ class Translator:
             ),
             input_signature=[_IDS, _IDS],
         )
+
+    def take_weights(self):
+        """To be called again when the models' weights have changed."""
+        self._kernels = search.softmax_kernels(self._models)
 
     def translate(
         self,
@@ -148,7 +156,9 @@ class Translator:
         slots = self._hparams.batch_tokens // self._hparams.beam_size
         for batch in length_sorted(range(len(rows)), lengths, slots):
             found = self._search(
-                _pad([rows[i] for i in batch]), _pad([starts[i] for i in batch])
+                self._kernels,
+                _pad([rows[i] for i in batch]),
+                _pad([starts[i] for i in batch]),
             )
             for i, ids, scores in zip(
                 batch, found.ids.numpy(), found.scores.numpy(), strict=True

@@ -154,9 +154,9 @@ def learn(
             reason = "It is empty"
         raise errors.UserError(
             f"Cannot learn a vocabulary of {vocab_size} subwords from this "
-            f"text: {reason}. (Of vocab_size, 256 are bytes, 3 are special, and "
-            "each character of the text is one; most of the rest are pieces "
-            "that come again in it.)"
+            f"text: {reason}. (Of vocab_size, 256 are bytes, 3 are special, "
+            "and each character of the text is one; most of the rest are "
+            "pieces that come again in it.)"
         ) from error
     return Subwords(model.getvalue())
 

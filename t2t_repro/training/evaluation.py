@@ -40,6 +40,7 @@ class Sample:
 
     def figures(self) -> dict:
         """BLEU, and what it is of: a score carries its settings."""
+        self._translator.take_weights()
         outputs = self._translator.translate(self._inputs)
         texts = [translation.texts[0] for translation in outputs]
         score, signature = bleu.corpus_bleu(texts, self._references)

@@ -27,9 +27,9 @@ def test_a_long_input_is_translated_in_pieces(echo, vocabulary, return_beams):
 
 
 def _remember(search, pieces):
-    def remembering(ids, starts):
+    def remembering(kernels, ids, starts):
         pieces.append(ids.numpy())
-        return search(ids, starts)
+        return search(kernels, ids, starts)
 
     return remembering
 

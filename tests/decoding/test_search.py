@@ -32,7 +32,8 @@ def find(models, inputs, **settings):
 def step_log_probs(model, inputs, targets):
     """[B, T, V] log-probabilities, a position at a time."""
     batch, length = targets.shape
-    steps = search.model_steps([model], ids(inputs), 1, length, None)
+    kernels = search.softmax_kernels([model])
+    steps = search.model_steps([model], kernels, ids(inputs), 1, length, None)
     cache, found = steps.cache, []
     for step in range(length):
         before = targets[:, step - 1 : step] if step else 0 * targets[:, :1]
