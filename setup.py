@@ -87,7 +87,7 @@ setup(
         "dev": [
             *SERVE,
             "pytest>=8,<10",
-            "pytest-xdist>=3.5,<4",  # tests on all cores
+            "pytest-xdist>=3.8,<4",  # tests on all cores
             "hypothesis>=6.100,<7",  # property tests
             # Keras's other backend: layers and models are tested on it, too.
             "jax>=0.6,<0.11",  # 0.6 is the last for Python 3.10
