@@ -33,8 +33,10 @@ _COMPARED = flags.DEFINE_integer(
 )
 
 THREADS = 2
-# As decoder has it: operations at the same time, with a thread for each.
+# As decoder has it for a file: operations at the same time, a thread for each.
 OURS = {"threads": THREADS, "intra_threads": 1}
+# And for a conversation: TensorFlow's own way.
+OURS_FOR_ONE = {"threads": THREADS}
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
 # Types of operations, by what they are for. A gather is of caches, or of ids,
 # scores and embeddings, which are small beside them.
@@ -66,9 +68,10 @@ def measure_speed(name, settings, threads):
         threads: of CTranslate2, to which one is best for one sentence.
     """
     settings = settings | {"times": _TIMES.value}
+    ours = OURS if settings["batch"] > 1 else OURS_FOR_ONE
     rates = collections.defaultdict(list)
     for _ in range(_TURNS.value):
-        took = statistics.median(run("probe", "search", **settings | OURS))
+        took = statistics.median(run("probe", "search", **settings | ours))
         rates["ours"].append(settings["batch"] / took)
         for layout, workers, each in layouts(threads):
             other = settings | {"workers": workers, "threads": each}

@@ -53,7 +53,9 @@ flags.adopt_module_key_flags(common_flags)
 
 
 def main():
-    if not _SCORE_FILE.value:  # whose operations are large
+    # Shards are of a file's batches. One sentence has none, and what is scored
+    # has large operations: there, threads share an operation.
+    if not (_INTERACTIVE.value or _ATTENTION.value or _SCORE_FILE.value):
         shards.give_operations_a_thread()
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
