@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Table 3 in small on two CPU cores: Multi30k en-de, a quarter of the paper's
-# widths, half its layers, 1,600 steps of 1,024 tokens: 3 to 7 minutes a row.
+# widths, half its layers, 1,600 steps of 1,024 tokens: 2 to 7 minutes a row.
 # Rows that are finished lie in scripts/results/table3_multi30k/ and are not
 # trained again.
 #
