@@ -168,12 +168,11 @@ def _backward(slope, x, weight, of_smoothed, label_smoothing):
     of_x = tf.cast(tf.matmul(slope, weight.matrix), tf.float32)
     of_x = (of_x - low * weight.total) * upstream
     x_upstream = tf.cast(x, tf.float32) * upstream
-    of_weight = tf.matmul(slope, tf.cast(x_upstream, x.dtype), transpose_a=True)
+    # As [D, V]: oneDNN takes half as long again for the product as [V, D].
+    of_weight = tf.matmul(tf.cast(x_upstream, x.dtype), slope, transpose_a=True)
     of_weight = tf.cast(of_weight, tf.float32)
-    return (
-        tf.cast(of_x, x.dtype),
-        of_weight - low * tf.reduce_sum(x_upstream, 0),
-    )
+    of_weight -= low * tf.reduce_sum(x_upstream, 0)[:, None]
+    return tf.cast(of_x, x.dtype), tf.transpose(of_weight)
 
 
 def _low(label_smoothing, vocab_size):
