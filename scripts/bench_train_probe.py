@@ -17,7 +17,7 @@ from t2t_repro.data import batches, corpus
 from t2t_repro.data import plan as plans
 from t2t_repro.models import transformer
 from t2t_repro.reports import cost
-from t2t_repro.training import optimizer, step
+from t2t_repro.training import loss, optimizer, step
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 MATRIX = 2048  # rows and columns of the product that stands for the peak
@@ -40,6 +40,7 @@ class Training:
     """A model and its step, as the trainer makes them."""
 
     def __init__(self, settings):
+        self.max_tokens = settings.get("max_tokens")  # in memory at once
         self.hparams = bench_probe.hparams(
             settings,
             batching="packed",
@@ -71,6 +72,9 @@ class Training:
             seed=0,
             strategy=tf.distribute.get_strategy(),
             xla=False,
+            loss_parts=loss.parts_needed(
+                self.plan, 1, self.max_tokens, settings["vocab_size"]
+            ),
         )
 
     def batches(self, count):
@@ -82,7 +86,7 @@ class Training:
                 0,
                 count,
                 tf.distribute.InputContext(),
-                None,
+                self.max_tokens,
             )
         )
 

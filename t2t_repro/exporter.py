@@ -8,7 +8,7 @@ import dataclasses
 from absl import flags
 
 from t2t_repro import common_flags, errors, runs
-from t2t_repro.serving import export, to_ctranslate2
+from t2t_repro.serving import export, served_model, to_ctranslate2
 
 # What writes a format, and the folder in the run that it goes to.
 FORMATS = {
@@ -29,7 +29,7 @@ _FORMAT = flags.DEFINE_enum(
 _WEIGHTS_DTYPE = flags.DEFINE_enum(
     "weights_dtype",
     "float32",
-    export.WEIGHTS_DTYPES,
+    served_model.WEIGHTS_DTYPES,
     "What a SavedModel stores weights in; 16 bits are half the size. It "
     "computes in float32.",
 )

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import page_commands
 import pytest
 
 from t2t_repro import hparam, registry
@@ -13,7 +14,6 @@ from t2t_repro import hparam, registry
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PACKAGE = ROOT / "t2t_repro"
-BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 SECONDS = 1_800  # of a page's commands; they take some minutes
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -82,18 +82,12 @@ def test_errors_name_sections_of_troubleshooting():
     "page", WITH_COMMANDS, ids=lambda path: path.name.removesuffix(".md")
 )
 def test_commands_run(page, tmp_path):
-    blocks = BLOCK.findall(page.read_text("utf-8"))
-    for kind, text in blocks:
-        if kind == "python":
-            path = tmp_path / text.partition("\n")[0].removeprefix("# ")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, "utf-8")
-    # A server must not outlive a command that fails beside it.
-    trap = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"
-    script = "\n".join([trap, *(text for kind, text in blocks if kind == "sh")])
+    text = page.read_text("utf-8")
+    page_commands.write_files(text, tmp_path)
+    script = page_commands.script(page_commands.shell_commands(text))
     binaries = pathlib.Path(sys.executable).parent
     result = subprocess.run(
-        ["bash", "-euc", script],
+        ["bash", "-c", script],
         cwd=tmp_path,
         env=os.environ
         | {

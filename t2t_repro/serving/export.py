@@ -1,182 +1,20 @@
-"""A SavedModel that TF Serving loads as it is: text in, text out.
-
-Signatures (strings in and out, so that nothing can pad ids in between):
-
-    serving_default  inputs [B]          -> outputs, scores, truncated [B]
-    n_best           inputs [B]          -> outputs, scores [B, W], truncated
-    score            inputs, targets [B] -> scores, lengths, truncated [B]
-    attention        inputs [B]          -> outputs, truncated [B],
-        source_pieces [B, L], source_lengths [B], target_pieces [B, T],
-        target_lengths [B], weights [B, layers, T, L]
-
-The last one's pieces end in EOS and are padded with "", and its weights are
-means over heads: every output has a row for each sentence, by which a server
-that makes batches splits it. (TF Serving would refuse flat values then.)
-
-It has stock TensorFlow and TF Text operations only, and no Python.
-
-Weights may be stored in 16 bits, which halves the file and the memory that it
-takes at rest. A call computes in float32 all the same, with the rounded
-weights: few CPUs have a fast float16, and scores come out alike anywhere. They
-are cast once a call, before the search, which costs what reading them does.
+"""A SavedModel that TF Serving loads as it is: versions in a folder.
 
 The model card has the sha256 of graph and weights, which `serve` and `query`
 compare as they load. TF Serving does not read it.
 """
 
-import dataclasses
 import pathlib
 import re
 
-import keras
 import tensorflow as tf
-import tensorflow_text
 from tensorflow.core.protobuf import saved_model_pb2
 
 from t2t_repro import errors, files, json_files
-from t2t_repro.decoding import score, search
-from t2t_repro.serving import warm_up
-from t2t_repro.text.subwords import EOS, PAD
+from t2t_repro.serving import served_model, warm_up
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
-WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
-_TEXT = tf.TensorSpec([None], tf.string)
 _VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
-
-
-class ServedModel(tf.Module):
-    """Vocabulary, models and search in one graph."""
-
-    def __init__(self, models, subwords, decode_hparams, weights_dtype):
-        """Takes what translate.Translator takes, and one of WEIGHTS_DTYPES."""
-        super().__init__("served_model")
-        self.weights = [
-            _rounded(weight, weights_dtype)
-            for model in models
-            for weight in model.weights
-        ]
-        # In closures, out of SavedModel's sight, which would export Keras's
-        # own functions with them: the variables are all it needs.
-        call = _with_weights(models, self.weights)
-        self._find = lambda ids, return_beams: call(
-            search.search,
-            ids,
-            dataclasses.replace(decode_hparams, return_beams=return_beams),
-        )
-        self._sum = lambda *pair: call(score.score, *pair)
-        self._look = lambda *pair: call(score.mean_attention, *pair)
-        self._beams = decode_hparams.beam_size
-        self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
-        self._most = decode_hparams.max_input_length - 1  # and EOS
-
-    def _encode(self, text):
-        """Strings [B] -> ids [B, L] with EOS, lengths and truncated [B]."""
-        ids = self.tokenizer.tokenize(text)
-        truncated = ids.row_lengths() > self._most
-        ids = ids[:, : self._most]
-        eos = tf.fill((ids.nrows(), 1), EOS)
-        ids = tf.concat([ids, eos], 1)
-        lengths = tf.cast(ids.row_lengths(), tf.int32)
-        return ids.to_tensor(PAD), lengths, truncated
-
-    def _detokenize(self, ids):
-        """Ids [N, T], up to the first EOS -> strings [N], each one line."""
-        before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
-        text_ids = tf.ragged.boolean_mask(ids, before_eos & (ids != PAD))
-        text = self.tokenizer.detokenize(text_ids)
-        return tf.strings.regex_replace(text, r"[\t\n\r]", " ")
-
-    def _pieces(self, ids, lengths):
-        """Ids [B, L] -> strings [B, L], as the vocabulary spells them."""
-        pieces = self.tokenizer.id_to_string(ids)
-        return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
-
-    def _search(self, inputs, return_beams):
-        ids, lengths, truncated = self._encode(inputs)
-        found = self._find(ids, return_beams)
-        flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
-        # Fixed, the number of beams is in the signature, for all to see.
-        shape = (-1, self._beams if return_beams else 1)
-        texts = tf.reshape(self._detokenize(flat), shape)
-        blank = (lengths == 1)[:, None]  # EOS alone
-        return {
-            "outputs": tf.where(blank, "", texts),
-            "scores": tf.where(blank, 0.0, tf.reshape(found.scores, shape)),
-            "truncated": truncated,
-        }
-
-    @tf.function(input_signature=[_TEXT])
-    def n_best(self, inputs):
-        """All beams, best first."""
-        return self._search(inputs, return_beams=True)
-
-    @tf.function(input_signature=[_TEXT])
-    def translate(self, inputs):
-        """The best beam."""
-        found = self._search(inputs, return_beams=False)
-        return found | {
-            "outputs": found["outputs"][:, 0],
-            "scores": found["scores"][:, 0],
-        }
-
-    @tf.function(input_signature=[_TEXT, _TEXT])
-    def score(self, inputs, targets):
-        """Sums of log-probabilities of given targets, and their lengths."""
-        input_ids, _, input_cut = self._encode(inputs)
-        target_ids, lengths, target_cut = self._encode(targets)
-        return {
-            "scores": self._sum(input_ids, target_ids),
-            "lengths": lengths,
-            "truncated": input_cut | target_cut,
-        }
-
-    @tf.function(input_signature=[_TEXT])
-    def attention(self, inputs):
-        """The best beam, and where each of its pieces looked."""
-        ids, lengths, truncated = self._encode(inputs)
-        blank = lengths == 1  # EOS alone
-        best = self._find(ids, return_beams=False).ids[:, 0]
-        longest = tf.reduce_max(
-            tf.reduce_sum(tf.cast(best != PAD, tf.int32), 1)
-        )
-        target_ids = tf.where(blank[:, None], PAD, best[:, :longest])
-        target_lengths = tf.reduce_sum(tf.cast(target_ids != PAD, tf.int32), 1)
-        return {
-            "outputs": self._detokenize(target_ids),
-            "truncated": truncated,
-            "source_pieces": self._pieces(ids, lengths),
-            "source_lengths": lengths,
-            "target_pieces": self._pieces(target_ids, target_lengths),
-            "target_lengths": target_lengths,
-            "weights": self._look(ids, target_ids),
-        }
-
-
-def _rounded(weight, dtype):
-    """A variable of a Keras variable's value in `dtype`."""
-    value = tf.cast(weight.value, dtype)
-    if not tf.reduce_all(tf.math.is_finite(value)):
-        raise errors.UserError(
-            f"{dtype} cannot hold {weight.path}: its values go to "
-            f"{tf.reduce_max(abs(weight.value)):.3g}, and {dtype}'s to "
-            f"{value.dtype.max:.3g}. Say --weights_dtype=bfloat16 or float32."
-        )
-    return tf.Variable(value, trainable=False)
-
-
-def _with_weights(models, stored):
-    """A function that calls others, on models with the values of `stored`."""
-    weights = [weight for model in models for weight in model.weights]
-
-    def call(function, *arguments):
-        values = [
-            (weight, tf.cast(value, weight.dtype))
-            for weight, value in zip(weights, stored, strict=True)
-        ]
-        with keras.StatelessScope(values):
-            return function(models, *arguments)
-
-    return call
 
 
 def export(
@@ -191,7 +29,8 @@ def export(
         models, subwords, decode_hparams: of translate.Translator.
         export_dir: gets a folder 1, or one more than the highest there.
         card: what the model card is to say, beside the operations.
-        weights_dtype: that they are stored in, one of WEIGHTS_DTYPES.
+        weights_dtype: that they are stored in, one of
+            served_model.WEIGHTS_DTYPES.
 
     Returns:
         The version's folder.
@@ -199,7 +38,9 @@ def export(
     Raises:
         UserError: a weight is beyond `weights_dtype`.
     """
-    served = ServedModel(models, subwords, decode_hparams, weights_dtype)
+    served = served_model.ServedModel(
+        models, subwords, decode_hparams, weights_dtype
+    )
     export_dir = files.path(export_dir)
     export_dir.mkdir(parents=True, exist_ok=True)
     folder = export_dir / str(max(versions(export_dir), default=0) + 1)

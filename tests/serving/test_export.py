@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, hparam, json_files
 from t2t_repro.decoding import translate
-from t2t_repro.serving import export, warm_up
+from t2t_repro.serving import export, served_model, warm_up
 
 SECONDS = 300  # what takes longer hangs
 SIGNATURES = ["attention", "n_best", "score", "serving_default"]
@@ -44,7 +44,7 @@ def test_operations_are_those_of_tensorflow_and_tf_text(exported):
 
 def test_outputs_are_lines(vocabulary):
     """As the decoder's are, even where a model spells line ends in bytes."""
-    served = export.ServedModel(
+    served = served_model.ServedModel(
         [], vocabulary, hparam.DecodeHParams(), "float32"
     )
     spelled = range(vocabulary.size)
@@ -115,7 +115,7 @@ def test_16_bits_compute_as_rounded_weights_in_float32(parts, local, dtype):
     if dtype == "bfloat16":  # as version 1 is stored
         found = local["1"]("serving_default", inputs=lines)
     else:
-        served = export.ServedModel([model], vocabulary, search, dtype)
+        served = served_model.ServedModel([model], vocabulary, search, dtype)
         found = served.translate(tf.constant(lines))
     for weight in model.weights:
         weight.assign(tf.cast(tf.cast(weight.value, dtype), tf.float32))
