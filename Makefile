@@ -1,6 +1,7 @@
 # make demo   learn number words, translate, export: the whole road
 # make test   the tests            make test-all   the slow ones too
 # make check  lint and types       make format     layout
+# make coverage  the tests, and the lines that they do not reach
 # Needs make and Python 3.10 to 3.12; all else is installed into .venv.
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test test-all check format clean
+.PHONY: demo test test-all coverage check format clean
 
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh demo
@@ -23,6 +24,9 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(TEST) -m "slow or not slow"
+
+coverage: $(INSTALLED)
+	$(TEST) --cov
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

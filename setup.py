@@ -88,6 +88,7 @@ setup(
             *SERVE,
             "pytest>=8,<10",
             "pytest-xdist>=3.8,<4",  # tests on all cores
+            "pytest-cov>=7,<8",  # lines that tests reach
             "hypothesis>=6.100,<7",  # property tests
             # Keras's other backend: layers and models are tested on it, too.
             "jax>=0.6,<0.11",  # 0.6 is the last for Python 3.10
