@@ -57,9 +57,10 @@ setup(
     },
     install_requires=[
         # TensorFlow and TF Text must be of the same minor version: TF Text's
-        # operations are compiled against it.
+        # operations are compiled against it. Its 2.21.0 cannot be imported
+        # ("undefined symbol: icudt77_dat").
         "tensorflow>=2.21,<2.22",
-        "tensorflow-text>=2.21,<2.22",
+        "tensorflow-text>=2.21.1,<2.22",
         "tensorboard>=2.20,<2.22",  # tf.summary's scalars need it
         # TensorFlow Serving's messages, of an export's warm-up and of gRPC: a
         # quarter of a megabyte that needs only what TensorFlow needs.
