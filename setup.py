@@ -21,7 +21,7 @@ SERVE = [
     # HTTP in the event loop that gRPC runs in, too: a waiting request costs no
     # thread. Kept well for ten years; its dependencies are its own parts.
     "aiohttp>=3.11,<4",
-    "prometheus-client>=0.21,<1",  # /metrics; has no dependencies
+    "prometheus-client>=0.23,<1",  # /metrics; has no dependencies
 ]
 
 setup(
@@ -68,7 +68,7 @@ setup(
         "keras>=3.12,<3.16",  # layers; 3.12 is the last for Python 3.10
         "tensorflow-datasets>=4.9.10,<5",  # WMT14
         "importlib_resources>=6",  # which TFDS imports and does not require
-        "sentencepiece>=0.2.1,<0.3",  # the vocabulary
+        "sentencepiece>=0.2.2,<0.3",  # the vocabulary
         "pyarrow>=21,<27",  # memory-mapped columns of encoded text
         "numpy>=2.1,<3",  # plans and batches
         "absl-py>=2.1,<3",  # flags

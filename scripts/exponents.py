@@ -21,7 +21,7 @@ def fit(
     """
     logs = np.log(np.asarray(sizes, float).reshape(-1, 2))
     columns = np.column_stack([logs, np.ones(len(logs))])
-    if np.linalg.matrix_rank(columns) < 3:
+    if len(columns) < 3 or np.linalg.matrix_rank(columns) < 3:
         raise errors.UserError(
             "Exponents of n and d need measurements at two n and two d at "
             f"least; got {sorted(set(sizes))}."

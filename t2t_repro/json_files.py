@@ -60,7 +60,8 @@ def _misfit(value, shape, place="it"):
     """Where a value is not of a shape, in words, or None."""
     kind = shape if isinstance(shape, type) else type(shape)
     wanted = (int, float) if kind is float else kind
-    if not isinstance(value, wanted) or type(value) is bool and kind is int:
+    is_bool = type(value) is bool and kind in (int, float)  # to Python, an int
+    if is_bool or not isinstance(value, wanted):
         return f"{place} is {value!r:.80}, where {kind.__name__} belongs"
     if shape is kind:
         return None
