@@ -9,6 +9,7 @@ last.
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -40,12 +41,13 @@ def run(commands, folder, path):
     )
     starts, outputs = [], []
     for line in shell.stdout:
-        if line.strip() == MARK:
+        said, mark, _ = line.partition(MARK)  # after what ended in no "\n"
+        if said.strip():
+            sys.stderr.write(said)
+            outputs[-1].append(said)
+        if mark:
             starts.append(time.perf_counter())
             outputs.append([])
-        else:
-            sys.stderr.write(line)
-            outputs[-1].append(line.rstrip())
     if shell.wait():
         raise SystemExit(f"failed: {commands[len(starts) - 1]}")
     ends = starts[1:]
@@ -55,6 +57,11 @@ def run(commands, folder, path):
             commands, starts, ends, outputs, strict=False
         )
     ]
+
+
+def visible(line):
+    """A line without a terminal's colours."""
+    return re.sub(r"\x1b\[\d*m", "", line.rstrip())
 
 
 def main(arguments):
@@ -73,8 +80,8 @@ def main(arguments):
         for command, seconds, output in found:
             file.write(f"{seconds:7.1f} s  $ {command}\n")
             for line in output[-LINES:]:
-                line = line.replace(str(folder), "FOLDER")[-WIDTH:]
-                file.write(f"{'':11}{line}\n")
+                line = line.replace(str(folder), "FOLDER")
+                file.write(f"{'':11}{visible(line)[:WIDTH]}\n")
         whole = sum(seconds for _, seconds, _ in found)
         file.write(f"{whole:7.1f} s  in all\n")
 
