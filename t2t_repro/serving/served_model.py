@@ -65,10 +65,12 @@ class ServedModel(tf.Module):
         ids = self.tokenizer.tokenize(text)
         truncated = ids.row_lengths() > self._most
         ids = ids[:, : self._most]
-        eos = tf.fill((ids.nrows(), 1), EOS)
-        ids = tf.concat([ids, eos], 1)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
-        return ids.to_tensor(PAD), lengths, truncated
+        # Not by a ragged concatenation, of which oneDNN complains: its
+        # transposition is of int64.
+        ids = tf.pad(ids.to_tensor(PAD), [[0, 0], [0, 1]], constant_values=PAD)
+        at_end = tf.range(tf.shape(ids)[1]) == lengths[:, None]
+        return tf.where(at_end, EOS, ids), lengths + 1, truncated
 
     def _detokenize(self, ids):
         """Ids [N, T], up to the first EOS -> strings [N], each one line."""
