@@ -29,14 +29,18 @@ def replacing(path: pathlib.Path):
 def making_folder(path: pathlib.Path):
     """A temporary folder to fill, which is renamed to `path` at the end.
 
-    What another process, which was killed, has left of it is removed first.
+    What another process, which was killed, has left of it is removed first,
+    and what an error leaves of it, at once: it may be that the disk is full.
     """
     temporary = _temporary(path)
     shutil.rmtree(temporary, ignore_errors=True)
-    with naming(path):
-        temporary.mkdir(parents=True)
-        yield temporary
-        os.replace(temporary, path)
+    try:
+        with naming(path):
+            temporary.mkdir(parents=True)
+            yield temporary
+            os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)  # none, if all went well
 
 
 def _temporary(path):

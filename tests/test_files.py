@@ -67,12 +67,20 @@ def test_a_folder_appears_when_it_is_whole(tmp_path):
     assert os.listdir(folder) == ["file"]
 
 
-def test_a_folder_that_was_left_half_is_made_anew(tmp_path):
+def test_an_error_leaves_nothing_of_a_folder(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         with files.making_folder(tmp_path / "a") as temporary:
             (temporary / "half").write_text("half")
             raise OSError("No space left on device")
-    assert not (tmp_path / "a").exists()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_a_kill_left_half_is_made_anew(tmp_path):
+    with files.making_folder(tmp_path / "b") as temporary:
+        pass
+    left = temporary.with_name(temporary.name.replace("b", "a", 1))
+    left.mkdir()
+    (left / "half").write_text("half")
     with files.making_folder(tmp_path / "a") as temporary:
         (temporary / "file").write_text("whole")
     assert os.listdir(tmp_path / "a") == ["file"]

@@ -155,6 +155,11 @@ class Trainings:
             f"--data_dir={data_dir or self.folder / 'data'}",
         ]
 
+    def data(self):
+        """The folder of it. (Tests leave others, without a manifest.)"""
+        (manifest,) = (self.folder / "data").glob("*/manifest.json")
+        return manifest.parent
+
     def command(self, output_dir, *flags, fault=None, steps=12):
         """Arguments and environment of a training that saves every 4 steps."""
         arguments = [

@@ -51,7 +51,7 @@ def test_a_training_goes_on_from_its_last_step(trainings, run_copy):
 
 def test_data_is_taken_as_it_is(trainings, trained, tmp_path):
     """Begun or finished, from tomorrow or older than its text."""
-    (expected,) = (trainings.folder / "data").iterdir()
+    expected = trainings.data()
     data = tmp_path / "data"
     flags = trainings.data_flags(data)
     fault = "SIGKILL change 12"  # before the last of three shards

@@ -135,7 +135,7 @@ def test_datagen_whose_disk_is_full(
     trainings, trained, small_disk, fill, there, name
 ):
     """It goes on, and ends with the same bytes."""
-    (expected,) = (trainings.folder / "data").iterdir()
+    expected = trainings.data()
     sizes = [(expected / one).stat().st_size for one in there]
     fill(sum(-(-size // PAGE) * PAGE for size in sizes))
     flags = trainings.data_flags(small_disk)
