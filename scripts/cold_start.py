@@ -65,8 +65,9 @@ def visible(line):
 
 
 def main(arguments):
-    (name,) = arguments[1:]
-    folder = pathlib.Path(name).resolve()
+    if len(arguments) != 2 or pathlib.Path(arguments[1]).exists():
+        raise app.UsageError("one FOLDER is wanted, which is not there yet.")
+    folder = pathlib.Path(arguments[1]).resolve()
     tutorial = folder / "tutorial"
     tutorial.mkdir(parents=True)
     path = os.environ["PATH"]
