@@ -17,10 +17,6 @@ import time
 import page_commands
 from absl import app, flags
 
-_TRANSCRIPT = flags.DEFINE_string(
-    "transcript", None, "File to write.", required=True
-)
-
 ROOT = pathlib.Path(__file__).parent.parent
 MARK = "t2t-cold-start"
 LINES, WIDTH = 2, 160  # of what a command printed
@@ -77,7 +73,7 @@ def main(arguments):
     page_commands.write_files(page, tutorial)
     commands = page_commands.shell_commands(page)
     found += run(commands, tutorial, f"{folder}/t2t_repro/.venv/bin:{path}")
-    with open(_TRANSCRIPT.value, "w", encoding="utf-8") as file:
+    with open(flags.FLAGS.transcript, "w", encoding="utf-8") as file:
         for command, seconds, output in found:
             file.write(f"{seconds:7.1f} s  $ {command}\n")
             for line in output[-LINES:]:
@@ -88,4 +84,5 @@ def main(arguments):
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("transcript", None, "File to write.", required=True)
     app.run(main)
