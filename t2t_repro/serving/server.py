@@ -90,14 +90,20 @@ async def running(
     )
     await runner.setup()
     grpc_server = rpc.server(served)
+    listener = None
     try:
-        await web.TCPSite(runner, host, ports.rest).start()
-        rest_port = runner.addresses[0][1]
+        # aiohttp's own could not be told to accept no more and stay open.
+        listener = await asyncio.get_running_loop().create_server(
+            runner.server, host, ports.rest
+        )
+        rest_port = listener.sockets[0].getsockname()[1]
         grpc_port = grpc_server.add_insecure_port(
             f"{_literal(host)}:{ports.grpc}"
         )
         await grpc_server.start()
     except (OSError, RuntimeError) as error:
+        if listener is not None:
+            listener.close()
         await runner.cleanup()
         raise errors.UserError(
             f"Cannot listen on {host}, ports {ports.rest} (REST) and "
@@ -111,7 +117,7 @@ async def running(
         watching.cancel()
         try:
             await asyncio.wait_for(
-                _finish(grpc_server, runner, served, grace_secs),
+                _finish(grpc_server, listener, runner, served, grace_secs),
                 grace_secs + _FAREWELL_SECS,
             )
         except asyncio.TimeoutError:
@@ -121,8 +127,15 @@ async def running(
             ) from None
 
 
-async def _finish(grpc_server, runner, served, grace_secs):
+async def _finish(grpc_server, listener, runner, served, grace_secs):
     """Takes no more, and answers what is in flight."""
+    # asyncio forgets a connection that it has accepted and not yet handed over
+    # when its listener closes: the client would wait until the grace is over.
+    # So it accepts no more, and hands over what it has, before it closes.
+    for listening in listener.sockets:
+        asyncio.get_running_loop().remove_reader(listening)
+    await asyncio.sleep(0)
+    listener.close()
     await asyncio.gather(grpc_server.stop(grace_secs), runner.cleanup())
     await served.versions.close()
 

@@ -4,6 +4,7 @@ import base64
 import concurrent.futures
 import http.client
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -239,15 +240,24 @@ def test_a_deadline_is_504(export_dir, embedded, gate):
 
 
 def test_stopping_answers_what_is_in_flight(export_dir, embedded, gate):
-    with concurrent.futures.ThreadPoolExecutor() as pool:
+    def ask_until_refused():
+        with pytest.raises(ConnectionError):  # and nobody waits in vain
+            while True:
+                server.http("GET", "/metrics")
+                answered.release()
+
+    answered = threading.Semaphore(0)
+    with concurrent.futures.ThreadPoolExecutor(9) as pool:
         with embedded(export_dir) as server:
             gate.close()
             held = pool.submit(server.predict, {"instances": ["birds"]})
             assert gate.entered.acquire(timeout=60)
-            server.stop()
-            with pytest.raises(OSError):
-                while True:  # until it takes no more
-                    server.http("GET", "/metrics")
+            asking = [pool.submit(ask_until_refused) for _ in range(8)]
+            for _ in range(16):
+                assert answered.acquire(timeout=60)
+            server.stop()  # with new connections at every moment of it
+            for one in asking:
+                one.result()
             assert not held.done()
             gate.open.set()
         status, answer = held.result()
