@@ -20,6 +20,6 @@ for versions in lowest-direct highest; do
     --resolution "$versions" --editable '.[dev]'
   say "$versions: $("$bin/pip" list --format=freeze |
     grep -E '^(tensorflow|keras|numpy|jax)(-text)?==' | xargs)"
-  "$bin/python" -m pytest --numprocesses=auto --dist=loadfile \
-    --no-loadscope-reorder "$@"
+  touch "$folder/$versions/installed"  # or make would, and as it likes
+  PYTEST_ADDOPTS=$* make test VENV="$folder/$versions"
 done

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# Multi30k en-de on two CPU cores in half an hour: the road on real text.
+# Multi30k on two CPU cores in half an hour: the road on real text.
 #
-#     scripts/reproduce_multi30k_ende.sh FOLDER [flags of the trainer]
+#     scripts/reproduce_multi30k.sh ende|enfr FOLDER [flags of the trainer]
 set -euo pipefail
-folder=$1
-shift
+case ${1-} in
+  ende | enfr) problem=multi30k_$1 ;;
+  *) echo "Say which pair: ${0##*/} ende|enfr FOLDER" >&2 && exit 1 ;;
+esac
+folder=${2:?"Say which folder: ${0##*/} $1 FOLDER"}
+shift 2
 
 # The published recipe, hparams set multi30k_tiny, takes 8,000 steps of twice
 # the tokens. A fifth of that wants a shorter warm-up, a lower peak (0.1 /
@@ -18,7 +22,7 @@ t2t() {
 }
 
 SECONDS=0
-t2t trainer --problem=multi30k_ende --hparams_set=multi30k_tiny \
+t2t trainer --problem=$problem --hparams_set=multi30k_tiny \
   --hparams="$hparams" \
   --train_steps=3000 --save_checkpoints_steps=100 --eval_every=500 \
   --data_dir="$folder/data" --output_dir="$folder/train" "$@"
