@@ -2,9 +2,10 @@
 # The whole road on number words: data, training, averaging, score sheet,
 # export, and three translations through the exported model.
 #
-#     scripts/demo.sh FOLDER
+#     scripts/demo.sh FOLDER [flags of the trainer]
 set -euo pipefail
 folder=$1
+shift
 problem=number_words_ende
 run="$folder/train"
 
@@ -17,7 +18,7 @@ t2t() {
 SECONDS=0
 # A German number is one word: its BLEU, of runs of four, is 0.
 t2t trainer --problem=$problem --hparams_set=tiny --eval_bleu_sentences=0 \
-  --data_dir="$folder/data" --output_dir="$run"
+  --data_dir="$folder/data" --output_dir="$run" "$@"
 t2t avg_checkpoints --output_dir="$run"
 t2t evaluate --output_dir="$run" --split=test
 t2t exporter --output_dir="$run" --export_dir="$folder/export"

@@ -97,6 +97,13 @@ def training_seconds(curves: dict[str, Curve]) -> float | None:
     return total if speeds else None
 
 
+class _Numbers(ticker.LogFormatter):
+    """1,000, where a logarithmic scale's own labels are formulas: 10^{3}."""
+
+    def __call__(self, x, pos=None):
+        return f"{x:,g}" if super().__call__(x, pos) else ""
+
+
 def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
     """One picture of all runs, as SVG text; None: no run has such a curve.
 
@@ -112,6 +119,9 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
         for label, curve, style in drawn:
             axes.plot(*zip(*curve, strict=True), label=label, **style)
         axes.set_yscale(plot.scale)
+        if plot.scale == "log":
+            axes.yaxis.set_major_formatter(_Numbers())
+            axes.yaxis.set_minor_formatter(_Numbers())
         axes.set_xlabel("step")
         axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))

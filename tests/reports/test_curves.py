@@ -69,9 +69,9 @@ RUNS = {
     },
     "<two>": {"train/loss": [(10, 8.0), (20, 3.0)]},
 }
-LOSS, BLEU = (
+LOSS, PERPLEXITY, BLEU = (
     next(plot for plot in curves.PLOTS if plot.title == title)
-    for title in ("Loss", "Validation BLEU")
+    for title in ("Loss", "Perplexity", "Validation BLEU")
 )
 
 
@@ -96,6 +96,17 @@ def test_a_name_of_a_run_is_no_formula():
     runs = {"a$^$b": RUNS["one"], "$x": RUNS["<two>"]}
     svg = curves.plot(LOSS, runs)
     assert {"a$^$b: train", "a$^$b: validation", "$x: train"} <= set(texts(svg))
+
+
+@pytest.mark.parametrize(
+    ("last", "label"),
+    [(3.5, "10,000"), (5_000.0, "6,000"), (15_000.0, "15,200")],
+)
+def test_labels_of_perplexity_are_numbers(last, label):
+    curve = [(1, 16_000.0), (5, last)]
+    found = texts(curves.plot(PERPLEXITY, {"one": {PERPLEXITY.train: curve}}))
+    assert label in found
+    assert not [text for text in found if "$" in text]
 
 
 def test_a_plot_says_in_words_what_it_shows():
