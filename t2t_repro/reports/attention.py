@@ -179,7 +179,8 @@ def alignment(cross: Attention) -> Choice | None:
         "Alignment",
         "The head of the decoder in which each word of the source has, at its "
         "maximum over the words of the translation, the greatest mean weight: "
-        "it reads all of them, and one at a time.",
+        "it reads all of them, and one at a time. A piece stands where it is "
+        "written; some heads look at what the piece before it came from.",
         int(layer),
         [int(head)],
         None,

@@ -2,9 +2,9 @@
 
 import html
 
+from t2t_repro.reports import text_width
 from t2t_repro.text.trees import Tree
 
-_CHARACTER = 8.0  # width of one in a word, in pixels
 _GAP = 14.0  # between words
 _LEVEL = 36.0  # from a constituent down to those in it
 _TEXT = 14.0  # height of a line of text
@@ -73,7 +73,7 @@ def _columns(words):
     """The middle of each word, and the width of all."""
     columns, right = [], _GAP
     for word in words:
-        width = len(word) * _CHARACTER
+        width = text_width.pixels(word)
         columns.append(right + width / 2)
         right += width + _GAP
     return columns, right

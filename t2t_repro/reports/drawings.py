@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro.reports import attention as attentions
-from t2t_repro.reports import curves, templates
+from t2t_repro.reports import curves, templates, text_width
 
 FAINTEST = 0.02  # a line or a square of less weight is not drawn
-_ROW, _LETTER = 19, 8  # a piece's height, a letter's width
+_ROW = 19  # a piece's height
+_GAP = 20  # 6 from a piece to what is beside it, 14 for its wide letters
 _ACROSS = 150  # that lines go
 
 
@@ -53,7 +54,7 @@ def strokes(attention, choice) -> list[Stroke]:
 def lines(attention, choice) -> Drawing:
     """Queries on the left, keys on the right, weights as lines between."""
     queries, keys = map(shown, (attention.queries, attention.keys))
-    left = _LETTER * max(map(len, queries)) + 8
+    left = _widest(queries)
     right = left + _ACROSS
     heads = {
         head: (number, curves.COLORS[number % len(curves.COLORS)])
@@ -81,7 +82,7 @@ def lines(attention, choice) -> Drawing:
         legend=[(head + 1, color) for head, (_, color) in heads.items()],
         left=left,
         right=right,
-        width=right + _LETTER * max(map(len, keys)) + 8,
+        width=right + _widest(keys),
         height=round(_ROW * (max(len(queries), len(keys)) + 1.2)),
     )
     return Drawing(title, svg)
@@ -90,8 +91,8 @@ def lines(attention, choice) -> Drawing:
 def matrix(attention, choice) -> Drawing:
     """Queries down, keys across, one head's weights as squares."""
     queries, keys = map(shown, (attention.queries, attention.keys))
-    left = _LETTER * max(map(len, queries)) + 8
-    top = _LETTER * max(map(len, keys)) + 8
+    left = _widest(queries)
+    top = _widest(keys)
     weights = attention.weights[choice.layer, choice.heads[0]]
     title = _title(attention, choice)
     svg = templates.render(
@@ -120,6 +121,10 @@ def shown(pieces: list[str]) -> list[str]:
         else piece.removeprefix("▁") or piece
         for piece in pieces
     ]
+
+
+def _widest(texts):
+    return max(map(text_width.pixels, texts)) + _GAP
 
 
 def _middle(place):

@@ -32,24 +32,24 @@ def test_a_picture():
     )
     x = {text: place[0] for text, place in texts.items()}
     y = {text: place[1] for text, place in texts.items()}
-    # 14 pixels to each side of a word, 8 for a character; a level is 36.
+    # 14 pixels to each side of a word, 9 for a letter; a level is 36.
     assert [x[word] for word in "The cat sleeps .".split()] == [
-        26,
-        64,
-        114,
-        156,
+        27.5,
+        68.5,
+        123,
+        168.5,
     ]
-    assert (x["NP"], x["VP"], x["S"]) == (45, 114, (45 + 156) / 2)
+    assert (x["NP"], x["VP"], x["S"]) == (48, 123, (48 + 168.5) / 2)
     assert {y[word] for word in "The cat sleeps .".split()} == {86}
     assert (y["NP"], y["VP"], y["S"]) == (50, 50, 14)
-    assert (width, height) == (174, 93)
+    assert (width, height) == (187, 93)
     assert lines == {
-        "M100.5 18 L45 36 V36",  # S to NP
-        "M100.5 18 L114 36 V36",  # S to VP
-        "M100.5 18 L156 36 V72",  # S to the full stop: straight down from 36
-        "M45 54 L26 72 V72",  # NP to The
-        "M45 54 L64 72 V72",
-        "M114 54 L114 72 V72",
+        "M108.25 18 L48 36 V36",  # S to NP
+        "M108.25 18 L123 36 V36",  # S to VP
+        "M108.25 18 L168.5 36 V72",  # S to the full stop: straight down from 36
+        "M48 54 L27.5 72 V72",  # NP to The
+        "M48 54 L68.5 72 V72",
+        "M123 54 L123 72 V72",
     }
 
 
