@@ -94,7 +94,7 @@ async def running(
     try:
         # aiohttp's own could not be told to accept no more and stay open.
         listener = await asyncio.get_running_loop().create_server(
-            runner.server, host, ports.rest
+            runner.server, host, ports.rest, backlog=128
         )
         rest_port = listener.sockets[0].getsockname()[1]
         grpc_port = grpc_server.add_insecure_port(
