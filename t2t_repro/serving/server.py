@@ -90,20 +90,9 @@ async def running(
     )
     await runner.setup()
     grpc_server = rpc.server(served)
-    listener = None
     try:
-        # aiohttp's own could not be told to accept no more and stay open.
-        listener = await asyncio.get_running_loop().create_server(
-            runner.server, host, ports.rest, backlog=128
-        )
-        rest_port = listener.sockets[0].getsockname()[1]
-        grpc_port = grpc_server.add_insecure_port(
-            f"{_literal(host)}:{ports.grpc}"
-        )
-        await grpc_server.start()
+        listener, bound = await _listen(runner, grpc_server, host, ports)
     except (OSError, RuntimeError) as error:
-        if listener is not None:
-            listener.close()
         await runner.cleanup()
         raise errors.UserError(
             f"Cannot listen on {host}, ports {ports.rest} (REST) and "
@@ -112,7 +101,7 @@ async def running(
         ) from error
     watching = asyncio.create_task(served.versions.watch(poll_secs))
     try:
-        yield Ports(rest_port, grpc_port)
+        yield bound
     finally:
         watching.cancel()
         try:
@@ -125,6 +114,23 @@ async def running(
                 f"What was in the model after {grace_secs:g} s of grace has "
                 "been given up."
             ) from None
+
+
+async def _listen(runner, grpc_server, host, ports):
+    """Opens both ports: what listens for REST, and the Ports as they are."""
+    # aiohttp's own could not be told to accept no more and stay open.
+    listener = await asyncio.get_running_loop().create_server(
+        runner.server, host, ports.rest, backlog=128
+    )
+    try:
+        grpc_port = grpc_server.add_insecure_port(
+            f"{_literal(host)}:{ports.grpc}"
+        )
+        await grpc_server.start()
+    except BaseException:
+        listener.close()
+        raise
+    return listener, Ports(listener.sockets[0].getsockname()[1], grpc_port)
 
 
 async def _finish(grpc_server, listener, runner, served, grace_secs):
