@@ -21,5 +21,5 @@ for versions in lowest-direct highest; do
   say "$versions: $("$bin/pip" list --format=freeze |
     grep -E '^(tensorflow|keras|numpy|jax)(-text)?==' | xargs)"
   touch "$folder/$versions/installed"  # or make would, and as it likes
-  PYTEST_ADDOPTS=$* make test VENV="$folder/$versions"
+  PYTEST_ADDOPTS=${*@Q} make test VENV="$folder/$versions"
 done
