@@ -122,6 +122,10 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
         if plot.scale == "log":
             axes.yaxis.set_major_formatter(_Numbers())
             axes.yaxis.set_minor_formatter(_Numbers())
+        else:
+            axes.yaxis.set_major_formatter(
+                ticker.StrMethodFormatter("{x:,.9g}")
+            )
         axes.set_xlabel("step")
         axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))

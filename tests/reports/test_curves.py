@@ -109,6 +109,15 @@ def test_labels_of_perplexity_are_numbers(last, label):
     assert not [text for text in found if "$" in text]
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "label"),
+    [(2_500.0, 9_000.0, "4,000"), (1e-5, 0.004, "0.003"), (4.0, 4.0, "4")],
+)
+def test_labels_of_a_linear_scale_are_numbers(first, last, label):
+    runs = {"one": {LOSS.train: [(1, first), (5, last)]}}
+    assert label in texts(curves.plot(LOSS, runs))
+
+
 def test_a_plot_says_in_words_what_it_shows():
     label = ElementTree.fromstring(curves.plot(LOSS, RUNS)).get("aria-label")
     assert label == (
