@@ -3,8 +3,8 @@
     python scripts/ladder.py --output_dir=RUN
 
 compares perplexity and BLEU of every validation, and scores, with those of the
-same training in scripts/results/ladder/: number words first, then Multi30k,
-then WMT14. Exit status 0: like ours; 1: it departs, and where; 2: there is
+same training in scripts/results/ladder/: number words, and Multi30k. Of WMT14
+there is none yet; it tells what the paper has. Exit status 0: like ours; 1: it departs, and where; 2: there is
 nothing to compare it with.
 
     python scripts/ladder.py --record=NAME --output_dir=SEED1,SEED2,SEED3
