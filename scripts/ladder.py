@@ -4,8 +4,8 @@
 
 compares perplexity and BLEU of every validation, and scores, with those of the
 same training in scripts/results/ladder/: number words, and Multi30k. Of WMT14
-there is none yet; it tells what the paper has. Exit status 0: like ours; 1: it departs, and where; 2: there is
-nothing to compare it with.
+there is none yet; it tells what the paper has. Exit status 0: like ours; 1: an
+error; 2: there is nothing to compare it with; 3: it departs, and where.
 
     python scripts/ladder.py --record=NAME --output_dir=SEED1,SEED2,SEED3
 
@@ -30,7 +30,7 @@ OF_LENGTH = (
     "save_checkpoints_steps",
     "num_averaged_checkpoints",
 )
-LIKE, DEPARTS, UNKNOWN = range(3)  # exit status
+LIKE, UNKNOWN, DEPARTS = 0, 2, 3  # exit status
 
 
 def main():
@@ -53,20 +53,19 @@ def training(run) -> dict:
             f"{run.output_dir} has no validation yet ({path.name} is missing). "
             "Let the training go on."
         )
-    sheets = (run.output_dir / runs.TRANSLATIONS).glob("*.json")
     return {
         "random_seed": run.settings["random_seed"],
         "validations": list(map(_figures, json_files.read(path))),
         "scores": {
-            sheet.stem: _figures(json_files.read(sheet))
-            for sheet in sorted(sheets)
+            split: _figures(sheet)
+            for split, sheet in runs.score_sheets(run.output_dir).items()
         },
     }
 
 
 def _figures(entry):
     """What is compared of a validation or a score sheet."""
-    kept = ("step", *ladder_curves.FLOORS, "signature")
+    kept = ("step", *ladder_curves.FLOORS, "signature", "checkpoints")
     return {key: entry[key] for key in kept if key in entry}
 
 
@@ -114,8 +113,8 @@ def _no_curve(settings, rungs):
     """Says that there is none, and what the paper has."""
     known = ", ".join(sorted({rung["problem"] for rung in rungs.values()}))
     text = (
-        f"There is no curve of ours for {settings['problem']}: it has not been "
-        f"trained here. There are some for {known or 'no problem'}."
+        f"There is no curve of ours for {settings['problem']}. There are some "
+        f"for {known or 'no problem'}."
     )
     published = paper.TRAININGS.get(settings["hparams_set"])
     row = paper.TABLE_3.get(settings["hparams_set"])
@@ -130,27 +129,53 @@ def _no_curve(settings, rungs):
 
 def _beside(settings, mine, name, rung):
     """The verdict on a training with the rung's settings."""
-    compared, departures = ladder_curves.compare(mine, rung)
+    mine, other = _same_checkpoints(settings, mine, rung)
+    shared, departures = ladder_curves.compare(mine, rung)
     seeds = ", ".join(str(seed["random_seed"]) for seed in rung["seeds"])
-    if not compared:
+    if not shared:
         steps = [entry["step"] for entry in rung["seeds"][0]["validations"]]
         return UNKNOWN, (
             f"No validation of yours is at a step of {name}'s: "
             f"{', '.join(map(str, steps))}. Say --eval_every={steps[0]}."
         )
-    basis = f"{compared} figures compared with {name}, seeds {seeds}"
+    basis = f"{len(shared)} figures compared with {name}, seeds {seeds}"
     if not departures:
-        return LIKE, f"Yours is like ours: {basis}, none outside its band."
+        like = f"Yours is like ours: {basis}, none outside its band."
+        return LIKE, "\n".join([like, *other])
     lines = [
         f"Yours departs: {basis}, {len(departures)} outside their bands.",
         f"First, {departures[0]}.",
         *(f"  {departure}" for departure in departures[1:]),
+        *other,
     ]
     if settings["vocabulary_sha256"] != rung["vocabulary_sha256"]:
         lines.append("Your vocabulary is not ours: perplexities differ by it.")
-    first_step = mine["validations"][0]["step"]
+    first_step, _ = shared[0]
     lines.append(ladder_curves.cause(departures, first_step))
     return DEPARTS, "\n".join(lines)
+
+
+def _same_checkpoints(settings, mine, rung):
+    """A training with the scores that the rung's may be compared with.
+
+    Returns:
+        The training, and a line for each split whose scores are left out.
+    """
+    averaged = "num_averaged_checkpoints"
+    alike = settings["hparams"][averaged] == rung["hparams"][averaged]
+    kept, lines = {}, []
+    for split, sheet in mine["scores"].items():
+        ours = rung["seeds"][0]["scores"].get(split, {}).get("checkpoints")
+        if alike and ours == sheet.get("checkpoints"):
+            kept[split] = sheet
+        elif ours:
+            lines.append(
+                f"Scores of {split} are not compared: yours are of "
+                f"{', '.join(sheet.get('checkpoints', ['?']))}, ours of "
+                f"{', '.join(ours)}, an average of "
+                f"{rung['hparams'][averaged]}."
+            )
+    return mine | {"scores": kept}, lines
 
 
 def record(name):

@@ -108,8 +108,10 @@ def figures(training: dict) -> dict[tuple[float, str], float]:
     }
 
 
-def compare(training: dict, rung: dict) -> tuple[int, list[Departure]]:
-    """How many figures have a band, and those outside, in order of steps."""
+def compare(
+    training: dict, rung: dict
+) -> tuple[list[tuple[float, str]], list[Departure]]:
+    """The (step, figure)s that have a band, and those outside, by steps."""
     mine = figures(training)
     others = [figures(seed) for seed in rung["seeds"]]
     shared = sorted(key for key in mine if all(key in o for o in others))
@@ -124,7 +126,7 @@ def compare(training: dict, rung: dict) -> tuple[int, list[Departure]]:
         value = mine[step, name]
         if not low <= value <= high:  # NaN is outside
             departures.append(Departure(step, name, value, low, high))
-    return len(shared), departures
+    return shared, departures
 
 
 def _curve(found, name):

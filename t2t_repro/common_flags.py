@@ -88,6 +88,14 @@ def define_raw_data_flags():
     )
 
 
+def define_datagen_flags():
+    """The same, and what they do with data that is there."""
+    define_raw_data_flags()
+    flags.DEFINE_bool(
+        "verify", False, "Compare every file of the data with its checksum."
+    )
+
+
 def define_decoding_flags():
     """Of the commands that load a trained model."""
     flags.DEFINE_string(
@@ -240,6 +248,11 @@ def raw_dir() -> str | None:
 def num_workers() -> int:
     """--num_workers."""
     return flags.FLAGS.num_workers
+
+
+def verify() -> bool:
+    """--verify."""
+    return flags.FLAGS.verify
 
 
 def checkpoint_path() -> str | None:

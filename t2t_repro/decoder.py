@@ -81,7 +81,8 @@ def main():
         )
         # All beams, if asked for, on one line: tensor2tensor's way.
         _write("\t".join(one.texts) for one in found)
-        _tell_refused(translator.refused, hparams.max_input_length)
+        if translator.refused:
+            raise errors.UserError(translator.describe_refused())
 
 
 def _converse(translator, normalize, most):
@@ -131,22 +132,6 @@ def _read_lines():
     # Read twice: a file may be larger than memory.
     total = sum(1 for _ in corpora.read_lines(_FROM_FILE.value))
     return corpora.read_lines(_FROM_FILE.value), total
-
-
-def _tell_refused(refused, most):
-    """Ends with an error if lines were refused; the others are translated."""
-    if not refused:
-        return
-    shown = ", ".join(
-        f"line {number:,} ({subwords:,} subwords)"
-        for number, subwords in itertools.islice(refused.items(), 10)
-    )
-    raise errors.UserError(
-        f"Lines that are longer than max_input_length={most:,} subwords have "
-        f"an empty translation; all others have theirs. {len(refused):,} are: "
-        f"{shown}{', …' if len(refused) > 10 else ''}. With "
-        "--decode_hparams=long_inputs=split they are translated in pieces."
-    )
 
 
 def _read_prefixes(total):

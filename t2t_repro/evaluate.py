@@ -12,6 +12,7 @@ Prints the score sheet, and one JSON line last; docs/scores.md explains it.
 import dataclasses
 import json
 import pathlib
+import sys
 
 from absl import flags
 
@@ -53,7 +54,7 @@ _BASELINE = flags.DEFINE_string(
 _BOOTSTRAP_SAMPLES = flags.DEFINE_integer(
     "bootstrap_samples",
     1_000,
-    "Samples for 95% intervals; 1: none. Takes 40 bytes a sample and line.",
+    "Samples for 95% intervals; 1: none. Takes 80 bytes a sample and line.",
     lower_bound=1,
 )
 _SHEET_FILE = flags.DEFINE_string(
@@ -74,13 +75,17 @@ def main():
     elif flags.FLAGS.problem:
         problem = common_flags.problem()
     test_set = _test_set(run, problem)
+    baseline = _BASELINE.value and list(corpora.read_lines(_BASELINE.value))
+    # Now, and not after hours of translating.
+    compared = [baseline] if _BASELINE.value else []
+    test_sets.require_same_counts(*test_set.texts, *compared)
     how: dict = {}
     if _TRANSLATIONS.value:
         hypotheses = list(corpora.read_lines(_TRANSLATIONS.value))
     else:
         files.require_writable(run.output_dir / runs.TRANSLATIONS)
         hypotheses, how = _translate(run, test_set.sources)
-    made = _sheet(problem, test_set, hypotheses)
+    made = _sheet(problem, test_set, hypotheses, baseline)
     print(made.text)
     whole = made.scores | how | made.details
     if not _TRANSLATIONS.value:
@@ -132,7 +137,9 @@ def _translate(run, sources):
     models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
     translator = translate.Translator(models, run.subwords, hparams)
-    found = translator.translate(sources, len(sources))
+    found = list(translator.translate(sources, len(sources)))
+    if translator.refused:
+        print(translator.describe_refused(), file=sys.stderr)
     how = {
         "checkpoints": runs.names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
@@ -140,7 +147,7 @@ def _translate(run, sources):
     return [translation.texts[0] for translation in found], how
 
 
-def _sheet(problem, test_set, hypotheses):
+def _sheet(problem, test_set, hypotheses, baseline):
     """Parses are scored as parses, all else as translations."""
     if problem and problem.writes_trees and test_set.sources:
         found = parsing.score_sheet(
@@ -152,7 +159,7 @@ def _sheet(problem, test_set, hypotheses):
         test_set,
         problem.target_language if problem else _LANGUAGE.value,
         _TOKENIZED.value or bool(problem and problem.tokenized),
-        _BASELINE.value and list(corpora.read_lines(_BASELINE.value)),
+        baseline,
         _BOOTSTRAP_SAMPLES.value,
     )
 

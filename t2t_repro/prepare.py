@@ -16,7 +16,11 @@ def data_folder(data_dir, problem: Problem) -> pathlib.Path:
 
 
 def prepare(
-    problem: Problem, data_dir, raw_dir=None, num_workers: int = 1
+    problem: Problem,
+    data_dir,
+    raw_dir=None,
+    num_workers: int = 1,
+    verify: bool = False,
 ) -> pathlib.Path:
     """Makes a problem's data unless it is there; its folder.
 
@@ -27,21 +31,33 @@ def prepare(
         data_dir: downloads/ and a folder for each problem go here.
         raw_dir: folder with the raw files; None: download them.
         num_workers: threads that encode.
+        verify: compare every file with its checksum.
 
     Raises:
-        UserError: the data that is there was made with other settings.
+        UserError: the data that is there was made with other settings, or is
+            damaged.
     """
     folder = data_folder(data_dir, problem)
-    if not manifests.read(folder):  # else it may be a folder to read only
-        with locks.locked(folder, wait=True):
-            if not manifests.read(folder):
-                _generate(problem, folder, raw_dir, num_workers)
-                return folder
-    _check(manifests.read(folder), problem, folder)
-    print(f"The data is there: {folder}.")
-    if raw_dir is not None:
-        print(f"{raw_dir} is not read again; remove {folder} to do so.")
+    if not _made(problem, folder, raw_dir, num_workers):
+        _check(manifests.read(folder), problem, folder)
+        print(f"The data is there: {folder}.")
+        if raw_dir is not None:
+            print(f"{raw_dir} is not read again; remove {folder} to do so.")
+    if verify:
+        manifests.verify(folder)
+        print(f"Every file in {folder} is as it was written.")
     return folder
+
+
+def _made(problem, folder, raw_dir, num_workers):
+    """Makes the data unless it is there; whether it did."""
+    if manifests.read(folder):  # it may be a folder to read only
+        return False
+    with locks.locked(folder, wait=True):
+        missing = not manifests.read(folder)
+        if missing:
+            _generate(problem, folder, raw_dir, num_workers)
+    return missing
 
 
 def _generate(problem, folder, raw_dir, num_workers):

@@ -12,7 +12,7 @@ from t2t_repro.data import manifest
 from t2t_repro.data import plan as plans
 from t2t_repro.training import hardware, loop, parts, workers
 
-common_flags.define_raw_data_flags()
+common_flags.define_datagen_flags()
 _TRAIN_STEPS = flags.DEFINE_integer(
     "train_steps",
     None,
@@ -172,7 +172,11 @@ def _data(team, problem):
         team.gather(0)  # the chief's, when it is done
         return prepare.wait_for(problem, data_dir)
     folder = prepare.prepare(
-        problem, data_dir, common_flags.raw_dir(), common_flags.num_workers()
+        problem,
+        data_dir,
+        common_flags.raw_dir(),
+        common_flags.num_workers(),
+        common_flags.verify(),
     )
     team.gather(0)
     return folder

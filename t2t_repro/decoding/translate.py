@@ -106,6 +106,22 @@ class Translator:
                 )
                 done += len(chunk)
 
+    def describe_refused(self) -> str:
+        """Which lines the last translate() refused; empty: none."""
+        if not self.refused:
+            return ""
+        shown = ", ".join(
+            f"line {number:,} ({subwords:,} subwords)"
+            for number, subwords in itertools.islice(self.refused.items(), 10)
+        )
+        return (
+            "Lines that are longer than max_input_length="
+            f"{self._hparams.max_input_length:,} subwords have an empty "
+            f"translation; all others have theirs. {len(self.refused):,} are: "
+            f"{shown}{', …' if len(self.refused) > 10 else ''}. With "
+            "--decode_hparams=long_inputs=split they are translated in pieces."
+        )
+
     def _translate_chunk(self, lines, prefixes, done, bar):
         """Translations of some lines, before which `done` others came."""
         encoded = self._subwords.encode(lines)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from t2t_repro import errors
 from t2t_repro.text import moses
+from t2t_repro.text.test_sets import require_same_counts
 
 # (key of the sheet, what it is)
 CONVENTIONS = {
@@ -153,19 +153,10 @@ def corpus_bleu(
     return score, metric.get_signature().format()
 
 
-def require_same_counts(*texts):
-    """Raises a UserError unless all have as many lines, at least one."""
-    counts = [len(lines) for lines in texts]
-    if len(set(counts)) > 1 or not counts[0]:
-        raise errors.UserError(
-            "Translations and references must have the same number of lines, "
-            f"at least one; got {' and '.join(f'{n:,}' for n in counts)}."
-        )
-
-
-def main_metric(tokenized: bool) -> Callable[..., BLEU]:
-    """BLEU(references=…) of the convention that such text is compared in."""
-    return _metrics(tokenized)["bleu_tok" if tokenized else "bleu"]
+def main_metric(tokenized: bool) -> tuple[str, Callable[..., BLEU]]:
+    """The convention that such text is compared in, and BLEU(references=…)."""
+    key = "bleu_tok" if tokenized else "bleu"
+    return key, _metrics(tokenized)[key]
 
 
 def _metrics(tokenized):

@@ -15,8 +15,16 @@ class Bucket(NamedTuple):
     shortest: int  # words
     longest: int | None  # words; None: no end
     sentences: int
-    bleu: float
+    convention: str  # a key of bleu.CONVENTIONS
+    score: float
     length_ratio: float  # tokens of the system / of the reference
+
+    def row(self) -> dict:
+        """For JSON: the score has its convention's name."""
+        values = self._asdict()
+        score = {values.pop("convention"): values.pop("score")}
+        ratio = {"length_ratio": values.pop("length_ratio")}
+        return values | score | ratio
 
 
 def buckets(
@@ -32,8 +40,9 @@ def buckets(
         references: one or more lists of [lines].
         measured: [lines] whose words are counted: the source's, or where it is
             not known, the reference's.
-        tokenized: as in bleu.scores().
+        tokenized: as in bleu.scores(); bleu.main_metric() goes by it.
     """
+    convention, metric = bleu.main_metric(tokenized)
     members: list[list[int]] = [[] for _ in range(len(LONGEST) + 1)]
     for i, line in enumerate(measured):
         members[bisect.bisect_left(LONGEST, len(line.split()))].append(i)
@@ -45,21 +54,28 @@ def buckets(
         strict=True,
     ):
         if lines:
-            result = bleu.main_metric(tokenized)().corpus_score(
+            result = metric().corpus_score(
                 [hypotheses[i] for i in lines],
                 [[reference[i] for i in lines] for reference in references],
             )
             ratio = result.sys_len / max(result.ref_len, 1)
             found.append(
-                Bucket(shortest, longest, len(lines), result.score, ratio)
+                Bucket(
+                    shortest,
+                    longest,
+                    len(lines),
+                    convention,
+                    result.score,
+                    ratio,
+                )
             )
     return found
 
 
 def describe(found: Sequence[Bucket], of: str) -> str:
     """The buckets for people; `of` says whose words were counted."""
-    lines = [f"BLEU by words of the {of}:"]
-    for shortest, longest, sentences, score, ratio in found:
+    lines = [f"{found[0].convention} by words of the {of}:"]
+    for shortest, longest, sentences, _, score, ratio in found:
         words = f"{shortest}-{longest}" if longest else f"{shortest}-"
         lines.append(
             f"{score:8.2f}  {words:>6} words, {sentences:,} sentences, "

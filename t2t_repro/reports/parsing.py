@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from t2t_repro import errors
 from t2t_repro.reports import evalb
 from t2t_repro.text import linear, trees
+from t2t_repro.text.test_sets import require_same_counts
 from t2t_repro.text.trees import Span, Tree
 
 # (key of the sheet, what it is)
@@ -34,8 +35,10 @@ def score_sheet(
         CONVENTIONS' keys in their order, then "bracketing_signature".
 
     Raises:
-        UserError: a reference is not a tree of its sentence, or there is none.
+        UserError: a reference is not a tree of its sentence, the line counts
+            differ, or there is no line.
     """
+    require_same_counts(hypotheses, sentences, references)
     golds = _golds(sentences, references)
     found = [
         linear.read(line, gold.words)
@@ -71,8 +74,6 @@ def _golds(sentences, references):
                 f"for {sentence!r}. Generate the data again."
             )
         golds.append(reading.tree)
-    if not golds:
-        raise errors.UserError("There are no parses to score.")
     return golds
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from t2t_repro.reports import bleu, lengths, published, significance
-from t2t_repro.text.test_sets import TestSet
+from t2t_repro.text.test_sets import TestSet, require_same_counts
 
 
 class Sheet(NamedTuple):
@@ -39,6 +39,7 @@ def make(
         UserError: the line counts differ, or there is no line.
     """
     sources, references = test_set
+    require_same_counts(hypotheses, *test_set.texts)
     found = bleu.scores(hypotheses, references, language, tokenized, samples)
     of = "source" if sources else "reference"
     by_length = lengths.buckets(
@@ -47,7 +48,7 @@ def make(
     details = {
         "signatures": {key: one.signature for key, one in found.items()},
         "plus_minus": {key: one.plus_minus for key, one in found.items()},
-        f"by_{of}_length": [bucket._asdict() for bucket in by_length],
+        f"by_{of}_length": [bucket.row() for bucket in by_length],
     }
     parts = [
         bleu.describe(found, language, tokenized),

@@ -7,6 +7,7 @@ from sacrebleu import significance
 from sacrebleu.metrics import CHRF
 
 from t2t_repro.reports import bleu
+from t2t_repro.text.test_sets import require_same_counts
 
 SAMPLES = 1_000
 
@@ -14,7 +15,7 @@ SAMPLES = 1_000
 class Difference(NamedTuple):
     """Of two systems on the same lines, in one metric."""
 
-    metric: str
+    metric: str  # a key of bleu.CONVENTIONS
     system: float
     baseline: float
     p_value: float  # of Koehn's test: about half that of a two-sided one
@@ -36,14 +37,16 @@ def compare(
 ) -> list[Difference]:
     """Tests the differences in BLEU and chrF to another system's output.
 
-    BLEU is bleu.main_metric(); Koehn 2004's test, as
+    BLEU is that of bleu.main_metric(); Koehn 2004's test, as
     ``sacrebleu REF -i BASELINE OUT -m bleu chrf --paired-bs`` has it.
 
     Raises:
         UserError: the line counts differ.
     """
-    bleu.require_same_counts(hypotheses, baseline, *references)
-    metrics = {"BLEU": bleu.main_metric(tokenized), "chrF2": CHRF}
+    require_same_counts(hypotheses, baseline, *references)
+    convention, make_bleu = bleu.main_metric(tokenized)
+    # sacreBLEU's names, by which it gives back what it finds.
+    metrics = {"BLEU": make_bleu, "chrF2": CHRF}
     test = significance.PairedTest(
         [("baseline", list(baseline)), ("system", list(hypotheses))],
         {name: make(references=references) for name, make in metrics.items()},
@@ -60,5 +63,7 @@ def compare(
         differences.append((after.score, before.score, p_value))
     return [
         Difference(name, *difference)
-        for name, difference in zip(metrics, differences, strict=True)
+        for name, difference in zip(
+            (convention, "chrf"), differences, strict=True
+        )
     ]

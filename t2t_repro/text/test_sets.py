@@ -1,6 +1,6 @@
 """Test sets: from files, or out of sacreBLEU's store of the WMT and others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sacrebleu import utils
@@ -16,11 +16,27 @@ class TestSet(NamedTuple):
     sources: list[str] | None  # [lines]; None: not known
     references: list[list[str]]  # one or more of [lines]
 
+    @property
+    def texts(self) -> list[list[str]]:
+        """References, and the sources where they are known."""
+        return [*self.references, *([self.sources] if self.sources else [])]
+
     def normalized(self, source: Callable, target: Callable) -> "TestSet":
         """The same, each line changed by the function of its side."""
         return TestSet(
             None if self.sources is None else list(map(source, self.sources)),
             [list(map(target, lines)) for lines in self.references],
+        )
+
+
+def require_same_counts(*texts: Sequence[str]):
+    """Raises a UserError unless all have as many lines, at least one."""
+    counts = [len(lines) for lines in texts]
+    if len(set(counts)) > 1 or not counts[0]:
+        raise errors.UserError(
+            "Sources, translations and references must have the same number of "
+            "lines, at least one; got "
+            f"{' and '.join(f'{n:,}' for n in counts)}."
         )
 
 

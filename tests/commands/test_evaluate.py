@@ -57,7 +57,7 @@ def test_a_set_of_sacrebleus_store_is_scored_without_a_model(
     store = NOWHERE | {"SACREBLEU": str(tmp_path / "store")}
     # sacreBLEU reads its variable when it is imported.
     text = ok(run_alone("evaluate", *flags, env=store))
-    assert "± " in text and "BLEU by words of the source" in text
+    assert "± " in text and "bleu by words of the source" in text
     scores = json.loads(text.splitlines()[-1])
     assert scores["exact_match"] == 90
     whole = json.loads((tmp_path / "sheet.json").read_text())
@@ -94,6 +94,30 @@ def test_files_are_translated_as_the_problem_reads_them(calm, run, tmp_path):
     assert first == second
     with open(f"{folder}/translations/files/both.json") as file:
         assert json.load(file)["checkpoints"]
+
+
+def test_a_baseline_of_other_lines_is_told_before_translating(
+    calm, run, tmp_path
+):
+    (tmp_path / "both").write_text("A B C D E\na b c d e\n")
+    (tmp_path / "ref").write_text("E D C B A\nE D C B A\n")
+    (tmp_path / "baseline").write_text("E D C B A\n")
+    flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]
+    flags.append(f"--baseline={tmp_path / 'baseline'}")
+    result = run("evaluate", *flags, *calm)
+    assert result.returncode == 1
+    assert "got 2 and 2 and 1" in result.stderr
+    assert "Checkpoint:" not in result.stderr
+
+
+def test_lines_that_are_too_long_are_told(calm, run, tmp_path):
+    (tmp_path / "both").write_text("a b c d e\na\n")
+    (tmp_path / "ref").write_text("E D C B A\nA\n")
+    flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]
+    flags.append("--decode_hparams=max_input_length=3,long_inputs=refuse")
+    result = run("evaluate", *flags, *calm, "--bootstrap_samples=1")
+    ok(result)
+    assert "1 are: line 1 (" in result.stderr
 
 
 def test_the_decoder_reads_raw_text(calm, run, tmp_path):

@@ -21,7 +21,7 @@ COMMANDS = {
         "grace_secs",
     ],
     "show": ["vocab_size"],
-    "trainer": ["train_steps", "raw_dir", "xla", "deterministic", "profile"],
+    "trainer": ["train_steps", "raw_dir", "verify", "xla", "profile"],
 }
 SHARED = (
     "problem problem_args hparams_set hparams data_dir output_dir usr_dir "

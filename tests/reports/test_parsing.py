@@ -64,7 +64,7 @@ def test_a_reference_that_is_no_tree_is_named(line):
 
 
 def test_no_references():
-    with pytest.raises(errors.UserError, match="no parses"):
+    with pytest.raises(errors.UserError, match="got 0 and 0 and 0"):
         parsing.score_sheet([], [], [])
 
 

@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from t2t_repro import errors
 from t2t_repro.reports import bleu, sheet
 from t2t_repro.text import test_sets
 
@@ -14,11 +17,11 @@ WITH_SOURCES = test_sets.TestSet(SOURCES, REFERENCES)
 
 def test_lengths_are_the_sources_where_it_is_known():
     made = sheet.make(HYPOTHESES, WITH_SOURCES, "en", samples=5)
-    assert "BLEU by words of the source" in made.text
+    assert "bleu by words of the source" in made.text
     counts = [b["sentences"] for b in made.details["by_source_length"]]
     assert counts == [1, 1]
     made = sheet.make(HYPOTHESES, ALONE, "en", samples=5)
-    assert "BLEU by words of the reference" in made.text
+    assert "bleu by words of the reference" in made.text
     assert len(made.details["by_reference_length"]) == 1
 
 
@@ -41,6 +44,13 @@ def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
     assert made.details["baseline"][0]["baseline"] > made.scores["bleu"]
     for part in ("41.02", "against 100.00 of the baseline", "tok:intl"):
         assert part in made.text
+
+
+@pytest.mark.parametrize("sources", [SOURCES[:1], [*SOURCES, "mehr"]])
+def test_sources_of_another_number_are_refused(sources):
+    test_set = test_sets.TestSet(sources, REFERENCES)
+    with pytest.raises(errors.UserError, match=f"2 and 2 and {len(sources)}"):
+        sheet.make(HYPOTHESES, test_set, "en", samples=1)
 
 
 def test_an_unknown_set_has_nothing_published():

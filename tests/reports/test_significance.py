@@ -12,12 +12,12 @@ def test_both_scores_and_a_low_p():
     worse = [line.replace("good", "very bad") for line in REFERENCES[0]]
     sheet = bleu.score_sheet(worse, REFERENCES)
     found = significance.compare(REFERENCES[0], worse, REFERENCES)
-    assert [one.metric for one in found] == ["BLEU", "chrF2"]
+    assert [one.metric for one in found] == ["bleu", "chrf"]
     for one, key in zip(found, ("bleu", "chrf"), strict=True):
         assert one.system == pytest.approx(100)
         assert one.baseline == pytest.approx(sheet[key])
         assert one.p_value < 0.01
-    said = f"BLEU 100.00 against {sheet['bleu']:.2f} of the baseline, p = 0.0"
+    said = f"bleu 100.00 against {sheet['bleu']:.2f} of the baseline, p = 0.0"
     assert found[0].describe().startswith(said)
     back, _ = significance.compare(worse, REFERENCES[0], REFERENCES)
     assert (back.system, back.baseline) == (found[0].baseline, found[0].system)

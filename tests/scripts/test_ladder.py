@@ -25,14 +25,14 @@ def settings():
     }
 
 
-def training(perplexities, seed=1, bleu=30.0):
+def training(perplexities, seed=1, bleu=30.0, checkpoint="averaged/ckpt-150"):
     return {
         "random_seed": seed,
         "validations": [
             {"step": step, "perplexity": value}
             for step, value in zip(STEPS, perplexities, strict=False)
         ],
-        "scores": {"test": {"bleu": bleu}},
+        "scores": {"test": {"bleu": bleu, "checkpoints": [checkpoint]}},
     }
 
 
@@ -135,6 +135,28 @@ def test_where_a_training_departs_and_why(
     assert status == ladder.DEPARTS
     assert f"First, {where}" in text
     assert why in text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("averaged", [5, 4])
+def test_scores_of_other_checkpoints_are_not_compared(settings, rung, averaged):
+    checkpoint = "averaged/ckpt-100" if averaged == 5 else "averaged/ckpt-150"
+    hparams = settings["hparams"] | {"num_averaged_checkpoints": averaged}
+    mine = training(OURS[0][:2], bleu=3.0, checkpoint=checkpoint)
+    status, text = ladder.judge(
+        settings | {"hparams": hparams}, mine, {"number": rung}
+    )
+    assert status == ladder.LIKE
+    assert (
+        f"Scores of test are not compared: yours are of {checkpoint}, ours of "
+        "averaged/ckpt-150, an average of 5."
+    ) in text
+
+
+def test_bad_from_the_first_step_that_is_compared(settings, rung):
+    mine = training([60.0, 8.0, 4.0])
+    mine["validations"].insert(0, {"step": 25, "perplexity": 99.0})
+    _, text = ladder.judge(settings, mine, {"number": rung})
+    assert "Worse from the start" in text
 
 
 def test_another_vocabulary_is_named(settings, rung):
