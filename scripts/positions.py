@@ -1,6 +1,6 @@
 """BLEU beyond the training length: sinusoids against learned positions.
 
-    python scripts/positions.py --problem=multi30k_ende --output_dir=FOLDER \
+    python scripts/positions.py --problem=multi30k_ende --output_dir=FOLDER \\
         --hparams=max_length=16,…
 
 "It may allow the model to extrapolate to sequence lengths longer than the ones
@@ -31,18 +31,34 @@ ENDS = (0.5, 1.0, 1.25, 1.5, 2.0)
 
 def main():
     job = table_runs.job(SPLIT, averaged=False)
-    rows = table_rows.rows(ROWS, BASE)
-    table_runs.run_all(rows, job, summary, layout, measure)
+    table = table_rows.Table(ROWS, BASE)
+    table_runs.t2t("datagen", *job.to_commands, *job.to_datagen)
+    lengths = _test_set(job.problem, common_flags.data_dir()).lengths["inputs"]
+    for row in table.selected():
+        hparams = table_runs.settings(row, job)["hparams"]
+        require_longer(lengths.max(), hparams["max_length"])
+    table_runs.run_all(table, job, summary, layout, measure)
+
+
+def require_longer(longest, trained):
+    """Raises a UserError where no source is beyond what is trained on."""
+    if longest <= trained:
+        raise errors.UserError(
+            f"No source is longer than max_length={trained}, which is trained "
+            f"on: the longest has {longest} subwords. Lower "
+            "--hparams=max_length=…."
+        )
+
+
+def _test_set(problem, data_dir):
+    folder = prepare.data_folder(data_dir, problem)
+    return manifest.open_corpus(folder, SPLIT, problem.reverse)
 
 
 def measure(folder, sheet) -> dict:
     """The figures of a training, and BLEU by the source's length."""
     run = runs.open_run(folder)
-    corpus = manifest.open_corpus(
-        prepare.data_folder(run.settings["data_dir"], run.problem),
-        SPLIT,
-        run.problem.reverse,
-    )
+    corpus = _test_set(run.problem, run.settings["data_dir"])
     path = folder / runs.TRANSLATIONS / f"{SPLIT}.txt"
     by_length = score_by_length(
         corpus.lengths["inputs"].tolist(),
@@ -82,16 +98,7 @@ def score_by_length(lengths, hypotheses, references, trained) -> list[dict]:
         hypotheses: [sentences].
         references: [sentences].
         trained: the longest length that was trained on.
-
-    Raises:
-        UserError: no sentence is longer: nothing shows.
     """
-    if max(lengths) <= trained:
-        raise errors.UserError(
-            f"No source is longer than max_length={trained}, which was trained "
-            f"on: the longest has {max(lengths)} subwords. Lower "
-            "--hparams=max_length=…."
-        )
     table = []
     for (first, last), chosen in classes(lengths, trained).items():
         score, signature = bleu.corpus_bleu(

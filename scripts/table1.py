@@ -54,14 +54,10 @@ def define_flags():
 def main():
     values = flags.FLAGS
     grid = {name: list(map(int, values[name].value)) for name in "nd"}
+    require(grid, values.layers, values.fit_from)
     bench_report.begin()
     results = {}
     for name in values.layers:
-        if name not in table1_layers.TYPES:
-            raise errors.UserError(
-                f"There is no layer type {name!r}; known: "
-                f"{', '.join(table1_layers.TYPES)}."
-            )
         results[name] = measure(name, grid, values.times)
         print(f"{name}: {len(results[name])} sizes measured.", flush=True)
     print(f"\n{layout(results, values.fit_from)}")
@@ -77,6 +73,22 @@ def main():
         )
     if values.plot:
         plot(results, values.plot)
+
+
+def require(grid, layers, fit_from):
+    """Raises a UserError now that would come after all is measured."""
+    for name in layers:
+        if name not in table1_layers.TYPES:
+            raise errors.UserError(
+                f"There is no layer type {name!r}; known: "
+                f"{', '.join(table1_layers.TYPES)}."
+            )
+    fitted_to = [n for n in grid["n"] if n >= fit_from]
+    if len(set(fitted_to)) < 2 or len(set(grid["d"])) < 2:
+        raise errors.UserError(
+            "Exponents want two lengths from --fit_from on, and two widths; "
+            f"got --n={grid['n']} with --fit_from={fit_from}, --d={grid['d']}."
+        )
 
 
 def measure(name, grid, times):

@@ -18,20 +18,18 @@ from t2t_repro.reports import paper
 
 BASE = "base"
 COLUMNS = ("model", "BLEU", "sacreBLEU", "training FLOPs")
-# BLEU in the convention of the paper: section 6.1's scripts split compounds
-# of German.
-CONVENTIONS = {"ende": "bleu_compound_split"}
 
 
 def main():
-    pair = language_pair(common_flags.problem())
+    problem = common_flags.problem()
+    pair = language_pair(problem)
     names = {"base": "base", "big": "big_enfr" if pair == "enfr" else "big"}
-    job = table_runs.job(split="test", averaged=True)
+    score = table_layout.convention(problem)
     table_runs.run_all(
-        table_rows.rows(names, BASE),
-        job,
-        summary,
-        lambda results: layout(results, pair),
+        table_rows.Table(names, BASE),
+        table_runs.job(split="test", averaged=True),
+        lambda results: summary(results, score),
+        lambda results: layout(results, pair, score),
     )
 
 
@@ -40,32 +38,36 @@ def language_pair(problem) -> str:
     return problem.source_language + problem.target_language
 
 
-def summary(results) -> list[dict]:
+def summary(results, score) -> list[dict]:
     """Means and ranges, a dict a row."""
     return [
         {
             "row": name,
             "seeds": [result["seed"] for result in of_row],
-            **table_layout.mean_and_range(
-                "bleu", table_layout.figures(of_row, "bleu")
-            ),
+            **table_layout.of_seeds(of_row, score),
+            **table_layout.of_seeds(of_row, "bleu"),
             "training_flops": of_row[0]["figures"]["training_flops"],
         }
         for name, of_row in table_layout.by_row(results).items()
     ]
 
 
-def layout(results, pair) -> str:
-    """Published systems of the language pair, then ours, in Markdown."""
+def layout(results, pair, score) -> str:
+    """Published systems of the language pair, then ours, in Markdown.
+
+    Args:
+        results: of all rows.
+        pair: of language_pair().
+        score: of table_layout.convention().
+    """
     published = [
         (name, f"{row.bleu:.2f}", "", flops(row.flops))
         for name, row in paper.TABLE_2.get(pair, {}).items()
     ]
-    convention = CONVENTIONS.get(pair, "bleu_tok")
     ours = [
         (
             f"ours: {name}",
-            table_layout.spread(table_layout.figures(of_row, convention), 2),
+            table_layout.spread(table_layout.figures(of_row, score), 2),
             table_layout.spread(table_layout.figures(of_row, "bleu"), 2),
             flops(of_row[0]["figures"]["training_flops"]),
         )
@@ -73,9 +75,9 @@ def layout(results, pair) -> str:
     ]
     lines = (
         table_layout.markdown(COLUMNS, published + ours),
-        table_layout.provenance(results),
-        f"The BLEU column of ours is {convention}, sacreBLEU its own. "
-        "Published: newstest2014, tokenized BLEU.",
+        table_layout.provenance(results, score),
+        f"The BLEU column of ours is {score}. Published: newstest2014, "
+        "tokenized BLEU.",
     )
     return "\n\n".join(lines) + "\n"
 

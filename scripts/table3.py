@@ -42,18 +42,28 @@ COLUMNS = (
 
 def main():
     names = {name: f"table3_{name}" for name in paper.TABLE_3}
-    job = table_runs.job(split="validation", averaged=False)
-    table_runs.run_all(table_rows.rows(names, BASE), job, summary, layout)
+    score = table_layout.convention(common_flags.problem())
+    table_runs.run_all(
+        table_rows.Table(names, BASE),
+        table_runs.job(split="validation", averaged=False),
+        lambda results: summary(results, score),
+        lambda results: layout(results, score),
+    )
 
 
-def summary(results) -> list[dict]:
-    """Means, ranges and the paper's figures, a dict a row."""
+def summary(results, score) -> list[dict]:
+    """Means, ranges and the paper's figures, a dict a row.
+
+    Args:
+        results: of all rows.
+        score: of table_layout.convention().
+    """
     return [
         {
             "row": name,
             "seeds": [result["seed"] for result in of_row],
-            **_mean_and_range(of_row, "perplexity"),
-            **_mean_and_range(of_row, "bleu"),
+            **table_layout.of_seeds(of_row, "perplexity"),
+            **table_layout.of_seeds(of_row, score),
             "parameters": of_row[0]["figures"]["parameters"],
             "paper": paper.TABLE_3[name]._asdict(),
         }
@@ -61,32 +71,32 @@ def summary(results) -> list[dict]:
     ]
 
 
-def _mean_and_range(of_row, name):
-    values = table_layout.figures(of_row, name)
-    return table_layout.mean_and_range(name, values)
-
-
-def layout(results) -> str:
+def layout(results, score) -> str:
     """The table and what it is of, in Markdown."""
     found = table_layout.by_row(results)
     base = found.get("base")
     lines = (
         table_layout.markdown(
-            COLUMNS, [_cells(name, row, base) for name, row in found.items()]
+            COLUMNS,
+            [_cells(name, row, base, score) for name, row in found.items()],
         ),
-        table_layout.provenance(results),
+        table_layout.provenance(results, score),
         "PPL is per subword. The paper's: newstest2013 en-de, tokenized BLEU.",
-        *([agreement(summary(results))] if base and len(found) > 1 else []),
+        *(
+            [agreement(summary(results, score), score)]
+            if base and len(found) > 1
+            else []
+        ),
     )
     return "\n\n".join(lines) + "\n"
 
 
-def _cells(name, of_row, base):
+def _cells(name, of_row, base, score):
     """A row of the table."""
     theirs = paper.TABLE_3[name]
-    scores = table_layout.figures(of_row, "bleu")
+    scores = table_layout.figures(of_row, score)
     gain = base and statistics.fmean(scores) - statistics.fmean(
-        table_layout.figures(base, "bleu")
+        table_layout.figures(base, score)
     )
     number, spread = table_layout.number, table_layout.spread
     return (
@@ -114,23 +124,31 @@ def about(result, base) -> str:
     )
 
 
-def agreement(table) -> str:
-    """Which rows are on the paper's side of base, by perplexity and BLEU."""
+def agreement(table, score) -> str:
+    """Which rows are on the paper's side of base, by perplexity and BLEU.
+
+    Rows that equal base in the paper have no side.
+    """
     by_name = {row["row"]: row for row in table}
     base, lines = by_name["base"], []
-    for key in ("perplexity", "bleu"):
-        other = [
-            name
+    for key, paper_key in (("perplexity", "perplexity"), (score, "bleu")):
+        gains = {
+            name: (
+                row[key] - base[key],
+                row["paper"][paper_key] - base["paper"][paper_key],
+            )
             for name, row in by_name.items()
-            if (row[key] - base[key]) * (row["paper"][key] - base["paper"][key])
-            < 0
-        ]
+        }
+        other = [name for name, (ours, its) in gains.items() if ours * its < 0]
+        equal = [n for n, (_, its) in gains.items() if not its and n != "base"]
         lines.append(
             f"{key}: {', '.join(other)} on the other side of base than in the "
             "paper"
             if other
             else f"{key}: every row on the paper's side of base"
         )
+        if equal:
+            lines[-1] += f" ({', '.join(equal)} equal to base in the paper)"
     return f"Beside base, by {'; by '.join(lines)}."
 
 

@@ -15,7 +15,11 @@ WIDTHS = (
 )
 # A row may differ from base in these without being about them: they are of all
 # rows where --hparams names them.
-OF_ALL_ROWS = ("train_steps", "save_checkpoints_steps")
+OF_ALL_ROWS = (
+    "train_steps",
+    "save_checkpoints_steps",
+    "num_averaged_checkpoints",
+)
 
 
 class Row(NamedTuple):
@@ -107,26 +111,38 @@ def changes(
     return {k: v for k, v in found.items() if v != getattr(values, k)}
 
 
-def rows(names: dict[str, str], base: str) -> list[Row]:
-    """Rows in the size and with the seeds that the flags say.
+class Table(NamedTuple):
+    """Rows in the size that the flags say."""
 
-    Args:
-        names: {name: hparams set}.
-        base: the set that the rows differ from.
+    names: dict[str, str]  # name of a row -> hparams set, in the table's order
+    base: str  # the set that they differ from
 
-    Raises:
-        UserError: --hparams_set is given, or a row is not known.
-    """
-    values = flags.FLAGS
-    if values.hparams_set:
-        raise errors.UserError(
-            "Each row has an hparams set of its own; got --hparams_set="
-            f"{values.hparams_set}. Say --rows=… or --hparams=… instead."
-        )
-    overrides = hparam.parse(hparam.HParams, values.hparams)
-    sizes = values.divide_widths, values.divide_layers
-    return [
-        Row(name, names[name], changes(names[name], base, *sizes, overrides), s)
-        for name in select(names, values.rows)
-        for s in values.seed
-    ]
+    def row(self, name: str, seed: int) -> Row:
+        """A row.
+
+        Raises:
+            UserError: its sizes cannot be divided so.
+        """
+        values, hparams_set = flags.FLAGS, self.names[name]
+        overrides = hparam.parse(hparam.HParams, values.hparams)
+        sizes = values.divide_widths, values.divide_layers
+        changed = changes(hparams_set, self.base, *sizes, overrides)
+        return Row(name, hparams_set, changed, seed)
+
+    def selected(self) -> list[Row]:
+        """The rows, and their seeds, that the flags name.
+
+        Raises:
+            UserError: --hparams_set is given, or a row is not known.
+        """
+        values = flags.FLAGS
+        if values.hparams_set:
+            raise errors.UserError(
+                "Each row has an hparams set of its own; got --hparams_set="
+                f"{values.hparams_set}. Say --rows=… or --hparams=… instead."
+            )
+        return [
+            self.row(name, seed)
+            for name in select(self.names, values.rows)
+            for seed in values.seed
+        ]

@@ -7,7 +7,6 @@ commands of the package in processes of their own.
 
 import dataclasses
 import datetime
-import json
 import os
 import pathlib
 import platform
@@ -17,7 +16,7 @@ import sys
 from typing import NamedTuple
 
 from absl import flags
-from table_rows import Row
+from table_rows import Row, Table
 
 from t2t_repro import (
     common_flags,
@@ -45,7 +44,8 @@ class Job(NamedTuple):
     output_dir: pathlib.Path  # of the trainings
     results_dir: pathlib.Path  # of the JSON files
     to_commands: tuple[str, ...]  # flags that say what the problem is
-    to_trainer: tuple[str, ...]
+    to_datagen: tuple[str, ...]
+    to_trainer: tuple[str, ...]  # what is left of its own
     machine: str
 
 
@@ -67,36 +67,27 @@ def job(split: str, averaged: bool) -> Job:
             for name in named
             if values[name].value
         ),
-        to_trainer=(
-            *raw,
-            f"--num_workers={values.num_workers}",
-            *shlex.split(values.trainer_flags),
-        ),
+        to_datagen=(*raw, f"--num_workers={values.num_workers}"),
+        to_trainer=tuple(shlex.split(values.trainer_flags)),
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
     )
 
 
-def t2t(command: str, *arguments: str) -> str:
-    """Runs a command of the package; the last line that it prints.
+def t2t(command: str, *arguments: str):
+    """Runs a command of the package.
 
     Raises:
         UserError: it failed; what it did is kept.
     """
     line = [sys.executable, "-m", f"t2t_repro.{command}", *arguments]
     print(f"\n{shlex.join(['t2t', command, *arguments])}", flush=True)
-    last = ""
-    with subprocess.Popen(
-        line, stdout=subprocess.PIPE, encoding="utf-8"
-    ) as process:
-        for last in process.stdout:
-            print(last, end="", flush=True)
-    if process.returncode:
+    status = subprocess.run(line).returncode
+    if status:
         raise errors.UserError(
-            f"{command} ended with status {process.returncode}; it says above "
-            "why. Run the same again to go on from there."
+            f"{command} ended with status {status}; it says above why. Run the "
+            "same again to go on from there."
         )
-    return last
 
 
 def finished(path: pathlib.Path, wanted: dict) -> dict | None:
@@ -112,19 +103,44 @@ def finished(path: pathlib.Path, wanted: dict) -> dict | None:
     if not path.exists():
         return None
     stored = json_files.read(path)
-    found = _flat({key: stored.get(key) for key in wanted})
-    given = _flat(wanted)
-    differing = [
-        f"{key} is {found.get(key)!r} there and {given.get(key)!r} here"
-        for key in sorted(found.keys() | given.keys())
-        if found.get(key) != given.get(key)
-    ]
+    differing = _differences(stored, wanted)
     if differing:
         raise errors.UserError(
             f"{path} is of another training: {'; '.join(differing)}. Remove "
             "it, or name another --results_dir."
         )
     return stored
+
+
+def finished_rows(table: Table, job: Job) -> list[dict]:
+    """Figures of all rows and seeds that are finished, in the table's order.
+
+    Of this call and of earlier ones; those with other settings are left out.
+    """
+    found = []
+    for name in table.names:
+        stored = map(
+            json_files.read, job.results_dir.glob(f"{name}-seed*.json")
+        )
+        for one in sorted(stored, key=lambda one: one["seed"]):
+            try:
+                wanted = settings(table.row(name, one["seed"]), job)
+            except errors.UserError:  # of a size that cannot be divided so
+                continue
+            if not _differences(one, wanted):
+                found.append(one)
+    return found
+
+
+def _differences(stored, wanted):
+    """In words; of a row's file and the settings that it should have."""
+    found = _flat({key: stored.get(key) for key in wanted})
+    given = _flat(wanted)
+    return [
+        f"{key} is {found.get(key)!r} there and {given.get(key)!r} here"
+        for key in sorted(found.keys() | given.keys())
+        if found.get(key) != given.get(key)
+    ]
 
 
 def _flat(settings):
@@ -150,6 +166,7 @@ def train(row: Row, job: Job) -> pathlib.Path:
         f"--random_seed={row.seed}",
         f"--output_dir={folder}",
         *([] if job.averaged else ["--keep_checkpoint_max=1"]),
+        *job.to_datagen,
         *job.to_trainer,
     )
     if job.averaged:
@@ -157,18 +174,12 @@ def train(row: Row, job: Job) -> pathlib.Path:
     return folder
 
 
-def run(row: Row, job: Job, measure) -> dict:
-    """The figures of a row: read where they are there, else made.
-
-    Args:
-        row: what to run.
-        job: what all rows have in common.
-        measure: a function of the training's folder and its score sheet.
-    """
+def settings(row: Row, job: Job) -> dict:
+    """What a row's file says of how it was trained and scored."""
     values = dataclasses.replace(
         registry.build_hparams(row.hparams_set), **row.changes
     )
-    wanted = {
+    return {
         "row": row.name,
         "seed": row.seed,
         "problem": job.problem.requested_name,
@@ -177,20 +188,32 @@ def run(row: Row, job: Job, measure) -> dict:
         "averaged": job.averaged,
         "hparams": dataclasses.asdict(values),
     }
+
+
+def run(row: Row, job: Job, measure) -> dict:
+    """The figures of a row: read where they are there, else made.
+
+    Args:
+        row: what to run.
+        job: what all rows have in common.
+        measure: a function of the training's folder and its whole sheet.
+    """
+    wanted = settings(row, job)
     path = job.results_dir / f"{row.name}-seed{row.seed}.json"
     known = finished(path, wanted)
     if known:
         print(f"{row.name}, seed {row.seed}: finished on {known['date']}.")
         return known
     folder = train(row, job)
-    sheet = t2t(
+    t2t(
         "evaluate",
         *job.to_commands,
         f"--output_dir={folder}",
         f"--split={job.split}",
     )
+    sheet = runs.score_sheets(folder)[job.split]
     found = wanted | {
-        "figures": measure(folder, json.loads(sheet)),
+        "figures": measure(folder, sheet),
         "command": command_line(),
         "machine": job.machine,
         "date": str(datetime.date.today()),
@@ -217,7 +240,8 @@ def figures(folder: pathlib.Path, sheet: dict) -> dict:
     ]
     return {
         "perplexity": curve[-1]["perplexity"],
-        "scores": {k: v for k, v in sheet.items() if not isinstance(v, dict)},
+        "scores": {key: sheet[key] for key in sheet["signatures"]},
+        "signatures": sheet["signatures"],
         "vocab_size": size,
         "parameters": cost.parameters(run.hparams, size),
         "training_flops": cost.training_flops(run.hparams, size, mean_length),
@@ -225,23 +249,43 @@ def figures(folder: pathlib.Path, sheet: dict) -> dict:
     }
 
 
-def run_all(rows: list[Row], job: Job, summary, layout, measure=figures):
-    """Runs rows in their order, and writes the table anew after each.
+def run_all(table: Table, job: Job, summary, layout, measure=figures):
+    """Runs the rows that the flags select, and writes the table after each.
+
+    The table has all rows that are finished, selected now or not.
 
     Args:
-        rows: what to run.
+        table: what its rows are.
         job: what they have in common.
         summary: a function of the results: what table.json holds.
         layout: a function of the results: the text of table.md.
         measure: of run().
     """
-    results = []
+    rows = table.selected()
+    if job.averaged:
+        _require_enough_checkpoints(rows, job)
     for done, row in enumerate(rows, 1):
         print(f"\nRow {done} of {len(rows)}: {row.name}, seed {row.seed}.")
-        results.append(run(row, job, measure))
+        run(row, job, measure)
+        results = finished_rows(table, job)
         json_files.write(job.results_dir / "table.json", summary(results))
         files.write_text(job.results_dir / "table.md", layout(results))
     print(f"\n{layout(results)}")
+
+
+def _require_enough_checkpoints(rows, job):
+    """Now, and not when a row has been trained."""
+    for row in rows:
+        hparams = settings(row, job)["hparams"]
+        steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
+        wanted = hparams["num_averaged_checkpoints"]
+        if steps // every < wanted:
+            raise errors.UserError(
+                f"{row.name} is an average of {wanted} checkpoints, and "
+                f"{steps:,} steps with one every {every:,} make "
+                f"{steps // every}. Say --hparams=save_checkpoints_steps=… or "
+                "num_averaged_checkpoints=…."
+            )
 
 
 def command_line() -> str:

@@ -77,13 +77,16 @@ def describe(
     }
 
 
-def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
+def start(
+    output_dir: pathlib.Path, settings: dict, subwords: Subwords, hardware: str
+):
     """Writes run.json and the vocabulary, or compares with what is there.
 
     Args:
         output_dir: created where it is missing.
         settings: of describe().
         subwords: kept in the run, which then needs no data to translate.
+        hardware: what this session computes on, and in what.
 
     Raises:
         UserError: the folder holds another run; lists the differences.
@@ -108,7 +111,9 @@ def start(output_dir: pathlib.Path, settings: dict, subwords: Subwords):
         settings
         | {
             "versions": versions(),
+            # An entry a session.
             "command_lines": [*known.get("command_lines", []), command_line],
+            "hardware": [*known.get("hardware", []), hardware],
         },
         sealed=True,
     )

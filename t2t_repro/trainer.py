@@ -146,7 +146,7 @@ def _train(team, problem, hparams, options):
     with contextlib.ExitStack() as stack:
         if team.is_chief:
             stack.enter_context(locks.locked(output_dir))
-            runs.start(output_dir, settings, subwords)
+            runs.start(output_dir, settings, subwords, _hardware(options))
         chief_mark = team.gather(runs.mark(output_dir))[0]
         if not team.is_chief:
             runs.join(output_dir, settings, chief_mark)
@@ -180,6 +180,15 @@ def _data(team, problem):
     )
     team.gather(0)
     return folder
+
+
+def _hardware(options):
+    """What this session computes on, and in what, for run.json."""
+    return hardware.describe(
+        options.strategy,
+        hardware.dtype_policy(options.mixed_precision),
+        hardware.use_xla(options.xla),
+    )
 
 
 def _options(hparams):

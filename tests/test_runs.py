@@ -17,11 +17,16 @@ SETTINGS = {
 }
 
 
+def start(folder, hardware="one CPU"):
+    subwords = types.SimpleNamespace(model=b"pieces")
+    runs.start(folder, SETTINGS, subwords, hardware)
+
+
 @pytest.fixture
 def started(tmp_path, monkeypatch):
     """The folder of a run that the first worker has started."""
     monkeypatch.setattr(files, "appears", lambda found: found())
-    runs.start(tmp_path, SETTINGS, types.SimpleNamespace(model=b"pieces"))
+    start(tmp_path)
     return tmp_path
 
 
@@ -33,9 +38,16 @@ def test_a_worker_joins(started):
 
 def test_each_start_leaves_another_mark(started):
     first = runs.mark(started)
-    runs.start(started, SETTINGS, types.SimpleNamespace(model=b"pieces"))
+    start(started)
     assert 0 < runs.mark(started) < 2**63
     assert runs.mark(started) != first
+
+
+def test_every_session_says_what_it_computes_on(started):
+    start(started, "8 GPUs")
+    settings = json_files.read(started / runs.RUN)
+    assert settings["hardware"] == ["one CPU", "8 GPUs"]
+    assert len(settings["command_lines"]) == 2
 
 
 def test_a_worker_with_a_folder_of_its_own_is_refused(started, tmp_path):

@@ -16,11 +16,19 @@ from t2t_repro.reports import (
     parsing,
     pictures,
     samples,
-    scores,
+    stored_sheet,
     templates,
 )
 
 UNKNOWN = "–"
+# Of a score sheet; what a problem's sheet has not is left out.
+_AT_A_GLANCE = {
+    "bleu": "sacreBLEU",
+    "bleu_tok": "tokenized BLEU",
+    "chrf": "chrF",
+    "exact_match": "% exact match",
+    "bracketing_f1": "bracketing F1",
+}
 
 
 class Parse(NamedTuple):
@@ -64,7 +72,7 @@ def render(subjects: Sequence[Subject]) -> str:
         ],
         splits=_splits(subjects),
         conventions=bleu.CONVENTIONS | parsing.CONVENTIONS,
-        columns=scores.columns,
+        columns=stored_sheet.columns,
         costs=_costs(subjects),
         hparams=_hparams(subjects),
     )
@@ -77,6 +85,7 @@ def _glance(subjects):
         ("Problem", lambda one: one.settings["problem"]),
         ("hparams set", lambda one: one.settings["hparams_set"]),
         ("Seed", lambda one: one.settings["random_seed"]),
+        ("Computed on", _computed_on),
         ("Parameters", lambda one: number(one.cost.parameters)),
         ("Steps done", lambda one: number(one.cost.steps)),
         (
@@ -96,10 +105,16 @@ def _glance(subjects):
             ),
         )
         for split in splits
-        for key, name in (("bleu", "sacreBLEU"), ("chrf", "chrF"))
+        for key, name in _AT_A_GLANCE.items()
     ]
     told = [(label, [text(one) for one in subjects]) for label, text in rows]
     return [row for row in told if set(row[1]) != {UNKNOWN}]
+
+
+def _computed_on(subject):
+    """Devices and precision, of all sessions where they differ."""
+    sessions = subject.settings.get("hardware", [])  # not in older runs
+    return "; ".join(dict.fromkeys(sessions)) or UNKNOWN
 
 
 def _last(subject, name):
@@ -112,7 +127,7 @@ def _splits(subjects):
     found = {}
     for subject in subjects:
         for split, sheet in subject.scores.items():
-            found.setdefault(split, {})[subject.name] = scores.read(sheet)
+            found.setdefault(split, {})[subject.name] = stored_sheet.read(sheet)
     return {
         split: (
             sheets,
@@ -164,10 +179,15 @@ def _hparams(subjects):
 
 
 def number(value) -> str:
-    """12345 -> 12,345, 39.567 -> 39.57, 3.3e18 -> 3.30e18, None -> a dash."""
+    """12345 -> 12,345, 39.567 -> 39.57, 0.0249 -> 0.025, 3.3e18 -> 3.30e18.
+
+    None is a dash.
+    """
     if value is None:
         return UNKNOWN
     if isinstance(value, float):
+        if 0 < abs(value) < 0.1:
+            return f"{value:.2g}"
         if abs(value) < 1e6 or not math.isfinite(value):
             return f"{value:,.2f}"
         digits, _, power = f"{value:.2e}".partition("e")

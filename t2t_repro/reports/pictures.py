@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib import colors, pyplot
 
+from t2t_repro import files
 from t2t_repro.reports import attention as attentions
 from t2t_repro.reports import curves, drawings
 
@@ -139,7 +140,7 @@ def write(folder: pathlib.Path, sentences: Sequence[Sentence]) -> int:
                 contents[name] = drawing.svg.encode()
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        (folder / name).write_bytes(content)
+        files.write_bytes(folder / name, content)
     return len(contents)
 
 

@@ -76,8 +76,18 @@ def dtype_policy(mixed_precision="auto") -> str:
     }[mixed_precision]
 
 
-def describe(chosen) -> str:
-    """The devices of a strategy, for people."""
+def describe(chosen, policy: str, xla: bool) -> str:
+    """What a training computes on, and in what, for people.
+
+    Args:
+        chosen: of strategy().
+        policy: of dtype_policy().
+        xla: of use_xla().
+    """
+    return f"{_devices(chosen)}, {policy}, XLA {'on' if xla else 'off'}"
+
+
+def _devices(chosen):
     replicas, machines = chosen.num_replicas_in_sync, workers.of(chosen).count
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     if machines > 1:

@@ -158,8 +158,7 @@ class Parts:
         lines = {
             "parameters": f"{self.model.count_params():,}",
             "vocabulary": f"{self.model.vocab_size:,} subwords",
-            "hardware": f"{hardware.describe(self.strategy)}, {self.policy}, "
-            f"XLA {'on' if self.xla else 'off'}",
+            "hardware": hardware.describe(self.strategy, self.policy, self.xla),
             "batch": self.plan.describe()
             + f" (batch_tokens={hparams.batch_tokens:,}, in "
             f"{hparams.batch_unit.replace('_', ' ')})",

@@ -60,6 +60,7 @@ def test_training_leaves_its_settings_and_events(trained):
     assert settings["problem_arguments"]["name"] == "made_up"
     assert settings["hparams"]["hidden_size"] == 32
     assert settings["versions"]["keras"]
+    assert settings["hardware"][0].endswith(", float32, XLA off")
     assert list((trained / "run").glob("events.out.tfevents.*"))
     kept = json.loads((trained / "run" / "validation.json").read_text())
     assert [entry["step"] for entry in kept] == [20, 40, 60]

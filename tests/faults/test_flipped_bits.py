@@ -74,7 +74,7 @@ def run_folder(data, tmp_path):
     subwords = manifest.open_vocabulary(data)
     hparams = registry.build_hparams("tiny")
     settings = runs.describe(problem, "tiny", hparams, 1, data, subwords, 8)
-    runs.start(folder, settings, subwords)
+    runs.start(folder, settings, subwords, "one CPU")
     return folder
 
 

@@ -40,7 +40,7 @@ def run(tmp_path_factory):
         vocabulary,
         8,
     )
-    runs.start(folder, settings, vocabulary)
+    runs.start(folder, settings, vocabulary, "one CPU")
     return folder
 
 
@@ -69,7 +69,7 @@ def test_a_run_goes_on_or_is_explained(run, whole, data):
     (run / runs.RUN).write_bytes(data.draw(DAMAGE["of_json"](whole)))
     vocabulary = subwords.Subwords.load(run / "vocab.model")
     try:
-        runs.start(run, whole, vocabulary)
+        runs.start(run, whole, vocabulary, "one CPU")
     except errors.UserError as error:
         assert str(run / runs.RUN) in str(error)
         return

@@ -10,7 +10,14 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.reports import bleu, drawing, parsing, samples, scores, sheet
+from t2t_repro.reports import (
+    bleu,
+    drawing,
+    parsing,
+    samples,
+    sheet,
+    stored_sheet,
+)
 from t2t_repro.text import linear, test_sets
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
@@ -39,7 +46,7 @@ def test_any_translations_have_a_sheet(rows, tokenized):
         assert 0 <= made.scores[key] < math.inf
         assert key in ("ter", "length_ratio") or made.scores[key] < 100.1
     stored = json.loads(json.dumps(made.scores | made.details))
-    assert set(scores.read(stored).numbers) == set(bleu.CONVENTIONS)
+    assert set(stored_sheet.read(stored).numbers) == set(bleu.CONVENTIONS)
     same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
     assert made.scores["exact_match"] == 100 * same / len(rows)
 

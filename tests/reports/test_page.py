@@ -12,6 +12,7 @@ SETTINGS = {
     "hparams": {"hidden_size": 512, "pos": "sinusoids"},
     "random_seed": 1,
     "manifest_sha256": "feed",
+    "hardware": ["8 replicas", "one CPU", "8 replicas"],
     "command_lines": ["/home/me/t2t_repro/trainer.py --problem=made_up"],
     "versions": {"python": "3.11.7"},
 }
@@ -167,6 +168,7 @@ def test_runs_stand_side_by_side():
     assert "2 trainings side by side." in text
     assert "Parameters 63,045,632 1,000" in text
     assert "sacreBLEU, test 27.50 –" in text
+    assert "8 replicas; one CPU" in text
     # What differs is marked, and that alone.
     rows = rendered.count('<tr class="differs">')
     assert rows == 1 and "hidden_size 512 128" in text
@@ -178,6 +180,9 @@ def test_runs_stand_side_by_side():
         (None, "–"),
         (12345, "12,345"),
         (39.5678, "39.57"),
+        (0.02498, "0.025"),
+        (0.001, "0.001"),
+        (0.0, "0.00"),
         (3.31e18, "3.31e18"),
         (8.75e9, "8.75e9"),
         (float("inf"), "inf"),

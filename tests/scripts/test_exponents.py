@@ -34,6 +34,21 @@ def test_too_few_sizes(sizes):
         exponents.fit(sizes, [1.0] * len(sizes))
 
 
+@pytest.mark.parametrize(
+    ("grid", "layers", "fit_from", "message"),
+    [
+        ({"n": [64, 256], "d": [64, 128]}, ["gru-like"], 64, "no layer type"),
+        ({"n": [64, 256], "d": [64, 128]}, [], 128, "two lengths"),
+        ({"n": [64, 256], "d": [64]}, [], 64, "two widths"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_before_measuring(
+    grid, layers, fit_from, message
+):
+    with pytest.raises(errors.UserError, match=message):
+        table1.require(grid, layers, fit_from)
+
+
 @pytest.mark.parametrize("name", table1_layers.TYPES)
 def test_operations_have_the_formulas_exponents(name):
     """Where n >> d for n^2 d; where d >> n for n d^2, beside n k d."""

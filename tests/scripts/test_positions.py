@@ -40,8 +40,9 @@ def test_each_class_is_scored_by_itself():
 
 
 def test_a_test_set_without_longer_sentences():
+    positions.require_longer(17, 16)
     with pytest.raises(errors.UserError, match="longest has 16 subwords"):
-        positions.score_by_length([5, 16], ["a", "b"], ["a", "b"], 16)
+        positions.require_longer(16, 16)
 
 
 def result(row, seed, *scores):
@@ -58,7 +59,7 @@ def result(row, seed, *scores):
         shape | {"sentences": 10, "bleu": score}
         for shape, score in zip(classes, scores, strict=True)
     ]
-    figures = {"scores": {"signature": "S"}, "by_length": by_length}
+    figures = {"signatures": {"bleu": "S"}, "by_length": by_length}
     common = {"problem": "p", "split": "test", "machine": "m", "date": "d"}
     return common | {
         "row": row,

@@ -15,8 +15,10 @@ import table_rows
 import table_runs
 
 from t2t_repro import errors, json_files, registry
+from t2t_repro import problem as problems
 from t2t_repro.reports import paper
 
+SPLIT = "bleu_compound_split"
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 600  # what takes longer hangs
 
@@ -77,7 +79,7 @@ def test_an_hparams_set_of_all_rows_is_refused(monkeypatch):
     given = types.SimpleNamespace(hparams_set="tiny")
     monkeypatch.setattr(table_rows.flags, "FLAGS", given)
     with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
-        table_rows.rows({"base": "table3_base"}, "table3_base")
+        table_rows.Table({"base": "table3_base"}, "table3_base").selected()
 
 
 def test_a_finished_row_is_taken_as_it_is(tmp_path):
@@ -91,6 +93,67 @@ def test_a_finished_row_is_taken_as_it_is(tmp_path):
         table_runs.finished(path, {"seed": 2, "hparams": {"hidden_size": 16}})
     assert "seed is 1 there and 2 here" in str(error.value)
     assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
+
+
+@pytest.fixture
+def micro_table(monkeypatch, tmp_path):
+    """A table of two rows and what they have in common, without flags."""
+    given = types.SimpleNamespace(
+        hparams_set=None,
+        hparams="train_steps=10,save_checkpoints_steps=2",
+        divide_widths=1,
+        divide_layers=1,
+        rows=[],
+        seed=[1],
+    )
+    monkeypatch.setattr(table_rows.flags, "FLAGS", given)
+    job = table_runs.Job(
+        problems.build("multi30k_ende", {}),
+        "validation",
+        averaged=False,
+        output_dir=tmp_path / "rows",
+        results_dir=tmp_path / "results",
+        to_commands=(),
+        to_datagen=(),
+        to_trainer=(),
+        machine="m",
+    )
+    names = {"base": "base", "big": "big"}
+    return table_rows.Table(names, "base"), job, given
+
+
+def keep(row, job, **changes):
+    """Writes the file of a finished row."""
+    job.results_dir.mkdir(exist_ok=True)
+    stored = table_runs.settings(row, job) | changes
+    path = job.results_dir / f"{row.name}-seed{row.seed}.json"
+    json_files.write(path, stored)
+
+
+def test_a_table_has_what_was_finished_before(micro_table):
+    table, job, given = micro_table
+    for name, seed in (("big", 2), ("base", 10), ("base", 2)):
+        keep(table.row(name, seed), job)
+    keep(table.row("big", 1), job, split="test")  # of another job
+    given.rows = ["base"]  # what is selected now does not matter
+    found = table_runs.finished_rows(table, job)
+    assert [(one["row"], one["seed"]) for one in found] == [
+        ("base", 2),
+        ("base", 10),
+        ("big", 2),
+    ]
+    given.divide_layers = 3
+    assert table_runs.finished_rows(table, job) == []
+
+
+def test_too_few_checkpoints_are_told_before_training(micro_table):
+    table, job, given = micro_table
+    job = job._replace(averaged=True)
+    with pytest.raises(errors.UserError, match="big is an average of 20"):
+        table_runs.run_all(table, job, None, None)
+    given.hparams += ",num_averaged_checkpoints=6"
+    with pytest.raises(errors.UserError, match="base is an average of 6"):
+        table_runs.run_all(table, job, None, None)
 
 
 def test_a_command_that_fails_says_how_to_go_on():
@@ -119,7 +182,7 @@ def result(row, seed, perplexity, bleu, **hparams):
         "num_hidden_layers": 3,
         "hidden_size": 64,
     }
-    scores = {"bleu": bleu, "bleu_compound_split": bleu + 1, "signature": "S"}
+    scores = {"bleu": bleu, "bleu_compound_split": bleu + 1}
     return {
         "row": row,
         "seed": seed,
@@ -131,6 +194,7 @@ def result(row, seed, perplexity, bleu, **hparams):
         "figures": {
             "perplexity": perplexity,
             "scores": scores,
+            "signatures": {"bleu": "S", "bleu_compound_split": "T"},
             "parameters": 1_234_567,
             "training_flops": 2.5e15,
         },
@@ -146,7 +210,7 @@ RESULTS = [
 
 
 def test_table_3_lays_ours_beside_the_papers():
-    lines = table3.layout(RESULTS).splitlines()
+    lines = table3.layout(RESULTS, "bleu").splitlines()
     assert lines[2:5] == [
         "| base |  | 10.50 (10.00–11.00) | 4.92 | 20.5 (20.0–21.0) | 25.8 "
         "| +0.0 | +0.0 | 1.23 | 65 |",
@@ -154,7 +218,7 @@ def test_table_3_lays_ours_beside_the_papers():
         "| -1.5 | -2.1 | 1.23 | 36 |",
         "| b_dk16 |  | 9.00 | 5.16 | 19.5 | 25.1 | -1.0 | -0.7 | 1.23 | 58 |",
     ]
-    assert "p, validation split, BLEU S; 100 steps of 1,000 tokens" in lines[6]
+    assert "p, validation split, bleu S; 100 steps of 1,000 tokens" in lines[6]
     assert lines[-1] == (
         "Beside base, by perplexity: b_dk16 on the other side of base "
         "than in the paper; by bleu: every row on the paper's side of "
@@ -163,7 +227,7 @@ def test_table_3_lays_ours_beside_the_papers():
 
 
 def test_table_3_as_json():
-    base, *_ = table3.summary(RESULTS)
+    base, *_ = table3.summary(RESULTS, "bleu")
     assert base == {
         "row": "base",
         "seeds": [1, 2],
@@ -177,11 +241,36 @@ def test_table_3_as_json():
 
 
 def test_table_2_puts_ours_below_the_published():
-    lines = table2.layout(RESULTS[:2], "ende").splitlines()
+    lines = table2.layout(RESULTS[:2], "ende", SPLIT).splitlines()
     assert lines[2] == "| ByteNet | 23.75 |  |  |"
     assert lines[9] == "| Transformer (big) | 28.40 |  | 2.3e+19 |"
     assert lines[10] == (
         "| ours: base | 21.50 (21.00–22.00) | 20.50 (20.00–21.00) | 2.5e+15 |"
+    )
+    assert "p, validation split, bleu_compound_split T; 100 steps" in lines[12]
+    (row,) = table2.summary(RESULTS[:2], SPLIT)
+    assert (row[SPLIT], row["bleu"]) == (21.5, 20.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "score"),
+    [
+        ("wmt14_ende", {}, SPLIT),
+        ("wmt14_enfr", {}, "bleu_tok"),
+        ("multi30k_ende_lctok", {}, "bleu_tok"),
+        ("multi30k_ende_rev", {}, "bleu_tok"),
+    ],
+)
+def test_what_is_laid_beside_the_papers_bleu(name, arguments, score):
+    problem = problems.build(name, arguments)
+    assert table_layout.convention(problem) == score
+
+
+def test_rows_that_equal_base_in_the_paper_have_no_side():
+    results = [*RESULTS[:1], result("a_h16", 1, 9.0, 10.0)]
+    table = table3.summary(results, "bleu")
+    assert "by bleu: every row on the paper's side of base (a_h16 equal" in (
+        table3.agreement(table, "bleu")
     )
 
 

@@ -1,6 +1,6 @@
 """Score sheets of any make: each entry is shown, and in its place."""
 
-from t2t_repro.reports import scores
+from t2t_repro.reports import stored_sheet
 
 STORED = {
     "bleu": 39.567,
@@ -18,7 +18,7 @@ STORED = {
 
 
 def test_entries_are_sorted_by_their_kind():
-    sheet = scores.read(STORED)
+    sheet = stored_sheet.read(STORED)
     assert sheet.numbers == {"bleu": 39.567, "ter": 44}
     assert set(sheet.notes) == {"plus_minus", "signatures"}
     assert sheet.tables == {
@@ -36,19 +36,21 @@ def test_entries_are_sorted_by_their_kind():
 
 
 def test_an_interval_stands_beside_its_number():
-    sheet = scores.read(STORED)
+    sheet = stored_sheet.read(STORED)
     assert sheet.said("bleu") == "39.57 ± 0.75"
     assert sheet.said("ter") == "44.00"
     assert sheet.said("chrf") == "–"
 
 
 def test_remarks_are_of_the_numbers():
-    assert scores.read(STORED).remarks() == [
+    assert stored_sheet.read(STORED).remarks() == [
         {"score": "bleu", "signatures": "a|b"},
         {"score": "ter", "signatures": "c|d"},
     ]
-    assert scores.read({"bleu": 1.0}).remarks() == []
+    assert stored_sheet.read({"bleu": 1.0}).remarks() == []
 
 
 def test_columns_are_those_of_any_row():
-    assert scores.columns([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == list("abc")
+    assert stored_sheet.columns([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == list(
+        "abc"
+    )
