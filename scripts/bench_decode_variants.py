@@ -35,13 +35,14 @@ def compare(found, expected) -> Comparison:
     )
 
 
-def variants(models, rows, hparams):
+def variants(models, rows, hparams, xla=True):
     """Yields the name and the Hypotheses of each way.
 
     Args:
         models: of search.search.
         rows: [B, L] int32, ids with EOS, PAD after.
         hparams: DecodeHParams.
+        xla: also compiled, which takes long.
     """
 
     def find(rows, **settings):
@@ -49,8 +50,9 @@ def variants(models, rows, hparams):
 
     yield "one block of steps", find(rows, block=None)
     yield "blocks of 4 steps", find(rows, block=4)
-    compiled = tf.function(lambda: find(rows, block=None), jit_compile=True)
-    yield "XLA", compiled()
+    if xla:
+        compiled = tf.function(lambda: find(rows, block=None), jit_compile=True)
+        yield "XLA", compiled()
     yield "3 shards", find(rows, num_shards=3)
     yield "more padding", find(np.pad(rows, ((0, 0), (0, 5))))
     order = np.random.default_rng(1).permutation(len(rows))

@@ -100,11 +100,9 @@ def test_averaged_checkpoint_is_the_mean(averaged):
     np.testing.assert_allclose(load("averaged/ckpt-60"), mean, atol=1e-7)
 
 
-def test_evaluate_ends_in_one_json_line(averaged, run, run_alone):
+def test_evaluate_ends_in_one_json_line(averaged, run):
     folder = averaged / "run"
-    result = run_alone(
-        "evaluate", f"--output_dir={folder}", "--split=validation"
-    )
+    result = run("evaluate", f"--output_dir={folder}", "--split=validation")
     sheet = json.loads(ok(result).splitlines()[-1])
     assert list(sheet) == KEYS
     assert "averaged/ckpt-60" in result.stderr

@@ -42,24 +42,25 @@ def assert_same(found, expected, name, most_ties=1):
     assert counted.different == counted.ties <= most_ties
 
 
+# Compiling a search takes long.
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "xla"),
     [
-        {},
-        {"beam_size": 1},
-        {"min_length": 7, "no_repeat_ngram_size": 2},
-        {"sampling_temp": 1.5},
+        ({}, True),
+        ({"beam_size": 1}, False),
+        ({"min_length": 7, "no_repeat_ngram_size": 2}, False),
+        ({"sampling_temp": 1.5}, True),
     ],
 )
 def test_blocks_xla_shards_order_and_padding_change_nothing(
-    models, settings, monkeypatch
+    models, settings, xla, monkeypatch
 ):
     monkeypatch.setattr(shards, "LEAST", 5)  # 12 are two of 6, and none
     rows = many_inputs()
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
     expected = search.search(models[:1], ids(rows), hparams)
-    for name, found in VARIANTS["variants"](models[:1], rows, hparams):
+    for name, found in VARIANTS["variants"](models[:1], rows, hparams, xla):
         assert_same(found, expected, name)
 
 

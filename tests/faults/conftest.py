@@ -170,6 +170,7 @@ class Trainings:
             "--deterministic",
             f"--train_steps={steps}",
             "--save_checkpoints_steps=4",
+            "--eval_bleu_sentences=0",  # a search to trace, for each training
             *flags,
         ]
         return self.faulty(arguments, output_dir, fault)

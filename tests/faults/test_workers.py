@@ -79,7 +79,8 @@ def assert_close(actual, expected, name):
 @pytest.fixture(scope="module")
 def undisturbed(pair_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    codes, printed = pair_of(folder, steps=STEPS)
+    # The first worker translates; the other one waits for it.
+    codes, printed = pair_of(folder, "--eval_bleu_sentences=9", steps=STEPS)
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
         assert "2 replicas on CPUs of 2 workers (MultiWorker" in text

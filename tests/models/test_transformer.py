@@ -221,6 +221,12 @@ def _check_decoding(model, tolerance):
         [[random.permutation(3) for _ in range(5)] for _ in range(2)], 0
     ).transpose(0, 2, 1)
     lying = places.argsort(1)  # [B, W, T]
+    # What the whole gives: logits [B, W, T, V], weights [n, B, H, W, T, L].
+    batches = [_features(INPUTS, beams[:, w]) for w in range(3)]
+    wholes = np.stack([_logits(model, batch) for batch in batches], 1)
+    crosses = np.stack(
+        [np.asarray(model.attention_weights(b).cross) for b in batches], 3
+    )
     kernel = model.softmax.kernel()
     cache = model.start_decoding(INPUTS, beam_size=3, positions=2)
     rows = np.arange(2)[:, None]
@@ -239,20 +245,16 @@ def _check_decoding(model, tolerance):
             kernel,
         )
         assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-        for beam in range(3):
-            batch = _features(INPUTS, beams[rows, now][:, beam])
-            np.testing.assert_allclose(
-                np.asarray(logits)[:, beam],
-                _logits(model, batch)[:, step],
-                rtol=tolerance,
-                atol=tolerance,
-            )
-            cross = np.asarray(model.attention_weights(batch).cross)
-            np.testing.assert_allclose(
-                np.asarray(weights)[..., beam, :],
-                cross[..., step, :],
-                atol=tolerance,
-            )
+        np.testing.assert_allclose(
+            np.asarray(logits),
+            wholes[rows, now, step],
+            rtol=tolerance,
+            atol=tolerance,
+        )
+        cross = [crosses[:, b][:, :, now[b], step] for b in range(2)]
+        np.testing.assert_allclose(
+            np.asarray(weights), np.stack(cross, 1), atol=tolerance
+        )
 
 
 @pytest.mark.parametrize("name", ["default", "together"])

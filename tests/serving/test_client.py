@@ -21,10 +21,15 @@ def connect(server, protocol, name="t2t", timeout_secs=SECONDS):
     return client.PROTOCOLS[protocol](f"127.0.0.1:{port}", name, timeout_secs)
 
 
+@pytest.fixture(scope="module")
+def local_client(exported):
+    return client.LocalClient(exported)
+
+
 @PROTOCOLS
-def test_servers_say_what_the_model_says(server, exported, protocol):
+def test_servers_say_what_the_model_says(server, local_client, protocol):
     found = list(connect(server, protocol).translate(LINES))
-    expected = list(client.LocalClient(exported).translate(LINES))
+    expected = list(local_client.translate(LINES))
     assert [one.texts for one in found] == [one.texts for one in expected]
     for one, other in zip(found, expected, strict=True):
         assert one.scores == pytest.approx(other.scores, rel=1e-5)
@@ -46,13 +51,13 @@ def test_what_a_server_says_is_told(server, protocol, name, lines, words):
 
 @PROTOCOLS
 def test_many_long_lines_are_asked_for_a_few_at_a_time(
-    server, exported, protocol
+    server, local_client, protocol
 ):
     """Together, 40 would be refused."""
     lines = [f"a {'x' * 8_000}", "a dog"] * 20
     found = connect(server, protocol).translate(lines)
     assert [one.texts for one in found] == [
-        one.texts for one in client.LocalClient(exported).translate(lines[:2])
+        one.texts for one in local_client.translate(lines[:2])
     ] * 20
 
 

@@ -194,8 +194,8 @@ def test_status_and_metadata(server):
         assert card["weights_dtype"] == "float32"
 
 
-def test_metrics(exported, embedded):
-    with embedded(exported) as server:
+def test_metrics(export_dir, embedded):
+    with embedded(export_dir) as server:
         server.predict({"instances": ["a", "b"]})
         server.predict({"instances": []})
         server.predict({"instances": ["a"], "signature_name": "made up"})
@@ -210,7 +210,7 @@ def test_metrics(exported, embedded):
         'signature="unknown"} 1.0',
         't2t_batch_sentences_sum{signature="serving_default"} 2.0',
         't2t_batch_sentences_count{signature="serving_default"} 1.0',
-        "t2t_model_version 2.0",
+        "t2t_model_version 1.0",
     ):
         assert line in text.decode().splitlines()
 

@@ -21,9 +21,12 @@ def _smoothed(x, weight, smoothing):
     return -tf.reduce_sum(labels * log_probs * real)
 
 
-@pytest.mark.parametrize("parts", [1, 2, 5, 12, 13])
+# Compiled: whole, and in parts with a remainder.
+@pytest.mark.parametrize(
+    ("parts", "xla"),
+    [*((n, False) for n in (1, 2, 5, 12, 13)), (1, True), (5, True)],
+)
 @pytest.mark.parametrize("smoothing", [0.0, SMOOTHING])
-@pytest.mark.parametrize("xla", [False, True])
 def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
     """Of x and of the weight, whatever the loss is multiplied by."""
     random = np.random.default_rng(1)
