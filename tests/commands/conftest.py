@@ -16,7 +16,8 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 300  # a command that takes longer hangs
 # Smaller than "tiny": what is tested here is the road, not the model.
 HPARAMS = (
-    "hidden_size=32,filter_size=64,num_heads=2,batch_tokens=512,"
+    "hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1,"
+    "batch_tokens=512,"
     "learning_rate_warmup_steps=50,learning_rate_constant=0.07"
 )
 LETTERS = "abcdefghijkl"

@@ -83,15 +83,17 @@ def test_a_problems_split_is_scored_without_a_model(trained, run, flags_of):
 
 
 def test_files_are_translated_as_the_problem_reads_them(calm, run, tmp_path):
-    (tmp_path / "both").write_text("A B C D E\na b c d e\n")
-    (tmp_path / "ref").write_text("E D C B A\nE D C B A\n")
+    (tmp_path / "both").write_text(f"A B C D E\na b c d e\n{'a ' * 40}\n")
+    (tmp_path / "ref").write_text("E D C B A\n" * 3)
     flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]
-    text = ok(run("evaluate", *flags, *calm, "--bootstrap_samples=1"))
-    assert "|text:tokenized" in text
+    flags.append("--decode_hparams=max_input_length=30,long_inputs=refuse")
+    result = run("evaluate", *flags, *calm, "--bootstrap_samples=1")
+    assert "|text:tokenized" in ok(result)
+    assert "1 are: line 3 (" in result.stderr
     folder = calm[0].partition("=")[2]
     with open(f"{folder}/translations/files/both.txt") as file:
-        first, second = file
-    assert first == second
+        first, second, refused = file
+    assert first == second and refused == "\n"
     with open(f"{folder}/translations/files/both.json") as file:
         assert json.load(file)["checkpoints"]
 
@@ -108,16 +110,6 @@ def test_a_baseline_of_other_lines_is_told_before_translating(
     assert result.returncode == 1
     assert "got 2 and 2 and 1" in result.stderr
     assert "Checkpoint:" not in result.stderr
-
-
-def test_lines_that_are_too_long_are_told(calm, run, tmp_path):
-    (tmp_path / "both").write_text("a b c d e\na\n")
-    (tmp_path / "ref").write_text("E D C B A\nA\n")
-    flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]
-    flags.append("--decode_hparams=max_input_length=3,long_inputs=refuse")
-    result = run("evaluate", *flags, *calm, "--bootstrap_samples=1")
-    ok(result)
-    assert "1 are: line 1 (" in result.stderr
 
 
 def test_the_decoder_reads_raw_text(calm, run, tmp_path):

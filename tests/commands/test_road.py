@@ -239,9 +239,9 @@ def test_report_leaves_pictures(reported):
     pictures = sorted((folder / "attention" / "run").iterdir())
     assert f"Wrote {len(pictures)} pictures to {pictures[0].parent}." in text
     names = [path.name for path in pictures]
-    # Two layers of three attentions, and drawings of some heads.
-    assert sum(name.endswith(".png") for name in names) == 6
-    assert "1-alignment-1.svg" in names
+    # A layer of three attentions, and drawings of some heads.
+    assert sum(name.endswith(".png") for name in names) == 3
+    assert "1-over-a-long-distance-1.svg" in names
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_outputs_begin_with_their_prefixes(models):
 def test_attention_of_outputs_stays_within_the_source(models):
     found = find(models[:1], INPUTS, return_beams=False)
     weights = score.attention(models[0], ids(INPUTS), found.ids[:, 0]).numpy()
-    assert weights.shape == (2, 3, 2, found.ids.shape[-1], INPUTS.shape[1])
+    assert weights.shape == (1, 3, 2, found.ids.shape[-1], INPUTS.shape[1])
     for i, (row, source) in enumerate(zip(found.ids, INPUTS, strict=True)):
         of_real = weights[:, i, :, row[0].numpy() != subwords.PAD]
         np.testing.assert_allclose(of_real.sum(-1), 1.0, rtol=1e-5)

@@ -79,8 +79,7 @@ def assert_close(actual, expected, name):
 @pytest.fixture(scope="module")
 def undisturbed(pair_of, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    # The first worker translates; the other one waits for it.
-    codes, printed = pair_of(folder, "--eval_bleu_sentences=9", steps=STEPS)
+    codes, printed = pair_of(folder, steps=STEPS)
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
         assert "2 replicas on CPUs of 2 workers (MultiWorker" in text
@@ -101,14 +100,18 @@ def test_two_workers_update_as_one(trainings, undisturbed, tmp_path):
 def test_a_signal_to_one_worker_stops_all(
     pair_of, undisturbed, assert_same_training, tmp_path
 ):
-    """And both go on from the first one's checkpoint, to the same bits."""
+    """And both go on from the first one's checkpoint, to the same bits.
+
+    The first one translates some sentences, and the other one waits for it.
+    """
+    translate = "--eval_bleu_sentences=9"
     codes, printed = pair_of(
-        tmp_path, faults=(None, "SIGTERM step 3"), steps=STEPS
+        tmp_path, translate, faults=(None, "SIGTERM step 3"), steps=STEPS
     )
     assert codes == [143, 143], "\n".join(printed)
     for text in printed:
         assert "Stopped after step 3; checkpoint ckpt-3." in text
-    codes, printed = pair_of(tmp_path, steps=STEPS)
+    codes, printed = pair_of(tmp_path, translate, steps=STEPS)
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
         assert f"Continuing from {tmp_path}/checkpoints/ckpt-3." in text

@@ -99,8 +99,9 @@ def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
     assert len(_sample(corpus, hparams, 100)._inputs) == 9
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    ("replicas", "policy"), [(1, "float32"), (2, "mixed_bfloat16")]
+)
 def test_weights_are_read_as_they_are(
     corpus_of, hparams, vocabulary, strategy_of, replicas, policy
 ):

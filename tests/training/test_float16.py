@@ -2,6 +2,7 @@
 
 import functools
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -18,6 +19,14 @@ def whole(runs, tmp_path_factory):
     """The folder of a training of 8 steps in float16."""
     folder = tmp_path_factory.mktemp("float16")
     runs.train(folder, train_steps=8, mixed_precision="float16")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(runs, tmp_path_factory):
+    """The folder of the same training in float32."""
+    folder = tmp_path_factory.mktemp("float32")
+    runs.train(folder, train_steps=8)
     return folder
 
 
@@ -43,17 +52,19 @@ def _scale(runs, folder, step):
     )
 
 
-def test_float16_trains_as_float32_does(whole, runs, read_events, tmp_path):
-    runs.train(tmp_path, train_steps=8)
+def test_float16_trains_as_float32_does(whole, plain, read_events):
     for name in ("validation/loss", "train/gradient_norm"):
-        actual, expected = (read_events(f)[name][8] for f in (whole, tmp_path))
+        actual, expected = (read_events(f)[name][8] for f in (whole, plain))
         assert actual == pytest.approx(expected, rel=0.02), name
         assert actual != expected  # 16 bits were used
 
 
 def test_going_on_changes_no_bit(whole, runs, tmp_path):
-    for steps in (4, 8):
-        runs.train(tmp_path, train_steps=steps, mixed_precision="float16")
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    for path in tmp_path.glob("checkpoints/ckpt-8.*"):
+        path.unlink()
+    _, printed = runs.train(tmp_path, train_steps=8, mixed_precision="float16")
+    assert "Continuing from" in printed and "ckpt-4" in printed
     for name, value in runs.saved(whole, 8).items():
         np.testing.assert_array_equal(
             runs.saved(tmp_path, 8)[name], value, err_msg=name
@@ -61,7 +72,9 @@ def test_going_on_changes_no_bit(whole, runs, tmp_path):
     assert _scale(runs, tmp_path, 8) == _scale(runs, whole, 8) == 2**15
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize(
+    "replicas", [2, pytest.param(1, marks=pytest.mark.slow)]
+)
 def test_an_update_that_overflows_is_left_out(
     begins_too_high, runs, read_events, tmp_path, strategy_of, replicas
 ):
@@ -90,13 +103,14 @@ def test_an_update_that_overflows_is_left_out(
         assert np.isfinite(value).all(), name
 
 
-def test_steps_in_float32_before_and_after(runs, tmp_path):
+def test_steps_in_float32_before_and_after(plain, runs, tmp_path):
     """A scale that a checkpoint lacks begins anew, one too many is left."""
-    for steps, precision in ((4, "float32"), (8, "float16"), (12, "float32")):
+    shutil.copytree(plain, tmp_path, dirs_exist_ok=True)
+    for steps, precision in ((12, "float16"), (16, "float32")):
         code, printed = runs.train(
             tmp_path, train_steps=steps, mixed_precision=precision
         )
         assert code == 0
         assert "damaged" not in printed
-    assert runs.saved_steps(tmp_path) == [4, 8, 12]
-    assert _scale(runs, tmp_path, 8) == 2**15
+    assert runs.saved_steps(tmp_path) == [4, 8, 12, 16]
+    assert _scale(runs, tmp_path, 12) == 2**15

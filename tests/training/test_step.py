@@ -223,7 +223,12 @@ def test_accumulation(trial_of, expected, parts):
 
 @pytest.mark.parametrize(
     ("replicas", "parts", "xla"),
-    [(8, 1, False), (2, 4, False), (2, 2, True)],
+    [
+        (4, 1, False),
+        (2, 4, False),
+        pytest.param(8, 1, False, marks=pytest.mark.slow),
+        pytest.param(2, 2, True, marks=pytest.mark.slow),
+    ],
 )
 def test_replicas(trial_of, expected, replicas, parts, xla):
     trial = trial_of(replicas=replicas, xla=xla)

@@ -124,8 +124,9 @@ def test_workers_must_have_the_same_flags():
 
 
 def test_workers_are_described():
-    assert hardware.describe(Strategy(PAIR, "worker", 1)) == (
-        "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy)"
+    assert hardware.describe(Strategy(PAIR, "worker", 1), "float32", False) == (
+        "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
+        "float32, XLA off"
     )
 
 
