@@ -1,10 +1,6 @@
-"""Tables 2 and 3: what rows are, resuming, layout; and a row in small."""
+"""Tables 2 and 3: what rows are, and how results are laid out."""
 
 import dataclasses
-import os
-import pathlib
-import subprocess
-import sys
 import types
 
 import pytest
@@ -12,15 +8,12 @@ import table2
 import table3
 import table_layout
 import table_rows
-import table_runs
 
-from t2t_repro import errors, json_files, registry
+from t2t_repro import errors, registry
 from t2t_repro import problem as problems
 from t2t_repro.reports import paper
 
 SPLIT = "bleu_compound_split"
-ROOT = pathlib.Path(__file__).parent.parent.parent
-SECONDS = 600  # what takes longer hangs
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -80,85 +73,6 @@ def test_an_hparams_set_of_all_rows_is_refused(monkeypatch):
     monkeypatch.setattr(table_rows.flags, "FLAGS", given)
     with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
         table_rows.Table({"base": "table3_base"}, "table3_base").selected()
-
-
-def test_a_finished_row_is_taken_as_it_is(tmp_path):
-    wanted = {"seed": 1, "hparams": {"hidden_size": 8}}
-    path = tmp_path / "row.json"
-    assert table_runs.finished(path, wanted) is None
-    stored = wanted | {"figures": {"perplexity": 4.0}}
-    json_files.write(path, stored)
-    assert table_runs.finished(path, wanted) == stored
-    with pytest.raises(errors.UserError) as error:
-        table_runs.finished(path, {"seed": 2, "hparams": {"hidden_size": 16}})
-    assert "seed is 1 there and 2 here" in str(error.value)
-    assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
-
-
-@pytest.fixture
-def micro_table(monkeypatch, tmp_path):
-    """A table of two rows and what they have in common, without flags."""
-    given = types.SimpleNamespace(
-        hparams_set=None,
-        hparams="train_steps=10,save_checkpoints_steps=2",
-        divide_widths=1,
-        divide_layers=1,
-        rows=[],
-        seed=[1],
-    )
-    monkeypatch.setattr(table_rows.flags, "FLAGS", given)
-    job = table_runs.Job(
-        problems.build("multi30k_ende", {}),
-        "validation",
-        averaged=False,
-        output_dir=tmp_path / "rows",
-        results_dir=tmp_path / "results",
-        to_commands=(),
-        to_datagen=(),
-        to_trainer=(),
-        machine="m",
-    )
-    names = {"base": "base", "big": "big"}
-    return table_rows.Table(names, "base"), job, given
-
-
-def keep(row, job, **changes):
-    """Writes the file of a finished row."""
-    job.results_dir.mkdir(exist_ok=True)
-    stored = table_runs.settings(row, job) | changes
-    path = job.results_dir / f"{row.name}-seed{row.seed}.json"
-    json_files.write(path, stored)
-
-
-def test_a_table_has_what_was_finished_before(micro_table):
-    table, job, given = micro_table
-    for name, seed in (("big", 2), ("base", 10), ("base", 2)):
-        keep(table.row(name, seed), job)
-    keep(table.row("big", 1), job, split="test")  # of another job
-    given.rows = ["base"]  # what is selected now does not matter
-    found = table_runs.finished_rows(table, job)
-    assert [(one["row"], one["seed"]) for one in found] == [
-        ("base", 2),
-        ("base", 10),
-        ("big", 2),
-    ]
-    given.divide_layers = 3
-    assert table_runs.finished_rows(table, job) == []
-
-
-def test_too_few_checkpoints_are_told_before_training(micro_table):
-    table, job, given = micro_table
-    job = job._replace(averaged=True)
-    with pytest.raises(errors.UserError, match="big is an average of 20"):
-        table_runs.run_all(table, job, None, None)
-    given.hparams += ",num_averaged_checkpoints=6"
-    with pytest.raises(errors.UserError, match="base is an average of 6"):
-        table_runs.run_all(table, job, None, None)
-
-
-def test_a_command_that_fails_says_how_to_go_on():
-    with pytest.raises(errors.UserError, match="unheard_of ended with status"):
-        table_runs.t2t("unheard_of")
 
 
 @pytest.mark.parametrize(
@@ -272,78 +186,3 @@ def test_rows_that_equal_base_in_the_paper_have_no_side():
     assert "by bleu: every row on the paper's side of base (a_h16 equal" in (
         table3.agreement(table, "bleu")
     )
-
-
-def script(name, *arguments):
-    """Runs a script in a process of its own."""
-    paths = filter(None, [os.environ.get("PYTHONPATH")])
-    return subprocess.run(
-        [sys.executable, ROOT / "scripts" / name, *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *paths])},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-    )
-
-
-@pytest.fixture(scope="module")
-def number_words(tmp_path_factory):
-    """Raw text of number words, few enough to make in a second."""
-    from t2t_repro.problems import number_words as module
-
-    folder = tmp_path_factory.mktemp("raw")
-    for split, numbers in (
-        ("train", range(0, 3_000, 3)),
-        ("validation", range(1, 90, 3)),
-        ("test", range(2, 90, 3)),
-    ):
-        for language in ("en", "de"):
-            words = (module.spell(n, "cardinal", language) for n in numbers)
-            text = "".join(f"{word}\n" for word in words)
-            (folder / f"{split}.{language}").write_text(text, "utf-8")
-    return folder
-
-
-def micro(number_words, folder):
-    """Flags of a model 16 wide, for 4 steps."""
-    return (
-        "--problem=number_words_ende",
-        "--problem_args=vocab_size=300",
-        f"--raw_dir={number_words}",
-        f"--data_dir={folder / 'data'}",
-        f"--output_dir={folder / 'rows'}",
-        "--divide_widths=32",
-        "--divide_layers=6",
-        "--hparams=batching=packed,batch_tokens=256,max_length=32,"
-        "train_steps=4,save_checkpoints_steps=2",
-        "--trainer_flags=--eval_bleu_sentences=0",
-        "--machine=this one",
-    )
-
-
-@pytest.mark.slow
-def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
-    call = ("table3.py", "--rows=base", *micro(number_words, tmp_path))
-    done = script(*call)
-    assert done.returncode == 0, done.stderr
-    results = tmp_path / "rows" / "results"
-    row = json_files.read(results / "base-seed1.json")
-    assert row["hparams"]["hidden_size"] == 16
-    assert row["hparams"]["num_hidden_layers"] == 1
-    assert row["machine"] == "this one"
-    assert row["command"].startswith("scripts/table3.py --")
-    assert "--divide_widths=32" in row["command"]
-    assert str(tmp_path) not in row["command"]
-    assert [one["step"] for one in row["figures"]["curve"]] == [2, 4]
-    assert "| base |  | " in (results / "table.md").read_text("utf-8")
-    # Finished: not run again, the folder of the training is not even needed.
-    (tmp_path / "rows" / "base-seed1").rename(tmp_path / "away")
-    again = script(*call)
-    assert again.returncode == 0, again.stderr
-    assert "base, seed 1: finished on" in again.stdout
-    assert not (tmp_path / "rows" / "base-seed1").exists()
-    # The ladder knows number words, but not this model.
-    beside = script("ladder.py", f"--output_dir={tmp_path / 'away'}")
-    assert beside.returncode == 2, beside.stderr
-    assert "hidden_size is 16, ours 128" in beside.stdout
