@@ -190,8 +190,8 @@ def settings(row: Row, job: Job) -> dict:
     }
 
 
-def run(row: Row, job: Job, measure) -> dict:
-    """The figures of a row: read where they are there, else made.
+def run(row: Row, job: Job, measure):
+    """Makes the file of a row, unless it is there.
 
     Args:
         row: what to run.
@@ -203,7 +203,7 @@ def run(row: Row, job: Job, measure) -> dict:
     known = finished(path, wanted)
     if known:
         print(f"{row.name}, seed {row.seed}: finished on {known['date']}.")
-        return known
+        return
     folder = train(row, job)
     t2t(
         "evaluate",
@@ -220,7 +220,6 @@ def run(row: Row, job: Job, measure) -> dict:
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
     json_files.write(path, found)
-    return found
 
 
 def figures(folder: pathlib.Path, sheet: dict) -> dict:

@@ -107,9 +107,7 @@ class Translator:
                 done += len(chunk)
 
     def describe_refused(self) -> str:
-        """Which lines the last translate() refused; empty: none."""
-        if not self.refused:
-            return ""
+        """Which lines the last translate() refused, where it did some."""
         shown = ", ".join(
             f"line {number:,} ({subwords:,} subwords)"
             for number, subwords in itertools.islice(self.refused.items(), 10)

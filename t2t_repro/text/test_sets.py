@@ -19,7 +19,8 @@ class TestSet(NamedTuple):
     @property
     def texts(self) -> list[list[str]]:
         """References, and the sources where they are known."""
-        return [*self.references, *([self.sources] if self.sources else [])]
+        known = [] if self.sources is None else [self.sources]
+        return [*self.references, *known]
 
     def normalized(self, source: Callable, target: Callable) -> "TestSet":
         """The same, each line changed by the function of its side."""

@@ -46,7 +46,7 @@ def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
         assert part in made.text
 
 
-@pytest.mark.parametrize("sources", [SOURCES[:1], [*SOURCES, "mehr"]])
+@pytest.mark.parametrize("sources", [[], SOURCES[:1], [*SOURCES, "mehr"]])
 def test_sources_of_another_number_are_refused(sources):
     test_set = test_sets.TestSet(sources, REFERENCES)
     with pytest.raises(errors.UserError, match=f"2 and 2 and {len(sources)}"):
