@@ -3,14 +3,16 @@
     python scripts/check_scores.py --moses=…/mosesdecoder/scripts \\
         --language=de OUT REF [REF …]
 
-Needs perl and the scripts of github.com/moses-smt/mosesdecoder. Prints a line
-a score; exits with 1 if one is off by more than 0.01.
+Needs bash, perl and the scripts of github.com/moses-smt/mosesdecoder. Prints a
+line a score; exits with 1 if one is off by more than 0.01.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,60 +22,49 @@ from t2t_repro.text import test_sets
 from t2t_repro.text.corpora import read_lines
 
 TOLERANCE = 0.01  # multi-bleu.perl prints two decimals
-SACREBLEU = {
-    "bleu": "-m bleu",
-    "bleu_lc": "-m bleu -lc",
-    "bleu_intl": "-m bleu -tok intl",
-    "bleu_intl_lc": "-m bleu -tok intl -lc",
-    "chrf": "-m chrf",
-    "ter": "-m ter",
-}
-SPLIT_HYPHENS = ["perl", "-pe", r"s/(\S)-(\S)/$1 ##AT##-##AT## $2/g"]
 
 
-def pipe(data, *commands):
-    """What comes out of commands that read one another's output."""
-    for command in commands:
-        data = subprocess.run(
-            command, input=data, capture_output=True, check=True
-        ).stdout
-    return data
+class Shell:
+    """A folder with OUT, REF0, REF1 …, in which commands run."""
 
+    def __init__(self, folder, out, references, moses):
+        self._folder = folder
+        shutil.copy(out, folder / "OUT")
+        self._references = [f"REF{i}" for i in range(len(references))]
+        for name, reference in zip(self._references, references, strict=True):
+            shutil.copy(reference, folder / name)
+        programs = pathlib.Path(sys.executable).parent  # sacrebleu's, too
+        folders = programs, moses / "tokenizer", moses / "generic"
+        path = [*map(str, map(pathlib.Path.absolute, folders))]
+        self._env = os.environ | {
+            "PATH": os.pathsep.join([*path, os.environ["PATH"]])
+        }
 
-def multi_bleu(moses, steps, out, references):
-    """multi-bleu.perl of texts that went through `steps`, each a command."""
-    with tempfile.TemporaryDirectory() as folder:
-        stem = pathlib.Path(folder, "ref")
-        for i, reference in enumerate(references):
-            text = pipe(reference.read_bytes(), *steps)
-            pathlib.Path(f"{stem}{i}").write_bytes(text)
-        text = pipe(
-            out.read_bytes(),
-            *steps,
-            ["perl", str(moses / "generic/multi-bleu.perl"), str(stem)],
+    def score(self, check) -> float | None:
+        """What a command of bleu.CHECKS tells; None where none is named."""
+        if check.startswith("sacrebleu "):
+            check = check.replace("REF", " ".join(self._references))
+            return json.loads(self._run(f"{check} -w 4 -f json"))["score"]
+        if "multi-bleu.perl" in check:
+            steps, command = check.split("; ")
+            # multi-bleu.perl REF.tok reads REF.tok0, REF.tok1 and so on.
+            for name in ("OUT", *self._references):
+                tokens = re.sub(r"(\D+)", r"\1.tok", name)
+                self._run(f"({steps}) < {name} > {tokens}")
+            return float(re.match("BLEU = ([0-9.]+)", self._run(command))[1])
+        return None
+
+    def _run(self, command):
+        found = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self._folder,
+            env=self._env,
+            capture_output=True,
+            encoding="utf-8",
         )
-    return float(re.match(rb"BLEU = ([0-9.]+)", text)[1])
-
-
-def by_commands(arguments):
-    """{key: the score that others' programs give}."""
-    out, references = arguments.out, arguments.references
-    found = {}
-    for key, flags in SACREBLEU.items():
-        names = [*map(str, references), "-i", str(out)]
-        command = [sys.executable, "-m", "sacrebleu", *names, *flags.split()]
-        text = pipe(b"", [*command, "-w", "4", "-f", "json"])
-        found[key] = json.loads(text)["score"]
-    tokenizer = arguments.moses / "tokenizer"
-    tokenize = ["perl", str(tokenizer / "tokenizer.perl"), "-q"]
-    tokenize += ["-l", arguments.language]
-    plain = ["perl", str(tokenizer / "replace-unicode-punctuation.perl")]
-    for key, steps in {
-        "bleu_tok": [tokenize],
-        "bleu_compound_split": [plain, tokenize, SPLIT_HYPHENS],
-    }.items():
-        found[key] = multi_bleu(arguments.moses, steps, out, references)
-    return found
+        if found.returncode:
+            sys.exit(f"{command}\n{found.stderr}")
+        return found.stdout
 
 
 def main():
@@ -89,10 +80,22 @@ def main():
         arguments.language,
     )
     off = []
-    for key, theirs in by_commands(arguments).items():
-        print(f"{key:20} {ours[key]:9.4f} {theirs:9.4f}")
-        if abs(ours[key] - theirs) > TOLERANCE:
-            off.append(key)
+    with tempfile.TemporaryDirectory() as folder:
+        shell = Shell(
+            pathlib.Path(folder),
+            arguments.out,
+            arguments.references,
+            arguments.moses,
+        )
+        for key, check in bleu.CHECKS.items():
+            theirs = shell.score(
+                check.replace("{language}", arguments.language)
+            )
+            if theirs is None:
+                continue
+            print(f"{key:20} {ours[key]:9.4f} {theirs:9.4f}", flush=True)
+            if abs(ours[key] - theirs) > TOLERANCE:
+                off.append(key)
     if off:
         sys.exit(f"Off by more than {TOLERANCE}: {', '.join(off)}.")
 
