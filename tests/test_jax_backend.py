@@ -10,6 +10,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 TESTS = ("tests/layers", "tests/models/test_transformer.py")
+# Options of which each is in a layer's tests, and all in others together.
+ALONE = "pre_norm no_norm both_norms timing learned no_positions sizes unscaled"
 # Each operation on a new shape or dtype is compiled: minutes, for all tests.
 LEFT_OUT_FOR_SPEED = (
     "mixed_",  # dtypes of 16 bits
@@ -18,6 +20,8 @@ LEFT_OUT_FOR_SPEED = (
     # What follows from equality with numpy, a sentence at a time.
     *("packed", "padding", "permuted", "no_target", "restricted"),
     *("dropout_of_a_row", "each_dropout"),
+    *(f"each-{option}]" for option in ALONE.split()),
+    *(f"the_whole[{option}]" for option in ALONE.split()),
 )
 ENVIRONMENT = {
     "KERAS_BACKEND": "jax",
@@ -36,7 +40,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("left_out", "at_least"),
     [
-        pytest.param(LEFT_OUT_FOR_SPEED, 130, id="quick"),
+        pytest.param(LEFT_OUT_FOR_SPEED, 115, id="quick"),
         pytest.param(("nothing",), 290, id="all", marks=pytest.mark.slow),
     ],
 )

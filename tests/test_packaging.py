@@ -129,7 +129,7 @@ def test_wheel_runs_in_another_folder(wheel, tmp_path):
     assert all(path.startswith(str(site)) for path in where.split())
     text = python(
         "-m",
-        "t2t_repro.trainer",
+        "t2t_repro.datagen",
         "--registry_help",
         cwd=elsewhere,
         PYTHONPATH=str(site),
@@ -140,7 +140,7 @@ def test_wheel_runs_in_another_folder(wheel, tmp_path):
 def test_checkout_runs_without_installation(checkout):
     where = python("-c", WHERE, cwd=checkout)
     assert all(path.startswith(str(checkout)) for path in where.split())
-    text = python("-m", "t2t_repro.trainer", "--registry_help", cwd=checkout)
+    text = python("-m", "t2t_repro.datagen", "--registry_help", cwd=checkout)
     assert str(checkout / "problems" / "multi30k.py") in text
 
 

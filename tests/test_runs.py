@@ -17,9 +17,9 @@ SETTINGS = {
 }
 
 
-def start(folder, hardware="one CPU"):
+def start(folder, hardware="one CPU", settings=SETTINGS):
     subwords = types.SimpleNamespace(model=b"pieces")
-    runs.start(folder, SETTINGS, subwords, hardware)
+    runs.start(folder, settings, subwords, hardware)
 
 
 @pytest.fixture
@@ -33,6 +33,17 @@ def started(tmp_path, monkeypatch):
 def test_a_worker_joins(started):
     before = (started / runs.RUN).read_bytes()
     runs.join(started, SETTINGS, runs.mark(started))
+    assert (started / runs.RUN).read_bytes() == before
+
+
+@pytest.mark.parametrize("folder", [runs.CHECKPOINTS, runs.AVERAGED])
+def test_another_training_takes_no_folder_that_has_weights(started, folder):
+    (started / folder).mkdir()
+    for suffix in ("index", "data-00000-of-00001"):
+        (started / folder / f"ckpt-4.{suffix}").touch()
+    before = (started / runs.RUN).read_bytes()
+    with pytest.raises(errors.UserError, match="random_seed is 1 .* 2"):
+        start(started, settings=SETTINGS | {"random_seed": 2})
     assert (started / runs.RUN).read_bytes() == before
 
 

@@ -73,6 +73,13 @@ def test_what_is_in_the_way_of_a_folder_is_named(run, flags_of, tmp_path):
     assert message.startswith(f"Not a directory: {tmp_path / 'data'}")
 
 
+def test_data_that_have_moved_are_where_the_flag_says(run, trained, tmp_path):
+    """And not where the run has found them."""
+    flags = f"--output_dir={trained / 'run'}", f"--data_dir={tmp_path}"
+    message = error(run("evaluate", *flags))
+    assert message.startswith(f"There is no data in {tmp_path}")
+
+
 def test_a_folder_that_is_missing_is_named(run, trained, tmp_path):
     message = error(
         run(
@@ -82,18 +89,6 @@ def test_a_folder_that_is_missing_is_named(run, trained, tmp_path):
         )
     )
     assert message.startswith(f"No such file or directory: {tmp_path / 'none'}")
-
-
-def test_a_slip_of_the_keyboard_ends_no_conversation(run, trained):
-    """Bytes that are not UTF-8."""
-    result = run(
-        "decoder",
-        f"--output_dir={trained / 'run'}",
-        "--decode_interactive",
-        stdin="a b c\n\udcff\nd e\n",
-    )
-    assert result.returncode == 0, result.stderr
-    assert len(result.stdout.splitlines()) == 3
 
 
 def test_training_set_empty(run, flags_of, raw_writer, tmp_path):

@@ -50,8 +50,10 @@ def test_decoder_shows_beams_and_scores(trained, run, tmp_path):
     beams = "--decode_hparams=beam_size=3,return_beams=true"
     text = ok(run("decoder", out, beams, stdin="a b c d e\n"))
     assert text.count("\t") == 2
-    talk = ok(run("decoder", out, "--decode_interactive", stdin="a b c\nd e\n"))
-    assert len(talk.splitlines()) == 2
+    # A slip of the keyboard, bytes that are not UTF-8, ends no conversation.
+    typed = "a b c\n\udcff\nd e\n"
+    talk = ok(run("decoder", out, "--decode_interactive", stdin=typed))
+    assert len(talk.splitlines()) == 3
     score, translation = talk.splitlines()[0].strip().split("  ", 1)
     assert float(score) < 0
     (tmp_path / "pairs.txt").write_text(f"a b c\t{translation}\n")

@@ -53,8 +53,9 @@ def endless(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served(export_dir):
+    """A server that tests leave running: its process and ports."""
     with serving(export_dir) as running:
         yield running
 
@@ -80,16 +81,19 @@ def serving(export_dir, *settings):
         process.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(served, number):
-    process, port, _ = served
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-    body = json.dumps({"instances": ["a b c d e"]})
-    connection.request("POST", "/v1/models/t2t:predict", body)
-    (found,) = json.load(connection.getresponse())["predictions"]
-    assert found["scores"] < 0
-    process.send_signal(number)  # the connection is open still
-    assert process.wait(SECONDS) == 0
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
+def test_a_signal_ends_it_cleanly(export_dir, number):
+    with serving(export_dir) as (process, port, _):
+        asked = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        body = json.dumps({"instances": ["a b c d e"]})
+        asked.request("POST", "/v1/models/t2t:predict", body)
+        (found,) = json.load(asked.getresponse())["predictions"]
+        assert found["scores"] < 0
+        process.send_signal(number)  # the connection is open still
+        assert process.wait(SECONDS) == 0
 
 
 def test_what_outlasts_the_grace_is_given_up(endless):
@@ -177,14 +181,14 @@ def test_query_wants_one_model(run):
         assert f"--export_dir and --server; got {word}" in result.stderr
 
 
-def test_a_port_that_is_taken(export_dir, run):
+def test_a_port_that_is_taken(endless, run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for flags in (
             (f"--rest_port={port}", "--grpc_port=0"),
             ("--rest_port=0", f"--grpc_port={port}"),
         ):
-            result = run("serve", f"--export_dir={export_dir}", *flags)
+            result = run("serve", f"--export_dir={endless}", *flags)
             assert result.returncode == 1
             assert "Cannot listen on 127.0.0.1" in result.stderr
             assert "Traceback" not in result.stderr

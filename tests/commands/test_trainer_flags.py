@@ -1,5 +1,6 @@
 """The trainer's flags that say how, not what."""
 
+import functools
 import os
 import re
 
@@ -39,19 +40,34 @@ def checkpoints(folder):
     return sorted(int(path.stem.removeprefix("ckpt-")) for path in paths)
 
 
-def test_replicas_xla_bfloat16_and_accumulation(trainer):
-    folder, text = trainer(
-        "devices",
-        f"--hparams={SMALL}",
-        "--train_steps=12",
-        "--logical_devices=2",
-        "--xla=on",
-        "--mixed_precision=bfloat16",
-        "--max_tokens_per_replica=128",
-        "--profile",
-    )
-    assert "2 replicas on CPUs (MirroredStrategy), mixed_bfloat16, XLA on" in (
-        text
+@pytest.fixture(scope="module")
+def on_two_devices(trainer):
+    """A function of --xla: the folder of 12 steps, and what they printed."""
+
+    @functools.cache
+    def train(xla):
+        return trainer(
+            f"xla_{xla}",
+            f"--hparams={SMALL}",
+            "--train_steps=12",
+            "--logical_devices=2",
+            f"--xla={xla}",
+            "--mixed_precision=bfloat16",
+            "--max_tokens_per_replica=128",
+            "--profile",
+        )
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "xla", ["off", pytest.param("on", marks=pytest.mark.slow)]
+)
+def test_replicas_xla_bfloat16_and_accumulation(on_two_devices, xla):
+    folder, text = on_two_devices(xla)
+    assert (
+        "2 replicas on CPUs (MirroredStrategy), mixed_bfloat16, "
+        f"XLA {xla}" in text
     )
     assert "at most 128 slots at once" in text
     assert checkpoints(folder) == [12]
@@ -103,9 +119,9 @@ def test_a_second_training_of_a_run_is_refused(trainer, tmp_path):
     assert not (folder / "run.json").exists()
 
 
-def test_warm_start_takes_weights_only(trainer):
-    first, _ = trainer("first", f"--hparams={SMALL}", "--train_steps=6")
-    weights = first / "checkpoints" / "ckpt-6"
+def test_warm_start_takes_weights_only(trainer, on_two_devices):
+    first, _ = on_two_devices("off")
+    weights = first / "checkpoints" / "ckpt-12"
     _, text = trainer(
         "second",
         f"--hparams={SMALL}",

@@ -132,14 +132,17 @@ def test_greedy_is_beam_search_with_one_beam(seed, limits, rules, block, data):
 
 # Compiled: one size with one round, and one with two.
 @pytest.mark.parametrize(
-    ("size", "jit_compile"),
+    ("size", "count", "jit_compile"),
     [
-        *((size, False) for size in (4, 600, 5_120, 5_121, 8_000)),
-        (5_120, True),
-        (5_121, True),
+        *(
+            (size, count, False)
+            for size in (4, 600, 5_120, 5_121, 8_000)
+            for count in (1, 4, 10)
+        ),
+        (5_120, 4, True),
+        (5_121, 4, True),
     ],
 )
-@pytest.mark.parametrize("count", [1, 4, 10])
 def test_two_rounds_of_top_k_find_what_one_does(size, count, jit_compile):
     values = np.random.default_rng(size).permutation(6 * size)
     values = values.reshape(2, 3, size).astype(np.float32)

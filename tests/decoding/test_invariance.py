@@ -42,15 +42,17 @@ def assert_same(found, expected, name, most_ties=1):
     assert counted.different == counted.ties <= most_ties
 
 
-# Compiling a search takes long.
 @pytest.mark.parametrize(
-    ("settings", "xla"),
+    "settings",
     [
-        ({}, True),
-        ({"beam_size": 1}, False),
-        ({"min_length": 7, "no_repeat_ngram_size": 2}, False),
-        ({"sampling_temp": 1.5}, True),
+        {},
+        {"beam_size": 1},
+        {"min_length": 7, "no_repeat_ngram_size": 2},
+        {"sampling_temp": 1.5},
     ],
+)
+@pytest.mark.parametrize(
+    "xla", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 def test_blocks_xla_shards_order_and_padding_change_nothing(
     models, settings, xla, monkeypatch

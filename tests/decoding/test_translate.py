@@ -228,10 +228,19 @@ def test_pairs_are_read_as_far_as_needed(translator, monkeypatch):
     assert [first, *rest] == pytest.approx(expected, rel=1e-4)
 
 
-def test_scores_do_not_depend_on_batch_tokens(translator_of, translator):
-    small = translator_of(batch_tokens=40)
+def test_scores_do_not_depend_on_batches(translator, vocabulary, monkeypatch):
+    """Which few logits make small."""
     expected = totals(translator, PAIRS)
-    assert totals(small, PAIRS) == pytest.approx(expected, rel=1e-4)
+    shapes, real = [], translator._score
+    monkeypatch.setattr(
+        translator,
+        "_score",
+        lambda *ids: shapes.append(ids[1].shape) or real(*ids),
+    )
+    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 40 * vocabulary.size)
+    assert totals(translator, PAIRS) == pytest.approx(expected, rel=1e-4)
+    assert len(shapes) > 1
+    assert all(rows * length <= 40 for rows, length in shapes)
 
 
 def score_of(model, inputs, targets):

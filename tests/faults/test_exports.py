@@ -34,14 +34,10 @@ def export_again(trainings, trained):
 
 @pytest.fixture(scope="module")
 def exported(export_again, tmp_path_factory):
-    """An export that was killed when all was written, and had no name yet."""
+    """A folder with an export."""
     folder = tmp_path_factory.mktemp("exported")
-    result = export_again(folder, fault="SIGKILL change 6")
-    assert result.returncode == -9, result.stderr
-    assert [path.name for path in folder.iterdir()] == ["1.tmp"]
     result = export_again(folder)
     assert result.returncode == 0, result.stderr
-    assert [path.name for path in folder.iterdir()] == ["1"]
     return folder
 
 
@@ -69,8 +65,17 @@ def translations(trainings, trained):
 
 
 @pytest.mark.slow
-def test_exporting_that_is_killed(exported, query, translations, tally):
-    assert query(exported) == translations
+def test_exporting_that_is_killed(
+    export_again, query, translations, tally, tmp_path
+):
+    """When all is written, and has no name yet."""
+    result = export_again(tmp_path, fault="SIGKILL change 6")
+    assert result.returncode == -9, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["1.tmp"]
+    result = export_again(tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert query(tmp_path) == translations
     for outcome in ("tried", "survived"):
         tally("kills", "exporter", outcome)
 

@@ -5,6 +5,7 @@ import math
 import pathlib
 import runpy
 
+import hypothesis
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -51,6 +52,10 @@ def explained(function, *arguments):
         return function(*arguments)
 
 
+# Of each command.
+@hypothesis.settings(
+    max_examples=max(20, hypothesis.settings().max_examples // 5)
+)
 @given(st.data())
 def test_any_value_is_taken_or_explained(names, data):
     chosen = data.draw(st.lists(st.sampled_from(names), max_size=4))

@@ -17,8 +17,9 @@ from t2t_repro.training import loss
 @pytest.fixture(scope="module")
 def models(tiny_hparams, vocab_size):
     """Two of the same weights: one keeps activations, one does not."""
-    kept = transformer.build(tiny_hparams, vocab_size)
-    again = transformer.build(tiny_hparams, vocab_size, recompute_grad=True)
+    hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+    kept = transformer.build(hparams, vocab_size)
+    again = transformer.build(hparams, vocab_size, recompute_grad=True)
     for one, other in zip(kept.weights, again.weights, strict=True):
         other.assign(one)
     return kept, again
@@ -75,7 +76,7 @@ def test_layers_run_twice(models, rows, monkeypatch):
     for layer in models[1].encoder.layers:
         monkeypatch.setattr(layer, "__class__", Counting)
     _gradients(models[1], rows, xla=False)
-    assert calls == {"layer_0": 2, "layer_1": 2}
+    assert calls == {"layer_0": 2}
 
 
 def test_without_gradients_layers_run_once(models, rows):

@@ -39,6 +39,22 @@ def test_reads_scalars_by_step(events):
     ]
 
 
+def test_what_a_later_session_does_again_counts_once(tmp_path):
+    """Killed after step 5, gone on from 2, and stopped at 4."""
+    for session, value, steps in ((1, 1.0, range(1, 6)), (2, 2.0, (3, 4))):
+        suffix = f".session-{session}"
+        writer = tf.summary.create_file_writer(
+            str(tmp_path), filename_suffix=suffix
+        )
+        with writer.as_default():
+            for step in steps:
+                tf.summary.scalar("train/loss", value, step)
+        writer.close()
+    read = curves.read(tmp_path)
+    assert read["train/loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
+    assert curves.steps_done(read) == 4
+
+
 def test_a_file_cut_off_while_written_gives_what_it_has(events):
     events.write_bytes(events.read_bytes()[:-20])
     read = curves.read(events.parent)["train/loss"]

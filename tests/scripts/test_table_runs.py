@@ -35,6 +35,17 @@ def test_a_finished_row_is_taken_as_it_is(tmp_path):
     assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
 
 
+def test_what_a_rows_file_could_not_tell_is_refused():
+    parsing, translation = (
+        problems.build(name, {}) for name in ("wsj_parsing", "multi30k_ende")
+    )
+    table_runs.require(translation, ["--mixed_precision=bfloat16"])
+    with pytest.raises(errors.UserError, match="wsj_parsing writes parses"):
+        table_runs.require(parsing, [])
+    with pytest.raises(errors.UserError, match="--hparams=train_steps="):
+        table_runs.require(translation, ["--train_steps", "9"])
+
+
 @pytest.fixture
 def micro_table(monkeypatch, tmp_path):
     """A table of two rows and what they have in common, without flags."""

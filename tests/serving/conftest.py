@@ -10,7 +10,6 @@ import threading
 import pytest
 
 SECONDS = 60  # what takes longer hangs
-COLD = shutil.ignore_patterns("tf_serving_warmup_requests")
 
 
 @pytest.fixture(scope="session")
@@ -36,30 +35,63 @@ def parts(tiny_hparams, vocabulary):
 
 @pytest.fixture(scope="session")
 def exported(parts, tmp_path_factory):
-    """A folder with versions 1 and 2, of different weights and dtypes."""
+    """A folder with version 2 of parts(1), whose weights are bfloat16."""
     from t2t_repro.serving import export
 
     folder = tmp_path_factory.mktemp("exported")
-    for seed, dtype in ((1, "bfloat16"), (2, "float32")):
-        models, vocabulary, search = parts(seed)
-        card = {"decode_hparams": dataclasses.asdict(search)}
-        export.export(models, vocabulary, search, folder, card, dtype)
+    models, vocabulary, search = parts(1)
+    card = {"decode_hparams": dataclasses.asdict(search)}
+    export.export(models, vocabulary, search, folder, card, "bfloat16")
+    (folder / "1").rename(folder / "2")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def toys(tmp_path_factory):
+    """A folder with versions 1 and 2 of a model that loads at once.
+
+    It says what it is told, with scores of -1 and of -2.
+    """
+    import tensorflow as tf
+
+    folder = tmp_path_factory.mktemp("toys")
+
+    def save(version):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def translate(inputs):
+            rows = tf.shape(inputs)
+            return {
+                "outputs": inputs,
+                "scores": tf.fill(rows, -float(version)),
+                "truncated": tf.fill(rows, False),
+            }
+
+        module = tf.Module()
+        module.translate = translate
+        tf.saved_model.save(
+            module,
+            str(folder / str(version)),
+            signatures={"serving_default": translate},
+        )
+
+    for version in (1, 2):
+        save(version)
     return folder
 
 
 @pytest.fixture
-def export_dir(exported, tmp_path):
-    """A folder with version 1 alone, which starts cold: that is faster."""
-    shutil.copytree(exported / "1", tmp_path / "export" / "1", ignore=COLD)
+def export_dir(toys, tmp_path):
+    """A folder with version 1 of the toy alone."""
+    shutil.copytree(toys / "1", tmp_path / "export" / "1")
     return tmp_path / "export"
 
 
 @pytest.fixture
-def publish(exported, export_dir):
+def publish(toys, export_dir):
     """Puts version 2 into export_dir, as the exporter does: in one rename."""
 
     def put():
-        shutil.copytree(exported / "2", export_dir / "2.tmp", ignore=COLD)
+        shutil.copytree(toys / "2", export_dir / "2.tmp")
         (export_dir / "2.tmp").rename(export_dir / "2")
 
     return put
@@ -67,20 +99,17 @@ def publish(exported, export_dir):
 
 @pytest.fixture(scope="session")
 def local(exported):
-    """{version: a client without a network}."""
+    """A function of a signature and its inputs: its arrays, by name."""
     import tensorflow as tf
 
-    def load(version):
-        signatures = tf.saved_model.load(str(exported / version)).signatures
+    signatures = tf.saved_model.load(str(exported / "2")).signatures
 
-        def ask(signature, **inputs):
-            tensors = {k: tf.constant(v) for k, v in inputs.items()}
-            found = signatures[signature](**tensors)
-            return {name: array.numpy() for name, array in found.items()}
+    def ask(signature, **inputs):
+        tensors = {k: tf.constant(v) for k, v in inputs.items()}
+        found = signatures[signature](**tensors)
+        return {name: array.numpy() for name, array in found.items()}
 
-        return ask
-
-    return {version: load(version) for version in ("1", "2")}
+    return ask
 
 
 class Embedded:

@@ -8,11 +8,11 @@ TEXTS = ["two birds sing", "", "birds", "🐶 \0 the cat sat on the mat"]
 
 @pytest.fixture(scope="module")
 def found(local):
-    return local["2"]("attention", inputs=TEXTS)
+    return local("attention", inputs=TEXTS)
 
 
 def test_outputs_are_those_of_the_default_signature(local, found):
-    expected = local["2"]("serving_default", inputs=TEXTS)
+    expected = local("serving_default", inputs=TEXTS)
     assert found["outputs"].tolist() == expected["outputs"].tolist()
     assert found["truncated"].tolist() == expected["truncated"].tolist()
 
@@ -45,7 +45,7 @@ def test_weights_are_distributions_over_the_source(found):
 
 def test_weights_do_not_depend_on_the_batch(local, found):
     for i, text in enumerate(TEXTS):
-        alone = local["2"]("attention", inputs=[text])["weights"][0]
+        alone = local("attention", inputs=[text])["weights"][0]
         _, targets, sources = alone.shape
         np.testing.assert_allclose(
             found["weights"][i][:, :targets, :sources], alone, atol=1e-5

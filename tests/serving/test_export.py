@@ -1,5 +1,7 @@
 """What an export consists of, and that it needs nothing of ours to run."""
 
+import collections
+import math
 import subprocess
 import sys
 
@@ -35,7 +37,8 @@ def test_operations_are_those_of_tensorflow_and_tf_text(exported):
     found = set(export.operations(export.read_graph(exported / "2")))
     card = json_files.read(exported / "2" / export.MODEL_CARD)
     assert card["operations"] == sorted(found)
-    assert {"While", "StatefulPartitionedCall"} <= found  # functions, too
+    assert "StatefulPartitionedCall" in found
+    assert any("While" in name for name in found)  # functions, too
     assert found - set(dir(tf.raw_ops)) == TEXT_OPERATIONS
     assert not {name for name in found if "PyFunc" in name}
     # TF Serving has no compiler for GPUs, and does not use the one for CPUs.
@@ -66,7 +69,7 @@ def test_it_runs_where_there_is_nothing_of_ours(exported, local, tmp_path):
         timeout=SECONDS,
     )
     assert result.returncode == 0, result.stderr
-    expected = local["2"]("serving_default", inputs=texts)["outputs"]
+    expected = local("serving_default", inputs=texts)["outputs"]
     assert result.stdout.split(b"\n") == expected.tolist()
 
 
@@ -75,9 +78,9 @@ def test_any_bytes_get_a_row_in_every_output(local, signature):
     inputs = {"inputs": HOSTILE}
     if signature == "score":
         inputs["targets"] = HOSTILE[::-1]
-    for name, array in local["2"](signature, **inputs).items():
+    for name, array in local(signature, **inputs).items():
         assert len(array) == len(HOSTILE), name
-    cut = local["2"]("serving_default", inputs=HOSTILE)["truncated"]
+    cut = local("serving_default", inputs=HOSTILE)["truncated"]
     assert cut.tolist() == [False, False, False, False, True]
 
 
@@ -89,31 +92,32 @@ def test_warm_up_requests_ask_every_signature(exported, local):
             name: tf.make_ndarray(tensor)
             for name, tensor in request.inputs.items()
         }
-        found = local["2"](request.model_spec.signature_name, **inputs)
+        found = local(request.model_spec.signature_name, **inputs)
         assert not found["truncated"].any()
         short, long = (len(text) for text in inputs["inputs"])
         assert 0 < short < long
 
 
-def test_16_bits_are_half_the_size(exported, parts):
+def test_every_weight_is_stored_in_16_bits(exported, parts):
     (model,), *_ = parts(1)
-    sizes, dtypes = [], []
-    for version in ("1", "2"):
-        files_of = (exported / version / "variables").glob("*.data*")
-        sizes.append(sum(path.stat().st_size for path in files_of))
-        card = json_files.read(exported / version / export.MODEL_CARD)
-        dtypes.append(card["weights_dtype"])
-    assert dtypes == ["bfloat16", "float32"]
-    saved = 2 * model.count_params()
-    assert sizes[1] - sizes[0] == pytest.approx(saved, rel=0.02)
+    card = json_files.read(exported / "2" / export.MODEL_CARD)
+    assert card["weights_dtype"] == "bfloat16"
+    path = exported / "2" / "variables" / "variables"
+    stored = tf.train.load_checkpoint(str(path))
+    numbers = collections.Counter()
+    for name, dtype in stored.get_variable_to_dtype_map().items():
+        shape = stored.get_variable_to_shape_map()[name]
+        numbers[dtype] += math.prod(shape)
+    assert numbers[tf.bfloat16] == model.count_params()
+    assert not numbers[tf.float32]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bits_compute_as_rounded_weights_in_float32(parts, local, dtype):
     (model,), vocabulary, search = parts(1)
     lines = ["two birds sing", "", "a dog ran in the park today", "🐶"]
-    if dtype == "bfloat16":  # as version 1 is stored
-        found = local["1"]("serving_default", inputs=lines)
+    if dtype == "bfloat16":  # as they are exported
+        found = local("serving_default", inputs=lines)
     else:
         served = served_model.ServedModel([model], vocabulary, search, dtype)
         found = served.translate(tf.constant(lines))

@@ -50,7 +50,7 @@ def test_predict(stub, local, signature, version):
     assert response.model_spec.version.value == 2
     signature = signature or "serving_default"
     assert response.model_spec.signature_name == signature
-    expected = local["2"](signature, inputs=TEXTS)
+    expected = local(signature, inputs=TEXTS)
     assert set(response.outputs) == set(expected)
     for name, array in expected.items():
         found = tf.make_ndarray(response.outputs[name])

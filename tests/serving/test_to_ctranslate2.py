@@ -60,9 +60,8 @@ def build(tiny_hparams, randomize, vocabulary):
     """A function of changes -> a model in which every weight is random."""
 
     def build(changes):
-        hparams = dataclasses.replace(
-            tiny_hparams, max_length=LEARNED, **changes
-        )
+        changes = {"num_hidden_layers": 1, "max_length": LEARNED} | changes
+        hparams = dataclasses.replace(tiny_hparams, **changes)
         model = transformer.build(hparams, vocabulary.size)
         randomize(model)
         return model

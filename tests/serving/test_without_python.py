@@ -41,7 +41,7 @@ def test_it_says_what_the_model_says_in_python(make, exported, local):
         "run", f"EXPORT={exported / '2'}", stdin="\n".join(LINES).encode()
     )
     assert result.returncode == 0, result.stderr
-    expected = local["2"]("serving_default", inputs=LINES)["outputs"]
+    expected = local("serving_default", inputs=LINES)["outputs"]
     assert result.stdout.split(b"\n") == [*expected.tolist(), b""]
 
 

@@ -59,19 +59,22 @@ def gpus(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("names", "policy", "peak"),
+    ("names", "policy", "replicas", "peak"),
     [
-        (["NVIDIA A100-SXM4-40GB"] * 2, "mixed_bfloat16", 624e12),
-        (["NVIDIA A100-SXM4-40GB"], "float32", 156e12),
-        (["Tesla T4"], "mixed_float16", 65e12),
-        (["Tesla T4", "a new one"], "float32", None),
-        ([""], "float32", None),
-        ([], "float32", None),
+        (["NVIDIA A100-SXM4-40GB"] * 2, "mixed_bfloat16", 2, 624e12),
+        # One of them; and two on each of two machines.
+        (["NVIDIA A100-SXM4-40GB"] * 2, "mixed_bfloat16", 1, 312e12),
+        (["NVIDIA A100-SXM4-40GB"] * 2, "mixed_bfloat16", 4, 1248e12),
+        (["NVIDIA A100-SXM4-40GB"], "float32", 1, 156e12),
+        (["Tesla T4"], "mixed_float16", 1, 65e12),
+        (["Tesla T4", "a new one"], "float32", 2, None),
+        ([""], "float32", 1, None),
+        ([], "float32", 1, None),
     ],
 )
-def test_peak_of_all_gpus(gpus, names, policy, peak):
+def test_peak_of_all_replicas(gpus, names, policy, replicas, peak):
     gpus(*names)
-    assert capacity.peak_flops(policy) == peak
+    assert capacity.peak_flops(policy, replicas) == peak
 
 
 def test_device_memory_is_the_fullest_ones(gpus, monkeypatch):

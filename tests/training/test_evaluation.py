@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from t2t_repro import hparam
 from t2t_repro.data import corpus as corpora
 from t2t_repro.decoding import translate
 from t2t_repro.models import transformer
@@ -17,6 +18,7 @@ from t2t_repro.training import evaluation
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
 TARGET = "the cat sat on the mat"  # of every sentence: soon learned
 LONG = "the " * 40
+SEARCH = hparam.DecodeHParams(beam_size=21, extra_length=30)
 
 
 def _sentence(number):
@@ -56,7 +58,7 @@ def echo(monkeypatch):
 
     class Echo:
         def __init__(self, models, subwords, decode_hparams):
-            assert decode_hparams.beam_size == 1
+            self.decode_hparams = decode_hparams
 
         def take_weights(self):
             pass
@@ -69,7 +71,14 @@ def echo(monkeypatch):
 
 
 def _sample(corpus, hparams, count, model=None, vocabulary=None):
-    return evaluation.Sample(model, vocabulary, corpus, hparams, count)
+    return evaluation.Sample(model, vocabulary, corpus, hparams, count, SEARCH)
+
+
+def test_the_search_is_the_problems_but_greedy(echo, corpus_of, hparams):
+    sample = _sample(corpus_of("greedy", [TARGET] * 3), hparams, 3)
+    assert sample._translator.decode_hparams == dataclasses.replace(
+        SEARCH, beam_size=1
+    )
 
 
 def test_bleu_of_an_echo_by_hand(echo, corpus_of, hparams):
@@ -99,17 +108,14 @@ def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
     assert len(_sample(corpus, hparams, 100)._inputs) == 9
 
 
-@pytest.mark.parametrize(
-    ("replicas", "policy"), [(1, "float32"), (2, "mixed_bfloat16")]
-)
 def test_weights_are_read_as_they_are(
-    corpus_of, hparams, vocabulary, strategy_of, replicas, policy
+    corpus_of, hparams, vocabulary, strategy_of
 ):
-    """On any number of replicas, and without tracing the search again."""
-    corpus = corpus_of(f"{replicas}{policy}", [_sentence(n) for n in range(6)])
+    """On replicas in 16 bits, too, and without tracing the search again."""
+    corpus = corpus_of("replicas", [_sentence(n) for n in range(6)])
     keras.utils.set_random_seed(1)
-    with strategy_of(replicas).scope():
-        model = transformer.build(hparams, vocabulary.size, policy)
+    with strategy_of(2).scope():
+        model = transformer.build(hparams, vocabulary.size, "mixed_bfloat16")
     sample = _sample(corpus, hparams, 6, model, vocabulary)
     translator = sample._translator
 

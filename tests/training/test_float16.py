@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import hardware, optimizer
+from t2t_repro.training import optimizer
 
 SCALE = "loss_scale/scale"
 TOO_HIGH = 2.0**30  # at which gradients of the tests' model overflow
@@ -78,10 +78,10 @@ def test_going_on_changes_no_bit(whole, runs, tmp_path):
 def test_an_update_that_overflows_is_left_out(
     begins_too_high, runs, read_events, tmp_path, strategy_of, replicas
 ):
-    options = {"mixed_precision": "float16"}
-    begins_too_high.setattr(
-        hardware, "strategy", lambda _: strategy_of(replicas)
-    )
+    options = {
+        "mixed_precision": "float16",
+        "strategy": strategy_of(replicas),
+    }
     runs.train(tmp_path, train_steps=1, **options)
     assert _scale(runs, tmp_path, 1) == TOO_HIGH / 2
     first = runs.saved(tmp_path, 1)
@@ -103,8 +103,9 @@ def test_an_update_that_overflows_is_left_out(
         assert np.isfinite(value).all(), name
 
 
-def test_steps_in_float32_before_and_after(plain, runs, tmp_path):
+def test_steps_in_float32_before_and_after(plain, runs, fake_steps, tmp_path):
     """A scale that a checkpoint lacks begins anew, one too many is left."""
+    fake_steps()
     shutil.copytree(plain, tmp_path, dirs_exist_ok=True)
     for steps, precision in ((12, "float16"), (16, "float32")):
         code, printed = runs.train(

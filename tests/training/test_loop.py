@@ -28,7 +28,7 @@ def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
         "vocabulary: 20 subwords",
         "hardware: 1 replica on one CPU, float32, XLA off",
         f"batch: {runs.plan.describe()} (batch_tokens=200, in real tokens)",
-        "per replica: 1/1 of it",
+        "per replica: 1/1 of it, at most 8,192 slots at once",
         f"steps: 24 = {epochs:,.1f} epochs; 0 done",
         # 0.02 / sqrt(10)
         "learning rate: constant*linear_warmup*rsqrt_decay, "
@@ -226,7 +226,7 @@ def test_compilations_are_counted_and_told(
 def test_share_of_peak(runs, fake_steps, tmp_path, monkeypatch, read_events):
     """Of devices that reach 10^6 FLOP/s."""
     fake_steps()
-    monkeypatch.setattr(loop.capacity, "peak_flops", lambda policy: 1e6)
+    monkeypatch.setattr(loop.capacity, "peak_flops", lambda *_: 1e6)
     runs.train(tmp_path, train_steps=3)
     mean = runs.corpora["train"].lengths["targets"].mean()
     of_a_token = cost.training_flops_per_token(runs.hparams, 20, mean)

@@ -23,10 +23,13 @@ def _smoothed(x, weight, smoothing):
 
 # Compiled: whole, and in parts with a remainder.
 @pytest.mark.parametrize(
-    ("parts", "xla"),
-    [*((n, False) for n in (1, 2, 5, 12, 13)), (1, True), (5, True)],
+    ("parts", "smoothing", "xla"),
+    [
+        *((n, x, False) for n in (1, 2, 5, 12, 13) for x in (0.0, SMOOTHING)),
+        (1, SMOOTHING, True),
+        (5, SMOOTHING, True),
+    ],
 )
-@pytest.mark.parametrize("smoothing", [0.0, SMOOTHING])
 def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
     """Of x and of the weight, whatever the loss is multiplied by."""
     random = np.random.default_rng(1)

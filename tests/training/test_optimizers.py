@@ -85,11 +85,11 @@ def hparams(tiny_hparams):
     )
 
 
-def _train(hparams, strategy, gradients):
+def _train(hparams, strategy, gradients, policy="float32"):
     """-> weights and optimizer after updates as step.py makes them."""
     with strategy.scope():
         variables = [keras.Variable(start) for start in _start()]
-        built = optimizer.build(hparams, variables)
+        built = optimizer.build(hparams, variables, policy)
     optimizer.take_gradients_as_they_are(built)
 
     @tf.function
@@ -167,6 +167,26 @@ def test_the_moving_average_begins_with_the_first_update(
             np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
         # The weights themselves are trained as without it.
         np.testing.assert_allclose(variable, weights[-1][i], rtol=1e-5)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_moving_average_of_updates_that_are_left_out(
+    hparams, strategy_of, replicas
+):
+    """Those of float16 that overflow, the first among them."""
+    overflow = [np.full(shape, np.inf) for shape in SHAPES]
+    gradients = [overflow, _gradients()[0], overflow]
+    hparams = dataclasses.replace(hparams, ema_decay=0.75)
+    variables, built = _train(
+        hparams, strategy_of(replicas), gradients, "mixed_float16"
+    )
+    averages = optimizer.slots(built)["ema"]
+    for i, start in enumerate(_start()):
+        after = np.asarray(variables[i])
+        assert np.abs(after - start).max() > 0.1
+        expected = 0.75 * (0.75 * start + 0.25 * after) + 0.25 * after
+        for copy in _copies(averages[i]):
+            np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -224,8 +224,9 @@ def test_accumulation(trial_of, expected, parts):
 @pytest.mark.parametrize(
     ("replicas", "parts", "xla"),
     [
-        (4, 1, False),
+        (2, 1, False),
         (2, 4, False),
+        pytest.param(4, 1, False, marks=pytest.mark.slow),
         pytest.param(8, 1, False, marks=pytest.mark.slow),
         pytest.param(2, 2, True, marks=pytest.mark.slow),
     ],

@@ -109,6 +109,13 @@ def test_the_first_worker_is_the_chief(cluster, task, index, tmp_path):
     assert folder.is_dir() is team.is_chief
 
 
+def test_one_worker_asks_nobody(monkeypatch):
+    """TensorFlow sums no plain tensor over several GPUs of one machine."""
+    monkeypatch.setattr(Strategy, "reduce", None)
+    team = workers.of(Strategy({"worker": ["a:1"]}, "worker", 0))
+    assert team.gather(7) == [7]
+
+
 def test_workers_hear_each_other():
     team = workers.of(Strategy(PAIR, "worker", 1, others=[15, 0]))
     assert team.gather(2) == [15, 2]
