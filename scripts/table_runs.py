@@ -50,14 +50,21 @@ class Job(NamedTuple):
 
 
 def job(split: str, averaged: bool) -> Job:
-    """The Job that the flags describe."""
+    """The Job that the flags describe.
+
+    Raises:
+        UserError: a row's file could not tell what it is of.
+    """
     values = flags.FLAGS
     output_dir = common_flags.output_dir()
     results_dir = pathlib.Path(values.results_dir or output_dir / "results")
     named = ("problem", "problem_args", "usr_dir", "data_dir")
     raw = [f"--raw_dir={values.raw_dir}"] if values.raw_dir else []
+    problem = common_flags.problem()
+    to_trainer = shlex.split(values.trainer_flags)
+    require(problem, to_trainer)
     return Job(
-        problem=common_flags.problem(),
+        problem=problem,
         split=split,
         averaged=averaged,
         output_dir=output_dir,
@@ -68,10 +75,26 @@ def job(split: str, averaged: bool) -> Job:
             if values[name].value
         ),
         to_datagen=(*raw, f"--num_workers={values.num_workers}"),
-        to_trainer=tuple(shlex.split(values.trainer_flags)),
+        to_trainer=tuple(to_trainer),
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
     )
+
+
+def require(problem, to_trainer):
+    """Raises a UserError now that would come after a row is trained."""
+    if problem.writes_trees:
+        raise errors.UserError(
+            "Rows are scored as translations; the problem "
+            f"{problem.requested_name} writes parses. Table 4 has those: "
+            "scripts/reproduce_table4.sh."
+        )
+    if any(flag.lstrip("-").startswith("train_steps") for flag in to_trainer):
+        raise errors.UserError(
+            "A row's steps are a setting that its file tells. Say "
+            "--hparams=train_steps=…; got --trainer_flags="
+            f"{shlex.join(to_trainer)}."
+        )
 
 
 def t2t(command: str, *arguments: str):

@@ -199,8 +199,10 @@ def hparams() -> hparam.HParams:
     return values
 
 
-def data_dir() -> pathlib.Path:
-    """--data_dir."""
+def data_dir(run=None) -> pathlib.Path:
+    """--data_dir; where it is not named, that of a run, if there is one."""
+    if run and not flags.FLAGS[_DATA_DIR.name].present:
+        return files.path(run.settings["data_dir"])
     return files.path(_DATA_DIR.value)
 
 

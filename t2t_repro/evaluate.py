@@ -79,6 +79,11 @@ def main():
     # Now, and not after hours of translating.
     compared = [baseline] if _BASELINE.value else []
     test_sets.require_same_counts(*test_set.texts, *compared)
+    if compared and _are_parses(problem, test_set):
+        raise errors.UserError(
+            "--baseline tests a difference of translations; the problem "
+            f"{problem.requested_name} writes parses. Score both by themselves."
+        )
     how: dict = {}
     if _TRANSLATIONS.value:
         hypotheses = list(corpora.read_lines(_TRANSLATIONS.value))
@@ -104,10 +109,8 @@ def _test_set(run, problem):
     if _REFERENCES.value:
         found = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
     elif problem and (name in SPLITS or not test_sets.known(name)):
-        data_dir = run.settings["data_dir"] if run else common_flags.data_dir()
-        corpus = manifest.open_corpus(
-            prepare.data_folder(data_dir, problem), name, problem.reverse
-        )
+        folder = prepare.data_folder(common_flags.data_dir(run), problem)
+        corpus = manifest.open_corpus(folder, name, problem.reverse)
         # Its text is stored as the problem normalizes it.
         return test_sets.TestSet(
             corpus.text("inputs"), [corpus.text("targets")]
@@ -147,9 +150,13 @@ def _translate(run, sources):
     return [translation.texts[0] for translation in found], how
 
 
+def _are_parses(problem, test_set):
+    return bool(problem and problem.writes_trees and test_set.sources)
+
+
 def _sheet(problem, test_set, hypotheses, baseline):
     """Parses are scored as parses, all else as translations."""
-    if problem and problem.writes_trees and test_set.sources:
+    if _are_parses(problem, test_set):
         found = parsing.score_sheet(
             test_set.sources, hypotheses, test_set.references[0]
         )

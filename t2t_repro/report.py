@@ -70,7 +70,7 @@ def _names(folders):
 
 
 def _subject(run, name):
-    data = prepare.data_folder(run.settings["data_dir"], run.problem)
+    data = prepare.data_folder(common_flags.data_dir(run), run.problem)
     manifest = _manifest(data, run)
     read = curves.read(run.output_dir)
     folder = run.output_dir / runs.TRANSLATIONS

@@ -97,7 +97,10 @@ def start(
     if path.exists():
         known = json_files.read(path, {"command_lines": [str]})
     # Before the first checkpoint there is nothing that could be spoiled.
-    if checkpoints.list_checkpoints(output_dir / CHECKPOINTS):
+    if any(
+        checkpoints.list_checkpoints(output_dir / folder)
+        for folder in (CHECKPOINTS, AVERAGED)
+    ):
         _refuse_differences(
             output_dir,
             known,

@@ -4,6 +4,8 @@ import tensorflow as tf
 
 from t2t_repro.text.subwords import PAD
 
+LOGITS_AT_ONCE = 2**28  # 1 GiB in float32; their softmax takes as much
+
 
 def score_subwords(models, inputs, targets):
     """Log-probabilities of given outputs, a subword at a time.

@@ -205,7 +205,9 @@ class Translator:
         sides = [self._encode(side) for side in zip(*pairs, strict=True)]
         lengths = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
         results = [None] * len(pairs)
-        slots = self._hparams.batch_tokens
+        # Of every slot, logits are there at once.
+        most = score.LOGITS_AT_ONCE // self._subwords.size
+        slots = min(self._hparams.batch_tokens, most)
         for batch in length_sorted(range(len(pairs)), lengths, slots):
             found = self._score(*(_pad([s[i] for i in batch]) for s in sides))
             for i, row in zip(batch, found.numpy(), strict=True):

@@ -1,6 +1,7 @@
 """Curves of a training, read from its TensorBoard events."""
 
 import io
+import math
 import pathlib
 import re
 from collections import defaultdict
@@ -51,23 +52,37 @@ PLOTS = (
 def read(output_dir: pathlib.Path) -> dict[str, Curve]:
     """Every scalar of a training by its name, steps rising.
 
-    Where a training went on from an earlier step, the later value counts.
+    Where a training went on from an earlier step, what it had done beyond
+    that counts no more.
     """
     curves = defaultdict(dict)
     paths = output_dir.glob("events.out.tfevents.*")
     for path in sorted(paths, key=_session):
-        for event in _events(path):
-            for value in event.summary.value:
-                if value.tensor.dtype == tf.float32.as_datatype_enum:
-                    number = float(tf.make_ndarray(value.tensor))
-                    curves[value.tag][event.step] = number
-    return {name: sorted(curve.items()) for name, curve in curves.items()}
+        session = list(_scalars(path))
+        first = min((step for _, step, _ in session), default=math.inf)
+        for curve in curves.values():
+            for step in [step for step in curve if step >= first]:
+                del curve[step]
+        for name, step, number in session:
+            curves[name][step] = number
+    return {
+        name: sorted(curve.items()) for name, curve in curves.items() if curve
+    }
 
 
 def _session(path):
     """Which of a training's sessions wrote a file: 0 where it does not say."""
     number = re.search(r"\.session-(\d+)$", path.name)
     return int(number[1]) if number else 0, path.name
+
+
+def _scalars(path):
+    """(name, step, value) of a session's file."""
+    for event in _events(path):
+        for value in event.summary.value:
+            if value.tensor.dtype == tf.float32.as_datatype_enum:
+                number = float(tf.make_ndarray(value.tensor))
+                yield value.tag, event.step, number
 
 
 def _events(path):

@@ -40,11 +40,12 @@ PEAKS = {
 }
 
 
-def peak_flops(policy: str) -> float | None:
-    """FLOP/s of all visible GPUs together; None: no GPU, or an unknown one.
+def peak_flops(policy: str, replicas: int) -> float | None:
+    """FLOP/s of all replicas; None: no GPU is visible, or an unknown one.
 
     Args:
         policy: Keras's dtype policy.
+        replicas: GPUs of all machines that train, like those visible here.
     """
     gpus = tf.config.list_physical_devices("GPU")
     peaks = [
@@ -58,7 +59,8 @@ def peak_flops(policy: str) -> float | None:
     if not peaks or None in peaks:
         return None
     kind = "single" if policy == "float32" else "half"
-    return 1e12 * sum(getattr(peak, kind) for peak in peaks)
+    mean = sum(getattr(peak, kind) for peak in peaks) / len(peaks)
+    return 1e12 * mean * replicas
 
 
 def named_peak(device_name: str) -> Peak | None:

@@ -1,22 +1,21 @@
 """What is measured every so many steps: loss, and BLEU of a sample."""
 
+import dataclasses
+
 import numpy as np
 
-from t2t_repro import hparam
 from t2t_repro.data import plan as plans
 from t2t_repro.decoding import translate
 from t2t_repro.reports import bleu
 from t2t_repro.training.history import History
 
-# Beams cost as much time again each, and here tell nothing that greedy search
-# does not: whether translations get better.
-_SEARCH = hparam.DecodeHParams(beam_size=1)
-
 
 class Sample:
     """Sentences of a corpus, evenly spaced, and what a model makes of them."""
 
-    def __init__(self, model, subwords, corpus, hparams, sentences):
+    def __init__(
+        self, model, subwords, corpus, hparams, sentences, decode_hparams
+    ):
         """Chooses them.
 
         Args:
@@ -26,6 +25,9 @@ class Sample:
             hparams: HParams; pairs longer than max_length are left out, as
                 they are from the loss.
             sentences: how many, or as many as there are.
+            decode_hparams: of the search, which is greedy all the same: beams
+                cost as much time again each, and tell no better whether
+                translations get better.
         """
         usable = plans.usable_pairs(corpus.lengths, hparams.max_length)
         count = min(sentences, len(usable))
@@ -36,7 +38,8 @@ class Sample:
         self._references = [targets[i] for i in chosen]
         self._of = len(corpus)
         # One for all validations: the search is traced once.
-        self._translator = translate.Translator([model], subwords, _SEARCH)
+        greedy = dataclasses.replace(decode_hparams, beam_size=1)
+        self._translator = translate.Translator([model], subwords, greedy)
 
     def figures(self) -> dict:
         """BLEU, and what it is of: a score carries its settings."""

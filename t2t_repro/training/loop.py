@@ -89,7 +89,9 @@ class _Loop:
 
     def _progress(self):
         parts = self.parts
-        peak = capacity.peak_flops(parts.policy)
+        peak = capacity.peak_flops(
+            parts.policy, parts.strategy.num_replicas_in_sync
+        )
         mean_length = parts.plan.tokens["targets"] / parts.plan.num_pairs
         of_a_token = cost.training_flops_per_token(
             parts.hparams, parts.subwords.size, mean_length

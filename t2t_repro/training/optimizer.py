@@ -124,6 +124,9 @@ class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
 
     def _stateful_handle_non_finite_grads(self):
         super()._stateful_handle_non_finite_grads()
+        # The average, too: it begins with the weights of the first step.
+        inner = self.inner_optimizer
+        inner._update_model_variables_moving_average(inner._trainable_variables)
         self.iterations.assign_add(1)
 
 

@@ -6,6 +6,7 @@ import pathlib
 import keras
 import tensorflow as tf
 
+from t2t_repro import hparam
 from t2t_repro.data import batches
 from t2t_repro.models import transformer
 from t2t_repro.training import (
@@ -34,6 +35,7 @@ class Options:
     keep_checkpoint_max: int = 20
     max_tokens_per_replica: int | None = None
     eval_bleu_sentences: int = 0
+    decode_hparams: hparam.DecodeHParams = hparam.DecodeHParams()  # of these
     early_stopping_evals: int | None = None
     warm_start_from: str | None = None
     strategy: tf.distribute.Strategy = dataclasses.field(
@@ -108,22 +110,24 @@ class Parts:
                 corpora["validation"],
                 hparams,
                 options.eval_bleu_sentences,
+                options.decode_hparams,
             )
         self.guard = watch.Guard(
             self.policy, self._describe_batch, self._newest_checkpoint
         )
 
     def _find_what_fits(self):
-        """Sets max_tokens_per_replica, where it is not given, on GPUs."""
+        """Sets max_tokens_per_replica, where it is not given."""
         self.fit = None
-        if not self.options.max_tokens_per_replica:
-            self.fit = fitting.search(
-                self.model, self.optimizer, self.plan, self.strategy, self.xla
-            )
-        if self.fit:
-            self.options = dataclasses.replace(
-                self.options, max_tokens_per_replica=self.fit.slots
-            )
+        if self.options.max_tokens_per_replica:
+            return
+        self.fit = fitting.search(
+            self.model, self.optimizer, self.plan, self.strategy, self.xla
+        )
+        slots = self.fit.slots if self.fit else fitting.SLOTS_ON_CPUS
+        self.options = dataclasses.replace(
+            self.options, max_tokens_per_replica=slots
+        )
 
     def restore(self) -> int:
         """Restores the latest checkpoint; the steps that are done.

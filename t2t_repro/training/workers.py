@@ -76,6 +76,8 @@ class Cluster:
 
     def gather(self, number: int) -> list[int]:
         """What each worker says, in their order; all must be asked."""
+        if self.count == 1:  # reduce takes no plain tensor to several GPUs
+            return [number]
         own = np.zeros(self.count, np.int64)
         own[self.index] = number
         return self._sum(tf.constant(own)).numpy().tolist()
