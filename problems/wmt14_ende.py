@@ -8,9 +8,11 @@ from t2t_repro.registry import problems
 class Wmt14EnDe(FromTfds):
     """WMT14 English to German: 4.5 million pairs, 37,000 subwords.
 
-    validation is newstest2013, test is newstest2014 in its 3,003 lines.
+    validation is newstest2013, test is newstest2014 in its 3,003 lines, both
+    as sacreBLEU has them.
     """
 
     stored_languages = ("en", "de")
     tfds_name = "wmt14_translate/de-en"
+    test_sets = {"validation": "wmt13", "test": "wmt14/full"}
     vocab_size = 37_000  # section 5.1

@@ -83,8 +83,10 @@ class WsjParsingSemi(WsjParsing):
 
 
 def _mrg_files(folder):
-    """Its .mrg and .mrg.gz files; at least one."""
-    found = sorted([*folder.glob("*.mrg"), *folder.glob("*.mrg.gz")])
+    """Its .mrg and .mrg.gz files, of a name once; at least one."""
+    paths = [*folder.glob("*.mrg.gz"), *folder.glob("*.mrg")]
+    by_name = {path.name.removesuffix(".gz"): path for path in paths}
+    found = [by_name[name] for name in sorted(by_name)]
     if not found:
         raise errors.UserError(
             f"There is no .mrg or .mrg.gz file in {folder}. Put the trees "

@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import runpy
+import signal
 import sys
 
 from absl import app, flags, logging
@@ -160,7 +161,7 @@ def run(main):
                 raise errors.UserError(f"Unexpected arguments: {argv[1:]}.")
             registry.load_definitions(_USR_DIR.value)
             if _REGISTRY_HELP.value:
-                print(registry.describe())
+                print(registry.describe(), flush=True)
                 return 0
             code = main()
             sys.stdout.flush()  # here a full disk is still explained
@@ -168,6 +169,9 @@ def run(main):
         except errors.UserError as error:
             print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
+        except BrokenPipeError:  # as of `| head`, which has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         except Exception as error:
             if (explained := errors.explain(error)) is None:
                 raise

@@ -145,6 +145,7 @@ def _translate(run, sources):
         print(translator.describe_refused(), file=sys.stderr)
     how = {
         "checkpoints": runs.names(paths),
+        "checkpoints_sha256": runs.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
     return [translation.texts[0] for translation in found], how

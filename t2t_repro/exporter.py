@@ -49,12 +49,11 @@ def main():
         )
     models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
-    names = runs.names(paths)
     card = run.settings | {
         "run": run.output_dir.name,
-        "checkpoints": names,
+        "checkpoints": runs.names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
-        "scores": runs.score_sheets(run.output_dir, names),
+        "scores": runs.score_sheets(run.output_dir, paths),
         "exported_with": runs.versions(),
     }
     del card["data_dir"], card["command_lines"]  # paths of this machine

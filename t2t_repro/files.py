@@ -13,13 +13,27 @@ import time
 
 from t2t_repro import errors
 
+# What is there is written to, and no file: a process's own streams, and none.
+_STREAMS = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))
 _PATIENCE = 90  # seconds; a folder of NFS may be seen as it was 60 s before
 
 
 @contextlib.contextmanager
 def replacing(path: pathlib.Path):
-    """A temporary path to write to, which is renamed to `path` at the end."""
+    """A temporary path to write to, which is renamed to `path` at the end.
+
+    A link stays, and what it leads to is replaced. What is no file, as a pipe
+    or /dev/stdout, is written to itself.
+    """
     temporary = _temporary(path)
+    special = path.exists() and not path.is_file()
+    if special or path.parent in _STREAMS:
+        with naming(path):
+            yield path
+        return
+    if path.is_symlink():
+        path = path.resolve()
+        temporary = _temporary(path)
     with naming(path):
         yield temporary
         os.replace(temporary, path)

@@ -166,7 +166,9 @@ def _draw(sentence, side):
 
 def _attention(run, data):
     """The checkpoint's name and pictures.Sentences; None: there is none yet."""
-    lines = common_flags.sentences(_SENTENCE) or _lines(run, data)
+    normalize, _ = run.problem.normalizers
+    given = list(map(normalize, common_flags.sentences(_SENTENCE)))
+    lines = given or _lines(run, data)
     if not lines:
         return None, []
     try:
@@ -193,9 +195,15 @@ def _lines(run, data):
 
 
 def _write_pictures(folder, subjects):
-    for subject in subjects:
-        # A folder for each run where there are several.
-        name = pictures.slug(subject.name) if len(subjects) > 1 else ""
+    names = [pictures.slug(subject.name) for subject in subjects]
+    for number, (subject, name) in enumerate(
+        zip(subjects, names, strict=True), 1
+    ):
+        # A folder for each run where there are several: base_1 and base-1, too.
+        if len(subjects) == 1:
+            name = ""
+        elif names.count(name) > 1:
+            name = f"{name}-run-{number}"
         place = folder / "attention" / name
         count = pictures.write(place, subject.attention)
         print(f"Wrote {count} pictures to {place}.")

@@ -165,7 +165,7 @@ def score_sheets(output_dir: pathlib.Path, of=None) -> dict[str, dict]:
 
     Args:
         output_dir: of the run.
-        of: names of checkpoints that it must be of; None: any.
+        of: checkpoints that it must be of; None: any.
     """
     folder = output_dir / TRANSLATIONS
     sheets = {
@@ -177,8 +177,17 @@ def score_sheets(output_dir: pathlib.Path, of=None) -> dict[str, dict]:
     return {
         split: sheet
         for split, sheet in sheets.items()
-        if of in (None, sheet.get("checkpoints"))
+        if of is None or _is_of(sheet, of)
     }
+
+
+def _is_of(sheet, paths):
+    """Whether scores are of these weights: an average may be made anew."""
+    found = checksums(paths)
+    return (
+        sheet.get("checkpoints") == names(paths)
+        and sheet.get("checkpoints_sha256", found) == found
+    )
 
 
 def _refuse_differences(output_dir, known, given, remedy):
@@ -288,6 +297,11 @@ def load_models(run: Run, checkpoint_path: str | None = None):
 def names(paths: list[pathlib.Path]) -> list[str]:
     """Checkpoints as results name them: "averaged/ckpt-600"."""
     return ["/".join(path.parts[-2:]) for path in paths]
+
+
+def checksums(paths: list[pathlib.Path]) -> list[str]:
+    """sha256 of each one's index, which has a checksum of every tensor."""
+    return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
 
 
 def _hparams_of(path, run):

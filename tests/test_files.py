@@ -43,6 +43,23 @@ def test_nothing_but_the_file_is_left(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
+def test_a_link_stays_and_leads_to_what_is_written(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for text in ("old", "new"):
+        files.write_text(tmp_path / "link", text)
+        assert (tmp_path / "file").read_text() == text
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    files.write_text(tmp_path / "pipe", "all of it\n")
+    assert os.read(reader, 100) == b"all of it\n"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a"
     files.write_bytes(path, b"old")

@@ -80,14 +80,23 @@ def test_a_worker_with_other_data_is_refused(started):
 
 def test_score_sheets_of_some_checkpoints(tmp_path):
     (tmp_path / runs.TRANSLATIONS).mkdir()
-    names = runs.names([tmp_path / "averaged" / "ckpt-9"])
+    path = tmp_path / "averaged" / "ckpt-9"
+    path.parent.mkdir()
+    path.with_suffix(".index").write_text("of these weights")
+    names, sums = runs.names([path]), runs.checksums([path])
     assert names == ["averaged/ckpt-9"]
     sheets = {
-        "test": {"bleu": 30.0, "checkpoints": names},
+        "test": {
+            "bleu": 30.0,
+            "checkpoints": names,
+            "checkpoints_sha256": sums,
+        },
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
     for split, sheet in sheets.items():
         json_files.write(tmp_path / runs.TRANSLATIONS / f"{split}.json", sheet)
     assert runs.score_sheets(tmp_path) == sheets
-    assert runs.score_sheets(tmp_path, names) == {"test": sheets["test"]}
+    assert runs.score_sheets(tmp_path, [path]) == {"test": sheets["test"]}
+    path.with_suffix(".index").write_text("of an average made anew")
+    assert runs.score_sheets(tmp_path, [path]) == {}
     assert runs.score_sheets(tmp_path / "none") == {}

@@ -132,7 +132,8 @@ def encode_split(
         The split's part of the manifest.
 
     Raises:
-        UserError: the text is no longer what the first reading found.
+        UserError: the text is no longer what the first reading found, or was
+            not when a shard was made. Shards of other text are removed.
     """
     count = max(1, -(-text["read"] // shard_pairs))
     paths = [
@@ -146,7 +147,7 @@ def encode_split(
 
     def encode(path, some):
         made = encoder.encode(some) if path in missing else None
-        return path, len(some), made
+        return path, some, made
 
     with (
         concurrent.futures.ThreadPoolExecutor(num_workers) as pool,
@@ -156,11 +157,22 @@ def encode_split(
     ):
         parts = _parts(source, paths, shard_pairs, checksums)
         encoded = _ahead(pool, encode, parts, 2 * num_workers)
-        _write_shards(encoded, encoder.vocab_size, bar)
-    if next(source, None) or checksums.hexdigests() != text["text_sha256"]:
+        foreign = _write_shards(encoded, encoder.vocab_size, bar)
+    changed = next(source, None) or (
+        checksums.hexdigests() != text["text_sha256"]
+    )
+    for path in missing if changed else foreign:
+        path.unlink(missing_ok=True)
+    if changed:
         raise errors.UserError(
             f"The raw text of {split!r} has changed since datagen first read "
-            f"it. Remove {folder} and run datagen again."
+            f"it. Bring that text back, or remove {folder}, and run datagen "
+            "again."
+        )
+    if foreign:
+        raise errors.UserError(
+            f"{', '.join(path.name for path in foreign)} in {folder} were of "
+            "other text than there is now, and are removed. Run datagen again."
         )
     return _report(paths, text)
 
@@ -175,14 +187,24 @@ def _parts(source, paths, shard_pairs, checksums):
 
 
 def _write_shards(encoded, vocab_size, bar):
-    """Takes (path, pairs, Part) in order; no Part, no shard to write."""
+    """Takes (path, pairs, Part) in order; no Part, no shard to write.
+
+    Returns:
+        Shards that were there, and are not of these pairs.
+    """
+    foreign = []
     for path, group in itertools.groupby(encoded, lambda part: part[0]):
-        parts = []
-        for _, size, part in group:
+        parts, checksums = [], Checksums()
+        for _, some, part in group:
             parts.append(part)
-            bar.update(size)
+            checksums.update(some)
+            bar.update(len(some))
+        text = checksums.hexdigests()
         if None not in parts:
-            _write(path, parts, vocab_size)
+            _write(path, parts, vocab_size, text)
+        elif corpus.Corpus([path]).facts[0].get("text_sha256") != text:
+            foreign.append(path)
+    return foreign
 
 
 def chunks(items: Iterable, size: int) -> Iterator[list]:
@@ -203,7 +225,7 @@ def _ahead(pool, function, items, most):
         yield pending.popleft().result()
 
 
-def _write(path, parts, vocab_size):
+def _write(path, parts, vocab_size, text_sha256):
     """Writes a shard that says what it was made of."""
     ids = {
         side: pa.concat_arrays([part.ids[side] for part in parts])
@@ -219,6 +241,7 @@ def _write(path, parts, vocab_size):
             reason: sum(part.dropped[reason] for part in parts)
             for reason in parts[0].dropped
         },
+        "text_sha256": text_sha256,
     }
     corpus.write_shard(path, ids, texts, vocab_size, facts)
 

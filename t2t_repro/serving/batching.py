@@ -160,6 +160,7 @@ class Queue:
         loop = asyncio.get_running_loop()
         try:
             outputs = await loop.run_in_executor(None, self._run, inputs)
+            _require_rows(outputs, sum(one.size for one in batch))
         except Exception as error:
             if len(batch) > 1:  # one of them must not spoil the others
                 for one in batch:
@@ -176,6 +177,16 @@ class Queue:
                     {name: array[rows] for name, array in outputs.items()}
                 )
             first += one.size
+
+
+def _require_rows(outputs, count):
+    """Of every output, by which requests are told apart."""
+    for name, array in outputs.items():
+        if array.shape[:1] != (count,):
+            raise ValueError(
+                f"its output {name} has the shape {array.shape} for {count} "
+                "sentences, where a row for each is needed"
+            )
 
 
 def _fail(request, error):

@@ -9,9 +9,10 @@ Signatures (strings in and out, so that nothing can pad ids in between):
         source_pieces [B, L], source_lengths [B], target_pieces [B, T],
         target_lengths [B], weights [B, layers, T, L]
 
-The last one's pieces end in EOS and are padded with "", and its weights are
-means over heads: every output has a row for each sentence, by which a server
-that makes batches splits it. (TF Serving would refuse flat values then.)
+The last one reads attend.LONGEST pieces at most. Its pieces end in EOS and are
+padded with "", and its weights are means over heads: every output has a row for
+each sentence, by which a server that makes batches splits it. (TF Serving would
+refuse flat values then.)
 
 It has stock TensorFlow and TF Text operations only, and no Python.
 
@@ -28,7 +29,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro import errors
-from t2t_repro.decoding import score, search
+from t2t_repro.decoding import attend, score, search
 from t2t_repro.text.subwords import EOS, PAD
 
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
@@ -58,13 +59,13 @@ class ServedModel(tf.Module):
         self._look = lambda *pair: call(score.mean_attention, *pair)
         self._beams = decode_hparams.beam_size
         self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
-        self._most = decode_hparams.max_input_length - 1  # and EOS
+        self._most = decode_hparams.max_input_length
 
-    def _encode(self, text):
+    def _encode(self, text, most):
         """Strings [B] -> ids [B, L] with EOS, lengths and truncated [B]."""
         ids = self.tokenizer.tokenize(text)
-        truncated = ids.row_lengths() > self._most
-        ids = ids[:, : self._most]
+        truncated = ids.row_lengths() > most - 1  # and EOS
+        ids = ids[:, : most - 1]
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         # Not by a ragged concatenation, of which oneDNN complains: its
         # transposition is of int64.
@@ -85,7 +86,7 @@ class ServedModel(tf.Module):
         return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
 
     def _search(self, inputs, return_beams):
-        ids, lengths, truncated = self._encode(inputs)
+        ids, lengths, truncated = self._encode(inputs, self._most)
         found = self._find(ids, return_beams)
         flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
         # Fixed, the number of beams is in the signature, for all to see.
@@ -115,8 +116,8 @@ class ServedModel(tf.Module):
     @tf.function(input_signature=[_TEXT, _TEXT])
     def score(self, inputs, targets):
         """Sums of log-probabilities of given targets, and their lengths."""
-        input_ids, _, input_cut = self._encode(inputs)
-        target_ids, lengths, target_cut = self._encode(targets)
+        input_ids, _, input_cut = self._encode(inputs, self._most)
+        target_ids, lengths, target_cut = self._encode(targets, self._most)
         return {
             "scores": self._sum(input_ids, target_ids),
             "lengths": lengths,
@@ -126,7 +127,9 @@ class ServedModel(tf.Module):
     @tf.function(input_signature=[_TEXT])
     def attention(self, inputs):
         """The best beam, and where each of its pieces looked."""
-        ids, lengths, truncated = self._encode(inputs)
+        # Of a thousand pieces, weights would be gigabytes, and no picture.
+        most = min(self._most, attend.LONGEST)
+        ids, lengths, truncated = self._encode(inputs, most)
         blank = lengths == 1  # EOS alone
         best = self._find(ids, return_beams=False).ids[:, 0]
         longest = tf.reduce_max(

@@ -6,6 +6,7 @@ its last request is answered.
 """
 
 import asyncio
+import contextlib
 import pathlib
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ class Status(NamedTuple):
 
     state: int  # State
     error: str = ""  # why it could not be loaded
+    files: frozenset = frozenset()  # of which it could not
 
 
 class Model:
@@ -127,9 +129,17 @@ class Versions:
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
             newest = found[-1] if found else self._model.version
-            failed = newest in self._statuses and self._statuses[newest].error
-            if newest != self._model.version and not failed:
+            if newest != self._model.version and not self._failed(newest):
                 await self._load(newest)
+
+    def _failed(self, version):
+        """Whether it could not be loaded, and is what it was then.
+
+        A copy may be under way, of which the folder has a part.
+        """
+        status = self._statuses.get(version, Status(State.UNKNOWN))
+        folder = self._folder / str(version)
+        return bool(status.error) and status.files == _files_of(folder)
 
     async def close(self):
         """Answers what waits, and ends what is being loaded."""
@@ -178,16 +188,16 @@ class Versions:
         return found
 
     async def _load(self, version):
+        folder = self._folder / str(version)
+        found = _files_of(folder)
         self._statuses[version] = Status(State.LOADING)
         loop = asyncio.get_running_loop()
-        self._loading = loop.run_in_executor(
-            None, Model, self._folder / str(version)
-        )
+        self._loading = loop.run_in_executor(None, Model, folder)
         try:
             # Whoever waits may be cancelled: a thread goes on all the same.
             model = await asyncio.shield(self._loading)
         except Exception as error:  # of TensorFlow, which has no one type
-            self._statuses[version] = Status(State.END, str(error))
+            self._statuses[version] = Status(State.END, str(error), found)
             return
         old, self._model = self._model, model
         self._statuses[version] = Status(State.AVAILABLE)
@@ -196,3 +206,13 @@ class Versions:
             self._statuses[old.version] = Status(State.UNLOADING)
             await old.close()
             self._statuses[old.version] = Status(State.END)
+
+
+def _files_of(folder):
+    """Paths, sizes and times; of files that come and go, those that stay."""
+    found = set()
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            stat = path.stat()
+            found.add((str(path), stat.st_size, stat.st_mtime_ns))
+    return frozenset(found)

@@ -1,5 +1,6 @@
 """Raw parallel text: finding, downloading and reading aligned files."""
 
+import codecs
 import dataclasses
 import gzip
 import http.client
@@ -141,12 +142,15 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
 def split_lines(file: Iterable[bytes], name) -> Iterator[str]:
     """Lines of a UTF-8 stream, without their line ends.
 
-    Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences.
+    Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences. The
+    byte order mark that some editors of Windows begin a file with is no text.
 
     Raises:
         UserError: not UTF-8; says which line.
     """
     for number, line in enumerate(file, 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
             yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:

@@ -21,6 +21,10 @@ from t2t_repro import errors
 PAD = 0
 EOS = 1
 LONGEST_LEARNED = 4192  # bytes, SentencePiece's max_sentence_length
+_LEARN_IT = (
+    "Learn it with --byte_fallback=true --pad_id=0 --eos_id=1 --unk_id=2 "
+    "--bos_id=-1."
+)
 # A model may spell in bytes what ends a line, or a field of it.
 _SPACES = str.maketrans("\t\n\r", "   ")
 
@@ -32,7 +36,8 @@ class Subwords:
         """Takes a serialised SentencePiece model.
 
         Raises:
-            UserError: not a model, or PAD and EOS are not 0 and 1.
+            UserError: not a model, PAD and EOS are not 0 and 1, or what it
+                has no piece for would be unknown.
         """
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -48,8 +53,12 @@ class Subwords:
         if special != (PAD, EOS):
             raise errors.UserError(
                 f"A vocabulary must have PAD {PAD} and EOS {EOS}; got "
-                f"{special[0]} and {special[1]}. Learn it with --pad_id=0 "
-                "--eos_id=1 --unk_id=2 --bos_id=-1."
+                f"{special[0]} and {special[1]}. {_LEARN_IT}"
+            )
+        if not any(map(self._processor.IsByte, range(self.size))):
+            raise errors.UserError(
+                "A vocabulary must spell in bytes what it has no piece for; "
+                f"this one has none of its {self.size:,} for them. {_LEARN_IT}"
             )
 
     @classmethod

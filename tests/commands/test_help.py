@@ -2,6 +2,9 @@
 
 import pathlib
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -78,3 +81,17 @@ def test_registry_help_lists_ours_and_the_users(run, tmp_path):
     assert re.search(r"^  my_set +Mine\.\n +\S*mine\.py$", result.stdout, re.M)
     shown = run("show", "--hparams_set=my_set", f"--t2t_usr_dir={tmp_path}")
     assert "num_heads: 8 -> 4" in shown.stdout
+
+
+def test_a_reader_that_has_read_enough_is_no_error():
+    """As of `| head -1`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "t2t_repro.datagen", "--registry_help"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 128 + signal.SIGPIPE

@@ -283,6 +283,29 @@ def test_text_that_changed_between_readings_is_refused(tmp_path):
     with pytest.raises(errors.UserError, match="raw text of 'train' has chang"):
         generate.generate(tmp_path, changing, generate.Spec(300), FACTS)
     assert manifest.read(tmp_path) is None
+    # Nothing of the other text is left, when the first one comes back.
+    again = run(tmp_path, texts[0])
+    assert again == run(tmp_path / "fresh", texts[0])
+
+
+def test_a_shard_that_a_killed_run_made_of_other_text_is_removed(
+    tmp_path, monkeypatch
+):
+    train, real = iter([draw(50), draw(50, seed=1)]), encode._write
+    changing = splits([]) | {"train": lambda: iter(next(train))}
+
+    def killed(path, *arguments):
+        real(path, *arguments)
+        if path.name.startswith("train"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            generate.generate(tmp_path, changing, generate.Spec(300), FACTS)
+    with pytest.raises(errors.UserError, match="train-.* were of other text"):
+        run(tmp_path, draw(50))
+    assert run(tmp_path, draw(50)) == run(tmp_path / "fresh", draw(50))
 
 
 @pytest.mark.parametrize("rest", [draw(49), draw(51)], ids=["less", "more"])

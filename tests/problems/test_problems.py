@@ -178,7 +178,8 @@ def test_wmt14_knows_its_dataset(name, language, vocab_size):
     assert built.stored_languages == ("en", language)
     assert built.vocab_size == vocab_size
     assert built.tfds_name == f"wmt14_translate/{language}-en"
-    assert built.sources("test") == [{"tfds": built.tfds_name, "split": "test"}]
+    (source,) = built.sources("train")
+    assert source == {"tfds": built.tfds_name, "split": "train"}
     assert problem.build(f"{name}_rev").tfds_name == built.tfds_name
 
 
@@ -193,8 +194,8 @@ def test_wmt14_asks_tfds_for_the_stored_sides(name, tmp_path, monkeypatch):
     module = importlib.import_module("t2t_repro.text.tfds")
     monkeypatch.setattr(module, "read_pairs", read_pairs)
     built = problem.build(name)
-    assert list(built.pairs("test", None, tmp_path)) == [("one", "eins")]
-    assert asked == [("wmt14_translate/de-en", "test", ("en", "de"), tmp_path)]
+    assert list(built.pairs("train", None, tmp_path)) == [("one", "eins")]
+    assert asked == [("wmt14_translate/de-en", "train", ("en", "de"), tmp_path)]
 
 
 def test_wmt14_takes_files_of_raw_dir(tmp_path):

@@ -76,6 +76,7 @@ def test_a_missing_section_is_named(tmp_path):
 def test_the_second_corpus_is_for_training_alone(plain):
     write(plain / "extra" / "b.mrg.gz", f"(S1 {CAT.strip()})\n")
     write(plain / "extra" / "a.mrg", DOG)
+    write(plain / "extra" / "a.mrg.gz", DOG)  # as `gunzip -k` leaves them
     found = pairs("train", plain, "wsj_parsing_semi")
     assert found == [PAIRS[CAT], PAIRS[CAT], PAIRS[DOG], PAIRS[CAT]]
     for split in ("validation", "test"):

@@ -216,3 +216,17 @@ def test_closing_answers_what_waits():
         assert texts(await first) + texts(await second) == ["a", "b"]
 
     run_with(model, test)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)], ids=["no rows", "other rows"])
+def test_outputs_without_a_row_for_each_sentence_fail(shape):
+    """And the queue goes on."""
+    model = Held(lambda inputs: echo(inputs) | {"odd": np.zeros(shape)})
+    model.go.set()
+
+    async def test(queue):
+        for _ in range(2):
+            with pytest.raises(failure.Failure, match="its output odd has the"):
+                await ask(queue, "a")
+
+    run_with(model, test)

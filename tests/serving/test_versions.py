@@ -93,6 +93,18 @@ def test_a_broken_version_is_passed_over(export_dir, embedded):
         assert server.predict(BODY)[0] == 200
 
 
+def test_a_version_is_tried_again_when_more_of_it_is_there(
+    toys, export_dir, embedded
+):
+    """As where it is copied file by file."""
+    with embedded(export_dir) as server:
+        (export_dir / "2").mkdir()
+        wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
+        shutil.copytree(toys / "2", export_dir / "2", dirs_exist_ok=True)
+        wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
+        assert server.predict(BODY)[0] == 200
+
+
 def test_a_version_is_warm_before_it_is_asked(exported, embedded, monkeypatch):
     asked, run = [], versions.Model.run
 

@@ -82,6 +82,8 @@ def write(path, content):
         + (["a\u0085b\u2028c\u00a0d\u000be"],),
         (b" a \t\n", [" a \t"]),
         ("żółw\n".encode(), ["żółw"]),
+        # What some editors begin a file with; elsewhere it is a character.
+        ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])

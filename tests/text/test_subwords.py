@@ -165,7 +165,19 @@ def test_garbage_is_no_vocabulary(tmp_path, content):
         subword.Subwords.load(path)
 
 
-def test_a_vocabulary_with_other_special_ids_is_refused(tmp_path):
+SPECIAL = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "PAD 0 and EOS 1; got -1 and 2.*--pad_id=0"),
+        (SPECIAL, "in bytes .* none of its 100 .*--byte_fallback=true"),
+    ],
+)
+def test_a_vocabulary_of_others_that_does_not_fit_is_refused(
+    tmp_path, settings, message
+):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
         sentence_iterator=iter(words(300)),
@@ -173,11 +185,11 @@ def test_a_vocabulary_with_other_special_ids_is_refused(tmp_path):
         model_type="bpe",
         vocab_size=100,
         minloglevel=2,
+        **settings,
     )
     path = tmp_path / "vocab.model"
     path.write_bytes(model.getvalue())
-    message = f"{path}.*PAD 0 and EOS 1; got -1 and 2.*--pad_id=0"
-    with pytest.raises(errors.UserError, match=message):
+    with pytest.raises(errors.UserError, match=f"{path}.*{message}"):
         subword.Subwords.load(path)
 
 

@@ -70,6 +70,7 @@ function showNoAttention(error) {
 }
 
 function showAttention(found) {
+  if (found.truncated[0]) return showNoAttention(new Error("The text is too long for a picture."));
   const source = words(found.source_pieces[0].slice(0, found.source_lengths[0]));
   const target = words(found.target_pieces[0].slice(0, found.target_lengths[0]));
   const layers = found.weights[0].map((weights) => byWord(weights, source, target));
