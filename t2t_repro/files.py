@@ -13,7 +13,7 @@ import time
 
 from t2t_repro import errors
 
-# What is there is written to, and no file: a process's own streams, and none.
+# Here are the names of a process's own streams, which may be files, too.
 _STREAMS = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))
 _PATIENCE = 90  # seconds; a folder of NFS may be seen as it was 60 s before
 

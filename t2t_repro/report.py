@@ -194,16 +194,20 @@ def _lines(run, data):
     return [text[i] for i in chosen]
 
 
+def _slugs(names):
+    """A folder for each run where there are several: base_1 and base-1, too."""
+    if len(names) == 1:
+        return [""]
+    slugs = list(map(pictures.slug, names))
+    return [
+        slug if slugs.count(slug) == 1 else f"{slug}-run-{number}"
+        for number, slug in enumerate(slugs, 1)
+    ]
+
+
 def _write_pictures(folder, subjects):
-    names = [pictures.slug(subject.name) for subject in subjects]
-    for number, (subject, name) in enumerate(
-        zip(subjects, names, strict=True), 1
-    ):
-        # A folder for each run where there are several: base_1 and base-1, too.
-        if len(subjects) == 1:
-            name = ""
-        elif names.count(name) > 1:
-            name = f"{name}-run-{number}"
+    names = _slugs([subject.name for subject in subjects])
+    for subject, name in zip(subjects, names, strict=True):
         place = folder / "attention" / name
         count = pictures.write(place, subject.attention)
         print(f"Wrote {count} pictures to {place}.")

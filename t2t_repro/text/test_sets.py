@@ -77,5 +77,6 @@ def from_store(name: str, languages: tuple[str, str]) -> TestSet:
             f"sacreBLEU cannot fetch {name} {pair} into {utils.SACREBLEU_DIR}: "
             f"{error}. Without internet, copy that folder from a machine where "
             f"`sacrebleu -t {name} -l {pair} --echo ref` has run, or name "
-            "plain files with --references and --sources."
+            "plain files: --references and --sources of evaluate, --raw_dir "
+            "of datagen."
         ) from error
