@@ -27,15 +27,18 @@ IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 def numbered_vocabulary(size):
-    """Subwords called w3, w4, …: a random model needs no text."""
+    """Bytes, and subwords called w259, …: a random model needs no text."""
     proto = sentencepiece_model_pb2.ModelProto()
     kind = proto.SentencePiece.Type.Value
     proto.pieces.add(piece="<pad>", type=kind("CONTROL"))
     proto.pieces.add(piece="</s>", type=kind("CONTROL"))
     proto.pieces.add(piece="<unk>", type=kind("UNKNOWN"))
+    for byte in range(256):
+        proto.pieces.add(piece=f"<0x{byte:02X}>", type=kind("BYTE"))
     for i in range(len(proto.pieces), size):
         proto.pieces.add(piece=f"w{i}", type=kind("NORMAL"))
     spec = proto.trainer_spec
+    spec.byte_fallback = True
     spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, 2, -1
     return Subwords(proto.SerializeToString())
 

@@ -82,6 +82,7 @@ def provenance(results: Sequence[dict], score: str = "bleu") -> str:
         f"{first['figures']['signatures'][score]}; "
         f"{hparams['train_steps']:,} steps of {hparams['batch_tokens']:,} "
         f"tokens, {hparams['num_hidden_layers']} layers and "
-        f"{hparams['hidden_size']} wide in the first row; mean and range of "
-        f"seeds {several('seed')}; {several('machine')}; {several('date')}."
+        f"{hparams['hidden_size']} wide in the first row; "
+        f"{first['mixed_precision']}; mean and range of seeds "
+        f"{several('seed')}; {several('machine')}; {several('date')}."
     )

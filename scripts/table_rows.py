@@ -49,8 +49,14 @@ def define_flags():
     flags.DEFINE_integer(
         "divide_layers", 1, "Divides the layers of every row.", lower_bound=1
     )
+    flags.DEFINE_enum(
+        "mixed_precision",
+        "float32",
+        ["float32", "bfloat16", "float16"],
+        "In which every row is trained. The paper's are in single precision.",
+    )
     flags.DEFINE_string(
-        "trainer_flags", "", "More of them: '--mixed_precision=float32 …'."
+        "trainer_flags", "", "More of them: '--eval_bleu_sentences=0 …'."
     )
     flags.DEFINE_string("machine", None, "What to say of it in the results.")
     flags.adopt_module_key_flags(common_flags)

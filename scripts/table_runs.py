@@ -31,6 +31,15 @@ from t2t_repro.data import manifest
 from t2t_repro.reports import cost
 from t2t_repro.training import history
 
+# Flags of the trainer that a row's file tells -> how these are said here.
+_OF_THE_FILE = {
+    "hparams_set": "--rows=…",
+    "hparams": "--hparams=…",
+    "train_steps": "--hparams=train_steps=…",
+    "save_checkpoints_steps": "--hparams=save_checkpoints_steps=…",
+    "random_seed": "--seed=…",
+    "mixed_precision": "--mixed_precision=…",
+}
 # Folders of one machine say nothing to another.
 _FOLDERS = ("data_dir", "output_dir", "raw_dir", "results_dir", "machine")
 
@@ -45,6 +54,7 @@ class Job(NamedTuple):
     results_dir: pathlib.Path  # of the JSON files
     to_commands: tuple[str, ...]  # flags that say what the problem is
     to_datagen: tuple[str, ...]
+    mixed_precision: str
     to_trainer: tuple[str, ...]  # what is left of its own
     machine: str
 
@@ -75,6 +85,7 @@ def job(split: str, averaged: bool) -> Job:
             if values[name].value
         ),
         to_datagen=(*raw, f"--num_workers={values.num_workers}"),
+        mixed_precision=values.mixed_precision,
         to_trainer=tuple(to_trainer),
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
@@ -89,12 +100,13 @@ def require(problem, to_trainer):
             f"{problem.requested_name} writes parses. Table 4 has those: "
             "scripts/reproduce_table4.sh."
         )
-    if any(flag.lstrip("-").startswith("train_steps") for flag in to_trainer):
-        raise errors.UserError(
-            "A row's steps are a setting that its file tells. Say "
-            "--hparams=train_steps=…; got --trainer_flags="
-            f"{shlex.join(to_trainer)}."
-        )
+    given = {flag.lstrip("-").partition("=")[0] for flag in to_trainer}
+    for name, instead in _OF_THE_FILE.items():
+        if name in given:
+            raise errors.UserError(
+                f"{name} is a setting that a row's file tells. Say {instead}; "
+                f"got --trainer_flags={shlex.join(to_trainer)}."
+            )
 
 
 def t2t(command: str, *arguments: str):
@@ -187,6 +199,7 @@ def train(row: Row, job: Job) -> pathlib.Path:
         f"--hparams_set={row.hparams_set}",
         *([f"--hparams={overrides}"] if overrides else []),
         f"--random_seed={row.seed}",
+        f"--mixed_precision={job.mixed_precision}",
         f"--output_dir={folder}",
         *([] if job.averaged else ["--keep_checkpoint_max=1"]),
         *job.to_datagen,
@@ -209,6 +222,7 @@ def settings(row: Row, job: Job) -> dict:
         "problem_arguments": job.problem.arguments,
         "split": job.split,
         "averaged": job.averaged,
+        "mixed_precision": job.mixed_precision,
         "hparams": dataclasses.asdict(values),
     }
 

@@ -169,10 +169,11 @@ def run(main):
         except errors.UserError as error:
             print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
-        except BrokenPipeError:  # as of `| head`, which has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 128 + signal.SIGPIPE
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and error.filename is None:
+                # Standard output's, as of `| head`, which has read enough.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 128 + signal.SIGPIPE
             if (explained := errors.explain(error)) is None:
                 raise
             print(f"Error: {explained}", file=sys.stderr)
@@ -268,8 +269,7 @@ def checkpoint_path() -> str | None:
 
 def decode_hparams(problem) -> hparam.DecodeHParams:
     """The paper's search, as the problem and then the flag change it."""
-    values = hparam.override(hparam.DecodeHParams(), problem.decode_hparams)
-    return hparam.override(values, flags.FLAGS.decode_hparams)
+    return hparam.override(problem.search, flags.FLAGS.decode_hparams)
 
 
 def required(flag):

@@ -110,6 +110,7 @@ def _test_set(run, problem):
         found = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
     elif problem and (name in SPLITS or not test_sets.known(name)):
         folder = prepare.data_folder(common_flags.data_dir(run), problem)
+        _warn_of_other_data(run, folder)
         corpus = manifest.open_corpus(folder, name, problem.reverse)
         # Its text is stored as the problem normalizes it.
         return test_sets.TestSet(
@@ -129,6 +130,18 @@ def _test_set(run, problem):
     return found.normalized(*problem.normalizers)
 
 
+def _warn_of_other_data(run, folder):
+    """A test set that was made anew may be of other text."""
+    path = folder / manifest.MANIFEST
+    if run and path.exists():
+        if files.sha256(path) != run.settings["manifest_sha256"]:
+            print(
+                f"{path} is not that of the data which this run was trained "
+                "on: the scores are of the text that is there now.",
+                file=sys.stderr,
+            )
+
+
 def _translate(run, sources):
     """Translations, and how they were made."""
     if sources is None:
@@ -139,15 +152,16 @@ def _translate(run, sources):
     shards.give_operations_a_thread()
     models, paths = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
-    translator = translate.Translator(models, run.subwords, hparams)
-    found = list(translator.translate(sources, len(sources)))
-    if translator.refused:
-        print(translator.describe_refused(), file=sys.stderr)
+    # Of the files as they were read: a training that goes on removes them.
     how = {
         "checkpoints": runs.names(paths),
         "checkpoints_sha256": runs.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
+    translator = translate.Translator(models, run.subwords, hparams)
+    found = list(translator.translate(sources, len(sources)))
+    if translator.refused:
+        print(translator.describe_refused(), file=sys.stderr)
     return [translation.texts[0] for translation in found], how
 
 
@@ -177,7 +191,7 @@ def _store(hypotheses, whole):
     folder = common_flags.output_dir() / runs.TRANSLATIONS
     name = _SPLIT.value
     if _REFERENCES.value:
-        folder, name = folder / "files", pathlib.Path(_SOURCES.value).stem
+        folder, name = folder / "files", pathlib.Path(_SOURCES.value).name
     elif name not in SPLITS:
         folder, name = folder / "sacrebleu", name.replace("/", "_")
     folder.mkdir(parents=True, exist_ok=True)

@@ -95,6 +95,11 @@ class Problem:
         return self.tree_targets and not self.reverse
 
     @property
+    def search(self) -> hparam.DecodeHParams:
+        """The paper's search, with `decode_hparams` applied."""
+        return hparam.override(hparam.DecodeHParams(), self.decode_hparams)
+
+    @property
     def arguments(self) -> dict:
         """The values of --problem_args, for run.json."""
         return dataclasses.asdict(self)

@@ -9,7 +9,7 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, errors
-from t2t_repro.serving import client
+from t2t_repro.serving import client, limits
 from t2t_repro.text import corpora
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -32,10 +32,16 @@ _SERVABLE_NAME = flags.DEFINE_string(
 _TIMEOUT_SECS = common_flags.define_number(
     "timeout_secs",
     30.0,
-    "Seconds that --server has for each request, of 32 lines or of fewer long "
-    "ones; while it is unavailable it is asked again.",
+    "Seconds that --server has for each request, of --max_batch_size lines or "
+    "of fewer long ones; while it is unavailable it is asked again.",
     lower_bound=0.001,
     upper_bound=86_400,
+)
+_MAX_BATCH_SIZE = flags.DEFINE_integer(
+    "max_batch_size",
+    limits.Limits().max_batch_size,
+    "Most lines in a request; no more than --server takes.",
+    lower_bound=1,
 )
 _INPUTS = flags.DEFINE_multi_string(
     "inputs", [], "A sentence; may be given again. Else standard input."
@@ -48,7 +54,7 @@ def main():
     lines = common_flags.sentences(_INPUTS) or list(
         corpora.split_lines(sys.stdin.buffer, "standard input")
     )
-    for translation in model.translate(lines):
+    for translation in model.translate(lines, _MAX_BATCH_SIZE.value):
         print(translation.texts[0], flush=True)
 
 

@@ -10,7 +10,7 @@ the validation split.
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, hparam, prepare, runs
+from t2t_repro import common_flags, errors, files, prepare, runs
 from t2t_repro.data import manifest as manifests
 from t2t_repro.decoding import attend
 from t2t_repro.reports import cost, curves, drawing, page, pictures, samples
@@ -176,8 +176,7 @@ def _attention(run, data):
     except errors.UserError:  # a training that has just begun
         return None, []
     (model,), _ = runs.load_models(run, str(path))
-    search = hparam.override(hparam.DecodeHParams(), run.problem.decode_hparams)
-    observer = attend.Observer(model, run.subwords, search)
+    observer = attend.Observer(model, run.subwords, run.problem.search)
     seen = map(observer.look, lines)
     return path.name, [pictures.of_sentence(*one) for one in seen]
 

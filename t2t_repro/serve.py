@@ -93,6 +93,13 @@ def main():
             file=sys.stderr,
         )
 
+    if _MAX_WAITING.value < _MAX_BATCH_SIZE.value:
+        raise errors.UserError(
+            f"A queue of --max_waiting={_MAX_WAITING.value} never has room for "
+            f"a request of --max_batch_size={_MAX_BATCH_SIZE.value} sentences. "
+            "Raise the one or lower the other."
+        )
+
     def say(ports):
         print(
             f"Serving {_SERVABLE_NAME.value} of {_EXPORT_DIR.value} on {host}. "

@@ -7,7 +7,7 @@ import contextlib
 
 from absl import flags
 
-from t2t_repro import common_flags, hparam, locks, prepare, runs
+from t2t_repro import common_flags, locks, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.data import plan as plans
 from t2t_repro.training import hardware, loop, parts, workers
@@ -202,9 +202,7 @@ def _options(problem, hparams):
         keep_checkpoint_max=_KEEP.value,
         max_tokens_per_replica=_MAX_TOKENS.value,
         eval_bleu_sentences=_EVAL_BLEU.value,
-        decode_hparams=hparam.override(
-            hparam.DecodeHParams(), problem.decode_hparams
-        ),
+        decode_hparams=problem.search,
         early_stopping_evals=_EARLY_STOPPING.value,
         warm_start_from=_WARM_START.value,
         # Workers must have found each other before any operation runs.

@@ -41,7 +41,7 @@ sys.exit(pytest.main(sys.argv[1:]))
     ("left_out", "at_least"),
     [
         pytest.param(LEFT_OUT_FOR_SPEED, 115, id="quick"),
-        pytest.param(("nothing",), 290, id="all", marks=pytest.mark.slow),
+        pytest.param(("nothing",), 260, id="all", marks=pytest.mark.slow),
     ],
 )
 def test_layers_and_models_run_on_jax(tmp_path, left_out, at_least):

@@ -67,8 +67,7 @@ def generate(
     else:
         print(f"Continuing what was begun in {folder}.")
     subwords = manifest.open_vocabulary(folder)
-    # The long one last: what is wrong with the others shows at once.
-    for split in sorted(splits, key=lambda name: name == "train"):
+    for split in _train_last(splits):
         limits = (spec.max_length, spec.max_length_ratio)
         made["splits"][split] = encode.encode_split(
             folder,
@@ -85,14 +84,21 @@ def generate(
     return made
 
 
+def _train_last(splits):
+    """The long one last: what is wrong with the others shows at once."""
+    return sorted(splits, key=lambda name: name == "train")
+
+
 def _begin(folder, splits, spec, facts):
     """Reads all text, makes the vocabulary, and notes both."""
     for path in folder.glob("*.arrow"):  # of what text, nobody knows
         path.unlink()
     sample = subword.Sample(0 if spec.vocabulary else SAMPLE_LINES)
     texts = {
-        split: _survey(split, pairs(), sample if split == "train" else None)
-        for split, pairs in splits.items()
+        split: _survey(
+            split, splits[split](), sample if split == "train" else None
+        )
+        for split in _train_last(splits)
     }
     if not spec.vocabulary and not sample.lines:
         raise errors.UserError(
@@ -115,7 +121,7 @@ def _begin(folder, splits, spec, facts):
             name: metadata.version(name)
             for name in ("sentencepiece", "pyarrow")
         },
-        "splits": texts,
+        "splits": {split: texts[split] for split in splits},
     }
     json_files.write(folder / manifest.UNFINISHED, begun, sealed=True)
     return begun

@@ -52,8 +52,8 @@ PLOTS = (
 def read(output_dir: pathlib.Path) -> dict[str, Curve]:
     """Every scalar of a training by its name, steps rising.
 
-    Where a training went on from an earlier step, what it had done beyond
-    that counts no more.
+    Where a training went on from an earlier step, what it had recorded from
+    the first step on that it then records again counts no more.
     """
     curves = defaultdict(dict)
     paths = output_dir.glob("events.out.tfevents.*")

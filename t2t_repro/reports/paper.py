@@ -102,12 +102,20 @@ PARSERS = {
     "wsj_parsing_semi": TABLE_4["Transformer (4 layers), semi-supervised"],
 }
 
-# hparams sets that train a row of Table 2.
-TRAININGS = {
-    "base": TABLE_2["ende"]["Transformer (base model)"],
-    "big": TABLE_2["ende"]["Transformer (big)"],
-    "big_enfr": TABLE_2["enfr"]["Transformer (big)"],
+# hparams sets -> the rows of Table 2 that they train.
+SYSTEMS = {
+    "base": "Transformer (base model)",
+    "big": "Transformer (big)",
+    "big_enfr": "Transformer (big)",
 }
+
+
+def training(problem: str, hparams_set: str) -> Training | None:
+    """The row of Table 2 that a training repeats."""
+    pair = problem.removeprefix("wmt14_")
+    if pair == problem:
+        return None
+    return TABLE_2.get(pair, {}).get(SYSTEMS.get(hparams_set, ""))
 
 
 def parameters(name: str) -> float | None:
@@ -121,6 +129,6 @@ def parameters(name: str) -> float | None:
 
 
 def training_flops(name: str) -> float | None:
-    """Of an hparams set in Table 2."""
-    training = TRAININGS.get(name)
-    return training and training.flops
+    """Of an hparams set in Table 2, which has the same for both pairs."""
+    system = SYSTEMS.get(name)
+    return system and TABLE_2["ende"][system].flops

@@ -4,6 +4,7 @@ A server is TensorFlow Serving or t2t_repro.serve, which speak alike.
 """
 
 import abc
+import dataclasses
 import http.client
 import json
 import random
@@ -37,9 +38,14 @@ _CHANNEL = (
 class Client(abc.ABC):
     """Translates text."""
 
-    def translate(self, lines: Sequence[str]) -> Iterator[Translation]:
-        """The best translation of each line, in order."""
-        for part in limits.split(lines, _LIMITS):
+    def translate(
+        self,
+        lines: Sequence[str],
+        max_batch_size: int = _LIMITS.max_batch_size,
+    ) -> Iterator[Translation]:
+        """The best translation of each line, in order; so many at once."""
+        taken = dataclasses.replace(_LIMITS, max_batch_size=max_batch_size)
+        for part in limits.split(lines, taken):
             for text, score in zip(*self.predict(part), strict=True):
                 yield Translation([text], [score])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Of t2t_repro.serve; `query` asks for no more at once."""
+    """Of t2t_repro.serve, and what `query` asks for by default."""
 
     max_batch_size: int = 32  # sentences; no request may have more
     # Of a batch and of a request, each sentence padded to the longest: a batch

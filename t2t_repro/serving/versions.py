@@ -211,8 +211,9 @@ class Versions:
 def _files_of(folder):
     """Paths, sizes and times; of files that come and go, those that stay."""
     found = set()
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            stat = path.stat()
-            found.add((str(path), stat.st_size, stat.st_mtime_ns))
+    with contextlib.suppress(OSError):  # a folder is gone
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                found.add((str(path), stat.st_size, stat.st_mtime_ns))
     return frozenset(found)

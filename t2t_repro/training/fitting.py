@@ -10,8 +10,8 @@ from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.training import loss, step, workers
 
-# CPUs are not tried: a process that takes too much memory is killed. A whole
-# batch of base takes more than 24 GB, a third of it. Nor is more at once faster
+# CPUs are not tried: a process that takes too much memory is killed. A
+# whole batch of base takes more than 24 GB. Nor is more at once faster
 # there: multi30k_tiny's steps took 1.12 s whole, and 0.95 s in halves.
 SLOTS_ON_CPUS = 8_192
 

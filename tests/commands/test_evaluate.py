@@ -8,7 +8,7 @@ import pytest
 from t2t_repro import json_files
 
 NOWHERE = {"http_proxy": "http://127.0.0.1:9"}  # a port that nobody listens at
-FILES = {"sources": "both", "references": "ref"}
+FILES = {"sources": "both.xx", "references": "ref"}
 CALM = '''
 from t2t_repro.registry import problems
 from t2t_repro.problems.parallel_text import ParallelText
@@ -82,8 +82,25 @@ def test_a_problems_split_is_scored_without_a_model(trained, run, flags_of):
     assert json.loads(text.splitlines()[-1])["exact_match"] == 100
 
 
+def test_data_of_another_manifest_is_told(trained, run, tmp_path):
+    shutil.copytree(trained / "data", tmp_path / "data")
+    (manifest,) = (tmp_path / "data").glob("*/manifest.json")
+    flags = [
+        *(f"--output_dir={trained / 'run'}", "--split=validation"),
+        *(f"--data_dir={tmp_path / 'data'}", "--bootstrap_samples=1"),
+        f"--translations={trained / 'raw' / 'validation.yy'}",
+    ]
+    told = "is not that of the data which this run was trained on"
+    result = run("evaluate", *flags)
+    assert '"exact_match": 100' in ok(result) and told not in result.stderr
+    changed = json_files.read(manifest) | {"sources": {}}
+    json_files.write(manifest, changed, sealed=True)
+    result = run("evaluate", *flags)
+    assert '"exact_match": 100' in ok(result) and told in result.stderr
+
+
 def test_files_are_translated_as_the_problem_reads_them(calm, run, tmp_path):
-    (tmp_path / "both").write_text(f"A B C D E\na b c d e\n{'a ' * 40}\n")
+    (tmp_path / "both.xx").write_text(f"A B C D E\na b c d e\n{'a ' * 40}\n")
     (tmp_path / "ref").write_text("E D C B A\n" * 3)
     flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]
     flags.append("--decode_hparams=max_input_length=30,long_inputs=refuse")
@@ -91,17 +108,17 @@ def test_files_are_translated_as_the_problem_reads_them(calm, run, tmp_path):
     assert "|text:tokenized" in ok(result)
     assert "1 are: line 3 (" in result.stderr
     folder = calm[0].partition("=")[2]
-    with open(f"{folder}/translations/files/both.txt") as file:
+    with open(f"{folder}/translations/files/both.xx.txt") as file:
         first, second, refused = file
     assert first == second and refused == "\n"
-    with open(f"{folder}/translations/files/both.json") as file:
+    with open(f"{folder}/translations/files/both.xx.json") as file:
         assert json.load(file)["checkpoints"]
 
 
 def test_a_baseline_of_other_lines_is_told_before_translating(
     calm, run, tmp_path
 ):
-    (tmp_path / "both").write_text("A B C D E\na b c d e\n")
+    (tmp_path / "both.xx").write_text("A B C D E\na b c d e\n")
     (tmp_path / "ref").write_text("E D C B A\nE D C B A\n")
     (tmp_path / "baseline").write_text("E D C B A\n")
     flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]

@@ -171,6 +171,12 @@ def test_an_export_is_the_decoder_in_any_batch(trained, export_dir):
     assert found["different translations"] > 1
 
 
+def test_a_queue_has_room_for_a_request(run, tmp_path):
+    result = run("serve", f"--export_dir={tmp_path}", "--max_waiting=31")
+    assert result.returncode == 1
+    assert "--max_waiting=31 never has room" in result.stderr
+
+
 def test_query_wants_one_model(run):
     for flags, word in (
         ([], "neither"),

@@ -201,7 +201,11 @@ def test_wmt14_has_no_curve_and_says_so(settings, rung):
     status, text = ladder.judge(wmt, training(OURS[0]), {"number": rung})
     assert status == ladder.UNKNOWN
     assert "There is no curve of ours for wmt14_ende" in text
+    assert "BLEU 27.3 on newstest2014" in text
     assert "perplexity 4.92 and BLEU 25.8 on newstest2013" in text
+    french = settings | {"problem": "wmt14_enfr", "hparams_set": "big_enfr"}
+    _, text = ladder.judge(french, training(OURS[0]), {"number": rung})
+    assert "BLEU 41.8 on newstest2014" in text and "newstest2013" not in text
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def result(row, seed, *scores):
     figures = {"signatures": {"bleu": "S"}, "by_length": by_length}
     common = {"problem": "p", "split": "test", "machine": "m", "date": "d"}
     return common | {
+        "mixed_precision": "float32",
         "row": row,
         "seed": seed,
         "hparams": hparams,

@@ -1,4 +1,4 @@
-"""scripts/reproduce_wmt14_*.sh: which commands, with a python that echoes."""
+"""scripts/reproduce_*.sh: which commands, with a python that echoes."""
 
 import os
 import pathlib
@@ -17,9 +17,9 @@ def reproduce(tmp_path):
     python.chmod(0o755)
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
 
-    def run(pair, *arguments):
+    def run(name, *arguments):
         done = subprocess.run(
-            [SCRIPTS / f"reproduce_wmt14_{pair}.sh", *arguments],
+            [SCRIPTS / f"reproduce_{name}.sh", *arguments],
             env=os.environ | {"PATH": path},
             capture_output=True,
             encoding="utf-8",
@@ -41,7 +41,7 @@ def reproduce(tmp_path):
     ],
 )
 def test_the_road_with_the_papers_settings(reproduce, pair, model, hparams_set):
-    done, called = reproduce(pair, model, "F", "--raw_dir=R")
+    done, called = reproduce(f"wmt14_{pair}", model, "F", "--raw_dir=R")
     assert done.returncode == 0
     run = f"F/wmt14_{pair}/{hparams_set}"
     assert called == [
@@ -59,7 +59,25 @@ def test_the_road_with_the_papers_settings(reproduce, pair, model, hparams_set):
 @pytest.mark.parametrize("pair", ["ende", "enfr"])
 @pytest.mark.parametrize("arguments", [(), ("huge", "F")])
 def test_a_model_that_is_not_the_papers(reproduce, pair, arguments):
-    done, called = reproduce(pair, *arguments)
+    done, called = reproduce(f"wmt14_{pair}", *arguments)
     assert done.returncode == 1
     assert not called
     assert f"reproduce_wmt14_{pair}.sh base|big FOLDER" in done.stderr
+
+
+@pytest.mark.parametrize("table", ["table2", "table3", "positions"])
+def test_tables_in_small(reproduce, table):
+    done, (called,) = reproduce("tables_multi30k", table, "F", "--seed=2")
+    assert done.returncode == 0
+    assert f"/scripts/{table}.py --problem=multi30k_ende" in called
+    assert called.endswith(f"--data_dir=F/data --output_dir=F/{table} --seed=2")
+    assert ("max_length=16," in called) == (table == "positions")
+    assert ("num_averaged_checkpoints=5" in called) == (table == "table2")
+
+
+@pytest.mark.parametrize("arguments", [(), ("table3",), ("table1", "F")])
+def test_tables_that_are_not_in_small(reproduce, arguments):
+    done, called = reproduce("tables_multi30k", *arguments)
+    assert done.returncode == 1
+    assert not called
+    assert "table2|table3|positions FOLDER" in done.stderr

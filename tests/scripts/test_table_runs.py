@@ -39,11 +39,17 @@ def test_what_a_rows_file_could_not_tell_is_refused():
     parsing, translation = (
         problems.build(name, {}) for name in ("wsj_parsing", "multi30k_ende")
     )
-    table_runs.require(translation, ["--mixed_precision=bfloat16"])
+    table_runs.require(translation, ["--eval_bleu_sentences=0"])
     with pytest.raises(errors.UserError, match="wsj_parsing writes parses"):
         table_runs.require(parsing, [])
-    with pytest.raises(errors.UserError, match="--hparams=train_steps="):
-        table_runs.require(translation, ["--train_steps", "9"])
+    for flag, instead in (
+        ("--hparams=hidden_size=64", "Say --hparams=…"),
+        ("--train_steps", "--hparams=train_steps="),
+        ("-save_checkpoints_steps=5", "--hparams=save_checkpoints_steps="),
+        ("--mixed_precision=bfloat16", "Say --mixed_precision="),
+    ):
+        with pytest.raises(errors.UserError, match=instead):
+            table_runs.require(translation, [flag, "9"])
 
 
 @pytest.fixture
@@ -66,6 +72,7 @@ def micro_table(monkeypatch, tmp_path):
         results_dir=tmp_path / "results",
         to_commands=(),
         to_datagen=(),
+        mixed_precision="float32",
         to_trainer=(),
         machine="m",
     )
@@ -86,6 +93,7 @@ def test_a_table_has_what_was_finished_before(micro_table):
     for name, seed in (("big", 2), ("base", 10), ("base", 2)):
         keep(table.row(name, seed), job)
     keep(table.row("big", 1), job, split="test")  # of another job
+    keep(table.row("base", 1), job, mixed_precision="bfloat16")
     given.rows = ["base"]  # what is selected now does not matter
     found = table_runs.finished_rows(table, job)
     assert [(one["row"], one["seed"]) for one in found] == [

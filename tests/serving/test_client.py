@@ -62,6 +62,17 @@ def test_many_long_lines_are_asked_for_a_few_at_a_time(
 
 
 @PROTOCOLS
+def test_a_server_that_takes_less_is_asked_for_less(
+    export_dir, embedded, protocol
+):
+    with embedded(export_dir, max_batch_size=2) as server:
+        asked = connect(server, protocol)
+        with pytest.raises(errors.UserError, match="1 to 2 sentences; got 5"):
+            list(asked.translate(LINES[:5]))
+        assert len(list(asked.translate(LINES[:5], max_batch_size=2))) == 5
+
+
+@PROTOCOLS
 def test_a_deadline(export_dir, embedded, gate, protocol):
     with embedded(export_dir) as server:
         gate.close()

@@ -42,7 +42,6 @@ def begins_too_high(monkeypatch):
         "loss_scale",
         lambda built: {SCALE: built.dynamic_scale},
     )
-    return monkeypatch
 
 
 def _scale(runs, folder, step):
