@@ -1,7 +1,7 @@
 """Runs the command that a score sheet names for each score, and compares.
 
     python scripts/check_scores.py --moses=…/mosesdecoder/scripts \\
-        --language=de OUT REF [REF …]
+        --language=de [--tokenized] OUT REF [REF …]
 
 Needs bash, perl and the scripts of github.com/moses-smt/mosesdecoder. Prints a
 line a score; exits with 1 if one is off by more than 0.01.
@@ -41,18 +41,20 @@ class Shell:
         }
 
     def score(self, check) -> float | None:
-        """What a command of bleu.CHECKS tells; None where none is named."""
-        if check.startswith("sacrebleu "):
-            check = check.replace("REF", " ".join(self._references))
-            return json.loads(self._run(f"{check} -w 4 -f json"))["score"]
+        """What a command of bleu.CHECKS tells; None: not of so many REF."""
         if "multi-bleu.perl" in check:
-            steps, command = check.split("; ")
+            *steps, command = check.split("; ")
             # multi-bleu.perl REF.tok reads REF.tok0, REF.tok1 and so on.
-            for name in ("OUT", *self._references):
+            for name in ("OUT", *self._references) if steps else ():
                 tokens = re.sub(r"(\D+)", r"\1.tok", name)
-                self._run(f"({steps}) < {name} > {tokens}")
+                self._run(f"({steps[0]}) < {name} > {tokens}")
             return float(re.match("BLEU = ([0-9.]+)", self._run(command))[1])
-        return None
+        if "awk" in check and len(self._references) > 1:
+            return None  # it reads one
+        check = re.sub(r"\bREF\b", " ".join(self._references), check)
+        if "|" not in check and check.startswith("sacrebleu "):
+            return json.loads(self._run(f"{check} -w 4 -f json"))["score"]
+        return float(self._run(check).split()[-1])
 
     def _run(self, command):
         found = subprocess.run(
@@ -71,6 +73,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--moses", type=pathlib.Path, required=True)
     parser.add_argument("--language", required=True)
+    parser.add_argument("--tokenized", action="store_true")
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("references", type=pathlib.Path, nargs="+")
     arguments = parser.parse_args()
@@ -78,7 +81,9 @@ def main():
         list(read_lines(arguments.out)),
         test_sets.from_files(arguments.references).references,
         arguments.language,
+        arguments.tokenized,
     )
+    checks = bleu.CHECKS_OF_TOKENS if arguments.tokenized else bleu.CHECKS
     off = []
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(
@@ -87,7 +92,7 @@ def main():
             arguments.references,
             arguments.moses,
         )
-        for key, check in bleu.CHECKS.items():
+        for key, check in checks.items():
             theirs = shell.score(
                 check.replace("{language}", arguments.language)
             )

@@ -140,31 +140,46 @@ def layout(results, fit_from) -> str:
 
 
 def plot(results, path):
-    """Time over n at the greatest d, and over d at the greatest n."""
+    """Time and memory, over n at the greatest d and over d at the greatest n.
+
+    The paper has a formula of operations, which is drawn beside the time.
+    """
     figure, axes = pyplot.subplots(
-        1, 2, figsize=(11, 4.5), sharey=True, layout="constrained"
+        2,
+        2,
+        figsize=(11, 8.5),
+        sharex="col",
+        sharey="row",
+        layout="constrained",
     )
-    for axis, over, fixed in zip(axes, "nd", "dn", strict=True):
-        for name, measured in results.items():
-            _plot_layer(axis, name, measured, over, fixed)
+    for row, what in zip(axes, ("seconds", "bytes"), strict=True):
+        for axis, over, fixed in zip(row, "nd", "dn", strict=True):
+            for name, measured in results.items():
+                _plot_layer(axis, name, measured, what, over, fixed)
+            axis.set_xscale("log", base=2)
+            axis.set(yscale="log")
+    for axis, over, fixed in zip(axes[1], "nd", "dn", strict=True):
         most = max(m[fixed] for ms in results.values() for m in ms)
-        axis.set_xscale("log", base=2)
-        axis.set(yscale="log", xlabel=f"{over}, {fixed} = {most}")
-    axes[0].set_ylabel("seconds; dotted: the formula, from the last point")
-    axes[0].legend(fontsize="small")
+        axis.set_xlabel(f"{over}, {fixed} = {most}")
+    axes[0][0].set_ylabel("seconds; dotted: the formula, from the last point")
+    axes[1][0].set_ylabel("bytes")
+    axes[0][0].legend(fontsize="small")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
 
-def _plot_layer(axis, name, measured, over, fixed):
-    """Measured times, and the formula through the last of them."""
+def _plot_layer(axis, name, measured, what, over, fixed):
+    """What was measured of a layer; with its time, the formula."""
     most = max(m[fixed] for m in measured)
-    line = sorted((m[over], m["seconds"]) for m in measured if m[fixed] == most)
-    sizes, seconds = zip(*line, strict=True)
-    (drawn,) = axis.plot(sizes, seconds, marker="o", markersize=3, label=name)
-    exponent = table1_layers.TYPES[name].exponents["nd".index(over)]
-    ideal = [seconds[-1] * math.pow(s / sizes[-1], exponent) for s in sizes]
-    axis.plot(sizes, ideal, linestyle=":", color=drawn.get_color())
+    line = sorted(
+        (m[over], m[what]) for m in measured if m[fixed] == most and m[what]
+    )
+    sizes, values = zip(*line, strict=True) if line else ((), ())
+    (drawn,) = axis.plot(sizes, values, marker="o", markersize=3, label=name)
+    if what == "seconds":
+        exponent = table1_layers.TYPES[name].exponents["nd".index(over)]
+        ideal = [values[-1] * math.pow(s / sizes[-1], exponent) for s in sizes]
+        axis.plot(sizes, ideal, linestyle=":", color=drawn.get_color())
 
 
 if __name__ == "__main__":

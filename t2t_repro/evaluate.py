@@ -106,6 +106,12 @@ def _test_set(run, problem):
     name, languages = _SPLIT.value, (_SOURCE_LANGUAGE.value, _LANGUAGE.value)
     if problem:
         languages = (problem.source_language, problem.target_language)
+    elif not flags.FLAGS[_LANGUAGE.name].present:
+        print(
+            f"Moses tokens are those of --language={_LANGUAGE.value}; name "
+            "another where the text is of another.",
+            file=sys.stderr,
+        )
     if _REFERENCES.value:
         found = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
     elif problem and (name in SPLITS or not test_sets.known(name)):

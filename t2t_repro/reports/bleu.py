@@ -48,7 +48,8 @@ CHECKS = {
     "ter": "sacrebleu REF -i OUT -m ter",
     "exact_match": "awk 'NR == FNR {r[FNR] = $0; next} $0 == r[FNR] {n++} "
     "END {print 100 * n / FNR}' REF OUT",
-    "length_ratio": "the ratio that sacrebleu REF -i OUT -m bleu tells",
+    "length_ratio": "sacrebleu REF -i OUT -m bleu -f text | "
+    "grep -o 'ratio = [0-9.]*'",
 }
 # The same where OUT and REF are tokenized already.
 CHECKS_OF_TOKENS = CHECKS | {
