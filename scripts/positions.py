@@ -12,6 +12,7 @@ as table3.py is.
 
 import statistics
 
+import table_jobs
 import table_layout
 import table_rows
 import table_runs
@@ -30,7 +31,7 @@ ENDS = (0.5, 1.0, 1.25, 1.5, 2.0)
 
 
 def main():
-    job = table_runs.job(SPLIT, averaged=False)
+    job = table_jobs.job(SPLIT, averaged=False)
     table = table_rows.Table(ROWS, BASE)
     table_runs.t2t("datagen", *job.to_commands, *job.to_datagen)
     lengths = _test_set(job.problem, common_flags.data_dir()).lengths["inputs"]

@@ -7,6 +7,7 @@ section 6.1), averages their last checkpoints, and scores the test set. It is
 resumed and reduced as table3.py is.
 """
 
+import table_jobs
 import table_layout
 import table_rows
 import table_runs
@@ -26,7 +27,7 @@ def main():
     score = table_layout.convention(problem)
     table_runs.run_all(
         table_rows.Table(names, BASE),
-        table_runs.job(split="test", averaged=True),
+        table_jobs.job(split="test", averaged=True),
         lambda results: summary(results, score),
         lambda results: layout(results, pair, score),
     )

@@ -17,6 +17,7 @@ A row stays to base what it is in the paper, as table_rows.changes() says.
 
 import statistics
 
+import table_jobs
 import table_layout
 import table_rows
 import table_runs
@@ -45,7 +46,7 @@ def main():
     score = table_layout.convention(common_flags.problem())
     table_runs.run_all(
         table_rows.Table(names, BASE),
-        table_runs.job(split="validation", averaged=False),
+        table_jobs.job(split="validation", averaged=False),
         lambda results: summary(results, score),
         lambda results: layout(results, score),
     )

@@ -7,19 +7,16 @@ commands of the package in processes of their own.
 
 import dataclasses
 import datetime
-import os
 import pathlib
-import platform
 import shlex
 import subprocess
 import sys
-from typing import NamedTuple
 
 from absl import flags
+from table_jobs import Job
 from table_rows import Row, Table
 
 from t2t_repro import (
-    common_flags,
     errors,
     files,
     json_files,
@@ -31,82 +28,8 @@ from t2t_repro.data import manifest
 from t2t_repro.reports import cost
 from t2t_repro.training import history
 
-# Flags of the trainer that a row's file tells -> how these are said here.
-_OF_THE_FILE = {
-    "hparams_set": "--rows=…",
-    "hparams": "--hparams=…",
-    "train_steps": "--hparams=train_steps=…",
-    "save_checkpoints_steps": "--hparams=save_checkpoints_steps=…",
-    "random_seed": "--seed=…",
-    "mixed_precision": "--mixed_precision=…",
-}
 # Folders of one machine say nothing to another.
 _FOLDERS = ("data_dir", "output_dir", "raw_dir", "results_dir", "machine")
-
-
-class Job(NamedTuple):
-    """What all rows have in common."""
-
-    problem: object  # problem.Problem
-    split: str  # that is scored
-    averaged: bool  # over the last checkpoints of a set, or the last alone
-    output_dir: pathlib.Path  # of the trainings
-    results_dir: pathlib.Path  # of the JSON files
-    to_commands: tuple[str, ...]  # flags that say what the problem is
-    to_datagen: tuple[str, ...]
-    mixed_precision: str
-    to_trainer: tuple[str, ...]  # what is left of its own
-    machine: str
-
-
-def job(split: str, averaged: bool) -> Job:
-    """The Job that the flags describe.
-
-    Raises:
-        UserError: a row's file could not tell what it is of.
-    """
-    values = flags.FLAGS
-    output_dir = common_flags.output_dir()
-    results_dir = pathlib.Path(values.results_dir or output_dir / "results")
-    named = ("problem", "problem_args", "usr_dir", "data_dir")
-    raw = [f"--raw_dir={values.raw_dir}"] if values.raw_dir else []
-    problem = common_flags.problem()
-    to_trainer = shlex.split(values.trainer_flags)
-    require(problem, to_trainer)
-    return Job(
-        problem=problem,
-        split=split,
-        averaged=averaged,
-        output_dir=output_dir,
-        results_dir=results_dir.expanduser(),
-        to_commands=tuple(
-            f"--{name}={values[name].value}"
-            for name in named
-            if values[name].value
-        ),
-        to_datagen=(*raw, f"--num_workers={values.num_workers}"),
-        mixed_precision=values.mixed_precision,
-        to_trainer=tuple(to_trainer),
-        machine=values.machine
-        or f"{os.cpu_count()} cores, {platform.machine()}",
-    )
-
-
-def require(problem, to_trainer):
-    """Raises a UserError now that would come after a row is trained."""
-    if problem.writes_trees:
-        raise errors.UserError(
-            "Rows are scored as translations; the problem "
-            f"{problem.requested_name} writes parses. Table 4 has those: "
-            "scripts/reproduce_table4.sh."
-        )
-    given = {flag.lstrip("-").partition("=")[0] for flag in to_trainer}
-    for name, instead in _OF_THE_FILE.items():
-        if name in given:
-            raise errors.UserError(
-                f"{name} is a setting that a row's file tells. Say {instead}; "
-                f"got --trainer_flags={shlex.join(to_trainer)}."
-            )
 
 
 def t2t(command: str, *arguments: str):

@@ -193,19 +193,8 @@ def _lines(run, data):
     return [text[i] for i in chosen]
 
 
-def _slugs(names):
-    """A folder for each run where there are several: base_1 and base-1, too."""
-    if len(names) == 1:
-        return [""]
-    slugs = list(map(pictures.slug, names))
-    return [
-        slug if slugs.count(slug) == 1 else f"{slug}-run-{number}"
-        for number, slug in enumerate(slugs, 1)
-    ]
-
-
 def _write_pictures(folder, subjects):
-    names = _slugs([subject.name for subject in subjects])
+    names = pictures.folders([subject.name for subject in subjects])
     for subject, name in zip(subjects, names, strict=True):
         place = folder / "attention" / name
         count = pictures.write(place, subject.attention)

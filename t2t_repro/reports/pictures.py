@@ -144,6 +144,17 @@ def write(folder: pathlib.Path, sentences: Sequence[Sentence]) -> int:
     return len(contents)
 
 
+def folders(names: Sequence[str]) -> list[str]:
+    """A folder for each run where there are several: base_1 and base-1, too."""
+    if len(names) == 1:
+        return [""]
+    slugs = list(map(slug, names))
+    return [
+        slug if slugs.count(slug) == 1 else f"{slug}-run-{number}"
+        for number, slug in enumerate(slugs, 1)
+    ]
+
+
 def slug(title: str) -> str:
     """ "Encoder self-attention, layer 1" -> encoder-self-attention-layer-1."""
     letters = "".join(c if c.isalnum() else " " for c in title.lower())

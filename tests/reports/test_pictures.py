@@ -184,3 +184,18 @@ def test_pictures_as_files(sentence, tmp_path):
     for path in (tmp_path / "new").glob("*.svg"):
         ElementTree.fromstring(path.read_text("utf-8"))
         assert not re.search(r"https?://(?!www.w3.org/2000/svg)", path.name)
+
+
+@pytest.mark.parametrize(
+    ("names", "folders"),
+    [
+        (["any name"], [""]),
+        (["base", "big"], ["base", "big"]),
+        (
+            ["base_1", "base-1", "big"],
+            ["base-1-run-1", "base-1-run-2", "big"],
+        ),
+    ],
+)
+def test_folders_of_runs_differ(names, folders):
+    assert pictures.folders(names) == folders

@@ -1,4 +1,4 @@
-"""Runs of tables' rows: resuming, what a table has, and a row in small."""
+"""Runs of tables' rows: what they refuse, resuming, and a row in small."""
 
 import os
 import pathlib
@@ -7,6 +7,7 @@ import sys
 import types
 
 import pytest
+import table_jobs
 import table_rows
 import table_runs
 
@@ -39,9 +40,9 @@ def test_what_a_rows_file_could_not_tell_is_refused():
     parsing, translation = (
         problems.build(name, {}) for name in ("wsj_parsing", "multi30k_ende")
     )
-    table_runs.require(translation, ["--eval_bleu_sentences=0"])
+    table_jobs.require(translation, ["--eval_bleu_sentences=0"])
     with pytest.raises(errors.UserError, match="wsj_parsing writes parses"):
-        table_runs.require(parsing, [])
+        table_jobs.require(parsing, [])
     for flag, instead in (
         ("--hparams=hidden_size=64", "Say --hparams=…"),
         ("--train_steps", "--hparams=train_steps="),
@@ -49,7 +50,7 @@ def test_what_a_rows_file_could_not_tell_is_refused():
         ("--mixed_precision=bfloat16", "Say --mixed_precision="),
     ):
         with pytest.raises(errors.UserError, match=instead):
-            table_runs.require(translation, [flag, "9"])
+            table_jobs.require(translation, [flag, "9"])
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def micro_table(monkeypatch, tmp_path):
         seed=[1],
     )
     monkeypatch.setattr(table_rows.flags, "FLAGS", given)
-    job = table_runs.Job(
+    job = table_jobs.Job(
         problems.build("multi30k_ende", {}),
         "validation",
         averaged=False,
