@@ -21,7 +21,8 @@ def causal(query_places, key_places):
 def near(query_places, key_places, reach):
     """[T] and [L] -> [1, 1, T, L] bool, True where |i - j| < reach.
 
-    "Restricted" self-attention of section 4, where reach is called r.
+    "Restricted" self-attention of section 4, where a neighbourhood, here of
+    2 reach - 1 positions, is called r.
     """
     distances = query_places[:, None] - key_places
     return (ops.absolute(distances) < reach)[None, None]

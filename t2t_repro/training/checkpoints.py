@@ -25,9 +25,9 @@ _VOCABULARY = "vocabulary_sha256"
 _UNREADABLE = (tf.errors.OpError, IndexError, ValueError)
 
 
-def _paths(model):
-    """Paths of the weights, without the model's own name."""
-    return [weight.path.partition("/")[2] for weight in model.weights]
+def _paths(weights):
+    """Paths of a model's weights, without the model's own name."""
+    return [weight.path.partition("/")[2] for weight in weights]
 
 
 class Checkpoints:
@@ -46,9 +46,12 @@ class Checkpoints:
             for name, variable in optimizers.loss_scale(optimizer).items()
         }
         self._variables = {"step": optimizer.iterations.value}
-        kinds = {"weights": dict(enumerate(model.weights))}
-        paths = _paths(model)
-        for kind, slots in (kinds | optimizers.slots(optimizer)).items():
+        for path, weight in zip(
+            _paths(model.weights), model.weights, strict=True
+        ):
+            self._variables[f"weights/{path}"] = weight.value
+        paths = _paths(model.trainable_variables)  # none is of a frozen one
+        for kind, slots in optimizers.slots(optimizer).items():
             for index, slot in slots.items():
                 self._variables[f"{kind}/{paths[index]}"] = slot.value
 
@@ -237,7 +240,7 @@ class Reader:
 def restore_weights(model, path, vocabulary_sha256):
     """Sets a model's weights from a training's or an averaged checkpoint.
 
-    Where a training keeps their moving average (ema_decay), it is taken.
+    Where a training keeps the moving average of one (ema_decay), it is taken.
 
     Raises:
         UserError: the checkpoint lacks a weight, or has another shape, or was
@@ -249,18 +252,21 @@ def restore_weights(model, path, vocabulary_sha256):
             f"The checkpoint {path} was trained on another vocabulary: its "
             f"sha256 is {reader.vocabulary} there and {vocabulary_sha256} here."
         )
-    averaged = any(name.startswith("ema/") for name in reader.shapes)
-    kind = "ema" if averaged else "weights"
-    weights = dict(zip(_paths(model), model.weights, strict=True))
+    weights = {}
+    for name, weight in zip(_paths(model.weights), model.weights, strict=True):
+        average = f"ema/{name}"
+        kept = average in reader.shapes
+        weights[average if kept else f"weights/{name}"] = weight
     for name, weight in weights.items():
-        shape = reader.shapes.get(f"{kind}/{name}", "missing")
+        shape = reader.shapes.get(name, "missing")
         if shape != list(weight.shape):
             raise errors.UserError(
-                f"The checkpoint {path} does not fit this model: {name} is "
+                f"The checkpoint {path} does not fit this model: "
+                f"{name.partition('/')[2]} is "
                 f"{shape} there and {list(weight.shape)} here."
             )
     for name, weight in weights.items():
-        weight.assign(reader.tensor(f"{kind}/{name}"))
+        weight.assign(reader.tensor(name))
 
 
 def step_of(path) -> int:

@@ -6,6 +6,7 @@ import time
 from t2t_repro.reports import cost
 from t2t_repro.training import capacity, optimizer, progress
 from t2t_repro.training.evaluation import Evaluation
+from t2t_repro.training.history import History
 from t2t_repro.training.parts import Parts
 from t2t_repro.training.session import Profiler, StopSignals, exit_code
 
@@ -35,6 +36,15 @@ def train(hparams, subwords, plan, corpora, output_dir, options) -> int:
         print(
             f"Nothing to do: {first_step:,} steps are done, "
             f"--train_steps={options.train_steps}."
+        )
+        return 0
+    patience = options.early_stopping_evals
+    # What another session found, and stopped for.
+    if History(training.output_dir, first_step).stopped_improving(patience):
+        print(
+            f"Nothing to do: after {first_step:,} steps the validation loss "
+            f"had not improved for {patience} evaluations. Train on without "
+            "--early_stopping_evals."
         )
         return 0
     with training.workers.folder_to_write(output_dir) as folder:

@@ -18,18 +18,21 @@ BIAS = "decoder/layer_0/ffn/feed_forward/filter/bias"
 class Trainer:
     """A model of one layer whose gradients are random."""
 
-    def __init__(self, hparams, vocab_size):
+    def __init__(self, hparams, vocab_size, frozen=()):
         self.model = transformer.build(hparams, vocab_size)
-        self.optimizer = optimizer.build(hparams, self.model.weights)
+        for weight in self.model.weights:
+            weight.trainable = not weight.path.endswith(frozen)
+        self.weights = self.model.trainable_variables
+        self.optimizer = optimizer.build(hparams, self.weights)
 
     def update(self, number):
         """Applies the gradients of a seed."""
         random = np.random.default_rng(number)
         gradients = [
             tf.constant(random.normal(size=weight.shape), tf.float32)
-            for weight in self.model.weights
+            for weight in self.weights
         ]
-        self.optimizer.apply(gradients, self.model.weights)
+        self.optimizer.apply(gradients, self.weights)
 
     def checkpoints(self, folder):
         return checkpoints.Checkpoints(
@@ -41,11 +44,11 @@ class Trainer:
 def trainer_of(tiny_hparams, vocab_size):
     """A function of settings -> Trainer."""
 
-    def make(**settings):
+    def make(frozen=(), **settings):
         hparams = dataclasses.replace(
             tiny_hparams, num_hidden_layers=1, **settings
         )
-        return Trainer(hparams, vocab_size)
+        return Trainer(hparams, vocab_size, frozen)
 
     return make
 
@@ -117,6 +120,22 @@ def test_the_moving_average_is_what_a_model_takes(averaged, trainer_of):
         np.testing.assert_array_equal(weight.numpy(), ema)
         trained = reader.get_tensor(f"weights/{name}{SUFFIX}")
         assert not np.array_equal(ema, trained)
+
+
+def test_a_frozen_weight_has_no_slots(trainer_of, tmp_path):
+    """And those of the others keep their names."""
+    trainer = trainer_of(frozen=(KERNEL,), ema_decay=0.5)
+    trainer.update(1)
+    path = trainer.checkpoints(tmp_path).save(1)
+    names = {name for name, _ in tf.train.list_variables(str(path))}
+    assert {n for n in names if KERNEL in n} == {f"weights/{KERNEL}{SUFFIX}"}
+    assert f"momentum/{BIAS}{SUFFIX}" in names
+    reader, model = tf.train.load_checkpoint(str(path)), trainer_of().model
+    checkpoints.restore_weights(model, path, VOCABULARY)
+    for weight in model.weights:
+        kind = "weights" if weight.path.endswith(KERNEL) else "ema"
+        name = f"{kind}/{weight.path.partition('/')[2]}{SUFFIX}"
+        np.testing.assert_array_equal(weight.numpy(), reader.get_tensor(name))
 
 
 def test_checkpoints_are_averaged_without_their_moving_average(

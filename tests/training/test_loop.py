@@ -103,6 +103,15 @@ def test_early_stopping(runs, fake_steps, tmp_path, capsys):
     assert (
         "The validation loss has not improved for 2 evaluations."
     ) in capsys.readouterr().err
+    # The same command again does no more; without the flag it goes on.
+    fake_steps(losses=[1.0] * 9)
+    stopping = {"eval_every": 3, "early_stopping_evals": 2}
+    code, printed = runs.train(tmp_path, **stopping)
+    assert code == 0
+    assert "Nothing to do: after 12 steps the validation loss" in printed
+    assert runs.saved_steps(tmp_path)[-1] == 12
+    runs.train(tmp_path, eval_every=3)
+    assert runs.saved_steps(tmp_path)[-1] > 12
 
 
 def test_initial_weights_are_a_function_of_the_seed(runs, fake_steps, tmp_path):
