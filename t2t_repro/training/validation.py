@@ -32,10 +32,12 @@ class Validation:
                 "a side. Check the raw validation text."
             )
         replicas = strategy.num_replicas_in_sync
+        # A batch is padded to its last row: it has no more than there are.
+        tokens = int(corpus.lengths["targets"][usable].sum())
         plan = plans.PackedPlan(
             corpus.lengths,
             usable,
-            hparams.batch_tokens,
+            min(hparams.batch_tokens, tokens),
             hparams.max_length,
             seed=0,
         )

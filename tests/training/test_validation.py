@@ -38,8 +38,10 @@ def model(hparams, vocab_size):
 def validate(model, hparams, corpus):
     """A function of what may differ -> Validation."""
 
-    def make(max_tokens=None, max_length=ROW_LENGTH):
-        settings = dataclasses.replace(hparams, max_length=max_length)
+    def make(max_tokens=None, max_length=ROW_LENGTH, **changes):
+        settings = dataclasses.replace(
+            hparams, max_length=max_length, **changes
+        )
         strategy = tf.distribute.get_strategy()
         return validation.Validation(
             model, settings, corpus, strategy, xla=False, max_tokens=max_tokens
@@ -103,6 +105,15 @@ def test_no_more_slots_at_once_than_allowed(validate, fake_losses):
     validate(max_tokens=64).figures()
     for *_, rows, length in seen:
         assert rows * length <= 64
+
+
+def test_a_batch_has_no_more_rows_than_the_corpus(validate, fake_losses):
+    """20 pairs of at most 11 subwords fill 8 rows of 32, and no more."""
+    seen = []
+    fake_losses([1.0], seen)
+    validate(batch_tokens=1_000_000).figures()
+    ((*_, rows, length),) = seen
+    assert (rows, length) == (8, ROW_LENGTH)
 
 
 def test_nothing_to_validate_on(model, hparams, tmp_path, vocab_size):
