@@ -55,7 +55,7 @@ def test_names_and_settings(run, flags, message):
 def test_raw_files_missing(run, flags_of, tmp_path):
     (tmp_path / "raw").mkdir()
     message = error(run("datagen", *flags_of(tmp_path)))
-    assert "has neither train.xx nor train.xx.gz" in message
+    assert "has neither validation.xx nor validation.xx.gz" in message
 
 
 def test_raw_files_misaligned(run, flags_of, raw_writer, tmp_path):

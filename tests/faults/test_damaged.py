@@ -25,7 +25,7 @@ class State:
     def __init__(self, size=1_000):
         self.kernel = keras.Variable(np.zeros(size, np.float32))
         self.kernel._path = "model/layer/kernel"
-        self.weights = [self.kernel]
+        self.weights = self.trainable_variables = [self.kernel]
         self.adam = keras.optimizers.Adam()
         self.adam.build(self.weights)
 
