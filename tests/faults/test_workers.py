@@ -138,7 +138,7 @@ def test_no_worker_waits_for_data_that_cannot_be_made(pair_of, tmp_path):
     missing = "--problem_args=name=none,languages=aa-bb,vocab_size=300"
     codes, (said, heard) = pair_of(tmp_path, missing)
     assert codes == [1, 1]
-    assert "train.aa" in said
+    assert "validation.aa" in said
     assert "Worker 1 of 2 has lost another one" in heard
 
 
