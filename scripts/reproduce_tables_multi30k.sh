@@ -10,13 +10,19 @@
 set -euo pipefail
 table=${1-} folder=${2-}
 trainer_flags=--eval_bleu_sentences=0
-every=400 max_length=128
+# Peak learning rate 0.0036 for base: 0.7 times equation 3 with this warm-up.
+hparams=batching=packed,batch_tokens=1024
+hparams+=,learning_rate_warmup_steps=300,learning_rate_constant=0.7
+hparams+=,train_steps=1600
 case $table in
-  # Averages of the last 5 checkpoints, an eighth of the steps.
-  table2) every=40 trainer_flags+=" --eval_every=400" ;;
-  table3) ;;
-  # Trained on short pairs alone, and scored on longer ones, too.
-  positions) max_length=16 ;;
+  table2) # averages of the last 5 checkpoints, an eighth of the steps
+    hparams+=,max_length=128,save_checkpoints_steps=40,num_averaged_checkpoints=5
+    trainer_flags+=" --eval_every=400"
+    ;;
+  table3) hparams+=,max_length=128,save_checkpoints_steps=400 ;;
+  positions) # trained on short pairs alone, and scored on longer ones, too
+    hparams+=,max_length=16,save_checkpoints_steps=400
+    ;;
   *) folder= ;;
 esac
 if [[ -z $folder ]]; then
@@ -24,12 +30,6 @@ if [[ -z $folder ]]; then
   exit 1
 fi
 shift 2
-
-# Peak learning rate 0.0036 for base: 0.7 times equation 3 with this warm-up.
-hparams=batching=packed,batch_tokens=1024,max_length=$max_length
-hparams+=,learning_rate_warmup_steps=300,learning_rate_constant=0.7
-hparams+=,train_steps=1600,save_checkpoints_steps=$every
-if [[ $table == table2 ]]; then hparams+=,num_averaged_checkpoints=5; fi
 
 exec python "$(dirname "$0")/$table.py" \
   --problem=multi30k_ende --problem_args=vocab_size=4000 \

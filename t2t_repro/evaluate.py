@@ -116,8 +116,9 @@ def _test_set(run, problem):
         found = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
     elif problem and (name in SPLITS or not test_sets.known(name)):
         folder = prepare.data_folder(common_flags.data_dir(run), problem)
-        _warn_of_other_data(run, folder)
         corpus = manifest.open_corpus(folder, name, problem.reverse)
+        if run:
+            _warn_of_other_data(run, folder)
         # Its text is stored as the problem normalizes it.
         return test_sets.TestSet(
             corpus.text("inputs"), [corpus.text("targets")]
@@ -138,14 +139,12 @@ def _test_set(run, problem):
 
 def _warn_of_other_data(run, folder):
     """A test set that was made anew may be of other text."""
-    path = folder / manifest.MANIFEST
-    if run and path.exists():
-        if files.sha256(path) != run.settings["manifest_sha256"]:
-            print(
-                f"{path} is not that of the data which this run was trained "
-                "on: the scores are of the text that is there now.",
-                file=sys.stderr,
-            )
+    if not manifest.has_sha256(folder, run.settings["manifest_sha256"]):
+        print(
+            f"{folder / manifest.MANIFEST} is not that of the data which this "
+            "run was trained on: the scores are of the text that is there now.",
+            file=sys.stderr,
+        )
 
 
 def _translate(run, sources):

@@ -107,11 +107,8 @@ def _subject(run, name):
 
 def _manifest(data, run):
     """Of the data that the run was trained on; None: it is not there."""
-    path = data / manifests.MANIFEST
-    same = run.settings["manifest_sha256"]
-    if not path.exists() or files.sha256(path) != same:
-        return None
-    return manifests.read(data)
+    same = manifests.has_sha256(data, run.settings["manifest_sha256"])
+    return manifests.read(data) if same else None
 
 
 def _mean_length(manifest, problem):

@@ -34,6 +34,12 @@ def read(folder: pathlib.Path) -> dict | None:
     return json_files.read(path, _SHAPE) if path.exists() else None
 
 
+def has_sha256(folder: pathlib.Path, sha256: str) -> bool:
+    """Whether a finished corpus is there, and this is its manifest's sum."""
+    path = folder / MANIFEST
+    return path.exists() and files.sha256(path) == sha256
+
+
 def read_unfinished(folder: pathlib.Path) -> dict | None:
     """What is known of a corpus that was begun, or None."""
     path = folder / UNFINISHED

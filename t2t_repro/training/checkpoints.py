@@ -25,9 +25,9 @@ _VOCABULARY = "vocabulary_sha256"
 _UNREADABLE = (tf.errors.OpError, IndexError, ValueError)
 
 
-def _paths(weights):
-    """Paths of a model's weights, without the model's own name."""
-    return [weight.path.partition("/")[2] for weight in weights]
+def _by_path(weights):
+    """{path without the model's own name: weight}, in their order."""
+    return {weight.path.partition("/")[2]: weight for weight in weights}
 
 
 class Checkpoints:
@@ -46,11 +46,9 @@ class Checkpoints:
             for name, variable in optimizers.loss_scale(optimizer).items()
         }
         self._variables = {"step": optimizer.iterations.value}
-        for path, weight in zip(
-            _paths(model.weights), model.weights, strict=True
-        ):
-            self._variables[f"weights/{path}"] = weight.value
-        paths = _paths(model.trainable_variables)  # none is of a frozen one
+        for name, weight in _by_path(model.weights).items():
+            self._variables[f"weights/{name}"] = weight.value
+        paths = list(_by_path(model.trainable_variables))  # no frozen one's
         for kind, slots in optimizers.slots(optimizer).items():
             for index, slot in slots.items():
                 self._variables[f"{kind}/{paths[index]}"] = slot.value
@@ -253,10 +251,9 @@ def restore_weights(model, path, vocabulary_sha256):
             f"sha256 is {reader.vocabulary} there and {vocabulary_sha256} here."
         )
     weights = {}
-    for name, weight in zip(_paths(model.weights), model.weights, strict=True):
-        average = f"ema/{name}"
-        kept = average in reader.shapes
-        weights[average if kept else f"weights/{name}"] = weight
+    for name, weight in _by_path(model.weights).items():
+        kind = "ema" if f"ema/{name}" in reader.shapes else "weights"
+        weights[f"{kind}/{name}"] = weight
     for name, weight in weights.items():
         shape = reader.shapes.get(name, "missing")
         if shape != list(weight.shape):

@@ -92,7 +92,6 @@ def test_a_reader_that_has_read_enough_is_no_error():
         stderr=subprocess.PIPE,
     )
     process.stdout.close()
-    said = process.stderr.read()
-    assert b"Traceback" not in said and b"pipe" not in said.lower(), said
+    assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == 128 + signal.SIGPIPE
