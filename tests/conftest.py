@@ -1,21 +1,19 @@
 """Fixtures: eight logical CPUs, a tiny model's settings, a tiny corpus."""
 
-import collections
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import pathlib
 import runpy
 import signal
-import subprocess
 import sys
-import tempfile
 
 import hypothesis
 import numpy as np
 import pytest
+
+pytest_plugins = ["forked", "tally", "together"]  # of tests/plugins/
 
 # The same examples in every run; --hypothesis-profile=thorough has others, and
 # a hundred times as many.
@@ -41,41 +39,6 @@ ANIMALS = [
     "birds",
     "a dog sat",
 ]
-
-
-# Files whose fixtures are dear, by the folder that has these: they stay with
-# one of two workers, so that it alone makes them.
-TOGETHER = {
-    "commands": "bad_input decoder evaluate road serve",
-    "faults": "clock commands_killed exports full_disk killed read_only",
-    "serving": "attention client configs export page rest rpc versions "
-    "without_python",
-}
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """loadfile, of files and of TOGETHER's groups where workers are two."""
-    if config.getoption("dist") != "loadfile" or config.option.tx != 2 * [
-        "popen"
-    ]:
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    groups = {
-        f"tests/{folder}/test_{name}.py": folder
-        for folder, names in TOGETHER.items()
-        for name in names.split()
-    }
-
-    class ByFixtures(LoadFileScheduling):
-        """Units are files, or groups of them."""
-
-        def _split_scope(self, nodeid):
-            file = super()._split_scope(nodeid)
-            return groups.get(file, file)
-
-    return ByFixtures(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -111,123 +74,6 @@ def strategy_of():
         return tf.distribute.MirroredStrategy(devices)
 
     return make
-
-
-class Forks:
-    """tests/forks.py, and what it is asked for."""
-
-    def __init__(self, folder):
-        self._folder = folder
-        self.process = subprocess.Popen(
-            [sys.executable, pathlib.Path(__file__).with_name("forks.py")],
-            cwd=pathlib.Path(__file__).parent.parent,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
-
-    def ask(self, **request):
-        """-> the number that is answered."""
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
-
-    def __call__(self, name, *arguments, **settings):
-        """-> CompletedProcess. Settings are stdin, env and kill_after."""
-        command = Fork(self, self._folder, name, arguments)
-        return command.completed(command.start(**settings))
-
-    def start(self, name, *arguments, **settings):
-        """-> Fork, which goes on while others are started."""
-        folder = pathlib.Path(tempfile.mkdtemp(dir=self._folder))
-        command = Fork(self, folder, name, arguments)
-        command.pid = command.start(background=True, **settings)
-        return command
-
-
-class Fork:
-    """A command that runs in a fork."""
-
-    def __init__(self, forks, folder, name, arguments):
-        self._forks, self._arguments = forks, (name, *map(str, arguments))
-        self._streams = [folder / name for name in ("in", "out", "err")]
-
-    def start(self, stdin="", env=None, **settings):
-        """-> the answer."""
-        for path, text in zip(self._streams, (stdin, "", ""), strict=True):
-            path.write_text(text, "utf-8", "surrogateescape")
-        return self._forks.ask(
-            name=self._arguments[0],
-            arguments=self._arguments[1:],
-            streams=[str(path) for path in self._streams],
-            env=env or {},
-            **settings,
-        )
-
-    def completed(self, code):
-        """-> CompletedProcess."""
-        out, err = (path.read_text("utf-8") for path in self._streams[1:])
-        return subprocess.CompletedProcess(self._arguments, code, out, err)
-
-    def printed(self):
-        """What it has printed so far."""
-        return self._streams[1].read_text("utf-8")
-
-    def wait(self):
-        """-> CompletedProcess, when a fork in the background has ended."""
-        pid, self.pid = self.pid, None
-        return self.completed(self._forks.ask(wait=pid))
-
-    def kill(self):
-        """Ends it, if it has not ended."""
-        os.kill(self.pid, signal.SIGKILL)
-        self.wait()
-
-
-@pytest.fixture(scope="session")
-def forked(tmp_path_factory):
-    """A function of a command, its arguments, stdin and env: runs a fork.
-
-    What it returns is a CompletedProcess with text, as of python -m, but it
-    comes seconds sooner: TensorFlow is imported once.
-    """
-    forks = Forks(tmp_path_factory.mktemp("forked"))
-    yield forks
-    forks.process.communicate()  # it ends where its requests do
-
-
-@pytest.fixture
-def tally(record_property):
-    """A function of a fault, what it hit, how that ended, and how often."""
-
-    def count(fault, subject, outcome, times=1):
-        record_property("fault", (fault, subject, outcome, times))
-
-    return count
-
-
-def pytest_terminal_summary(terminalreporter):
-    """What was tallied; with T2T_FAULTS=FILE it goes to that file, too."""
-    counts = collections.Counter()
-    for report in sum(terminalreporter.stats.values(), []):
-        if getattr(report, "when", None) == "call":
-            for name, value in report.user_properties:
-                if name == "fault":
-                    counts[tuple(value[:3])] += value[3]
-    told = {}
-    for (fault, subject, outcome), times in sorted(counts.items()):
-        told.setdefault(fault, {}).setdefault(subject, {})[outcome] = times
-    for fault, subjects in told.items():
-        terminalreporter.section(fault)
-        every = collections.Counter()
-        for outcomes in subjects.values():
-            every.update(outcomes)
-        subjects["all"] = every
-        for subject, outcomes in subjects.items():
-            text = ", ".join(f"{n} {how}" for how, n in outcomes.items())
-            terminalreporter.line(f"{subject}: {text}")
-    if counts and "T2T_FAULTS" in os.environ:
-        path = pathlib.Path(os.environ["T2T_FAULTS"])
-        path.write_text(json.dumps(told, indent=2) + "\n")
 
 
 @pytest.fixture(scope="session")
