@@ -18,18 +18,13 @@ import pathlib
 import bench_report
 import ladder_curves
 from absl import flags
+from table_rows import OF_LENGTH
 
 from t2t_repro import common_flags, errors, json_files, runs
 from t2t_repro.reports import paper
 from t2t_repro.training import history
 
 LADDER = pathlib.Path(__file__).parent / "results" / "ladder"
-# These decide what is kept and how long is trained, not what a step does.
-OF_LENGTH = (
-    "train_steps",
-    "save_checkpoints_steps",
-    "num_averaged_checkpoints",
-)
 LIKE, UNKNOWN, DEPARTS = 0, 2, 3  # exit status
 
 
@@ -65,7 +60,8 @@ def training(run) -> dict:
 
 def _figures(entry):
     """What is compared of a validation or a score sheet."""
-    kept = ("step", *ladder_curves.FLOORS, "signature", "checkpoints")
+    how = ("signature", "checkpoints", "decode_hparams")
+    kept = ("step", *ladder_curves.FLOORS, *how)
     return {key: entry[key] for key in kept if key in entry}
 
 
@@ -134,7 +130,7 @@ def _no_curve(settings, rungs):
 
 def _beside(settings, mine, name, rung):
     """The verdict on a training with the rung's settings."""
-    mine, other = _same_checkpoints(settings, mine, rung)
+    mine, other = _comparable(settings, mine, rung)
     shared, departures = ladder_curves.compare(mine, rung)
     seeds = ", ".join(str(seed["random_seed"]) for seed in rung["seeds"])
     if not shared:
@@ -160,8 +156,10 @@ def _beside(settings, mine, name, rung):
     return DEPARTS, "\n".join(lines)
 
 
-def _same_checkpoints(settings, mine, rung):
+def _comparable(settings, mine, rung):
     """A training with the scores that the rung's may be compared with.
+
+    They are of the same checkpoints and of the same search.
 
     Returns:
         The training, and a line for each split whose scores are left out.
@@ -170,17 +168,36 @@ def _same_checkpoints(settings, mine, rung):
     alike = settings["hparams"][averaged] == rung["hparams"][averaged]
     kept, lines = {}, []
     for split, sheet in mine["scores"].items():
-        ours = rung["seeds"][0]["scores"].get(split, {}).get("checkpoints")
-        if alike and ours == sheet.get("checkpoints"):
-            kept[split] = sheet
-        elif ours:
+        ours = rung["seeds"][0]["scores"].get(split)
+        if not ours:
+            continue
+        not_compared = f"Scores of {split} are not compared: yours are of"
+        search = _search(sheet, ours)
+        if not alike or ours["checkpoints"] != sheet.get("checkpoints"):
             lines.append(
-                f"Scores of {split} are not compared: yours are of "
+                f"{not_compared} "
                 f"{', '.join(sheet.get('checkpoints', ['?']))}, ours of "
-                f"{', '.join(ours)}, an average of "
+                f"{', '.join(ours['checkpoints'])}, an average of "
                 f"{rung['hparams'][averaged]}."
             )
+        elif search != _search(ours, sheet):
+            lines.append(
+                f"{not_compared} {search}, ours of {_search(ours, sheet)}. "
+                "Evaluate with --decode_hparams=…."
+            )
+        else:
+            kept[split] = sheet
     return mine | {"scores": kept}, lines
+
+
+def _search(sheet, other):
+    """The search of a score sheet, where it differs from another's."""
+    mine, its = (one.get("decode_hparams", {}) for one in (sheet, other))
+    return ", ".join(
+        f"{key}={mine.get(key, '?')}"
+        for key in sorted(mine.keys() | its.keys())
+        if mine.get(key) != its.get(key)
+    )
 
 
 def record(name):

@@ -6,12 +6,18 @@
 #     scripts/reproduce_table4.sh wsj_parsing TREEBANK FOLDER [flags of the trainer]
 #     scripts/reproduce_table4.sh wsj_parsing_semi TREEBANK FOLDER […]
 set -euo pipefail
+if [[ $# -lt 3 ]]; then
+  echo "Usage: $0 wsj_parsing|wsj_parsing_semi TREEBANK FOLDER [flags]" >&2
+  exit 1
+fi
 problem=$1 treebank=$2 folder=$3
 shift 3
 
 run="$folder/$problem"
+# Single precision, as everything in the paper.
 python -m t2t_repro.trainer --problem="$problem" --hparams_set=parsing \
-  --raw_dir="$treebank" --data_dir="$folder/data" --output_dir="$run" "$@"
+  --mixed_precision=float32 --raw_dir="$treebank" \
+  --data_dir="$folder/data" --output_dir="$run" "$@"
 python -m t2t_repro.avg_checkpoints --output_dir="$run"
 python -m t2t_repro.evaluate --output_dir="$run" --split=test
 python -m t2t_repro.report --output_dir="$run"

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors
+from t2t_repro import common_flags, errors, files, prepare
+from t2t_repro.data import manifest
 
 # Flags of the trainer that a row's file tells -> how these are said here.
 _OF_THE_FILE = {
@@ -19,6 +20,8 @@ _OF_THE_FILE = {
     "random_seed": "--seed=…",
     "mixed_precision": "--mixed_precision=…",
 }
+# A row would not be what its file tells: fewer steps, or not from nothing.
+_NOT_OF_A_ROW = ("early_stopping_evals", "warm_start_from")
 
 
 class Job(NamedTuple):
@@ -27,6 +30,7 @@ class Job(NamedTuple):
     problem: object  # problem.Problem
     split: str  # that is scored
     averaged: bool  # over the last checkpoints of a set, or the last alone
+    data: pathlib.Path  # folder of the encoded data; made with the first row
     output_dir: pathlib.Path  # of the trainings
     results_dir: pathlib.Path  # of the JSON files
     to_commands: tuple[str, ...]  # flags that say what the problem is
@@ -34,6 +38,11 @@ class Job(NamedTuple):
     mixed_precision: str
     to_trainer: tuple[str, ...]  # what is left of its own
     machine: str
+
+    def manifest_sha256(self) -> str | None:
+        """Of the data that is there; None before it is made."""
+        path = self.data / manifest.MANIFEST
+        return files.sha256(path) if path.exists() else None
 
 
 def job(split: str, averaged: bool) -> Job:
@@ -54,6 +63,7 @@ def job(split: str, averaged: bool) -> Job:
         problem=problem,
         split=split,
         averaged=averaged,
+        data=prepare.data_folder(common_flags.data_dir(), problem),
         output_dir=output_dir,
         results_dir=results_dir.expanduser(),
         to_commands=tuple(
@@ -83,4 +93,10 @@ def require(problem, to_trainer):
             raise errors.UserError(
                 f"{name} is a setting that a row's file tells. Say {instead}; "
                 f"got --trainer_flags={shlex.join(to_trainer)}."
+            )
+    for name in _NOT_OF_A_ROW:
+        if name in given:
+            raise errors.UserError(
+                f"A row takes all its steps, from new weights; leave {name} "
+                f"out of --trainer_flags={shlex.join(to_trainer)}."
             )

@@ -13,9 +13,9 @@ WIDTHS = (
     "attention_key_channels",
     "attention_value_channels",
 )
-# A row may differ from base in these without being about them: they are of all
-# rows where --hparams names them.
-OF_ALL_ROWS = (
+# These decide what is kept and how long is trained, not what a step does. A row
+# may differ from base in them without being about them.
+OF_LENGTH = (
     "train_steps",
     "save_checkpoints_steps",
     "num_averaged_checkpoints",
@@ -112,7 +112,7 @@ def changes(
                 f"{divisor}. Name a divisor of it, or leave the row out."
             )
         found[name] = size // divisor
-    about = set(differences(hparams_set, base)) - set(OF_ALL_ROWS)
+    about = set(differences(hparams_set, base)) - set(OF_LENGTH)
     found |= {k: v for k, v in overrides.items() if k not in about}
     return {k: v for k, v in found.items() if v != getattr(values, k)}
 

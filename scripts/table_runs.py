@@ -16,15 +16,8 @@ from absl import flags
 from table_jobs import Job
 from table_rows import Row, Table
 
-from t2t_repro import (
-    errors,
-    files,
-    json_files,
-    prepare,
-    registry,
-    runs,
-)
-from t2t_repro.data import manifest
+from t2t_repro import errors, files, json_files, prepare, registry, runs
+from t2t_repro.data import manifest, plan
 from t2t_repro.reports import cost
 from t2t_repro.training import history
 
@@ -114,7 +107,9 @@ def _flat(settings):
 
 def train(row: Row, job: Job) -> pathlib.Path:
     """Trains a row, or trains it on; its folder."""
-    folder = job.output_dir / f"{row.name}-seed{row.seed}"
+    # A training goes on in any precision; so each has a folder of its own.
+    name = f"{row.name}-seed{row.seed}-{job.mixed_precision}"
+    folder = job.output_dir / name
     overrides = ",".join(f"{key}={value}" for key, value in row.changes.items())
     t2t(
         "trainer",
@@ -134,15 +129,20 @@ def train(row: Row, job: Job) -> pathlib.Path:
 
 
 def settings(row: Row, job: Job) -> dict:
-    """What a row's file says of how it was trained and scored."""
+    """What a row's file says of how it was trained and scored.
+
+    And of the data, once that is there.
+    """
     values = dataclasses.replace(
         registry.build_hparams(row.hparams_set), **row.changes
     )
+    data = job.manifest_sha256()
     return {
         "row": row.name,
         "seed": row.seed,
         "problem": job.problem.requested_name,
         "problem_arguments": job.problem.arguments,
+        **({"manifest_sha256": data} if data else {}),
         "split": job.split,
         "averaged": job.averaged,
         "mixed_precision": job.mixed_precision,
@@ -158,9 +158,8 @@ def run(row: Row, job: Job, measure):
         job: what all rows have in common.
         measure: a function of the training's folder and its whole sheet.
     """
-    wanted = settings(row, job)
     path = job.results_dir / f"{row.name}-seed{row.seed}.json"
-    known = finished(path, wanted)
+    known = finished(path, settings(row, job))
     if known:
         print(f"{row.name}, seed {row.seed}: finished on {known['date']}.")
         return
@@ -172,7 +171,7 @@ def run(row: Row, job: Job, measure):
         f"--split={job.split}",
     )
     sheet = runs.score_sheets(folder)[job.split]
-    found = wanted | {
+    found = settings(row, job) | {
         "figures": measure(folder, sheet),
         "command": command_line(),
         "machine": job.machine,
@@ -191,7 +190,7 @@ def figures(folder: pathlib.Path, sheet: dict) -> dict:
     run = runs.open_run(folder)
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
-    mean_length = float(corpus.lengths["targets"].mean())
+    mean_length = plan.mean_length(corpus.lengths, run.hparams.max_length)
     size = run.subwords.size
     curve = [
         {k: v for k, v in entry.items() if k in ("step", "perplexity", "bleu")}

@@ -12,6 +12,7 @@ from absl import flags
 
 from t2t_repro import common_flags, errors, files, prepare, runs
 from t2t_repro.data import manifest as manifests
+from t2t_repro.data import plan
 from t2t_repro.decoding import attend
 from t2t_repro.reports import cost, curves, drawing, page, pictures, samples
 from t2t_repro.text import corpora, linear
@@ -88,7 +89,7 @@ def _subject(run, name):
         cost=cost.spent(
             run.hparams,
             run.subwords.size,
-            _mean_length(manifest, run.problem),
+            manifest and _mean_length(run, data),
             curves.steps_done(read),
             curves.training_seconds(read),
             _sustained(),
@@ -111,13 +112,10 @@ def _manifest(data, run):
     return manifests.read(data) if same else None
 
 
-def _mean_length(manifest, problem):
-    """Subwords of a target, as the trainer counts them."""
-    if manifest is None:
-        return None
-    train = manifest["splits"]["train"]
-    side = "inputs" if problem.reverse else "targets"
-    return train["tokens"][side] / train["kept"]
+def _mean_length(run, data):
+    """Subwords of a target that was trained on."""
+    corpus = manifests.open_corpus(data, "train", run.problem.reverse)
+    return plan.mean_length(corpus.lengths, run.hparams.max_length)
 
 
 def _sustained():

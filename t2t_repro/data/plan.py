@@ -70,6 +70,12 @@ def usable_pairs(lengths, max_length) -> np.ndarray:
     return np.flatnonzero(longest <= max_length).astype(np.int32)
 
 
+def mean_length(lengths, max_length) -> float:
+    """Subwords of a target, with EOS, of the pairs that are trained on."""
+    usable = usable_pairs(lengths, max_length)
+    return _tokens(lengths, usable)["targets"] / len(usable)
+
+
 def build(
     lengths, batching, batch_tokens, max_length, seed, unit="real_tokens"
 ):

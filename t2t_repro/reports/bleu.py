@@ -46,8 +46,8 @@ CHECKS = {
     f"{_SPLIT_HYPHENS}; {_MULTI_BLEU}",
     "chrf": "sacrebleu REF -i OUT -m chrf",
     "ter": "sacrebleu REF -i OUT -m ter",
-    "exact_match": "awk 'NR == FNR {r[FNR] = $0; next} $0 == r[FNR] {n++} "
-    "END {print 100 * n / FNR}' REF OUT",
+    "exact_match": 'awk \'NR == FNR {r[FNR] = $0; next} ($0 "") == r[FNR] '
+    "{n++} END {print 100 * n / FNR}' REF OUT",
     "length_ratio": "sacrebleu REF -i OUT -m bleu -f text | "
     "grep -o 'ratio = [0-9.]*'",
 }

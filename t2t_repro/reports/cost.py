@@ -87,7 +87,9 @@ def training_flops_per_token(
 
     A matrix product of m x k and k x n costs 2 m k n, masked or not; the
     backward pass costs twice the forward pass. Norms, softmax and dropout are
-    left out (about 1%). Each target token stands for one of the source, too.
+    left out (about 1%), and so is attention from one sentence of a packed row
+    to another, which is masked. Each target token stands for one of the
+    source, too.
 
     Args:
         hparams: HParams.

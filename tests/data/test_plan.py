@@ -77,6 +77,8 @@ def test_rows_are_the_nearest_multiple_of_8(rows, rounded):
 def test_usable_pairs_fit_on_both_sides():
     lengths = as_lengths([(8, 8), (9, 1), (1, 9), (1, 1)])
     assert plan.usable_pairs(lengths, 8).tolist() == [0, 3]
+    assert plan.mean_length(lengths, 8) == (8 + 1) / 2
+    assert plan.mean_length(lengths, 9) == (8 + 1 + 9 + 1) / 4
 
 
 @both

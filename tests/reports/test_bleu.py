@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import subprocess
 from importlib import metadata
 
 import hypothesis
@@ -260,6 +261,24 @@ def test_describe_says_how_to_check_each_score():
     tokens = bleu.describe(found, "de", tokenized=True)
     assert "tokenizer.perl" not in tokens
     assert "bleu_tok, of these tokens, is the one to compare" in tokens
+
+
+def test_the_check_of_exact_match_compares_text(tmp_path):
+    """Not numbers, as awk does where both sides look like one."""
+    references = ["1.0", "1e3", "007", "abc", ""]
+    outputs = ["1", "1000", "007", "abc", "x"]
+    for name, lines in (("REF", references), ("OUT", outputs)):
+        text = "".join(f"{line}\n" for line in lines)
+        (tmp_path / name).write_text(text, "utf-8")
+    done = subprocess.run(
+        bleu.CHECKS["exact_match"],
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    sheet = bleu.score_sheet(outputs, [references], "en")
+    assert float(done.stdout) == sheet["exact_match"] == 40.0
 
 
 def test_describe_shows_intervals():

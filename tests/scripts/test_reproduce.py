@@ -65,6 +65,42 @@ def test_a_model_that_is_not_the_papers(reproduce, pair, arguments):
     assert f"reproduce_wmt14_{pair}.sh base|big FOLDER" in done.stderr
 
 
+def test_the_parser_in_the_papers_precision(reproduce):
+    problem = "wsj_parsing_semi"
+    done, called = reproduce("table4", problem, "T", "F", "--num_gpus=1")
+    assert done.returncode == 0
+    assert called[0] == (
+        f"python -m t2t_repro.trainer --problem={problem} "
+        "--hparams_set=parsing --mixed_precision=float32 --raw_dir=T "
+        f"--data_dir=F/data --output_dir=F/{problem} --num_gpus=1"
+    )
+    assert called[-1].endswith(f"/table4.py F/{problem}")
+    done, called = reproduce("table4", problem, "T")
+    assert done.returncode == 1
+    assert not called
+    assert "TREEBANK FOLDER" in done.stderr
+
+
+@pytest.mark.parametrize("pair", ["ende", "enfr"])
+def test_multi30k_in_half_an_hour(reproduce, pair):
+    done, called = reproduce("multi30k", pair, "F", "--raw_dir=R")
+    assert done.returncode == 0
+    assert f"--problem=multi30k_{pair} --hparams_set=multi30k_tiny" in called[0]
+    assert called[0].endswith(
+        "--data_dir=F/data --output_dir=F/train --raw_dir=R"
+    )
+    assert [line.split()[2] for line in called] == [
+        f"t2t_repro.{command}"
+        for command in (
+            "trainer",
+            "avg_checkpoints",
+            "evaluate",
+            "exporter",
+            "report",
+        )
+    ]
+
+
 @pytest.mark.parametrize("table", ["table2", "table3", "positions"])
 def test_tables_in_small(reproduce, table):
     done, (called,) = reproduce("tables_multi30k", table, "F", "--seed=2")

@@ -51,6 +51,9 @@ def test_what_a_rows_file_could_not_tell_is_refused():
     ):
         with pytest.raises(errors.UserError, match=instead):
             table_jobs.require(translation, [flag, "9"])
+    for flag in ("--early_stopping_evals=2", "--warm_start_from=elsewhere"):
+        with pytest.raises(errors.UserError, match="all its steps, from new"):
+            table_jobs.require(translation, [flag])
 
 
 @pytest.fixture
@@ -69,6 +72,7 @@ def micro_table(monkeypatch, tmp_path):
         problems.build("multi30k_ende", {}),
         "validation",
         averaged=False,
+        data=tmp_path / "data",
         output_dir=tmp_path / "rows",
         results_dir=tmp_path / "results",
         to_commands=(),
@@ -104,6 +108,31 @@ def test_a_table_has_what_was_finished_before(micro_table):
     ]
     given.divide_layers = 3
     assert table_runs.finished_rows(table, job) == []
+
+
+def test_a_row_of_other_data_is_not_of_the_table(micro_table):
+    table, job, _ = micro_table
+    job.data.mkdir()
+    (job.data / "manifest.json").write_text("{}", "utf-8")
+    row = table.row("base", 1)
+    keep(row, job)
+    assert len(table_runs.finished_rows(table, job)) == 1
+    (job.data / "manifest.json").write_text("{ }", "utf-8")
+    assert table_runs.finished_rows(table, job) == []
+    with pytest.raises(errors.UserError, match="manifest_sha256 is '44136"):
+        table_runs.run(row, job, None)
+
+
+def test_a_row_is_trained_in_its_precision_alone(micro_table, monkeypatch):
+    table, job, _ = micro_table
+    monkeypatch.setattr(table_runs, "t2t", lambda *_: None)
+    folders = {
+        table_runs.train(
+            table.row("base", 1), job._replace(mixed_precision=precision)
+        )
+        for precision in ("float32", "bfloat16")
+    }
+    assert len(folders) == 2
 
 
 def test_too_few_checkpoints_are_told_before_training(micro_table):
@@ -185,11 +214,12 @@ def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
     assert [one["step"] for one in row["figures"]["curve"]] == [2, 4]
     assert "| base |  | " in (results / "table.md").read_text("utf-8")
     # Finished: not run again, the folder of the training is not even needed.
-    (tmp_path / "rows" / "base-seed1").rename(tmp_path / "away")
+    folder = tmp_path / "rows" / "base-seed1-float32"
+    folder.rename(tmp_path / "away")
     again = script(*call)
     assert again.returncode == 0, again.stderr
     assert "base, seed 1: finished on" in again.stdout
-    assert not (tmp_path / "rows" / "base-seed1").exists()
+    assert not folder.exists()
     # The ladder knows number words, but not this model.
     beside = script("ladder.py", f"--output_dir={tmp_path / 'away'}")
     assert beside.returncode == 2, beside.stderr
