@@ -25,6 +25,7 @@ from t2t_repro.reports import paper
 from t2t_repro.training import history
 
 LADDER = pathlib.Path(__file__).parent / "results" / "ladder"
+_VALIDATIONS = [{"step": int, "perplexity": float}]
 LIKE, UNKNOWN, DEPARTS = 0, 2, 3  # exit status
 
 
@@ -50,7 +51,7 @@ def training(run) -> dict:
         )
     return {
         "random_seed": run.settings["random_seed"],
-        "validations": list(map(_figures, json_files.read(path))),
+        "validations": list(map(_figures, json_files.read(path, _VALIDATIONS))),
         "scores": {
             split: _figures(sheet)
             for split, sheet in runs.score_sheets(run.output_dir).items()

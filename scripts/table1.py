@@ -53,8 +53,8 @@ def define_flags():
 
 def main():
     values = flags.FLAGS
-    grid = {name: list(map(int, values[name].value)) for name in "nd"}
-    require(grid, values.layers, values.fit_from)
+    grid = {name: sizes(name, values[name].value) for name in "nd"}
+    require(grid, values.layers, values.fit_from, values.plot)
     bench_report.begin()
     results = {}
     for name in values.layers:
@@ -75,8 +75,28 @@ def main():
         plot(results, values.plot)
 
 
-def require(grid, layers, fit_from):
+def sizes(name, given) -> list[int]:
+    """Values of --n or --d.
+
+    Raises:
+        UserError: one is no whole number from 1 on.
+    """
+    if not all(text.isdecimal() and int(text) > 0 for text in given):
+        raise errors.UserError(
+            f"--{name} takes whole numbers from 1 on, separated by commas; "
+            f"got --{name}={','.join(given)}."
+        )
+    return list(map(int, given))
+
+
+def require(grid, layers, fit_from, picture=None):
     """Raises a UserError now that would come after all is measured."""
+    if picture and pathlib.Path(picture).suffix not in (".png", ".svg"):
+        raise errors.UserError(
+            f"--plot names a .png or an .svg file; got --plot={picture}."
+        )
+    if not layers:
+        raise errors.UserError("--layers is empty. Name some, or leave it out.")
     for name in layers:
         if name not in table1_layers.TYPES:
             raise errors.UserError(

@@ -57,7 +57,13 @@ def job(split: str, averaged: bool) -> Job:
     named = ("problem", "problem_args", "usr_dir", "data_dir")
     raw = [f"--raw_dir={values.raw_dir}"] if values.raw_dir else []
     problem = common_flags.problem()
-    to_trainer = shlex.split(values.trainer_flags)
+    try:
+        to_trainer = shlex.split(values.trainer_flags)
+    except ValueError as error:  # a quote that is not closed
+        raise errors.UserError(
+            f"--trainer_flags is not a shell's line: {error}; got "
+            f"{values.trainer_flags}"
+        ) from error
     require(problem, to_trainer)
     return Job(
         problem=problem,

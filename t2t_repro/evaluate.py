@@ -12,6 +12,7 @@ Prints the score sheet, and one JSON line last; docs/scores.md explains it.
 import dataclasses
 import json
 import pathlib
+import re
 import sys
 
 from absl import flags
@@ -45,6 +46,12 @@ _LANGUAGE = flags.DEFINE_string(
 _SOURCE_LANGUAGE = flags.DEFINE_string(
     "source_language", "en", "Language of the source, likewise."
 )
+for _flag in (_LANGUAGE, _SOURCE_LANGUAGE):
+    flags.register_validator(
+        _flag,
+        re.compile("[a-z]{2,3}").fullmatch,
+        "must be a language's code, as en, de or fr",
+    )
 _TOKENIZED = flags.DEFINE_bool(
     "tokenized", False, "Translations and references are tokenized already."
 )
@@ -104,6 +111,12 @@ def main():
 def _test_set(run, problem):
     """What the flags name: files, a split, or a test set of sacreBLEU."""
     name, languages = _SPLIT.value, (_SOURCE_LANGUAGE.value, _LANGUAGE.value)
+    if _SOURCES.value and not _REFERENCES.value:
+        raise errors.UserError(
+            "--sources is the file that --references translate; got "
+            f"--sources={_SOURCES.value} alone. Name --references, too; to "
+            "translate without them there is t2t_repro.decoder."
+        )
     if problem:
         languages = (problem.source_language, problem.target_language)
     elif not flags.FLAGS[_LANGUAGE.name].present:

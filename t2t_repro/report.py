@@ -16,6 +16,7 @@ from t2t_repro.data import plan
 from t2t_repro.decoding import attend
 from t2t_repro.reports import cost, curves, drawing, page, pictures, samples
 from t2t_repro.text import corpora, linear
+from t2t_repro.training import checkpoints
 
 _SENTENCE = flags.DEFINE_multi_string(
     "sentence", [], "Sentence to draw attention of; may be given again."
@@ -38,6 +39,7 @@ _SUSTAINED_TFLOPS = common_flags.define_number(
     None,
     "What each of them sustains, in TFLOP/s; the paper takes 9.5 for a P100, "
     "6.0 for an M40, 3.7 for a K40 and 2.8 for a K80.",
+    lower_bound=1e-6,
 )
 flags.adopt_module_key_flags(common_flags)
 
@@ -90,7 +92,7 @@ def _subject(run, name):
             run.hparams,
             run.subwords.size,
             manifest and _mean_length(run, data),
-            curves.steps_done(read),
+            _steps(run, read),
             curves.training_seconds(read),
             _sustained(),
         ),
@@ -116,6 +118,12 @@ def _mean_length(run, data):
     """Subwords of a target that was trained on."""
     corpus = manifests.open_corpus(data, "train", run.problem.reverse)
     return plan.mean_length(corpus.lengths, run.hparams.max_length)
+
+
+def _steps(run, read):
+    """How many were done; where there are no events, by the checkpoints."""
+    kept = checkpoints.list_checkpoints(run.output_dir / runs.CHECKPOINTS)
+    return max([curves.steps_done(read), *map(checkpoints.step_of, kept)])
 
 
 def _sustained():

@@ -54,7 +54,9 @@ def make(
         bleu.describe(found, language, tokenized),
         lengths.describe(by_length, of),
     ]
-    if name := published.test_set(references[0]):
+    # Of one reference, as the published scores are.
+    name = published.test_set(references[0]) if len(references) == 1 else None
+    if name:
         rows = published.SCORES.get(name, ())
         details["test_set"] = name
         details["published"] = [row._asdict() for row in rows]

@@ -38,7 +38,7 @@ def compare(
     """Tests the differences in BLEU and chrF to another system's output.
 
     BLEU is that of bleu.main_metric(); Koehn 2004's test, as
-    ``sacrebleu REF -i BASELINE OUT -m bleu chrf --paired-bs`` has it.
+    ``sacrebleu REF -i BASELINE OUT -m bleu chrf --paired-bs -f text`` has it.
 
     Raises:
         UserError: the line counts differ.

@@ -74,6 +74,17 @@ def test_what_translations_are_compared_with_must_be_named(run, tmp_path):
     )
 
 
+def test_sources_alone_and_unknown_languages_are_refused(run, tmp_path):
+    (tmp_path / "out").write_text("one\n")
+    told = f"--translations={tmp_path / 'out'}"
+    result = run("evaluate", told, "--sources=in.xx", "--language=de")
+    assert result.returncode == 1
+    assert "got --sources=in.xx alone" in result.stderr
+    result = run("evaluate", told, "--language=German")
+    assert result.returncode == 1
+    assert "must be a language's code" in result.stderr
+
+
 def test_a_problems_split_is_scored_without_a_model(trained, run, flags_of):
     references = trained / "raw" / "test.yy"
     problem, arguments, _, data = flags_of(trained)

@@ -234,6 +234,17 @@ def test_report_is_one_page(reported, averaged):
     assert not re.search(r"https?://|@import|url\((?!#)|<script", known)
 
 
+def test_report_without_events_counts_steps_by_checkpoints(
+    averaged, run_alone, tmp_path
+):
+    folder = tmp_path / "run"
+    left_out = shutil.ignore_patterns("events*", "translations", "lock")
+    shutil.copytree(averaged / "run", folder, ignore=left_out)
+    ok(run_alone("report", f"--output_dir={folder}", "--num_sentences=0"))
+    page = (folder / "report" / "index.html").read_text("utf-8")
+    assert "trained for 60 steps" in page
+
+
 def test_report_leaves_pictures(reported):
     folder, text = reported
     pictures = sorted((folder / "attention" / "run").iterdir())

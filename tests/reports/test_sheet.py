@@ -25,6 +25,14 @@ def test_lengths_are_the_sources_where_it_is_known():
     assert len(made.details["by_reference_length"]) == 1
 
 
+def test_published_scores_are_of_one_reference(monkeypatch):
+    monkeypatch.setattr(sheet.published, "test_set", lambda lines: "a set")
+    of_two = test_sets.TestSet(None, [REFERENCES[0], HYPOTHESES])
+    made = sheet.make(HYPOTHESES, of_two, "en", samples=1)
+    assert "published" not in made.details
+    assert "ublished" not in made.text
+
+
 def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
     name = "Multi30k test_2016_flickr en-de, 1,000 lines"
     monkeypatch.setattr(sheet.published, "test_set", lambda lines: name)

@@ -38,8 +38,14 @@ def test_too_few_sizes(sizes):
     ("grid", "layers", "fit_from", "message"),
     [
         ({"n": [64, 256], "d": [64, 128]}, ["gru-like"], 64, "no layer type"),
-        ({"n": [64, 256], "d": [64, 128]}, [], 128, "two lengths"),
-        ({"n": [64, 256], "d": [64]}, [], 64, "two widths"),
+        (
+            {"n": [64, 256], "d": [64, 128]},
+            ["self-attention"],
+            128,
+            "two lengths",
+        ),
+        ({"n": [64, 256], "d": [64]}, ["self-attention"], 64, "two widths"),
+        ({"n": [64, 256], "d": [64, 128]}, [], 64, "--layers is empty"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_before_measuring(
@@ -47,6 +53,16 @@ def test_what_cannot_be_fitted_is_refused_before_measuring(
 ):
     with pytest.raises(errors.UserError, match=message):
         table1.require(grid, layers, fit_from)
+
+
+def test_other_mistakes_that_are_told_before_measuring():
+    grid = {"n": [64, 256], "d": [64, 128]}
+    with pytest.raises(errors.UserError, match="a .png or an .svg file"):
+        table1.require(grid, list(table1_layers.TYPES), 64, "picture.foo")
+    assert table1.sizes("n", ["64", "128"]) == [64, 128]
+    for given in (["abc"], ["1.5", "64"], ["0"], ["-4"]):
+        with pytest.raises(errors.UserError, match=f"got --n={given[0]}"):
+            table1.sizes("n", given)
 
 
 @pytest.mark.parametrize("name", table1_layers.TYPES)

@@ -1,12 +1,13 @@
 """The ladder: bands of seeds, departures with their usual causes."""
 
 import math
+import types
 
 import ladder
 import ladder_curves
 import pytest
 
-from t2t_repro import hparam, json_files, registry
+from t2t_repro import errors, hparam, json_files, registry
 
 STEPS = (50, 100, 150)
 OURS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])
@@ -200,6 +201,18 @@ def test_the_nearest_rung_is_taken(settings, rung):
     rungs = {"far": far, "near": rung}
     _, text = ladder.judge(settings, training(OURS[0]), rungs)
     assert "compared with near" in text
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"step": 1, "perplexity": "x"}, 3]', '{"a": 1}', '[{"step": 1}]']
+)
+def test_a_damaged_file_is_named(tmp_path, text):
+    (tmp_path / "validation.json").write_text(text, "utf-8")
+    run = types.SimpleNamespace(
+        output_dir=tmp_path, settings={"random_seed": 1}
+    )
+    with pytest.raises(errors.UserError, match=r"validation\.json is damaged"):
+        ladder.training(run)
 
 
 def test_no_step_in_common(settings, rung):
