@@ -173,7 +173,7 @@ def _comparable(settings, mine, rung):
         if not ours:
             continue
         not_compared = f"Scores of {split} are not compared: yours are of"
-        search = _search(sheet, ours)
+        search, our_search = _search(sheet, ours), _search(ours, sheet)
         if not alike or ours["checkpoints"] != sheet.get("checkpoints"):
             lines.append(
                 f"{not_compared} "
@@ -181,9 +181,9 @@ def _comparable(settings, mine, rung):
                 f"{', '.join(ours['checkpoints'])}, an average of "
                 f"{rung['hparams'][averaged]}."
             )
-        elif search != _search(ours, sheet):
+        elif search != our_search:
             lines.append(
-                f"{not_compared} {search}, ours of {_search(ours, sheet)}. "
+                f"{not_compared} {search}, ours of {our_search}. "
                 "Evaluate with --decode_hparams=…."
             )
         else:

@@ -95,8 +95,6 @@ def require(grid, layers, fit_from, picture=None):
         raise errors.UserError(
             f"--plot names a .png or an .svg file; got --plot={picture}."
         )
-    if not layers:
-        raise errors.UserError("--layers is empty. Name some, or leave it out.")
     for name in layers:
         if name not in table1_layers.TYPES:
             raise errors.UserError(
@@ -109,6 +107,8 @@ def require(grid, layers, fit_from, picture=None):
             "Exponents want two lengths from --fit_from on, and two widths; "
             f"got --n={grid['n']} with --fit_from={fit_from}, --d={grid['d']}."
         )
+    if not layers:
+        raise errors.UserError("--layers is empty. Name some, or leave it out.")
 
 
 def measure(name, grid, times):

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, prepare
-from t2t_repro.data import manifest
+from t2t_repro import common_flags, errors, prepare
 
 # Flags of the trainer that a row's file tells -> how these are said here.
 _OF_THE_FILE = {
@@ -38,11 +37,6 @@ class Job(NamedTuple):
     mixed_precision: str
     to_trainer: tuple[str, ...]  # what is left of its own
     machine: str
-
-    def manifest_sha256(self) -> str | None:
-        """Of the data that is there; None before it is made."""
-        path = self.data / manifest.MANIFEST
-        return files.sha256(path) if path.exists() else None
 
 
 def job(split: str, averaged: bool) -> Job:

@@ -136,7 +136,7 @@ def settings(row: Row, job: Job) -> dict:
     values = dataclasses.replace(
         registry.build_hparams(row.hparams_set), **row.changes
     )
-    data = job.manifest_sha256()
+    data = manifest.sha256(job.data)
     return {
         "row": row.name,
         "seed": row.seed,

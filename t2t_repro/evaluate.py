@@ -152,7 +152,7 @@ def _test_set(run, problem):
 
 def _warn_of_other_data(run, folder):
     """A test set that was made anew may be of other text."""
-    if not manifest.has_sha256(folder, run.settings["manifest_sha256"]):
+    if manifest.sha256(folder) != run.settings["manifest_sha256"]:
         print(
             f"{folder / manifest.MANIFEST} is not that of the data which this "
             "run was trained on: the scores are of the text that is there now.",

@@ -110,7 +110,7 @@ def _subject(run, name):
 
 def _manifest(data, run):
     """Of the data that the run was trained on; None: it is not there."""
-    same = manifests.has_sha256(data, run.settings["manifest_sha256"])
+    same = manifests.sha256(data) == run.settings["manifest_sha256"]
     return manifests.read(data) if same else None
 
 

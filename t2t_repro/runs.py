@@ -73,7 +73,7 @@ def describe(
         "rows_per_batch": rows_per_batch,
         "data_dir": str(data_folder.parent.absolute()),
         "vocabulary_sha256": subwords.sha256,
-        "manifest_sha256": files.sha256(data_folder / manifest.MANIFEST),
+        "manifest_sha256": manifest.sha256(data_folder),
     }
 
 

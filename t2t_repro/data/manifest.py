@@ -34,10 +34,10 @@ def read(folder: pathlib.Path) -> dict | None:
     return json_files.read(path, _SHAPE) if path.exists() else None
 
 
-def has_sha256(folder: pathlib.Path, sha256: str) -> bool:
-    """Whether a finished corpus is there, and this is its manifest's sum."""
+def sha256(folder: pathlib.Path) -> str | None:
+    """Of the manifest of a finished corpus; None: there is none."""
     path = folder / MANIFEST
-    return path.exists() and files.sha256(path) == sha256
+    return files.sha256(path) if path.exists() else None
 
 
 def read_unfinished(folder: pathlib.Path) -> dict | None:

@@ -38,13 +38,8 @@ def test_too_few_sizes(sizes):
     ("grid", "layers", "fit_from", "message"),
     [
         ({"n": [64, 256], "d": [64, 128]}, ["gru-like"], 64, "no layer type"),
-        (
-            {"n": [64, 256], "d": [64, 128]},
-            ["self-attention"],
-            128,
-            "two lengths",
-        ),
-        ({"n": [64, 256], "d": [64]}, ["self-attention"], 64, "two widths"),
+        ({"n": [64, 256], "d": [64, 128]}, [], 128, "two lengths"),
+        ({"n": [64, 256], "d": [64]}, [], 64, "two widths"),
         ({"n": [64, 256], "d": [64, 128]}, [], 64, "--layers is empty"),
     ],
 )
