@@ -39,6 +39,7 @@ setup(
         "t2t_repro.decoding",
         "t2t_repro.hparams",
         "t2t_repro.layers",
+        "t2t_repro.metrics",
         "t2t_repro.models",
         "t2t_repro.problems",
         "t2t_repro.reports",

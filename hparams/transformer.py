@@ -2,14 +2,95 @@
 
 import dataclasses
 
+from t2t_repro.fields import above, at_least, fraction, one_of, setting
 from t2t_repro.hparam import HParams
-from t2t_repro.registry import hparams_sets
+from t2t_repro.registry import hparams_sets, models
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerHParams(HParams):
+    """Settings of the Transformer and its variants."""
+
+    filter_size: int = setting(at_least(1))  # F
+    num_heads: int = setting(at_least(1))  # H
+    num_hidden_layers: int = setting(at_least(1))  # of each of the two stacks
+    # Layers of one stack; 0: num_hidden_layers.
+    num_encoder_layers: int = setting(at_least(0), default=0)
+    num_decoder_layers: int = setting(at_least(0), default=0)
+    # Channels of all heads together; 0: hidden_size.
+    attention_key_channels: int = setting(at_least(0))
+    attention_value_channels: int = setting(at_least(0))
+    attention_type: str = setting(
+        one_of("dot_product", "dot_product_unscaled", "additive")
+    )
+    # Whether the projections of queries, keys, values and outputs have biases.
+    attention_bias: bool = False
+    # Of self-attention; 0: absolute positions only.
+    max_relative_position: int = setting(at_least(0))
+    # Self-attention sees |i - j| < this; 0: all.
+    restricted_attention: int = setting(at_least(0))
+    # The paper's sinusoids and tensor2tensor's, learned positions, or none.
+    pos: str = setting(one_of("sinusoids", "timing", "emb", "none"))
+    # One matrix for the embeddings of inputs and targets and for the softmax.
+    shared_embedding_and_softmax_weights: bool
+    # Otherwise: one matrix for the embedding of targets and for the softmax.
+    shared_targets_embedding_and_softmax_weights: bool = False
+    # Of the feed-forward network; the last four are gated (arXiv 2002.05202).
+    ffn_activation: str = setting(
+        one_of("relu", "gelu", "silu", "glu", "reglu", "geglu", "swiglu"),
+        default="relu",
+    )
+    # n: layer normalization, d: dropout, a: addition of the residual.
+    layer_preprocess_sequence: str = setting(one_of("none", "n"))
+    layer_postprocess_sequence: str = setting(one_of("dan", "da"))
+    norm_epsilon: float = setting(above(0), default=1e-6)  # tensor2tensor's
+    # On sublayer outputs and on the sums of embeddings and positions.
+    layer_prepostprocess_dropout: float = setting(fraction())
+    attention_dropout: float = setting(fraction())  # on attention weights
+    relu_dropout: float = setting(fraction())  # on the FFN's hidden layer
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._require(
+            "hidden_size",
+            self.hidden_size % (2 * self.num_heads) == 0,
+            f"an even multiple of num_heads ({self.num_heads})",
+        )
+        for name in ("attention_key_channels", "attention_value_channels"):
+            self._require(
+                name,
+                getattr(self, name) % self.num_heads == 0,
+                f"a multiple of num_heads ({self.num_heads})",
+            )
+        self._require(
+            "max_relative_position",
+            not self.max_relative_position or self.attention_type != "additive",
+            "0 where attention_type is additive: it is of dot products",
+        )
+
+    @property
+    def encoder_layers(self) -> int:
+        """Return the number of layers of the encoder."""
+        return self.num_encoder_layers or self.num_hidden_layers
+
+    @property
+    def decoder_layers(self) -> int:
+        """Return the number of layers of the decoder."""
+        return self.num_decoder_layers or self.num_hidden_layers
+
+
+models.declare(
+    "transformer",
+    "t2t_repro.models.transformer.Transformer",
+    TransformerHParams,
+    "The encoder-decoder of section 3, in the variants of its hparams.",
+)
 
 
 @hparams_sets.register("base")
 def base():
     """The paper's base model: 6 + 6 layers, 512 wide, 100,000 steps."""
-    return HParams(
+    return TransformerHParams(
         model="transformer",
         hidden_size=512,  # section 3.1
         filter_size=2048,  # section 3.3

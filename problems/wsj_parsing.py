@@ -8,6 +8,7 @@ import itertools
 import pathlib
 
 from t2t_repro import errors, files
+from t2t_repro.metrics import suite
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import linear, trees
@@ -37,7 +38,8 @@ class WsjParsing(Problem):
     decode_hparams = (
         "beam_size=21,alpha=0.3,extra_length=300,long_inputs=refuse"
     )
-    tree_targets = True
+    metrics = suite.PARSING
+    reversed_metrics = suite.TRANSLATION
     split_by_unicode_script = False  # "(NP" is a subword
 
     def raw_files(self, split):

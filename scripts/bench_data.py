@@ -20,7 +20,8 @@ from absl import app, flags
 
 from t2t_repro.data import corpus, encode, generate, manifest, packing
 from t2t_repro.data import plan as plans
-from t2t_repro.text import corpora, subwords
+from t2t_repro.text import corpora
+from t2t_repro.text.sentence_piece import Bpe
 
 _TEXT = flags.DEFINE_multi_string(
     "text",
@@ -66,8 +67,8 @@ def measure_encoding(folder, pairs):
     made = generate.generate(
         folder, {"train": lambda: pairs}, generate.Spec(VOCAB_SIZE), {}
     )
-    model = (folder / manifest.VOCABULARY).read_bytes()
-    encoder = encode.Encoder(subwords.Subwords(model), ROW_LENGTH)
+    vocabularies = manifest.open_vocabularies(folder)
+    encoder = encode.Encoder(vocabularies, ROW_LENGTH)
     text = {
         key: made["splits"]["train"][key] for key in ("read", "text_sha256")
     }
@@ -85,7 +86,9 @@ def measure_encoding(folder, pairs):
             generate.SHARD_PAIRS,
         )
 
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    processor = sentencepiece.SentencePieceProcessor(
+        model_proto=vocabularies.source.model
+    )
     lines = list(itertools.chain.from_iterable(pairs))
     peer = len(pairs) / best_seconds(
         lambda: processor.Encode(lines, num_threads=_WORKERS.value)
@@ -100,7 +103,7 @@ def measure_encoding(folder, pairs):
 def measure_packing(name, pairs):
     """How full rows are, with a vocabulary learned from the same text."""
     lines = itertools.chain.from_iterable(pairs)
-    vocabulary = subwords.learn(lines, VOCAB_SIZE)
+    vocabulary = Bpe.learn(lines, VOCAB_SIZE)
     lengths = np.array(
         [
             list(map(len, vocabulary.encode(side)))

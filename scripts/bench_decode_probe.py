@@ -18,10 +18,12 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
 from t2t_repro import hparam
-from t2t_repro.decoding import beam_search, search
-from t2t_repro.models import transformer
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.decoding import rules, search
+from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
-from t2t_repro.text.subwords import EOS, PAD, Subwords
+from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary import EOS, PAD
 
 IDS = tf.TensorSpec([None, None], tf.int32)
 
@@ -40,14 +42,14 @@ def numbered_vocabulary(size):
     spec = proto.trainer_spec
     spec.byte_fallback = True
     spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, 2, -1
-    return Subwords(proto.SerializeToString())
+    return Bpe(proto.SerializeToString())
 
 
 def random_model(settings):
     """The same weights in every process."""
     hparams = bench_probe.hparams(settings)
     keras.utils.set_random_seed(0)
-    return transformer.build(hparams, settings["vocab_size"])
+    return building.build(hparams, settings["vocab_size"])
 
 
 class Endless:
@@ -62,13 +64,13 @@ class Endless:
         return getattr(self._model, name)
 
     def decode_step(self, *args):
-        logits, *others = self._model.decode_step(*args)
-        is_eos = tf.range(logits.shape[-1]) == EOS
-        logits = tf.where(is_eos, beam_search.NEVER, logits)
-        return self._after_step(logits), *others
+        outputs = self._model.decode_step(*args)
+        is_eos = tf.range(outputs.logits.shape[-1]) == EOS
+        logits = tf.where(is_eos, rules.FORBIDDEN, outputs.logits)
+        return outputs._replace(logits=self._after_step(logits))
 
 
-def forced_search(model, settings, kernels=None):
+def forced_search(model, settings, constants=None):
     """A function of inputs [B, L] whose outputs have L subwords."""
     hparams = hparam.DecodeHParams(
         beam_size=settings["beam_size"], extra_length=0
@@ -79,7 +81,7 @@ def forced_search(model, settings, kernels=None):
             inputs,
             hparams,
             num_shards=settings["threads"],
-            kernels=kernels,
+            constants=constants,
         ),
         input_signature=[IDS],
     )
@@ -89,7 +91,7 @@ def convert(settings):
     """Writes the model for CTranslate2."""
     to_ctranslate2.export(
         [random_model(settings)],
-        numbered_vocabulary(settings["vocab_size"]),
+        Vocabularies.shared(numbered_vocabulary(settings["vocab_size"])),
         hparam.DecodeHParams(),
         settings["folder"],
         card={},
@@ -99,8 +101,8 @@ def convert(settings):
 def measure_search(settings):
     """Seconds of searches."""
     model = random_model(settings)
-    kernels = search.softmax_kernels([model])  # once, as decoder has them
-    find = forced_search(Endless(model), settings, kernels)
+    constants = search.decoding_constants([model])  # once, as decoder has them
+    find = forced_search(Endless(model), settings, constants)
     inputs = bench_probe.random_inputs(settings)
     return bench_probe.timed(
         lambda: find(inputs).ids.numpy(), settings["times"]

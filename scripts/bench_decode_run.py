@@ -17,7 +17,7 @@ from t2t_repro import hparam, registry, runs
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text import corpora
-from t2t_repro.text.subwords import EOS
+from t2t_repro.text.vocabulary import EOS
 
 SCORED_AT_ONCE = 32  # sentences
 
@@ -29,12 +29,12 @@ class Opened:
         registry.load_definitions()
         run = runs.open_run(pathlib.Path(settings["output_dir"]))
         self.models, _ = runs.load_models(run)
-        self.subwords = run.subwords
+        self.vocabularies = run.vocabularies
         self.lines = list(corpora.read_lines(settings["inputs"]))
 
     def translator(self, settings):
         hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])
-        return translate.Translator(self.models, self.subwords, hparams)
+        return translate.Translator(self.models, self.vocabularies, hparams)
 
 
 def convert(settings):
@@ -42,7 +42,7 @@ def convert(settings):
     opened = Opened(settings)
     to_ctranslate2.export(
         opened.models,
-        opened.subwords,
+        opened.vocabularies,
         hparam.DecodeHParams(),
         settings["folder"],
         card={},
@@ -57,7 +57,7 @@ def measure_file(settings):
     began = time.perf_counter()
     texts = [one.texts[0] for one in translator.translate(opened.lines)]
     seconds = time.perf_counter() - began
-    tokens = sum(map(len, opened.subwords.encode(texts)))
+    tokens = sum(map(len, opened.vocabularies.target.encode(texts)))
     return {"seconds": seconds, "texts": texts, "tokens": tokens}
 
 
@@ -66,7 +66,11 @@ def measure_scores(settings):
     opened = Opened(settings)
     outputs = json.loads(pathlib.Path(settings["outputs"]).read_text())
     pairs = list(
-        zip(opened.subwords.encode(opened.lines), outputs, strict=True)
+        zip(
+            opened.vocabularies.source.encode(opened.lines),
+            outputs,
+            strict=True,
+        )
     )
     scores = []
     for first in range(0, len(pairs), SCORED_AT_ONCE):
@@ -82,7 +86,9 @@ def measure_variants(settings):
     """How many outputs differ between ways to search, and how many are ties."""
     opened = Opened(settings)
     hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])
-    ids = opened.subwords.encode(opened.lines[: settings["compared"]])
+    ids = opened.vocabularies.source.encode(
+        opened.lines[: settings["compared"]]
+    )
     rows = tf.ragged.constant(ids, dtype=tf.int32).to_tensor().numpy()
     expected = search.search(opened.models, tf.constant(rows), hparams)
     found = dict(bench_decode_variants.variants(opened.models, rows, hparams))

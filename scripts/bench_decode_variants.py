@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.decoding import beam_search, constraints, loop, score, search
-from t2t_repro.text.subwords import PAD
+from t2t_repro.decoding import beam_search, loop, rules, score, search
+from t2t_repro.text.vocabulary import PAD
 
 TIE = 1e-5  # nearer scores are told apart by rounding alone
 
@@ -64,27 +64,31 @@ def variants(models, rows, hparams, xla=True):
 
 
 def without_cache(model, rows, hparams) -> loop.Hypotheses:
-    """What beam search finds where all positions are decoded at each step."""
+    """Return what beam search finds that decodes all positions at each step."""
     beams = hparams.beam_size
     room = rows.shape[1] + hparams.extra_length
 
-    def step_fn(before, parents, step, cache):
-        past = tf.gather(cache["past"], parents, batch_dims=1)
-        past = loop.place(past, step - 1, before)  # nowhere, at step 0
+    def step_fn(before, position, state):
+        past = loop.place(state["past"], position - 1, before)  # nowhere, at 0
         # The subword to predict is not read, but must not be padding.
-        whole = loop.place(past, step, tf.fill(tf.shape(before), 2))
-        sources = tf.repeat(cache["inputs"], beams, axis=0)
+        whole = loop.place(past, position, tf.fill(tf.shape(before), 2))
+        sources = tf.repeat(state["inputs"], beams, axis=0)
         batch = score.features(sources, tf.reshape(whole, (-1, room)))
-        logits = model(batch)[:, step]
+        logits = model(batch)[:, position]
         shape = (-1, beams, logits.shape[-1])
-        return tf.reshape(logits, shape), cache | {"past": past}
+        return tf.reshape(logits, shape), None, state | {"past": past}
+
+    def reorder(state, parents):
+        return state | {"past": loop.take_beams(state["past"], parents)}
 
     past = tf.zeros((len(rows), beams, room), tf.int32)
     limits = (rows != PAD).sum(1) + hparams.extra_length
     return beam_search.beam_search(
-        loop.Steps(step_fn, {"past": past, "inputs": tf.constant(rows)}),
-        constraints.bounds(tf.constant(limits, tf.int32)),
-        constraints.Rules(),
+        loop.SearchModel(
+            step_fn, {"past": past, "inputs": tf.constant(rows)}, reorder
+        ),
+        rules.sentences(tf.constant(limits, tf.int32)),
+        rules.LengthLimit(),
         beams,
         room,
         hparams.alpha,

@@ -29,8 +29,8 @@ import keras
 import numpy as np
 from absl import app, flags
 
-from t2t_repro.layers import dropout
-from t2t_repro.models import transformer
+from t2t_repro.layers import random
+from t2t_repro.models import building
 from t2t_repro.registry import build_hparams
 from t2t_repro.reports import cost
 
@@ -81,7 +81,7 @@ class Training:
     """A model, its Adam, and a step that is compiled as a whole."""
 
     def __init__(self, hparams, policy):
-        self.model = transformer.build(hparams, _VOCAB.value, policy)
+        self.model = building.build(hparams, _VOCAB.value, policy)
         self.adam = keras.optimizers.Adam(1e-4, 0.9, 0.98, 1e-9)
         self.adam.build(self.model.trainable_variables)
         self.hparams = hparams
@@ -95,10 +95,10 @@ class Training:
     def _rows(self):
         """As batches.assemble returns them, each row one long sentence."""
         shape = (_TOKENS.value // _LENGTH.value, _LENGTH.value)
-        random = np.random.default_rng(0)
+        generator = np.random.default_rng(0)
         rows = {}
         for side in ("inputs", "targets"):
-            rows[side] = random.integers(2, _VOCAB.value, shape, np.int32)
+            rows[side] = generator.integers(2, _VOCAB.value, shape, np.int32)
             rows[f"{side}_segment"] = np.ones(shape, np.int32)
             rows[f"{side}_position"] = np.broadcast_to(
                 np.arange(shape[1], dtype=np.int32), shape
@@ -107,12 +107,10 @@ class Training:
 
     def _step(self, state, rows, number):
         weights, slots = state
-        noise = dropout.noise(1, number, 0, rows["targets"].shape[0])
+        rng = random.rng(1, number, 0, rows["targets"].shape[0])
 
         def loss(weights):
-            logits, _ = self.model.stateless_call(
-                weights, [], rows, noise=noise
-            )
+            logits, _ = self.model.stateless_call(weights, [], rows, rng=rng)
             return smoothed_loss(
                 logits, rows["targets"], self.hparams.label_smoothing
             )
@@ -174,8 +172,8 @@ def measure(name, dtype):
     training = Training(hparams, POLICIES[dtype])
     seconds = seconds_of(training.step)
     pairs = training.rows["targets"].size  # a token of each side
-    flops = pairs * cost.training_flops_per_token(
-        hparams, _VOCAB.value, _LENGTH.value
+    flops = cost.training_flops(
+        training.model, pairs, _LENGTH.value, _LENGTH.value
     )
     peak = peak_flops(dtype)
     del training

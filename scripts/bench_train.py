@@ -20,7 +20,8 @@ import numpy as np
 from absl import app, flags
 
 from t2t_repro.data import corpus
-from t2t_repro.text import corpora, subwords
+from t2t_repro.text import corpora
+from t2t_repro.text.sentence_piece import Bpe
 
 _TEXT = flags.DEFINE_string(
     "text", None, "INPUTS:TARGETS, aligned files.", required=True
@@ -47,7 +48,7 @@ def prepare(folder):
     """The text as a shard of ours and as arrays of numpy; their paths."""
     pairs = corpora.read_pairs(*map(pathlib.Path, _TEXT.value.split(":")))
     lines = list(zip(*pairs, strict=True))
-    vocabulary = subwords.learn([*lines[0], *lines[1]], LEARNED)
+    vocabulary = Bpe.learn([*lines[0], *lines[1]], LEARNED)
     encoded = zip(*map(vocabulary.encode, lines), strict=True)
     longest = COMMON["max_length"]
     kept = [pair for pair in encoded if max(map(len, pair)) <= longest]

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from t2t_repro.data import batches, corpus
 from t2t_repro.data import plan as plans
-from t2t_repro.models import transformer
+from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import loss, optimizer, step
 
@@ -59,7 +59,7 @@ class Training:
             self.hparams.max_length,
             seed=0,
         )
-        self.model = transformer.build(
+        self.model = building.build(
             self.hparams, settings["vocab_size"], POLICIES[settings["dtype"]]
         )
         self.adam = optimizer.build(
@@ -72,7 +72,7 @@ class Training:
             seed=0,
             strategy=tf.distribute.get_strategy(),
             xla=False,
-            loss_parts=loss.parts_needed(
+            num_chunks=loss.num_chunks(
                 self.plan, 1, self.max_tokens, settings["vocab_size"]
             ),
         )
@@ -119,10 +119,10 @@ def measure_steps(settings):
         "tokens": tokens,
         "CPU of a step": cpu / settings["steps"],
         "CPU of a batch": (cpu_seconds() - began) / 50,
-        "FLOPs of a token": cost.training_flops_per_token(
-            training.hparams,
-            settings["vocab_size"],
-            round(float(training.corpus.lengths["targets"].mean())),
+        "FLOPs of a token": cost.training_flops(
+            training.model,
+            1,
+            *(float(of.mean()) for of in training.corpus.lengths.values()),
         ),
         "peak": peak_flops(settings["dtype"]),
     }

@@ -15,7 +15,7 @@ import sys
 import bench_report
 from absl import app, flags
 
-from t2t_repro import hparam, json_files, registry, runs
+from t2t_repro import fields, hparam, json_files, registry, runs
 from t2t_repro.decoding import translate
 from t2t_repro.serving import client, export
 
@@ -51,8 +51,8 @@ def decoder(folder):
     run = runs.open_run(pathlib.Path(_OUTPUT_DIR.value))
     paths = ",".join(str(run.output_dir / name) for name in card["checkpoints"])
     models, _ = runs.load_models(run, paths)
-    hparams = hparam.from_dict(hparam.DecodeHParams, card["decode_hparams"])
-    return translate.Translator(models, run.subwords, hparams)
+    hparams = fields.from_dict(hparam.DecodeHParams, card["decode_hparams"])
+    return translate.Translator(models, run.vocabularies, hparams)
 
 
 def in_batches(query, lines, size):

@@ -1,4 +1,4 @@
-"""Runs the command that a score sheet names for each score, and compares.
+"""Run the command that evaluate names for each score, and compare.
 
     python scripts/check_scores.py --moses=…/mosesdecoder/scripts \\
         --language=de [--tokenized] OUT REF [REF …]
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 
-from t2t_repro.reports import bleu
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.suite import Suite
 from t2t_repro.text import test_sets
 from t2t_repro.text.corpora import read_lines
 
@@ -41,7 +42,7 @@ class Shell:
         }
 
     def score(self, check) -> float | None:
-        """What a command of bleu.CHECKS tells; None: not of so many REF."""
+        """Return what a metric's check prints; None: not of so many REF."""
         if "multi-bleu.perl" in check:
             *steps, command = check.split("; ")
             # multi-bleu.perl REF.tok reads REF.tok0, REF.tok1 and so on.
@@ -77,13 +78,12 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("references", type=pathlib.Path, nargs="+")
     arguments = parser.parse_args()
-    ours = bleu.score_sheet(
+    suite = Suite(language=arguments.language, tokenized=arguments.tokenized)
+    ours = scores.score(
+        suite,
         list(read_lines(arguments.out)),
         test_sets.from_files(arguments.references).references,
-        arguments.language,
-        arguments.tokenized,
     )
-    checks = bleu.CHECKS_OF_TOKENS if arguments.tokenized else bleu.CHECKS
     off = []
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(
@@ -92,14 +92,13 @@ def main():
             arguments.references,
             arguments.moses,
         )
-        for key, check in checks.items():
-            theirs = shell.score(
-                check.replace("{language}", arguments.language)
-            )
+        for key, metric in suite.build().items():
+            theirs = shell.score(metric.check)
             if theirs is None:
                 continue
-            print(f"{key:20} {ours[key]:9.4f} {theirs:9.4f}", flush=True)
-            if abs(ours[key] - theirs) > TOLERANCE:
+            mine = ours[key].value
+            print(f"{key:20} {mine:9.4f} {theirs:9.4f}", flush=True)
+            if abs(mine - theirs) > TOLERANCE:
                 off.append(key)
     if off:
         sys.exit(f"Off by more than {TOLERANCE}: {', '.join(off)}.")

@@ -19,7 +19,7 @@ import tensorflow as tf
 import t2t_repro
 from t2t_repro import files, registry
 from t2t_repro.data import batches
-from t2t_repro.models import transformer
+from t2t_repro.models import building
 from t2t_repro.training import checkpoints, optimizer, step
 
 SETTINGS = {
@@ -49,7 +49,7 @@ def main():
     keras.utils.set_random_seed(SEED)
     registry.load_definitions()
     hparams = dataclasses.replace(registry.build_hparams("base"), **SETTINGS)
-    model = transformer.build(hparams, VOCAB_SIZE)
+    model = building.build(hparams, VOCAB_SIZE)
     adam = optimizer.build(hparams, model.weights)
     train_step = step.build_train_step(
         model, adam, hparams, SEED, tf.distribute.get_strategy(), xla=False

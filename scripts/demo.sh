@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole road on number words: data, training, averaging, score sheet,
+# The whole road on number words: data, training, averaging, scores,
 # export, and three translations through the exported model.
 #
 #     scripts/demo.sh FOLDER [flags of the trainer]

@@ -20,12 +20,23 @@ import ladder_curves
 from absl import flags
 from table_rows import OF_LENGTH
 
-from t2t_repro import common_flags, errors, json_files, runs
+from t2t_repro import (
+    common_flags,
+    errors,
+    fields,
+    hparam,
+    json_files,
+    run_json,
+    runs,
+)
 from t2t_repro.reports import paper
 from t2t_repro.training import history
 
 LADDER = pathlib.Path(__file__).parent / "results" / "ladder"
 _VALIDATIONS = [{"step": int, "perplexity": float}]
+# Compared beside the headline metric of the problem.
+_ALWAYS = ("bleu", "exact_match")
+_HOW = ("signature", "checkpoints", "decode_hparams")
 LIKE, UNKNOWN, DEPARTS = 0, 2, 3  # exit status
 
 
@@ -49,26 +60,31 @@ def training(run) -> dict:
             f"{run.output_dir} has no validation yet ({path.name} is missing). "
             "Let the training go on."
         )
+    metrics = run.problem.suite.headline, *_ALWAYS
     return {
         "random_seed": run.settings["random_seed"],
-        "validations": list(map(_figures, json_files.read(path, _VALIDATIONS))),
+        "validations": [
+            _kept(entry, "step", "perplexity", *metrics)
+            for entry in json_files.read(path, _VALIDATIONS)
+        ],
         "scores": {
-            split: _figures(sheet)
-            for split, sheet in runs.score_sheets(run.output_dir).items()
+            split: _kept(stored, *metrics, *_HOW)
+            for split, stored in runs.stored_scores(run.output_dir).items()
         },
     }
 
 
-def _figures(entry):
-    """What is compared of a validation or a score sheet."""
-    how = ("signature", "checkpoints", "decode_hparams")
-    kept = ("step", *ladder_curves.FLOORS, *how)
-    return {key: entry[key] for key in kept if key in entry}
+def _kept(entry, *keys):
+    return {key: entry[key] for key in keys if key in entry}
 
 
 def differences(settings: dict, rung: dict) -> list[str]:
     """What a training was told that the rung's was not."""
     found = []
+    settings, rung = (
+        run_json.with_defaults(settings),
+        run_json.with_defaults(rung),
+    )
     for part in ("hparams", "problem_arguments"):
         mine, ours = settings[part], rung[part]
         found += [
@@ -168,16 +184,16 @@ def _comparable(settings, mine, rung):
     averaged = "num_averaged_checkpoints"
     alike = settings["hparams"][averaged] == rung["hparams"][averaged]
     kept, lines = {}, []
-    for split, sheet in mine["scores"].items():
+    for split, stored in mine["scores"].items():
         ours = rung["seeds"][0]["scores"].get(split)
         if not ours:
             continue
         not_compared = f"Scores of {split} are not compared: yours are of"
-        search, our_search = _search(sheet, ours), _search(ours, sheet)
-        if not alike or ours["checkpoints"] != sheet.get("checkpoints"):
+        search, our_search = _search(stored, ours), _search(ours, stored)
+        if not alike or ours["checkpoints"] != stored.get("checkpoints"):
             lines.append(
                 f"{not_compared} "
-                f"{', '.join(sheet.get('checkpoints', ['?']))}, ours of "
+                f"{', '.join(stored.get('checkpoints', ['?']))}, ours of "
                 f"{', '.join(ours['checkpoints'])}, an average of "
                 f"{rung['hparams'][averaged]}."
             )
@@ -187,18 +203,24 @@ def _comparable(settings, mine, rung):
                 "Evaluate with --decode_hparams=…."
             )
         else:
-            kept[split] = sheet
+            kept[split] = stored
     return mine | {"scores": kept}, lines
 
 
-def _search(sheet, other):
-    """The search of a score sheet, where it differs from another's."""
-    mine, its = (one.get("decode_hparams", {}) for one in (sheet, other))
+def _search(stored, other):
+    """Return the search of stored scores, where it differs from another's."""
+    mine, its = (_decode_hparams(one) for one in (stored, other))
     return ", ".join(
         f"{key}={mine.get(key, '?')}"
         for key in sorted(mine.keys() | its.keys())
         if mine.get(key) != its.get(key)
     )
+
+
+def _decode_hparams(scores):
+    """Return the settings of a search, also of those that came after it."""
+    stored = scores.get("decode_hparams")
+    return stored and fields.with_defaults(hparam.DecodeHParams, stored) or {}
 
 
 def record(name):

@@ -15,8 +15,9 @@ import numpy as np
 SHIFT = 0.15
 # A band reaches over what the seeds have then, and on either side as far again
 # as they are apart, and this much: few seeds show less than there is.
-FLOORS = {"perplexity": 0.1, "bleu": 1.0, "exact_match": 1.0}
-# Perplexities are compared by their logarithms, so 0.1 is about 10%.
+# Perplexities are compared by their logarithms, so 0.1 is about 10%. Metrics
+# are percentages.
+PERPLEXITY_FLOOR, METRIC_FLOOR = 0.1, 1.0
 LOGARITHMIC = ("perplexity",)
 LAST = math.inf  # the "step" of scores, which come after training
 
@@ -50,7 +51,7 @@ class Departure(NamedTuple):
 
 
 def _kind(figure):
-    """The key of FLOORS."""
+    """Return the name of a figure without its split."""
     return figure.split()[-1]
 
 
@@ -68,7 +69,8 @@ def band(
     if logarithmic:
         values, near = map(math.log, values), map(math.log, near)
     values, near = list(values), list(near)
-    margin = max(values) - min(values) + FLOORS[_kind(figure)]
+    floor = PERPLEXITY_FLOOR if logarithmic else METRIC_FLOOR
+    margin = max(values) - min(values) + floor
     low = min(values + near) - margin
     high = max(values + near) + margin
     return (math.exp(low), math.exp(high)) if logarithmic else (low, high)
@@ -95,16 +97,16 @@ def near(figure: str, curve: dict[float, float], step: float) -> list[float]:
 def figures(training: dict) -> dict[tuple[float, str], float]:
     """{(step, figure): value} of a training's validations and scores."""
     found = {
-        (entry["step"], name): entry[name]
+        (entry["step"], name): value
         for entry in training["validations"]
-        for name in FLOORS
-        if name in entry
+        for name, value in entry.items()
+        if name != "step"
     }
     return found | {
-        (LAST, f"{split} {name}"): sheet[name]
-        for split, sheet in training["scores"].items()
-        for name in FLOORS
-        if name in sheet
+        (LAST, f"{split} {name}"): value
+        for split, stored in training["scores"].items()
+        for name, value in stored.items()
+        if isinstance(value, int | float)
     }
 
 

@@ -20,7 +20,8 @@ from absl import flags
 
 from t2t_repro import common_flags, errors, prepare, runs
 from t2t_repro.data import manifest
-from t2t_repro.reports import bleu
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.suite import Suite
 from t2t_repro.text import corpora
 
 BASE = "table3_base"
@@ -56,7 +57,7 @@ def _test_set(problem, data_dir):
     return manifest.open_corpus(folder, SPLIT, problem.reverse)
 
 
-def measure(folder, sheet) -> dict:
+def measure(folder, stored) -> dict:
     """The figures of a training, and BLEU by the source's length."""
     run = runs.open_run(folder)
     corpus = _test_set(run.problem, run.settings["data_dir"])
@@ -67,7 +68,7 @@ def measure(folder, sheet) -> dict:
         corpus.text("targets"),
         run.hparams.max_length,
     )
-    return table_runs.figures(folder, sheet) | {"by_length": by_length}
+    return table_runs.figures(folder, stored) | {"by_length": by_length}
 
 
 def classes(lengths, trained) -> dict[tuple[int, int | None], list[int]]:
@@ -102,16 +103,18 @@ def score_by_length(lengths, hypotheses, references, trained) -> list[dict]:
     """
     table = []
     for (first, last), chosen in classes(lengths, trained).items():
-        score, signature = bleu.corpus_bleu(
-            [hypotheses[i] for i in chosen], [references[i] for i in chosen]
+        found = scores.score(
+            Suite(("bleu",)),
+            [hypotheses[i] for i in chosen],
+            [[references[i] for i in chosen]],
         )
         table.append(
             {
                 "first": first,
                 "last": last,
                 "sentences": len(chosen),
-                "bleu": score,
-                "signature": signature,
+                "bleu": found["bleu"].value,
+                "signature": found["bleu"].signature,
             }
         )
     return table

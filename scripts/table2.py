@@ -17,7 +17,6 @@ from t2t_repro import common_flags
 from t2t_repro.reports import paper
 
 BASE = "base"
-COLUMNS = ("model", "BLEU", "sacreBLEU", "training FLOPs")
 
 
 def main():
@@ -45,7 +44,7 @@ def summary(results, score) -> list[dict]:
             "row": name,
             "seeds": [result["seed"] for result in of_row],
             **table_layout.of_seeds(of_row, score),
-            **table_layout.of_seeds(of_row, "bleu"),
+            **_sacrebleu(of_row, table_layout.of_seeds, {}),
             "training_flops": of_row[0]["figures"]["training_flops"],
         }
         for name, of_row in table_layout.by_row(results).items()
@@ -60,6 +59,7 @@ def layout(results, pair, score) -> str:
         pair: of language_pair().
         score: of table_layout.convention().
     """
+    heading = table_layout.heading(score)
     published = [
         (name, str(row.bleu), "", flops(row.flops))
         for name, row in paper.TABLE_2.get(pair, {}).items()
@@ -67,22 +67,34 @@ def layout(results, pair, score) -> str:
     ours = [
         (
             f"ours: {name}",
-            table_layout.spread(table_layout.figures(of_row, score), 2),
-            table_layout.spread(table_layout.figures(of_row, "bleu"), 2),
+            _spread(of_row, score),
+            _sacrebleu(of_row, _spread, ""),
             flops(of_row[0]["figures"]["training_flops"]),
         )
         for name, of_row in table_layout.by_row(results).items()
     ]
     lines = (
-        table_layout.markdown(COLUMNS, published + ours),
+        table_layout.markdown(
+            ("model", heading, "sacreBLEU", "training FLOPs"), published + ours
+        ),
         table_layout.provenance(results, score),
-        f"The BLEU column of ours is {score}. Published: newstest2014, as the "
-        "paper's Table 2 has it; of its conventions only that of the "
+        f"The {heading} column of ours is {score}. Published: newstest2014, as "
+        "the paper's Table 2 has it; of its conventions only that of the "
         "Transformers' en-de is known, bleu_compound_split of plain quotes. "
         "FLOPs of ours are counted; the published are time x GPUs x what a GPU "
         "sustains.",
     )
     return "\n\n".join(lines) + "\n"
+
+
+def _spread(of_row, score):
+    return table_layout.spread(table_layout.figures(of_row, score), 2)
+
+
+def _sacrebleu(of_row, measure, missing):
+    """A function of the row's "bleu"; `missing` where its problem has none."""
+    named = "bleu" in of_row[0]["figures"]["scores"]
+    return measure(of_row, "bleu") if named else missing
 
 
 def flops(count: float | None) -> str:

@@ -27,18 +27,6 @@ from t2t_repro import common_flags
 from t2t_repro.reports import paper
 
 BASE = "table3_base"
-COLUMNS = (
-    "row",
-    "differs from base in",
-    "PPL",
-    "paper",
-    "BLEU",
-    "paper",
-    "BLEU − base",
-    "paper",
-    "10⁶ parameters",
-    "paper",
-)
 
 
 def main():
@@ -75,10 +63,12 @@ def summary(results, score) -> list[dict]:
 def layout(results, score) -> str:
     """The table and what it is of, in Markdown."""
     found = table_layout.by_row(results)
-    base = found.get("base")
+    base, heading = found.get("base"), table_layout.heading(score)
+    ours = "PPL", heading, f"{heading} − base", "10⁶ parameters"
+    columns = [name for column in ours for name in (column, "paper")]
     lines = (
         table_layout.markdown(
-            COLUMNS,
+            ("row", "differs from base in", *columns),
             [_cells(name, row, base, score) for name, row in found.items()],
         ),
         table_layout.provenance(results, score),

@@ -14,9 +14,12 @@ import table_layout
 
 from t2t_repro import errors, json_files, prepare, registry, runs
 from t2t_repro.data import manifest
-from t2t_repro.reports import paper, parsing
+from t2t_repro.metrics import bracketing, scores
+from t2t_repro.reports import paper
+from t2t_repro.text import linear, trees
+from t2t_repro.text.trees import Span, Tree
 
-FIGURES = {  # of parsing.CONVENTIONS, and their columns
+FIGURES = {  # metrics of parses, and their columns
     "bracketing_f1": "F1",
     "bracketing_precision": "precision",
     "bracketing_recall": "recall",
@@ -44,23 +47,46 @@ def main(output_dir):
     print(json.dumps(row))
 
 
-def _row(run, sheet):
-    """What there is to say of a training, for people and for JSON."""
+def _row(run, stored):
+    """Return what there is to say of a training."""
     folder = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(folder, "test")
-    baseline = parsing.right_branching_sheet(
-        corpus.text("inputs"), corpus.text("targets")
+    baseline = right_branching_scores(
+        run.problem.suite, corpus.text("inputs"), corpus.text("targets")
     )
     return {
         "problem": run.problem.requested_name,
         "hparams_set": run.settings["hparams_set"],
-        "checkpoints": sheet["checkpoints"],
-        "decode_hparams": sheet["decode_hparams"],
+        "checkpoints": stored["checkpoints"],
+        "decode_hparams": stored["decode_hparams"],
         "test_trees": len(corpus),
         "test_source": manifest.read(folder)["sources"]["test"],
-        "scores": {key: sheet[key] for key in baseline},
+        "scores": {key: stored[key] for key in baseline},
         "right_branching": baseline,
     }
+
+
+def right_branching(gold: Tree) -> Tree:
+    """Return a trivial parse: every word but the last opens a constituent.
+
+    The first is S and the others VP, since that is what reaches to the end of
+    an English sentence. A punctuation mark at the end hangs on S.
+    """
+    length = len(gold.words)
+    last = length - (
+        gold.tags[-1:] != () and gold.tags[-1] in trees.PUNCTUATION
+    )
+    inner = (Span("VP", first, last) for first in range(1, last - 1))
+    outer = [Span("S", 0, length)] if length else []
+    return gold._replace(spans=(*outer, *inner))
+
+
+def right_branching_scores(suite, sentences, references) -> dict:
+    """Return the scores of the trivial parses, as evaluate stores them."""
+    golds = bracketing.read_references(sentences, references)
+    parses = [linear.write(right_branching(gold)) for gold in golds]
+    found = scores.score(suite, parses, [references], sentences)
+    return scores.flat(suite.build(), found)
 
 
 def describe(row) -> str:
@@ -74,11 +100,11 @@ def describe(row) -> str:
         for name, parser in paper.TABLE_4.items()
         if parser.training == training
     ]
-    for name, sheet in (
+    for name, values in (
         (f"t2t_repro, {row['hparams_set']}: {trees}", row["scores"]),
         (f"right-branching: {trees}", row["right_branching"]),
     ):
-        cells = (table_layout.number(sheet[key], 1) for key in FIGURES)
+        cells = (table_layout.number(values[key], 1) for key in FIGURES)
         rows.append((name, *cells))
     columns = (f"parser: {training}", *FIGURES.values())
     return table_layout.markdown(columns, rows)

@@ -55,13 +55,22 @@ def of_seeds(of_row: Sequence[dict], name: str) -> dict:
 
 
 def convention(problem) -> str:
-    """The score that is laid beside the paper's BLEU, a key of the sheet.
+    """Return the metric that is laid beside the paper's BLEU.
 
     Section 6.1's script splits compounds of German; for other languages the
-    paper states none, and Moses tokens were the custom.
+    paper states none, and Moses tokens were the custom. For a problem that
+    names neither it is the headline.
     """
     german = problem.target_language == "de" and not problem.tokenized
-    return "bleu_compound_split" if german else "bleu_tok"
+    name = "bleu_compound_split" if german else "bleu_tok"
+    return name if name in problem.suite.names else problem.suite.headline
+
+
+def heading(score: str) -> str:
+    """Return a column's title: "BLEU" for each convention of it."""
+    if score.partition("_")[0] == "bleu":
+        return "BLEU"
+    return score.replace("_", " ")
 
 
 def provenance(results: Sequence[dict], score: str = "bleu") -> str:

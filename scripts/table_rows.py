@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, hparam, registry
+from t2t_repro import common_flags, errors, fields, hparam, registry
 
 WIDTHS = (
     "hidden_size",
@@ -130,7 +130,7 @@ class Table(NamedTuple):
             UserError: its sizes cannot be divided so.
         """
         values, hparams_set = flags.FLAGS, self.names[name]
-        overrides = hparam.parse(hparam.HParams, values.hparams)
+        overrides = fields.parse(hparam.HParams, values.hparams)
         sizes = values.divide_widths, values.divide_layers
         changed = changes(hparams_set, self.base, *sizes, overrides)
         return Row(name, hparams_set, changed, seed)

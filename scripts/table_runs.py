@@ -16,8 +16,17 @@ from absl import flags
 from table_jobs import Job
 from table_rows import Row, Table
 
-from t2t_repro import errors, files, json_files, prepare, registry, runs
+from t2t_repro import (
+    errors,
+    files,
+    json_files,
+    prepare,
+    registry,
+    run_json,
+    runs,
+)
 from t2t_repro.data import manifest, plan
+from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import history
 
@@ -85,6 +94,7 @@ def finished_rows(table: Table, job: Job) -> list[dict]:
 
 def _differences(stored, wanted):
     """In words; of a row's file and the settings that it should have."""
+    stored = run_json.with_defaults(stored)
     found = _flat({key: stored.get(key) for key in wanted})
     given = _flat(wanted)
     return [
@@ -156,7 +166,7 @@ def run(row: Row, job: Job, measure):
     Args:
         row: what to run.
         job: what all rows have in common.
-        measure: a function of the training's folder and its whole sheet.
+        measure: a function of the training's folder and what evaluate stored.
     """
     path = job.results_dir / f"{row.name}-seed{row.seed}.json"
     known = finished(path, settings(row, job))
@@ -170,9 +180,9 @@ def run(row: Row, job: Job, measure):
         f"--output_dir={folder}",
         f"--split={job.split}",
     )
-    sheet = runs.score_sheets(folder)[job.split]
+    stored = runs.stored_scores(folder)[job.split]
     found = settings(row, job) | {
-        "figures": measure(folder, sheet),
+        "figures": measure(folder, stored),
         "command": command_line(),
         "machine": job.machine,
         "date": str(datetime.date.today()),
@@ -181,7 +191,7 @@ def run(row: Row, job: Job, measure):
     json_files.write(path, found)
 
 
-def figures(folder: pathlib.Path, sheet: dict) -> dict:
+def figures(folder: pathlib.Path, stored: dict) -> dict:
     """Perplexities, scores, parameters and FLOPs of a training.
 
     Perplexity is that of the last weights, per subword, on the validation
@@ -190,19 +200,21 @@ def figures(folder: pathlib.Path, sheet: dict) -> dict:
     run = runs.open_run(folder)
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
-    mean_length = plan.mean_length(corpus.lengths, run.hparams.max_length)
-    size = run.subwords.size
+    lengths = plan.mean_lengths(corpus.lengths, run.hparams.max_length)
+    model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
+    tokens = run.hparams.batch_tokens * run.hparams.train_steps
+    kept = ("step", "perplexity", *run.problem.suite.names)
     curve = [
-        {k: v for k, v in entry.items() if k in ("step", "perplexity", "bleu")}
+        {key: entry[key] for key in kept if key in entry}
         for entry in json_files.read(folder / history.VALIDATION)
     ]
     return {
         "perplexity": curve[-1]["perplexity"],
-        "scores": {key: sheet[key] for key in sheet["signatures"]},
-        "signatures": sheet["signatures"],
-        "vocab_size": size,
-        "parameters": cost.parameters(run.hparams, size),
-        "training_flops": cost.training_flops(run.hparams, size, mean_length),
+        "scores": {key: stored[key] for key in stored["signatures"]},
+        "signatures": stored["signatures"],
+        "vocab_size": model.vocab_size,
+        "parameters": model.count_params(),
+        "training_flops": cost.training_flops(model, tokens, *lengths),
         "curve": curve,
     }
 

@@ -5,7 +5,7 @@ python -m t2t_repro.avg_checkpoints --output_dir=…
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, runs
+from t2t_repro import common_flags, errors, files, run_json, runs
 from t2t_repro.training import averaging, checkpoints
 
 _NUM_LAST = flags.DEFINE_integer(
@@ -27,7 +27,7 @@ def main():
     paths = [files.path(path) for path in _CHECKPOINTS.value]
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
-        folder = run.output_dir / runs.CHECKPOINTS
+        folder = run.output_dir / run_json.CHECKPOINTS
         paths = checkpoints.list_checkpoints(folder)[-number:]
         if len(paths) < number:
             raise errors.UserError(
@@ -35,7 +35,7 @@ def main():
                 "averaged. Train on, or say --num_last_checkpoints="
                 f"{len(paths) or '…'}."
             )
-    averaged = averaging.average(paths, run.output_dir / runs.AVERAGED)
+    averaged = averaging.average(paths, run.output_dir / run_json.AVERAGED)
     names = ", ".join(path.name for path in paths)
     print(f"Averaged {names} into {averaged}.")
 

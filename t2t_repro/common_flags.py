@@ -5,18 +5,21 @@ A flag exists only for what is not a hyperparameter; the rest is
 """
 
 import contextlib
+import dataclasses
 import math
 import os
 import pathlib
 import runpy
 import signal
 import sys
+import typing
 
 from absl import app, flags, logging
 
-from t2t_repro import errors, files, hparam, registry
+from t2t_repro import errors, fields, files, hparam, registry
 from t2t_repro import problem as problems
 
+_MOST = 2**31 - 1  # TensorFlow counts with 32 bits
 _NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
 
 
@@ -75,7 +78,9 @@ _USR_DIR = flags.DEFINE_string(
 )
 flags.DEFINE_alias("t2t_usr_dir", "usr_dir")
 _REGISTRY_HELP = flags.DEFINE_bool(
-    "registry_help", False, "List problems, hparams sets and models, and exit."
+    "registry_help",
+    False,
+    "List problems, hparams sets, models, metrics and more, and exit.",
 )
 
 
@@ -113,6 +118,33 @@ def define_decoding_flags():
         "beam_size=4,alpha=0.6,extra_length=50,return_beams=false,"
         "sampling_temp=0.0,….",
     )
+
+
+def define_fields(cls):
+    """Define a flag for each field of a settings dataclass."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kinds = set(typing.get_args(hints[field.name]) or [hints[field.name]])
+        (kind,) = kinds - {type(None)}
+        named = field.name, field.default
+        text = field.metadata[fields.HELP]
+        rules = fields.rules_of(field)
+        choices = [choice for rule in rules for choice in rule.choices]
+        if choices:
+            flags.DEFINE_enum(*named, choices, text)
+        elif kind is int:
+            low = next((rule.low for rule in rules if rule.low is not None), 0)
+            flags.DEFINE_integer(*named, text, low, _MOST)
+        elif kind is bool:
+            flags.DEFINE_bool(*named, text)
+        else:
+            flags.DEFINE_string(*named, text)
+
+
+def values_of(cls):
+    """Return the settings that the flags of define_fields() say."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return cls(**{name: getattr(flags.FLAGS, name) for name in names})
 
 
 def define_number(name, default, text, lower_bound=None, upper_bound=None):
@@ -197,7 +229,7 @@ def hparams_set() -> str:
 
 def hparams() -> hparam.HParams:
     """The hparams set with --hparams applied."""
-    values = hparam.override(
+    values = fields.override(
         registry.build_hparams(hparams_set()), _HPARAMS.value
     )
     registry.models[values.model]  # an unknown one is refused here
@@ -236,15 +268,16 @@ def output_dirs() -> list[pathlib.Path]:
 
 
 def expected_settings() -> dict:
-    """What the flags say of an existing run, in the shape of its run.json."""
+    """Return what the flags say of an existing run, for runs.open_run()."""
     expected = {}
     if _PROBLEM.value:
         expected["problem"] = _PROBLEM.value
         expected["problem_arguments"] = problem().arguments
     if _HPARAMS_SET.value:
         expected["hparams_set"] = _HPARAMS_SET.value
-    overrides = hparam.parse(hparam.HParams, _HPARAMS.value)
-    return expected | ({"hparams": overrides} if overrides else {})
+    if _HPARAMS.value:
+        expected["hparams"] = _HPARAMS.value
+    return expected
 
 
 def raw_dir() -> str | None:
@@ -269,7 +302,7 @@ def checkpoint_path() -> str | None:
 
 def decode_hparams(problem) -> hparam.DecodeHParams:
     """The paper's search, as the problem and then the flag change it."""
-    return hparam.override(problem.search, flags.FLAGS.decode_hparams)
+    return fields.override(problem.search, flags.FLAGS.decode_hparams)
 
 
 def required(flag):

@@ -62,13 +62,14 @@ def main():
     )
     models, _ = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
-    translator = translate.Translator(models, run.subwords, hparams)
+    translator = translate.Translator(models, run.vocabularies, hparams)
     source, target = run.problem.normalizers
     if _INTERACTIVE.value:
         _converse(translator, source, hparams.max_input_length)
     elif _ATTENTION.value:
+        observer = _observer(models, run, hparams)
         lines, _ = _read_lines()
-        _write(_attention_lines(models, run, hparams, map(source, lines)))
+        _write(_attention_lines(observer, map(source, lines)))
     elif _SCORE_FILE.value:
         pairs = _read_tabbed(_SCORE_FILE.value)
         # No list: the file may be larger than memory.
@@ -103,14 +104,18 @@ def _converse(translator, normalize, most):
                 print(f"{score:8.4f}  {text}", flush=True)
 
 
-def _attention_lines(models, run, hparams, lines):
-    """A JSON object for each line; blank lines stay blank."""
+def _observer(models, run, hparams):
+    """Return the attend.Observer of the only model."""
     if len(models) > 1:
         raise errors.UserError(
             "--decode_attention looks into one model; --checkpoint_path names "
             f"{len(models)}. Name one."
         )
-    observer = attend.Observer(models[0], run.subwords, hparams)
+    return attend.Observer(models[0], run.vocabularies, hparams)
+
+
+def _attention_lines(observer, lines):
+    """Yield a JSON object for each line; blank lines stay blank."""
     for line in lines:
         if not line.strip():
             yield ""

@@ -1,10 +1,12 @@
 """What a user, not a programmer, is meant to read."""
 
+import difflib
 import errno
 import os
 import pathlib
 import re
 import shutil
+from collections.abc import Callable, Iterable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EROFS, errno.EACCES)
@@ -15,6 +17,10 @@ class UserError(Exception):
 
     Commands print it without a traceback and exit with status 1.
     """
+
+    # Raised while a graph is traced, it stays as it is: TensorFlow would make
+    # another error of it, with a traceback for its text.
+    ag_pass_through = True
 
     def __init__(self, message: str, see: str | None = None):
         """A message to read.
@@ -30,6 +36,20 @@ class UserError(Exception):
     def page(self) -> str:
         """The sentence that names the section; "" where there is none."""
         return f" See docs/troubleshooting.md#{self.see}." if self.see else ""
+
+
+def hint(
+    name: str, known: Iterable[str], form: Callable[[str], str] = str
+) -> str:
+    """Return " Did you mean a or b?" of names near to `name`; "" for none.
+
+    Args:
+        name: that is not known.
+        known: names.
+        form: function that writes a name, as repr.
+    """
+    near = difflib.get_close_matches(name, list(known), n=3)
+    return f" Did you mean {' or '.join(map(form, near))}?" if near else ""
 
 
 def explain(error: Exception) -> str | None:

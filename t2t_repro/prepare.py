@@ -3,11 +3,10 @@
 import functools
 import pathlib
 
-from t2t_repro import errors, files, locks
-from t2t_repro.data import generate
+from t2t_repro import errors, fields, files, locks
+from t2t_repro.data import generate, vocabulary_pair
 from t2t_repro.data import manifest as manifests
 from t2t_repro.problem import SPLITS, Problem
-from t2t_repro.text.subwords import Subwords
 
 
 def data_folder(data_dir, problem: Problem) -> pathlib.Path:
@@ -76,7 +75,10 @@ def _generate(problem, folder, raw_dir, num_workers):
         },
         generate.Spec(
             problem.vocab_size,
-            problem.vocabulary,
+            problem.vocabulary_paths,
+            problem.vocabulary_type,
+            problem.separate_vocabularies,
+            problem.source_vocab_size,
             problem.max_length,
             problem.max_length_ratio,
             problem.split_by_unicode_script,
@@ -104,10 +106,10 @@ def wait_for(problem: Problem, data_dir) -> pathlib.Path:
 
 def describe(manifest) -> str:
     """What was read, kept and dropped, a line a split."""
-    vocabulary = manifest["vocabulary"]
     lines = [
-        f"Vocabulary: {vocabulary['size']:,} subwords, "
+        f"Vocabulary {name}: {vocabulary['size']:,} subwords, "
         f"sha256 {vocabulary['sha256'][:12]}…"
+        for name, vocabulary in manifests.vocabulary_files(manifest).items()
     ]
     for split, counts in manifest["splits"].items():
         dropped = ", ".join(
@@ -138,15 +140,23 @@ def _facts(problem, raw_dir):
 
 
 def _check(manifest, problem, folder):
-    """The manifest must say what the problem says."""
+    """The manifest must say what the problem says.
+
+    Arguments that came after it have their defaults there.
+    """
     wanted = {"problem": problem.registered_name} | problem.arguments
     arguments = manifest.get("arguments")
     found = {"problem": manifest.get("problem")}
-    found |= arguments if isinstance(arguments, dict) else {}
-    if problem.vocabulary:
-        sha256 = Subwords.load(problem.vocabulary).sha256
-        wanted["vocabulary sha256"] = sha256
-        found["vocabulary sha256"] = manifest["vocabulary"]["sha256"]
+    if isinstance(arguments, dict):
+        found |= fields.with_defaults(type(problem), arguments)
+    if problem.vocabulary_paths:
+        given = vocabulary_pair.load(
+            problem.vocabulary_type, problem.vocabulary_paths
+        )
+        for name, vocabulary in given.files.items():
+            wanted[f"{name} sha256"] = vocabulary.sha256
+        for name, facts in manifests.vocabulary_files(manifest).items():
+            found[f"{name} sha256"] = facts["sha256"]
     differences = [
         f"{name} is {found.get(name)!r} there and {value!r} here"
         for name, value in wanted.items()

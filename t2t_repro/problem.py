@@ -13,11 +13,13 @@ import functools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
-from t2t_repro import errors, files, hparam, registry
+from t2t_repro import errors, fields, files, hparam, registry
+from t2t_repro.metrics.suite import RESERVED, TRANSLATION, Suite
 from t2t_repro.text.corpora import Pair, RawFile, locate, read_pairs
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
+_BETWEEN_PATHS = ":"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -26,11 +28,16 @@ class Problem:
 
     A subclass sets `stored_languages` and a default of `vocab_size`. Where its
     text is not in the default `raw_files` it names others, or yields `pairs`
-    itself.
+    itself. `metrics` are the names of those that its outputs are scored by.
     """
 
-    vocab_size: int  # of the shared vocabulary that is learned
-    vocabulary: str = ""  # path of a SentencePiece model to take instead
+    vocab_size: int  # ids of the vocabulary that is learned
+    # Path of one made elsewhere to take instead; two of separate ones, with a
+    # colon between.
+    vocabulary: str = ""
+    vocabulary_type: str = "bpe"  # name in registry.vocabularies
+    separate_vocabularies: bool = False  # each side has one of its own
+    source_vocab_size: int = 0  # of the inputs' own one; 0: vocab_size
     max_length: int = (
         256  # subwords with EOS; longer training pairs are dropped
     )
@@ -42,8 +49,9 @@ class Problem:
     reverse = False  # X_rev: the same data, sides swapped when it is read
     stored_languages = ("", "")  # of inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
-    tree_targets = False  # targets are parses, as text/linear.py writes them
-    split_by_unicode_script = True  # of the vocabulary: see subwords.learn
+    metrics = TRANSLATION  # names; the first is the headline
+    reversed_metrics = ()  # of X_rev; empty: the same
+    split_by_unicode_script = True  # see Vocabulary.learn
     tokenized = False  # normalize() tokenizes: scores are of tokens then
 
     def __init_subclass__(cls):
@@ -54,10 +62,11 @@ class Problem:
         dataclasses.dataclass(kw_only=True)(cls)
 
     def __post_init__(self):
-        hparam.check_types(self)
-        if self.vocabulary:  # the same file from any folder
-            path = files.path(self.vocabulary).absolute()
-            self.vocabulary = str(path)
+        fields.check_types(self)
+        self._check_vocabularies()
+        # The same files from any folder.
+        paths = [path.absolute() for path in self.vocabulary_paths]
+        self.vocabulary = _BETWEEN_PATHS.join(map(str, paths))
         if self.max_length < 2:
             raise errors.UserError(
                 "max_length must be at least 2, a subword and EOS; got "
@@ -67,6 +76,47 @@ class Problem:
             raise errors.UserError(
                 "max_length_ratio is that of the longer side to the shorter: "
                 f"at least 1, or 0 for any; got {self.max_length_ratio}."
+            )
+
+    def _check_vocabularies(self):
+        registry.vocabularies[self.vocabulary_type]  # refuses an unknown one
+        if self.source_vocab_size < 0 or (
+            self.source_vocab_size and not self.separate_vocabularies
+        ):
+            raise errors.UserError(
+                "source_vocab_size is that of the inputs' own vocabulary: "
+                "above 0, with separate_vocabularies=true; got "
+                f"{self.source_vocab_size}."
+            )
+        count = len(self.vocabulary_paths)
+        if self.separate_vocabularies and count not in (0, 2):
+            raise errors.UserError(
+                "With separate_vocabularies=true, vocabulary takes two paths, "
+                f"of inputs and of targets, as a.model{_BETWEEN_PATHS}b.model; "
+                f"got {count} in {self.vocabulary!r}."
+            )
+
+    @property
+    def vocabulary_paths(self) -> list[pathlib.Path]:
+        """Return the files of `vocabulary`: none, a shared one, or two."""
+        if self.separate_vocabularies:
+            names = self.vocabulary.split(_BETWEEN_PATHS)
+        else:  # a colon may be in the name
+            names = [self.vocabulary]
+        return [files.path(name) for name in names if name]
+
+    def check_hparams(self, hparams: hparam.HParams):
+        """Refuse a model that has one embedding for two vocabularies.
+
+        Raises:
+            UserError: says which settings contradict each other.
+        """
+        shared = "shared_embedding_and_softmax_weights"
+        if self.separate_vocabularies and getattr(hparams, shared, False):
+            raise errors.UserError(
+                "One embedding for both sides needs one vocabulary; got "
+                f"separate_vocabularies=true and {shared}=true. Say "
+                f"--hparams={shared}=false, or leave separate_vocabularies out."
             )
 
     @property
@@ -90,14 +140,15 @@ class Problem:
         return self.stored_languages[0 if self.reverse else 1]
 
     @property
-    def writes_trees(self) -> bool:
-        """Whether outputs are parses, and scored as such."""
-        return self.tree_targets and not self.reverse
+    def suite(self) -> Suite:
+        """The metrics of this direction's outputs."""
+        names = self.reverse and self.reversed_metrics or self.metrics
+        return Suite(names, self.target_language, self.tokenized)
 
     @property
     def search(self) -> hparam.DecodeHParams:
         """The paper's search, with `decode_hparams` applied."""
-        return hparam.override(hparam.DecodeHParams(), self.decode_hparams)
+        return fields.override(hparam.DecodeHParams(), self.decode_hparams)
 
     @property
     def arguments(self) -> dict:
@@ -166,12 +217,11 @@ def build(name: str, arguments: str | Mapping = "") -> Problem:
     Raises:
         UserError: unknown name or argument, or a missing one.
     """
-    stem = name.removesuffix(REVERSED)
-    reverse = name not in registry.problems and stem in registry.problems
-    cls = registry.problems[stem if reverse else name].value
+    registered, reverse = _registered(name)
+    cls = registry.problems[registered].value
     if isinstance(arguments, str):
-        arguments = hparam.parse(cls, arguments)
-    hparam.check_keys(cls, arguments)
+        arguments = fields.parse(cls, arguments)
+    fields.check_keys(cls, arguments)
     missing = [
         field.name
         for field in dataclasses.fields(cls)
@@ -184,6 +234,57 @@ def build(name: str, arguments: str | Mapping = "") -> Problem:
         )
     problem = cls(**arguments)
     problem.requested_name = name
-    problem.registered_name = stem if reverse else name
+    problem.registered_name = registered
     problem.reverse = reverse
+    _check_metrics(problem)
     return problem
+
+
+def with_defaults(name: str, arguments: Mapping) -> Mapping:
+    """Return stored arguments with the defaults of those that came later.
+
+    Where the problem `name` is not known, they are as they were stored.
+    """
+    registered, _ = _registered(name)
+    if registered not in registry.problems:
+        return arguments
+    return fields.with_defaults(registry.problems[registered].value, arguments)
+
+
+def _registered(name):
+    """Return the name that a problem is registered under; whether reversed."""
+    stem = name.removesuffix(REVERSED)
+    reverse = name not in registry.problems and stem in registry.problems
+    return (stem if reverse else name), reverse
+
+
+def of_files(languages: tuple[str, str]) -> Problem:
+    """Return a problem without data, for text in files that is only scored."""
+    problem = Problem(vocab_size=0)
+    problem.stored_languages = languages
+    return problem
+
+
+def _check_metrics(problem):
+    """Raise a UserError now that would come after the training."""
+    for names in (problem.metrics, problem.reversed_metrics):
+        if not isinstance(names, tuple) or not all(
+            isinstance(name, str) for name in names
+        ):
+            raise errors.UserError(
+                f"metrics of the problem {problem.requested_name!r} must be a "
+                'tuple of names, as ("exact_match", "bleu") or ("exact_match",'
+                f"); got {names!r}."
+            )
+    if not problem.metrics:
+        raise errors.UserError(
+            f"The problem {problem.requested_name!r} names no metric; the "
+            'first of `metrics` is its headline, as ("exact_match",).'
+        )
+    for name in problem.suite.names:
+        registry.metrics[name]  # an unknown one is refused here
+        if name in RESERVED:
+            raise errors.UserError(
+                f"A metric cannot be named {name!r}, which validation.json or "
+                "evaluate's JSON line has for something else. Rename it."
+            )

@@ -1,16 +1,21 @@
-"""Names of problems, hparams sets and models, and where they are defined.
+"""Names of definitions of each kind, and where they are.
 
 A definition registers itself when its module is imported:
 
     @problems.register("multi30k_ende")
     @hparams_sets.register("big", parent="base")
-    @models.register("transformer")
+    @models.register("gru", hparams=GruHParams)
+    @search_rules.register("no_numerals")
+    @vocabularies.register("characters")
+    @metrics.register("word_accuracy")
+
+A built-in model is declared with its hparams instead, so that names and
+settings are known without importing Keras; built-in metrics are declared, too.
 
 Names are literals, so that ``git grep '"multi30k_ende"'`` finds the class.
 """
 
 import dataclasses
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -35,6 +40,28 @@ class Entry:
     summary: str  # first line of the docstring
 
 
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """A definition whose module is imported when it is first asked for."""
+
+    name: str
+    target: str  # "package.module.Name"
+    summary: str
+    parent: None = None
+
+    @property
+    def value(self) -> Any:
+        """Import the module and return the definition."""
+        module, _, name = self.target.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+    @property
+    def file(self) -> str:
+        """Return the path of the module, which is not imported."""
+        spec = importlib.util.find_spec(self.target.rpartition(".")[0])
+        return str(spec and spec.origin)
+
+
 class Registry:
     """Maps names to definitions of one kind; a miss suggests near names."""
 
@@ -43,7 +70,7 @@ class Registry:
         self._entries = {}
 
     def register(self, name, parent=None):
-        """Decorator that enters a class or function under `name`."""
+        """Return a decorator that enters a class or function under `name`."""
 
         def enter(value):
             file = inspect.getsourcefile(value)
@@ -63,6 +90,16 @@ class Registry:
 
         return enter
 
+    def declare(self, name, target, summary):
+        """Enter a definition that is imported when it is first asked for.
+
+        Args:
+            name: it is registered under.
+            target: "package.module.Name".
+            summary: a sentence for --registry_help.
+        """
+        self._entries[name] = Declared(name, target, summary)
+
     def __contains__(self, name):
         return name in self._entries
 
@@ -70,16 +107,13 @@ class Registry:
         return (self._entries[name] for name in sorted(self._entries))
 
     def __getitem__(self, name):
-        """The Entry of `name`.
+        """Return the entry of `name`.
 
         Raises:
             UserError: unknown name, with near and known names.
         """
         if name not in self._entries:
-            near = difflib.get_close_matches(name, self._entries, n=3)
-            hint = (
-                f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-            )
+            hint = errors.hint(name, self._entries, repr)
             known = ", ".join(sorted(self._entries)) or "none"
             raise errors.UserError(
                 f"Unknown {self.kind} {name!r}.{hint} Known: {known}.",
@@ -88,9 +122,80 @@ class Registry:
         return self._entries[name]
 
 
+class Models(Registry):
+    """The registry of models, each with the dataclass of its settings."""
+
+    def __init__(self):
+        super().__init__("model")
+        self._hparams_classes = {}
+
+    def register(self, name, hparams=None):
+        """Return a decorator that enters a model class under `name`.
+
+        Args:
+            name: value of the hparam `model`.
+            hparams: dataclass of its settings; None: that of the registered
+                class which the model subclasses.
+
+        Raises:
+            UserError: neither the class nor one that it subclasses has one.
+        """
+
+        def enter(cls):
+            self._hparams_classes[name] = hparams or self._inherited(name, cls)
+            return super(Models, self).register(name)(cls)
+
+        return enter
+
+    def declare(self, name, target, hparams, summary):
+        """Enter a model that is imported when it is first asked for."""
+        self._hparams_classes[name] = hparams
+        super().declare(name, target, summary)
+
+    def hparams_class(self, name):
+        """Return the dataclass of a model's settings, without the model.
+
+        Raises:
+            UserError: unknown name.
+        """
+        return self._hparams_classes[self[name].name]
+
+    def _inherited(self, name, cls):
+        known = {
+            getattr(entry, "target", None) or _target(entry.value): entry.name
+            for entry in self
+        }
+        for base in cls.__mro__[1:]:
+            if _target(base) in known:
+                return self._hparams_classes[known[_target(base)]]
+        raise errors.UserError(
+            f"The model {name!r} of {inspect.getsourcefile(cls)} has no "
+            "settings: say register(name, hparams=…) with a subclass of "
+            "hparam.HParams, or subclass a registered model."
+        )
+
+
+def _target(cls):
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 problems = Registry("problem")
 hparams_sets = Registry("hparams set")
-models = Registry("model")
+models = Models()
+# Called with the vocabulary of outputs: decoding.rules.Rule.
+search_rules = Registry("search rule")
+vocabularies = Registry("vocabulary type")
+vocabularies.declare(
+    "bpe",
+    "t2t_repro.text.sentence_piece.Bpe",
+    "Byte pair encoding, by SentencePiece.",
+)
+vocabularies.declare(
+    "unigram",
+    "t2t_repro.text.sentence_piece.Unigram",
+    "Unigram model, by SentencePiece.",
+)
+metrics = Registry("metric")
 
 
 def build_hparams(name):
@@ -108,7 +213,7 @@ def load_definitions(usr_dir=None):
         ImportError: of a definition, as it is; nothing is skipped.
         UserError: `usr_dir` is not a folder.
     """
-    for package in ("problems", "hparams", "models"):
+    for package in ("problems", "hparams"):
         _import_modules(importlib.import_module(f"t2t_repro.{package}"))
     if usr_dir:
         _import_modules(_user_package(files.path(usr_dir)))
@@ -146,7 +251,14 @@ def _user_package(folder):
 def describe():
     """Text that lists every definition with its summary and its file."""
     lines = []
-    for registry in (problems, hparams_sets, models):
+    for registry in (
+        problems,
+        hparams_sets,
+        models,
+        metrics,
+        search_rules,
+        vocabularies,
+    ):
         lines.append(f"{registry.kind}s:")
         for entry in registry:
             summary = entry.summary or "(no description)"

@@ -1,4 +1,4 @@
-"""Writes report/index.html: data, curves, scores, cost, samples, attention.
+"""Write report/index.html: data, curves, scores, cost, samples, attention.
 
     python -m t2t_repro.report --output_dir=…
     python -m t2t_repro.report --output_dir=one/run,other/run
@@ -10,13 +10,7 @@ the validation split.
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, prepare, runs
-from t2t_repro.data import manifest as manifests
-from t2t_repro.data import plan
-from t2t_repro.decoding import attend
-from t2t_repro.reports import cost, curves, drawing, page, pictures, samples
-from t2t_repro.text import corpora, linear
-from t2t_repro.training import checkpoints
+from t2t_repro import common_flags, reporting, runs
 
 _SENTENCE = flags.DEFINE_multi_string(
     "sentence", [], "Sentence to draw attention of; may be given again."
@@ -47,161 +41,21 @@ flags.adopt_module_key_flags(common_flags)
 def main():
     expected = common_flags.expected_settings()
     folders = common_flags.output_dirs()
-    if len(set(folders)) < len(folders):
-        raise errors.UserError(
-            "--output_dir names a run twice; got "
-            f"{', '.join(map(str, folders))}. Name each once."
-        )
     opened = [runs.open_run(folder, expected) for folder in folders]
-    folder = folders[0] / "report"
-    files.require_writable(folder)
-    subjects = [
-        _subject(run, name)
-        for run, name in zip(opened, _names(folders), strict=True)
-    ]
-    files.write_text(folder / "index.html", page.render(subjects))
-    print(f"Wrote {folder / 'index.html'}.")
-    if _PICTURES.value:
-        _write_pictures(folder, subjects)
-
-
-def _names(folders):
-    """The last part of each path, or all of it where that tells too little."""
-    names = [folder.absolute().name for folder in folders]
-    different = len(set(names)) == len(names)
-    return names if different else [str(folder) for folder in folders]
-
-
-def _subject(run, name):
-    data = prepare.data_folder(common_flags.data_dir(run), run.problem)
-    manifest = _manifest(data, run)
-    read = curves.read(run.output_dir)
-    folder = run.output_dir / runs.TRANSLATIONS
-    scores = runs.score_sheets(run.output_dir)
-    ranked = {
-        split: _samples(run, data, split, folder / f"{split}.txt")
-        for split in scores
-        if manifest and split in manifest["splits"]
-    }
-    checkpoint, attention = _attention(run, manifest and data)
-    return page.Subject(
-        name=name,
-        settings=run.settings,
-        curves=read,
-        cost=cost.spent(
-            run.hparams,
-            run.subwords.size,
-            manifest and _mean_length(run, data),
-            _steps(run, read),
-            curves.training_seconds(read),
-            _sustained(),
-        ),
-        manifest=manifest,
-        scores=scores,
-        samples=ranked,
-        parses={
-            split: _parses(run.problem, found)
-            for split, found in ranked.items()
-        },
-        checkpoint=checkpoint,
-        attention=attention,
+    sustained = _SUSTAINED_TFLOPS.value
+    options = reporting.Options(
+        data_dir=common_flags.data_dir()
+        if flags.FLAGS["data_dir"].present
+        else None,
+        sentences=common_flags.sentences(_SENTENCE),
+        num_sentences=_NUM_SENTENCES.value,
+        pictures=_PICTURES.value,
+        flops_per_second=sustained and _DEVICES.value * sustained * 1e12,
     )
-
-
-def _manifest(data, run):
-    """Of the data that the run was trained on; None: it is not there."""
-    same = manifests.sha256(data) == run.settings["manifest_sha256"]
-    return manifests.read(data) if same else None
-
-
-def _mean_length(run, data):
-    """Subwords of a target that was trained on."""
-    corpus = manifests.open_corpus(data, "train", run.problem.reverse)
-    return plan.mean_length(corpus.lengths, run.hparams.max_length)
-
-
-def _steps(run, read):
-    """How many were done; where there are no events, by the checkpoints."""
-    kept = checkpoints.list_checkpoints(run.output_dir / runs.CHECKPOINTS)
-    return max([curves.steps_done(read), *map(checkpoints.step_of, kept)])
-
-
-def _sustained():
-    """FLOP/s of all devices, or None."""
-    if _SUSTAINED_TFLOPS.value is None:
-        return None
-    return _DEVICES.value * _SUSTAINED_TFLOPS.value * 1e12
-
-
-def _samples(run, data, split, path):
-    corpus = manifests.open_corpus(data, split, run.problem.reverse)
-    translations = list(corpora.read_lines(path))
-    if len(translations) != len(corpus):
-        raise errors.UserError(
-            f"{path} has {len(translations):,} lines for {len(corpus):,} of "
-            f"the split. Run evaluate --split={split} again."
-        )
-    return samples.rank(
-        corpus.text("inputs"), translations, corpus.text("targets")
-    )
-
-
-def _parses(problem, ranked):
-    """The first sample of each kind as pictures, where samples are trees."""
-    if not problem.writes_trees:
-        return []
-    first = [sample for kind in ranked for sample in kind[:1]]
-    return [
-        page.Parse(
-            f"line {one.line}",
-            _draw(one.inputs, one.translation),
-            _draw(one.inputs, one.reference),
-        )
-        for one in first
-    ]
-
-
-def _draw(sentence, side):
-    """A tree of a sentence, of which a sample has the line in parts."""
-    line = " ".join(part.text for part in side)
-    return drawing.svg(linear.read(line, sentence.split()).tree)
-
-
-def _attention(run, data):
-    """The checkpoint's name and pictures.Sentences; None: there is none yet."""
-    normalize, _ = run.problem.normalizers
-    given = list(map(normalize, common_flags.sentences(_SENTENCE)))
-    lines = given or _lines(run, data)
-    if not lines:
-        return None, []
-    try:
-        path = runs.find_checkpoint(run.output_dir)
-    except errors.UserError:  # a training that has just begun
-        return None, []
-    (model,), _ = runs.load_models(run, str(path))
-    observer = attend.Observer(model, run.subwords, run.problem.search)
-    seen = map(observer.look, lines)
-    return path.name, [pictures.of_sentence(*one) for one in seen]
-
-
-def _lines(run, data):
-    """--num_sentences of the validation split."""
-    if data is None:
-        return []
-    corpus = manifests.open_corpus(data, "validation", run.problem.reverse)
-    chosen = samples.of_many_lengths(
-        corpus.lengths["inputs"], _NUM_SENTENCES.value
-    )
-    text = corpus.text("inputs")
-    return [text[i] for i in chosen]
-
-
-def _write_pictures(folder, subjects):
-    names = pictures.folders([subject.name for subject in subjects])
-    for subject, name in zip(subjects, names, strict=True):
-        place = folder / "attention" / name
-        count = pictures.write(place, subject.attention)
-        print(f"Wrote {count} pictures to {place}.")
+    written = reporting.write(opened, options)
+    print(f"Wrote {written.page}.")
+    for folder, count in written.pictures.items():
+        print(f"Wrote {count} pictures to {folder}.")
 
 
 if __name__ == "__main__":

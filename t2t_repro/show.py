@@ -5,14 +5,14 @@ python -m t2t_repro.show --hparams_set=big
 The cost stands beside the paper's, where it has figures for the set.
 """
 
-import dataclasses
 import itertools
 
 from absl import flags
 
-from t2t_repro import common_flags, hparam, registry
+from t2t_repro import common_flags, fields, registry
+from t2t_repro.models import building
 from t2t_repro.reports import cost, paper
-from t2t_repro.training import optimizer
+from t2t_repro.training import optimizer, schedules
 
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size",
@@ -35,9 +35,10 @@ UPDATES = (1, 100, 4_000, 8_000, 100_000)
 
 def main():
     name, hparams = common_flags.hparams_set(), common_flags.hparams()
+    optimizer.check(hparams)
     for line in (
         *_differences(name, hparams),
-        hparam.to_json(hparams),
+        fields.to_json(hparams),
         *_schedule(hparams),
         *_cost(name, hparams),
     ):
@@ -57,28 +58,31 @@ def _differences(name, hparams):
             yield f"{child} is {parent}."
             continue
         yield f"{child} differs from {parent}:"
-        for field in dataclasses.fields(values):
-            before = getattr(inherited, field.name)
-            after = getattr(values, field.name)
-            if before != after:
-                yield f"  {field.name}: {before} -> {after}"
+        before, after = vars(inherited), vars(values)
+        for key in before | after:
+            old, new = before.get(key, "none"), after.get(key, "none")
+            if old != new:
+                yield f"  {key}: {old} -> {new}"
 
 
 def _schedule(hparams):
     """The learning rate of some updates, counted from 1, and its peak."""
     yield f"learning rate: {hparams.learning_rate_schedule}"
     for update in UPDATES:
-        rate = float(optimizer.learning_rate(hparams, update))
+        rate = float(schedules.learning_rate(hparams, update))
         yield f"  update {update:>7,} {rate:.3e}"
-    yield f"  {'peak':14} {optimizer.peak_learning_rate(hparams):.3e}"
+    yield f"  {'peak':14} {schedules.peak(hparams).rate:.3e}"
 
 
 def _cost(name, hparams):
     """Parameters and FLOPs, ours and the paper's side by side."""
-    vocab_size, mean_length = _VOCAB_SIZE.value, _MEAN_LENGTH.value
-    count = cost.parameters(hparams, vocab_size)
-    base = cost.parameters(registry.build_hparams("base"), vocab_size)
-    flops = cost.training_flops(hparams, vocab_size, mean_length)
+    vocab_size, length = _VOCAB_SIZE.value, _MEAN_LENGTH.value
+    model = building.build_abstract(hparams, vocab_size)
+    count = model.count_params()
+    base = building.build_abstract(registry.build_hparams("base"), vocab_size)
+    more = count - base.count_params()
+    tokens = hparams.batch_tokens * hparams.train_steps
+    flops = cost.training_flops(model, tokens, length, length)
     published = paper.parameters(name)
     difference = published and published - paper.parameters("base")
     yield f"{'':22} {'ours':>14} {'the paper':>14}"
@@ -90,7 +94,7 @@ def _cost(name, hparams):
             published,
             "Table 3: its counts fit V near 41,000, big's 36,000",
         ),
-        ("  more than base", "+,.0f", count - base, difference, "Table 3"),
+        ("  more than base", "+,.0f", more, difference, "Table 3"),
         (
             "training FLOPs",
             ".2g",

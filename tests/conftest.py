@@ -101,6 +101,37 @@ def read_events():
 
 
 @pytest.fixture(scope="session")
+def read_checkpoint():
+    """A function of a path: {name: value} of all that a checkpoint has."""
+    import tensorflow as tf
+
+    def read(path):
+        reader = tf.train.load_checkpoint(str(path))
+        return {
+            name: reader.get_tensor(name)
+            for name in reader.get_variable_to_shape_map()
+            if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
+        }
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def assert_same_checkpoint(read_checkpoint):
+    """A function of two paths: the same names and bits."""
+
+    def check(actual, expected):
+        state = read_checkpoint(actual)
+        for name, value in read_checkpoint(expected).items():
+            np.testing.assert_array_equal(
+                state.pop(name), value, err_msg=f"{actual} {name}"
+            )
+        assert not state
+
+    return check
+
+
+@pytest.fixture(scope="session")
 def run_layer_test():
     """tests/layers/layer_test.py's function, without a package `tests`."""
     file = pathlib.Path(__file__).parent / "layers" / "layer_test.py"
@@ -132,6 +163,24 @@ def tiny_hparams():
     )
 
 
+@pytest.fixture(scope="module")
+def toys():
+    """Register the models and sets of tests/toys, for one module of tests."""
+    from t2t_repro import registry
+
+    registry.load_definitions()
+    known = registry.models, registry.hparams_sets
+    kept = [
+        {key: dict(of) for key, of in vars(one).items() if key != "kind"}
+        for one in known
+    ]
+    for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):
+        runpy.run_path(str(path))
+    yield
+    for one, attributes in zip(known, kept, strict=True):
+        vars(one).update(attributes)
+
+
 @pytest.fixture(scope="session")
 def randomize():
     """A function of a model, a seed and deviations: draws every weight.
@@ -153,9 +202,17 @@ def randomize():
 @pytest.fixture(scope="session")
 def vocabulary():
     """300 subwords, of lines about animals."""
-    from t2t_repro.text import subwords
+    from t2t_repro.text.sentence_piece import Bpe
 
-    return subwords.learn(ANIMALS * 5, 300)
+    return Bpe.learn(ANIMALS * 5, 300)
+
+
+@pytest.fixture(scope="session")
+def vocabularies(vocabulary):
+    """One vocabulary for both sides."""
+    from t2t_repro.data.vocabulary_pair import Vocabularies
+
+    return Vocabularies.shared(vocabulary)
 
 
 @pytest.fixture(scope="session")

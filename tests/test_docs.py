@@ -9,7 +9,7 @@ import sys
 import page_commands
 import pytest
 
-from t2t_repro import hparam, registry
+from t2t_repro import errors, fields, hparam, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -55,16 +55,38 @@ def test_commands_and_definitions_that_are_named_exist(page):
         registry.problems[name.removesuffix("_rev")]
 
 
+def settings_named(page, flag):
+    """Return the values that a page gives to a flag of settings."""
+    values = re.findall(rf"--{flag}=([\w=.,*:]+)", page.read_text("utf-8"))
+    return [
+        value
+        for value in values
+        if "=" in value and not value.startswith("key=")
+    ]
+
+
+def parses(cls, settings):
+    """Return whether a settings dataclass has all of "a=1,b=2"."""
+    try:
+        return bool(fields.parse(cls, settings))
+    except errors.UserError:
+        return False
+
+
 @pages
-@pytest.mark.parametrize(
-    "flag, cls",
-    [("hparams", hparam.HParams), ("decode_hparams", hparam.DecodeHParams)],
-)
-def test_settings_that_are_named_exist(page, flag, cls):
-    text = page.read_text("utf-8")
-    for settings in re.findall(rf"--{flag}=([\w=.,*]+)", text):
-        if "=" in settings and not settings.startswith("key="):
-            assert hparam.parse(cls, settings)
+def test_hparams_that_are_named_exist_in_one_model(page):
+    registry.load_definitions()
+    classes = {
+        registry.models.hparams_class(model.name) for model in registry.models
+    }
+    for settings in settings_named(page, "hparams"):
+        assert any(parses(cls, settings) for cls in classes), settings
+
+
+@pages
+def test_decode_hparams_that_are_named_exist(page):
+    for settings in settings_named(page, "decode_hparams"):
+        assert fields.parse(hparam.DecodeHParams, settings)
 
 
 def test_errors_name_sections_of_troubleshooting():

@@ -5,7 +5,8 @@ import types
 
 import pytest
 
-from t2t_repro import json_files, runs
+from t2t_repro import json_files, run_json, runs
+from t2t_repro.data.vocabulary_pair import Vocabularies
 
 
 @pytest.fixture
@@ -13,11 +14,11 @@ def built(monkeypatch):
     """What load_models builds: (hparams, V, checkpoint) of each model."""
     models = []
 
-    def build(hparams, vocab_size):
+    def build(hparams, vocab_size, source_vocab_size):
         models.append([hparams, vocab_size])
         return models[-1]
 
-    monkeypatch.setattr(runs.transformer, "build", build)
+    monkeypatch.setattr(runs.building, "build", build)
     monkeypatch.setattr(
         runs.checkpoints,
         "restore_weights",
@@ -33,9 +34,11 @@ def test_a_checkpoint_of_another_run_has_its_hparams(
     for name, hparams in (("run", tiny_hparams), ("other", other)):
         (tmp_path / name).mkdir()
         settings = {"hparams": dataclasses.asdict(hparams)}
-        json_files.write(tmp_path / name / runs.RUN, settings)
-    subwords = types.SimpleNamespace(size=20, sha256="")
-    run = runs.Run(tmp_path / "run", {}, None, tiny_hparams, subwords)
+        json_files.write(tmp_path / name / run_json.RUN, settings)
+    vocabularies = Vocabularies.shared(
+        types.SimpleNamespace(size=20, sha256="")
+    )
+    run = runs.Run(tmp_path / "run", {}, None, tiny_hparams, vocabularies)
     names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
     paths = [tmp_path / name for name in names]
     models, found = runs.load_models(run, ",".join(map(str, paths)))

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 
 import pytest
 
@@ -9,16 +10,25 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # Rows from the bottom up, cells from left to right. A module imports rows
 # below it and siblings in its own cell, nothing else.
-ROW_0 = ("errors", "files", "json_files", "locks", "progress")
+ROW_0 = (
+    "arguments",
+    "errors",
+    "fields",
+    "files",
+    "json_files",
+    "locks",
+    "progress",
+)
 ROWS = (
     (ROW_0,),
     (("registry",), ("hparam",), ("text",)),
-    (("data",), ("layers",)),
+    (("data",), ("layers",), ("metrics",), ("keras_compat",)),
     (
         ("problem",),
         ("models",),
         (
-            "decoding.constraints",
+            "decoding.rules",
+            "decoding.candidates",
             "decoding.loop",
             "decoding.beam_search",
             "decoding.greedy",
@@ -29,6 +39,8 @@ ROWS = (
         (
             "training.loss",
             "training.optimizer",
+            "training.schedules",
+            "training.slots",
             "training.step",
             "training.checkpoints",
             "training.averaging",
@@ -53,10 +65,16 @@ ROWS = (
     ),
     (
         ("prepare",),
-        ("runs",),
-        ("training.loop", "training.parts", "training.evaluation"),
+        ("run_json", "runs"),
+        (
+            "training.loop",
+            "training.setup",
+            "training.options",
+            "training.sample",
+        ),
         ("serving",),
     ),
+    (("evaluation",), ("reporting",), ("exporting",), ("training.job",)),
     (("problems",), ("hparams",)),
     (
         ("common_flags",),
@@ -73,17 +91,29 @@ ROWS = (
     ),
 )
 DEFINITIONS = ("problems", "hparams")
-MAY_DEFINITIONS_IMPORT = (*ROW_0, "registry", "hparam", "text", "problem")
+MAY_DEFINITIONS_IMPORT = (
+    *ROW_0,
+    "registry",
+    "hparam",
+    "text",
+    "metrics",
+    "problem",
+)
 COMMANDS = [cell[0] for cell in ROWS[-1]]
 # These run without TensorFlow: installing it is not needed to read them.
 WITHOUT_TENSORFLOW = (
+    "arguments",
     "errors",
+    "fields",
     "files",
     "progress",
     "registry",
     "hparam",
     "text",
+    "metrics",
 )
+# The implementation of SentencePiece's vocabularies, and that in a graph.
+SENTENCE_PIECE = {"text.sentence_piece", "serving.sentence_piece_graph"}
 
 
 def module_name(path):
@@ -124,7 +154,7 @@ def imports(source):
 
 
 def _known(name):
-    """The module that holds `name`: text.subwords.EOS -> text.subwords."""
+    """The module that holds `name`: text.vocabulary.EOS -> text.vocabulary."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name
@@ -201,7 +231,7 @@ def test_imports_point_down(name):
         (
             "trainer",
             "from t2t_repro import decoder",
-            "trainer (row 7) imports decoder (row 7)",
+            "trainer (row 8) imports decoder (row 8)",
         ),
     ],
 )
@@ -225,6 +255,20 @@ def test_tensorflow_stays_where_it_belongs(name):
         assert "tensorflow" not in source.replace("tensorflow/", "")
     if name.startswith(WITHOUT_TENSORFLOW) and name != "text.tfds":
         assert "import tensorflow" not in source
+
+
+def test_only_its_implementation_asks_sentencepiece():
+    asking = {
+        name
+        for name, path in MODULES.items()
+        if re.search(
+            "import sentencepiece|SentencePieceProcessor|SentencepieceTokenizer"
+            "|[^_]sentence_piece( import|\\.[A-Z])",
+            path.read_text("utf-8"),
+        )
+    }
+    # The registry names its classes, and imports none of them.
+    assert asking == SENTENCE_PIECE | {"registry"}
 
 
 def test_only_the_registry_spells_the_definitions():

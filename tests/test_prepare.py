@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from concurrent import futures
 
 import pytest
@@ -17,7 +18,7 @@ from t2t_repro import (
 )
 from t2t_repro.data import encode
 from t2t_repro.data import manifest as manifests
-from t2t_repro.text import subwords
+from t2t_repro.text.sentence_piece import Bpe
 
 ARGUMENTS = "name=mine,languages=en-xx,vocab_size=300"
 FOLDER = "parallel_text_mine_enxx"
@@ -64,6 +65,9 @@ def test_the_manifest_says_what_was_made_of_what(prepared):
         "languages": "en-xx",
         "vocab_size": 300,
         "vocabulary": "",
+        "vocabulary_type": "bpe",
+        "separate_vocabularies": False,
+        "source_vocab_size": 0,
         "max_length": 256,
         "max_length_ratio": 0.0,
     }
@@ -90,6 +94,36 @@ def test_what_was_prepared_reads_back(prepared):
     tokens = manifest["splits"]["test"]["tokens"]
     assert corpus.lengths["inputs"].sum() == tokens["inputs"]
     assert corpus.lengths["targets"].sum() == tokens["targets"]
+
+
+def test_data_made_before_an_argument_was_added_is_opened(prepared, tmp_path):
+    """And its manifest is not written again."""
+    data_dir, manifest = prepared
+    shutil.copytree(data_dir / FOLDER, tmp_path / FOLDER)
+    path = tmp_path / FOLDER / "manifest.json"
+    later = ("vocabulary_type", "separate_vocabularies", "source_vocab_size")
+    before = manifest | {"arguments": dict(manifest["arguments"])}
+    for name in later:
+        del before["arguments"][name]
+    del before["vocabulary_type"]
+    json_files.write(path, before, sealed=True)
+    sha256 = manifests.sha256(tmp_path / FOLDER)
+    prepare.prepare(build(), tmp_path, verify=True)
+    found = manifests.open_vocabularies(tmp_path / FOLDER)
+    assert found.sha256 == manifest["vocabulary"]["sha256"]
+    assert manifests.sha256(tmp_path / FOLDER) == sha256
+    other = build(arguments=f"{ARGUMENTS},vocabulary_type=unigram")
+    message = "vocabulary_type is 'bpe' there and 'unigram' here"
+    with pytest.raises(errors.UserError, match=message):
+        prepare.prepare(other, tmp_path)
+
+
+def test_shared_data_is_not_taken_for_separate_vocabularies(prepared):
+    data_dir, _ = prepared
+    other = build(arguments=f"{ARGUMENTS},separate_vocabularies=true")
+    message = "separate_vocabularies is False there and True here"
+    with pytest.raises(errors.UserError, match=message):
+        prepare.prepare(other, data_dir)
 
 
 def test_a_second_time_nothing_is_done(prepared, tmp_path, capsys):
@@ -244,8 +278,8 @@ def test_a_vocabulary_that_changed_is_refused_by_name(prepared, tmp_path):
     prepare.prepare(build(arguments=arguments), mine, tmp_path / "raw")
     prepare.prepare(build(arguments=arguments), mine, tmp_path / "raw")
     lines = [line for pair in sentences("train") for line in pair]
-    vocabulary.write_bytes(subwords.learn(lines, 290).model)
-    with pytest.raises(errors.UserError, match="vocabulary sha256 is .* there"):
+    vocabulary.write_bytes(Bpe.learn(lines, 290).model)
+    with pytest.raises(errors.UserError, match="vocab.model sha256 is .*there"):
         prepare.prepare(build(arguments=arguments), mine)
 
 
@@ -262,9 +296,20 @@ def test_description():
         },
     }
     assert prepare.describe(manifest) == (
-        "Vocabulary: 10,000 subwords, sha256 0123456789ab…\n"
+        "Vocabulary vocab.model: 10,000 subwords, sha256 0123456789ab…\n"
         "train: 28,990 of 29,000 pairs, 400,000 and 410,000 subwords "
         "(dropped: 9 empty side, 1 longer than max length)"
+    )
+
+
+def test_description_of_separate_vocabularies():
+    sides = {
+        side: {"size": size, "sha256": "0123456789abcdef"}
+        for side, size in (("inputs", 9_000), ("targets", 8_000))
+    }
+    assert prepare.describe({"vocabularies": sides, "splits": {}}) == (
+        "Vocabulary vocab.inputs.model: 9,000 subwords, sha256 0123456789ab…\n"
+        "Vocabulary vocab.targets.model: 8,000 subwords, sha256 0123456789ab…"
     )
 
 

@@ -1,13 +1,19 @@
 """Problems: names, arguments, reversal, and the files they read."""
 
+import dataclasses
+
 import pytest
 
 from t2t_repro import errors, problem, registry
+from t2t_repro.metrics.suite import TRANSLATION
 from t2t_repro.text import corpora
 
 COMMON = {  # arguments that every problem has
     "vocab_size": 300,
     "vocabulary": "",
+    "vocabulary_type": "bpe",
+    "separate_vocabularies": False,
+    "source_vocab_size": 0,
     "max_length": 256,
     "max_length_ratio": 0.0,
 }
@@ -16,8 +22,8 @@ COMMON = {  # arguments that every problem has
 @pytest.fixture(autouse=True)
 def toys(monkeypatch):
     """Two problems, forgotten afterwards."""
-    known = dict(registry.problems._entries)
-    monkeypatch.setattr(registry.problems, "_entries", known)
+    for one in (registry.problems, registry.metrics):
+        monkeypatch.setattr(one, "_entries", dict(one._entries))
 
     @registry.problems.register("toy")
     class Toy(problem.Problem):
@@ -119,6 +125,58 @@ def test_the_path_of_a_vocabulary_holds_in_any_folder(monkeypatch, tmp_path):
     assert built.vocabulary == str(tmp_path / "other.model")
 
 
+def test_separate_vocabularies_have_two_paths(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    both = "separate_vocabularies=true,vocabulary=a.model:b.model"
+    built = problem.build("toy", both)
+    paths = [tmp_path / "a.model", tmp_path / "b.model"]
+    assert built.vocabulary_paths == paths
+    assert problem.build("toy", built.arguments).vocabulary_paths == paths
+    shared = problem.build("toy", "vocabulary=a:b")  # a name with a colon
+    assert shared.vocabulary_paths == [tmp_path / "a:b"]
+    assert problem.build("toy").vocabulary_paths == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            "separate_vocabularies=true,vocabulary=a.model",
+            "two paths, of inputs and of targets, .*got 1 in 'a.model'",
+        ),
+        (
+            "separate_vocabularies=true,vocabulary=a:b:c",
+            "two paths, of inputs and of targets, .*got 3 in 'a:b:c'",
+        ),
+        ("source_vocab_size=9", "with separate_vocabularies=true; got 9"),
+        (
+            "separate_vocabularies=true,source_vocab_size=-1",
+            "above 0, with separate_vocabularies=true; got -1",
+        ),
+        (
+            "vocabulary_type=unigramm",
+            "Unknown vocabulary type 'unigramm'.*mean 'unigram'",
+        ),
+    ],
+)
+def test_vocabularies_that_make_no_sense_are_refused(arguments, message):
+    with pytest.raises(errors.UserError, match=message):
+        problem.build("toy", arguments)
+
+
+def test_one_embedding_for_two_vocabularies_is_refused(tiny_hparams):
+    """Also where both have the same size."""
+    separate = problem.build("toy", "separate_vocabularies=true")
+    own = dataclasses.replace(
+        tiny_hparams, shared_embedding_and_softmax_weights=False
+    )
+    separate.check_hparams(own)
+    problem.build("toy").check_hparams(tiny_hparams)
+    message = "separate_vocabularies=true and .*softmax_weights=true. Say"
+    with pytest.raises(errors.UserError, match=message):
+        separate.check_hparams(tiny_hparams)
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
@@ -139,6 +197,41 @@ def test_an_unknown_name_is_answered_with_near_ones(name):
         problem.build(name)
     assert f"Unknown problem {name!r}" in str(raised.value)
     assert "Did you mean 'toy_args'" in str(raised.value)
+
+
+def test_metrics_are_those_of_translations_in_both_directions():
+    for name in ("toy", "toy_rev"):
+        suite = problem.build(name).suite
+        assert suite.names == TRANSLATION and suite.headline == "bleu"
+    assert problem.build("toy").suite.language == "de"
+    assert problem.build("toy_rev").suite.language == "en"
+
+
+def test_a_reversal_may_have_metrics_of_its_own(monkeypatch):
+    toy = registry.problems["toy"].value
+    monkeypatch.setattr(toy, "metrics", ("ter",))
+    assert problem.build("toy_rev").suite.names == ("ter",)
+    monkeypatch.setattr(toy, "reversed_metrics", ("chrf", "bleu"))
+    assert problem.build("toy").suite.names == ("ter",)
+    assert problem.build("toy_rev").suite.headline == "chrf"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "complaint"),
+    [
+        (("blue",), "Unknown metric 'blue'. Did you mean 'bleu'"),
+        ("bleu", "'toy' must be a tuple of names, .*; got 'bleu'"),
+        (("bleu", 3), "must be a tuple of names"),
+        ((), "'toy' names no metric"),
+        (("loss",), "cannot be named 'loss'"),
+    ],
+)
+def test_metrics_that_are_none_are_refused(monkeypatch, metrics, complaint):
+    registry.metrics.declare("loss", "none.of.These", "")
+    toy = registry.problems["toy"].value
+    monkeypatch.setattr(toy, "metrics", metrics)
+    with pytest.raises(errors.UserError, match=complaint):
+        problem.build("toy")
 
 
 def test_files_are_named_by_split_and_language():

@@ -1,10 +1,14 @@
 """Runs: several workers join one, and what is kept of its scores."""
 
-import types
+import dataclasses
+import functools
 
 import pytest
 
-from t2t_repro import errors, files, json_files, runs
+from t2t_repro import errors, files, json_files, run_json, runs
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary import Vocabulary
 
 SETTINGS = {
     "problem": "mine",
@@ -15,11 +19,11 @@ SETTINGS = {
     "manifest_sha256": "cd" * 32,
     "rows_per_batch": 8,
 }
+VOCABULARIES = Vocabularies.shared(Vocabulary(b"pieces"))
 
 
 def start(folder, hardware="one CPU", settings=SETTINGS):
-    subwords = types.SimpleNamespace(model=b"pieces")
-    runs.start(folder, settings, subwords, hardware)
+    run_json.start(folder, settings, VOCABULARIES, hardware)
 
 
 @pytest.fixture
@@ -31,61 +35,61 @@ def started(tmp_path, monkeypatch):
 
 
 def test_a_worker_joins(started):
-    before = (started / runs.RUN).read_bytes()
-    runs.join(started, SETTINGS, runs.mark(started))
-    assert (started / runs.RUN).read_bytes() == before
+    before = (started / run_json.RUN).read_bytes()
+    run_json.join(started, SETTINGS, run_json.fingerprint(started))
+    assert (started / run_json.RUN).read_bytes() == before
 
 
-@pytest.mark.parametrize("folder", [runs.CHECKPOINTS, runs.AVERAGED])
+@pytest.mark.parametrize("folder", [run_json.CHECKPOINTS, run_json.AVERAGED])
 def test_another_training_takes_no_folder_that_has_weights(started, folder):
     (started / folder).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
         (started / folder / f"ckpt-4.{suffix}").touch()
-    before = (started / runs.RUN).read_bytes()
+    before = (started / run_json.RUN).read_bytes()
     with pytest.raises(errors.UserError, match="random_seed is 1 .* 2"):
         start(started, settings=SETTINGS | {"random_seed": 2})
-    assert (started / runs.RUN).read_bytes() == before
+    assert (started / run_json.RUN).read_bytes() == before
 
 
 def test_each_start_leaves_another_mark(started):
-    first = runs.mark(started)
+    first = run_json.fingerprint(started)
     start(started)
-    assert 0 < runs.mark(started) < 2**63
-    assert runs.mark(started) != first
+    assert 0 < run_json.fingerprint(started) < 2**63
+    assert run_json.fingerprint(started) != first
 
 
 def test_every_session_says_what_it_computes_on(started):
     start(started, "8 GPUs")
-    settings = json_files.read(started / runs.RUN)
+    settings = json_files.read(started / run_json.RUN)
     assert settings["hardware"] == ["one CPU", "8 GPUs"]
     assert len(settings["command_lines"]) == 2
 
 
 def test_a_worker_with_a_folder_of_its_own_is_refused(started, tmp_path):
-    mark = runs.mark(started)
+    fingerprint = run_json.fingerprint(started)
     for folder in (tmp_path / "own", started):
         with pytest.raises(
             errors.UserError, match="must see the same --output"
         ):
-            runs.join(folder, SETTINGS, mark)
-        json_files.write(started / runs.RUN, {})  # of a folder like it
+            run_json.join(folder, SETTINGS, fingerprint)
+        json_files.write(started / run_json.RUN, {})  # of a folder like it
 
 
 def test_a_worker_with_other_data_is_refused(started):
     other = SETTINGS | {"manifest_sha256": "ef" * 32}
     message = "manifest_sha256 is .*cdcd.* with the same flags and data"
     with pytest.raises(errors.UserError, match=message):
-        runs.join(started, other, runs.mark(started))
+        run_json.join(started, other, run_json.fingerprint(started))
 
 
-def test_score_sheets_of_some_checkpoints(tmp_path):
+def test_stored_scores_of_some_checkpoints(tmp_path):
     (tmp_path / runs.TRANSLATIONS).mkdir()
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
     names, sums = runs.names([path]), runs.checksums([path])
     assert names == ["averaged/ckpt-9"]
-    sheets = {
+    stored = {
         "test": {
             "bleu": 30.0,
             "checkpoints": names,
@@ -93,10 +97,69 @@ def test_score_sheets_of_some_checkpoints(tmp_path):
         },
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
-    for split, sheet in sheets.items():
-        json_files.write(tmp_path / runs.TRANSLATIONS / f"{split}.json", sheet)
-    assert runs.score_sheets(tmp_path) == sheets
-    assert runs.score_sheets(tmp_path, [path]) == {"test": sheets["test"]}
+    for split, one in stored.items():
+        json_files.write(tmp_path / runs.TRANSLATIONS / f"{split}.json", one)
+    assert runs.stored_scores(tmp_path) == stored
+    assert runs.stored_scores(tmp_path, [path]) == {"test": stored["test"]}
     path.with_suffix(".index").write_text("of an average made anew")
-    assert runs.score_sheets(tmp_path, [path]) == {}
-    assert runs.score_sheets(tmp_path / "none") == {}
+    assert runs.stored_scores(tmp_path, [path]) == {}
+    assert runs.stored_scores(tmp_path / "none") == {}
+
+
+def test_a_run_made_before_a_setting_was_added_goes_on(started, tiny_hparams):
+    """And may be opened with flags that say the setting's default."""
+    built = runs.problems.build("number_words_ende", "vocab_size=300")
+    now = SETTINGS | {
+        "problem": "number_words_ende",
+        "problem_arguments": built.arguments,
+        "hparams": dataclasses.asdict(tiny_hparams),
+    }
+    before = now | {
+        "problem_arguments": {"vocab_size": 300},
+        "hparams": {
+            key: value
+            for key, value in now["hparams"].items()
+            if key != "num_encoder_layers"
+        },
+        "command_lines": [],
+    }
+    (started / run_json.CHECKPOINTS).mkdir()
+    for suffix in ("index", "data-00000-of-00001"):
+        (started / run_json.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+    json_files.write(started / run_json.RUN, before)
+    other = now["problem_arguments"] | {"vocabulary_type": "unigram"}
+    message = "vocabulary_type is 'bpe' there and 'unigram' here"
+    with pytest.raises(errors.UserError, match=message):
+        start(started, settings=now | {"problem_arguments": other})
+    start(started, settings=now)
+    assert json_files.read(started / run_json.RUN)["hparams"] == now["hparams"]
+
+
+def test_a_run_of_the_reversal_has_the_vocabularies_swapped(
+    tmp_path, tiny_hparams, vocabulary
+):
+    other = Bpe.learn(["eins zwei", "drei"] * 9, 275)
+    vocabularies = Vocabularies(vocabulary, other)
+    problem = runs.problems.build(
+        "number_words_ende_rev", "separate_vocabularies=true"
+    )
+    (tmp_path / "data").mkdir()
+    settings = run_json.settings(
+        problem,
+        "tiny",
+        tiny_hparams,
+        1,
+        tmp_path / "data",
+        vocabularies,
+        8,
+    )
+    settings["manifest_sha256"] = ""  # there is no data
+    start = functools.partial(run_json.start, tmp_path / "run", settings)
+    start(vocabularies, "one CPU")
+    opened = runs.open_run(tmp_path / "run").vocabularies
+    assert [one.model for one in opened] == [one.model for one in vocabularies]
+    path = tmp_path / "run" / "vocab.targets.model"
+    path.write_bytes(vocabulary.model)
+    message = "not trained with .*vocab.inputs.model and .*Restore both files"
+    with pytest.raises(errors.UserError, match=message):
+        runs.open_run(tmp_path / "run")

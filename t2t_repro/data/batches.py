@@ -7,10 +7,9 @@ length 6, has a row of
     inputs_segment    1  1  2  2  0  0     targets_segment    1  1  1  2  2  0
     inputs_position   0  1  0  1  0  0     targets_position   0  1  2  0  1  0
 
-Segment 0 is padding. Two numbers travel with each replica's part of a batch:
+Segment 0 is padding. Numbers travel with each replica's part of a batch:
 `first_row`, where it lies in the whole batch (dropout masks are a function of
-it), and `batch_tokens`, the real target tokens of the whole batch (the loss
-is divided by it, once).
+it), and COUNTS of the whole batch (losses are divided by them, once).
 """
 
 from typing import NamedTuple
@@ -40,12 +39,14 @@ ROW_FEATURES = tuple(
     for side in corpora.SIDES
     for suffix in ("", "_segment", "_position")
 )
-# What a replica is given: [accumulation, rows, length], and the two numbers.
+# Of a whole batch; losses are divided by them.
+COUNTS = ("target_tokens", "source_tokens", "sentences")
+# What a replica is given: [accumulation, rows, length], and the numbers.
 ELEMENT_SPEC = {
     name: tf.TensorSpec([None, None, None], tf.int32) for name in ROW_FEATURES
 } | {
     "first_row": tf.TensorSpec([None], tf.int32),
-    "batch_tokens": tf.TensorSpec([], tf.float32),
+    **dict.fromkeys(COUNTS, tf.TensorSpec([], tf.float32)),
 }
 
 
@@ -109,9 +110,17 @@ def split_rows(arrays, replicas, max_tokens_per_replica=None):
     }
     first_rows = np.arange(parts, dtype=np.int32) * part_rows
     split["first_row"] = first_rows.reshape(replicas, accumulation)
-    tokens = np.count_nonzero(arrays["targets_segment"])
-    split["batch_tokens"] = np.full(replicas, tokens, np.float32)
+    for name, count in zip(COUNTS, _counts(arrays), strict=True):
+        split[name] = np.full(replicas, count, np.float32)
     return split
+
+
+def _counts(arrays):
+    """Return the numbers that COUNTS names."""
+    targets, inputs = arrays["targets_segment"], arrays["inputs_segment"]
+    # Segments of a row count its sentences from 1.
+    sentences = targets.max(axis=1).sum()
+    return np.count_nonzero(targets), np.count_nonzero(inputs), sentences
 
 
 def training_dataset(

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from t2t_repro import errors, files, progress
 from t2t_repro.data import corpus
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.corpora import Pair
-from t2t_repro.text.subwords import Subwords
 
 PART = 5_000  # pairs that a thread encodes at once; some MB
 
@@ -53,25 +53,30 @@ class Part(NamedTuple):
 class Encoder:
     """Encodes pairs and drops those that are of no use."""
 
-    def __init__(self, subwords: Subwords, max_length, max_length_ratio=0.0):
+    def __init__(
+        self, vocabularies: Vocabularies, max_length, max_length_ratio=0.0
+    ):
         """Takes the limits of a training split, or none.
 
         Args:
-            subwords: the vocabulary.
+            vocabularies: of inputs and targets.
             max_length: subwords with EOS that a side may have; None: every
                 pair is kept as it is, with its text.
             max_length_ratio: of the longer side to the shorter, in subwords
                 with EOS; 0: any.
         """
-        self.vocab_size = subwords.size
-        self._subwords = subwords
+        self.vocab_size = max(one.size for one in vocabularies)
+        self._vocabularies = vocabularies
         self._max_length = max_length
         self._max_length_ratio = max_length_ratio
 
     def encode(self, pairs: list[Pair]) -> Part:
         """Pairs of text -> the Part they make."""
         lines = [[pair[side] for pair in pairs] for side in (0, 1)]
-        sentences = [self._subwords.encode(side) for side in lines]
+        sentences = [
+            vocabulary.encode(side)
+            for vocabulary, side in zip(self._vocabularies, lines, strict=True)
+        ]
         lengths = np.array([list(map(len, side)) for side in sentences])
         reasons = self._reasons(lengths.reshape(2, -1))
         keep = ~np.logical_or.reduce(list(reasons.values()))

@@ -1,24 +1,25 @@
 """Text and a vocabulary spec -> encoded corpus. Knows no Problem.
 
-The text is read twice: first to count and sum it and to learn a vocabulary
-from it, then to encode it. What was done is kept: ``vocab.model`` and
+The text is read twice: first to count and sum it and to learn vocabularies
+from it, then to encode it. What was done is kept: vocabularies and
 ``unfinished.json`` after the first reading, and a file for every shard. One
 that was killed goes on from there, and ends with the same bytes.
 """
 
 import os
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from typing import NamedTuple
 
-from t2t_repro import errors, files, json_files, progress
-from t2t_repro.data import encode, manifest
-from t2t_repro.text import subwords as subword
+from t2t_repro import errors, json_files, progress
+from t2t_repro.data import corpus, encode, manifest, vocabulary_pair
 from t2t_repro.text.corpora import Pair
+from t2t_repro.text.line_sample import LineSample
+from t2t_repro.text.vocabulary import Vocabulary
 
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids
-# Lines that a vocabulary is learned from: with WMT14's 130 bytes each about
+# Lines that vocabularies are learned from: with WMT14's 130 bytes each about
 # 1 GB in memory, and half a minute of learning.
 SAMPLE_LINES = 4_000_000
 
@@ -29,10 +30,14 @@ class Spec(NamedTuple):
     """What of the text becomes the corpus."""
 
     vocab_size: int  # V, of the vocabulary that is learned from "train"
-    vocabulary: str = ""  # path of one that was made elsewhere: none is learned
+    # Paths of vocabularies made elsewhere, one or two: none is learned then.
+    vocabulary_paths: Sequence[pathlib.Path] = ()
+    vocabulary_type: str = "bpe"  # name in registry.vocabularies
+    separate_vocabularies: bool = False  # each side is learned from by itself
+    source_vocab_size: int = 0  # V of the inputs, if separate; 0: vocab_size
     max_length: int = 256  # subwords with EOS that a training side may have
     max_length_ratio: float = 0.0  # of a training pair's sides; 0: any
-    split_by_unicode_script: bool = True  # see subwords.learn
+    split_by_unicode_script: bool = True  # see Vocabulary.learn
 
 
 def generate(
@@ -66,7 +71,7 @@ def generate(
         made = _begin(folder, splits, spec, facts)
     else:
         print(f"Continuing what was begun in {folder}.")
-    subwords = manifest.open_vocabulary(folder)
+    vocabularies = manifest.open_vocabularies(folder)
     for split in _train_last(splits):
         limits = (spec.max_length, spec.max_length_ratio)
         made["splits"][split] = encode.encode_split(
@@ -74,7 +79,9 @@ def generate(
             split,
             splits[split](),
             made["splits"][split],
-            encode.Encoder(subwords, *(limits if split == "train" else [None])),
+            encode.Encoder(
+                vocabularies, *(limits if split == "train" else [None])
+            ),
             num_workers,
             shard_pairs,
         )
@@ -89,54 +96,100 @@ def _train_last(splits):
     return sorted(splits, key=lambda name: name == "train")
 
 
+class _SideSample(NamedTuple):
+    """Sample of one side or of both, which a vocabulary is learned from."""
+
+    sides: tuple[int, ...]  # of a pair: 0 the inputs, 1 the targets
+    vocab_size: int
+    sample: LineSample
+
+    def offer(self, pairs):
+        """Let the sample draw from the lines of some pairs."""
+        self.sample.offer(
+            [pair[side] for pair in pairs for side in self.sides if pair[side]]
+        )
+
+
+def _side_samples(spec, cls) -> list[_SideSample]:
+    """Return a sample for each vocabulary to learn, before any text."""
+    if spec.vocabulary_paths:
+        return []
+    if not spec.separate_vocabularies:
+        sizes = {(0, 1): spec.vocab_size}
+    else:
+        source = spec.source_vocab_size or spec.vocab_size
+        sizes = {(0,): source, (1,): spec.vocab_size}
+    lines = SAMPLE_LINES // len(sizes)
+    return [
+        _SideSample(sides, size, LineSample(lines, cls.longest_learned))
+        for sides, size in sizes.items()
+    ]
+
+
 def _begin(folder, splits, spec, facts):
-    """Reads all text, makes the vocabulary, and notes both."""
+    """Reads all text, makes the vocabularies, and notes both."""
     for path in folder.glob("*.arrow"):  # of what text, nobody knows
         path.unlink()
-    sample = subword.Sample(0 if spec.vocabulary else SAMPLE_LINES)
+    cls = vocabulary_pair.class_of(spec.vocabulary_type)
+    samples = _side_samples(spec, cls)
     texts = {
         split: _survey(
-            split, splits[split](), sample if split == "train" else None
+            split, splits[split](), samples if split == "train" else []
         )
         for split in _train_last(splits)
     }
-    if not spec.vocabulary and not sample.lines:
-        raise errors.UserError(
-            "There is nothing to train on: the training text is empty."
-        )
-    if spec.vocabulary:
-        subwords = subword.Subwords.load(spec.vocabulary)
+    if spec.vocabulary_paths:
+        made = vocabulary_pair.load(spec.vocabulary_type, spec.vocabulary_paths)
     else:
-        print(
-            f"Learning {spec.vocab_size:,} subwords from "
-            f"{len(sample.lines):,} of {sample.offered:,} lines."
-        )
-        subwords = subword.learn(
-            sample.lines, spec.vocab_size, spec.split_by_unicode_script
-        )
-    files.write_bytes(folder / manifest.VOCABULARY, subwords.model)
-    begun = facts | {
-        "vocabulary": {"size": subwords.size, "sha256": subwords.sha256},
-        "versions": {
-            name: metadata.version(name)
-            for name in ("sentencepiece", "pyarrow")
-        },
-        "splits": {split: texts[split] for split in splits},
-    }
+        learned = [_learn(cls, side_sample, spec) for side_sample in samples]
+        made = vocabulary_pair.Vocabularies(learned[0], learned[-1])
+    made.write(folder)
+    begun = (
+        facts
+        | {"vocabulary_type": spec.vocabulary_type}
+        | manifest.vocabulary_facts(made)
+        | {
+            "versions": {
+                name: metadata.version(name)
+                for name in ("sentencepiece", "pyarrow")
+            },
+            "splits": {split: texts[split] for split in splits},
+        }
+    )
     json_files.write(folder / manifest.UNFINISHED, begun, sealed=True)
     return begun
 
 
-def _survey(split, pairs, sample):
-    """Counts and sums the text of a split; lets `sample` draw from it."""
+def _learn(cls, side_sample, spec) -> Vocabulary:
+    sample = side_sample.sample
+    if not sample.lines:
+        raise errors.UserError(
+            "There is nothing to train on: the training text is empty."
+        )
+    of = (
+        f" of {corpus.SIDES[side_sample.sides[0]]}"
+        if len(side_sample.sides) == 1
+        else ""
+    )
+    print(
+        f"Learning {side_sample.vocab_size:,} subwords{of} from "
+        f"{len(sample.lines):,} of {sample.offered:,} lines."
+    )
+    return cls.learn(
+        sample.lines, side_sample.vocab_size, spec.split_by_unicode_script
+    )
+
+
+def _survey(split, pairs, samples):
+    """Counts and sums the text of a split; lets samples draw from it."""
     checksums, read = encode.Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
         for some in encode.chunks(pairs, encode.PART):
             checksums.update(some)
             read += len(some)
             bar.update(len(some))
-            if sample:
-                sample.offer([line for pair in some for line in pair if line])
+            for side_sample in samples:
+                side_sample.offer(some)
     return {"read": read, "text_sha256": checksums.hexdigests()}
 
 

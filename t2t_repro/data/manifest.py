@@ -1,24 +1,22 @@
 """Manifest: what a finished corpus says of itself, and opening it.
 
-Folder of a corpus: ``vocab.model``, ``train-00000-of-00003.arrow`` and so on
-for each split, and last, when all the rest is there, ``manifest.json``.
+Folder of a corpus: ``vocab.model``, or one for each side (vocabulary_pair.py),
+``train-00000-of-00003.arrow`` and so on for each split, and last, when all the
+rest is there, ``manifest.json``.
 """
 
 import pathlib
 
 from t2t_repro import errors, files, json_files, progress
-from t2t_repro.data import corpus
-from t2t_repro.text.subwords import Subwords
+from t2t_repro.data import corpus, vocabulary_pair
+from t2t_repro.data.vocabulary_pair import Vocabularies
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"  # the manifest, before the shards are there
-VOCABULARY = "vocab.model"
 _SIDES = {side: str for side in corpus.SIDES}
 _SPLIT = {"read": int, "text_sha256": _SIDES}
-_UNFINISHED_SHAPE = {
-    "vocabulary": {"size": int, "sha256": str},
-    "splits": {str: _SPLIT},
-}
+_UNFINISHED_SHAPE = {"splits": {str: _SPLIT}}
+_VOCABULARY = {"size": int, "sha256": str}
 _COUNTS = {
     "kept": int,
     "dropped": {str: int},
@@ -31,7 +29,7 @@ _SHAPE = _UNFINISHED_SHAPE | {"splits": {str: _SPLIT | _COUNTS}}
 def read(folder: pathlib.Path) -> dict | None:
     """The manifest of a finished corpus, or None."""
     path = folder / MANIFEST
-    return json_files.read(path, _SHAPE) if path.exists() else None
+    return _read(path, _SHAPE) if path.exists() else None
 
 
 def sha256(folder: pathlib.Path) -> str | None:
@@ -43,7 +41,43 @@ def sha256(folder: pathlib.Path) -> str | None:
 def read_unfinished(folder: pathlib.Path) -> dict | None:
     """What is known of a corpus that was begun, or None."""
     path = folder / UNFINISHED
-    return json_files.read(path, _UNFINISHED_SHAPE) if path.exists() else None
+    return _read(path, _UNFINISHED_SHAPE) if path.exists() else None
+
+
+def _read(path, shape):
+    """Read a manifest, of vocabularies that are shared or separate.
+
+    Before vocabularies had types, they were all of SentencePiece's BPE.
+    """
+    stored = json_files.read(path, dict)
+    if "vocabularies" in stored:
+        sides = dict.fromkeys(corpus.SIDES, _VOCABULARY)
+        shape = shape | {"vocabularies": sides}
+    else:
+        shape = shape | {"vocabulary": _VOCABULARY}
+    if "vocabulary_type" in stored:
+        shape = shape | {"vocabulary_type": str}
+    made = json_files.read(path, shape)
+    made.setdefault("vocabulary_type", "bpe")  # last: the rest is as it was
+    return made
+
+
+def vocabulary_facts(made: Vocabularies) -> dict:
+    """Return what a manifest says of its vocabularies."""
+    facts = [{"size": one.size, "sha256": one.sha256} for one in made]
+    if made.is_shared:
+        return {"vocabulary": facts[0]}
+    return {"vocabularies": dict(zip(corpus.SIDES, facts, strict=True))}
+
+
+def vocabulary_files(manifest: dict) -> dict[str, dict]:
+    """Return {file: {"size": V, "sha256": …}} of a manifest."""
+    if "vocabularies" not in manifest:
+        return {vocabulary_pair.SHARED: manifest["vocabulary"]}
+    return {
+        name: manifest["vocabularies"][side]
+        for side, name in vocabulary_pair.SEPARATE.items()
+    }
 
 
 def _require(folder):
@@ -79,16 +113,27 @@ def open_corpus(
     return corpus.Corpus([folder / shard["file"] for shard in shards], reverse)
 
 
-def open_vocabulary(folder: pathlib.Path) -> Subwords:
-    """Reads the vocabulary of a corpus, finished or begun.
+def open_vocabularies(
+    folder: pathlib.Path, reverse: bool = False
+) -> Vocabularies:
+    """Read the vocabularies of a corpus, finished or begun.
+
+    Args:
+        folder: of the corpus.
+        reverse: give that of the targets as the source's, and the other way
+            round.
 
     Raises:
-        UserError: it is missing, or not the one that the corpus was made with.
+        UserError: one is missing, or not the one that the corpus was made with.
     """
     made = read_unfinished(folder) or _require(folder)
-    path = folder / VOCABULARY
-    _compare(path, made["vocabulary"]["sha256"])
-    return Subwords.load(path)
+    for name, facts in vocabulary_files(made).items():
+        _compare(folder / name, facts["sha256"])
+    found = vocabulary_pair.load(
+        made["vocabulary_type"],
+        vocabulary_pair.paths(folder, separate="vocabularies" in made),
+    )
+    return found.reversed() if reverse else found
 
 
 def verify(folder: pathlib.Path):
@@ -104,7 +149,8 @@ def verify(folder: pathlib.Path):
         for shard in split["shards"]
     ]
     wanted = {shard["file"]: shard["sha256"] for shard in shards}
-    wanted[VOCABULARY] = manifest["vocabulary"]["sha256"]
+    for name, facts in vocabulary_files(manifest).items():
+        wanted[name] = facts["sha256"]
     for name, digest in progress.bar(wanted.items(), "verify", unit="file"):
         _compare(folder / name, digest)
 

@@ -70,10 +70,11 @@ def usable_pairs(lengths, max_length) -> np.ndarray:
     return np.flatnonzero(longest <= max_length).astype(np.int32)
 
 
-def mean_length(lengths, max_length) -> float:
-    """Subwords of a target, with EOS, of the pairs that are trained on."""
+def mean_lengths(lengths, max_length) -> tuple[float, float]:
+    """Return mean subwords of inputs and targets of the usable pairs."""
     usable = usable_pairs(lengths, max_length)
-    return _tokens(lengths, usable)["targets"] / len(usable)
+    inputs, targets = _tokens(lengths, usable).values()
+    return inputs / len(usable), targets / len(usable)
 
 
 def build(
@@ -257,8 +258,14 @@ class BucketedPlan:
         )
 
     def batch(self, step: int) -> BatchPlan:
-        """One of the constant batches, in this epoch's order."""
-        index = int(self._stream.items(step, 1)[0])
+        """Return one of the constant batches, in this epoch's order."""
+        return self._batch(int(self._stream.items(step, 1)[0]))
+
+    def sweep(self):
+        """Yield the batches of one epoch, longest rows first."""
+        yield from map(self._batch, range(len(self._shapes)))
+
+    def _batch(self, index):
         num_rows, row_length = self._shapes[index]
         pairs = self._order[self._starts[index] : self._starts[index + 1]]
         return BatchPlan(pairs, np.arange(len(pairs)), num_rows, row_length)

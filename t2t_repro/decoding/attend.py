@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.decoding import score, search
-from t2t_repro.models.transformer import AttentionWeights
-from t2t_repro.text.subwords import PAD
+from t2t_repro.models.seq2seq import AttentionWeights
+from t2t_repro.text.vocabulary import PAD
 
 LONGEST = 128  # subwords: no picture of more can be read
 
@@ -20,26 +20,36 @@ class Seen(NamedTuple):
     outputs: str
     source: list[str]  # L pieces, EOS the last
     target: list[str]  # T pieces, EOS the last
-    # numpy, of this sentence: [layers, H, L, L], [… T, T] and [… T, L].
-    weights: AttentionWeights
+    weights: AttentionWeights  # of this sentence, numpy, without B
 
 
 class Observer:
-    """A model, its vocabulary and a search, to look at a sentence with."""
+    """A model, its vocabularies and a search, to look at a sentence with."""
 
-    def __init__(self, model, subwords, decode_hparams):
-        """Traces nothing yet.
+    def __init__(self, model, vocabularies, decode_hparams):
+        """Keep everything, and trace nothing yet.
 
         Args:
-            model: Transformer.
-            subwords: its vocabulary.
+            model: Seq2Seq with cross-attention weights.
+            vocabularies: of source and target.
             decode_hparams: DecodeHParams.
+
+        Raises:
+            UserError: the model has no attention weights.
         """
+        if "cross" not in model.attention_kinds:
+            raise errors.UserError(
+                f"The model {model.hparams.model!r} has no attention weights "
+                "to look at."
+            )
         self._model = model
-        self._subwords = subwords
+        self._source, self._target = vocabularies
         hparams = dataclasses.replace(decode_hparams, return_beams=False)
+        rule = search.build_rules(hparams, self._target)
         self._find = tf.function(
-            lambda inputs: search.search([model], inputs, hparams).ids[:, 0],
+            lambda inputs: search.search(
+                [model], inputs, hparams, rule=rule
+            ).ids[:, 0],
             input_signature=[tf.TensorSpec([1, None], tf.int32)],
         )
 
@@ -51,7 +61,7 @@ class Observer:
         Raises:
             UserError: it is blank, or longer than LONGEST subwords.
         """
-        (ids,) = self._subwords.encode([line])
+        (ids,) = self._source.encode([line])
         if not 1 < len(ids) <= LONGEST:
             raise errors.UserError(
                 f"A sentence to look at has 1 to {LONGEST - 1} subwords; got "
@@ -65,8 +75,10 @@ class Observer:
         found = targets[0].numpy().tolist()
         return Seen(
             line,
-            self._subwords.decode([found])[0],
-            self._subwords.pieces(ids),
-            self._subwords.pieces(found),
-            AttentionWeights(*(one[:, 0].numpy() for one in weights)),
+            self._target.decode([found])[0],
+            self._source.pieces(ids),
+            self._target.pieces(found),
+            AttentionWeights(
+                *(one if one is None else one[:, 0].numpy() for one in weights)
+            ),
         )

@@ -4,77 +4,78 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding import constraints, loop
-from t2t_repro.decoding.beam_search import length_penalty
-from t2t_repro.text.subwords import EOS, PAD
+from t2t_repro.decoding import candidates, loop, rules
+from t2t_repro.decoding.beam_search import output_score
+from t2t_repro.text.vocabulary import EOS, PAD
 
 
 class GreedyState(NamedTuple):
-    """What travels from step to step."""
+    """State carried from step to step of greedy search."""
 
     ids: tf.Tensor  # [B, 1, T] int32
     scores: tf.Tensor  # [B, 1] float32, log-probability; once ended, / penalty
     ended: tf.Tensor  # [B, 1] bool
-    bounds: constraints.Bounds
-    cache: object  # the step function's own
+    sentences: rules.Sentences
+    rule_state: object
+    model_state: object
 
 
-def go_on(state, step, subwords, gained, alpha, cache):
-    """A state in which each output that has not ended has one subword more.
+def append(state, step, subwords, log_probs, rule, alpha, raw_scores):
+    """Return the state with one subword more for outputs that have not ended.
 
     Args:
-        state: NamedTuple with ids, scores, ended and cache, as GreedyState.
-        step: [] int32, the position.
-        subwords: [B, W] int32, to come there.
-        gained: [B, W] float32, their log-probabilities.
-        alpha: of the length penalty.
-        cache: after this step.
+        state: NamedTuple with ids, scores, ended and rule_state.
+        step: rules.Step.
+        subwords: [B, W] int32.
+        log_probs: [B, W] float32, theirs.
+        rule, alpha, raw_scores: as of beam_search().
     """
-    totals = state.scores + gained
+    totals = state.scores + log_probs
     ends = subwords == EOS
-    normalized = totals / length_penalty(step + 1, alpha)
-    totals = tf.where(ends, normalized, totals)
+    if not raw_scores:
+        final_score = rule.final_score(step, state.rule_state)
+        scores = output_score(totals, step.position + 1, alpha, final_score)
+        totals = tf.where(ends, scores, totals)
     subwords = tf.where(state.ended, PAD, subwords)
     return state._replace(
-        ids=loop.place(state.ids, step, subwords),
+        ids=loop.place(state.ids, step.position, subwords),
         scores=tf.where(state.ended, state.scores, totals),
         ended=state.ended | ends,
-        cache=cache,
     )
 
 
-def greedy_search(steps, bounds, rules, max_length, alpha) -> loop.Hypotheses:
-    """What beam_search finds with one beam, and nothing is ever reordered.
+def greedy_search(
+    model, sentences, rule, max_length, alpha, raw_scores=False
+) -> loop.Hypotheses:
+    """Find what beam_search() finds with one beam; nothing is reordered.
 
-    Args: as of beam_search.
+    Args: as of beam_search().
     """
-    batch = tf.shape(bounds.limits)[0]
+    batch = tf.shape(sentences.limits)[0]
 
-    def advance(step, state):
-        logits, cache = steps.step_fn(
-            loop.before(state.ids, step),
-            tf.zeros_like(state.ids[:, :, 0]),  # each goes on in its beam
-            step,
-            state.cache,
+    def advance(position, state):
+        logits, step, state = loop.predict(
+            model, rule, state.ids, position, state
         )
-        likely, subwords = constraints.candidates(
-            logits, state.ids, step, state.bounds, rules, 1
+        likely, subwords = candidates.likeliest(
+            logits, 1, rule, step, state.rule_state
         )
         best = tf.argmax(likely, -1)[..., None]
-        gained = tf.gather(likely, best, batch_dims=2)[..., 0]  # [B, 1]
+        log_prob = tf.gather(likely, best, batch_dims=2)[..., 0]  # [B, 1]
         subword = tf.gather(subwords, best, batch_dims=2)[..., 0]
-        return go_on(state, step, subword, gained, alpha, cache)
+        return append(state, step, subword, log_prob, rule, alpha, raw_scores)
 
     return loop.run(
-        steps,
+        model,
         GreedyState(
             loop.no_ids(batch, 1, max_length),
             tf.zeros((batch, 1)),
             tf.zeros((batch, 1), tf.bool),
-            bounds,
-            steps.cache,
+            sentences,
+            rule.start(sentences, 1),
+            model.state,
         ),
-        lambda step, state: ~state.ended[:, 0],
+        lambda position, state: ~state.ended[:, 0],
         advance,
         lambda state: loop.Hypotheses(state.ids, state.scores),
     )

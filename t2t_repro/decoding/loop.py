@@ -1,7 +1,8 @@
 """The loop of a search: step after step, in blocks of them.
 
-After each block, sentences that are done leave the batch, and the cache may
-change its shapes: a step costs what the sentences and positions at hand do.
+After each block, sentences that are done leave the batch, and the state of the
+model may change its shapes: a step costs what the sentences and positions at
+hand do.
 """
 
 from collections.abc import Callable
@@ -9,23 +10,37 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.text.subwords import PAD
+from t2t_repro.decoding import rules
+from t2t_repro.text.vocabulary import PAD
 
 
-class Steps(NamedTuple):
-    """What a search knows of a model.
+def take_beams(state, parents):
+    """Return a nest of tensors [B, W, …], beams in the order of `parents`.
 
-    `step_fn` takes ids [B, W] int32, parents [B, W] int32, step [] int32 and
-    the cache, and returns logits [B, W, V] float32 and the cache: their softmax
-    is the distribution of the next subword.
-    Ids are the subwords before, and parents the beams that hypotheses were in
-    before: a search does not reorder the cache, which lies at one place as
-    parents are followed through it. Neither is read at step 0.
+    Args:
+        state: the nest.
+        parents: [B, W'] int32, the beam that each hypothesis was in before.
+    """
+    return tf.nest.map_structure(
+        lambda x: tf.gather(x, parents, batch_dims=1), state
+    )
+
+
+class SearchModel(NamedTuple):
+    """A model as searches see it: a state, and functions of the state.
+
+    `step_fn` takes ids [B, W] int32, the subwords before; the position [] int32
+    that they predict; and the state. It returns logits [B, W, V] float32, whose
+    softmax is the distribution of the next subword; attention [B, W, L] float32
+    over the source, or None; and the state. At position 0 it does not read ids.
     """
 
     step_fn: Callable
-    cache: object  # a nest of tensors [B, …]
-    settle_fn: Callable = lambda cache: cache  # after each block of steps
+    state: object  # before the first step: a nest of tensors [B, …]
+    # (state, parents [B, W]) -> state of hypotheses that were in those beams.
+    reorder_fn: Callable = take_beams
+    # state -> state; called after each block of steps.
+    compact_fn: Callable = lambda state: state
     block: int | None = None  # steps; None: all in one, with fixed shapes
 
 
@@ -33,29 +48,31 @@ class Hypotheses(NamedTuple):
     """What a search found, best first."""
 
     ids: tf.Tensor  # [B, wanted, T] int32, PAD after EOS
-    scores: tf.Tensor  # [B, wanted] float32, log-probability / penalty
+    scores: tf.Tensor  # [B, wanted] float32, of beam_search.output_score()
 
 
-def run(steps, state, unfinished, advance, result) -> Hypotheses:
-    """Advances a state until no sentence is unfinished.
+def run(model, state, unfinished, advance, result) -> Hypotheses:
+    """Advance the state of a search until no sentence is unfinished.
 
     Args:
-        steps: Steps.
-        state: NamedTuple of nests of tensors [B, …]; its `cache` is steps'.
-        unfinished: (step [] int32, state) -> [B] bool.
-        advance: (step, state) -> state.
+        model: SearchModel.
+        state: NamedTuple of nests of tensors [B, …]; its `model_state` is the
+            model's.
+        unfinished: (position [] int32, state) -> [B] bool.
+        advance: (position, state) -> state.
         result: state -> Hypotheses, which remain as they are when a finished
             sentence is advanced.
     """
-    step = tf.constant(0)
-    if steps.block is None:
-        _, state = _advance_until(step, state, unfinished, advance, None)
+    position = tf.constant(0)
+    if model.block is None:
+        _, state = _advance_until(position, state, unfinished, advance, None)
         return result(state)
     rows = tf.range(tf.shape(tf.nest.flatten(state)[0])[0])
 
-    def advance_block(step, rows, state, found):
-        end = step + steps.block
-        step, state = _advance_until(step, state, unfinished, advance, end)
+    def advance_block(position, rows, state, found):
+        position, state = _advance_until(
+            position, state, unfinished, advance, position + model.block
+        )
         found = tf.nest.map_structure(
             lambda all_rows, some: tf.tensor_scatter_nd_update(
                 all_rows, rows[:, None], some
@@ -63,65 +80,64 @@ def run(steps, state, unfinished, advance, result) -> Hypotheses:
             found,
             result(state),
         )
-        rows, state = _left(unfinished(step, state), (rows, state))
-        return step, rows, _settle(state, steps), found
+        rows, state = _select_rows(unfinished(position, state), (rows, state))
+        compacted = model.compact_fn(state.model_state)
+        return position, rows, state._replace(model_state=compacted), found
 
-    def any_left(step, rows, state, found):
+    def any_left(position, rows, state, found):
         return tf.size(rows) > 0
 
-    first = (step, rows, state, result(state))
-    shapes = tf.nest.map_structure(_shape_of_any, first)
-    cache = _shapes_of_any_block(steps)
-    shapes = (*shapes[:2], shapes[2]._replace(cache=cache), shapes[3])
+    first = (position, rows, state, result(state))
+    shapes = tf.nest.map_structure(_shape_of_any_batch, first)
+    of_state = shapes[2]._replace(model_state=_shapes_of_any_block(model))
+    shapes = (*shapes[:2], of_state, shapes[3])
     _, _, _, found = tf.while_loop(
         any_left, advance_block, first, shape_invariants=shapes
     )
     return found
 
 
-def _advance_until(step, state, unfinished, advance, end):
-    def go_on(step, state):
-        some = tf.reduce_any(unfinished(step, state))
-        return some if end is None else some & (step < end)
+def _advance_until(position, state, unfinished, advance, end):
+    def continues(position, state):
+        some = tf.reduce_any(unfinished(position, state))
+        return some if end is None else some & (position < end)
 
-    def body(step, state):
-        new = advance(step, state)
-        # Slices and gathers lose static shapes, which the loop insists on.
-        return step + 1, tf.nest.map_structure(
-            lambda n, old: tf.ensure_shape(n, old.shape), new, state
+    def body(position, state):
+        # Slices and gathers drop static shapes, which the loop requires.
+        return position + 1, tf.nest.map_structure(
+            _with_shape, advance(position, state), state
         )
 
-    return tf.while_loop(go_on, body, (step, state))
+    return tf.while_loop(continues, body, (position, state))
 
 
-def _left(unfinished, nest):
-    """Rows of a nest that are not done."""
-    some_done = ~tf.reduce_all(unfinished)
-    kept = tf.where(unfinished)[:, 0]
+def _with_shape(new, old):
+    return new if new is old else tf.ensure_shape(new, old.shape)
+
+
+def _select_rows(selected, nest):
+    """Return the selected rows [B] bool of a nest of tensors [B, …]."""
+    rows = tf.where(selected)[:, 0]
     return tf.cond(
-        some_done,
-        lambda: tf.nest.map_structure(lambda x: tf.gather(x, kept), nest),
+        tf.reduce_all(selected),
         lambda: nest,
+        lambda: tf.nest.map_structure(lambda x: tf.gather(x, rows), nest),
     )
 
 
-def _settle(state, steps):
-    return state._replace(cache=steps.settle_fn(state.cache))
-
-
-def _shape_of_any(tensor):
-    """[B, …] for any number of sentences."""
+def _shape_of_any_batch(tensor):
+    """Return the shape [B, …] for any number of sentences."""
     shape = tensor.shape
     return tf.TensorShape([None, *shape[1:]]) if shape.rank else shape
 
 
-def _shapes_of_any_block(steps):
-    """Those of the cache, where settle_fn changes a size without that."""
+def _shapes_of_any_block(model):
+    """Return shapes of the model's state, None where compact_fn changes one."""
     specs = tf.nest.map_structure(
-        lambda x: tf.TensorSpec(_shape_of_any(x), x.dtype), steps.cache
+        lambda x: tf.TensorSpec(_shape_of_any_batch(x), x.dtype), model.state
     )
     # Traced, for in the graph at hand sizes may be constants that are folded.
-    settled = tf.function(steps.settle_fn).get_concrete_function(specs)
+    compact = tf.function(model.compact_fn).get_concrete_function(specs)
     return tf.nest.map_structure(
         lambda before, after: tf.TensorShape(
             [
@@ -130,21 +146,40 @@ def _shapes_of_any_block(steps):
             ]
         ),
         specs,
-        settled.structured_outputs,
+        compact.structured_outputs,
     )
 
 
-def before(ids, step):
-    """Subwords [B, W] of ids [B, W, T] before `step`; any at step 0."""
-    return tf.gather(ids, tf.maximum(step - 1, 0), axis=2)
+def predict(model, rule, ids, position, state):
+    """Ask the model for the next subword, and tell the rule.
+
+    Args:
+        model: SearchModel.
+        rule: rules.Rule.
+        ids: [B, W, T] int32, hypotheses up to `position`.
+        position: [] int32.
+        state: of the search, with `sentences`, `rule_state`, `model_state`.
+
+    Returns:
+        logits [B, W, V] float32, rules.Step, the state with those of model and
+        rule advanced.
+    """
+    before = tf.gather(ids, tf.maximum(position - 1, 0), axis=2)
+    logits, attention, model_state = model.step_fn(
+        before, position, state.model_state
+    )
+    step = rules.Step(position, ids, state.sentences, attention)
+    rule_state = rule.advance(step, state.rule_state)
+    state = state._replace(rule_state=rule_state, model_state=model_state)
+    return logits, step, state
 
 
-def place(ids, step, subwords):
-    """ids [B, W, T] with subwords [B, W] at `step`."""
-    here = tf.range(tf.shape(ids)[-1]) == step
+def place(ids, position, subwords):
+    """Return ids [B, W, T] with subwords [B, W] at `position`."""
+    here = tf.range(tf.shape(ids)[-1]) == position
     return tf.where(here, subwords[..., None], ids)
 
 
 def no_ids(batch, beams, max_length):
-    """[B, W, T] of PAD."""
+    """Return [B, W, T] of PAD."""
     return tf.fill((batch, beams, max_length), PAD)

@@ -1,6 +1,6 @@
 """Sampling: outputs drawn from the model, not searched for.
 
-What is drawn is a function of (seed, sentence, which of its outputs, position,
+A draw is a function of (seed, sentence, which of its outputs, position,
 subword), hashed as dropout's masks are: a sentence's outputs are the same in
 any batch, with XLA or without, and those of two sentences are independent.
 """
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding import constraints, loop
-from t2t_repro.decoding.constraints import NEVER
-from t2t_repro.decoding.greedy import go_on
-from t2t_repro.layers import dropout
-from t2t_repro.text.subwords import PAD
+from t2t_repro.decoding import candidates, loop, rules
+from t2t_repro.decoding.greedy import append
+from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.layers import random
+from t2t_repro.text.vocabulary import PAD
 
 
 class Distribution(NamedTuple):
-    """What is drawn from, as DecodeHParams say."""
+    """The distribution to draw from, as DecodeHParams say."""
 
     temperature: float  # logits are divided by it
     keep_top_k: int = -1  # only the likeliest so many; -1: all
@@ -26,23 +26,33 @@ class Distribution(NamedTuple):
 
 
 class SampleState(NamedTuple):
-    """What travels from step to step."""
+    """State carried from step to step of sampling."""
 
     ids: tf.Tensor  # [B, W, T] int32
     scores: tf.Tensor  # [B, W] float32, log-probability; once ended, / penalty
     ended: tf.Tensor  # [B, W] bool
     keys: tf.Tensor  # [B, W] int32, of an output's noise
-    bounds: constraints.Bounds
-    cache: object  # the step function's own
+    sentences: rules.Sentences
+    rule_state: object
+    model_state: object
 
 
 def sample(
-    steps, bounds, rules, keys, num_samples, max_length, alpha, distribution
+    model,
+    sentences,
+    rule,
+    keys,
+    num_samples,
+    max_length,
+    alpha,
+    distribution,
+    raw_scores=False,
 ) -> loop.Hypotheses:
-    """Draws W outputs of every sentence, each subword given those before.
+    """Draw W outputs of every sentence, each subword given those before.
 
     Args:
-        steps, bounds, rules, max_length, alpha: as of beam_search.
+        model, sentences, rule, max_length, alpha, raw_scores: as of
+            beam_search().
         keys: [B] int32, what tells a sentence's noise from that of others.
         num_samples: W.
         distribution: Distribution.
@@ -51,50 +61,50 @@ def sample(
         Hypotheses in the order they were drawn, scored at temperature 1 with
         nothing left out.
     """
-    batch = tf.shape(bounds.limits)[0]
-    itself = tf.range(num_samples)
+    batch = tf.shape(sentences.limits)[0]
 
-    def advance(step, state):
-        parents = tf.broadcast_to(itself, tf.shape(state.keys))
-        logits, cache = steps.step_fn(
-            loop.before(state.ids, step), parents, step, state.cache
+    def advance(position, state):
+        logits, step, state = loop.predict(
+            model, rule, state.ids, position, state
         )
-        may_come = constraints.allowed(logits, state.ids, step, rules)
-        stuck = tf.reduce_all(may_come < NEVER / 2, -1)
-        forced = constraints.forced_subwords(step, state.bounds, stuck)
-        noise = dropout.mix(state.keys ^ step)
-        drawn = draw(may_come, distribution, noise)
-        drawn = tf.where(forced == PAD, drawn, forced)
-        gained = tf.gather(logits, drawn[..., None], batch_dims=2)[..., 0]
-        gained -= constraints.log_normalizers(logits)
-        return go_on(state, step, drawn, gained, alpha, cache)
+        noise = random.mix(state.keys ^ position)
+        subwords, log_probs = candidates.drawn(
+            logits,
+            lambda allowed: draw(allowed, distribution, noise),
+            rule,
+            step,
+            state.rule_state,
+        )
+        return append(state, step, subwords, log_probs, rule, alpha, raw_scores)
 
-    keys = dropout.mix(keys ^ dropout.mix(tf.constant(distribution.seed)))
+    keys = random.mix(keys ^ random.mix(tf.constant(distribution.seed)))
+    numbers = random.mix(tf.range(num_samples))
     return loop.run(
-        steps,
+        model,
         SampleState(
             loop.no_ids(batch, num_samples, max_length),
             tf.zeros((batch, num_samples)),
             tf.zeros((batch, num_samples), tf.bool),
-            dropout.mix(keys[:, None] ^ dropout.mix(itself)),
-            bounds,
-            steps.cache,
+            random.mix(keys[:, None] ^ numbers),
+            sentences,
+            rule.start(sentences, num_samples),
+            model.state,
         ),
-        lambda step, state: ~tf.reduce_all(state.ended, -1),
+        lambda position, state: ~tf.reduce_all(state.ended, -1),
         advance,
         lambda state: loop.Hypotheses(state.ids, state.scores),
     )
 
 
 def sentence_keys(ids):
-    """A hash of each sentence, [B, L] -> [B] int32, PAD after it left out."""
-    places = dropout.mix(tf.range(tf.shape(ids)[1]) + 1)
-    each = tf.where(ids == PAD, 0, dropout.mix(ids ^ places))
-    return dropout.mix(tf.reduce_sum(each, 1))
+    """Hash each sentence, [B, L] -> [B] int32; PAD after it does not count."""
+    places = random.mix(tf.range(tf.shape(ids)[1]) + 1)
+    each = tf.where(ids == PAD, 0, random.mix(ids ^ places))
+    return random.mix(tf.reduce_sum(each, 1))
 
 
 def draw(logits, distribution, keys):
-    """One id from each distribution of [B, W, V], by the Gumbel maximum.
+    """Draw an id from each distribution of [B, W, V], by the Gumbel maximum.
 
     Args:
         logits: [B, W, V] float32.
@@ -107,15 +117,13 @@ def draw(logits, distribution, keys):
     if 0 < distribution.keep_top_k < size or distribution.keep_top_p < 1:
         kept = size if distribution.keep_top_k < 1 else distribution.keep_top_k
         # Sorted. What top_k left out counts no more in top_p.
-        logits, ids = constraints.top_k(logits, min(kept, size))
+        logits, ids = candidates.top_k(logits, min(kept, size))
         probabilities = tf.nn.softmax(logits)
         before = tf.cumsum(probabilities, -1, exclusive=True)
         enough = before >= distribution.keep_top_p
-        logits = tf.where(enough, NEVER, logits)
-    bits = dropout.mix(dropout.mix(keys)[..., None] ^ ids)
-    # 23 bits and a half: exact in float32, and neither 0 nor 1.
-    uniform = tf.cast(dropout.shift_right(bits, 9), tf.float32) + 0.5
-    gumbel = -tf.math.log(-tf.math.log(uniform * 2.0**-23))
+        logits = tf.where(enough, FORBIDDEN, logits)
+    bits = random.mix(random.mix(keys)[..., None] ^ ids)
+    gumbel = -tf.math.log(-tf.math.log(random.to_uniform(bits)))
     best = tf.argmax(logits + gumbel, -1, tf.int32)
     return tf.gather(
         tf.broadcast_to(ids, tf.shape(logits)), best[..., None], batch_dims=2

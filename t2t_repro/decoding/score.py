@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from t2t_repro.text.subwords import PAD
+from t2t_repro.text.vocabulary import PAD
 
 LOGITS_AT_ONCE = 2**28  # 1 GiB in float32; their softmax takes as much
 
@@ -42,14 +42,18 @@ def attention(model, inputs, targets):
 
 
 def mean_attention(models, inputs, targets):
-    """The mean of `attention` over heads and models.
+    """Return the mean of `attention` over heads and models.
 
     Returns:
-        [B, layers, T, L] float32; where T or L is padding, 0.
+        [B, layers, T, L] float32; where T or L is padding, 0. Models that
+        differ in their layers have the mean of these as their only one.
     """
-    weights = [attention(model, inputs, targets) for model in models]
-    mean = tf.reduce_mean(tf.stack(weights), axis=(0, 3))  # [layers, B, T, L]
-    mean = tf.transpose(mean, (1, 0, 2, 3))
+    weights = [
+        tf.reduce_mean(attention(model, inputs, targets), 2) for model in models
+    ]  # [layers, B, T, L]
+    if len({one.shape[0] for one in weights}) > 1:
+        weights = [tf.reduce_mean(one, 0, keepdims=True) for one in weights]
+    mean = tf.transpose(tf.add_n(weights) / len(weights), (1, 0, 2, 3))
     written = (targets != PAD)[:, None, :, None]
     read = (inputs != PAD)[:, None, None, :]
     return tf.where(written & read, mean, 0.0)

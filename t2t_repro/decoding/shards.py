@@ -5,6 +5,7 @@ them wait for one another most of the time; with a shard for each thread, two
 cores find half as much again (scripts/bench_decode.py).
 """
 
+import contextlib
 import itertools
 import os
 
@@ -25,13 +26,14 @@ def of_this_machine() -> int:
 
 
 def give_operations_a_thread():
-    """One for each operation, for shards to run side by side.
+    """Give each operation one thread, for shards to run side by side.
 
-    To be called before TensorFlow starts. TF_NUM_INTRAOP_THREADS, where a user
-    has set it, stays.
+    TF_NUM_INTRAOP_THREADS, where a user has set it, stays. Once TensorFlow has
+    computed something in this process, its threads stay as they are.
     """
     if "TF_NUM_INTRAOP_THREADS" not in os.environ:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
+        with contextlib.suppress(RuntimeError):
+            tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 def at_once(function, rows, shards: int):

@@ -12,7 +12,7 @@ import tensorflow as tf
 from t2t_repro import progress
 from t2t_repro.decoding import score, search, shards
 from t2t_repro.text import pieces
-from t2t_repro.text.subwords import EOS, PAD
+from t2t_repro.text.vocabulary import EOS, PAD
 
 # Sentences that are sorted by length together, and held in memory.
 SORTED_AT_ONCE = 20_000
@@ -39,33 +39,42 @@ class Score(NamedTuple):
 
 
 class Translator:
-    """Models, their vocabulary and a search, ready for any text."""
+    """Models, their vocabularies and a search, ready for any text."""
 
-    def __init__(self, models, subwords, decode_hparams):
-        """Traces nothing yet.
+    def __init__(self, models, vocabularies, decode_hparams):
+        """Keep everything, and trace nothing yet.
 
         Args:
             models: one, or an ensemble.
-            subwords: the vocabulary they share.
+            vocabularies: of source and target, as all the models have them.
             decode_hparams: DecodeHParams.
+
+        Raises:
+            UserError: an unknown search rule, or one that needs attention,
+                which a model does not have.
         """
         self._models = models
-        self._subwords = subwords
+        self._source, self._target = vocabularies
         self._hparams = decode_hparams
+        rule = search.build_rules(decode_hparams, self._target)
+        search.require_attention(models, rule)
         # {number of a line, from 1: its subwords}, of the last `translate`.
         self.refused = {}
         self.take_weights()
-        kernels = [tf.TensorSpec(k.shape, k.dtype) for k in self._kernels]
+        constants = tf.nest.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
+        )
         self._search = tf.function(
-            lambda kernels, inputs, prefixes: search.search(
+            lambda constants, inputs, prefixes: search.search(
                 models,
                 inputs,
                 decode_hparams,
                 prefixes,
                 num_shards=shards.of_this_machine(),
-                kernels=kernels,
+                constants=constants,
+                rule=rule,
             ),
-            input_signature=[kernels, _IDS, _IDS],
+            input_signature=[constants, _IDS, _IDS],
         )
         self._score = tf.function(
             lambda inputs, targets: score.score_subwords(
@@ -76,7 +85,7 @@ class Translator:
 
     def take_weights(self):
         """To be called again when the models' weights have changed."""
-        self._kernels = search.softmax_kernels(self._models)
+        self._constants = search.decoding_constants(self._models)
 
     def translate(
         self,
@@ -122,9 +131,9 @@ class Translator:
 
     def _translate_chunk(self, lines, prefixes, done, bar):
         """Translations of some lines, before which `done` others came."""
-        encoded = self._subwords.encode(lines)
+        encoded = self._source.encode(lines)
         # Without EOS, for they go on.
-        begun = [row[:-1] for row in self._encode(prefixes)]
+        begun = [row[:-1] for row in self._encode(self._target, prefixes)]
         rows, starts, owners = [], [], []  # ids, prefix and line of each piece
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
             of_line = self._rows(done + i + 1, line, ids)
@@ -154,10 +163,10 @@ class Translator:
             self.refused[number] = len(ids)
             return []
         found = pieces.split(
-            line, lambda piece: len(self._subwords.encode([piece])[0]) <= most
+            line, lambda piece: len(self._source.encode([piece])[0]) <= most
         )
         # A single character may take more than a very low limit.
-        return [_cut(row, most) for row in self._subwords.encode(found)]
+        return [_cut(row, most) for row in self._source.encode(found)]
 
     def _find(self, rows, starts):
         """The index and the translation of each row of ids, longest first."""
@@ -170,14 +179,14 @@ class Translator:
         slots = self._hparams.batch_tokens // self._hparams.beam_size
         for batch in length_sorted(range(len(rows)), lengths, slots):
             found = self._search(
-                self._kernels,
+                self._constants,
                 _pad([rows[i] for i in batch]),
                 _pad([starts[i] for i in batch]),
             )
             for i, ids, scores in zip(
                 batch, found.ids.numpy(), found.scores.numpy(), strict=True
             ):
-                texts = self._subwords.decode(ids)
+                texts = self._target.decode(ids)
                 yield i, Translation(texts, scores.tolist())
 
     def _join(self, parts):
@@ -202,25 +211,32 @@ class Translator:
 
     def _score_chunk(self, pairs):
         """A Score of each of some pairs."""
-        sides = [self._encode(side) for side in zip(*pairs, strict=True)]
+        sides = [
+            self._encode(vocabulary, side)
+            for vocabulary, side in zip(
+                (self._source, self._target),
+                zip(*pairs, strict=True),
+                strict=True,
+            )
+        ]
         lengths = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
         results = [None] * len(pairs)
         # Of every slot, logits are there at once.
-        most = score.LOGITS_AT_ONCE // self._subwords.size
+        most = score.LOGITS_AT_ONCE // self._target.size
         slots = min(self._hparams.batch_tokens, most)
         for batch in length_sorted(range(len(pairs)), lengths, slots):
             found = self._score(*(_pad([s[i] for i in batch]) for s in sides))
             for i, row in zip(batch, found.numpy(), strict=True):
                 ids = sides[1][i]
                 results[i] = Score(
-                    self._subwords.pieces(ids), row[: len(ids)].tolist()
+                    self._target.pieces(ids), row[: len(ids)].tolist()
                 )
         return results
 
-    def _encode(self, lines):
-        """Ids of each line, cut to max_input_length with EOS."""
+    def _encode(self, vocabulary, lines):
+        """Convert lines to ids, cut to max_input_length with EOS."""
         most = self._hparams.max_input_length
-        encoded = self._subwords.encode(lines)
+        encoded = vocabulary.encode(lines)
         if cut := sum(len(row) > most for row in encoded):
             warnings.warn(
                 f"{cut:,} lines are longer than max_input_length={most} "

@@ -10,7 +10,7 @@ from t2t_repro.layers import compatibility, dropout
 MASKED = -1e9  # a logit that softmax turns to 0 beside any unmasked one
 
 
-class Part(NamedTuple):
+class KeyValues(NamedTuple):
     """Some of the keys and values that a step of decoding attends to."""
 
     key: object  # [B, H, L, K]
@@ -25,8 +25,8 @@ class MultiHeadAttention(keras.layers.Layer):
     Queries come from x [B, T, D]; keys and values from `memory` [B, L, D], or
     in decoding from a cache that the caller keeps. Keys and values may differ
     in size.
-    Projections have no bias, as in tensor2tensor. Masks are explicit
-    arguments: bool, broadcast to [B, H, T, L], True where seen.
+    Without `use_bias` projections have no bias, as in tensor2tensor. Masks are
+    explicit arguments: bool, broadcast to [B, H, T, L], True where seen.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class MultiHeadAttention(keras.layers.Layer):
         value_channels,
         attention_type,
         dropout_rate,
+        use_bias=False,
         **kwargs,
     ):
         """key_channels and value_channels are those of all heads together."""
@@ -47,6 +48,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_channels = value_channels
         self.attention_type = attention_type
         self.dropout_rate = dropout_rate
+        self.use_bias = use_bias
         for name, size in (
             ("query", key_channels),
             ("key", key_channels),
@@ -54,7 +56,7 @@ class MultiHeadAttention(keras.layers.Layer):
             ("output_projection", hidden_size),
         ):
             dense = keras.layers.Dense(
-                size, use_bias=False, name=name, dtype=self.dtype_policy
+                size, use_bias=use_bias, name=name, dtype=self.dtype_policy
             )
             setattr(self, name, dense)
         self.compatibility = compatibility.TYPES[attention_type](
@@ -63,6 +65,9 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
+
+    def build(self, x_shape):
+        """Leave it to the sublayers, as they are called: Keras would trace."""
 
     def split_heads(self, x):
         """[B, T, H * K] -> [B, H, T, K]."""
@@ -88,7 +93,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """weights [B, H, T, L] of value [B, H, L, K] -> [B, H, T, K]."""
         return ops.matmul(weights, value)
 
-    def call(self, x, mask, memory=None, noise=None):
+    def call(self, x, mask, memory=None, rng=None):
         """x on memory, or on itself -> [B, T, D], weights [B, H, T, L].
 
         Equation 1, or another compatibility function in its place. Weights
@@ -98,7 +103,7 @@ class MultiHeadAttention(keras.layers.Layer):
         key, value = self.project_memory(memory)
         query = self.split_heads(self.query(x))  # [B, H, T, K]
         weights = _weights(self.logits(query, key), mask)
-        dropped = self.dropout(ops.cast(weights, value.dtype), noise=noise)
+        dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
         mixed = self.mix(dropped, value)
         batch, _, length, _ = ops.shape(mixed)
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, T, H, K]
@@ -111,7 +116,7 @@ class MultiHeadAttention(keras.layers.Layer):
         x = ops.reshape(x, (-1, beams, self.num_heads, head_size))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def step(self, x, beams, parts, mask):
+    def step(self, x, beams, key_values, mask):
         """`call` for one position: W beams are W queries of a sentence.
 
         Rows of x lie in one matrix, so that each projection is one product of
@@ -120,20 +125,20 @@ class MultiHeadAttention(keras.layers.Layer):
         Args:
             x: [B * W, D].
             beams: W.
-            parts: a Part for each array that keys and values lie in.
-            mask: [B, 1, W or 1, L], where L is that of all parts together.
+            key_values: a KeyValues for each array that they lie in.
+            mask: [B, 1, W or 1, L], where L is that of all of them together.
 
         Returns:
             [B * W, D], weights [B, H, W, L] float32.
         """
         query = self.beam_heads(self.query(x), beams)
-        logits = [self.logits(query, p.key, p.distances) for p in parts]
+        logits = [self.logits(query, p.key, p.distances) for p in key_values]
         weights = _weights(ops.concatenate(logits, axis=-1), mask)
         mixed, first = 0, 0
-        for part in parts:
-            last = first + ops.shape(part.key)[2]
-            some = ops.cast(weights[..., first:last], part.value.dtype)
-            mixed = mixed + self.mix(some, part.value, part.distances)
+        for one in key_values:
+            last = first + ops.shape(one.key)[2]
+            some = ops.cast(weights[..., first:last], one.value.dtype)
+            mixed = mixed + self.mix(some, one.value, one.distances)
             first = last
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, W, H, K]
         mixed = ops.reshape(mixed, (-1, self.value_channels))
@@ -147,6 +152,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "value_channels": self.value_channels,
             "attention_type": self.attention_type,
             "dropout_rate": self.dropout_rate,
+            "use_bias": self.use_bias,
         }
 
 

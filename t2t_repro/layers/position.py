@@ -91,3 +91,16 @@ class NoPositions(keras.layers.Layer):
 
     def step(self, x, position):
         return x
+
+
+def _without_length(layer):
+    """Return a constructor that leaves max_length out."""
+    return lambda max_length, **kwargs: layer(**kwargs)
+
+
+TYPES = {  # of the hparam `pos`
+    "sinusoids": _without_length(Sinusoids),
+    "timing": _without_length(TimingSignal),
+    "emb": LearnedPositions,
+    "none": _without_length(NoPositions),
+}

@@ -14,7 +14,7 @@ import keras
 
 from t2t_repro.layers import dropout
 
-EPSILON = 1e-6  # of layer normalisation, as in tensor2tensor
+EPSILON = 1e-6  # of layer normalization, as in tensor2tensor
 
 
 class Residual(keras.layers.Layer):
@@ -30,6 +30,7 @@ class Residual(keras.layers.Layer):
         preprocess_sequence,
         postprocess_sequence,
         dropout_rate,
+        epsilon=EPSILON,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -37,8 +38,10 @@ class Residual(keras.layers.Layer):
         self.preprocess_sequence = preprocess_sequence
         self.postprocess_sequence = postprocess_sequence
         self.dropout_rate = dropout_rate
+        self.epsilon = epsilon
         self.input_norm = norm_if(
             preprocess_sequence == "n",
+            epsilon,
             name="input_norm",
             dtype=self.dtype_policy,
         )
@@ -46,17 +49,23 @@ class Residual(keras.layers.Layer):
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
         self.norm = norm_if(
-            "n" in postprocess_sequence, name="norm", dtype=self.dtype_policy
+            "n" in postprocess_sequence,
+            epsilon,
+            name="norm",
+            dtype=self.dtype_policy,
         )
 
-    def call(self, x, noise=None):
-        """x [B, T, D] -> [B, T, D]."""
-        y = self.sublayer(self.input_norm(x), noise=noise)
-        return self.add(x, y, noise)
+    def build(self, x_shape):
+        """Leave it to the sublayers, as they are called: Keras would trace."""
 
-    def add(self, x, y, noise=None):
+    def call(self, x, rng=None):
+        """x [B, T, D] -> [B, T, D]."""
+        y = self.sublayer(self.input_norm(x), rng=rng)
+        return self.add(x, y, rng)
+
+    def add(self, x, y, rng=None):
         """x and the sublayer's output y -> [B, T, D]."""
-        return self.norm(x + self.dropout(y, noise=noise))
+        return self.norm(x + self.dropout(y, rng=rng))
 
     def get_config(self):
         sublayer = keras.saving.serialize_keras_object(self.sublayer)
@@ -67,6 +76,7 @@ class Residual(keras.layers.Layer):
             "preprocess_sequence": self.preprocess_sequence,
             "postprocess_sequence": self.postprocess_sequence,
             "dropout_rate": self.dropout_rate,
+            "epsilon": self.epsilon,
         }
 
     @classmethod
@@ -78,21 +88,21 @@ class Residual(keras.layers.Layer):
 class AttentionResidual(Residual):
     """An attention, which takes more than x and tells its weights."""
 
-    def call(self, x, context, noise=None):
+    def call(self, x, context, rng=None):
         """x [B, T, D], and what attention takes beside it.
 
         Returns:
             [B, T, D], weights [B, H, T, L] float32.
         """
-        y, weights = self.sublayer(self.input_norm(x), *context, noise=noise)
-        return self.add(x, y, noise), weights
+        y, weights = self.sublayer(self.input_norm(x), *context, rng=rng)
+        return self.add(x, y, rng), weights
 
 
-def norm_if(wanted, name, dtype):
-    """Layer normalisation, or where it is not wanted nothing at all."""
+def norm_if(wanted, epsilon, name, dtype):
+    """Return layer normalization, or the identity where it is not wanted."""
     if not wanted:
         return keras.layers.Identity(name=name, dtype=dtype)
     # Keras computes its mean and variance in float32 at least.
     return keras.layers.LayerNormalization(
-        epsilon=EPSILON, name=name, dtype=dtype
+        epsilon=epsilon, name=name, dtype=dtype
     )

@@ -1,18 +1,18 @@
-"""The cache of decoding: what beams have seen, and where it lies."""
+"""The cache of attention in decoding: keys and values, and who sees them."""
 
 from typing import NamedTuple
 
 from keras import ops
 
-from t2t_repro.layers.attention import Part
+from t2t_repro.layers.attention import KeyValues
 
 
 class Cache(NamedTuple):
-    """What decoding carries from step to step, [B, …] each.
+    """Keys and values of all beams of a sentence, [B, …] each.
 
-    A key and its value lie in a slot, and stay there: when a hypothesis goes
-    on in another beam, `seen` alone is reordered. W beams query the slots of
-    all W under a mask.
+    A key and its value lie in a slot, and stay there: when a hypothesis
+    continues in another beam, its visible slots [B, W, slots] alone are
+    reordered. W beams query the slots of all W under a mask.
     Slots are of the past, which is only read, and after them of recent
     positions, W for each.
     """
@@ -21,121 +21,124 @@ class Cache(NamedTuple):
     values: tuple  # the same
     past_keys: tuple  # a decoder layer each, [B, H, past slots, K]
     past_values: tuple  # the same
-    seen: object  # [B, W, slots] bool: the slots of each hypothesis
     positions: object  # [B, slots] int32, from 0
     memory_keys: tuple  # of the source: a decoder layer each, [B, H, L, K]
     memory_values: tuple  # the same
     memory_mask: object  # [B, 1, 1, L] bool
 
     @classmethod
-    def empty(cls, memory, memory_mask, beam_size, positions, dtype):
-        """Nothing seen yet, and room for so many positions.
+    def empty(cls, memory, memory_mask, num_beams, room, dtype):
+        """Make a cache of no positions, and the slots that are visible.
 
         Args:
             memory: keys and values of the source, a pair for each layer.
             memory_mask: as of the field.
-            beam_size: W.
-            positions: settle() makes room for as many again.
+            num_beams: W.
+            room: recent positions; compact() makes room for as many again.
             dtype: of keys and values.
+
+        Returns:
+            Cache, visible [B, W, slots] bool.
         """
         batch = ops.shape(memory_mask)[0]
-        fields = {"recent": [], "past": []}
+        arrays = {"recent": [], "past": []}
         for array in memory[0]:  # keys and values may differ in size
             _, heads, _, size = ops.shape(array)
-            for name, slots in (("recent", positions * beam_size), ("past", 0)):
+            for name, slots in (("recent", room * num_beams), ("past", 0)):
                 zeros = ops.zeros((batch, heads, slots, size), dtype)
-                fields[name].append((zeros,) * len(memory))
-        return cls(
-            *fields["recent"],
-            *fields["past"],
-            ops.zeros((batch, beam_size, positions * beam_size), "bool"),
-            _recent(ops.zeros((batch, 1), "int32"), positions, beam_size),
+                arrays[name].append((zeros,) * len(memory))
+        cache = cls(
+            *arrays["recent"],
+            *arrays["past"],
+            _recent(ops.zeros((batch, 1), "int32"), room, num_beams),
             *zip(*memory, strict=True),
             memory_mask,
         )
+        return cache, ops.zeros((batch, num_beams, room * num_beams), "bool")
 
-    def follow(self, parents, step):
-        """With what the hypotheses of this step have seen, themselves included.
+    def with_own(self, visible, step):
+        """Return visible slots [B, W, slots] with each hypothesis's own.
 
         Args:
-            parents: [B, W] int32, the beam that each was in before.
-            step: [] int32, the position that is now each one's own.
+            visible: [B, W, slots] bool, of the positions before.
+            step: [] int32, the position that is now added.
         """
-        batch, beams, slots = ops.shape(self.seen)
-        rows = ops.arange(batch)[:, None] * beams + parents
-        old = ops.take(ops.reshape(self.seen, (-1, slots)), rows, axis=0)
+        beams, slots = visible.shape[1], ops.shape(visible)[2]
         past = ops.shape(self.past_keys[0])[2]
-        own = past + self._place(step) * beams + ops.arange(beams)
+        own = past + step % self._room(beams) * beams + ops.arange(beams)
         itself = ops.arange(slots) == own[:, None]
-        return self._replace(seen=ops.logical_or(old, itself))
+        return ops.logical_or(visible, itself)
 
-    def sight(self, step, reach):
-        """What hypotheses see from `step`: no further than `reach`, if any.
+    def visible_mask(self, visible, step, reach):
+        """Return the mask of queries at `step`, and distances to the slots.
+
+        Args:
+            visible: [B, W, slots] bool.
+            step: [] int32.
+            reach: slots of distance -reach and further are masked; 0: none.
 
         Returns:
-            mask [B, 1, W, slots] bool, distances to slots [B, slots] int32.
+            mask [B, 1, W, slots] bool, distances [B, slots] int32.
         """
         distances = self.positions - step
-        mask = self.seen[:, None]
+        mask = visible[:, None]
         if reach:
             mask = ops.logical_and(mask, (distances > -reach)[:, None, None])
         return mask, distances
 
-    def rows(self, step):
-        """Where recent keys and values of `step` are written.
+    def rows(self, step, beams):
+        """Return where recent keys and values of `step` are written.
 
         Returns:
             [B * H, 1] int32: of an array of [B * H * recent positions, W * K].
         """
         batch, heads = ops.shape(self.keys[0])[:2]
-        first = ops.arange(batch * heads) * self._room()
-        return (first + self._place(step))[:, None]
+        room = self._room(beams)
+        return (ops.arange(batch * heads) * room + step % room)[:, None]
 
-    def parts(self, layer, distances):
-        """What a layer attends to -> past, recent, memory, a Part each."""
+    def key_values(self, layer, distances):
+        """Return what a layer attends to: past, recent, memory KeyValues."""
         keys, past_keys = self.keys[layer], self.past_keys[layer]
         past = ops.shape(past_keys)[2]
         return (
-            Part(past_keys, self.past_values[layer], distances[:, :past]),
-            Part(keys, self.values[layer], distances[:, past:]),
-            Part(self.memory_keys[layer], self.memory_values[layer]),
+            KeyValues(past_keys, self.past_values[layer], distances[:, :past]),
+            KeyValues(keys, self.values[layer], distances[:, past:]),
+            KeyValues(self.memory_keys[layer], self.memory_values[layer]),
         )
 
-    def settle(self):
-        """Makes past what is recent, and room for as many positions again.
+    def compact(self, visible):
+        """Move recent positions to the past, and make room for as many again.
 
-        To be called whenever there is no room left. A step copies what is
-        recent, to write to it, and only reads the past. Of that remains what a
-        hypothesis has seen: a few steps back all W have the same ancestor, so
-        that a position is one slot rather than W.
+        A step copies the recent slots, to write to them, and only reads the
+        past. Of that remains what a hypothesis sees: a few steps back all W
+        have the same ancestor, so that a position is one slot rather than W.
+
+        Returns:
+            Cache, visible [B, W, slots] bool.
         """
-        used = ops.cast(ops.any(self.seen, axis=1), "int32")  # [B, slots]
+        used = ops.cast(ops.any(visible, axis=1), "int32")  # [B, slots]
         count = ops.max(ops.sum(used, axis=1), initial=0)
         order = ops.argsort(-used, axis=1)[:, :count]  # a sentence's used first
-        batch, beams, _ = ops.shape(self.seen)
-        seen = _slots(self.seen[..., None], order)[..., 0]
+        batch, beams, _ = ops.shape(visible)
+        visible = _slots(visible[..., None], order)[..., 0]
         positions = _slots(self.positions[:, None, :, None], order)[:, 0, :, 0]
-        room = self._room()
+        room = self._room(beams)
         nobody = ops.zeros((batch, beams, room * beams), "bool")
         recent = _recent(self.positions[:, -1:] + 1, room, beams)
-        return self._replace(
+        cache = self._replace(
             past_keys=_joined(self.past_keys, self.keys, order),
             past_values=_joined(self.past_values, self.values, order),
-            seen=ops.concatenate([seen, nobody], axis=2),
             positions=ops.concatenate([positions, recent], axis=1),
         )
+        return cache, ops.concatenate([visible, nobody], axis=2)
 
-    def _room(self):
-        """How many positions are recent."""
-        return ops.shape(self.keys[0])[2] // self.seen.shape[1]
-
-    def _place(self, step):
-        """Which of the recent positions `step` is."""
-        return step % self._room()
+    def _room(self, beams):
+        """Return how many positions are recent."""
+        return ops.shape(self.keys[0])[2] // beams
 
 
 def _recent(first, room, beams):
-    """Positions of recent slots [B, slots] from `first` [B, 1] on."""
+    """Return positions of recent slots [B, slots] from `first` [B, 1] on."""
     return first + ops.repeat(ops.arange(room), beams)
 
 
@@ -147,7 +150,7 @@ def _joined(past, recent, order):
 
 
 def _slots(array, order):
-    """[B, N, slots, K] -> [B, N, some, K], those of order [B, some].
+    """Take slots [B, some] of [B, N, slots, K] -> [B, N, some, K].
 
     As rows of a matrix, which are copied whole.
     """

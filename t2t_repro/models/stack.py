@@ -17,10 +17,13 @@ class EncoderLayer(keras.layers.Layer):
         self.self_attention = _self_attention(hparams, self)
         self.ffn = _ffn(hparams, self)
 
-    def call(self, x, mask, noise=None):
+    def build(self, x_shape):
+        """Leave it to the sublayers, as they are called: Keras would trace."""
+
+    def call(self, x, mask, rng=None):
         """x [B, L, D], mask [B, 1, L, L] -> [B, L, D], weights."""
-        x, weights = self.self_attention(x, (mask,), noise=noise)
-        return self.ffn(x, noise=noise), weights
+        x, weights = self.self_attention(x, (mask,), rng=rng)
+        return self.ffn(x, rng=rng), weights
 
 
 class DecoderLayer(keras.layers.Layer):
@@ -32,22 +35,25 @@ class DecoderLayer(keras.layers.Layer):
         self.cross_attention = _cross_attention(hparams, self)
         self.ffn = _ffn(hparams, self)
 
-    def call(self, x, memory, self_mask, cross_mask, noise=None):
+    def build(self, x_shape):
+        """Leave it to the sublayers, as they are called: Keras would trace."""
+
+    def call(self, x, memory, self_mask, cross_mask, rng=None):
         """x [B, T, D], memory [B, L, D] -> [B, T, D], both weights."""
-        x, own = self.self_attention(x, (self_mask,), noise=noise)
-        x, cross = self.cross_attention(x, (cross_mask, memory), noise=noise)
-        return self.ffn(x, noise=noise), (own, cross)
+        x, own = self.self_attention(x, (self_mask,), rng=rng)
+        x, cross = self.cross_attention(x, (cross_mask, memory), rng=rng)
+        return self.ffn(x, rng=rng), (own, cross)
 
     def step(self, x, past, recent, rows, memory, own_mask, cross_mask):
         """One position of W beams, which are W queries of a sentence.
 
         Args:
             x: [B * W, D].
-            past: Part, positions of which nothing changes any more.
-            recent: Part, those since, and room for more.
+            past: KeyValues of positions that do not change any more.
+            recent: KeyValues of the positions since, and room for more.
             rows: [B * H, 1] int32, where in `recent` it is written, an array
                 of [B * H * positions, W * K].
-            memory: Part, the source.
+            memory: KeyValues of the source.
             own_mask: [B, 1, W, L], where L is that of past and recent.
             cross_mask: [B, 1, 1, L], where L is that of memory.
 
@@ -66,8 +72,8 @@ class DecoderLayer(keras.layers.Layer):
                 (block.sublayer.value, recent.value),
             )
         )
-        parts = (past, recent._replace(key=key, value=value))
-        y, _ = block.sublayer.step(normed, beams, parts, own_mask)
+        seen = (past, recent._replace(key=key, value=value))
+        y, _ = block.sublayer.step(normed, beams, seen, own_mask)
         x = block.add(x, y)
         block = self.cross_attention
         y, weights = block.sublayer.step(
@@ -117,6 +123,7 @@ def _settings(hparams, parent):
         "value_channels": hparams.attention_value_channels or size,
         "attention_type": hparams.attention_type,
         "dropout_rate": hparams.attention_dropout,
+        "use_bias": hparams.attention_bias,
         "name": "multihead_attention",
         "dtype": parent.dtype_policy,
     }
@@ -127,6 +134,7 @@ def _ffn(hparams, parent):
         hparams.hidden_size,
         hparams.filter_size,
         hparams.relu_dropout,
+        hparams.ffn_activation,
         name="feed_forward",
         dtype=parent.dtype_policy,
     )
@@ -139,6 +147,7 @@ def _surroundings(hparams, name, parent):
         "preprocess_sequence": hparams.layer_preprocess_sequence,
         "postprocess_sequence": hparams.layer_postprocess_sequence,
         "dropout_rate": hparams.layer_prepostprocess_dropout,
+        "epsilon": hparams.norm_epsilon,
         "name": name,
         "dtype": parent.dtype_policy,
     }
@@ -151,7 +160,7 @@ class Stack(keras.layers.Layer):
     last one returns, as tensor2tensor does: nobody else would.
     """
 
-    def __init__(self, layer_class, hparams, **kwargs):
+    def __init__(self, layer_class, num_layers, hparams, **kwargs):
         super().__init__(**kwargs)
         self.dropout = dropout.Dropout(
             hparams.layer_prepostprocess_dropout,
@@ -160,37 +169,46 @@ class Stack(keras.layers.Layer):
         )
         self.layers = [
             layer_class(hparams, name=f"layer_{i}", dtype=self.dtype_policy)
-            for i in range(hparams.num_hidden_layers)
+            for i in range(num_layers)
         ]
         self.norm = residual.norm_if(
             hparams.layer_preprocess_sequence == "n",
+            hparams.norm_epsilon,
             name="norm",
             dtype=self.dtype_policy,
         )
-        # Whether activations within a layer are computed again for gradients.
-        self.recompute_grad = False
 
-    def call(self, x, context, noise=None):
-        """x [B, T, D], and the tuple each layer takes beside it.
+    def build(self, x_shape):
+        """Leave it to the sublayers, as they are called: Keras would trace."""
+
+    def call(self, x, context, rng=None, recompute_grad=False):
+        """Run the layers on x [B, T, D].
+
+        Args:
+            x: embedded input.
+            context: the tuple that each layer takes beside it.
+            rng: layers.random.Rng, or None at inference.
+            recompute_grad: whether activations within a layer are computed
+                again for gradients.
 
         Returns:
             [B, T, D], a list of what each layer tells of its weights: empty
             where layers are computed again for gradients.
         """
-        x, weights = self.dropout(x, noise=noise), []
+        x, weights = self.dropout(x, rng=rng), []
         for layer in self.layers:
-            if self.recompute_grad and noise is not None:
-                x = _rematerialized(layer, x, context, noise)
+            if recompute_grad and rng is not None:
+                x = _rematerialized(layer, x, context, rng)
                 continue
-            x, of_layer = layer(x, *context, noise=noise)
+            x, of_layer = layer(x, *context, rng=rng)
             weights.append(of_layer)
         return self.norm(x), weights
 
 
-def _rematerialized(layer, x, context, noise):
+def _rematerialized(layer, x, context, rng):
     """x as `layer` returns it; of the layer, nothing but its inputs is kept.
 
-    Keras's remat takes what has a gradient as arguments; masks and noise, which
+    Keras's remat takes what has a gradient as arguments; masks and rng, which
     have none and are no floats, come in from outside.
     """
     is_float = [keras.backend.is_float_dtype(c.dtype) for c in context]
@@ -201,7 +219,7 @@ def _rematerialized(layer, x, context, noise):
             next(rest) if own else given
             for own, given in zip(is_float, context, strict=True)
         ]
-        return layer(x, *whole, noise=noise)[0]
+        return layer(x, *whole, rng=rng)[0]
 
     floats = [c for own, c in zip(is_float, context, strict=True) if own]
     return keras.remat(run)(x, *floats)

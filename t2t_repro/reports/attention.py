@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_repro.models.transformer import AttentionWeights
+from t2t_repro.models.seq2seq import AttentionWeights
 
 START = "<s>"  # what the decoder is fed before its first piece
 EOS = "</s>"
@@ -34,7 +34,7 @@ class Choice(NamedTuple):
 def kinds(
     source: list[str], target: list[str], weights: AttentionWeights
 ) -> dict[str, Attention]:
-    """The three attentions of a sentence.
+    """Return the attentions of a sentence by name, those that a model has.
 
     What the decoder reads is shifted: where it writes piece t, its last key is
     piece t - 1.
@@ -42,7 +42,7 @@ def kinds(
     shifted = [START, *target[:-1]]
     around = {"previous": -1, "itself": 0, "next": 1}
     before = {"last but one": -1, "last": 0}
-    return {
+    found = {
         "encoder": Attention(
             "Encoder self-attention", source, source, weights.encoder, around
         ),
@@ -53,6 +53,7 @@ def kinds(
             "Encoder-decoder attention", target, source, weights.cross, {}
         ),
     }
+    return {k: one for k, one in found.items() if one.weights is not None}
 
 
 def is_word(piece: str) -> bool:

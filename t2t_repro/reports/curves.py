@@ -42,7 +42,6 @@ class Plot(NamedTuple):
 PLOTS = (
     Plot("Loss", "train/loss", "validation/loss"),
     Plot("Perplexity", "train/perplexity", "validation/perplexity", "log"),
-    Plot("Validation BLEU", None, "validation/bleu"),
     Plot("Learning rate", "train/learning_rate", None),
     Plot("Gradient norm", "train/gradient_norm", None),
     Plot("Target tokens per second", "train/tokens_per_second", None),

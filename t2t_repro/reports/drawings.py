@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro.reports import attention as attentions
-from t2t_repro.reports import curves, templates, text_width
+from t2t_repro.reports import curves, templates
+from t2t_repro.text import pixels
 
 FAINTEST = 0.02  # a line or a square of less weight is not drawn
 _ROW = 19  # a piece's height
@@ -124,7 +125,7 @@ def shown(pieces: list[str]) -> list[str]:
 
 
 def _widest(texts):
-    return max(map(text_width.pixels, texts)) + _GAP
+    return max(map(pixels.width, texts)) + _GAP
 
 
 def _middle(place):

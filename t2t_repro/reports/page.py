@@ -8,21 +8,21 @@ from typing import NamedTuple
 
 import markupsafe
 
+from t2t_repro import registry
 from t2t_repro.reports import (
-    bleu,
     cost,
     curves,
     paper,
-    parsing,
     pictures,
     samples,
-    stored_sheet,
+    stored_scores,
     templates,
 )
 
 UNKNOWN = "–"
-# Of a score sheet; what a problem's sheet has not is left out.
-_AT_A_GLANCE = {
+# Shown at a glance where a run has them, after its headline metric.
+_AT_A_GLANCE = ("bleu", "bleu_tok", "chrf", "exact_match")
+_LABELS = {
     "bleu": "sacreBLEU",
     "bleu_tok": "tokenized BLEU",
     "chrf": "chrF",
@@ -32,8 +32,8 @@ _AT_A_GLANCE = {
 _AS_THE_PAPER = "FLOPs, time × devices × sustained FLOP/s"
 
 
-class Parse(NamedTuple):
-    """A parse beside its reference, as pictures."""
+class Drawing(NamedTuple):
+    """An output beside its reference, as pictures."""
 
     title: str
     ours: str  # SVG
@@ -45,21 +45,29 @@ class Subject(NamedTuple):
 
     name: str
     settings: dict  # run.json
+    headline: str  # metric of its problem
     curves: dict[str, curves.Curve]
     cost: cost.Spent
     manifest: dict | None  # of its data; None: the data is not there
-    scores: dict[str, dict]  # split -> score sheet
+    scores: dict[str, dict]  # split -> what evaluate has stored
     samples: dict[str, samples.Ranked]  # split -> some of its translations
-    parses: dict[str, list[Parse]]  # split -> some of its samples, drawn
+    drawings: dict[str, list[Drawing]]  # split -> some of its samples
     checkpoint: str | None  # that attention is of; None: there is none
     attention: list[pictures.Sentence]
+    no_attention: str  # why there is none
 
 
 def render(subjects: Sequence[Subject]) -> str:
     """The page, with everything it needs inside."""
-    filters = {"command": command, "number": number, "data_uri": _data_uri}
+    filters = {
+        "command": command,
+        "number": number,
+        "label": label,
+        "data_uri": _data_uri,
+    }
     runs = {subject.name: subject.curves for subject in subjects}
-    plots = [curves.plot(plot, runs) for plot in curves.PLOTS]
+    kinds = _plots(subjects)
+    plots = [curves.plot(kind, runs) for kind in kinds]
     return templates.render(
         "page.html.j2",
         filters,
@@ -68,12 +76,12 @@ def render(subjects: Sequence[Subject]) -> str:
         glance=_glance(subjects),
         plots=[
             (plot.title, markupsafe.Markup(svg))
-            for plot, svg in zip(curves.PLOTS, plots, strict=True)
+            for plot, svg in zip(kinds, plots, strict=True)
             if svg
         ],
         splits=_splits(subjects),
-        conventions=bleu.CONVENTIONS | parsing.CONVENTIONS,
-        columns=stored_sheet.columns,
+        descriptions={one.name: one.summary for one in registry.metrics},
+        columns=stored_scores.columns,
         costs=_costs(subjects),
         hparams=_hparams(subjects),
     )
@@ -93,23 +101,48 @@ def _glance(subjects):
             "Validation perplexity, the last",
             lambda one: _last(one, "validation/perplexity"),
         ),
-        (
-            "Validation BLEU of a sample, the last",
-            lambda one: _last(one, "validation/bleu"),
-        ),
     ]
     rows += [
         (
-            f"{name}, {split}",
-            lambda one, key=key, split=split: number(
-                one.scores.get(split, {}).get(key)
+            f"Validation {label(name)} of a sample, the last",
+            lambda one, name=name: _last(one, f"validation/{name}"),
+        )
+        for name in _sampled(subjects)
+    ]
+    headlines = [subject.headline for subject in subjects]
+    rows += [
+        (
+            f"{label(name)}, {split}",
+            lambda one, name=name, split=split: number(
+                one.scores.get(split, {}).get(name)
             ),
         )
         for split in splits
-        for key, name in _AT_A_GLANCE.items()
+        for name in dict.fromkeys([*headlines, *_AT_A_GLANCE])
     ]
     told = [(label, [text(one) for one in subjects]) for label, text in rows]
     return [row for row in told if set(row[1]) != {UNKNOWN}]
+
+
+def _plots(subjects):
+    """The curves of trainings, those of the samples' metrics among them."""
+    of_samples = (
+        curves.Plot(f"Validation {label(name)}", None, f"validation/{name}")
+        for name in _sampled(subjects)
+    )
+    loss, perplexity, *others = curves.PLOTS
+    return [loss, perplexity, *of_samples, *others]
+
+
+def _sampled(subjects):
+    """Metrics that a validation sample was scored by, headlines first."""
+    headlines = [subject.headline for subject in subjects]
+    names = dict.fromkeys([*headlines, *(one.name for one in registry.metrics)])
+    return [
+        name
+        for name in names
+        if any(f"validation/{name}" in one.curves for one in subjects)
+    ]
 
 
 def _computed_on(subject):
@@ -124,21 +157,22 @@ def _last(subject, name):
 
 
 def _splits(subjects):
-    """Split -> its sheets by run, and the names of their numbers in order."""
+    """Split -> its scores by run, and the names of their numbers in order."""
     found = {}
     for subject in subjects:
-        for split, sheet in subject.scores.items():
-            found.setdefault(split, {})[subject.name] = stored_sheet.read(sheet)
+        for split, stored in subject.scores.items():
+            read = stored_scores.read(stored)
+            found.setdefault(split, {})[subject.name] = read
     return {
         split: (
-            sheets,
+            of_runs,
             list(
                 dict.fromkeys(
-                    key for sheet in sheets.values() for key in sheet.numbers
+                    key for one in of_runs.values() for key in one.numbers
                 )
             ),
         )
-        for split, sheets in found.items()
+        for split, of_runs in found.items()
     }
 
 
@@ -183,6 +217,11 @@ def _hparams(subjects):
         for name in names
         for values in [[one.get(name, UNKNOWN) for one in sets]]
     ]
+
+
+def label(metric: str) -> str:
+    """Return the name of a metric for a heading."""
+    return _LABELS.get(metric, metric.replace("_", " "))
 
 
 def number(value) -> str:

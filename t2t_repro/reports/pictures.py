@@ -55,12 +55,17 @@ def of_sentence(inputs, outputs, source, target, weights) -> Sentence:
     return Sentence(
         inputs,
         outputs,
-        list(_figures(kinds["encoder"], kinds["cross"])),
+        [
+            *_self_attention_figures(kinds.get("encoder")),
+            *_cross_attention_figures(kinds["cross"]),
+        ],
         {kind.title: layers(kind) for kind in kinds.values()},
     )
 
 
-def _figures(encoder, cross):
+def _self_attention_figures(encoder):
+    if encoder is None:
+        return
     if far := attentions.farthest(encoder):
         yield Figure(far.title, far.reason, [drawings.lines(encoder, far)])
     if back := attentions.back_reference(encoder):
@@ -70,6 +75,9 @@ def _figures(encoder, cross):
     if pair := attentions.structure(encoder):
         drawn = [drawings.lines(encoder, one) for one in pair]
         yield Figure(pair[0].title, pair[0].reason, drawn)
+
+
+def _cross_attention_figures(cross):
     if found := attentions.alignment(cross):
         drawn = [drawings.matrix(cross, found), drawings.lines(cross, found)]
         yield Figure(found.title, found.reason, drawn)

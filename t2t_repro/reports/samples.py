@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from sacrebleu.metrics import BLEU, CHRF
+
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.suite import Suite
 
 EACH = 4  # samples of a kind
 LONGEST = 32  # subwords of a sentence that is drawn without being asked for
@@ -25,12 +27,11 @@ class Sample(NamedTuple):
     inputs: str
     translation: list[Part]
     reference: list[Part]
-    bleu: float
-    chrf: float
+    scores: dict[str, float]  # the headline metric, and chrF
 
 
 class Ranked(NamedTuple):
-    """Samples of a split, by sentence BLEU and then chrF."""
+    """Samples of a split, by the headline metric and then chrF."""
 
     best: list[Sample]
     middle: list[Sample]
@@ -41,26 +42,42 @@ def rank(
     inputs: Sequence[str],
     translations: Sequence[str],
     references: Sequence[str],
+    suite: Suite,
     each: int = EACH,
 ) -> Ranked:
-    """Scores every line, and takes some from the top, middle and end.
+    """Score every line, and take some from the top, middle and end.
 
     Of equal scores the longer reference is the better one. No line is in two
     kinds: few lines are best, then worst, then middle.
+
+    Args:
+        inputs: [lines].
+        translations: [lines].
+        references: [lines].
+        suite: whose headline metric ranks them.
+        each: samples of a kind.
     """
-    bleu, chrf = BLEU(effective_order=True), CHRF()
-    scores = [
-        (
-            bleu.sentence_score(translation, [reference]).score,
-            chrf.sentence_score(translation, [reference]).score,
+    if not len(inputs):
+        return Ranked([], [], [])
+    names = dict.fromkeys([suite.headline, "chrf"])
+    metrics = suite._replace(names=tuple(names)).build()
+    statistics = scores.count(metrics, translations, [references], inputs)
+    values = {
+        name: [metric.sentence_score(row) for row in statistics[name]]
+        for name, metric in metrics.items()
+    }
+
+    def rank_of(i):
+        """The greater, the better."""
+        signed = (
+            -values[name][i]
+            if metric.higher_is_better is False
+            else values[name][i]
+            for name, metric in metrics.items()
         )
-        for translation, reference in zip(translations, references, strict=True)
-    ]
-    order = sorted(
-        range(len(scores)),
-        key=lambda i: (*scores[i], len(references[i].split())),
-        reverse=True,
-    )
+        return *signed, len(references[i].split())
+
+    order = sorted(range(len(references)), key=rank_of, reverse=True)
 
     def samples(places):
         return [
@@ -68,7 +85,7 @@ def rank(
                 i + 1,
                 inputs[i],
                 *differences(translations[i], references[i]),
-                *scores[i],
+                {name: found[i] for name, found in values.items()},
             )
             for i in places
         ]

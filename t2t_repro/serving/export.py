@@ -18,7 +18,12 @@ _VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
 def export(
-    models, subwords, decode_hparams, export_dir, card, weights_dtype="float32"
+    models,
+    vocabularies,
+    decode_hparams,
+    export_dir,
+    card,
+    weights_dtype="float32",
 ) -> pathlib.Path:
     """Writes the next version of a SavedModel.
 
@@ -26,7 +31,7 @@ def export(
     no number, and renamed.
 
     Args:
-        models, subwords, decode_hparams: of translate.Translator.
+        models, vocabularies, decode_hparams: of translate.Translator.
         export_dir: gets a folder 1, or one more than the highest there.
         card: what the model card is to say, beside the operations.
         weights_dtype: that they are stored in, one of
@@ -36,24 +41,18 @@ def export(
         The version's folder.
 
     Raises:
-        UserError: a weight is beyond `weights_dtype`.
+        UserError: a weight is beyond `weights_dtype`, or a vocabulary cannot
+            be in a graph.
     """
     served = served_model.ServedModel(
-        models, subwords, decode_hparams, weights_dtype
+        models, vocabularies, decode_hparams, weights_dtype
     )
     export_dir = files.path(export_dir)
     export_dir.mkdir(parents=True, exist_ok=True)
     folder = export_dir / str(max(versions(export_dir), default=0) + 1)
     with files.making_folder(folder) as temporary:
         tf.saved_model.save(
-            served,
-            str(temporary),
-            signatures={
-                "serving_default": served.translate,
-                "n_best": served.n_best,
-                "score": served.score,
-                "attention": served.attention,
-            },
+            served, str(temporary), signatures=served.signatures()
         )
         graph = read_graph(temporary)
         made = {
@@ -63,7 +62,7 @@ def export(
         }
         (temporary / MODEL_CARD).parent.mkdir()
         json_files.write(temporary / MODEL_CARD, card | made, sealed=True)
-        warm_up.write(temporary, graph.signature_def, subwords)
+        warm_up.write(temporary, graph.signature_def, vocabularies)
     return folder
 
 

@@ -10,11 +10,13 @@ Signatures (strings in and out, so that nothing can pad ids in between):
         target_lengths [B], weights [B, layers, T, L]
 
 The last one reads attend.LONGEST pieces at most. Its pieces end in EOS and are
-padded with "", and its weights are means over heads: every output has a row for
+padded with "", and its weights are means over heads, and over layers where
+models of an ensemble differ in their number: every output has a row for
 each sentence, by which a server that makes batches splits it. (TF Serving would
 refuse flat values then.)
 
-It has stock TensorFlow and TF Text operations only, and no Python.
+It has stock TensorFlow and TF Text operations only, and no Python, as far as
+its vocabularies have.
 
 Weights may be stored in 16 bits, which halves the file and the memory that it
 takes at rest. A call computes in float32 all the same, with the rounded
@@ -23,25 +25,28 @@ are cast once a call, before the search, which costs what reading them does.
 """
 
 import dataclasses
+import functools
 
 import keras
 import tensorflow as tf
-import tensorflow_text
 
 from t2t_repro import errors
 from t2t_repro.decoding import attend, score, search
-from t2t_repro.text.subwords import EOS, PAD
+from t2t_repro.serving import graph_vocabulary
+from t2t_repro.text.vocabulary import EOS, PAD
 
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 _TEXT = tf.TensorSpec([None], tf.string)
 
 
 class ServedModel(tf.Module):
-    """Vocabulary, models and search in one graph."""
+    """Vocabularies, models and search in one graph."""
 
-    def __init__(self, models, subwords, decode_hparams, weights_dtype):
+    def __init__(self, models, vocabularies, decode_hparams, weights_dtype):
         """Takes what translate.Translator takes, and one of WEIGHTS_DTYPES."""
         super().__init__("served_model")
+        # Attributes, by which SavedModel finds what they hold.
+        self.source, self.target = graph_vocabulary.build(vocabularies)
         self.weights = [
             _rounded(weight, weights_dtype)
             for model in models
@@ -50,20 +55,27 @@ class ServedModel(tf.Module):
         # In closures, out of SavedModel's sight, which would export Keras's
         # own functions with them: the variables are all it needs.
         call = _with_weights(models, self.weights)
+        rule = search.build_rules(decode_hparams, vocabularies.target)
+        search.require_attention(models, rule)
         self._find = lambda ids, return_beams: call(
-            search.search,
+            functools.partial(search.search, rule=rule),
             ids,
             dataclasses.replace(decode_hparams, return_beams=return_beams),
         )
         self._sum = lambda *pair: call(score.score, *pair)
-        self._look = lambda *pair: call(score.mean_attention, *pair)
+        self._attend = lambda *pair: call(score.mean_attention, *pair)
+        # SavedModel traces every function that it finds.
+        self.attention = None
+        if all("cross" in model.attention_kinds for model in models):
+            self.attention = tf.function(
+                self._translate_with_weights, input_signature=[_TEXT]
+            )
         self._beams = decode_hparams.beam_size
-        self.tokenizer = tensorflow_text.SentencepieceTokenizer(subwords.model)
         self._most = decode_hparams.max_input_length
 
-    def _encode(self, text, most):
+    def _encode(self, vocabulary, text, most):
         """Strings [B] -> ids [B, L] with EOS, lengths and truncated [B]."""
-        ids = self.tokenizer.tokenize(text)
+        ids = vocabulary.encode(text)
         truncated = ids.row_lengths() > most - 1  # and EOS
         ids = ids[:, : most - 1]
         lengths = tf.cast(ids.row_lengths(), tf.int32)
@@ -73,31 +85,42 @@ class ServedModel(tf.Module):
         at_end = tf.range(tf.shape(ids)[1]) == lengths[:, None]
         return tf.where(at_end, EOS, ids), lengths + 1, truncated
 
-    def _detokenize(self, ids):
+    def _decode(self, ids):
         """Ids [N, T], up to the first EOS -> strings [N], each one line."""
         before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
         text_ids = tf.ragged.boolean_mask(ids, before_eos & (ids != PAD))
-        text = self.tokenizer.detokenize(text_ids)
+        text = self.target.decode(text_ids)
         return tf.strings.regex_replace(text, r"[\t\n\r]", " ")
 
-    def _pieces(self, ids, lengths):
+    def _pieces(self, vocabulary, ids, lengths):
         """Ids [B, L] -> strings [B, L], as the vocabulary spells them."""
-        pieces = self.tokenizer.id_to_string(ids)
+        pieces = vocabulary.pieces(ids)
         return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
 
     def _search(self, inputs, return_beams):
-        ids, lengths, truncated = self._encode(inputs, self._most)
+        ids, lengths, truncated = self._encode(self.source, inputs, self._most)
         found = self._find(ids, return_beams)
         flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
         # Fixed, the number of beams is in the signature, for all to see.
         shape = (-1, self._beams if return_beams else 1)
-        texts = tf.reshape(self._detokenize(flat), shape)
+        texts = tf.reshape(self._decode(flat), shape)
         blank = (lengths == 1)[:, None]  # EOS alone
         return {
             "outputs": tf.where(blank, "", texts),
             "scores": tf.where(blank, 0.0, tf.reshape(found.scores, shape)),
             "truncated": truncated,
         }
+
+    def signatures(self):
+        """Return {name: function}; without weights there is no attention."""
+        signatures = {
+            "serving_default": self.translate,
+            "n_best": self.n_best,
+            "score": self.score,
+        }
+        if self.attention:
+            signatures["attention"] = self.attention
+        return signatures
 
     @tf.function(input_signature=[_TEXT])
     def n_best(self, inputs):
@@ -116,20 +139,21 @@ class ServedModel(tf.Module):
     @tf.function(input_signature=[_TEXT, _TEXT])
     def score(self, inputs, targets):
         """Sums of log-probabilities of given targets, and their lengths."""
-        input_ids, _, input_cut = self._encode(inputs, self._most)
-        target_ids, lengths, target_cut = self._encode(targets, self._most)
+        input_ids, _, input_cut = self._encode(self.source, inputs, self._most)
+        target_ids, lengths, target_cut = self._encode(
+            self.target, targets, self._most
+        )
         return {
             "scores": self._sum(input_ids, target_ids),
             "lengths": lengths,
             "truncated": input_cut | target_cut,
         }
 
-    @tf.function(input_signature=[_TEXT])
-    def attention(self, inputs):
+    def _translate_with_weights(self, inputs):
         """The best beam, and where each of its pieces looked."""
         # Of a thousand pieces, weights would be gigabytes, and no picture.
         most = min(self._most, attend.LONGEST)
-        ids, lengths, truncated = self._encode(inputs, most)
+        ids, lengths, truncated = self._encode(self.source, inputs, most)
         blank = lengths == 1  # EOS alone
         best = self._find(ids, return_beams=False).ids[:, 0]
         longest = tf.reduce_max(
@@ -138,13 +162,15 @@ class ServedModel(tf.Module):
         target_ids = tf.where(blank[:, None], PAD, best[:, :longest])
         target_lengths = tf.reduce_sum(tf.cast(target_ids != PAD, tf.int32), 1)
         return {
-            "outputs": self._detokenize(target_ids),
+            "outputs": self._decode(target_ids),
             "truncated": truncated,
-            "source_pieces": self._pieces(ids, lengths),
+            "source_pieces": self._pieces(self.source, ids, lengths),
             "source_lengths": lengths,
-            "target_pieces": self._pieces(target_ids, target_lengths),
+            "target_pieces": self._pieces(
+                self.target, target_ids, target_lengths
+            ),
             "target_lengths": target_lengths,
-            "weights": self._look(ids, target_ids),
+            "weights": self._attend(ids, target_ids),
         }
 
 

@@ -12,23 +12,24 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from t2t_repro import errors
-from t2t_repro.text.subwords import EOS
+from t2t_repro.text.vocabulary import EOS
 
 REQUESTS = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
 _LENGTHS = (4, 32)  # subwords of the sentences: two, so that one is padded
 
 
-def write(folder: pathlib.Path, signature_defs, subwords):
-    """Writes a request for each signature, of text that the vocabulary knows.
+def write(folder: pathlib.Path, signature_defs, vocabularies):
+    """Write a request for each signature, of text that vocabularies know.
 
     Args:
         folder: of a SavedModel, with assets.extra/ in it.
         signature_defs: {name: SignatureDef}, with inputs of strings [B].
-        subwords: Subwords.
+        vocabularies: of "inputs" and of "targets".
     """
-    ids = range(EOS + 1, subwords.size)
-    rows = [ids[-length:] for length in _LENGTHS]
-    texts = tf.make_tensor_proto(subwords.decode(rows), tf.string)
+    texts = {
+        "inputs": _texts(vocabularies.source),
+        "targets": _texts(vocabularies.target),
+    }
     with tf.io.TFRecordWriter(str(folder / REQUESTS)) as file:
         for name, definition in sorted(signature_defs.items()):
             if not definition.inputs:
@@ -37,8 +38,15 @@ def write(folder: pathlib.Path, signature_defs, subwords):
             request = log.predict_log.request
             request.model_spec.signature_name = name
             for key in definition.inputs:
-                request.inputs[key].CopyFrom(texts)
+                request.inputs[key].CopyFrom(texts[key])
             file.write(log.SerializeToString())
+
+
+def _texts(vocabulary):
+    """Return sentences of the highest ids, which are rare, as a tensor."""
+    ids = range(EOS + 1, vocabulary.size)
+    rows = [ids[-length:] for length in _LENGTHS]
+    return tf.make_tensor_proto(vocabulary.decode(rows), tf.string)
 
 
 def read(folder: pathlib.Path) -> Iterator[predict_pb2.PredictRequest]:

@@ -1,1 +1,1 @@
-"""Text: raw lines (corpora) and subwords."""
+"""Text: raw lines (corpora) and vocabularies."""

@@ -1,5 +1,6 @@
 """Test sets: from files, or out of sacreBLEU's store of the WMT and others."""
 
+import pathlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ class TestSet(NamedTuple):
 
     sources: list[str] | None  # [lines]; None: not known
     references: list[list[str]]  # one or more of [lines]
+    # Where a run keeps what it makes of it, as "test" or "files/my.en"; None:
+    # nowhere.
+    name: str | None = None
 
     @property
     def texts(self) -> list[list[str]]:
@@ -24,9 +28,10 @@ class TestSet(NamedTuple):
 
     def normalized(self, source: Callable, target: Callable) -> "TestSet":
         """The same, each line changed by the function of its side."""
-        return TestSet(
-            None if self.sources is None else list(map(source, self.sources)),
-            [list(map(target, lines)) for lines in self.references],
+        sources = self.sources
+        return self._replace(
+            sources=None if sources is None else list(map(source, sources)),
+            references=[list(map(target, lines)) for lines in self.references],
         )
 
 
@@ -42,10 +47,21 @@ def require_same_counts(*texts: Sequence[str]):
 
 
 def from_files(references, sources=None) -> TestSet:
-    """Reads files; a line is a sentence."""
+    """Reads files; a line is a sentence.
+
+    Raises:
+        UserError: there are sources alone.
+    """
+    if not references:
+        raise errors.UserError(
+            "--sources is the file that --references translate; got "
+            f"--sources={sources} alone. Name --references, too; to "
+            "translate without them there is t2t_repro.decoder."
+        )
     return TestSet(
         list(read_lines(sources)) if sources else None,
         [list(read_lines(path)) for path in references],
+        f"files/{pathlib.Path(sources).name}" if sources else None,
     )
 
 
@@ -69,9 +85,10 @@ def from_store(name: str, languages: tuple[str, str]) -> TestSet:
             f"{', '.join(dataset.langpairs)}."
         )
     try:
-        return from_files(
+        found = from_files(
             dataset.get_reference_files(pair), dataset.get_source_file(pair)
         )
+        return found._replace(name=f"sacrebleu/{name.replace('/', '_')}")
     except (OSError, SystemExit) as error:  # it exits where a sum is wrong
         raise errors.UserError(
             f"sacreBLEU cannot fetch {name} {pair} into {utils.SACREBLEU_DIR}: "

@@ -16,18 +16,17 @@ import shutil
 import tensorflow as tf
 
 from t2t_repro import errors, files
-from t2t_repro.training import optimizer as optimizers
+from t2t_repro.models import building
+from t2t_repro.training import slots
 
+FOLDER = "checkpoints"  # in the folder of a run
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 _VOCABULARY = "vocabulary_sha256"
+# In every checkpoint, beside the state of the training.
+_NOT_STATE = ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter", _VOCABULARY)
 # TensorFlow's reader raises Python's own errors for some of its own: IndexError
 # where a file ends too early.
 _UNREADABLE = (tf.errors.OpError, IndexError, ValueError)
-
-
-def _by_path(weights):
-    """{path without the model's own name: weight}, in their order."""
-    return {weight.path.partition("/")[2]: weight for weight in weights}
 
 
 class Checkpoints:
@@ -40,18 +39,15 @@ class Checkpoints:
         self._folder = pathlib.Path(folder)
         self._max_to_keep = max_to_keep
         self._vocabulary = vocabulary_sha256
+        self._variables = {
+            name: variable.value
+            for name, variable in slots.training_state(model, optimizer).items()
+        }
         # Absent where steps so far were taken in another precision.
         self._optional = {
             name: variable.value
-            for name, variable in optimizers.loss_scale(optimizer).items()
+            for name, variable in slots.loss_scale(optimizer).items()
         }
-        self._variables = {"step": optimizer.iterations.value}
-        for name, weight in _by_path(model.weights).items():
-            self._variables[f"weights/{name}"] = weight.value
-        paths = list(_by_path(model.trainable_variables))  # no frozen one's
-        for kind, slots in optimizers.slots(optimizer).items():
-            for index, slot in slots.items():
-                self._variables[f"{kind}/{paths[index]}"] = slot.value
 
     def save(self, step: int, scheduled: bool = True) -> pathlib.Path:
         """Writes ckpt-STEP, and removes the oldest beyond max_to_keep.
@@ -87,12 +83,19 @@ class Checkpoints:
         Damaged ones that are newer are renamed to damaged-ckpt-…
 
         Raises:
-            UserError: there are checkpoints, and all are damaged.
+            UserError: there are checkpoints, and all are damaged; or one is of
+                another model or optimizer.
         """
         damaged = {}
         for path in reversed(list_checkpoints(self._folder)):
             try:
-                self._restore(path)
+                reader = Reader(path)
+            except errors.UserError as error:
+                damaged[path] = error
+                continue
+            self._check_names(reader)
+            try:
+                self._restore(reader)
             except errors.UserError as error:
                 damaged[path] = error
                 continue
@@ -126,11 +129,39 @@ class Checkpoints:
                 f"not seen here: {newest}. All workers must see the same "
                 "--output_dir."
             )
-        self._restore(path)
+        reader = Reader(path)
+        self._check_names(reader)
+        self._restore(reader)
         return path
 
-    def _restore(self, path):
-        reader = Reader(path)
+    def _check_names(self, reader):
+        """Refuse a checkpoint of another model or another optimizer."""
+        stored = {
+            name: tuple(shape)
+            for name, shape in reader.shapes.items()
+            if name not in _NOT_STATE and not name.startswith("loss_scale/")
+        }
+        expected = {
+            name: tuple(variable.shape)
+            for name, variable in self._variables.items()
+        }
+        if stored == expected:
+            return
+        differences = [
+            f"{name} is {stored.get(name, 'missing')} there and "
+            f"{expected.get(name, 'unknown')} here"
+            for name in sorted(stored.keys() | expected.keys())
+            if stored.get(name) != expected.get(name)
+        ]
+        more = f"; and {len(differences) - 3} more" if differences[3:] else ""
+        raise errors.UserError(
+            f"The checkpoint {reader.path} is of another model or optimizer: "
+            f"{'; '.join(differences[:3])}{more}. Resume with the settings "
+            "that it was trained with, or take only its weights, with "
+            "--warm_start_from and another --output_dir."
+        )
+
+    def _restore(self, reader):
         known = self._optional.keys() & reader.shapes.keys()
         for name, variable in self._variables.items():
             variable.assign(reader.tensor(name))
@@ -251,7 +282,7 @@ def restore_weights(model, path, vocabulary_sha256):
             f"sha256 is {reader.vocabulary} there and {vocabulary_sha256} here."
         )
     weights = {}
-    for name, weight in _by_path(model.weights).items():
+    for name, weight in building.by_path(model.weights).items():
         kind = "ema" if f"ema/{name}" in reader.shapes else "weights"
         weights[f"{kind}/{name}"] = weight
     for name, weight in weights.items():

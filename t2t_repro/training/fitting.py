@@ -104,7 +104,7 @@ def search(model, optimizer, plan, strategy, xla) -> Fit | None:
             0,
             tf.distribute.get_strategy(),
             xla,
-            loss.parts_needed(plan, replicas, slots, model.vocab_size),
+            loss.num_chunks(plan, replicas, slots, model.vocab_size),
         )
         arrays = batches.split_rows(
             dict.fromkeys(batches.ROW_FEATURES, full), replicas, slots

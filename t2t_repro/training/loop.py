@@ -3,24 +3,22 @@
 import contextlib
 import time
 
+import tensorflow as tf
+
 from t2t_repro.reports import cost
-from t2t_repro.training import capacity, optimizer, progress
-from t2t_repro.training.evaluation import Evaluation
-from t2t_repro.training.history import History
-from t2t_repro.training.parts import Parts
+from t2t_repro.training import capacity, optimizer, progress, schedules, setup
+from t2t_repro.training.history import History, Monitor
 from t2t_repro.training.session import Profiler, StopSignals, exit_code
 
 
-def train(hparams, subwords, plan, corpora, output_dir, options) -> int:
-    """Trains to options.train_steps, from the latest checkpoint if there is.
+def train(task: setup.Task, output_dir, options, strategy=None) -> int:
+    """Train to options.train_steps, from the latest checkpoint if there is.
 
     Args:
-        hparams: HParams.
-        subwords: Subwords, the vocabulary.
-        plan: of corpora["train"].
-        corpora: {"train": Corpus, "validation": Corpus}.
+        task: what is trained on what.
         output_dir: checkpoints/ and TensorBoard events go here, the chief's.
-        options: parts.Options.
+        options: training.options.Options.
+        strategy: tf.distribute strategy; None: one device.
 
     Returns:
         The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM, to whichever
@@ -29,59 +27,72 @@ def train(hparams, subwords, plan, corpora, output_dir, options) -> int:
     Raises:
         UserError: a loss, a gradient or a weight is not finite.
     """
-    training = Parts(hparams, subwords, plan, corpora, output_dir, options)
-    first_step = training.restore()
-    training.describe(first_step)
-    if first_step >= options.train_steps:
-        print(
-            f"Nothing to do: {first_step:,} steps are done, "
-            f"--train_steps={options.train_steps}."
-        )
+    strategy = strategy or tf.distribute.get_strategy()
+    session = setup.build(task, output_dir, options, strategy)
+    checkpoints = session.checkpoints()
+    setup.restore(session, checkpoints)
+    for name, text in setup.summary(session).items():
+        print(f"{name:>14}: {text}", flush=True)
+    if reason := _nothing_to_do(session):
+        print(f"Nothing to do: {reason}")
         return 0
-    patience = options.early_stopping_evals
+    with session.workers.folder_to_write(output_dir) as folder:
+        return _Loop(session, checkpoints, folder).run()
+
+
+def _nothing_to_do(session):
+    """Return why there is no step to take, or None."""
+    options, done = session.options, session.state.step
+    if done >= options.train_steps:
+        return f"{done:,} steps are done, --train_steps={options.train_steps}."
+    patience, metric = (
+        options.early_stopping_evals,
+        options.early_stopping_metric,
+    )
     # What another session found, and stopped for.
-    if History(training.output_dir, first_step).stopped_improving(patience):
-        print(
-            f"Nothing to do: after {first_step:,} steps the validation loss "
-            f"had not improved for {patience} evaluations. Train on without "
+    if History(session.output_dir, done).stopped_improving(patience, metric):
+        return (
+            f"after {done:,} steps the validation {metric} had not improved "
+            f"for {patience} evaluations. Train on without "
             "--early_stopping_evals."
         )
-        return 0
-    with training.workers.folder_to_write(output_dir) as folder:
-        return _Loop(training, folder, first_step).run()
+    return None
 
 
 class _Loop:
     """Steps, validations and checkpoints of one session."""
 
-    def __init__(self, parts, folder, first_step):
-        """Takes Parts, where events and figures go, and the steps done."""
-        self.parts, self.options = parts, parts.options
-        self.folder, self.first_step = folder, first_step
-        self.last_step = parts.options.train_steps
-        self.evaluation = Evaluation(
-            parts.validation, parts.sample, folder, first_step
+    def __init__(self, session, checkpoints, folder):
+        """Build the steps; events and figures go to `folder`."""
+        self.session, self.options = session, session.options
+        self.state, self.workers = session.state, session.workers
+        self.checkpoints, self.folder = checkpoints, folder
+        self.first_step = self.state.step
+        self.last_step = self.options.train_steps
+        self.train_step = session.train_step()
+        self.monitor = Monitor(
+            session.validation(), session.sample(), folder, self.first_step
         )
+        self.guard = session.guard()
         self.saved_at = time.monotonic()
 
     def run(self) -> int:
-        """Steps until the last one, or a signal; the exit code."""
-        parts, first_step = self.parts, self.first_step
-        elements = iter(parts.batches(first_step))
+        """Take steps until the last one, or a signal; return the exit code."""
+        elements = iter(self.session.batches(self.first_step))
         with (
             contextlib.closing(self._progress()) as show,
-            parts.workers.watch(show.check),
+            self.workers.watch(show.check),
             StopSignals() as stop,
             Profiler(self.folder, self.options.profile) as profiler,
         ):
-            for done in range(first_step + 1, self.last_step + 1):
-                profiler.before_step(done - first_step)
-                outcome = parts.train_step(next(elements))
-                show.step_done(outcome, parts.train_step.compilations)
-                if parts.train_step.surprise:
-                    show.say(f"step {done:,}: {parts.train_step.surprise}")
+            for done in range(self.first_step + 1, self.last_step + 1):
+                profiler.before_step(done - self.first_step)
+                outcome = self.train_step(next(elements))
+                show.step_done(outcome, self.train_step.compilations)
+                if self.train_step.surprise:
+                    show.say(f"step {done:,}: {self.train_step.surprise}")
                 # A signal to one worker stops all of them, after this step.
-                signal = max(parts.workers.gather(stop.received))
+                signal = max(self.workers.gather(stop.received))
                 last = done == self.last_step or signal
                 if done % self.options.eval_every == 0 or (
                     done == self.last_step
@@ -93,55 +104,53 @@ class _Loop:
                     self._save(done, show, due)
                 if last:
                     break
-            parts.workers.gather(0)  # none leaves while another is at work
+            self.workers.barrier()  # none leaves while another is at work
         print(f"Stopped after step {done:,}; checkpoint ckpt-{done}.")
         return 0 if done == self.last_step else exit_code(signal)
 
     def _progress(self):
-        parts = self.parts
+        hparams, plan = self.session.task.hparams, self.session.task.plan
         peak = capacity.peak_flops(
-            parts.policy, parts.strategy.num_replicas_in_sync
+            self.session.policy, self.session.strategy.num_replicas_in_sync
         )
-        mean_length = parts.plan.tokens["targets"] / parts.plan.num_pairs
-        of_a_token = cost.training_flops_per_token(
-            parts.hparams, parts.subwords.size, mean_length
-        )
+        lengths = [n / plan.num_pairs for n in plan.tokens.values()]
+        of_a_token = cost.training_flops(self.state.model, 1, *lengths)
         return progress.Progress(
             self.folder,
             self.first_step,
             self.last_step,
-            lambda done: optimizer.learning_rate(parts.hparams, done),
-            parts.guard,
+            lambda done: schedules.learning_rate(hparams, done),
+            self.guard,
             peak and peak / of_a_token,
         )
 
     def _evaluate(self, done, show):
-        """Measures, unless a weight is not finite; whether to stop early."""
+        """Measure, unless a weight is not finite; whether to stop early."""
         self._check_weights(done)
         with optimizer.averaged_weights(
-            self.parts.optimizer, self.parts.model.trainable_variables
+            self.state.optimizer, self.state.model.trainable_variables
         ):
-            self.evaluation.run(done, show)
-        patience = self.options.early_stopping_evals
-        enough = self.evaluation.no_longer_improves(patience, show)
+            self.monitor.measure(done, show)
+        enough = self.monitor.no_longer_improves(
+            self.options.early_stopping_evals,
+            self.options.early_stopping_metric,
+            show,
+        )
         # The chief knows all validations of the run.
-        return self.parts.workers.gather(enough)[0]
+        return self.workers.broadcast(enough)
 
     def _save(self, done, show, scheduled):
-        """The chief writes a checkpoint, unless something is not finite."""
+        """Let the chief write a checkpoint, unless something is not finite."""
         show.check()
         with show.pause():
             self._check_weights(done)
             show.flush()
-            if self.parts.workers.is_chief:
-                self.parts.checkpoints.save(done, scheduled)
+            if self.workers.is_chief:
+                self.checkpoints.save(done, scheduled)
         self.saved_at = time.monotonic()
 
     def _check_weights(self, done):
-        parts = self.parts
-        parts.guard.check_weights(
-            done, parts.model.variables + parts.optimizer.variables
-        )
+        self.guard.check_weights(done, self.state.variables)
 
     def _checkpoint_due(self, done):
         if self.options.save_checkpoints_secs:

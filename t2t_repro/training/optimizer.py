@@ -1,88 +1,33 @@
-"""Keras's optimizers with the paper's learning-rate schedule (section 5.3)."""
+"""Optimizers: the paper's Adam (section 5.3), and Keras's by name."""
 
 import contextlib
+import re
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+from t2t_repro import arguments, errors, keras_compat
+from t2t_repro.training import schedules, slots
 
-@keras.saving.register_keras_serializable("t2t_repro")
-class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate of an update.
-
-    "noam" is the paper's equation 3 of the step, counted from 1, times
-    `constant`:
-
-        D^-0.5 * min(step^-0.5, step * warmup^-1.5)
-
-    Any other schedule is a product of factors as tensor2tensor has them. It
-    counts updates s = step - 1 from 0, so a warm-up begins at a rate of 0:
-
-        constant           constant
-        linear_warmup      min(1, s / warmup)
-        rsqrt_decay        max(s, warmup)^-0.5
-        rsqrt_hidden_size  D^-0.5
-
-    Source: section 5.3; T2T learning_rate.py.
-    """
-
-    def __init__(self, schedule, constant, warmup_steps, hidden_size):
-        """Takes the hparams learning_rate_* and hidden_size, D."""
-        self.schedule = schedule
-        self.constant = constant
-        self.warmup_steps = warmup_steps
-        self.hidden_size = hidden_size
-
-    def __call__(self, iterations):
-        """Keras's iterations, 0 at the first update -> [] float32."""
-        done = ops.cast(iterations, "float32")
-        warmup, width = float(self.warmup_steps), self.hidden_size**-0.5
-        if self.schedule == "noam":
-            step = done + 1
-            shape = ops.minimum(ops.rsqrt(step), step * warmup**-1.5)
-            return self.constant * width * shape
-        factors = {
-            "constant": lambda: self.constant,
-            "linear_warmup": lambda: ops.minimum(1.0, done / warmup),
-            "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(done, warmup)),
-            "rsqrt_hidden_size": lambda: width,
-        }
-        rate = ops.ones((), "float32")
-        for name in self.schedule.split("*"):
-            rate = rate * factors[name]()
-        return rate
-
-    def get_config(self):
-        return {
-            "schedule": self.schedule,
-            "constant": self.constant,
-            "warmup_steps": self.warmup_steps,
-            "hidden_size": self.hidden_size,
-        }
-
-
-def schedule(hparams) -> Schedule:
-    """The schedule that `hparams` name."""
-    return Schedule(
-        hparams.learning_rate_schedule,
-        hparams.learning_rate_constant,
-        hparams.learning_rate_warmup_steps,
-        hparams.hidden_size,
-    )
-
-
-def learning_rate(hparams, step):
-    """The learning rate of update `step`, counted from 1; [] float32."""
-    return schedule(hparams)(step - 1)
-
-
-def peak_learning_rate(hparams) -> float:
-    """The highest learning rate: at the end of the warm-up."""
-    return max(
-        float(learning_rate(hparams, hparams.learning_rate_warmup_steps + s))
-        for s in (0, 1)  # counted from 1, and from 0
-    )
+_ARGUMENTS = "optimizer_arguments"
+# Arguments of constructors that other settings give.
+_ELSEWHERE = {
+    "name": "the class itself",
+    "learning_rate": "learning_rate_constant",
+    "weight_decay": "weight_decay",
+    "clipnorm": "clip_grad_norm",
+    "global_clipnorm": "clip_grad_norm",
+    "clipvalue": "clip_grad_norm",
+    "use_ema": "ema_decay",
+    "ema_momentum": "ema_decay",
+    "ema_overwrite_frequency": "ema_decay",
+    "loss_scale_factor": "--mixed_precision=float16",
+    "gradient_accumulation_steps": "--max_tokens_per_replica",
+}
+# Muon is for the matrices of linear maps. Keras calls these "kernel"; our
+# embeddings, output layers and tables of positions have other names.
+_NOT_A_KERNEL = r"^(?!.*/kernel$)"
 
 
 class Adam(keras.optimizers.Adam):
@@ -94,14 +39,18 @@ class Adam(keras.optimizers.Adam):
     """
 
     def update_step(self, gradient, variable, learning_rate):
-        index, dtype = self._get_variable_index(variable), variable.dtype
+        if self.amsgrad:  # the operation below has no such option
+            super().update_step(gradient, variable, learning_rate)
+            return
+        momentum, velocity = keras_compat.adam_moments(self, variable)
+        dtype = variable.dtype
         step = tf.cast(self.iterations.value + 1, dtype)
         beta1 = tf.constant(self.beta_1, dtype)
         beta2 = tf.constant(self.beta_2, dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
+            m=momentum.value.handle,
+            v=velocity.value.handle,
             beta1_power=beta1**step,
             beta2_power=beta2**step,
             lr=tf.cast(learning_rate, dtype),
@@ -112,124 +61,140 @@ class Adam(keras.optimizers.Adam):
         )
 
 
-class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras's dynamic loss scale for float16, which counts every step.
+def check(hparams) -> None:
+    """Refuse an optimizer, a schedule or arguments that Keras does not take.
 
-    A gradient below 6e-8 is 0 in float16. So the loss is multiplied by a scale,
-    and gradients divided by it in float32. Where they overflow, the update is
-    left out and the scale halved; after 2,000 steps that went well it doubles
-    (Micikevicius et al. 2017, arXiv 1710.03740, section 3.2). A step that is
-    left out is a step all the same, since batches and rates follow the count.
+    Commands call it before any work. hparam.py cannot do it: settings are read
+    without importing Keras. One update of a small matrix tells what a
+    constructor accepts and an update does not.
+
+    Raises:
+        UserError: names the setting, what was given and what is known.
     """
+    cls = look_up(hparams.optimizer)
+    schedules.check(hparams)
+    with keras.name_scope("layer"):
+        weight = keras.Variable(ops.eye(2), name="kernel")
+    optimizer = build(hparams, [weight])
+    try:
+        optimizer.apply([ops.ones((2, 2))], [weight])
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise arguments.refusal(cls, _ARGUMENTS, error) from error
+    if not ops.all(ops.isfinite(weight)):
+        rate = float(schedules.learning_rate(hparams, 1))
+        raise errors.UserError(
+            f"The first update of {cls.__name__} is not finite, at a learning "
+            f"rate of {rate:.3g} and hparam {_ARGUMENTS}="
+            f"{hparams.optimizer_arguments!r}. Ftrl divides by the rate: "
+            "choose a learning_rate_schedule that begins above 0, as noam."
+        )
 
-    def _stateful_handle_non_finite_grads(self):
-        super()._stateful_handle_non_finite_grads()
-        # The average, too: it begins with the weights of the first step.
-        inner = self.inner_optimizer
-        inner._update_model_variables_moving_average(inner._trainable_variables)
-        self.iterations.assign_add(1)
+
+def look_up(name: str) -> type:
+    """Return the class of an optimizer: "adam", "rmsprop", "nadam".
+
+    Raises:
+        UserError: unknown name, with near and known names.
+    """
+    optimizers = keras.optimizers
+    known = {
+        known: cls
+        for known, cls in arguments.subclasses(
+            optimizers, optimizers.Optimizer
+        ).items()
+        # Not those that wrap other optimizers.
+        if "learning_rate" in arguments.parameters(cls)
+    }
+    return arguments.look_up(
+        "optimizer", name, known | {"adam": Adam, "adamw": Adam}
+    )
 
 
 def build(hparams, variables, policy="float32"):
-    """The optimizer that `hparams` name, for `variables`, with its slots made.
+    """Build the optimizer that `hparams` name, with its slots.
 
     Under the policy "mixed_float16" it scales the loss.
 
-    Adafactor has no hparams of its own: Keras's values are those of Shazeer and
-    Stern (arXiv 1804.04235, algorithm 4), as T2T's are.
+    Args:
+        hparams: settings of a training.
+        variables: trainable weights, in the order of slots.
+        policy: Keras dtype policy.
+
+    Raises:
+        UserError: unknown optimizer, or wrong arguments.
     """
-    betas = {
-        "beta_1": hparams.optimizer_adam_beta1,
-        "beta_2": hparams.optimizer_adam_beta2,
-    }
-    epsilon = {"epsilon": hparams.optimizer_adam_epsilon}
-    decay = {"weight_decay": hparams.weight_decay}
-    optimizers = keras.optimizers
-    make, settings = {
-        "adam": (Adam, betas | epsilon),
-        "adafactor": (optimizers.Adafactor, {}),
-        "adamw": (Adam, betas | epsilon | decay),
-        "lion": (optimizers.Lion, betas | decay),
-    }[hparams.optimizer]
-    optimizer = make(
-        learning_rate=schedule(hparams),
-        global_clipnorm=hparams.clip_grad_norm or None,
-        use_ema=hparams.ema_decay > 0,
-        ema_momentum=hparams.ema_decay,
-        **settings,
+    cls = look_up(hparams.optimizer)
+    given = arguments.parse(
+        cls, hparams.optimizer_arguments, _ARGUMENTS, _ELSEWHERE
+    )
+    optimizer = arguments.construct(
+        cls, _with_defaults(cls, given, hparams), _ARGUMENTS
     )
     # Only matrices decay: not biases, nor what layer normalisation scales by.
     vectors = [v for v in variables if len(v.shape) < 2]
     optimizer.exclude_from_weight_decay(var_list=vectors)
+    try:
+        optimizer.build(variables)
+    except (TypeError, re.error) as error:  # of exclude_layers
+        raise arguments.refusal(cls, _ARGUMENTS, error) from error
     if policy == "mixed_float16":
-        optimizer = LossScaleOptimizer(optimizer)
-    optimizer.build(variables)
+        # Built before, since Keras's wrapper hides Nadam's u_product from
+        # optimizer.variables where it builds the optimizer itself.
+        optimizer = keras_compat.LossScaleOptimizer(optimizer)
+        optimizer.build(variables)
     return optimizer
 
 
-def loss_scale(optimizer) -> dict[str, keras.Variable]:
-    """{name: variable} of the dynamic loss scale, where there is one."""
-    if not isinstance(optimizer, LossScaleOptimizer):
-        return {}
-    return {
-        "loss_scale/scale": optimizer.dynamic_scale,
-        "loss_scale/finite_steps": optimizer.step_counter,
+def _with_defaults(cls, given, hparams):
+    """Add the arguments that hparams set, unless `given` has them."""
+    decay = hparams.weight_decay or None
+    values = {
+        "learning_rate": schedules.build(hparams),
+        "global_clipnorm": hparams.clip_grad_norm or None,
+        "use_ema": hparams.ema_decay > 0,
+        "ema_momentum": hparams.ema_decay,
+        "weight_decay": decay,
     }
+    of_adam = {
+        "beta_1": hparams.optimizer_adam_beta1,
+        "beta_2": hparams.optimizer_adam_beta2,
+        "epsilon": hparams.optimizer_adam_epsilon,
+        # Of the Adam within Muon.
+        "adam_beta_1": hparams.optimizer_adam_beta1,
+        "adam_beta_2": hparams.optimizer_adam_beta2,
+        "adam_weight_decay": decay,
+    }
+    named = arguments.parameters(cls)
+    # The epsilon of AdaGrad or RMSprop is another quantity: Keras's default.
+    if "beta_1" in named or "adam_beta_1" in named:
+        values |= {k: v for k, v in of_adam.items() if k in named}
+    if "exclude_layers" in named:
+        excluded = given.get("exclude_layers", ())
+        given = given | {"exclude_layers": [_NOT_A_KERNEL, *excluded]}
+    return values | given
 
 
-def _unscaled(optimizer):
-    """The optimizer itself, without the loss scale around it."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
+def reset_weight_copies(optimizer, weights) -> None:
+    """Set slots that begin as copies of the weights to the present weights.
 
-
-def take_gradients_as_they_are(optimizer):
-    """Lets `optimizer.apply` sum no gradients over replicas.
-
-    They are summed before, since their norm is wanted and clipping needs the
-    whole of them: Keras clips each replica's own. It has no argument for that,
-    as its predecessor had; in Keras 3 every update asks this method.
+    To be called where the weights of a new training are replaced after
+    build(). Only ScheduleFreeAdamW has such slots.
     """
-    _unscaled(optimizer)._all_reduce_sum_gradients = list
+    inner = slots.unscaled(optimizer)
+    if type(inner).__name__ == "ScheduleFreeAdamW":
+        for index, slot in slots.of_kind(inner, weights, "momentum").items():
+            slot.assign(weights[index])
 
 
 @contextlib.contextmanager
 def averaged_weights(optimizer, variables):
-    """Within it, weights are their moving average, if hparams.ema_decay."""
-    optimizer = _unscaled(optimizer)
-    if not optimizer.use_ema:
-        yield
-        return
-    own = [variable.numpy() for variable in variables]
-    averages = slots(optimizer)["ema"]
-    for index, variable in enumerate(variables):
-        variable.assign(averages[index])
+    """Set the weights to their moving average, if hparams.ema_decay, within."""
+    averages = slots.of_kind(optimizer, variables, "ema")
+    own = {index: variables[index].numpy() for index in averages}
+    for index, average in averages.items():
+        variables[index].assign(average)
     try:
         yield
     finally:
-        for variable, value in zip(variables, own, strict=True):
-            variable.assign(value)
-
-
-def slots(optimizer) -> dict[str, dict[int, keras.Variable]]:
-    """{kind: {index of a weight: what the optimizer remembers of it}}."""
-    optimizer, kinds = _unscaled(optimizer), {}
-    if isinstance(optimizer, keras.optimizers.Adam | keras.optimizers.Lion):
-        kinds["momentum"] = dict(enumerate(optimizer._momentums))
-    if isinstance(optimizer, keras.optimizers.Adam):
-        kinds["velocity"] = dict(enumerate(optimizer._velocities))
-    if isinstance(optimizer, keras.optimizers.Adafactor):
-        # Of a matrix, the means over its rows and columns; its own velocity is
-        # made of these at each update.
-        ranks = [len(velocity.shape) for velocity in optimizer._v]
-        kinds = {
-            kind: {i: slots[i] for i, rank in enumerate(ranks) if holds(rank)}
-            for kind, slots, holds in (
-                ("row_velocity", optimizer._r, lambda rank: rank >= 2),
-                ("column_velocity", optimizer._c, lambda rank: rank >= 2),
-                ("velocity", optimizer._v, lambda rank: rank < 2),
-            )
-        }
-    if optimizer.use_ema:
-        averages = optimizer._model_variables_moving_average
-        kinds["ema"] = dict(enumerate(averages))
-    return kinds
+        for index, value in own.items():
+            variables[index].assign(value)

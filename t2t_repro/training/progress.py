@@ -54,7 +54,8 @@ class Progress:
         )
         self._outcomes = []  # of the last steps, still on the device
         self._durations = {}  # {step: seconds} of those that had a fellow
-        self._rows = []  # [steps, 6] arrays of the interval, fetched
+        self._rows = []  # [steps, numbers] arrays of the interval, fetched
+        self._auxiliary = ()  # names of auxiliary losses
         self._timed = []  # of each of them, whether its time counts
         self._compilations = 0
         self._since = None  # when the interval began
@@ -94,12 +95,14 @@ class Progress:
             return
         began = time.monotonic()
         count = len(self._outcomes)
+        # tf.nest flattens a dict in the order of its keys.
+        self._auxiliary = sorted(self._outcomes[0].sums.auxiliary)
         rows = _fetch(self._outcomes)
         self._outcomes = []
         now = time.monotonic()
         self._judge_durations(waited=now - began, now=now)
         for step, row in enumerate(rows, self._step - count + 1):
-            smoothed, _, _, tokens, _, norm = row
+            smoothed, _, _, tokens, *_, norm = row
             self._guard.check_step(step, smoothed / tokens, norm)
         self._rows.append(rows)
 
@@ -172,7 +175,7 @@ class Progress:
     def _figures(self, seconds):
         """{name: value} of the interval's steps, which took `seconds`."""
         rows = np.concatenate(self._rows)
-        smoothed, plain, correct, tokens, slots = rows[:, :-1].sum(0)
+        smoothed, plain, correct, tokens, slots = rows[:, :5].sum(0)
         norms = rows[:, -1]
         taken = np.isfinite(norms)  # in float16 one may overflow
         figures = {
@@ -185,6 +188,8 @@ class Progress:
             "compilations": self._compilations,
             "host_memory_gb": capacity.host_memory() / 1e9,
         }
+        auxiliary = rows[:, 5:-1].mean(0)
+        figures |= dict(zip(self._auxiliary, auxiliary, strict=True))
         if not taken.all():
             figures["updates_left_out"] = np.count_nonzero(~taken)
         if any(self._timed):
@@ -200,7 +205,7 @@ class Progress:
 
 
 def _fetch(outcomes):
-    """Outcomes -> [steps, 6] float64, their numbers in order.
+    """Return the numbers of outcomes in order, [steps, numbers] float64.
 
     In blocks, each one transfer. All are of one size, the last filled up: a
     stack of another number of tensors is an operation that TensorFlow has to

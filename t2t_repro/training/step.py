@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.data.batches import ROW_FEATURES, distributed_spec
-from t2t_repro.layers import dropout
+from t2t_repro import keras_compat
+from t2t_repro.data.batches import COUNTS, ROW_FEATURES, distributed_spec
+from t2t_repro.layers import random
 from t2t_repro.training import loss as losses
-from t2t_repro.training import optimizer as optimizers
 
 
 class Outcome(NamedTuple):
@@ -26,24 +26,26 @@ class Outcome(NamedTuple):
 
 
 def build_train_step(
-    model, optimizer, hparams, seed, strategy, xla, loss_parts=1
+    model, optimizer, hparams, seed, strategy, xla, num_chunks=1
 ):
     """-> function of an element of a distributed dataset -> Outcome."""
     variables = model.trainable_variables
-    optimizers.take_gradients_as_they_are(optimizer)
+    # They are summed below: their norm is wanted, and clipping needs the sum,
+    # where Keras clips each replica's own.
+    keras_compat.disable_gradient_all_reduce(optimizer)
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
-    def forward_backward(rows, first_row, step, batch_tokens):
-        """Gradients, dense, of some rows' share of the mean loss; Sums."""
-        noise = dropout.noise(
-            seed, step, first_row, tf.shape(rows["targets"])[0]
-        )
+    def forward_backward(rows, first_row, step, counts):
+        """Return dense gradients of some rows' share of the mean loss; Sums."""
+        rng = random.rng(seed, step, first_row, tf.shape(rows["targets"])[0])
         with tf.GradientTape() as tape:
             sums = losses.batch_loss(
-                model, rows, noise, hparams.label_smoothing, loss_parts
+                model, rows, rng, hparams.label_smoothing, num_chunks, counts
             )
+            share = sums.smoothed / counts["target_tokens"]
+            share += sum(sums.auxiliary.values())
             # Here, where it is one number, and not at each gradient.
-            share = optimizer.scale_loss(sums.smoothed / batch_tokens)
+            share = optimizer.scale_loss(share)
         gradients = tape.gradient(share, [v.value for v in variables])
         # The embedding's is an IndexedSlices, and dense from the softmax.
         return [tf.convert_to_tensor(g) for g in gradients], sums
@@ -52,7 +54,7 @@ def build_train_step(
         step = tf.cast(optimizer.iterations.value, tf.int32)
         gradients, sums = _accumulate(
             lambda rows, first_row: forward_backward(
-                rows, first_row, step, batch["batch_tokens"]
+                rows, first_row, step, {name: batch[name] for name in COUNTS}
             ),
             batch,
         )
@@ -81,13 +83,13 @@ def _traced(strategy):
     return tf.function(input_signature=[distributed_spec(strategy)])
 
 
-def build_eval_step(model, hparams, strategy, xla, loss_parts=1):
+def build_eval_step(model, hparams, strategy, xla, num_chunks=1):
     """-> function of an element of a distributed dataset -> loss.Sums."""
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward(rows):
         return losses.batch_loss(
-            model, rows, None, hparams.label_smoothing, loss_parts
+            model, rows, None, hparams.label_smoothing, num_chunks
         )
 
     @_traced(strategy)

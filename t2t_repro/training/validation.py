@@ -34,9 +34,9 @@ class Validation:
         replicas = strategy.num_replicas_in_sync
         # A batch is padded to its last row: it has no more than there are.
         tokens = int(corpus.lengths["targets"][usable].sum())
-        plan = plans.PackedPlan(
+        plan = plans.build(
             corpus.lengths,
-            usable,
+            "packed" if model.packed_rows else "bucketed",
             min(hparams.batch_tokens, tokens),
             hparams.max_length,
             seed=0,
@@ -51,7 +51,7 @@ class Validation:
             hparams,
             strategy,
             xla,
-            losses.parts_needed(plan, replicas, max_tokens, model.vocab_size),
+            losses.num_chunks(plan, replicas, max_tokens, model.vocab_size),
         )
         self._constant = losses.smoothing_constant(
             hparams.label_smoothing, model.vocab_size
@@ -59,11 +59,11 @@ class Validation:
 
     def figures(self) -> dict[str, float]:
         """Per real token: loss as trained on, perplexity, accuracy."""
-        totals = [0.0] * len(losses.Sums._fields)
+        totals = [0.0] * 4
         for batch in self._batches:
             sums = self._step(batch)
-            totals = [t + float(s) for t, s in zip(totals, sums, strict=True)]
-        smoothed, plain, correct, tokens, _ = totals
+            totals = [t + float(s) for t, s in zip(totals, sums, strict=False)]
+        smoothed, plain, correct, tokens = totals
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,

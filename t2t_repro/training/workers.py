@@ -34,15 +34,22 @@ _GONE = (
 )
 
 
-class Alone:
+class SingleWorker:
     """The only process of a training."""
 
     count, index = 1, 0
     is_chief = True
 
     def gather(self, number: int) -> list[int]:
-        """What each worker says, in their order."""
+        """Return the numbers of all workers, in their order."""
         return [number]
+
+    def broadcast(self, number: int) -> int:
+        """Return the chief's number."""
+        return number
+
+    def barrier(self):
+        """Wait until all workers are here."""
 
     def folder_to_write(self, folder):
         """A context of the folder that this worker's files go to."""
@@ -54,7 +61,7 @@ class Alone:
 
 
 class Cluster:
-    """A process among several; as Alone has it."""
+    """A process among several; as SingleWorker has it."""
 
     def __init__(self, strategy):
         """Takes a MultiWorkerMirroredStrategy."""
@@ -75,12 +82,20 @@ class Cluster:
         )
 
     def gather(self, number: int) -> list[int]:
-        """What each worker says, in their order; all must be asked."""
+        """Return the numbers of all workers, in order; all must call."""
         if self.count == 1:  # reduce takes no plain tensor to several GPUs
             return [number]
         own = np.zeros(self.count, np.int64)
         own[self.index] = number
         return self._sum(tf.constant(own)).numpy().tolist()
+
+    def broadcast(self, number: int) -> int:
+        """Return the chief's number; all must call."""
+        return self.gather(number)[0]
+
+    def barrier(self):
+        """Wait until all workers are here."""
+        self.gather(0)
 
     @contextlib.contextmanager
     def folder_to_write(self, folder):
@@ -109,30 +124,31 @@ class Cluster:
             ) from error
 
 
-def of(strategy) -> Alone | Cluster:
+def of(strategy) -> SingleWorker | Cluster:
     """Those that train under a tf.distribute strategy."""
     if strategy.cluster_resolver is None:
-        return Alone()
+        return SingleWorker()
     return Cluster(strategy)
 
 
-def refuse_differences(team: Alone | Cluster, flags: dict):
+def refuse_differences(processes: SingleWorker | Cluster, flags: dict):
     """Looks whether all workers have the same values of some flags.
 
     Else they would wait for each other, and for ever: all of them alive, each
     for another step.
 
     Args:
-        team: the workers; all must look.
+        processes: of of(); all must call.
         flags: {name: value}.
 
     Raises:
         UserError: names the first that differs.
     """
     for name, value in flags.items():
-        if len(set(team.gather(zlib.crc32(repr(value).encode())))) > 1:
+        if len(set(processes.gather(zlib.crc32(repr(value).encode())))) > 1:
             raise errors.UserError(
-                f"--{name} is {value} for worker {team.index} of {team.count}, "
+                f"--{name} is {value} for worker {processes.index} of "
+                f"{processes.count}, "
                 "and something else for another. Start all with the same flags."
             )
 

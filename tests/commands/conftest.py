@@ -5,6 +5,7 @@ it, in a process that begins with nothing, and else in a fork of one that has
 imported what commands need.
 """
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -21,6 +22,16 @@ HPARAMS = (
     "learning_rate_warmup_steps=50,learning_rate_constant=0.07"
 )
 LETTERS = "abcdefghijkl"
+USR_DIR = ROOT / "tests" / "toys"
+# The models of tests/toys, each with settings of its own.
+TOYS = {
+    "toy_gru": "attention_size=8",
+    "toy_convolution": "kernel_width=2,target_ratio=2",
+}
+TOY_HPARAMS = (
+    "hidden_size=16,batch_tokens=512,learning_rate_warmup_steps=20,"
+    "learning_rate_constant=0.1"
+)
 
 
 def run_command(name, *arguments, stdin="", env=None):
@@ -111,3 +122,94 @@ def trained(run, tmp_path_factory):
     assert result.returncode == 0, result.stderr
     (folder / "trainer.txt").write_text(result.stdout + result.stderr)
     return folder
+
+
+def _ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+class Toy:
+    """A model, and a training of it."""
+
+    def __init__(self, name, folder, run):
+        self.name, self.folder, self.command = name, folder, run
+        self.usr = f"--usr_dir={USR_DIR}"
+        self.output_dir = folder / name
+        self.checkpoints = [
+            self.output_dir / "checkpoints" / f"ckpt-{step}"
+            for step in (20, 40, 60)
+        ]
+        self.averaged = self.output_dir / "averaged" / "ckpt-60"
+
+        self.hparams = (
+            f"--hparams_set={name}",
+            f"--hparams={TOY_HPARAMS},{TOYS[name]}",
+        )
+
+    def train(self, output_dir, *flags, **settings):
+        """Train for 60 steps; later flags win."""
+        return self.command(
+            "trainer",
+            self.usr,
+            "--problem=parallel_text",
+            # A subword is a character, so that a text tells its length.
+            "--problem_args=name=made_up,languages=xx-yy,vocab_size=28,"
+            "vocabulary_type=characters",
+            f"--raw_dir={self.folder / 'raw'}",
+            f"--data_dir={self.folder / 'data'}",
+            f"--output_dir={output_dir}",
+            "--train_steps=60",
+            "--save_checkpoints_steps=20",
+            "--deterministic",
+            "--eval_bleu_sentences=0",
+            *self.hparams,
+            *flags,
+            **settings,
+        )
+
+    def run(self, name, *flags, **settings):
+        """Run a command on the training."""
+        out = f"--output_dir={self.output_dir}"
+        return self.command(name, self.usr, out, *flags, **settings)
+
+    def decode(self, lines, hparams, *flags):
+        """Return each line's outputs."""
+        stdin = "".join(f"{line}\n" for line in lines)
+        flags = (f"--decode_hparams={hparams}", *flags)
+        text = _ok(self.run("decoder", *flags, stdin=stdin))
+        outputs = [line.split("\t") for line in text.split("\n")[:-1]]
+        assert len(outputs) == len(lines)
+        return outputs
+
+
+@pytest.fixture(scope="session")
+def train_toy(run, tmp_path_factory):
+    """A function of a model's name: a Toy that has been trained."""
+    folder = tmp_path_factory.mktemp("toys")
+    write_raw(folder / "raw", train=400, validation=8, test=8)
+
+    @functools.cache
+    def train(name):
+        toy = Toy(name, folder, run)
+        result = toy.train(toy.output_dir, "--eval_bleu_sentences=4")
+        toy.told = _ok(result) + result.stderr
+        _ok(toy.run("avg_checkpoints", "--num_last_checkpoints=2"))
+        return toy
+
+    return train
+
+
+@pytest.fixture(scope="session", params=list(TOYS))
+def toy(train_toy, request):
+    return train_toy(request.param)
+
+
+@pytest.fixture(scope="session")
+def parameters(toy, read_checkpoint):
+    """How many numbers the weights of a checkpoint are."""
+    return sum(
+        value.size
+        for name, value in read_checkpoint(toy.averaged).items()
+        if name.startswith("weights/")
+    )

@@ -45,6 +45,14 @@ def error(result):
             ],
             "Unknown model 'transfomer'. Did you mean 'transformer'?",
         ),
+        (
+            [
+                "--problem=number_words_ende",
+                "--hparams_set=tiny",
+                "--hparams=optimizer=nadem",
+            ],
+            "hparam optimizer has no 'nadem'. Did you mean nadam",
+        ),
         (["surprise"], "Unexpected arguments: ['surprise']"),
     ],
 )

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from t2t_repro.data import manifest
-from t2t_repro.text import corpora, subwords
+from t2t_repro.text import corpora
+from t2t_repro.text.sentence_piece import Bpe
 
 HOSTILE = [
     "a b c d",
@@ -90,7 +91,7 @@ def test_data_is_the_text_and_the_vocabulary_has_all_of_it(learned):
     made = manifest.read(folder)["splits"]["train"]
     assert made["read"] == 200 + 3 * len(HOSTILE) + 2
     assert made["read"] == made["kept"] + sum(made["dropped"].values())
-    vocabulary = subwords.Subwords.load(folder / manifest.VOCABULARY)
+    vocabulary = Bpe.load(folder / "vocab.model")
     ids = vocabulary.encode(HOSTILE)
     assert all(vocabulary.unknown not in row for row in ids)
     assert ids == opened.sentences("inputs")
@@ -178,7 +179,7 @@ class Page(html.parser.HTMLParser):
 def test_scores_and_a_report_of_it(learned, run):
     out = f"--output_dir={learned / 'run'}"
     text = ok(run("evaluate", out, f"--decode_hparams={SEARCH}"))
-    sheet = json.loads(lines_of(text)[-1])
+    scores = json.loads(lines_of(text)[-1])
     stored = learned / "run" / "translations" / "test.txt"
     assert len(list(corpora.read_lines(stored))) == len(HOSTILE)
     again = ok(
@@ -187,11 +188,11 @@ def test_scores_and_a_report_of_it(learned, run):
             f"--translations={stored}",
             f"--references={learned / 'raw' / 'test.yy'}",
             f"--sources={learned / 'raw' / 'test.xx'}",
-            f"--sheet_file={learned / 'sheet.json'}",
+            f"--scores_file={learned / 'scores.json'}",
         )
     )
-    assert json.loads(lines_of(again)[-1]) == pytest.approx(sheet)
-    assert json.loads((learned / "sheet.json").read_text())["chrf"] >= 0
+    assert json.loads(lines_of(again)[-1]) == pytest.approx(scores)
+    assert json.loads((learned / "scores.json").read_text())["chrf"] >= 0
     sentences = ["<script>alert(3)</script>", "a\x01b ]]> &amp;", "$x^$ \u202e"]
     ok(run("report", out, *(f"--sentence={one}" for one in sentences)))
     page = (learned / "run" / "report" / "index.html").read_bytes().decode()
@@ -213,7 +214,7 @@ def test_an_exported_model_says_the_same(learned, run, translated):
     text = "".join(f"{HOSTILE[i]}\n" for i in short)
     found = lines_of(ok(run("query", export, stdin=text)))
     assert len(found) == len(short)
-    vocabulary = subwords.Subwords.load(learned / "run" / "vocab.model")
+    vocabulary = Bpe.load(learned / "run" / "vocab.model")
     for i, line in zip(short, found, strict=True):
         if len(vocabulary.encode([HOSTILE[i]])[0]) <= 40:
             assert line == translated[i]

@@ -103,8 +103,8 @@ def test_averaged_checkpoint_is_the_mean(averaged):
 def test_evaluate_ends_in_one_json_line(averaged, run):
     folder = averaged / "run"
     result = run("evaluate", f"--output_dir={folder}", "--split=validation")
-    sheet = json.loads(ok(result).splitlines()[-1])
-    assert list(sheet) == KEYS
+    scores = json.loads(ok(result).splitlines()[-1])
+    assert list(scores) == KEYS
     assert "averaged/ckpt-60" in result.stderr
     stored = folder / "translations" / "validation.txt"
     assert len(stored.read_text().splitlines()) == 50
@@ -118,7 +118,7 @@ def test_evaluate_ends_in_one_json_line(averaged, run):
         )
     )
     again = json.loads(text.splitlines()[-1])
-    assert again["chrf"] == pytest.approx(sheet["chrf"])
+    assert again["chrf"] == pytest.approx(scores["chrf"])
     assert "against 100.00 of the baseline" in text
 
 

@@ -17,12 +17,12 @@ def test_the_papers_big(run_alone):
     assert before == [
         "big differs from base:",
         "  hidden_size: 512 -> 1024",
-        "  filter_size: 2048 -> 4096",
-        "  num_heads: 8 -> 16",
-        "  layer_prepostprocess_dropout: 0.1 -> 0.3",
         "  train_steps: 100000 -> 300000",
         "  save_checkpoints_steps: 1500 -> 600",
         "  num_averaged_checkpoints: 5 -> 20",
+        "  filter_size: 2048 -> 4096",
+        "  num_heads: 8 -> 16",
+        "  layer_prepostprocess_dropout: 0.1 -> 0.3",
     ]
     assert settings["hidden_size"] == 1024
     assert [line.split() for line in after.splitlines()] == [
@@ -58,19 +58,45 @@ def test_a_chain_of_parents_and_the_flag(run):
         "  learning_rate_schedule: noam -> "
         "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size",
         "transformer_base_v2 differs from transformer_base_v1:",
+        "  learning_rate_constant: 1.0 -> 2.0",
+        "  learning_rate_warmup_steps: 4000 -> 8000",
         "  layer_preprocess_sequence: none -> n",
         "  layer_postprocess_sequence: dan -> da",
         "  attention_dropout: 0.0 -> 0.1",
         "  relu_dropout: 0.0 -> 0.1",
-        "  learning_rate_constant: 1.0 -> 2.0",
-        "  learning_rate_warmup_steps: 4000 -> 8000",
         "transformer_base_v1 differs from base:",
-        "  pos: sinusoids -> timing",
         "  batch_tokens: 25000 -> 32768",
         "  batch_unit: real_tokens -> slots",
+        "  pos: sinusoids -> timing",
     ]
     assert settings["num_hidden_layers"] == 3
     assert "Table" not in after  # the paper has no figures of it
     # 3 layers of base on either side, and two final norms of 2 * 512.
     parameters = 1_000 * 512 + 3 * 7_350_272 + 2 * 2 * 512
     assert f"parameters, V=1,000 {parameters:,} " in " ".join(after.split())
+
+
+def test_a_schedule_and_an_optimizer_of_keras(run):
+    _, settings, after = shown(
+        run,
+        "--hparams_set=tiny",
+        "--hparams=optimizer=nadam,train_steps=200,learning_rate_constant=0.5,"
+        "learning_rate_schedule=cosine_decay,"
+        "learning_rate_schedule_arguments=warmup_steps=100",
+    )
+    assert settings["optimizer"] == "nadam"
+    lines = after.splitlines()
+    assert lines[0] == "learning rate: cosine_decay"
+    assert lines[2].split() == ["update", "100", "4.950e-01"]
+    assert ["peak", "5.000e-01"] in [line.split() for line in lines]
+
+
+def test_unknown_arguments_are_refused(run):
+    result = run(
+        "show",
+        "--hparams_set=tiny",
+        "--hparams=optimizer=sgd,optimizer_arguments=momentun=1",
+    )
+    assert result.returncode == 1
+    assert "SGD has no 'momentun'. Did you mean momentum?" in result.stderr
+    assert result.stdout == ""

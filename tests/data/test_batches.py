@@ -154,7 +154,9 @@ def arrays_of(rows, length=4):
     arrays = {name: values + 1 for name in batches.ROW_FEATURES}
     segment = np.ones((rows, length), np.int32)
     segment[:, -1] = 0
-    return arrays | {"targets_segment": segment}
+    sources = np.zeros((rows, length), np.int32)
+    sources[:, :2] = [1, 2]
+    return arrays | {"targets_segment": segment, "inputs_segment": sources}
 
 
 def test_rows_are_dealt_to_replicas_in_order():
@@ -165,8 +167,11 @@ def test_rows_are_dealt_to_replicas_in_order():
     assert split["inputs"][1, 0].tolist() == arrays["inputs"][4:].tolist()
     assert split["first_row"].tolist() == [[0], [4]]
     assert split["first_row"].dtype == np.int32
-    assert split["batch_tokens"].tolist() == [24.0, 24.0]
-    assert split["batch_tokens"].dtype == np.float32
+    assert split["target_tokens"].tolist() == [24.0, 24.0]
+    assert split["target_tokens"].dtype == np.float32
+    # A sentence of one token on each side; and one of another side alone.
+    assert split["source_tokens"].tolist() == [16.0, 16.0]
+    assert split["sentences"].tolist() == [8.0, 8.0]
 
 
 def test_accumulation_is_what_the_limit_makes_necessary():
@@ -186,7 +191,7 @@ def test_rows_of_padding_fill_up():
     assert split["first_row"].tolist() == [[0], [3], [6]]
     assert split["inputs"][2, 0, 2].tolist() == [0, 0, 0, 0]
     assert split["targets_segment"][2, 0, 2].tolist() == [0, 0, 0, 0]
-    assert split["batch_tokens"].tolist() == [24.0] * 3
+    assert split["target_tokens"].tolist() == [24.0] * 3
 
 
 @hypothesis.settings(**SETTINGS)
@@ -264,7 +269,7 @@ def test_evaluation_covers_each_pair_once(toy, replicas):
             for name in batches.ROW_FEATURES
         }
         found += read_back(rows)
-        tokens += element["batch_tokens"] if number % replicas == 0 else 0
+        tokens += element["target_tokens"] if number % replicas == 0 else 0
     assert sorted(found) == sorted((a, b) for a, b in ids)
     assert tokens == sum(len(targets) for _, targets in ids)
 

@@ -8,7 +8,9 @@ import pytest
 
 from t2t_repro import errors, files
 from t2t_repro.data import encode, generate, manifest
-from t2t_repro.text import subwords as subword
+from t2t_repro.text.line_sample import LineSample
+from t2t_repro.text.sentence_piece import Bpe, Unigram
+from t2t_repro.text.vocabulary import EOS
 
 FACTS = {"problem": "toy", "languages": ["en", "xx"]}
 TEST = [("", "nothing"), ("ab " * 40, "long"), ("ab\u2028c", " d  e ")]
@@ -33,12 +35,13 @@ def run(
     max_length=30,
     num_workers=1,
     shard_pairs=generate.SHARD_PAIRS,
+    vocab_size=300,
     **spec,
 ):
     return generate.generate(
         folder,
         splits(train, test),
-        generate.Spec(300, max_length=max_length, **spec),
+        generate.Spec(vocab_size, max_length=max_length, **spec),
         FACTS,
         num_workers,
         shard_pairs,
@@ -55,7 +58,7 @@ def test_a_small_corpus_end_to_end(tmp_path):
     made = run(tmp_path / "data", train)
     assert manifest.read(tmp_path / "data") == made
     assert made["problem"] == "toy"
-    subwords = subword.Subwords.load(tmp_path / "data" / "vocab.model")
+    subwords = Bpe.load(tmp_path / "data" / "vocab.model")
     assert made["vocabulary"] == {"size": 300, "sha256": subwords.sha256}
     for split, pairs in (("train", train), ("test", TEST)):
         corpus = manifest.open_corpus(tmp_path / "data", split)
@@ -74,7 +77,7 @@ def test_the_vocabulary_is_of_both_sides_of_the_training_text(tmp_path):
     train = draw(50)
     run(tmp_path, train)
     lines = [line for pair in train for line in pair]
-    learned = subword.learn(lines, 300)
+    learned = Bpe.learn(lines, 300)
     assert (tmp_path / "vocab.model").read_bytes() == learned.model
 
 
@@ -96,7 +99,7 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
         "text_sha256": made["splits"]["train"]["text_sha256"],
         "shards": 0,
     }
-    subwords = subword.Subwords.load(tmp_path / "vocab.model")
+    subwords = Bpe.load(tmp_path / "vocab.model")
     kept = manifest.open_corpus(tmp_path, "train")
     wanted = subwords.encode([inputs for inputs, _ in good])
     assert kept.sentences("inputs") == wanted
@@ -106,7 +109,7 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(tmp_path):
     test = manifest.open_corpus(tmp_path, "test")
     assert test.text("inputs") == [inputs for inputs, _ in TEST]
     assert test.text("targets") == [targets for _, targets in TEST]
-    assert test.sentences("inputs")[0] == [subword.EOS]
+    assert test.sentences("inputs")[0] == [EOS]
 
 
 def test_max_length_counts_eos(tmp_path):
@@ -142,7 +145,7 @@ def test_shards_are_numbered_named_and_summed(tmp_path):
         + ["manifest.json", "test-00000-of-00001.arrow", "vocab.model"]
     )
     corpus = manifest.open_corpus(tmp_path, "train")
-    subwords = subword.Subwords.load(tmp_path / "vocab.model")
+    subwords = Bpe.load(tmp_path / "vocab.model")
     lines = [targets for _, targets in draw(16)]
     assert corpus.sentences("targets") == subwords.encode(lines)
     manifest.verify(tmp_path)
@@ -229,9 +232,9 @@ def test_vocabulary_is_learned_from_a_sample(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(generate, "SAMPLE_LINES", 60)
     train = draw(50)
     run(tmp_path, train)
-    sample = subword.Sample(60)
+    sample = LineSample(60)
     sample.offer([line for pair in train for line in pair])
-    learned = subword.learn(sample.lines, 300)
+    learned = Bpe.learn(sample.lines, 300)
     assert (tmp_path / "vocab.model").read_bytes() == learned.model
     assert "300 subwords from 60 of 100 lines" in capsys.readouterr().out
 
@@ -242,7 +245,7 @@ def test_uneven_pairs_are_dropped_where_that_is_asked_for(tmp_path):
     assert whole["splits"]["train"]["kept"] == 42
     made = run(tmp_path / "b", even + uneven, max_length_ratio=1.5)
     counts = made["splits"]["train"]
-    subwords = subword.Subwords.load(tmp_path / "b" / "vocab.model")
+    subwords = Bpe.load(tmp_path / "b" / "vocab.model")
     sides = [subwords.encode(side) for side in zip(*even, strict=True)]
     ratios = [
         max(map(len, pair)) / min(map(len, pair))
@@ -255,20 +258,92 @@ def test_uneven_pairs_are_dropped_where_that_is_asked_for(tmp_path):
 
 
 def test_a_vocabulary_made_elsewhere_is_taken(tmp_path):
-    other = subword.learn(
+    other = Bpe.learn(
         [f"{a} {b} w{i}" for i, (a, b) in enumerate(draw(90))], 320
     )
     (tmp_path / "other.model").write_bytes(other.model)
-    path = str(tmp_path / "other.model")
-    made = run(tmp_path / "data", draw(50), vocabulary=path)
+    paths = [tmp_path / "other.model"]
+    made = run(tmp_path / "data", draw(50), vocabulary_paths=paths)
     assert made["vocabulary"] == {"size": 320, "sha256": other.sha256}
     corpus = manifest.open_corpus(tmp_path / "data", "train")
     lines = [inputs for inputs, _ in draw(50)]
     assert corpus.sentences("inputs") == other.encode(lines)
 
 
+def test_separate_vocabularies_are_of_their_side_alone(tmp_path):
+    train = draw(50)
+    made = run(
+        tmp_path,
+        train,
+        vocab_size=275,
+        separate_vocabularies=True,
+        source_vocab_size=270,
+    )
+    sides = {"inputs": 270, "targets": 275}
+    assert not (tmp_path / "vocab.model").exists()
+    assert "vocabulary" not in made
+    corpus = manifest.open_corpus(tmp_path, "train")
+    for place, (side, size) in enumerate(sides.items()):
+        lines = [pair[place] for pair in train]
+        learned = Bpe.learn(lines, size)
+        stored = (tmp_path / f"vocab.{side}.model").read_bytes()
+        assert stored == learned.model
+        assert corpus.sentences(side) == learned.encode(lines)
+        assert made["vocabularies"][side] == {
+            "size": size,
+            "sha256": learned.sha256,
+        }
+    opened = manifest.open_vocabularies(tmp_path)
+    backward = manifest.open_vocabularies(tmp_path, reverse=True)
+    assert [one.size for one in opened] == [270, 275]
+    assert [one.size for one in backward] == [275, 270]
+    assert not opened.is_shared
+
+
+def test_separate_vocabularies_made_elsewhere_are_taken(tmp_path):
+    lines = [f"{a} w{i}" for i, (a, _) in enumerate(draw(90))]
+    learned = [Bpe.learn(lines, size) for size in (310, 320)]
+    paths = [tmp_path / "a.model", tmp_path / "b.model"]
+    for path, one in zip(paths, learned, strict=True):
+        path.write_bytes(one.model)
+    folder = tmp_path / "data"
+    made = run(
+        folder, draw(50), separate_vocabularies=True, vocabulary_paths=paths
+    )
+    found = made["vocabularies"]
+    assert [found[side]["size"] for side in found] == [310, 320]
+    opened = manifest.open_vocabularies(folder)
+    assert [one.model for one in opened] == [one.model for one in learned]
+
+
+def test_a_flipped_byte_of_either_vocabulary_is_found(tmp_path):
+    run(tmp_path, draw(50), vocab_size=275, separate_vocabularies=True)
+    for side in ("inputs", "targets"):
+        path = tmp_path / f"vocab.{side}.model"
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        message = f"{path.name} is damaged"
+        with pytest.raises(errors.UserError, match=message):
+            manifest.open_vocabularies(tmp_path)
+        with pytest.raises(errors.UserError, match=message):
+            manifest.verify(tmp_path)
+        path.write_bytes(whole)
+    manifest.verify(tmp_path)
+
+
+def test_a_unigram_vocabulary_is_learned_and_opened_as_one(tmp_path):
+    train = draw(50)
+    made = run(tmp_path, train, vocab_size=275, vocabulary_type="unigram")
+    lines = [line for pair in train for line in pair]
+    learned = Unigram.learn(lines, 275)
+    assert (tmp_path / "vocab.model").read_bytes() == learned.model
+    assert learned.model != Bpe.learn(lines, 275).model
+    assert made["vocabulary_type"] == "unigram"
+    assert isinstance(manifest.open_vocabularies(tmp_path).source, Unigram)
+
+
 def test_ids_above_65535_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(subword.Subwords, "size", 70_000)
+    monkeypatch.setattr(Bpe, "size", 70_000)
     run(tmp_path, draw(50))
     shard = tmp_path / "train-00000-of-00001.arrow"
     with pa.OSFile(str(shard)) as file:
@@ -330,7 +405,7 @@ def test_lines_with_every_byte_that_python_would_split_at(tmp_path):
     assert made["splits"]["train"]["kept"] == 50
     corpus = manifest.open_corpus(tmp_path, "test")
     assert corpus.text("inputs") == [odd]
-    subwords = subword.Subwords.load(tmp_path / "vocab.model")
+    subwords = Bpe.load(tmp_path / "vocab.model")
     assert corpus.sentences("inputs") == subwords.encode([odd])
 
 

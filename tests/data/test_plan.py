@@ -75,10 +75,13 @@ def test_rows_are_the_nearest_multiple_of_8(rows, rounded):
 
 
 def test_usable_pairs_fit_on_both_sides():
-    lengths = as_lengths([(8, 8), (9, 1), (1, 9), (1, 1)])
+    lengths = as_lengths([(8, 8), (9, 1), (2, 9), (1, 3)])
     assert plan.usable_pairs(lengths, 8).tolist() == [0, 3]
-    assert plan.mean_length(lengths, 8) == (8 + 1) / 2
-    assert plan.mean_length(lengths, 9) == (8 + 1 + 9 + 1) / 4
+    assert plan.mean_lengths(lengths, 8) == ((8 + 1) / 2, (8 + 3) / 2)
+    assert plan.mean_lengths(lengths, 9) == (
+        (8 + 9 + 2 + 1) / 4,
+        (8 + 1 + 9 + 3) / 4,
+    )
 
 
 @both

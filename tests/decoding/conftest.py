@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.decoding import loop, search, translate
-from t2t_repro.models import transformer
+from t2t_repro.models import building
 
 
 @pytest.fixture(scope="package")
@@ -16,7 +16,7 @@ def models(tiny_hparams):
     """Two tiny models of the same shape and different weights."""
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     keras.utils.set_random_seed(1)
-    return [transformer.build(hparams, 24) for _ in range(2)]
+    return [building.build(hparams, 24) for _ in range(2)]
 
 
 @pytest.fixture(scope="package")
@@ -24,23 +24,23 @@ def model(tiny_hparams, vocabulary):
     """One of text."""
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     keras.utils.set_random_seed(1)
-    return transformer.build(hparams, vocabulary.size)
+    return building.build(hparams, vocabulary.size)
 
 
 @pytest.fixture(scope="package")
-def translator_of(model, vocabulary):
+def translator_of(model, vocabularies):
     """A function of decode hparams: a Translator of the model."""
 
     def make(**settings):
         settings = {"beam_size": 2, "extra_length": 4} | settings
         hparams = hparam.DecodeHParams(**settings)
-        return translate.Translator([model], vocabulary, hparams)
+        return translate.Translator([model], vocabularies, hparams)
 
     return make
 
 
 @pytest.fixture
-def echo(monkeypatch, vocabulary):
+def echo(monkeypatch, vocabularies):
     """Makes Translators whose outputs are the inputs.
 
     Beam w's score is the slots of its batch, source times beams, minus w.
@@ -58,5 +58,5 @@ def echo(monkeypatch, vocabulary):
 
     monkeypatch.setattr(search, "search", search_nothing)
     return lambda **settings: translate.Translator(
-        [], vocabulary, hparam.DecodeHParams(**settings)
+        [], vocabularies, hparam.DecodeHParams(**settings)
     )

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro.decoding import loop
-from t2t_repro.text.subwords import EOS
+from t2t_repro.text.vocabulary import EOS
 
 V = 5  # PAD, and four words, of which one is EOS
 WORDS = [2, 3, 4]
@@ -32,17 +32,20 @@ def log_prob(table, ids):
     return total
 
 
-def steps_of(table, beams, sentences=1, block=None):
-    """loop.Steps of a table; the cache is the hash of a beam's prefix."""
+def model_of(table, beams, sentences=1, block=None, attention=None):
+    """loop.SearchModel of a table; its state is the hash of a beam's prefix.
+
+    attention: [PREFIXES, L], of the next subword after each prefix.
+    """
     table = tf.cast(table, tf.float32)
 
-    def step_fn(ids, parents, step, cache):
-        cache = tf.gather(cache, parents, batch_dims=1)
-        cache = tf.where(step > 0, grown(cache, ids), cache)
-        return tf.gather(table, cache), cache
+    def step_fn(ids, position, prefix):
+        prefix = tf.where(position > 0, grown(prefix, ids), prefix)
+        weights = None if attention is None else tf.gather(attention, prefix)
+        return tf.gather(table, prefix), weights, prefix
 
-    cache = tf.fill((sentences, beams), START)
-    return loop.Steps(step_fn, cache, block=block)
+    prefix = tf.fill((sentences, beams), START)
+    return loop.SearchModel(step_fn, prefix, block=block)
 
 
 def every_output(table, limit, alpha):

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import beam_search, constraints
+from t2t_repro.decoding import beam_search, rules
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
-random_table, steps_of, every_output, log_prob = (
-    TABLES[x] for x in ("random_table", "steps_of", "every_output", "log_prob")
+random_table, model_of, every_output, log_prob = (
+    TABLES[x] for x in ("random_table", "model_of", "every_output", "log_prob")
 )
 LONGEST = 6  # subwords of an output
 # All that can be live at once: 3 subwords that are not EOS at each position
@@ -27,9 +27,9 @@ def wide_search(alpha):
     """A function of a table and the limits of sentences, traced once."""
     return tf.function(
         lambda table, limits: beam_search.beam_search(
-            steps_of(table, BEAMS, limits.shape[0]),
-            constraints.bounds(limits),
-            constraints.Rules(),
+            model_of(table, BEAMS, limits.shape[0]),
+            rules.sentences(limits),
+            rules.LengthLimit(),
             BEAMS,
             LONGEST,
             alpha,
@@ -54,7 +54,7 @@ def test_a_wide_beam_finds_what_enumeration_finds(alpha, seed, limits):
     for ids, scores, limit in zip(*map(np.array, found), limits, strict=True):
         every = every_output(table, limit, alpha)
         best = sorted(every.values(), reverse=True)[:BEAMS]
-        real = scores > constraints.NEVER / 10
+        real = scores > rules.FORBIDDEN / 10
         assert real.tolist() == [i < len(best) for i in range(BEAMS)]
         np.testing.assert_allclose(scores[real], best, rtol=1e-4)
         rows = [tuple(row[row > 0].tolist()) for row in ids[real]]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.decoding import loop, score, search, shards
-from t2t_repro.text import subwords
+from t2t_repro.text.vocabulary import EOS
 
 SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
 VARIANTS = runpy.run_path(str(SCRIPTS / "bench_decode_variants.py"))
@@ -26,7 +26,7 @@ def many_inputs():
     rows = np.zeros((12, 8), np.int32)
     for i, row in enumerate(rows):
         words = random.integers(2, V, 3 + i % 5)
-        row[: len(words) + 1] = [*words, subwords.EOS]
+        row[: len(words) + 1] = [*words, EOS]
     return rows
 
 

@@ -6,10 +6,12 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import constraints, loop, sampling
-from t2t_repro.text import subwords
+from t2t_repro import hparam
+from t2t_repro.decoding import loop, rules, sampling, search
+from t2t_repro.text.vocabulary import EOS, PAD
 
 V = 6
+NO_RULES = hparam.DecodeHParams()
 
 # Below this 99.9% of chi-squares of 4 degrees of freedom lie: PAD is none.
 CHI_SQUARE_999 = 18.47
@@ -32,33 +34,32 @@ def run(
     max_length=None,
     calls=None,
     keys=None,
-    rules=(),
+    hparams=NO_RULES,
     **distribution,
 ):
-    """Samples; the distribution depends on the subword before the last too.
+    """Sample; the distribution depends on the subword before the last too.
 
-    That one comes from the cache, which sampling must hand on as it is.
+    That one comes from the state, which sampling must hand on as it is.
     """
     tables = tf.constant(np.stack(tables), tf.float32)
 
-    def step_fn(ids, parents, step, cache):
+    def step_fn(ids, position, state):
         if calls is not None:
-            calls.append(int(step))
-        rows = tf.gather(tables, cache["sentence"])
-        before = tf.gather(cache["before"], parents, batch_dims=1)
-        here = tf.where(step > 0, ids, V)
+            calls.append(int(position))
+        rows = tf.gather(tables, state["sentence"])
+        here = tf.where(position > 0, ids, V)
         log_probs = tf.gather(rows, here, batch_dims=1)
-        log_probs += tf.gather(rows, before, batch_dims=1)
-        return tf.nn.log_softmax(log_probs), cache | {"before": here}
+        log_probs += tf.gather(rows, state["before"], batch_dims=1)
+        return tf.nn.log_softmax(log_probs), None, state | {"before": here}
 
-    cache = {
+    state = {
         "before": tf.fill((len(limits), num_samples), V),
         "sentence": tf.range(len(limits)),
     }
     return sampling.sample(
-        loop.Steps(step_fn, cache),
-        constraints.bounds(tf.constant(limits)),
-        constraints.Rules(*rules),
+        loop.SearchModel(step_fn, state),
+        rules.sentences(tf.constant(limits)),
+        search.build_rules(hparams),
         tf.range(len(limits)) if keys is None else tf.constant(keys),
         num_samples,
         max_length or max(limits),
@@ -77,13 +78,13 @@ def next_log_probs(table, ids):
 def probabilities(table, ids, temperature):
     """What is drawn from after `ids`: PAD never comes."""
     powered = np.exp(next_log_probs(table, ids) / temperature)
-    powered[subwords.PAD] = 0.0
+    powered[PAD] = 0.0
     return powered / powered.sum()
 
 
 def until_eos(row):
     ids = row.numpy().tolist()
-    end = ids.index(subwords.EOS) + 1
+    end = ids.index(EOS) + 1
     assert not any(ids[end:]), "only PAD may follow EOS"
     return ids[:end]
 
@@ -120,10 +121,10 @@ def test_frequencies_fit_the_distribution(temperature):
 def test_without_temperature_it_is_greedy(seed, limit):
     table = random_table(seed)
     greedy = []
-    while subwords.EOS not in greedy:
+    while EOS not in greedy:
         last = len(greedy) + 1 == limit
         best = 1 + int(np.argmax(next_log_probs(table, greedy)[1:]))
-        greedy.append(subwords.EOS if last else best)
+        greedy.append(EOS if last else best)
     found = run([table], [limit], 3, 1e-7, seed)
     assert [until_eos(row) for row in found.ids[0]] == [greedy] * 3
 
@@ -225,9 +226,8 @@ def test_top_p_leaves_the_tail_out(share):
 
 
 def test_outputs_keep_to_the_rules():
-    found = run(
-        [random_table(2)], [9], 50, 2.0, seed=1, rules=(4, 2), max_length=9
-    )
+    hparams = hparam.DecodeHParams(min_length=4, no_repeat_ngram_size=2)
+    found = run([random_table(2)], [9], 50, 2.0, seed=1, hparams=hparams)
     for row in found.ids[0]:
         ids = until_eos(row)
         pairs = list(zip(ids, ids[1:], strict=False))
@@ -237,7 +237,7 @@ def test_outputs_keep_to_the_rules():
 
 def test_stops_when_all_have_ended():
     table = np.full((V + 1, V), -50.0)
-    table[:, subwords.EOS] = 0.0
+    table[:, EOS] = 0.0
     calls = []
     found = run([table], [50], 4, 1.0, seed=0, calls=calls)
     assert calls == [0]

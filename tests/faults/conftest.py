@@ -9,9 +9,8 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from t2t_repro import errors, runs
+from t2t_repro import errors, run_json
 from t2t_repro.training import checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -226,36 +225,14 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _state(path):
-    reader = tf.train.load_checkpoint(str(path))
-    return {
-        name: reader.get_tensor(name)
-        for name in reader.get_variable_to_shape_map()
-        if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
-    }
-
-
-@pytest.fixture(scope="session")
-def assert_same_checkpoint():
-    """A function of two paths: the same names and bits."""
-
-    def check(actual, expected):
-        state = _state(actual)
-        for name, value in _state(expected).items():
-            np.testing.assert_array_equal(
-                state.pop(name), value, err_msg=f"{actual} {name}"
-            )
-        assert not state
-
-    return check
-
-
 @pytest.fixture(scope="session")
 def assert_same_training(read_events, assert_same_checkpoint):
     """A function of two folders: the same files, bits and losses."""
 
     def check(actual, expected):
-        folders = [folder / runs.CHECKPOINTS for folder in (actual, expected)]
+        folders = [
+            folder / run_json.CHECKPOINTS for folder in (actual, expected)
+        ]
         files, expected_files = (
             sorted(path.name for path in folder.iterdir() if path.is_file())
             for folder in folders

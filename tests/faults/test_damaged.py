@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, runs
+from t2t_repro import errors, run_json, runs
 from t2t_repro.training import averaging, checkpoints
 
 VOCABULARY = "ef" * 32  # a sha256
@@ -57,7 +57,7 @@ def state():
 @pytest.fixture
 def folder(state, tmp_path):
     """A run's checkpoints 4 and 8."""
-    folder = tmp_path / runs.CHECKPOINTS
+    folder = tmp_path / run_json.CHECKPOINTS
     state.save(folder, 4)
     state.save(folder, 8)
     return folder

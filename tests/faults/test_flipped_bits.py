@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from t2t_repro import hparam, registry, runs
+from t2t_repro import hparam, registry, run_json, runs
 from t2t_repro.data import encode, generate, manifest
 
 OFTEN = pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def data(tmp_path, monkeypatch):
 
 def read_data(folder):
     """All that a training or a report reads of a corpus."""
-    found = [manifest.open_vocabulary(folder).sha256]
+    found = [manifest.open_vocabularies(folder).sha256]
     for split in ("train", "test"):
         corpus = manifest.open_corpus(folder, split)
         found += [corpus.sentences(side) for side in ("inputs", "targets")]
@@ -71,10 +71,12 @@ def run_folder(data, tmp_path):
         },
     )
     folder = tmp_path / "run"
-    subwords = manifest.open_vocabulary(data)
+    vocabularies = manifest.open_vocabularies(data)
     hparams = registry.build_hparams("tiny")
-    settings = runs.describe(problem, "tiny", hparams, 1, data, subwords, 8)
-    runs.start(folder, settings, subwords, "one CPU")
+    settings = run_json.settings(
+        problem, "tiny", hparams, 1, data, vocabularies, 8
+    )
+    run_json.start(folder, settings, vocabularies, "one CPU")
     return folder
 
 
@@ -88,7 +90,7 @@ def test_any_damage_to_a_run(run_folder, damage, count):
         for name, value in expected.settings.items():
             assert found.settings.get(name) == value
         assert found.hparams == expected.hparams
-        assert found.subwords.model == expected.subwords.model
+        assert found.vocabularies.sha256 == expected.vocabularies.sha256
 
     paths = sorted(run_folder.iterdir())
     assert [path.name for path in paths] == ["run.json", "vocab.model"]

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro.data import encode, plan
-from t2t_repro.text import subwords
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.text.sentence_piece import Bpe
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 PAIRS = st.lists(st.tuples(DAMAGE["LINES"], DAMAGE["LINES"]), max_size=8)
@@ -20,14 +21,16 @@ LENGTHS = st.lists(
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return subwords.learn(["two birds sing", "the cat sat"] * 9, 290)
+    return Bpe.learn(["two birds sing", "the cat sat"] * 9, 290)
 
 
 @given(PAIRS, st.integers(2, 30), st.sampled_from([0.0, 1.0, 1.5, 3.0]))
 def test_each_pair_is_kept_or_dropped_for_a_reason(
     vocabulary, pairs, most, ratio
 ):
-    part = encode.Encoder(vocabulary, most, ratio).encode(pairs)
+    part = encode.Encoder(Vocabularies.shared(vocabulary), most, ratio).encode(
+        pairs
+    )
     sides = [part.ids[side].to_pylist() for side in ("inputs", "targets")]
     assert part.read == len(pairs) and part.texts == {}
     assert len(sides[0]) == part.read - sum(part.dropped.values())
@@ -48,7 +51,7 @@ def _fits(vocabulary, pair, most, ratio):
 
 @given(PAIRS)
 def test_a_split_to_score_is_kept_as_it_is(vocabulary, pairs):
-    part = encode.Encoder(vocabulary, None).encode(pairs)
+    part = encode.Encoder(Vocabularies.shared(vocabulary), None).encode(pairs)
     assert sum(part.dropped.values()) == 0
     texts = zip(part.texts["inputs"], part.texts["targets"], strict=True)
     assert list(texts) == pairs

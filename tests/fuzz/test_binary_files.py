@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.data import corpus
-from t2t_repro.text import moses, subwords
+from t2t_repro.text import moses
+from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.vocabulary import EOS, PAD
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 LINES = ["two birds sing", "the cat sat on the mat", "a dog ran in the park"]
@@ -19,7 +21,7 @@ IDS = {"inputs": [[5, 1], [6, 7, 1]], "targets": [[8, 1], [1]]}
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return subwords.learn(LINES * 9, 290)
+    return Bpe.learn(LINES * 9, 290)
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +32,11 @@ def folder(tmp_path_factory):
 @given(data=st.data())
 def test_a_vocabulary_is_one_or_named(vocabulary, folder, data):
     content = data.draw(DAMAGE["of_bytes"](vocabulary.model))
-    found = DAMAGE["read"](subwords.Subwords.load, folder / "vocab", content)
+    found = DAMAGE["read"](Bpe.load, folder / "vocab", content)
     if found:
         for line in (*LINES, "日本", ""):
             (ids,) = found.encode([line])
-            assert ids[-1] == subwords.EOS and max(ids) < found.size
+            assert ids[-1] == EOS and max(ids) < found.size
             assert len(found.decode([ids])) == 1
 
 
@@ -63,7 +65,7 @@ def test_a_shard_is_pairs_or_named(folder, data):
 @pytest.mark.parametrize("size", [0, -1, 10**12])
 def test_a_vocabulary_of_no_size_is_refused(size):
     with pytest.raises(errors.UserError, match="Cannot learn a vocabulary of"):
-        subwords.learn(LINES, size)
+        Bpe.learn(LINES, size)
 
 
 @given(st.lists(DAMAGE["LINES"], min_size=1, max_size=4))
@@ -71,8 +73,8 @@ def test_any_line_is_encoded_and_stays_what_it_then_is(vocabulary, lines):
     """What the rule makes of a line, it leaves alone: the round trip holds."""
     ids = vocabulary.encode(lines)
     for row in ids:
-        assert row[-1] == subwords.EOS and subwords.EOS not in row[:-1]
-        assert subwords.PAD not in row and vocabulary.unknown not in row
+        assert row[-1] == EOS and EOS not in row[:-1]
+        assert PAD not in row and vocabulary.unknown not in row
     decoded = vocabulary.decode(ids)
     assert vocabulary.decode(vocabulary.encode(decoded)) == decoded
 

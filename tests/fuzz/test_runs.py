@@ -11,9 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
 
-from t2t_repro import errors, hparam, json_files, registry, runs
+from t2t_repro import errors, hparam, json_files, registry, run_json, runs
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.serving import client, export, failure, limits, rpc, service
-from t2t_repro.text import subwords
+from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import averaging, checkpoints, workers
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
@@ -29,58 +30,66 @@ CONFIG = {
 def run(tmp_path_factory):
     """A folder with run.json, as the trainer writes it, and a vocabulary."""
     folder = tmp_path_factory.mktemp("run")
-    vocabulary = subwords.learn(["a b c", "c d"] * 9, 268)
+    vocabularies = Vocabularies.shared(Bpe.learn(["a b c", "c d"] * 9, 268))
     (folder / "manifest.json").write_text("{}")
-    settings = runs.describe(
+    settings = run_json.settings(
         PROBLEM,
         "tiny",
         registry.build_hparams("tiny"),
         1,
         folder,
-        vocabulary,
+        vocabularies,
         8,
     )
-    runs.start(folder, settings, vocabulary, "one CPU")
+    run_json.start(folder, settings, vocabularies, "one CPU")
     return folder
 
 
 @pytest.fixture(scope="module")
 def whole(run):
-    return json_files.read(run / runs.RUN)
+    return json_files.read(run / run_json.RUN)
+
+
+def test_a_run_without_a_model_is_refused(run, whole):
+    hparams = {k: v for k, v in whole["hparams"].items() if k != "model"}
+    json_files.write(run / run_json.RUN, whole | {"hparams": hparams})
+    message = r"run\.json is damaged: it\['hparams'\] lacks model\."
+    with pytest.raises(errors.UserError, match=message):
+        runs.open_run(run)
 
 
 @given(data=st.data())
 def test_a_run_is_opened_or_explained(run, whole, data):
     content = data.draw(DAMAGE["of_json"](whole))
-    (run / runs.RUN).write_bytes(content)
+    (run / run_json.RUN).write_bytes(content)
     try:
         found = runs.open_run(run)
     except errors.UserError as error:
         assert str(run) in str(error)
         return
     assert isinstance(found.hparams, hparam.HParams)
-    assert found.subwords.sha256 == found.settings["vocabulary_sha256"]
+    assert found.vocabularies.sha256 == found.settings["vocabulary_sha256"]
     again = dataclasses.replace(found.problem)
     assert again.arguments == found.problem.arguments
 
 
 @given(data=st.data())
 def test_a_run_goes_on_or_is_explained(run, whole, data):
-    (run / runs.RUN).write_bytes(data.draw(DAMAGE["of_json"](whole)))
-    vocabulary = subwords.Subwords.load(run / "vocab.model")
+    (run / run_json.RUN).write_bytes(data.draw(DAMAGE["of_json"](whole)))
+    vocabularies = Vocabularies.shared(Bpe.load(run / "vocab.model"))
     try:
-        runs.start(run, whole, vocabulary, "one CPU")
+        run_json.start(run, whole, vocabularies, "one CPU")
     except errors.UserError as error:
-        assert str(run / runs.RUN) in str(error)
+        assert str(run / run_json.RUN) in str(error)
         return
     assert runs.open_run(run).settings["hparams"] == whole["hparams"]
 
 
 @given(DAMAGE["of_json"]({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
-def test_score_sheets_are_read_or_named(run, content):
+def test_stored_scores_are_read_or_named(run, content):
     path = run / runs.TRANSLATIONS / "test.json"
     path.parent.mkdir(exist_ok=True)
-    found = DAMAGE["read"](lambda path: runs.score_sheets(run), path, content)
+    found = DAMAGE["read"](lambda path: runs.stored_scores(run), path, content)
     assert found is None or isinstance(found["test"], dict)
 
 

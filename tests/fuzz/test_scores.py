@@ -10,15 +10,10 @@ import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.reports import (
-    bleu,
-    drawing,
-    parsing,
-    samples,
-    sheet,
-    stored_sheet,
-)
-from t2t_repro.text import linear, test_sets
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.suite import PARSING, TRANSLATION, Suite
+from t2t_repro.reports import samples, scoring, stored_scores
+from t2t_repro.text import linear, test_sets, tree_drawing
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 LINES = DAMAGE["LINES"]
@@ -32,21 +27,20 @@ FEW = hypothesis.settings(
     st.lists(st.tuples(LINES, LINES, LINES), min_size=1, max_size=3),
     st.booleans(),
 )
-def test_any_translations_have_a_sheet(rows, tokenized):
+def test_any_translations_are_scored(rows, tokenized):
     sources, hypotheses, references = map(list, zip(*rows, strict=True))
-    made = sheet.make(
+    made = scoring.score(
         hypotheses,
         test_sets.TestSet(sources, [references]),
-        "en",
-        tokenized,
+        Suite(tokenized=tokenized),
         samples=10,
     )
-    assert set(made.scores) == {*bleu.CONVENTIONS, "signature"}
-    for key in bleu.CONVENTIONS:
+    assert set(made.scores) == {*TRANSLATION, "signature"}
+    for key in TRANSLATION:
         assert 0 <= made.scores[key] < math.inf
         assert key in ("ter", "length_ratio") or made.scores[key] < 100.1
     stored = json.loads(json.dumps(made.scores | made.details))
-    assert set(stored_sheet.read(stored).numbers) == set(bleu.CONVENTIONS)
+    assert set(stored_scores.read(stored).numbers) == set(TRANSLATION)
     same = sum(a == b for a, b in zip(hypotheses, references, strict=True))
     assert made.scores["exact_match"] == 100 * same / len(rows)
 
@@ -54,7 +48,7 @@ def test_any_translations_have_a_sheet(rows, tokenized):
 @given(st.lists(st.tuples(LINES, LINES, LINES), max_size=15))
 def test_samples_are_lines_of_the_text(rows):
     sides = [list(side) for side in zip(*rows, strict=True)] or [[], [], []]
-    ranked = samples.rank(*sides)
+    ranked = samples.rank(*sides, Suite())
     chosen = [sample for kind in ranked for sample in kind]
     numbers = [sample.line for sample in chosen]
     assert len(set(numbers)) == len(numbers)
@@ -73,7 +67,7 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
     words = sentence.split()
     tree = linear.read(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
     assert tree.words == tuple(words)
-    picture = drawing.svg(tree)
+    picture = tree_drawing.svg(tree)
     printable = "".join(c if c.isprintable() else " " for c in picture)
     root = xml.etree.ElementTree.fromstring(printable)
     assert root.tag.endswith("svg")
@@ -91,6 +85,6 @@ def test_sentences_to_draw_are_some_of_those_there(lengths, count):
 def test_any_line_is_scored_as_a_parse(lines):
     sentences = ["a b c"] * len(lines)
     golds = ["(S (NP XX )NP (VP XX XX )VP )S"] * len(lines)
-    found = parsing.score_sheet(sentences, lines, golds)
-    for key in parsing.CONVENTIONS:
-        assert 0 <= found[key] <= 100
+    found = scores.score(Suite(PARSING), lines, [golds], sentences)
+    for one in found.values():
+        assert 0 <= one.value <= 100

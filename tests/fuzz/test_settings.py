@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, hparam, problem, registry
+from t2t_repro import errors, fields, hparam, problem, registry
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 registry.load_definitions()
@@ -59,20 +59,20 @@ def test_what_is_written_is_parsed(values, space):
     text = f"{space},{space}".join(
         f"{key}{space}={space}{value}" for key, value in values.items()
     )
-    assert hparam.parse(Settings, text) == values
+    assert fields.parse(Settings, text) == values
 
 
 @given(NOISE)
 def test_any_text_is_typed_settings_or_explained(text):
     try:
-        values = hparam.parse(Settings, text)
+        values = fields.parse(Settings, text)
     except errors.UserError as error:
         assert str(error).strip()
         return
     assert {key: type(value) for key, value in values.items()} == {
         key: KINDS[key] for key in values
     }
-    hparam.check_keys(Settings, values)
+    fields.check_keys(Settings, values)
 
 
 @given(SOME.filter(bool))
@@ -80,14 +80,14 @@ def test_a_setting_is_given_once(values):
     key, value = next(iter(values.items()))
     assume(value != "")
     with pytest.raises(errors.UserError, match="given twice"):
-        hparam.parse(Settings, f"{key}={value},{key}={value}")
+        fields.parse(Settings, f"{key}={value},{key}={value}")
 
 
 @given(st.sampled_from(sorted(KINDS)), st.text(max_size=3))
 def test_a_key_that_is_not_there_is_named(key, letters):
     wrong = f"{key}x{letters.replace(',', '').replace('=', '')}".strip()
     with pytest.raises(errors.UserError) as raised:
-        hparam.parse(Settings, f"{wrong}=1")
+        fields.parse(Settings, f"{wrong}=1")
     assert repr(wrong) in str(raised.value)
     assert "Known: flag, whole, real, text." in str(raised.value)
 
@@ -95,20 +95,19 @@ def test_a_key_that_is_not_there_is_named(key, letters):
 ANYTHING = st.one_of(*VALUES.values(), DAMAGE["JSON"])
 
 
-@pytest.mark.parametrize("cls", [hparam.HParams, hparam.DecodeHParams])
+@pytest.mark.parametrize(
+    "values",
+    [registry.build_hparams("base"), hparam.DecodeHParams()],
+    ids=lambda values: type(values).__name__,
+)
 @given(data=st.data())
-def test_stored_settings_are_valid_or_explained(cls, data):
+def test_stored_settings_are_valid_or_explained(values, data):
     """As run.json may have them: each value of a type, and in a range."""
-    values = (
-        registry.build_hparams("base")
-        if cls is hparam.HParams
-        else hparam.DecodeHParams()
-    )
     stored = dataclasses.asdict(values)
     key = data.draw(st.sampled_from(list(stored)))
     stored[key] = data.draw(ANYTHING)
     try:
-        found = hparam.from_dict(cls, stored)
+        found = fields.from_dict(type(values), stored)
     except errors.UserError as error:
         assert key in str(error)
         return

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro import errors, problem, registry
-from t2t_repro.reports import parsing
+from t2t_repro.metrics import scores
 from t2t_repro.text import corpora, linear, trees
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
@@ -135,10 +135,13 @@ def test_pairs_of_a_treebank_hold_their_trees(folder, content):
         assert_is_tree(reading.tree)
     if pairs:
         sides = [list(side) for side in zip(*pairs, strict=True)]
-        sheet = parsing.score_sheet(sides[0], sides[1], sides[1])
-        assert sheet["unbalanced_trees"] == sheet["miscounted_trees"] == 0
-        scored = sheet["bracketing_exact_match"]
-        assert scored in (0, 100)  # 0: nothing to score in any
+        found = scores.score(wsj.suite, sides[1], [sides[1]], sides[0])
+        assert found["unbalanced_trees"].value == 0
+        assert found["miscounted_trees"].value == 0
+        assert found["bracketing_exact_match"].value in (
+            0,
+            100,
+        )  # 0: nothing to score in any
 
 
 WORDS = st.text(alphabet="aB.,-*'$é", min_size=1, max_size=4)

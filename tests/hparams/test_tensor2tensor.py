@@ -3,6 +3,7 @@
 import pytest
 
 from t2t_repro import registry
+from t2t_repro.hparams.transformer import TransformerHParams
 
 PARENTS = {
     "transformer_base_v1": "base",
@@ -109,7 +110,7 @@ def test_every_value(build, name):
         | dict(zip(TRAINING, TRAINING_OF[name], strict=True))
         | OTHERS_OF.get(name, {})
     )
-    assert vars(build(name)) == expected
+    assert build(name) == TransformerHParams(**expected)
 
 
 def test_parents_are_tensor2tensors(build):

@@ -3,9 +3,12 @@
 tests/test_hparam.py states every value of base.
 """
 
+import dataclasses
+
 import pytest
 
 from t2t_repro import hparam, registry
+from t2t_repro.hparams.transformer import TransformerHParams
 
 DIFFS = {  # set: (parent, what differs)
     "big": (
@@ -97,6 +100,14 @@ DIFFS = {  # set: (parent, what differs)
         },
     ),
 }
+CHOICES = {
+    "attention_type": ("dot_product", "dot_product_unscaled", "additive"),
+    "pos": ("sinusoids", "timing", "emb", "none"),
+    "layer_preprocess_sequence": ("none", "n"),
+    "layer_postprocess_sequence": ("dan", "da"),
+    "batching": ("bucketed", "packed"),
+    "batch_unit": ("real_tokens", "slots"),
+}
 
 
 @pytest.mark.parametrize("name", DIFFS)
@@ -114,10 +125,25 @@ def test_every_set_builds_and_is_listed(build):
         assert entry.summary.endswith((".", ")"))
 
 
+def test_choices_of_fields_that_sets_must_give():
+    declared = {
+        field.name: rule.text
+        for field in dataclasses.fields(TransformerHParams)
+        for rule in field.metadata.get("rules", ())
+        if field.default is dataclasses.MISSING
+        and rule.text.startswith("one of")
+    }
+    assert declared == {
+        name: f"one of {choices}" for name, choices in CHOICES.items()
+    }
+
+
 def test_every_option_is_used_by_a_set(build):
     sets = [build(entry.name) for entry in registry.hparams_sets]
-    for name, choices in hparam.CHOICES.items():
+    for name, choices in CHOICES.items():
         assert {getattr(values, name) for values in sets} == set(choices)
+    optimizers = {values.optimizer for values in sets}
+    assert optimizers == {"adam", "adafactor", "adamw", "lion"}
     for name in (
         "attention_key_channels max_relative_position restricted_attention "
         "attention_dropout relu_dropout"

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from t2t_repro import hparam
+from t2t_repro.hparams.transformer import TransformerHParams
 from t2t_repro.layers import compatibility
 
 B, H, T, L, K = 2, 3, 4, 5, 6
@@ -36,7 +36,11 @@ def test_layer(run_layer_test, dtype, name):
 
 
 def test_every_type_of_the_settings_is_here():
-    assert set(compatibility.TYPES) == set(hparam.CHOICES["attention_type"])
+    (rule,) = TransformerHParams.__dataclass_fields__[
+        "attention_type"
+    ].metadata["rules"]
+    assert all(map(rule.holds, compatibility.TYPES))
+    assert rule.text == f"one of {tuple(compatibility.TYPES)}"
 
 
 def test_dot_product_by_hand():

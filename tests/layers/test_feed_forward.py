@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from t2t_repro.layers import dropout, feed_forward
+from t2t_repro.layers import feed_forward, random
 
 
 def _x(*shape):
@@ -33,11 +33,11 @@ def test_equation_2_with_and_without_dropout_of_the_hidden_layer():
     w1, b1, w2, b2 = weights
     hidden = np.maximum(0, x @ w1 + b1)
     np.testing.assert_allclose(layer(x), hidden @ w2 + b2, atol=1e-5)
-    noise = dropout.noise(1, 2, 0, len(x))
-    kept = np.asarray(layer.dropout(np.ones((2, 3, 6)), noise=noise))
+    rng = random.rng(1, 2, 0, len(x))
+    kept = np.asarray(layer.dropout(np.ones((2, 3, 6)), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     expected = (hidden * kept) @ w2 + b2
-    np.testing.assert_allclose(layer(x, noise=noise), expected, atol=1e-5)
+    np.testing.assert_allclose(layer(x, rng=rng), expected, atol=1e-5)
 
 
 def test_positions_do_not_see_each_other():
@@ -47,5 +47,7 @@ def test_positions_do_not_see_each_other():
     changed[:, 2] += 1
     output = np.asarray(layer(changed))
     others = [0, 1, 3, 4]
-    np.testing.assert_array_equal(output[:, others], expected[:, others])
-    assert not np.allclose(output[:, 2], expected[:, 2])
+    np.testing.assert_allclose(
+        output[:, others], expected[:, others], atol=1e-5
+    )
+    assert not np.allclose(output[:, 2], expected[:, 2], atol=1e-3)

@@ -113,14 +113,14 @@ def test_a_step_is_a_row_of_all():
     key, value = layer.project_memory(x)
     for i in range(T):
         distances = ops.broadcast_to(ops.arange(T) - i, (B, T))
-        parts = [
-            attention.Part(key[:, :, some], value[:, :, some], of_some)
+        key_values = [
+            attention.KeyValues(key[:, :, some], value[:, :, some], of_some)
             for some, of_some in (
                 (slice(2), distances[:, :2]),
                 (slice(2, T), distances[:, 2:]),
             )
         ]
-        one, seen = layer.step(x[:, i], 1, parts, SEEN)
+        one, seen = layer.step(x[:, i], 1, key_values, SEEN)
         np.testing.assert_allclose(one, expected[:, i], atol=1e-5)
         np.testing.assert_allclose(seen[:, :, 0], weights[:, :, i], atol=1e-5)
 

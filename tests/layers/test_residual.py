@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import attention, dropout, feed_forward, residual
+from t2t_repro.layers import attention, feed_forward, random, residual
 
 SHAPE = (3, 4, 8)
 POST_NORM, PRE_NORM = ("none", "dan"), ("n", "da")
@@ -18,12 +18,12 @@ def _x(seed=0, scale=1.0):
 
 
 class _Doubled(keras.layers.Layer):
-    """2 x: a sublayer without weights, which keeps the noise it gets."""
+    """2 x: a sublayer without weights, which keeps the rng it gets."""
 
-    noise = None
+    rng = None
 
-    def call(self, x, noise=None):
-        self.noise = noise
+    def call(self, x, rng=None):
+        self.rng = rng
         return 2 * x
 
 
@@ -34,9 +34,9 @@ def _block(sequences=POST_NORM, rate=0.0, dtype="float32"):
         sublayer, *sequences, rate, name="block", dtype=dtype
     )
     block(_x())
-    random = np.random.default_rng(9)
+    generator = np.random.default_rng(9)
     for weight in block.weights:
-        weight.assign(random.normal(size=8))
+        weight.assign(generator.normal(size=8))
     return block
 
 
@@ -93,21 +93,21 @@ def test_norm_stands_where_the_sequences_say(sequences):
 @pytest.mark.parametrize("sequences", SEQUENCES)
 def test_dropout_acts_on_the_sublayer_alone(sequences):
     block, x = _block(sequences, rate=0.4), _x()
-    noise = dropout.noise(1, 2, 0, SHAPE[0])
-    kept = np.asarray(block.dropout(np.ones(SHAPE), noise=noise))
+    rng = random.rng(1, 2, 0, SHAPE[0])
+    kept = np.asarray(block.dropout(np.ones(SHAPE), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     expected = _expected(block, sequences, x, kept)
-    np.testing.assert_allclose(block(x, noise=noise), expected, atol=1e-5)
+    np.testing.assert_allclose(block(x, rng=rng), expected, atol=1e-5)
     expected = _expected(block, sequences, x)
     np.testing.assert_allclose(block(x), expected, atol=1e-5)
 
 
 def test_noise_goes_on_to_the_sublayer():
-    block, noise = _block(), dropout.noise(1, 2, 0, SHAPE[0])
-    block(_x(), noise=noise)
-    np.testing.assert_array_equal(block.sublayer.noise.rows, [0, 1, 2])
+    block, rng = _block(), random.rng(1, 2, 0, SHAPE[0])
+    block(_x(), rng=rng)
+    np.testing.assert_array_equal(block.sublayer.rng.rows, [0, 1, 2])
     block(_x())
-    assert block.sublayer.noise is None
+    assert block.sublayer.rng is None
 
 
 def test_self_attention_of_pre_norm_reads_normed_keys_and_values():

@@ -5,6 +5,25 @@ import math
 import numpy as np
 
 
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu(x):
+    return x * np.vectorize(lambda z: 0.5 * (1 + math.erf(z / math.sqrt(2))))(x)
+
+
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(0, x),
+    "gelu": _gelu,
+    "silu": lambda x: x * _sigmoid(x),
+    "glu": _sigmoid,
+    "reglu": lambda x: np.maximum(0, x),
+    "geglu": _gelu,
+    "swiglu": lambda x: x * _sigmoid(x),
+}
+
+
 class NumpyTransformer:
     """Sections 3.1 to 3.5 and their variants in float64, without batches."""
 
@@ -17,11 +36,12 @@ class NumpyTransformer:
 
     def run(self, inputs, targets):
         """Ids [L], [T] -> logits [T, V], {kind: weights [layers, H, …]}."""
-        shared = self.hparams.shared_embedding_and_softmax_weights
-        matrices = [
-            self.weights["embedding/weight" if shared else f"{name}/weight"]
-            for name in ("inputs_embedding", "targets_embedding", "softmax")
-        ]
+        names = ("inputs_embedding", "targets_embedding", "softmax")
+        if self.hparams.shared_embedding_and_softmax_weights:
+            names = ("embedding",) * 3
+        elif self.hparams.shared_targets_embedding_and_softmax_weights:
+            names = (*names[:2], "targets_embedding")
+        matrices = [self.weights[f"{name}/weight"] for name in names]
         scale = math.sqrt(self.hparams.hidden_size)
         x = matrices[0][inputs] * scale
         x = x + self.positions("inputs_positions", *x.shape)
@@ -29,13 +49,15 @@ class NumpyTransformer:
         y[1:] = matrices[1][targets[:-1]] * scale
         y = y + self.positions("targets_positions", *y.shape)
         weights = {"encoder": [], "decoder": [], "cross": []}
-        for i in range(self.hparams.num_hidden_layers):
+        hparams = self.hparams
+        both = hparams.num_hidden_layers
+        for i in range(hparams.num_encoder_layers or both):
             path = f"encoder/layer_{i}"
             x, seen = self.self_attention(path, x, causal=False)
             weights["encoder"].append(seen)
             x = self.ffn(f"{path}/ffn", x)
         x = self.final_norm("encoder", x)
-        for i in range(self.hparams.num_hidden_layers):
+        for i in range(hparams.num_decoder_layers or both):
             path = f"decoder/layer_{i}"
             y, seen = self.self_attention(path, y, causal=True)
             weights["decoder"].append(seen)
@@ -83,7 +105,7 @@ class NumpyTransformer:
         path = f"{path}/multihead_attention"
         heads = {
             name: np.split(
-                array @ self.weights[f"{path}/{name}/kernel"],
+                self.project(f"{path}/{name}", array),
                 self.hparams.num_heads,
                 axis=1,
             )
@@ -108,8 +130,14 @@ class NumpyTransformer:
                 mix[i] += weights[i, j] * self.vector(path, "values", j - i)
             mixed.append(mix)
             all_weights.append(weights)
-        kernel = self.weights[f"{path}/output_projection/kernel"]
-        return np.concatenate(mixed, axis=1) @ kernel, np.array(all_weights)
+        mixed = np.concatenate(mixed, axis=1)
+        y = self.project(f"{path}/output_projection", mixed)
+        return y, np.array(all_weights)
+
+    def project(self, path, x):
+        if self.hparams.attention_bias:
+            return self.dense(path, x)
+        return x @ self.weights[f"{path}/kernel"]
 
     def compatibility(self, path, head, query, key, distance):
         kind = self.hparams.attention_type
@@ -129,8 +157,12 @@ class NumpyTransformer:
 
     def ffn(self, path, x):
         inner = f"{path}/feed_forward"
-        hidden = self.dense(f"{inner}/filter", self.before(path, x))
-        y = self.dense(f"{inner}/output_projection", np.maximum(0, hidden))
+        x_in = self.before(path, x)
+        name = self.hparams.ffn_activation
+        hidden = ACTIVATIONS[name](self.dense(f"{inner}/filter", x_in))
+        if name.endswith("glu"):
+            hidden = hidden * self.dense(f"{inner}/linear", x_in)
+        y = self.dense(f"{inner}/output_projection", hidden)
         return self.after(path, x + y)
 
     def dense(self, path, x):
@@ -150,6 +182,8 @@ class NumpyTransformer:
 
     def norm(self, path, x):
         x = x - x.mean(1, keepdims=True)
-        deviation = np.sqrt((x**2).mean(1, keepdims=True) + 1e-6)
+        deviation = np.sqrt(
+            (x**2).mean(1, keepdims=True) + self.hparams.norm_epsilon
+        )
         gain, bias = self.weights[f"{path}/gamma"], self.weights[f"{path}/beta"]
         return x / deviation * gain + bias

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.models import transformer
+from t2t_repro.models import building
 from t2t_repro.training import loss
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "pytorch_transformer.npz"
@@ -42,7 +42,7 @@ def trial(request, golden, tiny_hparams):
         **json.loads(str(golden["settings"])),
     )
     vocab_size = len(golden["weights/embedding/weight"])
-    model = transformer.build(hparams, vocab_size)
+    model = building.build(hparams, vocab_size)
     for path, weight in _by_path(model).items():
         weight.assign(golden[f"weights/{path}"].astype(np.float32))
     return model, _under(golden, request.param)

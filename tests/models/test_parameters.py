@@ -9,13 +9,13 @@ import math
 import numpy as np
 import pytest
 
-from t2t_repro.models import transformer
+from t2t_repro.models import building
 
 PROJECTIONS = ("query", "key", "value", "output_projection")
 
 
 def _paths(hparams, vocab_size):
-    model = transformer.build(hparams, vocab_size)
+    model = building.build(hparams, vocab_size)
     paths = [weight.path.partition("/")[2] for weight in model.weights]
     assert len(set(paths)) == len(paths)
     return set(paths)
@@ -123,7 +123,7 @@ def test_names_of_an_options_weights(
 
 def test_initial_values(tiny_hparams, vocab_size):
     """Glorot uniform kernels, no bias, norms that do nothing."""
-    for weight in transformer.build(tiny_hparams, vocab_size).weights:
+    for weight in building.build(tiny_hparams, vocab_size).weights:
         value = weight.numpy()
         if weight.path.endswith("kernel"):
             limit = math.sqrt(6 / sum(value.shape))

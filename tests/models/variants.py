@@ -20,7 +20,16 @@ VARIANTS = {
     "unscaled": {"attention_type": "dot_product_unscaled"},
     "additive": {"attention_type": "additive"},
     "apart": APART,
+    "targets_tied": APART
+    | {"shared_targets_embedding_and_softmax_weights": True},
     "restricted": {"restricted_attention": 2},
+    "biases": {"attention_bias": True, "norm_epsilon": 0.1},
+    "deep_encoder": {"num_encoder_layers": 2},
+    "deep_decoder": {"num_hidden_layers": 2, "num_encoder_layers": 1},
+    **{
+        name: {"ffn_activation": name}
+        for name in ("gelu", "silu", "glu", "reglu", "geglu", "swiglu")
+    },
     "together": {"num_hidden_layers": 2}
     | PRE_NORM
     | SIZES

@@ -19,7 +19,7 @@ import sys
 SECONDS = 3600  # a command that takes longer hangs, on the slowest machine
 # Libraries of what commands do; commands themselves define flags.
 IMPORTED = (
-    "prepare runs decoding.translate reports.bleu reports.page serving.client "
+    "evaluation reporting metrics.bleu metrics.ter serving.client "
     "serving.export serving.to_ctranslate2 training.averaging training.loop"
 ).split()
 

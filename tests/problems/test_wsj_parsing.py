@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from t2t_repro import errors, hparam, problem, registry
+from t2t_repro import errors, fields, hparam, problem, registry
 from t2t_repro.text import linear
 
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )\n"
@@ -108,7 +108,7 @@ def test_the_treebank_is_brought_by_its_owner(tmp_path):
 def test_the_papers_settings(name, vocab_size):
     built = problem.build(name)
     assert (built.vocab_size, built.max_length) == (vocab_size, 512)
-    search = hparam.override(hparam.DecodeHParams(), built.decode_hparams)
+    search = fields.override(hparam.DecodeHParams(), built.decode_hparams)
     assert (search.beam_size, search.alpha, search.extra_length) == (
         21,
         0.3,

@@ -56,7 +56,9 @@ def test_habit(weights, text):
 def test_what_the_decoder_reads_is_shifted():
     """Where it writes "b", its last key is the "a" before."""
     weights = AttentionWeights(
-        np.zeros((1, 1, 2, 2)), np.zeros((1, 1, 3, 3)), np.zeros((1, 1, 3, 2))
+        encoder=np.zeros((1, 1, 2, 2)),
+        decoder=np.zeros((1, 1, 3, 3)),
+        cross=np.zeros((1, 1, 3, 2)),
     )
     found = attention.kinds(["x", "</s>"], ["a", "b", "</s>"], weights)
     assert found["decoder"].queries == ["a", "b", "</s>"]

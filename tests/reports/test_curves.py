@@ -85,10 +85,11 @@ RUNS = {
     },
     "<two>": {"train/loss": [(10, 8.0), (20, 3.0)]},
 }
-LOSS, PERPLEXITY, BLEU = (
+LOSS, PERPLEXITY = (
     next(plot for plot in curves.PLOTS if plot.title == title)
-    for title in ("Loss", "Perplexity", "Validation BLEU")
+    for title in ("Loss", "Perplexity")
 )
+BLEU = curves.Plot("Validation BLEU", None, "validation/bleu")
 
 
 def texts(svg):

@@ -4,6 +4,7 @@ import html.parser
 
 import pytest
 
+from t2t_repro.metrics.suite import Suite
 from t2t_repro.reports import cost, page, pictures, samples
 
 SETTINGS = {
@@ -32,20 +33,22 @@ MANIFEST = {
 SUBJECT = page.Subject(
     name="one",
     settings=SETTINGS,
+    headline="bleu",
     curves={"validation/bleu": [(10, 3.0), (20, 27.25)]},
     cost=cost.Spent(20, 63_045_632, 3.3e18, 5025.0, None),
     manifest=MANIFEST,
     scores={"test": {"bleu": 27.5, "new_one": 3, "plus_minus": {"bleu": 0.5}}},
     samples={
-        "test": samples.rank(["<b>in</b>"], ["the cat"], ["the dog"]),
+        "test": samples.rank(["<b>in</b>"], ["the cat"], ["the dog"], Suite()),
     },
-    parses={"test": [page.Parse("line 1", "<svg>a</svg>", "<svg>b</svg>")]},
+    drawings={"test": [page.Drawing("line 1", "<svg>a</svg>", "<svg>b</svg>")]},
     checkpoint="ckpt-20",
     attention=[
         pictures.Sentence(
             "in", "out", [], {"Kind": [pictures.Layer("Kind 1", "Alt", b"png")]}
         )
     ],
+    no_attention="",
 )
 BEGUN = SUBJECT._replace(
     name="two",
@@ -55,9 +58,10 @@ BEGUN = SUBJECT._replace(
     manifest=None,
     scores={},
     samples={},
-    parses={},
+    drawings={},
     checkpoint=None,
     attention=[],
+    no_attention="there is no checkpoint yet",
 )
 VOID = {"meta", "img", "link", "br"}
 
@@ -136,7 +140,7 @@ def test_what_a_run_has_is_told():
         "as in Table 3 65,000,000",
         "FLOPs, counted 3.30e18",
         "Time of the steps 1 h 23 min",
-        "Validation BLEU of a sample, the last 27.25",
+        "Validation sacreBLEU of a sample, the last 27.25",
         "train 1,200 1,190 30,000 32,000 10 empty side",
         "27.50 ± 0.50 sacreBLEU 13a, cased, detokenized",
         "new_one 3.00",
@@ -156,7 +160,7 @@ def test_what_a_run_has_not_is_told():
         "No curves",
         "No scores yet",
         "No translations yet",
-        "No pictures",
+        "No pictures: there is no checkpoint yet.",
     ):
         assert part in text, part
     assert "FLOPs, counted" not in text
@@ -172,6 +176,26 @@ def test_runs_stand_side_by_side():
     # What differs is marked, and that alone.
     rows = rendered.count('<tr class="differs">')
     assert rows == 1 and "hidden_size 512 128" in text
+
+
+def test_a_headline_of_any_name_comes_first():
+    """Validations of before it was one, in BLEU, are shown, too."""
+    of_words = SUBJECT._replace(
+        headline="exact_match",
+        curves=SUBJECT.curves | {"validation/exact_match": [(20, 50.5)]},
+        scores={"test": {"exact_match": 61.25, "bleu": 27.5}},
+    )
+    text = words(Reader(page.render([of_words])))
+    glance = text[text.index("At a glance") : text.index("Trained on what")]
+    first, second, *_ = (
+        glance.index(part)
+        for part in (
+            "Validation % exact match of a sample, the last 50.50",
+            "Validation sacreBLEU of a sample, the last 27.25",
+        )
+    )
+    assert first < second
+    assert "% exact match, test 61.25 sacreBLEU, test 27.50" in glance
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,9 @@ def sentence():
         "zwei Vögel",
         ["▁two", "▁birds", "▁sing", "</s>"],
         ["▁zwei", "▁Vögel", "</s>"],
-        AttentionWeights(weights(4, 4), weights(3, 3), weights(3, 4)),
+        AttentionWeights(
+            encoder=weights(4, 4), decoder=weights(3, 3), cross=weights(3, 4)
+        ),
     )
 
 

@@ -4,6 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from t2t_repro.metrics.suite import PARSING, Suite
 from t2t_repro.reports import samples
 
 REFERENCES = [
@@ -22,24 +23,25 @@ INPUTS = [f"input {i}" for i in range(4)]
 
 
 def test_best_to_worst():
-    found = samples.rank(INPUTS, TRANSLATIONS, REFERENCES, each=1)
+    found = samples.rank(INPUTS, TRANSLATIONS, REFERENCES, Suite(), each=1)
     (best,), (middle,), (worst,) = found
     assert (best.line, best.inputs) == (1, "input 0")
-    assert (best.bleu, best.chrf) == pytest.approx((100, 100))
-    assert worst.line == 2 and worst.bleu < middle.bleu < best.bleu
+    assert best.scores == pytest.approx({"bleu": 100, "chrf": 100})
+    assert worst.line == 2
+    assert worst.scores["bleu"] < middle.scores["bleu"] < best.scores["bleu"]
     assert middle.line == 3  # the better one of two
 
 
 def test_of_like_scores_the_longer_is_better():
     lines = ["one two", "one two three four five"]
-    (best,), _, (worst,) = samples.rank(lines, lines, lines, each=1)
+    (best,), _, (worst,) = samples.rank(lines, lines, lines, Suite(), each=1)
     assert (best.line, worst.line) == (2, 1)
 
 
 @pytest.mark.parametrize("count", range(8))
 def test_no_line_is_shown_twice(count):
     lines = [f"{i} is a number" for i in range(count)]
-    found = samples.rank(lines, lines, lines, each=2)
+    found = samples.rank(lines, lines, lines, Suite(), each=2)
     shown = [one.line for kind in found for one in kind]
     assert len(set(shown)) == len(shown) == min(count, 6)
 
@@ -50,9 +52,33 @@ def test_scores_are_sacrebleus():
     sacreBLEU's "exp" halves 1 at the first order without a match: 3-grams
     have 1 / (2 * 2), 4-grams 1 / (4 * 1).
     """
-    found = samples.rank(["x"], ["a b c d"], ["a b x y"], each=1).best[0]
+    (found,) = samples.rank(["x"], ["a b c d"], ["a b x y"], Suite(), 1).best
     expected = 100 * (2 / 4 * 1 / 3 * 1 / 4 * 1 / 4) ** 0.25
-    assert found.bleu == pytest.approx(expected)
+    assert found.scores["bleu"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "best"),
+    [("ter", "a b c d"), ("bleu", "a b c d"), ("chrf", "a b c d")],
+)
+def test_the_headline_ranks_in_its_own_direction(name, best):
+    lines = ["x y z", best, "a b z"]
+    (found,) = samples.rank(
+        lines, lines, ["a b c d"] * 3, Suite((name,)), 1
+    ).best
+    assert found.inputs == best
+    assert set(found.scores) == {name, "chrf"}
+
+
+def test_parses_are_ranked_by_bracketing():
+    """The second has more letters in common, and no constituent."""
+    lines = ["(S XX XX )S", "(NP XX (VP XX )VP )NP"]
+    gold = "(S XX XX )S"
+    (best,), _, (worst,) = samples.rank(
+        ["a b"] * 2, lines, [gold] * 2, Suite(PARSING), 1
+    )
+    assert (best.line, best.scores["bracketing_f1"]) == (1, 100)
+    assert (worst.line, worst.scores["bracketing_f1"]) == (2, 0)
 
 
 def test_differences_are_marked_on_both_sides():

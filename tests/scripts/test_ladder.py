@@ -7,7 +7,8 @@ import ladder
 import ladder_curves
 import pytest
 
-from t2t_repro import errors, hparam, json_files, registry
+from t2t_repro import errors, fields, json_files, registry
+from t2t_repro.metrics.suite import Suite
 
 STEPS = (50, 100, 150)
 OURS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])
@@ -170,6 +171,19 @@ def test_scores_of_another_search_are_not_compared(settings, rung):
     ) in text
 
 
+def test_scores_from_before_a_search_setting_are_compared(settings, rung):
+    mine = training(OURS[0], bleu=3.0)
+    mine["scores"]["test"]["decode_hparams"]["coverage_penalty"] = 0.0
+    _, text = ladder.judge(settings, mine, {"number": rung})
+    assert "not compared" not in text
+    mine["scores"]["test"]["decode_hparams"]["coverage_penalty"] = 0.2
+    _, text = ladder.judge(settings, mine, {"number": rung})
+    assert (
+        "yours are of coverage_penalty=0.2, ours of coverage_penalty=0.0"
+        in (text)
+    )
+
+
 def test_bad_from_the_first_step_that_is_compared(settings, rung):
     mine = training([60.0, 8.0, 4.0])
     mine["validations"].insert(0, {"step": 25, "perplexity": 99.0})
@@ -209,7 +223,9 @@ def test_the_nearest_rung_is_taken(settings, rung):
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / "validation.json").write_text(text, "utf-8")
     run = types.SimpleNamespace(
-        output_dir=tmp_path, settings={"random_seed": 1}
+        output_dir=tmp_path,
+        settings={"random_seed": 1},
+        problem=types.SimpleNamespace(suite=Suite()),
     )
     with pytest.raises(errors.UserError, match=r"validation\.json is damaged"):
         ladder.training(run)
@@ -253,7 +269,8 @@ def test_committed_rungs(path):
     """
     name, rung = path.stem, json_files.read(path)
     registry.load_definitions()
-    hparam.from_dict(hparam.HParams, rung["hparams"])
+    cls = registry.models.hparams_class(rung["hparams"]["model"])
+    fields.from_dict(cls, rung["hparams"])
     for key in ("command", "machine", "date"):
         assert rung[key]
     for seed in rung["seeds"]:

@@ -1,12 +1,14 @@
 """The table that scripts/table4.py prints."""
 
+import pytest
 import table4
 
-from t2t_repro.reports import parsing
+from t2t_repro.metrics.suite import PARSING, Suite
+from t2t_repro.text import linear
 
 
-def sheet(f1):
-    return dict.fromkeys(parsing.CONVENTIONS, 50.0) | {"bracketing_f1": f1}
+def scores(f1):
+    return dict.fromkeys(PARSING, 50.0) | {"bracketing_f1": f1}
 
 
 def described(**changes):
@@ -14,8 +16,8 @@ def described(**changes):
         "problem": "wsj_parsing",
         "hparams_set": "parsing",
         "test_trees": 2_416,
-        "scores": sheet(90.04),
-        "right_branching": sheet(11.96),
+        "scores": scores(90.04),
+        "right_branching": scores(11.96),
     }
     return table4.describe(row | changes).split("\n")
 
@@ -40,3 +42,32 @@ def test_other_trees_are_not_called_section_23():
     *_, ours, trivial = described(test_trees=391)
     assert ": 391 trees, not section 23 |" in ours
     assert ": 391 trees, not section 23 |" in trivial
+
+
+@pytest.mark.parametrize(
+    ("sentence", "line", "parse"),
+    [
+        ("a b c d .", "XX XX XX XX .", "(S XX (VP XX (VP XX XX )VP )VP . )S"),
+        ("a b c", "XX XX XX", "(S XX (VP XX XX )VP )S"),
+        ("a b", "XX XX", "(S XX XX )S"),
+        ("a", "XX", "(S XX )S"),
+        (".", ".", "(S . )S"),
+        ("", "", ""),
+    ],
+)
+def test_right_branching(sentence, line, parse):
+    gold = linear.read(line, sentence.split()).tree
+    assert linear.write(table4.right_branching(gold)) == parse
+
+
+def test_the_score_of_right_branching():
+    """Right are S and "sat down"; S and, without the comma, "sit"."""
+    sentences = ["The cat sat down .", "Rex , sit"]
+    references = [
+        "(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP . )S",
+        "(S (NP XX )NP , (VP XX )VP )S",
+    ]
+    suite = Suite(PARSING)
+    found = table4.right_branching_scores(suite, sentences, references)
+    assert found["bracketing_recall"] == pytest.approx(100 * 4 / 7)
+    assert found["bracketing_precision"] == pytest.approx(100 * 4 / 5)

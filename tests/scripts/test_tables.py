@@ -141,6 +141,22 @@ def test_table_3_lays_ours_beside_the_papers():
     )
 
 
+def test_tables_of_another_metric_are_named_by_it():
+    results = [result("base", 1, 10.0, 20.0)]
+    figures = results[0]["figures"]
+    figures["scores"] = figures["signatures"] = {"bracketing_f1": 90.0}
+    head, _, row, *_ = table3.layout(results, "bracketing_f1").splitlines()
+    assert (
+        "| PPL | paper | bracketing f1 | paper | bracketing f1 − base" in head
+    )
+    assert "| 90.0 | 25.8 |" in row
+    lines = table2.layout(results, "enparse", "bracketing_f1").splitlines()
+    assert lines[0] == "| model | bracketing f1 | sacreBLEU | training FLOPs |"
+    assert lines[2] == "| ours: base | 90.00 |  | 2.5e+15 |"
+    (row,) = table2.summary(results, "bracketing_f1")
+    assert row["bracketing_f1"] == 90.0 and "bleu" not in row
+
+
 def test_table_3_as_json():
     base, *_ = table3.summary(RESULTS, "bleu")
     assert base == {
@@ -174,6 +190,8 @@ def test_table_2_puts_ours_below_the_published():
         ("wmt14_enfr", {}, "bleu_tok"),
         ("multi30k_ende_lctok", {}, "bleu_tok"),
         ("multi30k_ende_rev", {}, "bleu_tok"),
+        ("wsj_parsing", {}, "bracketing_f1"),
+        ("wsj_parsing_rev", {}, "bleu_tok"),
     ],
 )
 def test_what_is_laid_beside_the_papers_bleu(name, arguments, score):

@@ -13,12 +13,12 @@ SECONDS = 60  # what takes longer hangs
 
 
 @pytest.fixture(scope="session")
-def parts(tiny_hparams, vocabulary):
+def parts(tiny_hparams, vocabularies):
     """A function of a seed -> what the exporter takes: a tiny model's parts."""
     import keras
 
     from t2t_repro import hparam
-    from t2t_repro.models import transformer
+    from t2t_repro.models import building
 
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     search = hparam.DecodeHParams(
@@ -27,8 +27,8 @@ def parts(tiny_hparams, vocabulary):
 
     def make(seed):
         keras.utils.set_random_seed(seed)
-        model = transformer.build(hparams, vocabulary.size)
-        return [model], vocabulary, search
+        model = building.build(hparams, **vocabularies.sizes)
+        return [model], vocabularies, search
 
     return make
 
@@ -39,9 +39,9 @@ def exported(parts, tmp_path_factory):
     from t2t_repro.serving import export
 
     folder = tmp_path_factory.mktemp("exported")
-    models, vocabulary, search = parts(1)
+    models, vocabularies, search = parts(1)
     card = {"decode_hparams": dataclasses.asdict(search)}
-    export.export(models, vocabulary, search, folder, card, "bfloat16")
+    export.export(models, vocabularies, search, folder, card, "bfloat16")
     (folder / "1").rename(folder / "2")
     return folder
 

@@ -45,16 +45,16 @@ def test_operations_are_those_of_tensorflow_and_tf_text(exported):
     assert not {name for name in found if "Xla" in name}
 
 
-def test_outputs_are_lines(vocabulary):
+def test_outputs_are_lines(vocabulary, vocabularies):
     """As the decoder's are, even where a model spells line ends in bytes."""
     served = served_model.ServedModel(
-        [], vocabulary, hparam.DecodeHParams(), "float32"
+        [], vocabularies, hparam.DecodeHParams(), "float32"
     )
     spelled = range(vocabulary.size)
     names = [f"<0x{byte:02X}>" for byte in (9, 10, 13, 0)]
     marks = [vocabulary.pieces(spelled).index(name) for name in names]
     rows = [[*marks, 290, 1], [290, marks[1], 1, 0, 0]]
-    texts = served._detokenize(tf.ragged.constant(rows).to_tensor())
+    texts = served._decode(tf.ragged.constant(rows).to_tensor())
     expected = vocabulary.decode(rows)
     assert [text.decode() for text in texts.numpy()] == expected
     assert "   \0" in expected[0] and "\n" not in expected[1]
@@ -114,16 +114,16 @@ def test_every_weight_is_stored_in_16_bits(exported, parts):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bits_compute_as_rounded_weights_in_float32(parts, local, dtype):
-    (model,), vocabulary, search = parts(1)
+    (model,), vocabularies, search = parts(1)
     lines = ["two birds sing", "", "a dog ran in the park today", "🐶"]
     if dtype == "bfloat16":  # as they are exported
         found = local("serving_default", inputs=lines)
     else:
-        served = served_model.ServedModel([model], vocabulary, search, dtype)
+        served = served_model.ServedModel([model], vocabularies, search, dtype)
         found = served.translate(tf.constant(lines))
     for weight in model.weights:
         weight.assign(tf.cast(tf.cast(weight.value, dtype), tf.float32))
-    translator = translate.Translator([model], vocabulary, search)
+    translator = translate.Translator([model], vocabularies, search)
     expected = list(translator.translate(lines))
     assert [text.decode() for text in np.array(found["outputs"])] == [
         one.texts[0] for one in expected
@@ -134,11 +134,11 @@ def test_16_bits_compute_as_rounded_weights_in_float32(parts, local, dtype):
 
 
 def test_a_weight_beyond_float16(parts, tmp_path):
-    (model,), vocabulary, search = parts(2)
+    (model,), vocabularies, search = parts(2)
     weight = model.weights[0]
     weight.assign(weight + 1e5)
     with pytest.raises(
         errors.UserError, match=f"float16 cannot hold {weight.path}.*1e\\+05"
     ):
-        export.export([model], vocabulary, search, tmp_path, {}, "float16")
+        export.export([model], vocabularies, search, tmp_path, {}, "float16")
     assert not any(tmp_path.iterdir())

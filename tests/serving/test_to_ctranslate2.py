@@ -12,9 +12,11 @@ import sentencepiece
 import tensorflow as tf
 
 from t2t_repro import errors, hparam
-from t2t_repro.models import transformer
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
-from t2t_repro.text import subwords
+from t2t_repro.text.sentence_piece import Bpe, Unigram
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"
@@ -29,6 +31,10 @@ REFUSED = {  # variant: what the message says
     "restricted": "hparam restricted_attention must be 0; got 2",
     "together": "hparam restricted_attention must be 0; got 3",
     "additive_together": "hparam attention_type",
+    **{
+        name: f"hparam ffn_activation must be one of .* got '{name}'"
+        for name in ("glu", "reglu", "geglu", "swiglu")
+    },
 }
 HELD = VARIANTS.keys() - REFUSED.keys()
 SIZES = {"key_channels": 20, "value_channels": 6}
@@ -52,7 +58,7 @@ def test_rounded_weights_are_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return subwords.learn([*LINES, *TARGETS] * 5, 290)
+    return Bpe.learn([*LINES, *TARGETS] * 5, 290)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,7 @@ def build(tiny_hparams, randomize, vocabulary):
     def build(changes):
         changes = {"num_hidden_layers": 1, "max_length": LEARNED} | changes
         hparams = dataclasses.replace(tiny_hparams, **changes)
-        model = transformer.build(hparams, vocabulary.size)
+        model = building.build(hparams, vocabulary.size)
         randomize(model)
         return model
 
@@ -75,7 +81,13 @@ def export(build, vocabulary, tmp_path):
 
     def export(changes):
         model, folder = build(changes), tmp_path / "folder"
-        to_ctranslate2.export([model], vocabulary, LENGTHS, folder, {"run": 1})
+        to_ctranslate2.export(
+            [model],
+            Vocabularies.shared(vocabulary),
+            LENGTHS,
+            folder,
+            {"run": 1},
+        )
         return model, folder
 
     return export
@@ -116,14 +128,83 @@ def test_log_probabilities_and_greedy_outputs_are_the_models(
         beam_size=1,
         max_decoding_length=MOST,
         # No part of any text, which a random model does not know.
-        suppress_sequences=[[pieces.IdToPiece(subwords.PAD)]],
+        suppress_sequences=[[pieces.IdToPiece(PAD)]],
     )
     for ids, found in zip(inputs, translated, strict=True):
-        chosen = pieces.PieceToId(found.hypotheses[0]) + [subwords.EOS]
+        chosen = pieces.PieceToId(found.hypotheses[0]) + [EOS]
         ours = log_probs(model, ids, chosen)
-        ours[:, subwords.PAD] = -np.inf
+        ours[:, PAD] = -np.inf
         # What is best after each prefix; the longest are cut without EOS.
         assert ours.argmax(-1).tolist()[:MOST] == chosen[:MOST]
+
+
+def test_each_side_has_its_own_vocabulary(
+    tiny_hparams, randomize, vocabulary, tmp_path
+):
+    target = Unigram.learn(TARGETS * 5, 274)
+    vocabularies = Vocabularies(vocabulary, target)
+    hparams = dataclasses.replace(
+        tiny_hparams, shared_embedding_and_softmax_weights=False
+    )
+    model = building.build(hparams, **vocabularies.sizes)
+    randomize(model)
+    folder = to_ctranslate2.export(
+        [model], vocabularies, LENGTHS, tmp_path / "folder", {}
+    )
+    assert not (folder / "shared_vocabulary.json").exists()
+    theirs = ctranslate2.Translator(str(folder), compute_type="float32")
+    pairs = [side.encode(text[:1]) for side, text in _sides(vocabularies)]
+    pieces = [
+        [side.pieces(row[:-1]) for row in rows]
+        for side, rows in zip(vocabularies, pairs, strict=True)
+    ]
+    (found,) = theirs.score_batch(*pieces)
+    ((ids,), (target_ids,)) = pairs
+    ours = log_probs(model, ids, target_ids)
+    ours = ours[np.arange(len(target_ids)), target_ids]
+    np.testing.assert_allclose(found.log_probs, ours, atol=1e-4)
+
+
+def _sides(vocabularies):
+    return zip(vocabularies, (LINES, TARGETS), strict=True)
+
+
+class Spelt(Vocabulary):
+    """Ids by name; the bytes say which."""
+
+    unknown = 2
+
+    @property
+    def size(self):
+        return len(self.pieces(()))
+
+    def pieces(self, ids):
+        return self.model.decode().split()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (b"<pad> </s> <unk> a a", b"<pad> </s> <unk> b", "two of the same"),
+        (
+            b"<pad> </s> <unk> a",
+            b"<pad> <eos> <unk> b",
+            r"\('<unk>', '</s>'\) of inputs and \('<unk>', '<eos>'\) of targ",
+        ),
+    ],
+)
+def test_vocabularies_that_ctranslate2_lacks_are_refused(
+    build, tmp_path, source, target, message
+):
+    with pytest.raises(errors.UserError, match=f"CTranslate2 .*{message}"):
+        to_ctranslate2.export(
+            [build({})],
+            Vocabularies(Spelt(source), Spelt(target)),
+            LENGTHS,
+            tmp_path / "folder",
+            {},
+        )
+    assert not (tmp_path / "folder").exists()
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -138,26 +219,42 @@ def test_positions_beside_relative_ones_are_refused(export):
         export({"max_relative_position": 2})
 
 
-def test_a_model_of_the_users_own_is_refused(build, vocabulary):
+def test_a_model_of_the_users_own_is_refused(build, vocabulary, tmp_path):
     model = build({})
     model.hparams = dataclasses.replace(model.hparams, model="my_transformer")
     with pytest.raises(errors.UserError, match="hparam model .*my_transformer"):
-        to_ctranslate2.convert(model, vocabulary, 8)
+        to_ctranslate2.export(
+            [model],
+            Vocabularies.shared(vocabulary),
+            LENGTHS,
+            tmp_path / "folder",
+            {},
+        )
 
 
 def test_an_ensemble_is_refused(build, vocabulary, tmp_path):
     with pytest.raises(errors.UserError, match="no ensembles; got 2"):
         to_ctranslate2.export(
-            [build({})] * 2, vocabulary, LENGTHS, tmp_path / "folder", {}
+            [build({})] * 2,
+            Vocabularies.shared(vocabulary),
+            LENGTHS,
+            tmp_path / "folder",
+            {},
         )
 
 
 def test_without_the_package_it_says_what_to_install(
-    build, vocabulary, monkeypatch
+    build, vocabulary, monkeypatch, tmp_path
 ):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(errors.UserError, match=r"t2t_repro\[ctranslate2\]"):
-        to_ctranslate2.convert(build({}), vocabulary, 8)
+        to_ctranslate2.export(
+            [build({})],
+            Vocabularies.shared(vocabulary),
+            LENGTHS,
+            tmp_path / "folder",
+            {},
+        )
 
 
 def test_a_folder_is_whole_and_never_written_over(export, vocabulary):

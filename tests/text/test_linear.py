@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.text import corpora, linear, subwords, trees
+from t2t_repro.text import corpora, linear, trees
+from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.trees import Span
 
 WORDS = "John has a dog .".split()
@@ -128,7 +129,7 @@ def test_a_treebank_comes_back():
     lines = corpora.read_lines(TREEBANK)
     normal = [trees.normalize(tree) for tree in trees.read(lines, TREEBANK)]
     texts = [linear.write(tree) for tree in normal]
-    learned = subwords.learn(texts, 400, split_by_unicode_script=False)
+    learned = Bpe.learn(texts, 400, split_by_unicode_script=False)
     assert learned.decode(learned.encode(texts)) == texts
     for tree, text in zip(normal, texts, strict=True):
         assert linear.read(text, tree.words) == linear.Reading(tree)

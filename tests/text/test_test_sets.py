@@ -25,7 +25,8 @@ def test_a_set_comes_from_sacrebleus_store(store):
         path.write_text(fields.get(field, ""))
     assert test_sets.known("wmt14/full")
     found = test_sets.from_store("wmt14/full", ("en", "de"))
-    assert found == (["one", "two"], [["eins", "zwei"]])
+    name = "sacrebleu/wmt14_full"
+    assert found == (["one", "two"], [["eins", "zwei"]], name)
 
 
 def test_what_cannot_be_downloaded_is_told(store, monkeypatch):
@@ -66,7 +67,10 @@ def test_files_are_read_and_normalized(tmp_path):
         (tmp_path / name).write_text(text)
     references = [tmp_path / "one", tmp_path / "two"]
     found = test_sets.from_files(references)
-    assert found == (None, [["C"], ["D e"]])
-    assert found.normalized(str.upper, str.lower) == (None, [["c"], ["d e"]])
+    assert found == (None, [["C"], ["D e"]], None)
+    assert found.normalized(str.upper, str.lower) == found._replace(
+        references=[["c"], ["d e"]]
+    )
     found = test_sets.from_files(references, tmp_path / "src")
     assert found.normalized(str.upper, str.lower).sources == ["A B"]
+    assert found.name == "files/src"

@@ -9,12 +9,15 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro.data import plan as plans
-from t2t_repro.training import checkpoints, loop, loss, parts, step
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.training import checkpoints, loop, loss, setup, step
+from t2t_repro.training.options import Options
 
 _OPTIONS = {
     "train_steps": 24,
     "eval_every": 8,
     "save_checkpoints_steps": 4,
+    "eval_bleu_sentences": 0,
     "random_seed": 5,
     "mixed_precision": "float32",
     "xla": "off",
@@ -29,9 +32,9 @@ class Runs:
 
     def __init__(self, hparams, corpora, vocab_size):
         self.hparams, self.corpora = hparams, corpora
-        # What of a Subwords a training looks at.
-        self.subwords = types.SimpleNamespace(
-            size=vocab_size, sha256=VOCABULARY
+        # What of a vocabulary a training looks at.
+        self.vocabularies = Vocabularies.shared(
+            types.SimpleNamespace(size=vocab_size, sha256=VOCABULARY)
         )
         self.plan = plans.build(
             corpora["train"].lengths,
@@ -41,18 +44,15 @@ class Runs:
             seed=1,
         )
 
-    def train(self, folder, **options):
+    def train(self, folder, strategy=None, **options):
         """-> exit code, what was printed."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            code = loop.train(
-                self.hparams,
-                self.subwords,
-                self.plan,
-                self.corpora,
-                folder,
-                parts.Options(**(_OPTIONS | options)),
+            task = setup.Task(
+                self.hparams, self.vocabularies, self.plan, self.corpora
             )
+            options = Options(**(_OPTIONS | options))
+            code = loop.train(task, folder, options, strategy)
         return code, printed.getvalue()
 
     @staticmethod
@@ -109,7 +109,7 @@ def fake_steps(monkeypatch):
             """tiny_corpora's validation split is one batch."""
             return lambda batch: sums(next(losses, 1.0))
 
-        monkeypatch.setattr(parts.step, "build_train_step", build_train_step)
-        monkeypatch.setattr(parts.step, "build_eval_step", build_eval_step)
+        monkeypatch.setattr(setup.step, "build_train_step", build_train_step)
+        monkeypatch.setattr(setup.step, "build_eval_step", build_eval_step)
 
     return fake

@@ -21,8 +21,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, json_files
-from t2t_repro.models import transformer
-from t2t_repro.training import checkpoints, optimizer
+from t2t_repro.models import building
+from t2t_repro.training import checkpoints, optimizer, slots
 
 FOLDER = pathlib.Path(__file__).parents[1] / "fixtures" / "checkpoint"
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -75,7 +75,7 @@ def hparams(tiny_hparams, expected):
 @pytest.fixture
 def model(hparams, expected):
     """With weights of its own."""
-    return transformer.build(hparams, expected["vocab_size"])
+    return building.build(hparams, expected["vocab_size"])
 
 
 def _logits(model, expected):
@@ -130,8 +130,9 @@ def test_a_training_goes_on(model, hparams, expected, tmp_path):
     )
     assert manager.restore_latest() == folder / "ckpt-5"
     assert int(adam.iterations) == 5
-    for moment in (*adam._momentums, *adam._velocities):
-        assert moment.numpy().any(), moment.path
+    for kind in ("momentum", "velocity"):
+        for moment in slots.of_kind(adam, model.weights, kind).values():
+            assert moment.numpy().any(), moment.path
     np.testing.assert_allclose(
         _logits(model, expected), expected["logits"], rtol=0, atol=1e-5
     )

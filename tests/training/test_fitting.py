@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.data import plan as plans
-from t2t_repro.models import transformer
-from t2t_repro.training import fitting, optimizer, parts
+from t2t_repro.models import building
+from t2t_repro.training import fitting, optimizer, setup
 
 
 class Memory:
@@ -127,7 +127,7 @@ def test_search_tries_steps_and_changes_nothing(
     shapes = little_memory(128)
     strategy = strategy_of(replicas)
     with strategy.scope():
-        model = transformer.build(runs.hparams, runs.subwords.size)
+        model = building.build(runs.hparams, **runs.vocabularies.sizes)
         adam = optimizer.build(runs.hparams, model.trainable_variables)
     variables = model.variables + adam.variables
     before = [variable.numpy() for variable in variables]
@@ -144,7 +144,7 @@ def test_search_of_buckets_tries_the_longest_rows(
     lengths = runs.corpora["train"].lengths
     plan = plans.build(lengths, "bucketed", 200, 32, seed=1)
     assert (plan.most_slots, plan.row_length) == (384, 16)
-    model = transformer.build(runs.hparams, runs.subwords.size)
+    model = building.build(runs.hparams, **runs.vocabularies.sizes)
     adam = optimizer.build(runs.hparams, model.trainable_variables)
     fit = on_gpus(model, adam, plan, strategy_of(1), False)
     assert fit == (192, 2)
@@ -177,14 +177,14 @@ def test_a_training_says_what_was_found(
 ):
     fake_steps()
     limits = []
-    parts_needed = parts.loss.parts_needed
+    num_chunks = setup.loss.num_chunks
     monkeypatch.setattr(
-        parts.loss,
-        "parts_needed",
-        lambda *args: limits.append(args[2]) or parts_needed(*args),
+        setup.loss,
+        "num_chunks",
+        lambda *args: limits.append(args[2]) or num_chunks(*args),
     )
     monkeypatch.setattr(
-        parts.fitting, "search", lambda *args: fitting.Fit(1_024, 3)
+        setup.fitting, "search", lambda *args: fitting.Fit(1_024, 3)
     )
     _, printed = runs.train(tmp_path / "a", train_steps=1)
     assert (
@@ -203,7 +203,7 @@ def test_a_training_says_what_was_found(
 def test_a_search_changes_no_result(runs, tmp_path, on_gpus, monkeypatch):
     """To the last bit, where it finds that a batch is one part."""
     runs.train(tmp_path / "without", train_steps=3)
-    monkeypatch.setattr(parts.fitting, "search", on_gpus)
+    monkeypatch.setattr(setup.fitting, "search", on_gpus)
     _, printed = runs.train(tmp_path / "with", train_steps=3)
     assert "Trying 256 slots at once.\n" in printed
     assert "at most 256 slots at once, found by 1 trial\n" in printed

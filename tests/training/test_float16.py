@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import optimizer
+from t2t_repro import keras_compat
 
 SCALE = "loss_scale/scale"
 TOO_HIGH = 2.0**30  # at which gradients of the tests' model overflow
@@ -33,15 +33,9 @@ def plain(runs, tmp_path_factory):
 @pytest.fixture
 def begins_too_high(monkeypatch):
     scaled = functools.partial(
-        optimizer.LossScaleOptimizer, initial_scale=TOO_HIGH
+        keras_compat.LossScaleOptimizer, initial_scale=TOO_HIGH
     )
-    monkeypatch.setattr(optimizer, "LossScaleOptimizer", scaled)
-    # What it makes is still told from an optimizer without a scale.
-    monkeypatch.setattr(
-        optimizer,
-        "loss_scale",
-        lambda built: {SCALE: built.dynamic_scale},
-    )
+    monkeypatch.setattr(keras_compat, "LossScaleOptimizer", scaled)
 
 
 def _scale(runs, folder, step):

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data import batches
-from t2t_repro.models import transformer
+from t2t_repro.models import building
 from t2t_repro.reports import cost
-from t2t_repro.training import loop, parts
+from t2t_repro.training import loop, setup
 from t2t_repro.training import loss as losses
 
 
@@ -20,7 +20,7 @@ def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
     fake_steps()
     _, printed = runs.train(tmp_path)
     lines = {line.strip() for line in printed.splitlines()}
-    parameters = transformer.build(runs.hparams, 20).count_params()
+    parameters = building.build(runs.hparams, 20).count_params()
     epochs = 24 * 8 / runs.plan.rows_per_epoch
     assert runs.plan.describe() in printed
     assert lines >= {
@@ -161,12 +161,12 @@ def _spoil(monkeypatch, spoil):
             number = int(adam.iterations.assign_add(1))
             loss = spoil(number, model) or 1.0
             sums = losses.Sums(*map(tf.constant, (loss, loss, 0.5, 1.0, 1.0)))
-            return parts.step.Outcome(sums, tf.constant(1.0))
+            return setup.step.Outcome(sums, tf.constant(1.0))
 
         train_step.experimental_get_tracing_count = lambda: 1
         return train_step
 
-    monkeypatch.setattr(parts.step, "build_train_step", build_train_step)
+    monkeypatch.setattr(setup.step, "build_train_step", build_train_step)
 
 
 def test_a_bad_loss_stops_before_the_next_checkpoint(
@@ -211,14 +211,14 @@ def test_compilations_are_counted_and_told(
         traces[0] = (number + 3) // 4
 
     _spoil(monkeypatch, trace)
-    real = parts.step.build_train_step
+    real = setup.step.build_train_step
 
     def build(*args):
         train_step = real(*args)
         train_step.experimental_get_tracing_count = lambda: traces[0]
         return train_step
 
-    monkeypatch.setattr(parts.step, "build_train_step", build)
+    monkeypatch.setattr(setup.step, "build_train_step", build)
     runs.train(tmp_path, train_steps=6)
     told = [
         line
@@ -237,8 +237,12 @@ def test_share_of_peak(runs, fake_steps, tmp_path, monkeypatch, read_events):
     fake_steps()
     monkeypatch.setattr(loop.capacity, "peak_flops", lambda *_: 1e6)
     runs.train(tmp_path, train_steps=3)
-    mean = runs.corpora["train"].lengths["targets"].mean()
-    of_a_token = cost.training_flops_per_token(runs.hparams, 20, mean)
+    lengths = runs.corpora["train"].lengths.values()
+    of_a_token = cost.training_flops(
+        building.build_abstract(runs.hparams, 20),
+        1,
+        *(float(of.mean()) for of in lengths),
+    )
     events = read_events(tmp_path)
     speed = events["train/tokens_per_second"][3]
     share = events["train/share_of_peak"][3]

@@ -12,11 +12,11 @@ TARGETS = np.array([[25, 19, 15, 8], [9, 1, 2, 0], [5, 24, 19, 27]], np.int32)
 SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 2, 2], [1, 0, 0, 0]], np.int32)
 
 
-def _smoothed(x, weight, smoothing):
+def _smoothed(x, weight, smoothing, bias=0.0):
     """The sum over real tokens, by the distributions of labels."""
     low = smoothing / (V - 1)
     labels = tf.one_hot(TARGETS, V) * (1 - smoothing - low) + low
-    log_probs = tf.nn.log_softmax(x @ tf.transpose(weight))
+    log_probs = tf.nn.log_softmax(x @ tf.transpose(weight) + bias)
     real = tf.cast(SEGMENTS > 0, tf.float32)[..., None]
     return -tf.reduce_sum(labels * log_probs * real)
 
@@ -55,6 +55,30 @@ def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
     for found, wanted in zip(actual, expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=5e-6)
     assert not actual[1].numpy()[SEGMENTS == 0].any()
+
+
+@pytest.mark.parametrize("chunks", [1, 5])
+def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
+    random = np.random.default_rng(1)
+    x = tf.constant(random.normal(size=(3, 4, 8)), tf.float32)
+    weight = tf.constant(random.normal(size=(V, 8)), tf.float32)
+    bias = tf.constant(random.normal(size=V), tf.float32)
+    found = []
+    for losses in (
+        lambda: 3 * _smoothed(x, weight, SMOOTHING, bias),
+        lambda: (
+            3
+            * loss.smoothed_cross_entropy(
+                x, weight, TARGETS, SEGMENTS, SMOOTHING, chunks, bias
+            ).smoothed
+        ),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch((x, weight, bias))
+            total = losses()
+        found.append([total, *tape.gradient(total, (x, weight, bias))])
+    for expected, actual in zip(*found, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

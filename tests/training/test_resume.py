@@ -13,8 +13,9 @@ import pytest
 from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.data import plan as plans
-from t2t_repro.models import transformer
-from t2t_repro.training import averaging, checkpoints, loss, parts
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.models import building
+from t2t_repro.training import averaging, checkpoints, loss, setup
 
 STOPPED_AT = 5
 
@@ -31,7 +32,7 @@ def undisturbed(runs, tmp_path_factory):
 def stopped(runs, tmp_path_factory):
     """The folder of the same, where SIGTERM came during step 5."""
     folder = tmp_path_factory.mktemp("stopped")
-    real = parts.step.build_train_step
+    real = setup.step.build_train_step
 
     def build(*args):
         train_step, numbers = real(*args), itertools.count(1)
@@ -46,7 +47,7 @@ def stopped(runs, tmp_path_factory):
         return interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts.step, "build_train_step", build)
+        patch.setattr(setup.step, "build_train_step", build)
         assert runs.train(folder)[0] == 143
     return folder
 
@@ -69,9 +70,9 @@ def test_figures_of_training_are_recorded(undisturbed, read_events):
 
 def _validation_sums(runs, folder, step):
     """loss.Sums of the split, in one batch, by the weights of a checkpoint."""
-    model = transformer.build(runs.hparams, runs.subwords.size)
+    model = building.build(runs.hparams, **runs.vocabularies.sizes)
     checkpoints.restore_weights(
-        model, folder / "checkpoints" / f"ckpt-{step}", runs.subwords.sha256
+        model, folder / "checkpoints" / f"ckpt-{step}", runs.vocabularies.sha256
     )
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
@@ -82,10 +83,10 @@ def _validation_sums(runs, folder, step):
 def test_validation_figures_are_those_of_the_whole_split(
     undisturbed, runs, read_events
 ):
-    smoothed, plain, correct, tokens, _ = _validation_sums(
+    smoothed, plain, correct, tokens, *_ = _validation_sums(
         runs, undisturbed, 24
     )
-    constant = loss.smoothing_constant(0.1, runs.subwords.size)
+    constant = loss.smoothing_constant(0.1, runs.vocabularies.target.size)
     expected = {
         "loss": smoothed / tokens,
         "loss_minus_smoothing_constant": smoothed / tokens - constant,
@@ -146,7 +147,7 @@ def test_goes_on_with_other_replicas_and_parts(
 def test_an_absurd_learning_rate_ends_with_sound_checkpoints(runs, tmp_path):
     """The first update's is 0; the second leaves weights of 10^29."""
     hparams = dataclasses.replace(runs.hparams, learning_rate_constant=3e30)
-    absurd = type(runs)(hparams, runs.corpora, runs.subwords.size)
+    absurd = type(runs)(hparams, runs.corpora, runs.vocabularies.target.size)
     message = "The loss of step 3 is nan; the step before had .*ckpt-2, is from"
     with pytest.raises(errors.UserError, match=message):
         absurd.train(tmp_path, save_checkpoints_steps=1)
@@ -194,8 +195,10 @@ def test_warm_start(undisturbed, runs, fake_steps, tmp_path):
 def test_a_warm_start_refuses_what_does_not_fit(
     undisturbed, runs, tmp_path, monkeypatch, changes, message
 ):
-    subwords = types.SimpleNamespace(**vars(runs.subwords) | changes)
-    monkeypatch.setattr(runs, "subwords", subwords)
+    vocabulary = types.SimpleNamespace(
+        **vars(runs.vocabularies.target) | changes
+    )
+    monkeypatch.setattr(runs, "vocabularies", Vocabularies.shared(vocabulary))
     path = undisturbed / "checkpoints" / "ckpt-20"
     with pytest.raises(errors.UserError, match=message):
         runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
@@ -235,7 +238,9 @@ def test_a_warm_start_on_replicas(
 def test_validations_are_of_the_moving_average(runs, tmp_path, read_events):
     """As what is exported is; training goes on from its own weights."""
     hparams = dataclasses.replace(runs.hparams, ema_decay=0.9)
-    with_average = type(runs)(hparams, runs.corpora, runs.subwords.size)
+    with_average = type(runs)(
+        hparams, runs.corpora, runs.vocabularies.target.size
+    )
     with_average.train(tmp_path / "both", train_steps=8, eval_every=4)
     with_average.train(tmp_path / "one", train_steps=8, eval_every=8)
     sums = _validation_sums(with_average, tmp_path / "both", 8)

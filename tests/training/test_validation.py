@@ -10,7 +10,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.data import plan as plans
-from t2t_repro.models import transformer
+from t2t_repro.models import building
 from t2t_repro.training import loss, validation
 
 ROW_LENGTH = 32  # tiny_hparams.max_length
@@ -31,7 +31,7 @@ def hparams(tiny_hparams):
 @pytest.fixture(scope="module")
 def model(hparams, vocab_size):
     """As it is before training."""
-    return transformer.build(hparams, vocab_size)
+    return building.build(hparams, vocab_size)
 
 
 @pytest.fixture
@@ -82,17 +82,15 @@ def test_figures_are_those_of_each_pair_alone(
     assert (len(pairs) < len(corpus)) == (max_length == 8)
     rows = np.arange(len(pairs))
     alone = plans.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
-    smoothed, plain, correct, tokens, _ = loss.batch_loss(
-        model, batches.assemble(corpus, alone), None, 0.1
-    )
+    sums = loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
+    smoothed = float(sums.smoothed / sums.tokens)
     constant = loss.smoothing_constant(0.1, model.vocab_size)
     assert validate(max_tokens, max_length).figures() == pytest.approx(
         {
-            "loss": float(smoothed / tokens),
-            "loss_minus_smoothing_constant": float(smoothed / tokens)
-            - constant,
-            "perplexity": math.exp(plain / tokens),
-            "accuracy": float(correct / tokens),
+            "loss": smoothed,
+            "loss_minus_smoothing_constant": smoothed - constant,
+            "perplexity": math.exp(sums.plain / sums.tokens),
+            "accuracy": float(sums.correct / sums.tokens),
         },
         rel=1e-5,
     )

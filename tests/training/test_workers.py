@@ -100,34 +100,34 @@ class Strategy:
     ],
 )
 def test_the_first_worker_is_the_chief(cluster, task, index, tmp_path):
-    team = workers.of(Strategy(cluster, *task))
-    assert (team.count, team.index) == (2, index)
-    assert team.is_chief is (index == 0)
-    with team.folder_to_write(tmp_path) as folder:
-        assert (folder == tmp_path) is team.is_chief
+    processes = workers.of(Strategy(cluster, *task))
+    assert (processes.count, processes.index) == (2, index)
+    assert processes.is_chief is (index == 0)
+    with processes.folder_to_write(tmp_path) as folder:
+        assert (folder == tmp_path) is processes.is_chief
         assert folder.is_dir()
-    assert folder.is_dir() is team.is_chief
+    assert folder.is_dir() is processes.is_chief
 
 
 def test_one_worker_asks_nobody(monkeypatch):
     """TensorFlow sums no plain tensor over several GPUs of one machine."""
     monkeypatch.setattr(Strategy, "reduce", None)
-    team = workers.of(Strategy({"worker": ["a:1"]}, "worker", 0))
-    assert team.gather(7) == [7]
+    processes = workers.of(Strategy({"worker": ["a:1"]}, "worker", 0))
+    assert processes.gather(7) == [7]
 
 
 def test_workers_hear_each_other():
-    team = workers.of(Strategy(PAIR, "worker", 1, others=[15, 0]))
-    assert team.gather(2) == [15, 2]
+    processes = workers.of(Strategy(PAIR, "worker", 1, others=[15, 0]))
+    assert processes.gather(2) == [15, 2]
 
 
 def test_workers_must_have_the_same_flags():
     same = zlib.crc32(b"'on'")
-    team = workers.of(Strategy(PAIR, "worker", 1, others=[same, 0]))
-    workers.refuse_differences(team, {"xla": "on"})
+    processes = workers.of(Strategy(PAIR, "worker", 1, others=[same, 0]))
+    workers.refuse_differences(processes, {"xla": "on"})
     message = "--xla is off for worker 1 of 2, and something else for another"
     with pytest.raises(errors.UserError, match=message):
-        workers.refuse_differences(team, {"xla": "off"})
+        workers.refuse_differences(processes, {"xla": "off"})
 
 
 def test_workers_are_described():
@@ -138,23 +138,27 @@ def test_workers_are_described():
 
 
 def test_a_worker_that_is_lost_ends_the_others():
-    team = workers.of(Strategy(PAIR, "worker", 1))
+    processes = workers.of(Strategy(PAIR, "worker", 1))
     gone = tf.errors.UnavailableError(None, None, "Socket closed")
     message = "Worker 1 of 2 has lost another one.*Start all.*Socket closed"
-    with pytest.raises(errors.UserError, match=message), team.watch():
+    with pytest.raises(errors.UserError, match=message), processes.watch():
         raise gone
 
     def look():
         raise errors.UserError("The loss of step 3 is nan.")
 
-    with pytest.raises(errors.UserError, match="nan"), team.watch(look):
+    with pytest.raises(errors.UserError, match="nan"), processes.watch(look):
         raise gone
 
 
 def test_a_single_process_is_the_chief(strategy_of, tmp_path):
     for replicas in (1, 2):
-        team = workers.of(strategy_of(replicas))
-        assert (team.count, team.index, team.is_chief) == (1, 0, True)
-        assert team.gather(15) == [15]
-        with team.watch(), team.folder_to_write(tmp_path) as folder:
+        processes = workers.of(strategy_of(replicas))
+        assert (processes.count, processes.index, processes.is_chief) == (
+            1,
+            0,
+            True,
+        )
+        assert processes.gather(15) == [15]
+        with processes.watch(), processes.folder_to_write(tmp_path) as folder:
             assert folder == tmp_path

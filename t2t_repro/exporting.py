@@ -1,0 +1,66 @@
+"""Exports of a run: for TensorFlow Serving, or for CTranslate2."""
+
+import dataclasses
+import pathlib
+
+from t2t_repro import errors, run_json, runs
+from t2t_repro.serving import export, to_ctranslate2
+
+# The function that writes a format, and the folder in the run it goes to.
+FORMATS = {
+    "saved_model": (export.export, "export"),
+    "ctranslate2": (to_ctranslate2.export, "ctranslate2"),
+}
+
+
+def write(
+    run: runs.Run,
+    export_dir=None,
+    format: str = "saved_model",
+    checkpoint_path: str | None = None,
+    decode_hparams=None,
+    weights_dtype: str = "float32",
+) -> pathlib.Path:
+    """Export a run, with its search inside.
+
+    Args:
+        run: of runs.open_run().
+        export_dir: of a SavedModel: gets a folder for each version; of
+            CTranslate2: becomes the model. None: a folder in the run.
+        format: one of FORMATS.
+        checkpoint_path: of runs.load_models().
+        decode_hparams: DecodeHParams; None: those of the problem.
+        weights_dtype: one of serving.served_model.WEIGHTS_DTYPES.
+
+    Returns:
+        The folder of the model.
+
+    Raises:
+        UserError: the problem, the model or the vocabulary cannot be exported.
+    """
+    if run.problem.normalizes:
+        raise errors.UserError(
+            f"{run.problem.registered_name} changes its text before the model "
+            "sees it, which an exported graph cannot do: it would translate "
+            "raw text badly. Translate with decoder, or train on the text as "
+            "it is."
+        )
+    models, paths = runs.load_models(run, checkpoint_path)
+    hparams = decode_hparams or run.problem.search
+    card = run.settings | {
+        "run": run.output_dir.name,
+        "checkpoints": runs.names(paths),
+        "decode_hparams": dataclasses.asdict(hparams),
+        "scores": runs.stored_scores(run.output_dir, paths),
+        "exported_with": run_json.versions(),
+    }
+    del card["data_dir"], card["command_lines"]  # paths of this machine
+    write_format, name = FORMATS[format]
+    return write_format(
+        models,
+        run.vocabularies,
+        hparams,
+        export_dir or run.output_dir / name,
+        card,
+        weights_dtype,
+    )

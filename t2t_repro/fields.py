@@ -1,0 +1,212 @@
+"""Settings as dataclasses: each field declares its own rules, once.
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Settings:
+        width: int = setting(at_least(1))
+        kind: str = setting(one_of("wide", "deep"), default="wide")
+
+        def __post_init__(self):
+            check(self, "setting")
+
+A field without a default must be given. A field that is added later has a
+default that means "as before", so that what was stored without it still reads.
+"""
+
+import dataclasses
+import json
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from t2t_repro import errors
+
+_RULES, HELP = "rules", "help"  # keys of a field's metadata
+
+
+class Rule(typing.NamedTuple):
+    """A condition on the value of a field. NaN meets none of them."""
+
+    text: str  # completes "must be …"
+    holds: Callable[[Any], bool]
+    low: float | None = None  # lower bound, if that is the rule
+    choices: tuple = ()  # all values, if that is the rule
+
+
+def at_least(low) -> Rule:
+    """Return the rule value >= low."""
+    return Rule(f"at least {low}", lambda value: value >= low, low=low)
+
+
+def above(low) -> Rule:
+    """Return the rule value > low."""
+    return Rule(f"above {low}", lambda value: value > low)
+
+
+def fraction() -> Rule:
+    """Return the rule 0 <= value < 1."""
+    return Rule("in [0, 1)", lambda value: 0 <= value < 1)
+
+
+def one_of(*choices) -> Rule:
+    """Return the rule that the value is one of `choices`."""
+    return Rule(
+        f"one of {choices}", lambda value: value in choices, choices=choices
+    )
+
+
+def setting(
+    *rules: Rule, default: Any = dataclasses.MISSING, help: str = ""
+) -> Any:
+    """Declare a field of a settings dataclass.
+
+    Args:
+        rules: that its value keeps, unless it is None.
+        default: its value where none is given.
+        help: sentences for a flag of its name.
+    """
+    metadata = {_RULES: rules, HELP: help}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def rules_of(field: dataclasses.Field) -> tuple[Rule, ...]:
+    """Return the rules of a field."""
+    return field.metadata.get(_RULES, ())
+
+
+def check(values: Any, noun: str) -> None:
+    """Check the type and the rules of every field of a dataclass.
+
+    Args:
+        values: an instance.
+        noun: kind of setting that errors name, as "hparam".
+
+    Raises:
+        UserError: names the first field that is wrong, its rule and value.
+    """
+    check_types(values)
+    for field in dataclasses.fields(values):
+        if getattr(values, field.name) is None:
+            continue
+        for rule in rules_of(field):
+            require(values, noun, field.name, rule.holds, rule.text)
+
+
+def require(
+    values: Any, noun: str, name: str, holds: Callable | bool, rule: str
+) -> None:
+    """Raise a UserError unless the field `name` keeps a rule.
+
+    Args:
+        values: an instance of a settings dataclass.
+        noun: as of check().
+        name: of the field.
+        holds: function of its value, or whether the rule is kept.
+        rule: text that completes "must be …".
+    """
+    value = getattr(values, name)
+    if not (holds(value) if callable(holds) else holds):
+        raise errors.UserError(f"{noun} {name} must be {rule}; got {value!r}.")
+
+
+def check_types(values: Any) -> None:
+    """Raise a UserError that names the first field of another type.
+
+    TensorFlow counts with 32 bits.
+    """
+    hints = typing.get_type_hints(type(values))
+    for name in (field.name for field in dataclasses.fields(values)):
+        value, kind = getattr(values, name), hints[name]
+        if kind not in (bool, int, float, str):
+            continue
+        if type(value) is not kind and (kind, type(value)) != (float, int):
+            rule = f"of type {kind.__name__}"
+        elif kind is int and not -(1 << 31) <= value < 1 << 31:
+            rule = "of 32 bits"
+        elif kind is float and abs(value) > sys.float_info.max:
+            rule = "finite"
+        else:
+            continue
+        raise errors.UserError(f"{name} must be {rule}; got {value!r}.")
+
+
+def parse(cls: type, text: str | None) -> dict[str, Any]:
+    """Convert "a=1,b=x" to {"a": 1, "b": "x"}, typed by the dataclass `cls`.
+
+    Raises:
+        UserError: a key that `cls` lacks (near names are suggested), a value
+            of another type, or an item that is not key=value.
+    """
+    hints = typing.get_type_hints(cls)  # types may be written as strings
+    types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    values: dict[str, Any] = {}
+    for item in filter(None, (text or "").split(",")):
+        key, equals, value = (piece.strip() for piece in item.partition("="))
+        if not equals:
+            raise errors.UserError(
+                f"Expected key=value,key=value; got {item!r} in {text!r}."
+            )
+        check_keys(cls, [key])
+        if key in values:
+            raise errors.UserError(f"{key} is given twice in {text!r}.")
+        values[key] = _convert(key, value, types[key])
+    return values
+
+
+def check_keys(cls: type, keys: Iterable[str]) -> None:
+    """Raise a UserError that names the first key that `cls` lacks."""
+    known = [field.name for field in dataclasses.fields(cls)]
+    for key in keys:
+        if key not in known:
+            raise errors.UserError(
+                f"{cls.__name__} has no {key!r}.{errors.hint(key, known)} "
+                f"Known: {', '.join(known) or 'none'}."
+            )
+
+
+def _convert(key, value, kind):
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[value.lower()]
+        return kind(value)
+    except (KeyError, ValueError):
+        raise errors.UserError(
+            f"{key} must be of type {kind.__name__}; got {value!r}."
+        ) from None
+
+
+def override(values: Any, text: str | None) -> Any:
+    """Return a copy of a dataclass with the settings of "a=1,b=2" replaced."""
+    return dataclasses.replace(values, **parse(type(values), text))
+
+
+def from_dict(cls: type, stored: Mapping[str, Any]) -> Any:
+    """Build a dataclass from JSON's dict; a missing field has its default.
+
+    Raises:
+        UserError: an unknown key, or a missing one without a default.
+    """
+    values = with_defaults(cls, stored)
+    names = {field.name for field in dataclasses.fields(cls)}
+    unknown, missing = sorted(set(values) - names), sorted(names - set(values))
+    if unknown or missing:
+        raise errors.UserError(
+            f"These stored settings are not this version's {cls.__name__}: "
+            f"unknown {unknown}, missing {missing}."
+        )
+    return cls(**values)
+
+
+def with_defaults(cls: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings with the defaults of fields that came later."""
+    defaults = {
+        field.name: field.default
+        for field in dataclasses.fields(cls)
+        if field.default is not dataclasses.MISSING
+    }
+    return defaults | dict(stored)
+
+
+def to_json(values: Any) -> str:
+    """Return a dataclass as indented JSON, fields in their order."""
+    return json.dumps(dataclasses.asdict(values), indent=2)

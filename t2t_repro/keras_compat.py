@@ -1,0 +1,121 @@
+"""Everything private of Keras that this package relies on.
+
+tests/test_keras_compat.py states each assumption.
+"""
+
+import collections
+import contextlib
+from collections.abc import Iterator
+
+import keras
+from keras.src.backend.common import global_state
+
+
+@contextlib.contextmanager
+def fresh_names():
+    """Number layers that have no name as in a new process."""
+    known = global_state.get_global_attribute("object_name_uids")
+    global_state.set_global_attribute(
+        "object_name_uids", collections.defaultdict(int)
+    )
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("object_name_uids", known)
+
+
+class _Zeros(list):
+    """Variables without a value: zeros, for as long as one is read."""
+
+    def append(self, variable):
+        variable._initializer = keras.initializers.Zeros()
+        super().append(variable)
+
+
+@contextlib.contextmanager
+def without_values():
+    """Create variables that have a shape and keep no memory."""
+    known = global_state.get_global_attribute("uninitialized_variables")
+    global_state.set_global_attribute("uninitialized_variables", _Zeros())
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute("uninitialized_variables", known)
+
+
+def all_layers(layer) -> list:
+    """Return a layer and all layers within it, each once."""
+    return list(layer._flatten_layers())
+
+
+def optimizer_variables(optimizer) -> Iterator[tuple]:
+    """Yield each of optimizer.variables with the attribute that holds it.
+
+    A slot is in a list, at the index of its weight; what belongs to no weight
+    is an attribute itself.
+
+    Yields:
+        variable, name of the attribute, index in its list or None. The name is
+        None where no attribute holds the variable.
+    """
+    places = {}
+    for name, held in vars(optimizer).items():
+        if name in ("_variables", "_trainable_variables"):  # all of them
+            continue
+        if isinstance(held, keras.Variable):
+            places.setdefault(id(held), (name, None))
+        elif isinstance(held, list):
+            for index, variable in enumerate(held):
+                places.setdefault(id(variable), (name, index))
+    for variable in optimizer.variables:
+        yield variable, *places.get(id(variable), (None, None))
+
+
+def slot_kind(slot, weight) -> str | None:
+    """Return "momentum" for the slot "model_layer_kernel_momentum".
+
+    The slot's name begins with the path of its weight, "model/layer/kernel".
+    None: it does not.
+    """
+    prefix = f"{weight.path.replace('/', '_')}_"
+    name = slot.name
+    return name.removeprefix(prefix) if name.startswith(prefix) else None
+
+
+def adam_moments(adam, variable) -> tuple:
+    """Return the slots of a weight of Keras's Adam: momentum and velocity.
+
+    Args:
+        variable: as update_step() receives it.
+    """
+    index = adam._get_variable_index(variable)
+    return adam._momentums[index], adam._velocities[index]
+
+
+def disable_gradient_all_reduce(optimizer):
+    """Make `optimizer.apply` use gradients as they are, on every replica.
+
+    In Keras 3 every update calls this method to sum them over replicas; its
+    predecessor had an argument instead.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner._all_reduce_sum_gradients = list
+
+
+class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+    """Keras's dynamic loss scale for float16, which counts every step.
+
+    A gradient below 6e-8 is 0 in float16. So the loss is multiplied by a scale,
+    and gradients divided by it in float32. Where they overflow, the update is
+    left out and the scale halved; after 2,000 steps that went well it doubles
+    (Micikevicius et al. 2017, arXiv 1710.03740, section 3.2). A step that is
+    left out is a step all the same, since batches and rates follow the count.
+    """
+
+    def _stateful_handle_non_finite_grads(self):
+        super()._stateful_handle_non_finite_grads()
+        # The average, too: it begins with the weights of the first step.
+        inner = self.inner_optimizer
+        inner._update_model_variables_moving_average(inner._trainable_variables)
+        self.iterations.assign_add(1)

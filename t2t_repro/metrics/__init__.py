@@ -1,0 +1,1 @@
+"""Metrics: what a system's output is scored by."""

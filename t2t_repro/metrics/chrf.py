@@ -1,0 +1,14 @@
+"""chrF: runs of characters."""
+
+from sacrebleu.metrics import CHRF
+
+from t2t_repro.metrics.sacre import SacreBleuMetric
+
+
+class Chrf(SacreBleuMetric):
+    """chrF2: runs of 1 to 6 characters, recall counts twice."""
+
+    check = "sacrebleu REF -i OUT -m chrf"
+
+    def build(self):
+        return CHRF()

@@ -1,0 +1,119 @@
+"""Scores of a text in some metrics."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from t2t_repro import errors
+from t2t_repro.metrics import significance
+from t2t_repro.metrics.metric import Metric
+from t2t_repro.metrics.suite import Suite
+from t2t_repro.text.test_sets import require_same_counts
+
+
+class Score(NamedTuple):
+    """A value, and all that it takes to compare it."""
+
+    value: float
+    signature: str
+    # Half the 95% interval of a bootstrap over sentences; None: not measured.
+    plus_minus: float | None = None
+
+
+def count(
+    metrics: Mapping[str, Metric],
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    sources: Sequence[str] | None = None,
+) -> dict[str, np.ndarray]:
+    """Return {name: [N, S] statistics of the sentences}.
+
+    Raises:
+        UserError: the line counts differ, there is no line, or a metric's
+            statistics are not those of so many sentences.
+    """
+    texts = [*references, *([] if sources is None else [sources])]
+    require_same_counts(hypotheses, *texts)
+    return {
+        name: _count(name, metric, hypotheses, references, sources)
+        for name, metric in metrics.items()
+    }
+
+
+def _count(name, metric, hypotheses, references, sources):
+    found = metric.statistics(hypotheses, references, sources)
+    try:
+        statistics = np.array(found, np.float64)
+    except (TypeError, ValueError):  # rows of different lengths, or no numbers
+        statistics = np.array([])
+    if statistics.ndim != 2 or len(statistics) != len(hypotheses):
+        raise errors.UserError(
+            f"The statistics of the metric {name!r} must be a row of numbers "
+            f"for each of {len(hypotheses):,} sentences, all of one length; "
+            f"got {found!r:.200}."
+        )
+    return statistics
+
+
+def aggregate(
+    metrics: Mapping[str, Metric],
+    statistics: Mapping[str, np.ndarray],
+    num_references: int = 1,
+    counts: np.ndarray | None = None,
+) -> dict[str, Score]:
+    """Return the scores of a text.
+
+    Args:
+        metrics: by name.
+        statistics: of count().
+        num_references: lists of references.
+        counts: of significance.resample(), for intervals; None: none.
+    """
+    return {
+        name: Score(
+            float(metric.aggregate(statistics[name].sum(0))),
+            metric.signature(num_references),
+            None
+            if counts is None
+            else significance.half_interval(
+                significance.values(metric, statistics[name], counts)
+            ),
+        )
+        for name, metric in metrics.items()
+    }
+
+
+def score(
+    suite: Suite,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    sources: Sequence[str] | None = None,
+    samples: int = 1,
+) -> dict[str, Score]:
+    """Score a system's output in every metric of a suite.
+
+    Args:
+        suite: the metrics, and the language of the text.
+        hypotheses: [N] lines.
+        references: one or more lists of [N] lines.
+        sources: [N] lines; None: not known.
+        samples: of the bootstrap that gives intervals; 1: none.
+
+    Raises:
+        UserError: of count().
+    """
+    metrics = suite.build()
+    statistics = count(metrics, hypotheses, references, sources)
+    counts = None
+    if samples > 1:
+        counts = significance.resample(len(hypotheses), samples)
+    return aggregate(metrics, statistics, len(references), counts)
+
+
+def flat(metrics: Mapping[str, Metric], found: Mapping[str, Score]) -> dict:
+    """Return {name: value}, and the signature of the first metric last."""
+    first = next(iter(metrics))
+    return {name: one.value for name, one in found.items()} | {
+        metrics[first].signature_key: found[first].signature
+    }

@@ -1,0 +1,108 @@
+"""The metrics of this package by name, and those that a text is scored by."""
+
+from typing import NamedTuple
+
+from t2t_repro import errors, registry
+from t2t_repro.metrics.metric import Metric
+
+TRANSLATION = (
+    "bleu",
+    "bleu_lc",
+    "bleu_intl",
+    "bleu_intl_lc",
+    "bleu_tok",
+    "bleu_compound_split",
+    "chrf",
+    "ter",
+    "exact_match",
+    "length_ratio",
+)
+PARSING = (
+    "bracketing_f1",
+    "bracketing_precision",
+    "bracketing_recall",
+    "bracketing_exact_match",
+    "unbalanced_trees",
+    "miscounted_trees",
+)
+_TARGETS = {
+    "bleu": ("bleu.Bleu", "sacreBLEU 13a, cased, detokenized"),
+    "bleu_lc": ("bleu.BleuLc", "the same, lowercased"),
+    "bleu_intl": ("bleu.BleuIntl", "international tokenization (t2t-bleu)"),
+    "bleu_intl_lc": ("bleu.BleuIntlLc", "the same, lowercased"),
+    "bleu_tok": ("bleu.BleuTok", "Moses tokenization (multi-bleu)"),
+    "bleu_compound_split": (
+        "bleu.BleuCompoundSplit",
+        "Moses tokenization, hyphens split "
+        "(get_ende_bleu.sh, the paper's en-de)",
+    ),
+    "chrf": ("chrf.Chrf", "chrF2"),
+    "ter": ("ter.Ter", "TER, lower is better"),
+    "exact_match": (
+        "exact_match.ExactMatch",
+        "% of lines that equal the reference",
+    ),
+    "length_ratio": (
+        "bleu.LengthRatio",
+        "tokens of the system / of the reference",
+    ),
+    "bracketing_f1": (
+        "bracketing.F1",
+        "labelled bracketing, EVALB with COLLINS.prm",
+    ),
+    "bracketing_precision": ("bracketing.Precision", "its precision"),
+    "bracketing_recall": ("bracketing.Recall", "its recall"),
+    "bracketing_exact_match": (
+        "bracketing.ExactMatch",
+        "% of trees without a difference",
+    ),
+    "unbalanced_trees": (
+        "bracketing.UnbalancedTrees",
+        "% of trees whose brackets were repaired",
+    ),
+    "miscounted_trees": (
+        "bracketing.MiscountedTrees",
+        "% of trees with tags for more or fewer words",
+    ),
+}
+# Keys of validation.json and of evaluate's JSON line that are no metrics.
+RESERVED = ("step", "loss", "perplexity", "accuracy", "signature")
+for _name, (_target, _summary) in _TARGETS.items():
+    registry.metrics.declare(_name, f"{__package__}.{_target}", _summary)
+
+
+class Suite(NamedTuple):
+    """The metrics that a text is scored by, and what they are told of it."""
+
+    names: tuple[str, ...] = TRANSLATION
+    language: str = "en"
+    tokenized: bool = False
+
+    @property
+    def headline(self) -> str:
+        """The first metric; of tokenized text "bleu_tok" instead of "bleu".
+
+        sacreBLEU's own tokenizer would cut such text anew.
+        """
+        first = self.names[0]
+        replaced = self.tokenized and first == "bleu"
+        return "bleu_tok" if replaced and "bleu_tok" in self.names else first
+
+    def build(self) -> dict[str, Metric]:
+        """Return the metrics by name, in their order.
+
+        Raises:
+            UserError: a name is unknown, or not that of a Metric.
+        """
+        return {name: self._build(name) for name in self.names}
+
+    def _build(self, name):
+        entry = registry.metrics[name]
+        if not (
+            isinstance(entry.value, type) and issubclass(entry.value, Metric)
+        ):
+            raise errors.UserError(
+                f"The metric {name!r} of {entry.file} is not a subclass of "
+                f"t2t_repro.metrics.metric.Metric; got {entry.value!r}."
+            )
+        return entry.value(self.language, self.tokenized)

@@ -1,0 +1,78 @@
+"""Stored scores for the page: whatever evaluate has written of a split."""
+
+from typing import NamedTuple
+
+
+class StoredScores(NamedTuple):
+    """The entries of a file by their kind."""
+
+    numbers: dict[str, float]
+    notes: dict[str, dict]  # name -> a remark on each of the numbers
+    tables: dict[str, list[dict]]  # name -> rows
+    facts: dict[str, str]  # signature, checkpoints, settings of the search
+
+    def said(self, key: str) -> str:
+        """A number with its interval, where there is one."""
+        margin = self.notes.get("plus_minus", {}).get(key)
+        value = self.numbers.get(key)
+        if value is None:
+            return "–"
+        return f"{value:.2f}" + (f" ± {margin:.2f}" if margin else "")
+
+    def remarks(self) -> list[dict]:
+        """The other notes, a row for each number that has some."""
+        rows = [
+            {"score": key}
+            | {
+                name: note[key]
+                for name, note in self.notes.items()
+                if name != "plus_minus" and note.get(key) is not None
+            }
+            for key in self.numbers
+        ]
+        return [row for row in rows if len(row) > 1]
+
+
+def read(stored: dict) -> StoredScores:
+    """Sorts the entries of translations/SPLIT.json; empty ones are left out."""
+    numbers = {key: one for key, one in stored.items() if _is_number(one)}
+    found = StoredScores(numbers, {}, {}, {})
+    for key, value in stored.items():
+        if key in numbers or value in (None, [], {}):
+            continue
+        if isinstance(value, dict) and set(value) <= set(numbers):
+            found.notes[key] = value
+        elif rows := _rows(value):
+            found.tables[key] = rows
+        else:
+            found.facts[key] = _words(value)
+    return found
+
+
+def columns(rows: list[dict]) -> list[str]:
+    """Names that rows have, each once, in order of appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _is_number(value):
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _rows(value):
+    """Rows of a list of dicts, or of a dict of dicts; [] of all else."""
+    if isinstance(value, dict):
+        named = value.items()
+        if all(isinstance(row, dict) for row in value.values()):
+            return [{"name": name} | row for name, row in named]
+    if isinstance(value, list):
+        if all(isinstance(row, dict) for row in value):
+            return value
+    return []
+
+
+def _words(value):
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_words, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

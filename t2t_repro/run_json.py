@@ -1,0 +1,212 @@
+"""run.json: the settings of a training, written once and then compared."""
+
+import dataclasses
+import pathlib
+import platform
+import sys
+from importlib import metadata
+
+from t2t_repro import (
+    __version__,
+    errors,
+    fields,
+    files,
+    hparam,
+    json_files,
+    registry,
+)
+from t2t_repro import problem as problems
+from t2t_repro.data import manifest
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.training import checkpoints
+
+RUN = "run.json"
+AVERAGED = "averaged"
+CHECKPOINTS = checkpoints.FOLDER
+# What may not change when a training goes on.
+_IDENTITY = (
+    "problem",
+    "problem_arguments",
+    "hparams",
+    "random_seed",
+    "vocabulary_sha256",
+    "manifest_sha256",
+    "rows_per_batch",
+)
+# run.json: what is read of it by whoever opens a run.
+SHAPE = {
+    "problem": str,
+    "problem_arguments": dict,
+    "hparams_set": str,
+    "hparams": {"model": str},
+    "random_seed": int,
+    "data_dir": str,
+    "vocabulary_sha256": str,
+    "manifest_sha256": str,
+    "versions": {str: str},
+    "command_lines": [str],
+}
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
+
+
+def settings(
+    problem: problems.Problem,
+    hparams_set: str,
+    hparams: hparam.HParams,
+    random_seed: int,
+    data_folder: pathlib.Path,
+    vocabularies: Vocabularies,
+    rows_per_batch,
+) -> dict:
+    """Return the settings of a training, as run.json has them."""
+    settings = {
+        "problem": problem.requested_name,
+        "problem_arguments": problem.arguments,
+        "hparams_set": hparams_set,
+        "hparams": dataclasses.asdict(hparams),
+        "random_seed": random_seed,
+        "rows_per_batch": rows_per_batch,
+        "data_dir": str(data_folder.parent.absolute()),
+        "vocabulary_sha256": vocabularies.sha256,
+        "manifest_sha256": manifest.sha256(data_folder),
+    }
+    if vocabularies.is_shared:
+        return settings
+    return settings | {
+        "vocabulary_files_sha256": {
+            name: one.sha256 for name, one in vocabularies.files.items()
+        }
+    }
+
+
+def start(
+    output_dir: pathlib.Path,
+    settings: dict,
+    vocabularies: Vocabularies,
+    hardware: str,
+):
+    """Write run.json and the vocabularies, or compare with what is there.
+
+    Args:
+        output_dir: created where it is missing.
+        settings: of describe().
+        vocabularies: kept in the run, which then needs no data to
+            translate.
+        hardware: what this session computes on, and in what.
+
+    Raises:
+        UserError: the folder holds another run; lists the differences.
+    """
+    output_dir.mkdir(parents=True, exist_ok=True)
+    path = output_dir / RUN
+    known = settings
+    if path.exists():
+        known = json_files.read(path, {"command_lines": [str]})
+    # Before the first checkpoint there is nothing that could be spoiled.
+    if any(
+        checkpoints.list_checkpoints(output_dir / folder)
+        for folder in (CHECKPOINTS, AVERAGED)
+    ):
+        refuse_differences(
+            output_dir,
+            known,
+            {key: settings[key] for key in _IDENTITY},
+            "Name another --output_dir. (To train longer, say --train_steps.)",
+        )
+    command_line = " ".join(sys.argv)
+    vocabularies.write(output_dir)
+    json_files.write(
+        path,
+        settings
+        | {
+            "versions": versions(),
+            # An entry a session.
+            "command_lines": [*known.get("command_lines", []), command_line],
+            "hardware": [*known.get("hardware", []), hardware],
+        },
+        sealed=True,
+    )
+
+
+def fingerprint(output_dir: pathlib.Path) -> int:
+    """A number that tells one run.json from another; 0: there is none."""
+    path = output_dir / RUN
+    return int(files.sha256(path)[:15], 16) if path.exists() else 0
+
+
+def join(output_dir: pathlib.Path, settings: dict, chief_fingerprint: int):
+    """Compares with the run.json that another worker has just written.
+
+    Args:
+        output_dir: of the run, a folder that all workers share.
+        settings: of describe(), as this worker's flags have them.
+        chief_fingerprint: of the file there.
+
+    Raises:
+        UserError: that file is not seen here, or it says something else.
+    """
+    if not files.appears(lambda: fingerprint(output_dir) == chief_fingerprint):
+        raise errors.UserError(
+            f"{output_dir / RUN} is not seen here as the first worker has just "
+            "written it. All workers must see the same --output_dir."
+        )
+    refuse_differences(
+        output_dir,
+        json_files.read(output_dir / RUN, dict),
+        {key: settings[key] for key in _IDENTITY},
+        "Start all workers with the same flags and data.",
+    )
+
+
+def versions() -> dict[str, str]:
+    """Of Python, of this project and of the packages that matter."""
+    return {
+        "python": platform.python_version(),
+        "t2t_repro": __version__,
+    } | {name: metadata.version(name) for name in _PACKAGES}
+
+
+def refuse_differences(output_dir, known, given, remedy):
+    known = with_defaults(known)
+    differences = [
+        difference
+        for key in given
+        for difference in _differences(key, known.get(key), given[key])
+    ]
+    if differences:
+        raise errors.UserError(
+            f"{output_dir} holds another run: {'; '.join(differences)}. "
+            f"{remedy}",
+            see="it-does-not-resume",
+        )
+
+
+def with_defaults(stored: dict) -> dict:
+    """Return a run.json's settings with the defaults of later fields."""
+    settings = dict(stored)
+    arguments, hparams = stored.get("problem_arguments"), stored.get("hparams")
+    if isinstance(arguments, dict):
+        settings["problem_arguments"] = problems.with_defaults(
+            str(stored.get("problem")), arguments
+        )
+    if isinstance(hparams, dict):
+        model = str(hparams.get("model"))
+        if model in registry.models:
+            settings["hparams"] = fields.with_defaults(
+                registry.models.hparams_class(model), hparams
+            )
+    return settings
+
+
+def _differences(key, known, given):
+    if isinstance(known, dict) and isinstance(given, dict):
+        for name in sorted(given):
+            yield from _differences(name, known.get(name), given.get(name))
+    elif known != given:
+        yield f"{key} is {known!r} there and {given!r} here"
+
+
+def hparams_of(stored):
+    """Build the settings of a run.json by the dataclass of its model."""
+    cls = registry.models.hparams_class(stored.get("model"))
+    return fields.from_dict(cls, stored)

@@ -1,0 +1,158 @@
+"""A training from its problem to its last checkpoint, in one call."""
+
+import contextlib
+import dataclasses
+import os
+
+from t2t_repro import files, locks, prepare, run_json
+from t2t_repro.data import manifest
+from t2t_repro.data import plan as plans
+from t2t_repro.models import building
+from t2t_repro.training import (
+    hardware,
+    history,
+    loop,
+    optimizer,
+    setup,
+    workers,
+)
+from t2t_repro.training.options import Options
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Where the data of a problem lies, or is made."""
+
+    data_dir: str = "~/t2t_data"  # of generated data and of downloads
+    raw_dir: str | None = None  # of raw files; None: they are downloaded
+    num_workers: int = os.cpu_count() or 1  # threads that encode
+    verify: bool = False  # compare every file with its checksum
+
+
+def train(
+    problem,
+    hparams,
+    output_dir,
+    options: Options | None = None,
+    data: Data | None = None,
+    hparams_set: str = "",
+) -> int:
+    """Train a model on a problem; make its data where it is missing.
+
+    A training that was stopped continues from its last checkpoint.
+
+    Args:
+        problem: problem.Problem, as problem.build() returns it.
+        hparams: hparam.HParams, as registry.build_hparams() returns them.
+        output_dir: folder of the run; run.json tells what is trained.
+        options: what changes no result; None: their defaults.
+        data: where the data lies; None: the defaults.
+        hparams_set: name of the set, for run.json and reports.
+
+    Returns:
+        The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM.
+
+    Raises:
+        UserError: a setting does not fit the model or the problem, the folder
+            holds another run, or a number is not finite.
+    """
+    options, data = options or Options(), data or Data()
+    _check(problem, hparams, options)
+    if options.logical_devices:
+        hardware.make_logical_devices(options.logical_devices)
+    if options.deterministic:
+        hardware.make_deterministic()
+    # Workers must have found each other before any operation runs.
+    strategy = hardware.strategy(options.distribution)
+    optimizer.check(hparams)  # by an update of a small matrix
+    processes = workers.of(strategy)
+    common = _common(problem, hparams, options)
+    with processes.watch(), contextlib.ExitStack() as stack:
+        workers.refuse_differences(processes, common)
+        folder = _prepare(processes, problem, data)
+        task = _task(problem, hparams, options, folder)
+        output_dir = files.path(output_dir)
+        if processes.is_chief:
+            stack.enter_context(locks.locked(output_dir))
+        settings = run_json.settings(
+            problem,
+            hparams_set,
+            hparams,
+            options.random_seed,
+            folder,
+            task.vocabularies,
+            task.plan.rows_per_batch,
+        )
+        _start(processes, output_dir, settings, task, options, strategy)
+        return loop.train(task, output_dir, options, strategy)
+
+
+def _check(problem, hparams, options):
+    """Refuse settings that do not fit, before any work begins."""
+    problem.check_hparams(hparams)
+    building.check(hparams, options.recompute_grad)
+    history.require_stopping_metric(
+        options.early_stopping_metric,
+        options.early_stopping_evals,
+        problem.suite,
+        options.eval_bleu_sentences,
+    )
+
+
+def _start(processes, output_dir, settings, task, options, strategy):
+    """Let the chief write run.json, with which the others compare theirs."""
+    if processes.is_chief:
+        hardware_used = hardware.describe(
+            strategy,
+            hardware.dtype_policy(options.mixed_precision),
+            hardware.use_xla(options.xla),
+        )
+        run_json.start(output_dir, settings, task.vocabularies, hardware_used)
+    fingerprint = processes.broadcast(run_json.fingerprint(output_dir))
+    if not processes.is_chief:
+        run_json.join(output_dir, settings, fingerprint)
+
+
+def _common(problem, hparams, options):
+    """Return what must be the same for all workers, by the names of flags."""
+    return {
+        "problem": problem.requested_name,
+        "problem_args": problem.arguments,
+        **{f"hparams={key}": value for key, value in vars(hparams).items()},
+        **vars(options.resolved(hparams)),
+    }
+
+
+def _prepare(processes, problem, data):
+    """Return the folder of the data, which the chief makes if it is missing."""
+    if not processes.is_chief:
+        processes.barrier()  # when the chief is done
+        return prepare.wait_for(problem, data.data_dir)
+    folder = prepare.prepare(
+        problem, data.data_dir, data.raw_dir, data.num_workers, data.verify
+    )
+    processes.barrier()
+    return folder
+
+
+def _task(problem, hparams, options, folder):
+    corpora = {
+        split: manifest.open_corpus(folder, split, problem.reverse)
+        for split in ("train", "validation")
+    }
+    plan = plans.build(
+        corpora["train"].lengths,
+        hparams.batching,
+        hparams.batch_tokens,
+        hparams.max_length,
+        options.random_seed,
+        hparams.batch_unit,
+    )
+    return setup.Task(
+        hparams,
+        manifest.open_vocabularies(folder, problem.reverse),
+        plan,
+        corpora,
+        problem.search,
+        problem.suite,
+    )

@@ -1,0 +1,176 @@
+"""Learning rates: section 5.3's, tensor2tensor's, and Keras's schedules."""
+
+import math
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from t2t_repro import arguments, errors, hparam
+
+_ARGUMENTS = "learning_rate_schedule_arguments"
+_ELSEWHERE = {
+    "initial_learning_rate": "learning_rate_constant",
+    "name": "the class itself",
+}
+# A peak is sought among so many steps of a training at first.
+_MAX_STEPS = 1 << 20
+
+
+@keras.saving.register_keras_serializable("t2t_repro")
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The learning rate of an update.
+
+    "noam" is the paper's equation 3 of the step, counted from 1, times
+    `constant`:
+
+        D^-0.5 * min(step^-0.5, step * warmup^-1.5)
+
+    Any other schedule is a product of factors as tensor2tensor has them. It
+    counts updates s = step - 1 from 0, so a warm-up begins at a rate of 0:
+
+        constant           constant
+        linear_warmup      min(1, s / warmup)
+        rsqrt_decay        max(s, warmup)^-0.5
+        rsqrt_hidden_size  D^-0.5
+
+    Source: section 5.3; T2T learning_rate.py.
+    """
+
+    def __init__(self, schedule, constant, warmup_steps, hidden_size):
+        """Take the hparams learning_rate_* and hidden_size, D."""
+        self.schedule = schedule
+        self.constant = constant
+        self.warmup_steps = warmup_steps
+        self.hidden_size = hidden_size
+
+    def __call__(self, iterations):
+        """Return [] float32 for Keras's iterations, 0 at the first update."""
+        done = ops.cast(iterations, "float32")
+        warmup, width = float(self.warmup_steps), self.hidden_size**-0.5
+        if self.schedule == "noam":
+            step = done + 1
+            shape = ops.minimum(ops.rsqrt(step), step * warmup**-1.5)
+            return self.constant * width * shape
+        factors = {
+            "constant": lambda: self.constant,
+            "linear_warmup": lambda: ops.minimum(1.0, done / warmup),
+            "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(done, warmup)),
+            "rsqrt_hidden_size": lambda: width,
+        }
+        rate = ops.ones((), "float32")
+        for name in self.schedule.split("*"):
+            rate = rate * factors[name]()
+        return rate
+
+    def get_config(self):
+        return {
+            "schedule": self.schedule,
+            "constant": self.constant,
+            "warmup_steps": self.warmup_steps,
+            "hidden_size": self.hidden_size,
+        }
+
+
+class Peak(NamedTuple):
+    """Highest learning rate of a training."""
+
+    rate: float
+    step: int  # the update that has it, counted from 1
+
+
+def build(hparams) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Build the schedule that hparams.learning_rate_schedule names.
+
+    Raises:
+        UserError: unknown schedule, or wrong arguments of one of Keras's.
+    """
+    name = hparams.learning_rate_schedule
+    if hparam.is_own_schedule(name):
+        return Schedule(
+            name,
+            hparams.learning_rate_constant,
+            hparams.learning_rate_warmup_steps,
+            hparams.hidden_size,
+        )
+    library = keras.optimizers.schedules
+    known = arguments.subclasses(library, library.LearningRateSchedule)
+    cls = arguments.look_up("learning_rate_schedule", name, known)
+    values = arguments.parse(
+        cls,
+        hparams.learning_rate_schedule_arguments,
+        _ARGUMENTS,
+        _ELSEWHERE,
+    )
+    return arguments.construct(
+        cls, _with_defaults(cls, values, hparams), _ARGUMENTS
+    )
+
+
+def _with_defaults(cls, values, hparams):
+    """Add the arguments that hparams set, unless `values` do."""
+    constant = hparams.learning_rate_constant
+    warmup_steps = values.get("warmup_steps", 0)
+    defaults = {
+        "initial_learning_rate": constant,
+        # The decay ends with the training.
+        "decay_steps": hparams.train_steps - warmup_steps,
+    }
+    if warmup_steps and "warmup_target" not in values:
+        # Keras would leave the warm-up out without a word.
+        defaults |= {"initial_learning_rate": 0.0, "warmup_target": constant}
+    named = arguments.parameters(cls)
+    return {k: v for k, v in defaults.items() if k in named} | values
+
+
+def check(hparams) -> None:
+    """Refuse a schedule that cannot be computed, or has no rate above 0.
+
+    Raises:
+        UserError: names the setting, what was given and what is known.
+    """
+    cls = type(build(hparams))
+    try:
+        learning_rate(hparams, 1)  # errors are shorter here than in peak()
+        highest = peak(hparams).rate
+    except (TypeError, ValueError, tf.errors.OpError) as error:
+        raise arguments.refusal(cls, _ARGUMENTS, error) from error
+    if not (math.isfinite(highest) and highest > 0):
+        raise errors.UserError(
+            f"Learning rates of {cls.__name__} must be finite and above 0; the "
+            f"highest is {highest}. Correct hparam {_ARGUMENTS}="
+            f"{hparams.learning_rate_schedule_arguments}."
+        )
+
+
+def learning_rate(hparams, step):
+    """Return the learning rate of update `step`, counted from 1; [] float32."""
+    return ops.cast(build(hparams)(step - 1), "float32")
+
+
+def peak(hparams) -> Peak:
+    """Return the highest learning rate of a training."""
+    if hparam.is_own_schedule(hparams.learning_rate_schedule):
+        # At the end of the warm-up, counted from 1 or from 0.
+        warmup = hparams.learning_rate_warmup_steps
+        rates = [float(learning_rate(hparams, warmup + s)) for s in (0, 1)]
+        return Peak(max(rates), warmup)
+    schedule, last = build(hparams), hparams.train_steps
+    stride = -(-last // _MAX_STEPS)
+    best, _ = _highest(schedule, np.arange(0, last, stride))
+    near = np.arange(max(best - stride, 0), min(best + stride + 1, last))
+    best, rate = _highest(schedule, near)
+    return Peak(rate, best + 1)
+
+
+def _highest(schedule, iterations):
+    """Return the first of `iterations` with the highest rate, and the rate."""
+    rates = ops.convert_to_numpy(
+        ops.vectorized_map(
+            lambda done: ops.cast(schedule(done), "float32"),
+            ops.convert_to_tensor(iterations),
+        )
+    )
+    return int(iterations[rates.argmax()]), float(rates.max())

@@ -1,0 +1,158 @@
+"""Models that are not in the library, through the commands: tests/toys."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+TESTS = pathlib.Path(__file__).parents[1]
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def error(result):
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr.partition("Error: ")[2]
+
+
+def test_training_validates_and_records_auxiliary_losses(
+    toy, parameters, read_events
+):
+    assert f"parameters: {parameters:,}\n" in toy.told
+    assert "bucketed shapes of rows x length" in toy.told
+    assert "bleu is of 4 of 8 sentences, by greedy search" in toy.told
+    events = read_events(toy.output_dir)
+    losses = events["validation/loss"]
+    assert losses[60] < losses[20]
+    has_balance = toy.name == "toy_convolution"
+    assert ("train/balance" in events) == has_balance
+
+
+def test_resume_after_sigkill_is_bit_identical(
+    toy, tmp_path, assert_same_checkpoint
+):
+    usr = tmp_path / "usr"
+    usr.mkdir()
+    for path in (TESTS / "toys").glob("*.py"):
+        (usr / path.name).symlink_to(path)
+    (usr / "saboteur.py").symlink_to(TESTS / "faults" / "usr" / "saboteur.py")
+    folder = tmp_path / "run"
+    env = {"FAULT": "SIGKILL step 50", "DISK": str(folder)}
+    killed = toy.train(folder, f"--usr_dir={usr}", env=env)
+    assert killed.returncode == -9, killed.stderr
+    assert not (folder / "checkpoints" / "ckpt-60.index").exists()
+    assert f"Continuing from {folder}/checkpoints/ckpt-40." in ok(
+        toy.train(folder)
+    )
+    assert_same_checkpoint(
+        folder / "checkpoints" / "ckpt-60", toy.checkpoints[-1]
+    )
+
+
+def test_two_replicas_make_the_same_updates(toy, tmp_path, read_checkpoint):
+    flags = ("--logical_devices=2", "--train_steps=20")
+    assert "2 replicas on CPUs" in ok(toy.train(tmp_path, *flags))
+    found = read_checkpoint(tmp_path / "checkpoints" / "ckpt-20")
+    expected = read_checkpoint(toy.checkpoints[0])
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if isinstance(value, np.ndarray) and value.dtype == np.float32:
+            atol = 1e-4 * np.abs(value).max()
+            np.testing.assert_allclose(
+                found[name], value, rtol=0, atol=atol, err_msg=name
+            )
+
+
+def test_an_average_is_the_mean_of_checkpoints(toy, read_checkpoint):
+    *parts, mean = map(read_checkpoint, (*toy.checkpoints[1:], toy.averaged))
+    names = [name for name in mean if name.startswith("weights/")]
+    assert names
+    for name in names:
+        expected = (parts[0][name] + parts[1][name]) / 2
+        np.testing.assert_allclose(mean[name], expected, atol=1e-6)
+
+
+def test_show_counts_the_parameters_of_the_checkpoint(toy, parameters):
+    flags = (*toy.hparams, "--vocab_size=28")
+    text = " ".join(ok(toy.command("show", toy.usr, *flags)).split())
+    assert f" parameters, V=28 {parameters:,} " in text
+
+
+def test_settings_given_again_are_compared_by_the_models_own(toy):
+    name, value = {
+        "toy_gru": ("attention_size", 8),
+        "toy_convolution": ("kernel_width", 2),
+    }[toy.name]
+    flags = ("avg_checkpoints", "--num_last_checkpoints=2")
+    ok(toy.run(*flags, f"--hparams={name}={value}"))
+    refused = toy.run(*flags, f"--hparams={name}=77")
+    assert f"{name} is {value} there and 77 here" in error(refused)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--hparams=batching=packed"], "takes one sentence a row. Say"),
+        (["--recompute_grad"], "cannot recompute activations. Leave"),
+    ],
+    ids=["packed", "recompute_grad"],
+)
+def test_the_trainer_refuses_what_a_model_lacks(toy, flags, message, tmp_path):
+    data = f"--data_dir={tmp_path / 'data'}"
+    message = f"The model {toy.name!r} {message}"
+    assert message in error(toy.train(tmp_path / "run", *flags, data))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_trainer_refuses_settings_of_another_model(train_toy, tmp_path):
+    data = f"--data_dir={tmp_path / 'data'}"
+    flags = ("--hparams_set=tiny", "--hparams=model=toy_gru", data)
+    message = error(train_toy("toy_gru").train(tmp_path / "run", *flags))
+    assert message.startswith(
+        "The model 'toy_gru' has settings of GruHParams; got TransformerHParams"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctranslate2_is_refused_by_name(toy, tmp_path):
+    pytest.importorskip(
+        "ctranslate2", reason="the extra ctranslate2 is not installed"
+    )
+    flags = ("--format=ctranslate2", f"--export_dir={tmp_path / 'model'}")
+    message = error(toy.run("exporter", *flags))
+    assert f"CTranslate2 has no such model: {toy.name!r}" in message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "message"),
+    [
+        ("decoder", ["--decode_attention"], "has no attention weights"),
+        (
+            "decoder",
+            ["--decode_hparams=coverage_penalty=0.2"],
+            "which these search rules need: coverage_penalty",
+        ),
+        (
+            "exporter",
+            ["--decode_hparams=coverage_penalty=0.2"],
+            "which these search rules need: coverage_penalty",
+        ),
+    ],
+    ids=["decode_attention", "coverage_penalty", "exported_penalty"],
+)
+def test_attention_that_a_model_lacks_is_refused(
+    train_toy, command, flags, message, tmp_path
+):
+    toy = train_toy("toy_convolution")
+    where = {
+        "decoder": f"--decode_to_file={tmp_path / 'out'}",
+        "exporter": f"--export_dir={tmp_path / 'out'}",
+    }
+    found = error(toy.run(command, *flags, where[command], stdin="a\n"))
+    assert f"The model {toy.name!r}" in found and message in found
+    assert not list(tmp_path.iterdir())

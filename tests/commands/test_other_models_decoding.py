@@ -1,0 +1,155 @@
+"""The other models of tests/toys are searched with, exported and served."""
+
+import contextlib
+import json
+import re
+import time
+import urllib.request
+
+import pytest
+
+SECONDS = 120  # a server that takes longer to start hangs
+LINES = ["a b c d e", "", "f g", "h i j k l a b", "f g"]
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def n_best(toy):
+    """Four outputs of each line, by the averaged checkpoint."""
+    return toy.decode(LINES, "return_beams=true")
+
+
+def test_beam_search_returns_different_outputs(n_best):
+    assert n_best[1] == [""] * 4  # of a blank line
+    assert n_best[2] == n_best[4]
+    for outputs in (n_best[0], n_best[2], n_best[3]):
+        assert len(set(outputs)) == 4
+
+
+def test_greedy_search_by_decoder_and_evaluate(toy):
+    lines = (toy.folder / "raw" / "validation.xx").read_text().splitlines()
+    (found,) = zip(*toy.decode(lines, "beam_size=1"), strict=True)
+    flags = ("--split=validation", "--decode_hparams=beam_size=1")
+    text = ok(toy.run("evaluate", *flags))
+    assert "bleu" in json.loads(text.splitlines()[-1])
+    folder = toy.output_dir / "translations"
+    assert tuple((folder / "validation.txt").read_text().splitlines()) == found
+
+
+def test_samples_depend_on_the_seed_and_the_line_alone(toy):
+    flags = (
+        "sampling_temp=1,beam_size=3,return_beams=true,min_length=40,"
+        "sampling_seed=3"
+    )
+    found = toy.decode(LINES, flags)
+    assert found[2] == found[4]
+    # By other processes, in another batch, and by an ensemble of the same.
+    twice = f"--checkpoint_path={toy.averaged},{toy.averaged}"
+    assert toy.decode(LINES[:3], flags, twice) == found[:3]
+    for line, outputs in zip(LINES, found, strict=True):
+        assert line == "" or len(set(outputs)) == 3
+        for text in outputs if line else ():
+            # A special subword is a name, and EOS is not shown.
+            length = len(text.replace("<unk>", "?")) + 1
+            if toy.name == "toy_convolution":
+                assert length == 2 * (len(line) + 1)
+            else:
+                assert 40 <= length <= len(line) + 1 + 50
+
+
+def test_an_ensemble_continues_prefixes(toy, tmp_path):
+    prefixes = ["C B", "", "L", "A", ""]
+    for name, lines in (("in", LINES), ("begin", prefixes)):
+        text = "".join(f"{line}\n" for line in lines)
+        (tmp_path / name).write_text(text)
+    outputs = toy.decode(
+        LINES,
+        "return_beams=true,beam_size=2",
+        f"--checkpoint_path={toy.checkpoints[1]},{toy.checkpoints[2]}",
+        f"--decode_from_file={tmp_path / 'in'}",
+        f"--decode_prefix_file={tmp_path / 'begin'}",
+    )
+    for prefix, texts in zip(prefixes, outputs, strict=True):
+        assert all(text.startswith(prefix) for text in texts)
+    assert len(set(outputs[0])) == 2
+
+
+def test_an_ensemble_of_both_models_translates(train_toy):
+    first, second = map(train_toy, ["toy_gru", "toy_convolution"])
+    outputs = first.decode(
+        LINES,
+        "beam_size=2,min_length=40",
+        f"--checkpoint_path={first.averaged},{second.averaged}",
+    )
+    lengths = [len(text.replace("<unk>", "?")) + 1 for (text,) in outputs]
+    # The bound of the convolutional model.
+    assert lengths == [len(line) * 2 + 2 if line else 1 for line in LINES]
+
+
+@pytest.fixture(scope="module")
+def exported(toy, tmp_path_factory):
+    """The folder of an export."""
+    folder = tmp_path_factory.mktemp("exported")
+    ok(toy.run("exporter", f"--export_dir={folder}"))
+    # A server starts cold: that is faster.
+    (folder / "1" / "assets.extra" / "tf_serving_warmup_requests").unlink()
+    return folder
+
+
+def test_an_export_translates_as_the_decoder(toy, exported, n_best, run):
+    stdin = "".join(f"{line}\n" for line in LINES)
+    text = ok(run("query", f"--export_dir={exported}", stdin=stdin))
+    assert text.split("\n")[:-1] == [outputs[0] for outputs in n_best]
+
+
+@contextlib.contextmanager
+def serving(run, export_dir):
+    """A function of a path and a body: what a server answers."""
+    flags = (f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0")
+    server = run.start("serve", *flags)
+    try:
+        end = time.monotonic() + SECONDS
+        while not (port := re.search(r"port (\d+);", server.printed())):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        url = f"http://127.0.0.1:{port[1]}/v1/models/t2t"
+
+        def ask(path, body=None):
+            data = body and json.dumps(body).encode()
+            with urllib.request.urlopen(f"{url}{path}", data) as answer:
+                return json.load(answer)
+
+        yield ask
+    finally:
+        server.kill()
+
+
+def test_a_server_translates_as_the_decoder(toy, exported, n_best, run):
+    with serving(run, exported) as ask:
+        body = {"instances": LINES, "signature_name": "n_best"}
+        found = ask(":predict", body)["predictions"]
+        metadata = ask("/metadata")["metadata"]["signature_def"]
+    assert [one["outputs"] for one in found] == n_best
+    for line, one in zip(LINES, found, strict=True):
+        assert one["scores"] == sorted(one["scores"], reverse=True)
+        assert (max(one["scores"]) < 0) == bool(line)
+    has_attention = "attention" in metadata["signature_def"]
+    assert has_attention == (toy.name == "toy_gru")
+
+
+def test_a_report_draws_the_attention_that_a_model_has(toy, parameters):
+    ok(toy.run("report", "--sentence=a b c d e", "--pictures"))
+    page = (toy.output_dir / "report" / "index.html").read_text("utf-8")
+    words = re.sub(r"(<[^>]*>|\s)+", " ", page)
+    assert f" Parameters {parameters:,} " in words
+    reason = "No pictures: toy_convolution has no attention weights."
+    has_attention = toy.name == "toy_gru"
+    assert (reason in words) != has_attention
+    # All heads of the only layer.
+    assert page.count("data:image/png") == has_attention
+    pictures = (toy.output_dir / "report" / "attention").rglob("*.png")
+    assert len(list(pictures)) == has_attention

@@ -1,0 +1,202 @@
+"""A vocabulary of the user's own, and separate ones, through the commands."""
+
+import json
+import pathlib
+
+import pytest
+
+TOYS = pathlib.Path(__file__).parents[1] / "toys"
+HPARAMS = (
+    "hidden_size=16,filter_size=32,num_heads=2,num_hidden_layers=1,"
+    "batch_tokens=256,shared_embedding_and_softmax_weights=false"
+)
+COMMON = "name=made_up,languages=xx-yy"
+SEPARATE = (
+    f"{COMMON},separate_vocabularies=true,vocab_size=280,source_vocab_size=276"
+)
+LINES = "a b c d e\n\nf g h i j\n"
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def data_flags(folder, arguments, problem="parallel_text"):
+    return (
+        f"--problem={problem}",
+        f"--problem_args={arguments}",
+        f"--raw_dir={folder / 'raw'}",
+        f"--data_dir={folder / 'data'}",
+    )
+
+
+def train(run, folder, arguments, *more, problem="parallel_text"):
+    return run(
+        "trainer",
+        *data_flags(folder, arguments, problem),
+        "--hparams_set=tiny",
+        f"--output_dir={folder / 'run'}",
+        "--train_steps=4",
+        "--save_checkpoints_steps=2",
+        "--eval_bleu_sentences=4",
+        *(more or [f"--hparams={HPARAMS}"]),
+    )
+
+
+@pytest.fixture(scope="module")
+def words(run, raw_writer, tmp_path_factory):
+    """A folder with a run whose vocabulary is that of tests/toys/words.py."""
+    folder = tmp_path_factory.mktemp("words")
+    raw_writer(folder / "raw", train=200, validation=6, test=6)
+    usr = f"--usr_dir={TOYS}"
+    arguments = f"{COMMON},vocabulary_type=words,vocab_size=20"
+    told = ok(run("datagen", usr, *data_flags(folder, arguments)))
+    assert "Learning 20 subwords from 400 of 400 lines" in told
+    ok(train(run, folder, arguments, usr, f"--hparams={HPARAMS}"))
+    return folder
+
+
+def test_the_users_vocabulary_is_in_data_and_run(words):
+    manifest = json.loads(
+        next(words.glob("data/*/manifest.json")).read_text("utf-8")
+    )
+    settings = json.loads((words / "run" / "run.json").read_text("utf-8"))
+    assert manifest["vocabulary_type"] == "words"
+    assert manifest["vocabulary"]["size"] == 20
+    stored = (words / "run" / "vocab.model").read_text("utf-8").split("\n")
+    assert len(stored) == 17 and {"a", "A"} <= set(stored)
+    sha256 = manifest["vocabulary"]["sha256"]
+    assert settings["vocabulary_sha256"] == sha256
+
+
+def test_the_users_vocabulary_decodes_and_evaluates(words, run):
+    out = (f"--output_dir={words / 'run'}", f"--usr_dir={TOYS}")
+    decoded = ok(run("decoder", *out, stdin=LINES)).split("\n")
+    known = {"<unk>", *(words / "run" / "vocab.model").read_text().split("\n")}
+    assert decoded[1] == "" and len(decoded) == 4
+    assert set(" ".join(decoded).split()) <= known
+    sheet = ok(run("evaluate", *out, "--split=validation")).splitlines()[-1]
+    assert "bleu" in json.loads(sheet)
+
+
+def test_the_exporter_refuses_the_users_vocabulary_by_name(words, run):
+    refused = run(
+        "exporter", f"--output_dir={words / 'run'}", f"--usr_dir={TOYS}"
+    )
+    assert refused.returncode == 1
+    assert "The vocabulary Words has no graph_class" in refused.stderr
+    assert not (words / "run" / "export").exists()
+
+
+def test_without_its_file_the_users_vocabulary_is_named(words, run):
+    refused = run("decoder", f"--output_dir={words / 'run'}", stdin=LINES)
+    assert refused.returncode == 1
+    assert "Unknown vocabulary type 'words'" in refused.stderr
+    assert "Known: bpe, unigram" in refused.stderr
+
+
+@pytest.fixture(scope="module")
+def separate(run, raw_writer, tmp_path_factory):
+    """A folder with a run that has a vocabulary for each side."""
+    folder = tmp_path_factory.mktemp("separate")
+    raw_writer(folder / "raw", train=200, validation=6, test=6)
+    told = ok(train(run, folder, SEPARATE))
+    assert "vocabulary: 276 subwords and 280 subwords" in told
+    return folder
+
+
+def test_one_embedding_is_refused_before_data_is_made(
+    run, raw_writer, tmp_path
+):
+    raw_writer(tmp_path / "raw", train=20, validation=2, test=2)
+    refused = train(run, tmp_path, SEPARATE, "--hparams=hidden_size=16")
+    assert refused.returncode == 1
+    assert "separate_vocabularies=true and shared_embedding" in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_run_says_both_vocabularies(separate):
+    settings = json.loads((separate / "run" / "run.json").read_text("utf-8"))
+    manifest = json.loads(
+        next(separate.glob("data/*/manifest.json")).read_text("utf-8")
+    )
+    sides = manifest["vocabularies"]
+    assert settings["vocabulary_files_sha256"] == {
+        f"vocab.{side}.model": sides[side]["sha256"] for side in sides
+    }
+    assert sides["inputs"]["size"] == 276 and sides["targets"]["size"] == 280
+    assert not (separate / "run" / "vocab.model").exists()
+
+
+def test_an_ensemble_of_separate_vocabularies_decodes(separate, run, tmp_path):
+    paths = [separate / "run" / "checkpoints" / f"ckpt-{i}" for i in (2, 4)]
+    (tmp_path / "in").write_text("a b c\n")
+    (tmp_path / "begin").write_text("C B\n")
+    text = ok(
+        run(
+            "decoder",
+            f"--output_dir={separate / 'run'}",
+            f"--checkpoint_path={paths[0]},{paths[1]}",
+            f"--decode_from_file={tmp_path / 'in'}",
+            f"--decode_prefix_file={tmp_path / 'begin'}",
+            "--decode_hparams=return_beams=true,beam_size=3",
+        )
+    )
+    outputs = text.rstrip("\n").split("\t")
+    assert len(outputs) == 3
+    assert all(output.startswith("C B") for output in outputs)
+
+
+def test_an_export_of_separate_vocabularies_is_the_decoder(
+    separate, run, tmp_path
+):
+    out = f"--output_dir={separate / 'run'}"
+    ok(run("avg_checkpoints", out, "--num_last_checkpoints=2"))
+    decoded = ok(run("decoder", out, stdin=LINES))
+    ok(run("exporter", out, f"--export_dir={tmp_path}"))
+    export_dir = f"--export_dir={tmp_path}"
+    assert ok(run("query", export_dir, stdin=LINES)) == decoded
+
+
+def test_ctranslate2_gets_a_vocabulary_for_each_side(separate, run, tmp_path):
+    pytest.importorskip(
+        "ctranslate2", reason="the extra ctranslate2 is not installed"
+    )
+    folder = tmp_path / "model"
+    out = f"--output_dir={separate / 'run'}"
+    ok(run("exporter", out, "--format=ctranslate2", f"--export_dir={folder}"))
+    for side, size, name in (
+        ("source", 276, "vocab.inputs.model"),
+        ("target", 280, "vocab.targets.model"),
+    ):
+        text = (folder / f"{side}_vocabulary.json").read_text("utf-8")
+        assert len(json.loads(text)) == size + 1  # and the zero vector
+        stored = (separate / "run" / name).read_bytes()
+        assert (folder / name).read_bytes() == stored
+
+
+def test_evaluate_and_report_take_separate_vocabularies(separate, run):
+    out = f"--output_dir={separate / 'run'}"
+    ok(run("evaluate", out, "--split=validation"))
+    ok(run("report", out, "--num_sentences=1"))
+    page = (separate / "run" / "report" / "index.html").read_text("utf-8")
+    assert "with vocabularies of 276 and 280 subwords" in page
+    assert "vocabulary of targets" in page
+
+
+def test_the_reversal_has_the_vocabularies_swapped(separate, run, tmp_path):
+    (tmp_path / "raw").symlink_to(separate / "raw")
+    (tmp_path / "data").symlink_to(separate / "data")
+    problem = "parallel_text_rev"
+    ok(train(run, tmp_path, SEPARATE, problem=problem))
+    for side, other in (("inputs", "targets"), ("targets", "inputs")):
+        found = (tmp_path / "run" / f"vocab.{side}.model").read_bytes()
+        stored = separate / "run" / f"vocab.{other}.model"
+        assert found == stored.read_bytes()
+    out = f"--output_dir={tmp_path / 'run'}"
+    assert len(ok(run("decoder", out, stdin="A B\n")).splitlines()) == 1
+    checkpoint = separate / "run" / "checkpoints" / "ckpt-4"
+    refused = run("decoder", out, f"--checkpoint_path={checkpoint}", stdin="A")
+    assert refused.returncode == 1
+    assert "was trained on another vocabulary" in refused.stderr

@@ -1,0 +1,190 @@
+"""What may come next: two rounds of top-k, rules and prefixes, brute force."""
+
+import pathlib
+import runpy
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro import hparam
+from t2t_repro.decoding import beam_search, candidates, greedy, rules, search
+from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.text.vocabulary import EOS, PAD
+
+TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
+V, WORDS = TABLES["V"], TABLES["WORDS"]
+random_table, model_of, every_output, log_prob = (
+    TABLES[x] for x in ("random_table", "model_of", "every_output", "log_prob")
+)
+
+examples = hypothesis.settings(max_examples=25, deadline=None)
+
+
+def settings(min_length=0, no_repeat_ngram_size=0):
+    return hparam.DecodeHParams(
+        min_length=min_length, no_repeat_ngram_size=no_repeat_ngram_size
+    )
+
+
+def obeys(ids, limit, prefix, hparams):
+    """Return whether an output with EOS is one that the rules allow."""
+    size, given = hparams.no_repeat_ngram_size, len(prefix)
+    most = max(limit, given + 1)
+    if ids[:given] != prefix or not min(hparams.min_length, most) <= len(ids):
+        return False
+    for end in range(max(size, given + 1), len(ids) if size else 0):
+        # Of the n-gram that ends here; a prefix may repeat what it likes.
+        earlier = [ids[i : i + size] for i in range(end - size)]
+        if ids[end - size : end] in earlier:
+            return False
+    return len(ids) <= most
+
+
+def best_outputs(table, limit, prefix, hparams, alpha):
+    """[(score, ids)] of all that is allowed, best first, by enumeration."""
+    every = every_output(table, max(limit, len(prefix) + 1), alpha)
+    return sorted(
+        (
+            (score, ids)
+            for ids, score in every.items()
+            if obeys(ids, limit, prefix, hparams)
+        ),
+        reverse=True,
+    )
+
+
+def outputs(found, sentence=0):
+    """[(score, ids up to EOS)] of what was found."""
+    rows = zip(
+        found.scores[sentence].numpy().tolist(),
+        found.ids[sentence].numpy().tolist(),
+        strict=True,
+    )
+    return [
+        (score, tuple(ids[: ids.index(EOS) + 1]))
+        for score, ids in rows
+        if score > FORBIDDEN / 10
+    ]
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limit=st.integers(1, 5),
+    prefix=st.lists(st.sampled_from(WORDS), max_size=3),
+    hparams=st.builds(
+        settings, st.integers(0, 5), st.sampled_from([0, 1, 2, 3])
+    ),
+    alpha=st.sampled_from([0.0, 0.6]),
+)
+@hypothesis.example(0, 5, [2, 2], settings(4, 2), 0.6)
+@hypothesis.example(1, 5, [], settings(0, 2), 0.0)
+@hypothesis.example(2, 5, [], settings(5, 0), 0.6)
+@hypothesis.example(3, 5, [3, 4, 3], settings(0, 0), 0.6)
+def test_a_wide_beam_finds_what_is_allowed(seed, limit, prefix, hparams, alpha):
+    table = random_table(seed)
+    expected = best_outputs(table, limit, tuple(prefix), hparams, alpha)
+    sentences = rules.sentences(
+        tf.constant([limit]), tf.constant([prefix], tf.int32)
+    )
+    rule = search.build_rules(hparams)
+    found = outputs(
+        beam_search.beam_search(
+            model_of(table, 81), sentences, rule, 81, 5, alpha, 81
+        )
+    )
+    if not expected:
+        # No word may come again, and it is too short to end: it ends.
+        assert hparams.no_repeat_ngram_size == 1 and hparams.min_length > 4
+        return
+    assert [ids for _, ids in found[:5]] == [ids for _, ids in expected[:5]]
+    np.testing.assert_allclose(
+        [score for score, _ in found],
+        [score for score, _ in expected[: len(found)]],
+        rtol=1e-4,
+    )
+    assert len(found) == min(len(expected), 81)
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limits=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    hparams=st.builds(
+        settings, st.integers(0, 9), st.sampled_from([0, 1, 2, 3])
+    ),
+    block=st.sampled_from([None, 1, 4]),
+    data=st.data(),
+)
+def test_greedy_is_beam_search_with_one_beam(
+    seed, limits, hparams, block, data
+):
+    prefixes = data.draw(
+        st.lists(
+            st.tuples(*[st.sampled_from([PAD, *WORDS])] * 3),
+            min_size=len(limits),
+            max_size=len(limits),
+        )
+    )
+    # PAD is after a prefix, and not within.
+    prefixes = [sorted(prefix, key=lambda i: i == PAD) for prefix in prefixes]
+    sentences = rules.sentences(tf.constant(limits), tf.constant(prefixes))
+    rule = search.build_rules(hparams)
+    model = model_of(random_table(seed), 1, len(limits), block)
+    beam = beam_search.beam_search(model, sentences, rule, 1, 12, 0.6, 1)
+    found = greedy.greedy_search(model, sentences, rule, 12, 0.6)
+    np.testing.assert_array_equal(found.ids, beam.ids)
+    np.testing.assert_allclose(found.scores, beam.scores, rtol=1e-5)
+
+
+# Compiled: one size with one round, and one with two.
+@pytest.mark.parametrize(
+    ("size", "count", "jit_compile"),
+    [
+        *(
+            (size, count, False)
+            for size in (4, 600, 5_120, 5_121, 8_000)
+            for count in (1, 4, 10)
+        ),
+        (5_120, 4, True),
+        (5_121, 4, True),
+    ],
+)
+def test_two_rounds_of_top_k_find_what_one_does(size, count, jit_compile):
+    values = np.random.default_rng(size).permutation(6 * size)
+    values = values.reshape(2, 3, size).astype(np.float32)
+    count = min(count, size)
+    best, places = tf.function(
+        lambda: candidates.top_k(tf.constant(values), count),
+        jit_compile=jit_compile,
+    )()
+    expected = np.argsort(-values)[..., :count]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(best, np.take_along_axis(values, expected, 2))
+
+
+def test_equal_values_are_found_once_each():
+    _, places = candidates.top_k(tf.zeros((1, 1, 9_000)), 10)
+    assert len(set(places.numpy().ravel().tolist())) == 10
+    assert places.numpy().max() < 9_000
+
+
+def test_a_prefix_longer_than_the_limit_raises_it():
+    sentences = rules.sentences(
+        tf.constant([2, 2]), tf.constant([[2, 3, 4], [2, 0, 0]])
+    )
+    assert sentences.limits.numpy().tolist() == [4, 2]
+
+
+def test_where_nothing_may_follow_it_ends():
+    """Three words, none of which may come again: the fourth place is EOS."""
+    table = random_table(0)
+    sentences = rules.sentences(tf.constant([9]))
+    rule = search.build_rules(settings(9, no_repeat_ngram_size=1))
+    found = greedy.greedy_search(model_of(table, 1), sentences, rule, 9, 0.0)
+    ((score, ids),) = outputs(found)
+    assert sorted(ids) == [EOS, *WORDS] and ids[-1] == EOS
+    assert score == pytest.approx(log_prob(table, ids), rel=1e-4)

@@ -1,0 +1,251 @@
+"""GNMT's coverage penalty against its formula and against enumeration."""
+
+import pathlib
+import runpy
+
+import hypothesis
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro import hparam
+from t2t_repro.decoding import (
+    beam_search,
+    greedy,
+    rules,
+    sampling,
+    score,
+    search,
+)
+from t2t_repro.text.vocabulary import EOS
+
+TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
+START, PREFIXES = TABLES["START"], TABLES["PREFIXES"]
+random_table, model_of, every_output, log_prob, grown = (
+    TABLES[x]
+    for x in ("random_table", "model_of", "every_output", "log_prob", "grown")
+)
+LONGEST = 5
+INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]], np.int32)
+BETA, ALPHA = 0.7, 0.6
+REAL = rules.FORBIDDEN / 10
+
+examples = hypothesis.settings(max_examples=10, deadline=None)
+
+
+def random_attention(seed):
+    """[PREFIXES, 4] attention after each prefix, also to padding."""
+    logits = np.random.default_rng(seed).normal(size=(PREFIXES, 4), scale=2.0)
+    return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+
+
+def coverage_penalty(attention, ids, source_length):
+    """Equation 14, one by one."""
+    prefix, total = START, 0.0
+    sums = np.zeros(source_length)
+    for subword in ids:
+        for i in range(source_length):
+            sums[i] += attention[prefix][i]
+        prefix = grown(prefix, subword)
+    for coverage in sums:
+        total += np.log(min(coverage, 1.0))
+    return BETA * total
+
+
+def score_of(table, attention, ids, source_length):
+    penalty = ((5 + len(ids)) / 6) ** ALPHA
+    own = coverage_penalty(attention, ids, source_length)
+    return log_prob(table, ids) / penalty + own
+
+
+def standard_rules():
+    return search.build_rules(hparam.DecodeHParams(coverage_penalty=BETA))
+
+
+def model_and_sentences(table, attention, beams, limits, block):
+    model = model_of(
+        table, beams, 2, block, attention=tf.cast(attention, tf.float32)
+    )
+    return model, rules.sentences(tf.constant(limits), inputs=INPUTS)
+
+
+def check_scores(found, expected):
+    """expected: function of ids and the sentence's number."""
+    for sentence, (rows, scores) in enumerate(
+        zip(found.ids.numpy(), found.scores.numpy(), strict=True)
+    ):
+        for ids, one in zip(rows, scores, strict=True):
+            assert one > REAL
+            ids = tuple(ids[ids > 0].tolist())
+            assert one == pytest.approx(expected(ids, sentence), rel=1e-4)
+
+
+@examples
+@hypothesis.given(
+    seed=st.integers(0, 2**32),
+    limits=st.lists(st.integers(1, LONGEST), min_size=2, max_size=2),
+    block=st.sampled_from([None, 1, 3]),
+)
+@hypothesis.example(seed=0, limits=[5, 3], block=1)
+@hypothesis.example(seed=1, limits=[4, 5], block=None)
+def test_a_wide_beam_finds_what_enumeration_finds(seed, limits, block):
+    table, attention = random_table(seed), random_attention(seed)
+    beams = 3 ** (LONGEST - 1)
+    model, sentences = model_and_sentences(
+        table, attention, beams, limits, block
+    )
+    found = beam_search.beam_search(
+        model, sentences, standard_rules(), beams, LONGEST, ALPHA, beams
+    )
+    for sentence, source_length in enumerate((4, 2)):
+        every = {
+            ids: score_of(table, attention, ids, source_length)
+            for ids in every_output(table, limits[sentence], ALPHA)
+        }
+        best = sorted(every.values(), reverse=True)[:beams]
+        scores = found.scores[sentence].numpy()
+        assert (scores > REAL).sum() == len(best)
+        np.testing.assert_allclose(scores[scores > REAL], best, rtol=1e-4)
+        rows = found.ids[sentence].numpy()[scores > REAL]
+        own = [every[tuple(row[row > 0].tolist())] for row in rows]
+        np.testing.assert_allclose(scores[scores > REAL], own, rtol=1e-4)
+
+
+@examples
+@hypothesis.given(seed=st.integers(0, 2**32), block=st.sampled_from([None, 2]))
+@pytest.mark.parametrize("raw_scores", [False, True])
+@pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
+def test_scores_of_every_search_have_the_penalty(name, raw_scores, seed, block):
+    table, attention = random_table(seed), random_attention(seed)
+    beams = 1 if name == "greedy" else 3
+    model, sentences = model_and_sentences(
+        table, attention, beams, [7, 4], block
+    )
+    rule, settings = standard_rules(), {"raw_scores": raw_scores}
+    if name == "beam":
+        found = beam_search.beam_search(
+            model, sentences, rule, 3, 7, ALPHA, 3, **settings
+        )
+    elif name == "greedy":
+        found = greedy.greedy_search(
+            model, sentences, rule, 7, ALPHA, **settings
+        )
+    else:
+        keys, draws = tf.range(2), sampling.Distribution(1.0)
+        found = sampling.sample(
+            model, sentences, rule, keys, 3, 7, ALPHA, draws, **settings
+        )
+
+    def expected(ids, sentence):
+        if raw_scores:
+            return log_prob(table, ids)
+        return score_of(table, attention, ids, (4, 2)[sentence])
+
+    check_scores(found, expected)
+
+
+def test_scores_literal():
+    """Attention 0.3 and 0.7 at each step, EOS 0.6 and subword 2 0.4."""
+    table = np.full((PREFIXES, 5), -100.0)
+    table[:, EOS], table[:, 2] = np.log(0.6), np.log(0.4)
+    attention = tf.fill((PREFIXES, 1), 1.0) * [[0.3, 0.7]]
+    model = model_of(table, 3, attention=attention)
+    sentences = rules.sentences(tf.constant([9]), inputs=tf.constant([[5, 1]]))
+    found = beam_search.beam_search(
+        model, sentences, rules.CoveragePenalty(2.0), 3, 9, 0.0, 3
+    )
+    # 2 ln 0.3 + 2 ln 0.7 = -3.12 for one subword, 2 ln 0.6 for two, 2 ln 0.9
+    # for three, 0 for four. The order is not that of probabilities.
+    expected = {
+        1: np.log(0.6) + 2 * np.log(0.3) + 2 * np.log(0.7),
+        2: np.log(0.24) + 2 * np.log(0.6),
+        3: np.log(0.096) + 2 * np.log(0.9),
+        4: np.log(0.0384),
+    }
+    best = sorted(expected.items(), key=lambda item: -item[1])[:3]
+    lengths = (found.ids[0].numpy() > 0).sum(-1).tolist()
+    assert lengths == [length for length, _ in best] == [2, 3, 4]
+    np.testing.assert_allclose(
+        found.scores[0], [one for _, one in best], rtol=1e-5
+    )
+
+
+@examples
+@hypothesis.given(seed=st.integers(0, 2**32))
+def test_stopping_early_does_not_change_the_result(seed):
+    # The second sentence goes on to its limit; the first is searched on too.
+    table, attention = random_table(seed), random_attention(seed)
+    endless = np.array([-100.0, -50.0, -0.1, -100.0, -100.0])
+    tables = tf.constant(np.stack([table, np.tile(endless, (PREFIXES, 1))]))
+
+    def both(ids, position, state):
+        prefix, number = state
+        prefix = tf.where(position > 0, grown(prefix, ids), prefix)
+        logits = tf.gather_nd(tables, tf.stack([number, prefix], -1))
+        weights = tf.gather(attention, prefix)
+        logits, weights = (tf.cast(x, tf.float32) for x in (logits, weights))
+        return logits, weights, (prefix, number)
+
+    alone, sentences = model_and_sentences(table, attention, 3, [8, 8], None)
+    number = tf.tile(tf.range(2)[:, None], (1, 3))
+    together = alone._replace(step_fn=both, state=(alone.state, number))
+    early, late = (
+        beam_search.beam_search(
+            model, sentences, standard_rules(), 3, 8, ALPHA, 3
+        )
+        for model in (alone, together)
+    )
+    np.testing.assert_array_equal(early.ids[0], late.ids[0])
+    np.testing.assert_allclose(early.scores[0], late.scores[0], rtol=1e-5)
+
+
+def test_a_subword_without_attention_has_a_finite_penalty():
+    attention = tf.fill((PREFIXES, 1), 1.0) * [[1.0, 0.0]]
+    model = model_of(random_table(0), 2, attention=attention)
+    sentences = rules.sentences(tf.constant([4]), inputs=tf.constant([[5, 1]]))
+    # The second: so large a penalty is still better than no output.
+    for beta in (1.0, 1e30):
+        found = beam_search.beam_search(
+            model, sentences, rules.CoveragePenalty(beta), 2, 4, 0.0, 2
+        )
+        assert np.isfinite(found.scores).all()
+        assert (found.ids.numpy() == EOS).any(-1).all()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"beam_size": 1}, {"sampling_temp": 1.0}],
+    ids=["beam", "greedy", "sample"],
+)
+@pytest.mark.parametrize(("members", "block"), [(1, 2), (2, None)])
+def test_the_mean_attention_of_models_counts(models, settings, members, block):
+    hparams = hparam.DecodeHParams(
+        extra_length=4, coverage_penalty=BETA, return_beams=True, **settings
+    )
+    inputs = tf.constant([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0], [6, 2, 1, 0, 0]])
+    models = models[:members]
+    found = search.search(models, inputs, hparams, block=block)
+    for beam in range(found.ids.shape[1]):
+        ids = found.ids[:, beam]
+        lengths = np.argmax(ids.numpy() == EOS, -1) + 1
+        weights = score.mean_attention(models, inputs, ids)
+        sums = tf.reduce_sum(tf.reduce_mean(weights, 1), 1).numpy()  # [B, L]
+        logs = np.log(np.where(inputs == 0, 1.0, np.minimum(sums, 1.0)))
+        expected = score.score(models, inputs, ids).numpy()
+        expected /= ((5 + lengths) / 6) ** ALPHA
+        expected += BETA * logs.sum(-1)
+        np.testing.assert_allclose(found.scores[:, beam], expected, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_xla_finds_the_same(models):
+    inputs = tf.constant([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0]])
+    hparams = hparam.DecodeHParams(extra_length=4, coverage_penalty=BETA)
+    expected = search.search(models, inputs, hparams)
+    found = tf.function(
+        lambda: search.search(models, inputs, hparams, block=None),
+        jit_compile=True,
+    )()
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-3)

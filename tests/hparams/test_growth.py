@@ -1,0 +1,74 @@
+"""A setting that is added later breaks no stored run and no import."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from t2t_repro import fields, hparam, registry, run_json
+from t2t_repro.hparams import transformer
+
+STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Later(transformer.TransformerHParams):
+    """The Transformer's settings with one more, whose default is off."""
+
+    gate_temperature: float = fields.setting(fields.at_least(0), default=0.0)
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """The Transformer, registered with one setting more."""
+    registry.load_definitions()
+    classes = registry.models._hparams_classes
+    monkeypatch.setitem(classes, "transformer", Later)
+
+
+def test_a_stored_run_has_the_default_of_a_setting_that_came_later(later):
+    settings = json.loads((STORED / run_json.RUN).read_text())
+    found = run_json.hparams_of(settings["hparams"])
+    assert isinstance(found, Later) and found.gate_temperature == 0.0
+    filled = run_json.with_defaults(settings)["hparams"]
+    assert filled == dataclasses.asdict(found)
+
+
+def test_a_stored_run_differs_from_another_value_of_it(later):
+    settings = json.loads((STORED / run_json.RUN).read_text())
+    same = dataclasses.asdict(run_json.hparams_of(settings["hparams"]))
+    run_json.refuse_differences(STORED, settings, {"hparams": same}, "")
+    other = same | {"gate_temperature": 1.0}
+    with pytest.raises(Exception, match="gate_temperature is 0.0 there and 1"):
+        run_json.refuse_differences(STORED, settings, {"hparams": other}, "")
+
+
+def test_every_field_without_a_default_was_there_from_the_start():
+    """What a stored run need not have must have a default."""
+    stored = json.loads((STORED / run_json.RUN).read_text())["hparams"]
+    for cls in (hparam.HParams, transformer.TransformerHParams):
+        for field in dataclasses.fields(cls):
+            assert field.name in stored or (
+                field.default is not dataclasses.MISSING
+            ), field.name
+
+
+def test_names_and_settings_are_known_without_keras():
+    """So that --help and --registry_help stay quick."""
+    program = (
+        "import sys; from t2t_repro import registry; "
+        "registry.load_definitions(); registry.describe(); "
+        "registry.build_hparams('big'); "
+        "print([m for m in ('keras', 'tensorflow') if m in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=pathlib.Path(__file__).parents[2],
+    )
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,105 @@
+"""Metrics of parses, by hand."""
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.metrics import bracketing, scores
+from t2t_repro.metrics.suite import PARSING, Suite
+
+SENTENCES = ["The cat sat down .", "Rex , sit"]
+REFERENCES = [
+    "(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP . )S",
+    "(S (NP XX )NP , (VP XX )VP )S",
+]
+SUITE = Suite(PARSING)
+
+
+def score(*hypotheses, references=REFERENCES, sentences=SENTENCES):
+    found = scores.score(SUITE, hypotheses, [references], sentences)
+    return scores.flat(SUITE.build(), found)
+
+
+def test_the_references_themselves():
+    assert score(*REFERENCES) == {
+        "bracketing_f1": 100.0,
+        "bracketing_precision": 100.0,
+        "bracketing_recall": 100.0,
+        "bracketing_exact_match": 100.0,
+        "unbalanced_trees": 0.0,
+        "miscounted_trees": 0.0,
+        "bracketing_signature": bracketing.SIGNATURE,
+    }
+
+
+def test_keys_are_in_order():
+    """As evaluate has always printed them."""
+    assert list(score(*REFERENCES)) == [*PARSING, "bracketing_signature"]
+
+
+def test_figures_by_hand():
+    """4 + 3 gold constituents, 3 + 3 found, of which 3 + 2 are right.
+
+    The second lacks ")VP", and has a tag too many.
+    """
+    found = score(
+        "(S (NP XX XX )NP XX (ADVP XX )ADVP . )S",
+        "(S (NP XX , )NP (PP XX XX )S",
+    )
+    assert found["bracketing_precision"] == pytest.approx(100 * 5 / 6)
+    assert found["bracketing_recall"] == pytest.approx(100 * 5 / 7)
+    assert found["bracketing_f1"] == pytest.approx(100 * 10 / 13)
+    assert found["bracketing_exact_match"] == 0
+    assert found["unbalanced_trees"] == found["miscounted_trees"] == 50
+
+
+def test_tags_do_not_matter():
+    """Whatever a parse takes for punctuation, the reference decides."""
+    found = score("(S (NP . , )NP (VP , (PRT . )PRT )VP XX )S", REFERENCES[1])
+    assert found["bracketing_f1"] == 100
+
+
+def test_no_parse_at_all():
+    found = score("", "")
+    assert found["bracketing_f1"] == 0
+    assert (found["unbalanced_trees"], found["miscounted_trees"]) == (0, 100)
+
+
+@pytest.mark.parametrize("line", ["(S XX XX )S", "(S XX XX XX", ""])
+def test_a_reference_that_is_no_tree_is_named(line):
+    with pytest.raises(errors.UserError, match="Reference 2 is not a tree"):
+        score(*REFERENCES, references=[REFERENCES[0], line])
+
+
+@pytest.mark.parametrize(
+    ("references", "sentences", "got"),
+    [
+        ([REFERENCES], None, "1 references and no sentences"),
+        ([REFERENCES] * 2, SENTENCES, "2 references and sentences"),
+    ],
+)
+def test_sentences_and_one_reference_are_needed(references, sentences, got):
+    with pytest.raises(errors.UserError, match=f"got {got}.*--sources"):
+        scores.score(SUITE, REFERENCES, references, sentences)
+
+
+def test_no_references():
+    with pytest.raises(errors.UserError, match="got 0 and 0 and 0"):
+        score(references=[], sentences=[])
+
+
+def test_intervals_come_from_the_sentences():
+    hypotheses = [REFERENCES[0], "(S XX , XX )S"] * 20
+    found = scores.score(
+        SUITE, hypotheses, [REFERENCES * 20], SENTENCES * 20, samples=100
+    )
+    assert found["bracketing_exact_match"].value == 50
+    # Of 40 sentences with 50%: 1.96 standard deviations are 15.5.
+    assert 10 < found["bracketing_exact_match"].plus_minus < 21
+    assert 0 < found["bracketing_f1"].plus_minus < 10
+
+
+def test_parses_are_drawn():
+    metric = SUITE.build()["bracketing_f1"]
+    picture = metric.draw(REFERENCES[0], SENTENCES[0])
+    assert picture.startswith("<svg") and ">cat<" in picture
+    assert Suite().build()["bleu"].draw("a b", "a b") is None

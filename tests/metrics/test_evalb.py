@@ -1,0 +1,173 @@
+"""EVALB's counts: by hand, and on its own sample where that is at hand."""
+
+import os
+import pathlib
+import re
+
+import pytest
+
+from t2t_repro.metrics import evalb
+from t2t_repro.metrics.evalb import Counts
+from t2t_repro.text import trees
+from t2t_repro.text.trees import Span
+
+# Folder with sample.gld, sample.tst and sample.rsl of EVALB.
+SAMPLE = os.environ.get("T2T_EVALB")
+# sample.prm: COLLINS.prm without "." and PRT, but with these.
+SAMPLE_RULES = evalb.Rules(
+    evalb.COLLINS.deleted - {"."}, {"T": "TT"}, {"This": "this"}
+)
+
+
+def tree(text):
+    """All that a line has, as one forest."""
+    words, tags, spans = (), (), ()
+    for one in trees.read([text], "test"):
+        spans += tuple(
+            Span(label, len(words) + first, len(words) + end)
+            for label, first, end in one.spans
+        )
+        words, tags = words + one.words, tags + one.tags
+    return trees.Tree(words, tags, spans)
+
+
+GOLD = "(S (NP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP down))) (. .))"
+SPANS = 4  # S, NP, VP, PRT
+
+
+@pytest.mark.parametrize(
+    ("found", "counts"),
+    [
+        (GOLD, (4, 4, 4, 0, 4, 4)),
+        # A root above, functions, and ADVP for PRT are no difference.
+        (
+            "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP=2 (VBD sat)"
+            " (ADVP (RP down))) (. .)))",
+            (4, 4, 4, 0, 4, 4),
+        ),
+        # Nor is where a full stop hangs, or a trace; nor a tag for brackets.
+        (
+            "(S (NP (DT The) (NN cat)) (VP (VBD sat) (NP (-NONE- *))"
+            " (PRT (IN down)) (. .)))",
+            (4, 4, 4, 0, 4, 3),
+        ),
+        # A constituent too few, one too many, and one of another label.
+        (
+            "(S (NP (DT The) (NN cat)) (VBD sat) (PRT (RP down)) (. .))",
+            (3, 4, 3, 0, 4, 4),
+        ),
+        (
+            "(S (NP (NP (DT The) (NN cat))) (VP (VBD sat) (PRT (RP down)))"
+            " (. .))",
+            (4, 4, 5, 0, 4, 4),
+        ),
+        (
+            "(S (PP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP down))) (. .))",
+            (3, 4, 4, 0, 4, 4),
+        ),
+        # "cat sat" crosses both "The cat" and "sat down", and counts once.
+        (
+            "(S (DT The) (NP (NN cat) (VBD sat)) (PRT (RP down)) (. .))",
+            (2, 4, 3, 1, 4, 4),
+        ),
+    ],
+)
+def test_counts(found, counts):
+    assert evalb.compare(tree(GOLD), tree(found)) == Counts(5, "valid", *counts)
+
+
+def test_other_words_are_an_error_and_none_a_skip():
+    other = GOLD.replace("cat", "dog")
+    assert evalb.compare(tree(GOLD), tree(other)) == Counts(5, "error")
+    shorter = GOLD.replace("(DT The) ", "")
+    assert evalb.compare(tree(GOLD), tree(shorter)) == Counts(5, "error")
+    assert evalb.compare(tree(GOLD), tree("")) == Counts(5, "skip")
+    assert evalb.compare(tree(GOLD), tree("(. .)")) == Counts(5, "skip")
+
+
+def test_a_summary_by_hand():
+    counts = [
+        Counts(5, "valid", 4, 4, 4, 0, 4, 4),
+        Counts(6, "valid", 2, 4, 8, 3, 5, 4),
+        Counts(9, "error"),
+        Counts(9, "skip"),
+    ]
+    assert evalb.summary(counts) == {
+        "sentences": 4,
+        "errors": 1,
+        "skipped": 1,
+        "recall": 75.0,
+        "precision": 50.0,
+        "f1": 60.0,
+        "complete_match": 50.0,
+        "average_crossing": 1.5,
+        "no_crossing": 50.0,
+        "two_or_less_crossing": 50.0,
+        "tagging_accuracy": pytest.approx(100 * 8 / 9),
+    }
+
+
+@pytest.mark.parametrize("counts", [[], [Counts(3, "error")], [Counts(3)]])
+def test_a_summary_of_nothing(counts):
+    found = evalb.summary(counts)
+    assert (found["recall"], found["precision"], found["f1"]) == (0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    """EVALB's counts of its sample, and ours."""
+    if not SAMPLE:
+        pytest.skip("T2T_EVALB names no folder")
+    folder = pathlib.Path(SAMPLE)
+    gold, found = (
+        [tree(line) for line in (folder / name).read_text().split("\n")[:24]]
+        for name in ("sample.gld", "sample.tst")
+    )
+    ours = [
+        evalb.compare(*pair, SAMPLE_RULES)
+        for pair in zip(gold, found, strict=True)
+    ]
+    return (folder / "sample.rsl").read_text(), ours
+
+
+def test_the_table_of_evalbs_sample(sample):
+    """Every column; in 11 to 14, 16, 17 and 20 EVALB counts words alone."""
+    text, ours = sample
+    rows = re.findall(r"^ +\d+ +\d+ +[012] .*$", text, re.MULTILINE)
+    assert len(rows) == 24
+    for row, one in zip(rows, ours, strict=True):
+        _, length, status, recall, precision, *numbers, accuracy = row.split()
+        assert int(length) == one.length
+        assert ("valid", "error", "skip")[int(status)] == one.status
+        if one.status == "valid":
+            assert [int(number) for number in numbers] == list(one[2:])
+            found = evalb.summary([one])
+            for key, value in (
+                ("recall", recall),
+                ("precision", precision),
+                ("tagging_accuracy", accuracy),
+            ):
+                assert f"{found[key]:.2f}" == value
+
+
+def test_the_summaries_of_evalbs_sample(sample):
+    text, ours = sample
+    _, of_all, of_short = re.split("-- .* --", text)
+    short = [one for one in ours if one.length <= 40]
+    for lines, counts in ((of_all, ours), (of_short, short)):
+        printed = dict(re.findall(r"(\S.*\S) += +(\S+)", lines))
+        found = evalb.summary(counts)
+        valid = found["sentences"] - found["errors"] - found["skipped"]
+        assert printed == {
+            "Number of sentence": f"{found['sentences']}",
+            "Number of Error sentence": f"{found['errors']}",
+            "Number of Skip  sentence": f"{found['skipped']}",
+            "Number of Valid sentence": f"{valid}",
+            "Bracketing Recall": f"{found['recall']:.2f}",
+            "Bracketing Precision": f"{found['precision']:.2f}",
+            "Complete match": f"{found['complete_match']:.2f}",
+            "Average crossing": f"{found['average_crossing']:.2f}",
+            "No crossing": f"{found['no_crossing']:.2f}",
+            "2 or less crossing": f"{found['two_or_less_crossing']:.2f}",
+            "Tagging accuracy": f"{found['tagging_accuracy']:.2f}",
+        }

@@ -1,0 +1,73 @@
+"""Scores by length of the sentence."""
+
+import pytest
+
+from t2t_repro.metrics import lengths, scores
+from t2t_repro.metrics.suite import Suite
+
+SUITE = Suite(("bleu", "length_ratio"))
+
+
+def of_words(count):
+    return " ".join(f"w{i}" for i in range(count))
+
+
+def buckets(hypotheses, references, measured):
+    metrics = SUITE.build()
+    statistics = scores.count(metrics, hypotheses, references)
+    return lengths.buckets(metrics, statistics, measured)
+
+
+def test_sentences_are_counted_where_their_length_belongs():
+    measured = [of_words(n) for n in (0, 1, 10, 11, 20, 60, 61, 200)]
+    lines = ["a b c d"] * len(measured)
+    found = buckets(lines, [lines], measured)
+    assert [one[:3] for one in found] == [
+        (0, 10, 3),
+        (11, 20, 2),
+        (51, 60, 1),
+        (61, None, 2),
+    ]
+    assert all(one.scores["bleu"] == pytest.approx(100) for one in found)
+
+
+def test_a_bucket_is_scored_by_itself():
+    references = [of_words(8), of_words(9), of_words(30)]
+    hypotheses = [of_words(8), "x", of_words(15)]
+    short, long = buckets(hypotheses, [references], references)
+    alone = scores.score(SUITE, hypotheses[:2], [references[:2]])
+    assert short.scores["bleu"] == pytest.approx(alone["bleu"].value)
+    assert short.scores["length_ratio"] == pytest.approx(9 / 17)
+    assert long.scores["length_ratio"] == pytest.approx(1 / 2)
+
+
+def test_a_row_has_the_scores_by_name():
+    (bucket,) = buckets(["a b c d"], [["a b c d"]], ["a b c d"])
+    assert bucket.row() == {
+        "shortest": 0,
+        "longest": 10,
+        "sentences": 1,
+        "bleu": pytest.approx(100),
+        "length_ratio": 1.0,
+    }
+
+
+def test_describe_says_whose_words_were_counted():
+    both = {"bleu": 30.126, "length_ratio": 0.987}
+    found = [lengths.Bucket(11, 20, 1_234, both)]
+    found.append(
+        lengths.Bucket(61, None, 2, {"bleu": 0.0, "length_ratio": 1.0})
+    )
+    assert lengths.describe(found, "source").splitlines() == [
+        "bleu by words of the source:",
+        "   30.13   11-20 words, 1,234 sentences, length ratio 0.99",
+        "    0.00     61- words, 2 sentences, length ratio 1.00",
+    ]
+
+
+def test_any_metric_alone():
+    found = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
+    assert lengths.describe(found, "source").splitlines() == [
+        "bracketing_f1 by words of the source:",
+        "   91.30    0-10 words, 3 sentences",
+    ]

@@ -1,0 +1,120 @@
+"""Intervals and paired tests: sacreBLEU's, and of known differences."""
+
+import math
+
+import numpy as np
+import pytest
+from sacrebleu import significance as sacre
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from t2t_repro.metrics import scores, significance
+from t2t_repro.metrics.metric import Metric
+from t2t_repro.metrics.suite import Suite
+
+LINES = [f"line {i} of the text is a good one" for i in range(50)]
+WORSE = [
+    line.replace("good", "very bad") if i % 3 else line[: 10 + i // 5]
+    for i, line in enumerate(LINES)
+]
+THEIRS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
+SUITE = Suite(tuple(THEIRS))
+
+
+def compare(hypotheses, baseline, suite=SUITE):
+    metrics = suite.build()
+    counted, of_baseline = (
+        scores.count(metrics, lines, [LINES])
+        for lines in (hypotheses, baseline)
+    )
+    counts = significance.resample(len(LINES), significance.SAMPLES)
+    return {
+        name: significance.paired_test(
+            name, metric, counted[name], of_baseline[name], counts
+        )
+        for name, metric in metrics.items()
+    }
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_scores_and_intervals_are_sacrebleus(name):
+    ours = scores.score(SUITE, WORSE, [LINES], samples=300)[name]
+    theirs = THEIRS[name]().corpus_score(WORSE, [LINES], n_bootstrap=300)
+    assert ours.value == pytest.approx(theirs.score)
+    # In float32 there.
+    assert ours.plus_minus == pytest.approx(theirs._ci, rel=1e-4)
+
+
+def test_p_values_are_sacrebleus():
+    """Of two systems that are hard to tell apart, and of a worse one."""
+    other = [line.replace("good", "bad") for line in LINES[:9]] + LINES[9:]
+    near = LINES[:42] + [line.replace("text", "book") for line in LINES[42:]]
+    for system, baseline in ((near, other), (WORSE, near)):
+        ours = compare(system, baseline)
+        test = sacre.PairedTest(
+            [("baseline", baseline), ("system", system)],
+            {"BLEU": BLEU(), "chrF2": CHRF(), "TER": TER()},
+            references=[LINES],
+            test_type="bs",
+            n_samples=significance.SAMPLES,
+        )
+        _, theirs = test()
+        for name, its in zip(THEIRS, ("BLEU", "chrF2", "TER"), strict=True):
+            before, after = theirs[its]
+            assert ours[name].baseline == pytest.approx(before.score)
+            assert ours[name].system == pytest.approx(after.score)
+            # A sample whose difference is as great may be on either side.
+            assert ours[name].p_value == pytest.approx(after.p_value, abs=0.003)
+
+
+def test_a_worse_system_is_told():
+    found = compare(LINES, WORSE)
+    for name, one in found.items():
+        assert one.metric == name
+        assert one.p_value < 0.01
+    assert found["bleu"].system == pytest.approx(100)
+    said = f"bleu 100.00 against {found['bleu'].baseline:.2f} of the baseline"
+    assert found["bleu"].describe().startswith(f"{said}, p = 0.0")
+    back = compare(WORSE, LINES)
+    assert back["ter"].system == found["ter"].baseline
+
+
+def test_no_difference_between_like_systems():
+    # Each is wrong in 10 other lines of 50.
+    one, two = (
+        [
+            line.replace("good", "bad") if i % 5 == rest else line
+            for i, line in enumerate(LINES)
+        ]
+        for rest in (0, 1)
+    )
+    for found in compare(one, two).values():
+        assert found.p_value > 0.05
+
+
+def test_no_difference_between_a_system_and_itself():
+    for found in compare(WORSE, WORSE, Suite()).values():
+        assert found.p_value == 1
+
+
+class Mean(Metric):
+    """The mean of a number of each sentence."""
+
+    def statistics(self, hypotheses, references, sources=None):
+        return [[float(line), 1] for line in hypotheses]
+
+    def aggregate(self, totals):
+        return totals[0] / totals[1]
+
+
+def test_the_interval_of_a_mean_is_the_normal_one():
+    """Of 400 draws with standard deviation 1: 1.96 / 20."""
+    numbers = np.random.default_rng(7).normal(size=400)
+    numbers = (numbers - numbers.mean()) / numbers.std()
+    metric = Mean()
+    statistics = np.array(metric.statistics(list(map(str, numbers)), []))
+    counts = significance.resample(400, 2_000)
+    assert counts.shape == (2_000, 400) and (counts.sum(1) == 400).all()
+    found = significance.values(metric, statistics, counts)
+    assert significance.half_interval(found) == pytest.approx(
+        1.96 / math.sqrt(400), rel=0.1
+    )

@@ -1,0 +1,247 @@
+"""The contract of models/seq2seq.py, on the Transformer and on two others."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from t2t_repro import errors, registry
+from t2t_repro.layers import random
+from t2t_repro.models import building, seq2seq, transformer
+
+V, SOURCE_V = 12, 14
+INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
+TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
+every_model = pytest.mark.parametrize(
+    "name", ["transformer", "toy_gru", "toy_convolution"]
+)
+
+
+@pytest.fixture(scope="module")
+def build(toys, tiny_hparams, randomize):
+    """A function of a model's name: the model with random weights."""
+
+    def build(name, **settings):
+        hparams = dataclasses.replace(
+            tiny_hparams,
+            num_hidden_layers=1,
+            shared_embedding_and_softmax_weights=False,
+        )
+        if name != "transformer":
+            hparams = dataclasses.replace(
+                registry.build_hparams(name), hidden_size=8
+            )
+        hparams = dataclasses.replace(hparams, **settings)
+        model = building.build(hparams, V, source_vocab_size=SOURCE_V)
+        randomize(model)
+        return model
+
+    return build
+
+
+def _features(inputs, targets):
+    features = {}
+    for side, ids in (("inputs", inputs), ("targets", targets)):
+        features[side] = ids
+        features[f"{side}_segment"] = (ids > 0).astype(np.int32)
+        places = np.arange(ids.shape[1], dtype=np.int32)
+        features[f"{side}_position"] = np.broadcast_to(places, ids.shape)
+    return features
+
+
+def _logits(model, inputs=INPUTS, targets=TARGETS, rng=None):
+    return np.asarray(model(_features(inputs, targets), rng=rng))
+
+
+@every_model
+def test_decode_step_by_step_equals_the_whole(build, name):
+    """Two beams a sentence, which change places at each step."""
+    model = build(name)
+    beams = np.stack([TARGETS, np.roll(TARGETS, 1, axis=0)], 1)  # [B, W, T]
+    whole = np.stack([_logits(model, targets=beams[:, w]) for w in range(2)], 1)
+    state = model.start_decoding(INPUTS, num_beams=2, room=3)
+    swap = ops.convert_to_tensor([[1, 0], [1, 0]], "int32")
+    for step in range(TARGETS.shape[1]):
+        if step and step % 3 == 0:
+            state = model.compact_state(state)
+        lying = beams[:, ::-1] if step % 2 else beams
+        expected = whole[:, ::-1] if step % 2 else whole
+        if step:
+            state = model.reorder_beams(state, swap)
+        before = lying[:, :, step - 1] if step else lying[:, :, 0] * 0 + 3
+        outputs = model.decode_step(
+            ops.convert_to_tensor(before, "int32"),
+            ops.convert_to_tensor(step, "int32"),
+            state,
+        )
+        state = outputs.state
+        real = lying[:, :, step] > 0
+        np.testing.assert_allclose(
+            np.asarray(outputs.logits)[real],
+            expected[:, :, step][real],
+            rtol=1e-4,
+            atol=1e-4,
+        )
+        if "cross" in model.attention_kinds:
+            assert outputs.attention.shape == (2, 2, INPUTS.shape[1])
+            total = np.asarray(outputs.attention).sum(-1)
+            np.testing.assert_allclose(total, 1, atol=1e-5)
+        else:
+            assert outputs.attention is None
+
+
+@every_model
+def test_a_sentence_does_not_depend_on_padding_or_its_batch(build, name):
+    model = build(name)
+    whole = _logits(model)
+    alone = _logits(model, INPUTS[1:, :2], TARGETS[1:, :4])
+    np.testing.assert_allclose(alone[0], whole[1, :4], rtol=1e-4, atol=1e-5)
+
+
+@every_model
+def test_no_target_depends_on_itself_or_on_later_ones(build, name):
+    model, changed = build(name), TARGETS.copy()
+    changed[:, 2] = 11
+    before, after = _logits(model), _logits(model, targets=changed)
+    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-5)
+    assert np.abs(before[:, 3] - after[:, 3]).max() > 1e-3
+
+
+@every_model
+def test_random_numbers_of_a_row_do_not_depend_on_its_batch(build, name):
+    rates = {
+        "transformer": {"layer_prepostprocess_dropout": 0.2},
+        "toy_gru": {"embedding_dropout": 0.2},
+        "toy_convolution": {},  # its gate is noisy
+    }
+    model = build(name, **rates[name])
+    whole = _logits(model, rng=random.rng(3, 5, 0, 2))
+    assert not np.allclose(whole, _logits(model), atol=1e-3)
+    row = _logits(model, INPUTS[1:], TARGETS[1:], random.rng(3, 5, 1, 1))
+    np.testing.assert_allclose(row[0], whole[1], rtol=1e-4, atol=1e-5)
+
+
+@every_model
+def test_attention_weights_are_of_the_kinds_that_are_offered(build, name):
+    model = build(name)
+    if not model.attention_kinds:
+        with pytest.raises(errors.UserError, match="has no attention_weights"):
+            model.attention_weights(_features(INPUTS, TARGETS))
+        return
+    weights = model.attention_weights(_features(INPUTS, TARGETS))
+    for kind, found in weights._asdict().items():
+        assert (found is not None) == (kind in model.attention_kinds)
+    assert weights.cross.shape[-2:] == (TARGETS.shape[1], INPUTS.shape[1])
+
+
+@every_model
+def test_an_abstract_model_counts_the_same_parameters(build, name):
+    model = build(name)
+    abstract = building.build_abstract(model.hparams, V, SOURCE_V)
+    assert abstract.count_params() == model.count_params()
+    assert abstract.flops(5, 7) == model.flops(5, 7) > 0
+
+
+@every_model
+def test_paths_do_not_depend_on_other_models_of_the_process(build, name):
+    first, second = (
+        [weight.path for weight in build(name).weights] for _ in range(2)
+    )
+    assert first == second
+    assert len(set(first)) == len(first)
+
+
+@pytest.mark.parametrize("name", ["toy_gru", "toy_convolution"])
+def test_packed_rows_are_refused_by_name(toys, name):
+    hparams = registry.build_hparams(name)
+    packed = dataclasses.replace(hparams, batching="packed")
+    message = f"{name!r} takes one sentence a row. Say --hparams=batching="
+    with pytest.raises(errors.UserError, match=message):
+        building.check(packed)
+    message = f"{name!r} cannot recompute activations"
+    with pytest.raises(errors.UserError, match=message):
+        building.check(hparams, recompute_grad=True)
+
+
+def test_settings_of_another_model_are_refused(toys, tiny_hparams):
+    wrong = dataclasses.replace(tiny_hparams, model="toy_gru")
+    with pytest.raises(errors.UserError, match="settings of GruHParams; got"):
+        building.check(wrong)
+
+
+class _Broken(transformer.Transformer):
+    """A Transformer with a layer that breaks a rule."""
+
+    def __init__(self, hparams, vocab_size, **kwargs):
+        super().__init__(hparams, vocab_size, **kwargs)
+        self.added = self.new_layer()
+
+    def encode(self, *args, **kwargs):
+        memory, weights = super().encode(*args, **kwargs)
+        return self.added(memory), weights
+
+
+class _Pair(keras.layers.Layer):
+    """Two layers of one name."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.second = (
+            keras.layers.Dense(16, name="same") for _ in range(2)
+        )
+
+    def call(self, x):
+        return self.second(self.first(x))
+
+
+@pytest.mark.parametrize(
+    ("new_layer", "message"),
+    [
+        (
+            lambda: keras.layers.Dropout(0.5, name="keras_dropout"),
+            "neither a weight nor drawn by layers/random.py",
+        ),
+        (
+            lambda: [keras.layers.Dense(16) for _ in range(2)][1],
+            "Keras has named .*dense_1.*Name it",
+        ),
+        (lambda: _Pair(name="pair"), "has two of .*pair/same/kernel"),
+    ],
+)
+def test_a_layer_that_breaks_a_rule_is_named(
+    monkeypatch, tiny_hparams, new_layer, message
+):
+    monkeypatch.setattr(registry.models, "_entries", {})
+    monkeypatch.setattr(registry.models, "_hparams_classes", {})
+    cls = type("Broken", (_Broken,), {"new_layer": staticmethod(new_layer)})
+    registry.models.register("broken", hparams=type(tiny_hparams))(cls)
+    hparams = dataclasses.replace(tiny_hparams, model="broken")
+    with pytest.raises(errors.UserError, match=message):
+        building.build(hparams, V)
+
+
+def test_a_class_that_is_no_model_is_refused(monkeypatch, tiny_hparams):
+    monkeypatch.setattr(registry.models, "_entries", {})
+    registry.models.register("none", hparams=type(tiny_hparams))(dict_like)
+    hparams = dataclasses.replace(tiny_hparams, model="none")
+    with pytest.raises(errors.UserError, match="must be a subclass of"):
+        building.check(hparams)
+
+
+def dict_like():
+    """No class at all."""
+
+
+def test_a_model_that_owes_a_method_is_named(tiny_hparams):
+    model = seq2seq.Seq2Seq(tiny_hparams, V)
+    for call in (
+        lambda: model.output_layer,
+        lambda: model.hidden_states({}),
+        lambda: model.start_decoding(INPUTS, 1, 1),
+        lambda: model.decode_step(None, 0, None),
+        lambda: model.flops(1, 1),
+    ):
+        with pytest.raises(errors.UserError, match="'transformer' has no "):
+            call()

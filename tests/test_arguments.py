@@ -1,0 +1,147 @@
+"""Classes by name, and their arguments as text."""
+
+import types
+
+import pytest
+
+from t2t_repro import arguments, errors
+
+
+class Base:
+    def __init__(
+        self, rate, steps=1, power=1.0, loud=False, name="x", top=None
+    ):
+        self.given = dict(
+            rate=rate, steps=steps, power=power, loud=loud, name=name, top=top
+        )
+        if power > 9:
+            raise ValueError("`power` must be at most 9.")
+
+
+class WarmUp(Base):
+    def __init__(self, boundaries, rate=0.5, **kwargs):
+        super().__init__(rate, **kwargs)
+        self.boundaries = boundaries
+
+
+def parse(text, cls=Base):
+    return arguments.parse(cls, text, "toy_arguments", {"name": "the class"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Adam", "adam"),
+        ("AdamW", "adamw"),
+        ("RMSprop", "rmsprop"),
+        ("SGD", "sgd"),
+        ("ScheduleFreeAdamW", "schedule_free_adamw"),
+        ("CosineDecayRestarts", "cosine_decay_restarts"),
+    ],
+)
+def test_snake_case(name, expected):
+    assert arguments.snake_case(name) == expected
+
+
+def test_subclasses_are_found_by_name():
+    module = types.SimpleNamespace(Base=Base, WarmUp=WarmUp, int=int, number=3)
+    assert arguments.subclasses(module, Base) == {"warm_up": WarmUp}
+
+
+def test_an_unknown_name_is_refused_with_near_and_known_names():
+    known = {"warm_up": WarmUp, "base": Base}
+    assert arguments.look_up("toy", "base", known) is Base
+    with pytest.raises(errors.UserError) as raised:
+        arguments.look_up("toy", "warmup", known)
+    assert str(raised.value) == (
+        "hparam toy has no 'warmup'. Did you mean warm_up? "
+        "Known: base, warm_up."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("rate=2", {"rate": 2}),
+        ("rate=0.5:steps=3", {"rate": 0.5, "steps": 3}),
+        ("steps=0.5", {"steps": 0.5}),
+        ("power=2:loud=True", {"power": 2.0, "loud": True}),
+        ("loud=false", {"loud": False}),
+        ("top=1e-3", {"top": 0.001}),
+        ("top=true", {"top": True}),
+        ("top=a=b", {"top": "a=b"}),
+    ],
+)
+def test_values_have_the_types_of_defaults(text, expected):
+    values = parse(text)
+    assert values == expected
+    assert [type(v) for v in values.values()] == [
+        type(v) for v in expected.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1/20", [1, 20]), ("1/0.5", [1.0, 0.5]), ("7", [7]), ("a/b", ["a", "b"])],
+)
+def test_lists_are_joined_by_slashes(text, expected):
+    (values,) = parse(f"boundaries={text}", WarmUp).values()
+    assert values == expected
+    assert len(set(map(type, values))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rate=x", "toy_arguments: rate must be a number; got 'x'."),
+        ("power=nan", "toy_arguments: power must be a number; got 'nan'."),
+        ("steps=inf", "toy_arguments: steps must be a number; got 'inf'."),
+        ("loud=1", "toy_arguments: loud must be true or false; got '1'."),
+        (
+            "name=me",
+            "toy_arguments must not set name: the class does. "
+            "Known: rate, steps, power, loud, top.",
+        ),
+        (
+            "pwer=2",
+            "toy_arguments: Base has no 'pwer'. Did you mean power? "
+            "Known: rate, steps, power, loud, top.",
+        ),
+        ("top=1:top=2", "toy_arguments gives top twice: 'top=1:top=2'."),
+    ],
+)
+def test_bad_arguments_are_refused(text, message):
+    with pytest.raises(errors.UserError) as raised:
+        parse(text)
+    assert str(raised.value) == f"hparam {message}"
+
+
+def test_construct():
+    built = arguments.construct(Base, {"rate": 3, "loud": True}, "toy")
+    assert built.given["rate"] == 3
+    assert built.given["loud"] is True
+
+
+@pytest.mark.parametrize(
+    ("cls", "values", "message"),
+    [
+        (WarmUp, {}, "WarmUp needs boundaries. Add boundaries=VALUE to hparam"),
+        (Base, {}, "Base needs rate. Add rate=VALUE to hparam toy."),
+        (
+            Base,
+            {"rate": 1, "power": 10.0},
+            "Base refuses its arguments: `power` must be at most 9. Correct "
+            "hparam toy.",
+        ),
+        (
+            Base,
+            {"rate": 1, "power": "high"},
+            "Base refuses its arguments: '>' not supported",
+        ),
+    ],
+)
+def test_a_class_that_refuses_its_arguments_is_named(cls, values, message):
+    with pytest.raises(errors.UserError) as raised:
+        arguments.construct(cls, values, "toy")
+    assert str(raised.value).startswith(message)

@@ -1,0 +1,49 @@
+"""Evaluating from Python, without a model."""
+
+import pytest
+
+from t2t_repro import errors, evaluation, problem, registry
+from t2t_repro.text import test_sets
+
+LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
+
+
+@pytest.fixture(scope="module")
+def captions():
+    registry.load_definitions()
+    return problem.build("multi30k_ende_lctok")
+
+
+def test_text_is_scored_in_the_metrics_of_the_problem(captions):
+    """It normalizes references; translations are as it would write them."""
+    lower = [line.lower() for line in LINES]
+    found = evaluation.evaluate(
+        captions, test_sets.TestSet(None, [LINES]), lower, samples=1
+    )
+    assert found.scores["exact_match"] == 100
+    assert found.details["signatures"]["bleu_tok"].endswith("text:tokenized")
+    assert "bleu_tok, of these tokens, is the one to compare" in found.text
+
+
+def test_plain_text_needs_no_problem_of_its_own():
+    found = evaluation.evaluate(
+        problem.of_files(("en", "de")),
+        test_sets.TestSet(None, [LINES]),
+        LINES,
+        samples=1,
+    )
+    assert found.scores["bleu"] == pytest.approx(100)
+    assert "text:moses-de" in found.details["signatures"]["bleu_tok"]
+
+
+@pytest.mark.parametrize(
+    ("test_set", "translations", "complaint"),
+    [
+        ("test", LINES, "in a folder of generated data; got no data_dir"),
+        (test_sets.TestSet(LINES, [LINES]), None, "nothing to score"),
+        (test_sets.TestSet(LINES, [LINES]), LINES[:1], "got 2 and 2 and 1"),
+    ],
+)
+def test_what_is_missing_is_told(captions, test_set, translations, complaint):
+    with pytest.raises(errors.UserError, match=complaint):
+        evaluation.evaluate(captions, test_set, translations)

@@ -1,0 +1,153 @@
+"""What keras_compat.py assumes of Keras's private parts."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from t2t_repro import keras_compat
+from t2t_repro.training import optimizer
+
+OPTIMIZERS = sorted(
+    {
+        value
+        for value in vars(keras.optimizers).values()
+        if isinstance(value, type)
+        and issubclass(value, keras.optimizers.Optimizer)
+        and value is not keras.optimizers.Optimizer
+        and value.__name__ not in ("LossScaleOptimizer", "MultiOptimizer")
+    },
+    key=lambda cls: cls.__name__,
+)
+
+
+def _weights():
+    """A matrix and a vector, whose paths have two parts."""
+    with keras.name_scope("layer"):
+        return [
+            keras.Variable(np.ones((3, 4), np.float32), name="kernel"),
+            keras.Variable(np.ones(4, np.float32), name="bias"),
+        ]
+
+
+def test_fresh_names_are_those_of_a_new_process():
+    keras.layers.Dense(1)
+    before = keras.layers.Dense(1).name
+    with keras_compat.fresh_names():
+        names = [keras.layers.Dense(1).name for _ in range(2)]
+    assert names == ["dense", "dense_1"]
+    # And outside the count goes on as if nothing had been.
+    count = int(before.removeprefix("dense_"))
+    assert keras.layers.Dense(1).name == f"dense_{count + 1}"
+
+
+def test_without_values_makes_shapes_alone():
+    with keras_compat.without_values():
+        layer = keras.layers.Dense(1 << 20)
+        layer.build((1, 1 << 20))  # 4 TiB
+    assert layer.kernel.shape == (1 << 20, 1 << 20)
+    assert layer.kernel._value is None
+    usual = keras.layers.Dense(2)
+    usual.build((1, 3))
+    assert usual.kernel.numpy().shape == (3, 2)
+
+
+def test_all_layers_finds_nested_layers_once():
+    shared, inner = keras.layers.Dense(1), keras.layers.Dense(2)
+
+    class Outer(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.stack = [shared, keras.Sequential([inner, shared])]
+
+    outer = Outer()
+    found = keras_compat.all_layers(outer)
+    for layer in (outer, shared, inner, outer.stack[1]):
+        assert sum(one is layer for one in found) == 1
+
+
+@pytest.mark.parametrize("cls", OPTIMIZERS)
+def test_slots_are_in_lists_in_the_order_of_weights(cls):
+    weights = _weights()
+    built = cls(use_ema=True)
+    built.build(weights)
+    entries = list(keras_compat.optimizer_variables(built))
+    assert [id(v) for v, _, _ in entries] == [id(v) for v in built.variables]
+    no_weight = {name for _, name, index in entries if index is None}
+    assert no_weight <= {"_iterations", "_learning_rate", "_u_product"}
+    for variable, _, index in entries:
+        if index is not None:
+            assert ("kernel", "bias")[index] in variable.name
+
+
+def test_a_variable_that_no_attribute_holds_has_no_name():
+    built = keras.optimizers.SGD()
+    built.build(_weights())
+    lost = built.add_variable((), name="lost")
+    *_, last = keras_compat.optimizer_variables(built)
+    assert last[0] is lost
+    assert last[1:] == (None, None)
+
+
+def test_slots_are_named_by_weight_and_kind():
+    kernel, bias = _weights()
+    built = keras.optimizers.Adadelta(use_ema=True)
+    built.build([kernel, bias])
+    kinds = [keras_compat.slot_kind(v, bias) for v in built.variables]
+    assert set(kinds) == {
+        None,
+        "average",
+        "accumulated_grad",
+        "accumulated_delta_var",
+    }
+
+
+def test_adam_moments_are_those_of_the_weight():
+    weights = _weights()
+    adam = keras.optimizers.Adam()
+    adam.build(weights)
+    for weight in weights:
+        moments = keras_compat.adam_moments(adam, weight.value)
+        kinds = [keras_compat.slot_kind(slot, weight) for slot in moments]
+        assert kinds == ["momentum", "velocity"]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("disable", "sum_of"), [(True, 1), (False, 2)])
+def test_gradients_are_summed_over_replicas_unless_disabled(
+    strategy_of, disable, sum_of, scaled
+):
+    strategy = strategy_of(2)
+    with strategy.scope():
+        weight = keras.Variable(np.zeros(3, np.float32))
+        built = keras.optimizers.SGD(1.0)
+        if scaled:
+            built = keras_compat.LossScaleOptimizer(built, initial_scale=1.0)
+        built.build([weight])
+    if disable:
+        keras_compat.disable_gradient_all_reduce(built)
+    tf.function(
+        lambda: strategy.run(lambda: built.apply([tf.ones(3)], [weight]))
+    )()
+    np.testing.assert_array_equal(weight, [-sum_of] * 3)
+
+
+def test_the_loss_scale_counts_updates_that_overflow():
+    weight = keras.Variable(np.ones(2, np.float32))
+    sgd = keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5)
+    built = keras_compat.LossScaleOptimizer(sgd)
+    built.build([weight])
+    built.apply([ops.full((2,), np.inf)], [weight])
+    assert int(built.iterations) == 1
+    np.testing.assert_array_equal(weight, [1, 1])
+    average = sgd.variables[-1]
+    np.testing.assert_array_equal(average, [1, 1])
+    assert float(built.dynamic_scale) == 2.0**14
+
+
+def test_every_optimizer_has_a_name():
+    for cls in OPTIMIZERS:
+        name = cls.__name__.lower()
+        spelt = {"schedulefreeadamw": "schedule_free_adamw"}.get(name, name)
+        assert issubclass(optimizer.look_up(spelt), keras.optimizers.Optimizer)

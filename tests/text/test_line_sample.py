@@ -1,0 +1,45 @@
+"""Samples of lines: of their size, and each line as likely as any other."""
+
+import collections
+
+import hypothesis
+from hypothesis import strategies as st
+
+from t2t_repro.text.line_sample import LineSample
+
+
+def draw(lines, size, seed, at_once=1000):
+    """What a LineSample keeps of lines that are offered `at_once` at a time."""
+    sample = LineSample(size, seed=seed)
+    for first in range(0, len(lines), at_once):
+        sample.offer(lines[first : first + at_once])
+    return sample.lines
+
+
+@hypothesis.settings(deadline=None, max_examples=50, derandomize=True)
+@hypothesis.given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 9))
+def test_a_sample_is_of_the_lines_and_of_its_size(total, size, seed):
+    lines = [str(i) for i in range(total)]
+    kept = draw(lines, size, seed)
+    assert len(kept) == min(total, size)
+    assert len(set(kept)) == len(kept) and set(kept) <= set(lines)
+    assert kept == draw(lines, size, seed, at_once=3)
+    if total <= size:
+        assert kept == lines
+
+
+def test_a_sample_takes_each_line_as_often_as_any_other():
+    counts = collections.Counter()
+    draws = 4000
+    for seed in range(draws):
+        counts.update(draw("abcdefghij", 3, seed))
+    expected = draws * 3 / 10
+    deviation = (draws * 0.3 * 0.7) ** 0.5
+    for line in "abcdefghij":
+        assert abs(counts[line] - expected) < 5 * deviation
+
+
+def test_a_sample_passes_over_lines_that_are_not_learned_from():
+    sample = LineSample(9, longest=4192)
+    sample.offer(["a", "b" * 5_000, "c"])
+    assert (sample.lines, sample.offered) == (["a", "c"], 2)

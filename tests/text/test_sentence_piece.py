@@ -1,0 +1,242 @@
+"""SentencePiece's vocabularies: special ids, byte fallback, learning."""
+
+import io
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+import sentencepiece
+import tensorflow as tf
+from hypothesis import strategies as st
+
+from t2t_repro import errors, files
+from t2t_repro.serving.sentence_piece_graph import SentencePieceGraph
+from t2t_repro.text.sentence_piece import Bpe, Unigram
+from t2t_repro.text.vocabulary import EOS, PAD
+
+
+def words(count, seed=0):
+    choices = random.Random(seed)
+    letters = "abcdefghij klmno"
+    return [
+        "".join(choices.choices(letters, k=30)).strip() for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module", params=[Bpe, Unigram])
+def vocabulary(request):
+    return request.param.learn(words(300), 400)
+
+
+@pytest.fixture(scope="module")
+def processor(vocabulary):
+    loaded = sentencepiece.SentencePieceProcessor()
+    loaded.LoadFromSerializedProto(vocabulary.model)
+    return loaded
+
+
+def normalize(processor, line):
+    """What SentencePiece makes of a line before it cuts it."""
+    return processor.Normalize(line).replace("▁", " ").removeprefix(" ")
+
+
+def pieces(vocabulary, ids):
+    """The written form of each id."""
+    processor = sentencepiece.SentencePieceProcessor(
+        model_proto=vocabulary.model
+    )
+    return [processor.IdToPiece(i) for i in ids]
+
+
+def test_special_ids(vocabulary):
+    assert (PAD, EOS) == (0, 1)
+    assert pieces(vocabulary, [0, 1, 2]) == ["<pad>", "</s>", "<unk>"]
+    assert vocabulary.size == 400
+
+
+def test_bytes_are_in_the_vocabulary(vocabulary):
+    written = set(pieces(vocabulary, range(400)))
+    assert len(written) == 400
+    assert {f"<0x{byte:02X}>" for byte in range(256)} <= written
+
+
+def test_every_line_ends_in_eos_and_has_it_nowhere_else(vocabulary):
+    lines = ["abc de", "", "   ", "日本語 \u2028 x"]
+    for row in vocabulary.encode(lines):
+        assert row[-1] == EOS
+        assert not {PAD, EOS} & set(row[:-1])
+    assert vocabulary.encode(["", "  "]) == [[1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("line", "decoded"),
+    [
+        ("abc de", "abc de"),
+        ("Übung macht den Meister.", "Übung macht den Meister."),
+        ("日本語 🙂 ў", "日本語 🙂 ў"),
+        ("a\u00a0b\u2028c", "a b c"),  # NFKC's spaces
+        ("ﬁ Ａ", "fi A"),
+        ("  a   b  ", "a b"),
+        ("</s> <pad> <unk> <0x41>", "</s> <pad> <unk> <0x41>"),
+        ("", ""),
+    ],
+)
+def test_text_comes_back(vocabulary, line, decoded):
+    assert vocabulary.decode(vocabulary.encode([line])) == [decoded]
+
+
+@hypothesis.settings(deadline=None, max_examples=200, derandomize=True)
+@hypothesis.given(st.lists(st.text(), min_size=1, max_size=4))
+def test_any_unicode_comes_back_as_it_was_normalized(
+    vocabulary, processor, lines
+):
+    ids = vocabulary.encode(lines)
+    assert all(2 not in row for row in ids)  # nothing is unknown
+    expected = [normalize(processor, line) for line in lines]
+    assert vocabulary.decode(ids) == expected
+
+
+def test_decoding_stops_at_eos_and_drops_padding(vocabulary):
+    (row,) = vocabulary.encode(["abc de"])
+    padded = [*row, 0, 0, 5, 6]
+    arrays = np.asarray([padded, [0, *padded[:-1]]], np.int32)
+    assert vocabulary.decode(arrays) == ["abc de", "abc de"]
+    assert vocabulary.decode([row[:-1], [1], []]) == ["abc de", "", ""]
+
+
+@hypothesis.given(st.lists(st.integers(3, 399), max_size=9))
+def test_what_a_model_says_is_a_line(vocabulary, row):
+    """Even where it spells line ends in bytes, as a poor one may."""
+    (zero,) = (i for i in range(300) if vocabulary.pieces([i]) == ["<0x00>"])
+    marks = [zero + 9, zero + 10, zero + 13]
+    assert vocabulary.pieces(marks) == ["<0x09>", "<0x0A>", "<0x0D>"]
+    (line,) = vocabulary.decode([[*row, *marks, 5, 1]])
+    assert not set(line) & set("\t\n\r")
+    assert vocabulary.decode([[marks[1], *row, marks[2]]])[0][0] == " "
+
+
+def test_no_lines_are_no_lines(vocabulary):
+    assert vocabulary.encode([]) == []
+    assert vocabulary.decode([]) == []
+
+
+def test_pieces_spell_a_line(vocabulary):
+    (ids,) = vocabulary.encode(["a ca"])
+    *pieces, end = vocabulary.pieces(ids)
+    assert "".join(pieces).replace("\u2581", " ").strip() == "a ca"
+    assert end == "</s>" and vocabulary.pieces([]) == []
+
+
+def test_a_line_is_encoded_alike_alone_and_among_others(vocabulary):
+    lines = words(100, seed=1)
+    ones = [vocabulary.encode([line])[0] for line in lines]
+    assert vocabulary.encode(lines) == ones
+
+
+def test_the_same_lines_give_the_same_vocabulary(vocabulary):
+    again = type(vocabulary).learn(iter(words(300)), 400)
+    assert again.model == vocabulary.model
+    assert again.sha256 == vocabulary.sha256
+    other = type(vocabulary).learn(words(300, seed=1), 400)
+    assert other.sha256 != vocabulary.sha256
+
+
+def test_a_vocabulary_is_loaded_from_its_file(vocabulary, tmp_path):
+    path = tmp_path / "vocab.model"
+    files.write_bytes(path, vocabulary.model)
+    loaded = Bpe.load(path)
+    assert loaded.encode(["abc de"]) == vocabulary.encode(["abc de"])
+    assert loaded.sha256 == vocabulary.sha256 == files.sha256(path)
+
+
+def test_a_missing_vocabulary_is_named(tmp_path):
+    path = tmp_path / "vocab.model"
+    message = f"Cannot read the vocabulary {path}: No such file"
+    with pytest.raises(errors.UserError, match=message):
+        Bpe.load(str(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", bytes(50)])
+def test_garbage_is_no_vocabulary(tmp_path, content):
+    path = tmp_path / "vocab.model"
+    path.write_bytes(content)
+    message = f"{path}. This is not a SentencePiece.*{len(content)} bytes"
+    with pytest.raises(errors.UserError, match=message):
+        Bpe.load(path)
+
+
+SPECIAL = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "PAD 0 and EOS 1; got -1 and 2.*--pad_id=0"),
+        (SPECIAL, "in bytes .* none of its 100 .*--byte_fallback=true"),
+    ],
+)
+def test_a_vocabulary_of_others_that_does_not_fit_is_refused(
+    tmp_path, settings, message
+):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(words(300)),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=100,
+        minloglevel=2,
+        **settings,
+    )
+    path = tmp_path / "vocab.model"
+    path.write_bytes(model.getvalue())
+    with pytest.raises(errors.UserError, match=f"{path}.*{message}"):
+        Bpe.load(path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "size", "reason"),
+    [
+        (["a b"], 5000, "Please set it to a value <= "),
+        (words(300), 100, "Increase vocab_size"),
+        ([], 300, "It is empty"),
+    ],
+)
+def test_too_little_text_is_explained(lines, size, reason):
+    message = f"vocabulary of {size} subwords.*{reason}.*256 are bytes"
+    with pytest.raises(errors.UserError, match=message):
+        Bpe.learn(lines, size)
+
+
+@pytest.fixture(scope="module")
+def graph(vocabulary):
+    return SentencePieceGraph(vocabulary)
+
+
+@hypothesis.settings(deadline=None, max_examples=200, derandomize=True)
+@hypothesis.given(st.lists(st.text(), min_size=1, max_size=4))
+@hypothesis.example(
+    ["Übung 日本語\u2028🙂", "", " a  b\u00a0c ", "a\0b", "\x85"]
+)
+def test_the_graph_cuts_and_joins_as_python_does(vocabulary, graph, lines):
+    encoded = [row[:-1] for row in vocabulary.encode(lines)]
+    assert graph.encode(lines).to_list() == encoded
+    ids = tf.ragged.constant(encoded, tf.int32, ragged_rank=1)
+    decoded = [line.decode() for line in graph.decode(ids).numpy()]
+    assert decoded == vocabulary.join(encoded)
+    for row in encoded:
+        found = [piece.decode() for piece in graph.pieces(row).numpy()]
+        assert found == vocabulary.pieces(row)
+
+
+@pytest.mark.parametrize(
+    ("split", "size", "pieces"),
+    [
+        (True, 267, ["▁(", "NP", "▁)", "NP"]),
+        (False, 269, ["▁(NP", "▁)NP"]),
+    ],
+)
+def test_letters_and_signs_may_share_a_subword(split, size, pieces):
+    learned = Bpe.learn(["(NP )NP"] * 50, size, split)
+    (ids,) = learned.encode(["(NP )NP"])
+    assert learned.pieces(ids) == [*pieces, "</s>"]

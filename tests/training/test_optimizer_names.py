@@ -1,0 +1,216 @@
+"""Optimizers of Keras by name: their arguments, and what is refused."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.training import optimizer, slots
+
+RATE = 0.25
+CONSTANT = {
+    "learning_rate_schedule": "constant",
+    "learning_rate_constant": RATE,
+}
+
+
+@pytest.fixture(scope="module")
+def build(tiny_hparams):
+    """A function of settings: the optimizer of one matrix, and the matrix."""
+
+    def make(**settings):
+        hparams = dataclasses.replace(tiny_hparams, **CONSTANT | settings)
+        with keras.name_scope("layer"):
+            weight = keras.Variable(np.ones((2, 3)), name="kernel")
+        return optimizer.build(hparams, [weight]), weight
+
+    return make
+
+
+def _config(built, *names):
+    config = built.get_config()
+    return tuple(config[name] for name in names)
+
+
+def test_sgd_with_nesterov_momentum_equals_numpy(build):
+    """Sutskever et al. 2013, equations 3 and 4, as Keras has them."""
+    sgd, weight = build(
+        optimizer="sgd", optimizer_arguments="momentum=0.9:nesterov=true"
+    )
+    expected, velocity = np.ones((2, 3)), 0
+    for seed in range(3):
+        gradient = np.random.default_rng(seed).normal(size=(2, 3))
+        sgd.apply([keras.ops.convert_to_tensor(gradient, "float32")], [weight])
+        velocity = 0.9 * velocity - RATE * gradient
+        expected = expected + 0.9 * velocity - RATE * gradient
+    np.testing.assert_allclose(weight, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["adam", "adamax", "adamw", "lamb", "lion", "nadam"]
+)
+def test_optimizers_with_two_betas_have_those_of_the_hparams(build, name):
+    built, _ = build(
+        optimizer=name, optimizer_adam_beta1=0.7, optimizer_adam_beta2=0.75
+    )
+    assert _config(built, "beta_1", "beta_2") == (0.7, 0.75)
+    if name != "lion":
+        assert _config(built, "epsilon") == (1e-9,)
+
+
+@pytest.mark.parametrize("name", ["adadelta", "adagrad", "rmsprop"])
+def test_another_epsilon_is_kerass(build, name):
+    built, _ = build(optimizer=name)
+    assert _config(built, "epsilon") == (1e-7,)
+
+
+def test_arguments_win_over_hparams(build):
+    built, _ = build(optimizer="nadam", optimizer_arguments="beta_1=0.6")
+    assert _config(built, "beta_1", "beta_2") == (0.6, 0.98)
+
+
+def test_muon_is_for_kernels_and_adam_for_the_rest(tiny_hparams):
+    hparams = dataclasses.replace(
+        tiny_hparams,
+        optimizer="muon",
+        optimizer_arguments="exclude_layers=query",
+        weight_decay=0.5,
+    )
+    weights = []
+    for path in ("ffn/kernel", "query/kernel", "embedding/weight", "ffn/bias"):
+        layer, name = path.split("/")
+        with keras.name_scope(layer):
+            shape = (2,) if name == "bias" else (2, 2)
+            weights.append(keras.Variable(np.ones(shape), name=name))
+    muon = optimizer.build(hparams, weights)
+    assert list(slots.of_kind(muon, weights, "momentum")) == [0, 1, 2, 3]
+    assert list(slots.of_kind(muon, weights, "velocity")) == [1, 2, 3]
+    names = ("adam_beta_1", "adam_beta_2", "epsilon", "adam_weight_decay")
+    assert _config(muon, *names) == (0.9, 0.98, 1e-9, 0.5)
+
+
+@pytest.mark.parametrize("name", ["adafactor", "sgd", "rmsprop", "muon"])
+def test_weight_decay_is_for_matrices(tiny_hparams, name):
+    """With gradients of 0, decay alone changes the weights."""
+    hparams = dataclasses.replace(
+        tiny_hparams, **CONSTANT, optimizer=name, weight_decay=0.5
+    )
+    with keras.name_scope("layer"):
+        matrix = keras.Variable([[4.0, 4.0]] * 2, name="kernel")
+        vector = keras.Variable([4.0, 4.0], name="bias")
+    built = optimizer.build(hparams, [matrix, vector])
+    built.apply([keras.ops.zeros((2, 2)), keras.ops.zeros(2)], [matrix, vector])
+    expected = 4 * (1 - RATE * 0.5)
+    np.testing.assert_allclose(matrix, np.full((2, 2), expected), rtol=1e-6)
+    np.testing.assert_allclose(vector, [4, 4], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"optimizer": "nadam"},
+        {"optimizer": "adam", "optimizer_arguments": "amsgrad=true"},
+        {
+            "optimizer": "muon",
+            "optimizer_arguments": "adam_lr_ratio=0.5:exclude_layers=ffn/x",
+        },
+        {
+            "learning_rate_schedule": "cosine_decay",
+            "learning_rate_schedule_arguments": "warmup_steps=10",
+        },
+    ],
+)
+def test_check_accepts_what_trains(tiny_hparams, settings):
+    optimizer.check(dataclasses.replace(tiny_hparams, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"optimizer": "nadem"},
+            "hparam optimizer has no 'nadem'. Did you mean nadam",
+        ),
+        (
+            {"optimizer": "loss_scale_optimizer"},
+            "hparam optimizer has no 'loss_scale_optimizer'. Known: adadelta, ",
+        ),
+        (
+            {"optimizer_arguments": "learning_rate=1"},
+            "hparam optimizer_arguments must not set learning_rate: "
+            "learning_rate_constant does. Known: beta_1, ",
+        ),
+        (
+            {"optimizer_arguments": "clipnorm=1"},
+            "hparam optimizer_arguments must not set clipnorm: clip_grad_norm",
+        ),
+        (
+            {"optimizer_arguments": "use_ema=true"},
+            "hparam optimizer_arguments must not set use_ema: ema_decay does",
+        ),
+        (
+            {"optimizer_arguments": "momentum=0.9"},
+            "hparam optimizer_arguments: Adam has no 'momentum'.",
+        ),
+        (
+            {"optimizer": "sgd", "optimizer_arguments": "momentum=2"},
+            "SGD refuses its arguments: `momentum` must be a float between "
+            "[0, 1]. Correct hparam optimizer_arguments.",
+        ),
+        (
+            {"optimizer": "muon", "optimizer_arguments": "ns_steps=2.5"},
+            "Muon refuses its arguments: 'float' object cannot be interpreted",
+        ),
+        (
+            {"optimizer": "muon", "optimizer_arguments": "exclude_layers=("},
+            "Muon refuses its arguments: missing ), unterminated subpattern",
+        ),
+        (
+            {"optimizer": "ftrl"},
+            "The first update of Ftrl is not finite, at a learning rate of 0 "
+            "and hparam optimizer_arguments=''. Ftrl divides by the rate: "
+            "choose a learning_rate_schedule that begins above 0, as noam.",
+        ),
+        (
+            {"learning_rate_schedule": "cosine_dekay"},
+            "hparam learning_rate_schedule has no 'cosine_dekay'. Did you mean "
+            "cosine_decay",
+        ),
+        (
+            {"learning_rate_schedule": "exponential_decay"},
+            "ExponentialDecay needs decay_rate. Add decay_rate=VALUE to hparam "
+            "learning_rate_schedule_arguments.",
+        ),
+        (
+            {
+                "learning_rate_schedule": "exponential_decay",
+                "learning_rate_schedule_arguments": "decay_rate=-1.5",
+            },
+            "Learning rates of ExponentialDecay must be finite and above 0; "
+            "the highest is nan. Correct hparam "
+            "learning_rate_schedule_arguments=decay_rate=-1.5.",
+        ),
+        (
+            {
+                "learning_rate_schedule": "cosine_decay",
+                "learning_rate_schedule_arguments": "warmup_target=high",
+            },
+            "CosineDecay refuses its arguments: ",
+        ),
+        (
+            {
+                "learning_rate_schedule": "cosine_decay",
+                "learning_rate_schedule_arguments": "initial_learning_rate=1",
+            },
+            "hparam learning_rate_schedule_arguments must not set "
+            "initial_learning_rate: learning_rate_constant does.",
+        ),
+    ],
+)
+def test_check_refuses(tiny_hparams, settings, message):
+    hparams = dataclasses.replace(tiny_hparams, **settings)
+    with pytest.raises(errors.UserError) as raised:
+        optimizer.check(hparams)
+    assert str(raised.value).startswith(message)

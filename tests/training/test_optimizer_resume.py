@@ -1,0 +1,265 @@
+"""Every optimizer of Keras goes on from a checkpoint as if never stopped."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import arguments, errors
+from t2t_repro.models import building
+from t2t_repro.training import checkpoints, optimizer, slots
+
+VOCABULARY = "ab" * 32  # a sha256
+# All that Keras has, whatever its version, but those that wrap others.
+NAMES = sorted(
+    arguments.subclasses(keras.optimizers, keras.optimizers.Optimizer).keys()
+    - {"loss_scale_optimizer", "multi_optimizer"}
+)
+# What of optimizer.variables is not in a checkpoint: the wrapper's own step
+# and learning rate, which nothing reads; Adafactor's placeholders for the
+# factors of vectors, and the velocities that it makes of factors.
+NOT_STORED = {"adafactor": ("velocity", "beta", "bias", "gamma")}
+
+
+def _model(policy):
+    """Weights of one, two and three axes, which names tell apart."""
+    model = keras.Sequential(
+        [
+            keras.layers.Embedding(6, 4, name="embedding", dtype=policy),
+            keras.layers.LayerNormalization(name="norm", dtype=policy),
+            keras.layers.EinsumDense(
+                "abc,cde->abde", (None, 2, 3), name="heads", dtype=policy
+            ),
+            keras.layers.Dense(5, name="dense", dtype=policy),
+        ],
+        name="model",
+    )
+    model.build((None, 3))
+    with keras.name_scope("unused"):  # another process has other numbers
+        keras.Variable(0.0)
+    return model
+
+
+class Training:
+    """A small model whose gradients are random."""
+
+    def __init__(self, hparams, policy="float32"):
+        keras.utils.set_random_seed(1)
+        self.model, self.hparams = _model(policy), hparams
+        self.weights = self.model.trainable_variables
+        self.optimizer = optimizer.build(hparams, self.weights, policy)
+        self.variables = [*self.model.weights, *self.optimizer.variables]
+
+    def update(self, *numbers):
+        """Apply gradients of seeds; with the loss scale, one overflows."""
+        scale = float(self.optimizer.scale_loss(1.0))
+        for number in numbers:
+            random = np.random.default_rng(number)
+            gradients = [
+                tf.constant(
+                    scale * random.normal(size=weight.shape), tf.float32
+                )
+                for weight in self.weights
+            ]
+            if scale > 1 and number == 3:
+                gradients[0] = tf.fill(gradients[0].shape, np.inf)
+            self.optimizer.apply(gradients, self.weights)
+
+    def checkpoints(self, folder):
+        return checkpoints.Checkpoints(
+            self.model, self.optimizer, folder, 20, VOCABULARY
+        )
+
+    def values(self):
+        return [variable.numpy() for variable in self.variables]
+
+
+@pytest.fixture(scope="module")
+def training_of(tiny_hparams):
+    """A function of settings -> Training."""
+
+    def make(policy="float32", **settings):
+        changes = {"learning_rate_schedule": "noam"} | settings
+        hparams = dataclasses.replace(tiny_hparams, **changes)
+        return Training(hparams, policy)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "settings"),
+    [
+        *((name, "float32", {}) for name in NAMES),
+        ("sgd", "float32", {"optimizer_arguments": "momentum=0.9"}),
+        (
+            "rmsprop",
+            "float32",
+            {"optimizer_arguments": "centered=true:momentum=0.5"},
+        ),
+        ("adam", "float32", {"optimizer_arguments": "amsgrad=true"}),
+        ("nadam", "float32", {"ema_decay": 0.5}),
+        ("adafactor", "float32", {"ema_decay": 0.5}),
+        ("adagrad", "mixed_float16", {}),
+        ("nadam", "mixed_float16", {"ema_decay": 0.5}),
+        (
+            "lamb",
+            "float32",
+            {
+                "learning_rate_schedule": "cosine_decay",
+                "learning_rate_schedule_arguments": "warmup_steps=3",
+            },
+        ),
+    ],
+)
+def test_five_steps_and_five_more_are_ten(
+    training_of, tmp_path, name, policy, settings
+):
+    settings = {"optimizer": name, "clip_grad_norm": 0.1} | settings
+    whole = training_of(policy, **settings)
+    before = whole.values()
+    whole.update(1, 2, 3, 4, 5)
+    whole.checkpoints(tmp_path).save(5)
+    whole.update(6, 7, 8, 9, 10)
+    resumed = training_of(policy, **settings)
+    resumed.update(11)  # nothing is as it was saved, or as it began
+    resumed.checkpoints(tmp_path).restore_latest()
+    resumed.update(6, 7, 8, 9, 10)
+    for variable, one, other in zip(
+        whole.variables, whole.values(), resumed.values(), strict=True
+    ):
+        np.testing.assert_array_equal(one, other, err_msg=variable.path)
+    for weight, first, last in zip(
+        whole.weights, before, whole.values(), strict=False
+    ):
+        assert np.isfinite(last).all(), weight.path
+        assert not np.array_equal(first, last), weight.path
+    assert int(resumed.optimizer.iterations) == 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variable_of_an_optimizer_is_in_the_checkpoint(training_of, name):
+    training = training_of(optimizer=name, ema_decay=0.5)
+    state = slots.training_state(training.model, training.optimizer)
+    stored = {id(variable) for variable in state.values()}
+    left_out = [v for v in training.variables if id(v) not in stored]
+    for variable in left_out:
+        assert variable.name.endswith(NOT_STORED[name]), variable.path
+    assert not any("average" in variable.name for variable in left_out)
+    numbered = [name for name in state if "variable" in name]
+    assert not numbered
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_kernel", "others"),
+    [
+        (
+            {"optimizer": "adadelta"},
+            "accumulated_delta_var accumulated_grad",
+            "",
+        ),
+        ({"optimizer": "adamax"}, "momentum norm", ""),
+        ({"optimizer": "ftrl"}, "accumulator linear", ""),
+        ({"optimizer": "muon"}, "momentum", ""),
+        ({"optimizer": "nadam"}, "momentum velocity", "optimizer/u_product"),
+        ({"optimizer": "sgd", "ema_decay": 0.5}, "ema", ""),
+    ],
+)
+def test_names_in_checkpoints(training_of, settings, of_kernel, others):
+    training = training_of(**settings)
+    state = slots.training_state(training.model, training.optimizer)
+    kinds = f"weights {of_kernel}".split()
+    assert {name for name in state if "dense/kernel" in name} == {
+        f"{kind}/dense/kernel" for kind in kinds
+    }
+    of_weights = ("dense/", "embedding/", "heads/", "norm/")
+    of_no_weight = {n for n in state if not any(w in n for w in of_weights)}
+    assert of_no_weight == {"step", *others.split()}
+
+
+def test_another_optimizers_checkpoint_is_refused(training_of, tmp_path):
+    """And not set aside as a damaged one."""
+    training = training_of(optimizer="nadam")
+    path = training.checkpoints(tmp_path).save(0)
+    other = training_of(optimizer="adagrad")
+    before = other.values()
+    for restore in (
+        lambda manager: manager.restore_latest(),
+        lambda manager: manager.restore(0),
+    ):
+        with pytest.raises(errors.UserError) as raised:
+            restore(other.checkpoints(tmp_path))
+        message = str(raised.value)
+        assert message.startswith(
+            f"The checkpoint {path} is of another model or optimizer: "
+            "accumulator/dense/bias is missing there and (5,) here; "
+            "accumulator/dense/kernel is missing there and (3, 5) here; "
+        )
+        assert "; and 16 more. Resume with the settings" in message
+        assert "--warm_start_from" in message
+    for one, now in zip(before, other.values(), strict=True):
+        np.testing.assert_array_equal(one, now)
+    assert path.with_suffix(".index").exists()
+
+
+def test_a_checkpoint_with_more_slots_is_refused(training_of, tmp_path):
+    training = training_of(ema_decay=0.5)
+    training.checkpoints(tmp_path).save(0)
+    with pytest.raises(
+        errors.UserError, match=r"ema/.* there and unknown here"
+    ):
+        training_of().checkpoints(tmp_path).restore_latest()
+
+
+def test_two_variables_of_one_name_are_refused(training_of):
+    """As if an optimizer had two slots of one kind."""
+    training = training_of(optimizer="sgd")
+    weight = training.weights[0]
+    built = slots.unscaled(training.optimizer)
+    built.twins = [built.add_variable_from_reference(weight, "twin")]
+    built.others = [built.add_variable_from_reference(weight, "twin")]
+    with pytest.raises(errors.UserError) as raised:
+        slots.training_state(training.model, built)
+    first, second = (slot.path for slot in built.variables[-2:])
+    path = weight.path.partition("/")[2]
+    assert str(raised.value) == (
+        f"The optimizer SGD cannot be used: {first} and {second} would both be "
+        f"twin/{path} in checkpoints."
+    )
+
+
+def test_a_variable_without_a_name_is_refused(training_of):
+    training = training_of(optimizer="sgd")
+    lost = training.optimizer.add_variable((), name="variable_7")
+    with pytest.raises(errors.UserError) as raised:
+        training.checkpoints("nowhere")
+    assert str(raised.value).startswith(
+        f"The optimizer SGD cannot be used: its variable {lost.path} has a "
+    )
+
+
+def test_two_weights_of_one_path_are_refused():
+    with keras.name_scope("model"), keras.name_scope("layer"):
+        weights = [keras.Variable([1.0], name="kernel") for _ in range(2)]
+    with pytest.raises(errors.UserError) as raised:
+        building.by_path(weights)
+    assert str(raised.value).startswith(
+        "The model has two of layer/kernel: model/layer/kernel and "
+        "model/layer/kernel. Give each layer a name of its own"
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slots_that_copy_weights_follow_a_warm_start(training_of, name):
+    """Updates after it are those of a training that began with its weights."""
+    fresh, warm = training_of(optimizer=name), training_of(optimizer=name)
+    for one, other in zip(fresh.weights, warm.weights, strict=True):
+        one.assign(one + 1.0)
+        other.assign(other + 1.0)
+    fresh.optimizer = optimizer.build(fresh.hparams, fresh.weights)
+    optimizer.reset_weight_copies(warm.optimizer, warm.weights)
+    for training in (fresh, warm):
+        training.update(1)
+    for one, other in zip(fresh.weights, warm.weights, strict=True):
+        np.testing.assert_array_equal(one, other)

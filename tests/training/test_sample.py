@@ -1,0 +1,214 @@
+"""What a training measures in between: a sample, translated and scored."""
+
+import dataclasses
+import json
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from t2t_repro import hparam
+from t2t_repro.data import corpus as corpora
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.decoding import translate
+from t2t_repro.metrics.suite import Suite
+from t2t_repro.models import building
+from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.training import history
+from t2t_repro.training import sample as samples
+
+WORDS = "birds cat dog mat park sang sat sing the today two".split()
+TARGET = "the cat sat on the mat"  # of every sentence: soon learned
+LONG = "the " * 40
+BLEU = Suite(("bleu",))
+SEARCH = hparam.DecodeHParams(beam_size=21, extra_length=30)
+
+
+def _sentence(number):
+    return " ".join(WORDS[(number * step) % len(WORDS)] for step in (1, 2, 3))
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    lines = [_sentence(number) for number in range(60)] + [TARGET]
+    return Bpe.learn(lines * 5, 300)
+
+
+@pytest.fixture(scope="module")
+def corpus_of(vocabulary, tmp_path_factory):
+    """A function of lines, and a target of all -> Corpus with text."""
+    folder = tmp_path_factory.mktemp("text")
+
+    def make(name, inputs, target=TARGET):
+        texts = {"inputs": inputs, "targets": [target] * len(inputs)}
+        ids = {side: vocabulary.encode(lines) for side, lines in texts.items()}
+        path = folder / f"{name}.arrow"
+        corpora.write_shard(path, ids, texts, vocabulary.size)
+        return corpora.Corpus([path])
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def hparams(tiny_hparams):
+    """Of one layer, on pairs of at most 32 subwords."""
+    return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Translators that give back what they get, capitals instead of small."""
+
+    class Echo:
+        def __init__(self, models, vocabularies, decode_hparams):
+            self.decode_hparams = decode_hparams
+
+        def take_weights(self):
+            pass
+
+        def translate(self, lines):
+            for line in lines:
+                yield translate.Translation([line.upper()], [0.0])
+
+    monkeypatch.setattr(samples.translate, "Translator", Echo)
+
+
+def _sample(corpus, hparams, count, model=None, vocabularies=None, suite=BLEU):
+    settings = corpus, hparams, count, SEARCH, suite
+    return samples.Sample(model, vocabularies, *settings)
+
+
+def test_the_search_is_the_problems_but_greedy(echo, corpus_of, hparams):
+    sample = _sample(corpus_of("greedy", [TARGET] * 3), hparams, 3)
+    assert sample._translator.decode_hparams == dataclasses.replace(
+        SEARCH, beam_size=1
+    )
+
+
+def test_bleu_of_an_echo_by_hand(echo, corpus_of, hparams):
+    """Each line is its reference, or has no word in common with it: cased."""
+    inputs = [TARGET] * 5
+    corpus = corpus_of("echo", inputs, TARGET.upper())
+    sample = _sample(corpus, hparams, 3)
+    found = sample.measure()
+    figures = sample.figures(found)
+    assert figures["bleu"] == pytest.approx(100.0)
+    assert figures["bleu_sentences"] == 3
+    assert figures["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|")
+    assert sample.describe(found) == (
+        "bleu is of 3 of 5 sentences, by greedy search, of this step's "
+        f"weights: {figures['bleu_signature']}"
+    )
+    cased = _sample(corpus_of("cased", inputs), hparams, 3)
+    assert cased.measure()["bleu"].value < 1e-6
+
+
+def test_metrics_see_the_sources(echo, corpus_of, hparams):
+    """An echo in capitals is no tree: its words are the sentence's."""
+    trees = "(S (NP XX )NP (VP XX )VP )S"
+    corpus = corpus_of("trees", ["it works"] * 3, trees)
+    suite = Suite(("unbalanced_trees", "miscounted_trees"))
+    sample = _sample(corpus, hparams, 2, suite=suite)
+    found = sample.measure()
+    assert {name: one.value for name, one in found.items()} == {
+        "unbalanced_trees": 0.0,
+        "miscounted_trees": 0.0,
+    }
+    assert list(sample.figures(found)) == [
+        f"{name}{end}"
+        for name in suite.names
+        for end in ("", "_sentences", "_signature")
+    ]
+    assert len(sample.describe(found).splitlines()) == 2
+
+
+def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
+    inputs = [f"{LONG if n == 4 else n}" for n in range(10)]
+    corpus = corpus_of("spaced", inputs)
+    for count, chosen in ((1, "0"), (3, "059"), (9, "012356789")):
+        sample = _sample(corpus, hparams, count)
+        assert sample._inputs == list(chosen)
+        assert sample._references == [TARGET] * count
+    assert len(_sample(corpus, hparams, 100)._inputs) == 9
+
+
+def test_weights_are_read_as_they_are(
+    corpus_of, hparams, vocabulary, strategy_of
+):
+    """On replicas in 16 bits, too, and without tracing the search again."""
+    corpus = corpus_of("replicas", [_sentence(n) for n in range(6)])
+    keras.utils.set_random_seed(1)
+    with strategy_of(2).scope():
+        model = building.build(hparams, vocabulary.size, "mixed_bfloat16")
+    sample = _sample(corpus, hparams, 6, model, Vocabularies.shared(vocabulary))
+    translator = sample._translator
+
+    def texts():
+        sample.measure()
+        found = translator.translate(sample._inputs)
+        return [translation.texts[0] for translation in found]
+
+    before = texts()
+    assert texts() == before
+    for weight in model.weights:
+        weight.assign(np.asarray(weight)[::-1])
+    assert texts() != before
+    assert translator._search.experimental_get_tracing_count() == 1
+
+
+def _runs(runs, corpus_of, vocabulary, hparams):
+    """Trainings on sentences that all have one translation."""
+    made = {
+        split: corpus_of(split, [_sentence(n) for n in range(count)])
+        for split, count in (("train", 60), ("validation", 12))
+    }
+    hparams = dataclasses.replace(hparams, learning_rate_constant=0.05)
+    trainings = type(runs)(hparams, made, vocabulary.size)
+    trainings.vocabularies = Vocabularies.shared(vocabulary)
+    return trainings
+
+
+def test_a_training_learns_to_translate(
+    runs, corpus_of, vocabulary, hparams, tmp_path, read_events, capsys
+):
+    trainings = _runs(runs, corpus_of, vocabulary, hparams)
+    code, _ = trainings.train(
+        tmp_path,
+        train_steps=60,
+        eval_every=30,
+        save_checkpoints_steps=60,
+        eval_bleu_sentences=4,
+    )
+    assert code == 0
+    bleu = read_events(tmp_path)["validation/bleu"]
+    assert bleu[60] == pytest.approx(100.0)
+    entries = json.loads((tmp_path / "validation.json").read_text())
+    assert [entry["step"] for entry in entries] == [30, 60]
+    assert entries[-1]["bleu"] == pytest.approx(100.0)
+    assert entries[-1]["bleu_sentences"] == 4
+    lines = capsys.readouterr().err.splitlines()
+    (first,) = (i for i, line in enumerate(lines) if "step 30: valid" in line)
+    assert "  bleu " in lines[first]
+    signature = entries[-1]["bleu_signature"]
+    assert lines[first + 1] == (
+        "bleu is of 4 of 12 sentences, by greedy search, of this step's "
+        f"weights: {signature}"
+    )
+    assert sum(signature in line for line in lines) == 1
+
+
+def test_without_a_sample_there_is_no_bleu(tmp_path):
+    calls = []
+    show = types.SimpleNamespace(
+        check=lambda: calls.append("check"),
+        pause=lambda: pytest.MonkeyPatch.context(),
+        validation_done=lambda *args: calls.append(args),
+    )
+    figures = {"perplexity": 5.0}
+    validation = types.SimpleNamespace(figures=lambda: dict(figures))
+    made = history.Monitor(validation, None, tmp_path, 0)
+    made.measure(7, show)
+    assert calls == ["check", (7, figures)]
+    stored = json.loads((tmp_path / "validation.json").read_text())
+    assert stored == [{"step": 7, "perplexity": 5.0}]

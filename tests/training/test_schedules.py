@@ -1,0 +1,299 @@
+"""Learning rates: golden numbers of all sets, and Keras's schedules."""
+
+import dataclasses
+import re
+
+import keras
+import pytest
+
+from t2t_repro import registry
+from t2t_repro.training import schedules
+
+UPDATES = (1, 100, 4_000, 8_000, 100_000)
+# Literals of 7 digits are 5e-7 off, float32's products as much; the rates of
+# update 100,000 and of its neighbours differ by 5e-6.
+TOLERANCE = 2e-6
+# Sets, their learning rates at UPDATES, and their peak: computed apart, in 30
+# decimal places, from section 5.3 and tensor2tensor's learning_rate.py.
+GOLDEN = [
+    (
+        "base base_additive base_unscaled base_restricted base_adamw "
+        "transformer_base_v1 table3_base table3_a_h1 table3_a_h4 "
+        "table3_a_h16 table3_a_h32 table3_b_dk16 table3_b_dk32 table3_c_n2 "
+        "table3_c_n4 table3_c_n8 table3_c_dff1024 table3_c_dff4096 "
+        "table3_d_dropout0 table3_d_dropout02 table3_d_smoothing0 "
+        "table3_d_smoothing02 table3_e_learned_positions",
+        (1.746928e-07, 1.746928e-05, 6.987712e-04, 4.941059e-04, 1.397542e-04),
+        6.987712e-04,
+    ),
+    (
+        "big big_enfr parsing table3_big table3_c_d1024",
+        (1.235265e-07, 1.235265e-05, 4.941059e-04, 3.493856e-04, 9.882118e-05),
+        4.941059e-04,
+    ),
+    (
+        "table3_c_d256",
+        (2.470529e-07, 2.470529e-05, 9.882118e-04, 6.987712e-04, 1.976424e-04),
+        9.882118e-04,
+    ),
+    (
+        "base_lion",
+        (3.493856e-08, 3.493856e-06, 1.397542e-04, 9.882118e-05, 2.795085e-05),
+        1.397542e-04,
+    ),
+    (
+        "base_adafactor",
+        (1.000000e-02, 1.000000e-02, 1.000000e-02, 1.000000e-02, 3.162293e-03),
+        1.000000e-02,
+    ),
+    (
+        "base_prenorm",
+        (6.987712e-04, 6.987712e-04, 6.987712e-04, 4.941368e-04, 1.397549e-04),
+        6.987712e-04,
+    ),
+    (
+        "transformer_base_v2",
+        (1.235265e-07, 1.235265e-05, 4.941059e-04, 9.882118e-04, 2.795085e-04),
+        9.882118e-04,
+    ),
+    (
+        "transformer_base_v3 transformer_base transformer_relative",
+        (0.0, 1.222912e-05, 4.939824e-04, 9.880882e-04, 2.795099e-04),
+        9.882118e-04,
+    ),
+    (
+        "transformer_big transformer_big_enfr",
+        (0.0, 8.647294e-06, 3.492983e-04, 6.986839e-04, 1.976433e-04),
+        6.987712e-04,
+    ),
+    (
+        "transformer_base_single_gpu",
+        (0.0, 4.891648e-06, 1.975929e-04, 3.952353e-04, 3.162293e-04),
+        7.905694e-04,
+    ),
+    (
+        "transformer_big_single_gpu transformer_parsing_base",
+        (0.0, 3.057280e-06, 1.234956e-04, 2.470221e-04, 1.976433e-04),
+        4.941059e-04,
+    ),
+    (
+        "transformer_parsing_big",
+        (0.0, 2.445824e-05, 9.879647e-04, 6.988149e-04, 1.976433e-04),
+        9.882118e-04,
+    ),
+    (
+        "transformer_tiny",
+        (0.0, 2.445824e-05, 9.879647e-04, 1.976176e-03, 5.590198e-04),
+        1.976424e-03,
+    ),
+    (
+        "transformer_small",
+        (0.0, 1.729459e-05, 6.985966e-04, 1.397368e-03, 3.952867e-04),
+        1.397542e-03,
+    ),
+    (
+        "tiny",
+        (0.0, 7.425000e-04, 9.488019e-04, 6.708623e-04, 1.897376e-04),
+        3.000000e-03,
+    ),
+    (
+        "multi30k_tiny",
+        (0.0, 2.474925e-04, 3.535868e-03, 2.500080e-03, 7.070888e-04),
+        4.999848e-03,
+    ),
+]
+SETS = [
+    (name, rates, peak)
+    for names, rates, peak in GOLDEN
+    for name in names.split()
+]
+
+
+@pytest.fixture(scope="module")
+def base(tiny_hparams):  # tiny_hparams loads the definitions
+    """The base set."""
+    return registry.build_hparams("base")
+
+
+def _paper(step, hidden_size=512, warmup=4000):
+    """Equation 3."""
+    return hidden_size**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+@pytest.mark.parametrize(("name", "rates", "peak"), SETS)
+@pytest.mark.usefixtures("tiny_hparams")
+def test_golden_learning_rates(name, rates, peak):
+    hparams = registry.build_hparams(name)
+    actual = [float(schedules.learning_rate(hparams, step)) for step in UPDATES]
+    assert tuple(actual) == pytest.approx(rates, rel=TOLERANCE)
+    highest = schedules.peak(hparams).rate
+    assert highest == pytest.approx(peak, rel=TOLERANCE)
+
+
+@pytest.mark.usefixtures("tiny_hparams")
+def test_every_set_has_its_golden_learning_rates():
+    names = [name for name, _, _ in SETS]
+    assert sorted(names) == [entry.name for entry in registry.hparams_sets]
+
+
+@pytest.mark.parametrize(
+    ("names", "peak"),
+    [
+        ("base transformer_base_v1 transformer_big base_prenorm", "6.99e-04"),
+        ("transformer_base_v2 transformer_base_v3", "9.88e-04"),
+        ("big", "4.94e-04"),
+    ],
+)
+@pytest.mark.usefixtures("tiny_hparams")
+def test_peaks_as_published(names, peak):
+    for name in names.split():
+        hparams = registry.build_hparams(name)
+        assert f"{schedules.peak(hparams).rate:.2e}" == peak
+
+
+def test_equation_3(base):
+    for step in (1, 3, 17, 3_999, 4_000, 4_001, 25_000, 1_000_000):
+        rate = schedules.learning_rate(base, step)
+        assert keras.backend.standardize_dtype(rate.dtype) == "float32"
+        assert float(rate) == pytest.approx(_paper(step), rel=TOLERANCE)
+
+
+def test_noam_times_a_constant(base):
+    twice = dataclasses.replace(base, learning_rate_constant=2.0)
+    for step in (1, 4_000, 25_000):
+        rate = float(schedules.learning_rate(twice, step))
+        assert rate == pytest.approx(2 * _paper(step), rel=TOLERANCE)
+
+
+def test_factors_multiply_and_count_from_0(base):
+    for schedule, at_1, at_26, at_401 in (
+        ("constant", 3.0, 3.0, 3.0),
+        ("linear_warmup", 0.0, 0.25, 1.0),
+        ("rsqrt_decay", 0.1, 0.1, 0.05),
+        ("rsqrt_hidden_size", 512**-0.5, 512**-0.5, 512**-0.5),
+        ("constant*linear_warmup*rsqrt_decay", 0.0, 0.075, 0.15),
+    ):
+        hparams = dataclasses.replace(
+            base,
+            learning_rate_schedule=schedule,
+            learning_rate_constant=3.0,
+            learning_rate_warmup_steps=100,
+        )
+        for step, expected in ((1, at_1), (26, at_26), (401, at_401)):
+            rate = schedules.learning_rate(hparams, step)
+            assert keras.backend.standardize_dtype(rate.dtype) == "float32"
+            assert float(rate) == pytest.approx(expected, rel=TOLERANCE)
+
+
+@pytest.mark.usefixtures("tiny_hparams")
+def test_v3_is_v2_an_update_later():
+    v2, v3 = (
+        registry.build_hparams(f"transformer_base_{version}")
+        for version in ("v2", "v3")
+    )
+    for step in (1, 100, 8_000, 8_001, 100_000):
+        earlier = float(schedules.learning_rate(v2, step))
+        later = float(schedules.learning_rate(v3, step + 1))
+        assert later == pytest.approx(earlier, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["base", "transformer_base", "tiny"])
+@pytest.mark.usefixtures("tiny_hparams")
+def test_no_update_exceeds_the_peak(name):
+    hparams = registry.build_hparams(name)
+    peak = schedules.peak(hparams).rate
+    warmup = hparams.learning_rate_warmup_steps
+    rates = [
+        float(schedules.learning_rate(hparams, step))
+        for step in range(warmup - 3, warmup + 5)
+    ]
+    assert max(rates) == pytest.approx(peak, rel=TOLERANCE)
+    assert rates[0] < peak > rates[-1]
+
+
+def test_schedule_counts_the_first_update_as_1(base):
+    """Keras's iterations are 0 there; taken literally, its rate would be 0."""
+    schedule = schedules.build(base)
+    for iterations in (0, 1, 3_999, 99_999):
+        variable = keras.Variable(iterations, dtype="int32", trainable=False)
+        rate = float(schedule(variable))
+        assert rate == pytest.approx(_paper(iterations + 1), rel=TOLERANCE)
+
+
+def _of_keras(base, name, arguments="", **changes):
+    """base with a schedule of Keras, from 0.5 on, for 100 steps."""
+    return dataclasses.replace(
+        base,
+        learning_rate_schedule=name,
+        learning_rate_schedule_arguments=arguments,
+        **{"learning_rate_constant": 0.5, "train_steps": 100} | changes,
+    )
+
+
+KERAS = [
+    # Schedule, its arguments, rates of updates 1, 26 and 76.
+    ("cosine_decay", "", (0.5, 0.4267767, 0.0732233)),
+    ("cosine_decay", "alpha=0.5:decay_steps=50", (0.5, 0.375, 0.25)),
+    # A warm-up from 0 to the constant, and a decay to the last step.
+    ("cosine_decay", "warmup_steps=50", (0.0, 0.25, 0.25)),
+    ("cosine_decay", "warmup_steps=50:warmup_target=1", (0.5, 0.75, 0.5)),
+    ("exponential_decay", "decay_rate=0.25", (0.5, 0.3535534, 0.1767767)),
+    (
+        "exponential_decay",
+        "decay_rate=0.5:decay_steps=50:staircase=true",
+        (0.5, 0.5, 0.25),
+    ),
+    ("polynomial_decay", "end_learning_rate=0", (0.5, 0.375, 0.125)),
+    ("inverse_time_decay", "decay_rate=4", (0.5, 0.25, 0.125)),
+    ("cosine_decay_restarts", "first_decay_steps=50", (0.5, 0.25, 0.4267767)),
+    (
+        "piecewise_constant_decay",
+        "boundaries=10/30:values=0.25/1/0.125",
+        (0.25, 1.0, 0.125),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "rates"), KERAS)
+def test_schedules_of_keras(base, name, arguments, rates):
+    hparams = _of_keras(base, name, arguments)
+    for step, expected in zip((1, 26, 76), rates, strict=True):
+        rate = schedules.learning_rate(hparams, step)
+        assert keras.backend.standardize_dtype(rate.dtype) == "float32"
+        assert float(rate) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "arguments", "rates"), KERAS)
+@pytest.mark.parametrize("most", [1 << 20, 9])
+def test_the_peak_is_the_highest_rate_of_all_steps(
+    base, monkeypatch, name, arguments, rates, most
+):
+    monkeypatch.setattr(schedules, "_MAX_STEPS", most)
+    hparams = _of_keras(base, name, arguments)
+    every = [
+        float(schedules.learning_rate(hparams, step)) for step in range(1, 101)
+    ]
+    peak = schedules.peak(hparams)
+    assert peak.rate == pytest.approx(max(every), rel=TOLERANCE)
+    assert every[peak.step - 1] == pytest.approx(max(every), rel=TOLERANCE)
+
+
+def test_the_peak_is_within_the_training(base):
+    """A warm-up that is longer has a peak at the last step."""
+    hparams = _of_keras(
+        base, "cosine_decay", "warmup_steps=400:decay_steps=100"
+    )
+    rate, step = schedules.peak(hparams)
+    assert step == 100
+    assert rate == pytest.approx(0.5 * 99 / 400, rel=TOLERANCE)
+
+
+def test_every_schedule_of_keras_has_a_name():
+    tested = {name for name, _, _ in KERAS}
+    library = keras.optimizers.schedules
+    for name, value in vars(library).items():
+        if (
+            isinstance(value, type)
+            and value is not library.LearningRateSchedule
+        ):
+            assert re.sub(r"\B([A-Z])", r"_\1", name).lower() in tested
