@@ -7,7 +7,7 @@ test_2016_flickr.
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import moses
-from t2t_repro.text.corpora import RawFile
+from t2t_repro.text.parallel_files import RawFile
 
 _URL = (
     "https://raw.githubusercontent.com/multi30k/dataset/"

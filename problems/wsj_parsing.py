@@ -12,7 +12,7 @@ from t2t_repro.metrics import suite
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import linear, trees
-from t2t_repro.text.corpora import RawFile, locate, read_lines
+from t2t_repro.text.parallel_files import RawFile, locate, read_lines
 
 SECTIONS = {
     "train": [f"{section:02}" for section in range(2, 22)],

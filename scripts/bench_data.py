@@ -18,9 +18,15 @@ import numpy as np
 import sentencepiece
 from absl import app, flags
 
-from t2t_repro.data import corpus, encode, generate, manifest, packing
-from t2t_repro.data import plan as plans
-from t2t_repro.text import corpora
+from t2t_repro.data import (
+    batch_plan,
+    corpus,
+    encode,
+    generate,
+    manifest,
+    packing,
+)
+from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 
 _TEXT = flags.DEFINE_multi_string(
@@ -58,7 +64,9 @@ def read(names):
     return [
         pair
         for files in names
-        for pair in corpora.read_pairs(*map(pathlib.Path, files.split(":")))
+        for pair in parallel_files.read_pairs(
+            *map(pathlib.Path, files.split(":"))
+        )
     ]
 
 
@@ -176,7 +184,7 @@ def measure_synthetic():
     }
     for batching in ("packed", "bucketed"):
         began = time.perf_counter()
-        plans.build(lengths, batching, 25_000, ROW_LENGTH, seed=0)
+        batch_plan.build(lengths, batching, 25_000, ROW_LENGTH, seed=0)
         took = time.perf_counter() - began
         bench_report.add(
             f"planning, {batching}, {SYNTHETIC_SIZE:,} pairs", took, "s"

@@ -15,8 +15,7 @@ import time
 
 import tensorflow as tf
 
-from t2t_repro.data import batches, corpus
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan, batches, corpus
 
 BATCH_TOKENS = 25_000
 MAX_LENGTH = 256
@@ -71,7 +70,9 @@ def main():
     peak.start()
     began = time.perf_counter()
     mapped = corpus.Corpus([pathlib.Path(path) for path in paths])
-    plan = plans.build(mapped.lengths, batching, BATCH_TOKENS, MAX_LENGTH, 0)
+    plan = batch_plan.build(
+        mapped.lengths, batching, BATCH_TOKENS, MAX_LENGTH, 0
+    )
     planned = time.perf_counter()
     read_batches(mapped, plan, 20)  # the files come into the page cache
     began_reading, cpu = time.perf_counter(), time.process_time()

@@ -16,7 +16,7 @@ import tensorflow as tf
 from t2t_repro import hparam, registry, runs
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.serving import to_ctranslate2
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 from t2t_repro.text.vocabulary import EOS
 
 SCORED_AT_ONCE = 32  # sentences
@@ -30,7 +30,7 @@ class Opened:
         run = runs.open_run(pathlib.Path(settings["output_dir"]))
         self.models, _ = runs.load_models(run)
         self.vocabularies = run.vocabularies
-        self.lines = list(corpora.read_lines(settings["inputs"]))
+        self.lines = list(parallel_files.read_lines(settings["inputs"]))
 
     def translator(self, settings):
         hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])

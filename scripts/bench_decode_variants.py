@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.decoding import beam_search, loop, rules, score, search
+from t2t_repro.decoding import beam_search, decode_loop, rules, score, search
 from t2t_repro.text.vocabulary import PAD
 
 TIE = 1e-5  # nearer scores are told apart by rounding alone
@@ -57,21 +57,29 @@ def variants(models, rows, hparams, xla=True):
     yield "more padding", find(np.pad(rows, ((0, 0), (0, 5))))
     order = np.random.default_rng(1).permutation(len(rows))
     mixed, back = find(rows[order]), np.argsort(order)
-    yield "another order", loop.Hypotheses(*(tf.gather(x, back) for x in mixed))
+    yield (
+        "another order",
+        decode_loop.Hypotheses(*(tf.gather(x, back) for x in mixed)),
+    )
     cut = len(rows) // 3
     parts = zip(find(rows[:cut]), find(rows[cut:]), strict=True)
-    yield "other batches", loop.Hypotheses(*(tf.concat(x, 0) for x in parts))
+    yield (
+        "other batches",
+        decode_loop.Hypotheses(*(tf.concat(x, 0) for x in parts)),
+    )
 
 
-def without_cache(model, rows, hparams) -> loop.Hypotheses:
+def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
     """Return what beam search finds that decodes all positions at each step."""
     beams = hparams.beam_size
     room = rows.shape[1] + hparams.extra_length
 
     def step_fn(before, position, state):
-        past = loop.place(state["past"], position - 1, before)  # nowhere, at 0
+        past = decode_loop.place(
+            state["past"], position - 1, before
+        )  # nowhere, at 0
         # The subword to predict is not read, but must not be padding.
-        whole = loop.place(past, position, tf.fill(tf.shape(before), 2))
+        whole = decode_loop.place(past, position, tf.fill(tf.shape(before), 2))
         sources = tf.repeat(state["inputs"], beams, axis=0)
         batch = score.features(sources, tf.reshape(whole, (-1, room)))
         logits = model(batch)[:, position]
@@ -79,12 +87,12 @@ def without_cache(model, rows, hparams) -> loop.Hypotheses:
         return tf.reshape(logits, shape), None, state | {"past": past}
 
     def reorder(state, parents):
-        return state | {"past": loop.take_beams(state["past"], parents)}
+        return state | {"past": decode_loop.take_beams(state["past"], parents)}
 
     past = tf.zeros((len(rows), beams, room), tf.int32)
     limits = (rows != PAD).sum(1) + hparams.extra_length
     return beam_search.beam_search(
-        loop.SearchModel(
+        decode_loop.SearchModel(
             step_fn, {"past": past, "inputs": tf.constant(rows)}, reorder
         ),
         rules.sentences(tf.constant(limits, tf.int32)),

@@ -29,7 +29,7 @@ import keras
 import numpy as np
 from absl import app, flags
 
-from t2t_repro.layers import random
+from t2t_repro.layers import counter_rng
 from t2t_repro.models import building
 from t2t_repro.registry import build_hparams
 from t2t_repro.reports import cost
@@ -42,7 +42,9 @@ _VOCAB = flags.DEFINE_integer("vocab_size", 37_000, "V.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Steps that are timed.")
 _PYTORCH = flags.DEFINE_string("pytorch", None, "A Python that has torch.")
 
-importlib.import_module("t2t_repro.hparams.transformer")  # registers its sets
+importlib.import_module(
+    "t2t_repro.hparams.transformer_hparams"
+)  # registers its sets
 
 WARM_UP = 3
 MATRIX = 8192  # rows and columns of the product that stands for the peak
@@ -107,7 +109,7 @@ class Training:
 
     def _step(self, state, rows, number):
         weights, slots = state
-        rng = random.rng(1, number, 0, rows["targets"].shape[0])
+        rng = counter_rng.rng(1, number, 0, rows["targets"].shape[0])
 
         def loss(weights):
             logits, _ = self.model.stateless_call(weights, [], rows, rng=rng)

@@ -20,7 +20,7 @@ import numpy as np
 from absl import app, flags
 
 from t2t_repro.data import corpus
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 
 _TEXT = flags.DEFINE_string(
@@ -46,7 +46,9 @@ BATCH_TOKENS = {"tiny": 4_096, "small": 4_096, "base": 2_048}
 
 def prepare(folder):
     """The text as a shard of ours and as arrays of numpy; their paths."""
-    pairs = corpora.read_pairs(*map(pathlib.Path, _TEXT.value.split(":")))
+    pairs = parallel_files.read_pairs(
+        *map(pathlib.Path, _TEXT.value.split(":"))
+    )
     lines = list(zip(*pairs, strict=True))
     vocabulary = Bpe.learn([*lines[0], *lines[1]], LEARNED)
     encoded = zip(*map(vocabulary.encode, lines), strict=True)

@@ -13,8 +13,7 @@ import time
 import bench_probe
 import tensorflow as tf
 
-from t2t_repro.data import batches, corpus
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan, batches, corpus
 from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import loss, optimizer, step
@@ -52,7 +51,7 @@ class Training:
         self.corpus = corpus.Corpus(
             [pathlib.Path(shard) for shard in settings["shards"]]
         )
-        self.plan = plans.build(
+        self.plan = batch_plan.build(
             self.corpus.lengths,
             self.hparams.batching,
             self.hparams.batch_tokens,

@@ -17,7 +17,7 @@ from absl import app, flags
 
 from t2t_repro import fields, hparam, json_files, registry, runs
 from t2t_repro.decoding import translate
-from t2t_repro.serving import client, export
+from t2t_repro.serving import client, saved_model
 
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Run.", required=True)
 _EXPORT_DIR = flags.DEFINE_string(
@@ -47,7 +47,7 @@ def main(_):
 def decoder(folder):
     """A Translator of the run, as the card of an export's version has it."""
     registry.load_definitions()
-    card = json_files.read(folder / export.MODEL_CARD)
+    card = json_files.read(folder / saved_model.MODEL_CARD)
     run = runs.open_run(pathlib.Path(_OUTPUT_DIR.value))
     paths = ",".join(str(run.output_dir / name) for name in card["checkpoints"])
     models, _ = runs.load_models(run, paths)

@@ -20,7 +20,7 @@ import tempfile
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.text import test_sets
-from t2t_repro.text.corpora import read_lines
+from t2t_repro.text.parallel_files import read_lines
 
 TOLERANCE = 0.01  # multi-bleu.perl prints two decimals
 

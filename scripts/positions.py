@@ -22,7 +22,7 @@ from t2t_repro import common_flags, errors, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 
 BASE = "table3_base"
 ROWS = {"sinusoids": BASE, "learned": "table3_e_learned_positions"}
@@ -64,7 +64,7 @@ def measure(folder, stored) -> dict:
     path = folder / runs.TRANSLATIONS / f"{SPLIT}.txt"
     by_length = score_by_length(
         corpus.lengths["inputs"].tolist(),
-        list(corpora.read_lines(path)),
+        list(parallel_files.read_lines(path)),
         corpus.text("targets"),
         run.hparams.max_length,
     )

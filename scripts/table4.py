@@ -14,7 +14,7 @@ import table_layout
 
 from t2t_repro import errors, json_files, prepare, registry, runs
 from t2t_repro.data import manifest
-from t2t_repro.metrics import bracketing, scores
+from t2t_repro.metrics import parsing, scores
 from t2t_repro.reports import paper
 from t2t_repro.text import linear, trees
 from t2t_repro.text.trees import Span, Tree
@@ -83,7 +83,7 @@ def right_branching(gold: Tree) -> Tree:
 
 def right_branching_scores(suite, sentences, references) -> dict:
     """Return the scores of the trivial parses, as evaluate stores them."""
-    golds = bracketing.read_references(sentences, references)
+    golds = parsing.read_references(sentences, references)
     parses = [linear.write(right_branching(gold)) for gold in golds]
     found = scores.score(suite, parses, [references], sentences)
     return scores.flat(suite.build(), found)

@@ -25,7 +25,7 @@ from t2t_repro import (
     run_json,
     runs,
 )
-from t2t_repro.data import manifest, plan
+from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import history
@@ -200,7 +200,7 @@ def figures(folder: pathlib.Path, stored: dict) -> dict:
     run = runs.open_run(folder)
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
-    lengths = plan.mean_lengths(corpus.lengths, run.hparams.max_length)
+    lengths = batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
     model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
     tokens = run.hparams.batch_tokens * run.hparams.train_steps
     kept = ("step", "perplexity", *run.problem.suite.names)

@@ -12,7 +12,7 @@ from absl import flags
 
 from t2t_repro import common_flags, errors, files, runs
 from t2t_repro.decoding import attend, shards, translate
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 
 common_flags.define_decoding_flags()
 _FROM_FILE = flags.DEFINE_string(
@@ -131,12 +131,12 @@ def _read_lines():
     if not _FROM_FILE.value:
         # Not sys.stdin's lines: those would be split at U+0085 too.
         return (
-            corpora.split_lines(sys.stdin.buffer, "standard input"),
+            parallel_files.split_lines(sys.stdin.buffer, "standard input"),
             None,
         )
     # Read twice: a file may be larger than memory.
-    total = sum(1 for _ in corpora.read_lines(_FROM_FILE.value))
-    return corpora.read_lines(_FROM_FILE.value), total
+    total = sum(1 for _ in parallel_files.read_lines(_FROM_FILE.value))
+    return parallel_files.read_lines(_FROM_FILE.value), total
 
 
 def _read_prefixes(total):
@@ -144,18 +144,18 @@ def _read_prefixes(total):
     name = _PREFIX_FILE.value
     if not name:
         return itertools.repeat("")
-    count = sum(1 for _ in corpora.read_lines(name))
+    count = sum(1 for _ in parallel_files.read_lines(name))
     if count != total:
         raise errors.UserError(
             f"--decode_prefix_file has a line for each of --decode_from_file; "
             f"got {count} lines in {name} for {total or 'no file'}."
         )
-    return corpora.read_lines(name)
+    return parallel_files.read_lines(name)
 
 
 def _read_tabbed(name):
     """Pairs of a file, as they are asked for."""
-    for number, line in enumerate(corpora.read_lines(name), 1):
+    for number, line in enumerate(parallel_files.read_lines(name), 1):
         pair = tuple(line.split("\t"))
         if len(pair) != 2:
             raise errors.UserError(

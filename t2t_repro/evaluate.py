@@ -12,7 +12,7 @@ from absl import flags
 
 from t2t_repro import common_flags, evaluation, files, json_files, runs
 from t2t_repro import problem as problems
-from t2t_repro.text import corpora, test_sets
+from t2t_repro.text import parallel_files, test_sets
 
 common_flags.define_decoding_flags()
 _SPLIT = flags.DEFINE_string(
@@ -67,7 +67,7 @@ def main():
     if _REFERENCES.value or _SOURCES.value:
         test_set = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
     translations, baseline = (
-        list(corpora.read_lines(flag.value)) if flag.value else None
+        list(parallel_files.read_lines(flag.value)) if flag.value else None
         for flag in (_TRANSLATIONS, _BASELINE)
     )
     found = evaluation.evaluate(

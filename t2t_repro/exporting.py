@@ -4,11 +4,11 @@ import dataclasses
 import pathlib
 
 from t2t_repro import errors, run_json, runs
-from t2t_repro.serving import export, to_ctranslate2
+from t2t_repro.serving import saved_model, to_ctranslate2
 
 # The function that writes a format, and the folder in the run it goes to.
 FORMATS = {
-    "saved_model": (export.export, "export"),
+    "saved_model": (saved_model.export, "export"),
     "ctranslate2": (to_ctranslate2.export, "ctranslate2"),
 }
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from t2t_repro import errors, fields, files, hparam, registry
 from t2t_repro.metrics.suite import RESERVED, TRANSLATION, Suite
-from t2t_repro.text.corpora import Pair, RawFile, locate, read_pairs
+from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"

@@ -10,7 +10,7 @@ from absl import flags
 
 from t2t_repro import common_flags, errors
 from t2t_repro.serving import client, limits
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir", None, "Folder that the exporter has written to."
@@ -52,7 +52,7 @@ flags.adopt_module_key_flags(common_flags)
 def main():
     model = _client()
     lines = common_flags.sentences(_INPUTS) or list(
-        corpora.split_lines(sys.stdin.buffer, "standard input")
+        parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )
     for translation in model.translate(lines, _MAX_BATCH_SIZE.value):
         print(translation.texts[0], flush=True)

@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors, files, prepare, registry, run_json, runs
+from t2t_repro.data import batch_plan
 from t2t_repro.data import manifest as manifests
-from t2t_repro.data import plan
 from t2t_repro.decoding import attend
 from t2t_repro.models import building
-from t2t_repro.reports import cost, curves, page, pictures, samples
-from t2t_repro.text import corpora
+from t2t_repro.reports import (
+    attention_plots,
+    cost,
+    curves,
+    page,
+    sample_translations,
+)
+from t2t_repro.text import parallel_files
 from t2t_repro.training import checkpoints
 
 
@@ -117,7 +123,7 @@ def _manifest(data, run):
 def _mean_lengths(run, data):
     """Return mean subwords of the inputs and targets that are trained on."""
     corpus = manifests.open_corpus(data, "train", run.problem.reverse)
-    return plan.mean_lengths(corpus.lengths, run.hparams.max_length)
+    return batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
 
 
 def _steps(run, read):
@@ -128,13 +134,13 @@ def _steps(run, read):
 
 def _samples(run, data, split, path):
     corpus = manifests.open_corpus(data, split, run.problem.reverse)
-    translations = list(corpora.read_lines(path))
+    translations = list(parallel_files.read_lines(path))
     if len(translations) != len(corpus):
         raise errors.UserError(
             f"{path} has {len(translations):,} lines for {len(corpus):,} of "
             f"the split. Run evaluate --split={split} again."
         )
-    return samples.rank(
+    return sample_translations.rank(
         corpus.text("inputs"),
         translations,
         corpus.text("targets"),
@@ -173,7 +179,7 @@ def _attention(run, data, options):
     (model,), _ = runs.load_models(run, str(path))
     observer = attend.Observer(model, run.vocabularies, run.problem.search)
     seen = map(observer.look, lines)
-    return path.name, [pictures.of_sentence(*one) for one in seen], ""
+    return path.name, [attention_plots.of_sentence(*one) for one in seen], ""
 
 
 def _lines(run, data, count):
@@ -181,16 +187,18 @@ def _lines(run, data, count):
     if data is None:
         return []
     corpus = manifests.open_corpus(data, "validation", run.problem.reverse)
-    chosen = samples.of_many_lengths(corpus.lengths["inputs"], count)
+    chosen = sample_translations.of_many_lengths(
+        corpus.lengths["inputs"], count
+    )
     text = corpus.text("inputs")
     return [text[i] for i in chosen]
 
 
 def _write_pictures(folder, subjects):
     """Write every picture of attention; {folder: number of files}."""
-    names = pictures.folders([subject.name for subject in subjects])
+    names = attention_plots.folders([subject.name for subject in subjects])
     places = [folder / "attention" / name for name in names]
     return {
-        place: pictures.write(place, subject.attention)
+        place: attention_plots.write(place, subject.attention)
         for place, subject in zip(places, subjects, strict=True)
     }

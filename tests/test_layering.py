@@ -29,7 +29,7 @@ ROWS = (
         (
             "decoding.rules",
             "decoding.candidates",
-            "decoding.loop",
+            "decoding.decode_loop",
             "decoding.beam_search",
             "decoding.greedy",
             "decoding.sampling",
@@ -46,10 +46,10 @@ ROWS = (
             "training.averaging",
             "training.hardware",
             "training.workers",
-            "training.capacity",
-            "training.fitting",
-            "training.watch",
-            "training.progress",
+            "training.utilization",
+            "training.microbatch_size",
+            "training.anomalies",
+            "training.train_log",
             "training.session",
             "training.history",
             "training.validation",
@@ -67,10 +67,10 @@ ROWS = (
         ("prepare",),
         ("run_json", "runs"),
         (
-            "training.loop",
+            "training.train_loop",
             "training.setup",
             "training.options",
-            "training.sample",
+            "training.validation_sample",
         ),
         ("serving",),
     ),
@@ -117,7 +117,7 @@ SENTENCE_PIECE = {"text.sentence_piece", "serving.sentence_piece_graph"}
 
 
 def module_name(path):
-    """t2t_repro/data/plan.py -> data.plan; problems/x.py -> problems.x."""
+    """Return data.batch_plan for t2t_repro/data/batch_plan.py."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     parts = parts[1:] if parts[0] == "t2t_repro" else parts
     return ".".join(part for part in parts if part != "__init__")
@@ -161,7 +161,7 @@ def _known(name):
 
 
 def place(name):
-    """(row, cell) of a module; of training.loop before training."""
+    """(row, cell) of a module; of training.train_loop before training."""
     places = {
         module: (r, c)
         for r, row in enumerate(ROWS)
@@ -221,7 +221,7 @@ def test_imports_point_down(name):
         (
             "problems.multi30k",
             "from t2t_repro.data import plan",
-            "problems.multi30k is a definition and imports data.plan",
+            "problems.multi30k is a definition and imports data.batch_plan",
         ),
         (
             "runs",

@@ -6,7 +6,7 @@ import pytest
 
 from t2t_repro import errors, problem, registry
 from t2t_repro.metrics.suite import TRANSLATION
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 
 COMMON = {  # arguments that every problem has
     "vocab_size": 300,
@@ -307,4 +307,4 @@ def test_a_problem_may_yield_text_of_its_own(tmp_path):
 def test_a_file_that_nobody_offers_must_be_brought():
     files = problem.build("toy").raw_files("train")
     with pytest.raises(errors.UserError, match="train.en .*--raw_dir"):
-        corpora.locate(files[0], None, "downloads")
+        parallel_files.locate(files[0], None, "downloads")

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data import corpus as corpora
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan
+from t2t_repro.data.corpus import SIDES, Corpus, ranges
 
 
 class Counts(NamedTuple):
@@ -36,7 +36,7 @@ class Counts(NamedTuple):
 
 ROW_FEATURES = tuple(
     f"{side}{suffix}"
-    for side in corpora.SIDES
+    for side in SIDES
     for suffix in ("", "_segment", "_position")
 )
 # Of a whole batch; losses are divided by them.
@@ -51,17 +51,17 @@ ELEMENT_SPEC = {
 
 
 def assemble(
-    corpus: corpora.Corpus, batch: plans.BatchPlan
+    corpus: Corpus, batch: batch_plan.BatchPlan
 ) -> dict[str, np.ndarray]:
     """The arrays of a batch: ROW_FEATURES, each [rows, row length] int32."""
     arrays = {}
     pair_index = np.arange(len(batch.pairs))
     first_of_row = np.searchsorted(batch.rows, batch.rows)  # [n] pair index
-    for side in corpora.SIDES:
+    for side in SIDES:
         lengths = corpus.lengths[side][batch.pairs].astype(np.int64)
         before = np.cumsum(lengths) - lengths  # tokens before each pair
         column = before - before[first_of_row]
-        position = corpora.ranges(np.zeros_like(lengths), lengths)
+        position = ranges(np.zeros_like(lengths), lengths)
         slot = position + np.repeat(
             batch.rows * batch.row_length + column, lengths
         )
@@ -79,12 +79,10 @@ def assemble(
     return arrays
 
 
-def count(corpus: corpora.Corpus, batch: plans.BatchPlan) -> Counts:
+def count(corpus: Corpus, batch: batch_plan.BatchPlan) -> Counts:
     """Sentences, tokens and slots of a batch."""
-    tokens = sum(
-        int(corpus.lengths[side][batch.pairs].sum()) for side in corpora.SIDES
-    )
-    slots = len(corpora.SIDES) * batch.num_rows * batch.row_length
+    tokens = sum(int(corpus.lengths[side][batch.pairs].sum()) for side in SIDES)
+    slots = len(SIDES) * batch.num_rows * batch.row_length
     return Counts(len(batch.pairs), tokens, slots)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from t2t_repro import errors, files, progress
 from t2t_repro.data import corpus
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.text.corpora import Pair
+from t2t_repro.text.parallel_files import Pair
 
 PART = 5_000  # pairs that a thread encodes at once; some MB
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from t2t_repro import errors, json_files, progress
 from t2t_repro.data import corpus, encode, manifest, vocabulary_pair
-from t2t_repro.text.corpora import Pair
 from t2t_repro.text.line_sample import LineSample
+from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.vocabulary import Vocabulary
 
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding import candidates, loop, rules
+from t2t_repro.decoding import candidates, decode_loop, rules
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.text.vocabulary import EOS
 
@@ -65,7 +65,7 @@ def beam_search(
     alpha,
     wanted,
     raw_scores=False,
-) -> loop.Hypotheses:
+) -> decode_loop.Hypotheses:
     """Find the best outputs of every sentence.
 
     Args:
@@ -82,9 +82,9 @@ def beam_search(
     def result(state):
         ids, scores, raw = state.finished
         scores = raw if raw_scores else scores
-        return loop.Hypotheses(ids[:, :wanted], scores[:, :wanted])
+        return decode_loop.Hypotheses(ids[:, :wanted], scores[:, :wanted])
 
-    return loop.run(
+    return decode_loop.run(
         model,
         _start(model, sentences, rule, beam_size, max_length, raw_scores),
         lambda at, state: _can_improve(at, state, rule, alpha, wanted),
@@ -95,7 +95,7 @@ def beam_search(
 
 def _start(model, sentences, rule, beams, max_length, raw_scores):
     batch = tf.shape(sentences.limits)[0]
-    ids = loop.no_ids(batch, beams, max_length)
+    ids = decode_loop.no_ids(batch, beams, max_length)
     none = tf.fill((batch, beams), FORBIDDEN)
     # One hypothesis at first: W equal ones would give W equal outputs.
     first = tf.one_hot(0, beams, 0.0, FORBIDDEN)[None]
@@ -136,7 +136,7 @@ def _can_improve(position, state, rule, alpha, wanted):
 
 def _advance(position, state, model, rule, alpha):
     width = state.live_ids.shape[1]
-    logits, step, state = loop.predict(
+    logits, step, state = decode_loop.predict(
         model, rule, state.live_ids, position, state
     )
     # Each live hypothesis ends in one way, so 2 W candidates leave W that go
@@ -151,7 +151,7 @@ def _advance(position, state, model, rule, alpha):
     subwords = tf.gather(_flat(subwords), places, batch_dims=1)
     parents = places // of_each
     ids = tf.gather(state.live_ids, parents, batch_dims=1)
-    ids = loop.place(ids, position, subwords)  # [B, 2W, T]
+    ids = decode_loop.place(ids, position, subwords)  # [B, 2W, T]
     ends = subwords == EOS
     live_log_probs, chosen = tf.math.top_k(
         tf.where(ends, FORBIDDEN, best), width
@@ -176,7 +176,7 @@ def _advance(position, state, model, rule, alpha):
         live_ids=tf.gather(ids, chosen, batch_dims=1),
         live_log_probs=live_log_probs,
         finished=_best(state.finished, ended, width),
-        rule_state=loop.take_beams(state.rule_state, chosen_parents),
+        rule_state=decode_loop.take_beams(state.rule_state, chosen_parents),
         model_state=model.reorder_fn(state.model_state, chosen_parents),
     )
 
@@ -190,5 +190,5 @@ def _best(one, other, count) -> Finished:
     """Return the `count` best of two sets of finished hypotheses."""
     both = tf.nest.map_structure(lambda *pair: tf.concat(pair, 1), one, other)
     scores, chosen = tf.math.top_k(both.scores, count)
-    rest = loop.take_beams(both._replace(scores=()), chosen)
+    rest = decode_loop.take_beams(both._replace(scores=()), chosen)
     return rest._replace(scores=scores)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding import candidates, loop, rules
+from t2t_repro.decoding import candidates, decode_loop, rules
 from t2t_repro.decoding.beam_search import output_score
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -38,7 +38,7 @@ def append(state, step, subwords, log_probs, rule, alpha, raw_scores):
         totals = tf.where(ends, scores, totals)
     subwords = tf.where(state.ended, PAD, subwords)
     return state._replace(
-        ids=loop.place(state.ids, step.position, subwords),
+        ids=decode_loop.place(state.ids, step.position, subwords),
         scores=tf.where(state.ended, state.scores, totals),
         ended=state.ended | ends,
     )
@@ -46,7 +46,7 @@ def append(state, step, subwords, log_probs, rule, alpha, raw_scores):
 
 def greedy_search(
     model, sentences, rule, max_length, alpha, raw_scores=False
-) -> loop.Hypotheses:
+) -> decode_loop.Hypotheses:
     """Find what beam_search() finds with one beam; nothing is reordered.
 
     Args: as of beam_search().
@@ -54,7 +54,7 @@ def greedy_search(
     batch = tf.shape(sentences.limits)[0]
 
     def advance(position, state):
-        logits, step, state = loop.predict(
+        logits, step, state = decode_loop.predict(
             model, rule, state.ids, position, state
         )
         likely, subwords = candidates.likeliest(
@@ -65,10 +65,10 @@ def greedy_search(
         subword = tf.gather(subwords, best, batch_dims=2)[..., 0]
         return append(state, step, subword, log_prob, rule, alpha, raw_scores)
 
-    return loop.run(
+    return decode_loop.run(
         model,
         GreedyState(
-            loop.no_ids(batch, 1, max_length),
+            decode_loop.no_ids(batch, 1, max_length),
             tf.zeros((batch, 1)),
             tf.zeros((batch, 1), tf.bool),
             sentences,
@@ -77,5 +77,5 @@ def greedy_search(
         ),
         lambda position, state: ~state.ended[:, 0],
         advance,
-        lambda state: loop.Hypotheses(state.ids, state.scores),
+        lambda state: decode_loop.Hypotheses(state.ids, state.scores),
     )

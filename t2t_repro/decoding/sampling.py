@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.decoding import candidates, loop, rules
+from t2t_repro.decoding import candidates, decode_loop, rules
 from t2t_repro.decoding.greedy import append
 from t2t_repro.decoding.rules import FORBIDDEN
-from t2t_repro.layers import random
+from t2t_repro.layers import counter_rng
 from t2t_repro.text.vocabulary import PAD
 
 
@@ -47,7 +47,7 @@ def sample(
     alpha,
     distribution,
     raw_scores=False,
-) -> loop.Hypotheses:
+) -> decode_loop.Hypotheses:
     """Draw W outputs of every sentence, each subword given those before.
 
     Args:
@@ -64,10 +64,10 @@ def sample(
     batch = tf.shape(sentences.limits)[0]
 
     def advance(position, state):
-        logits, step, state = loop.predict(
+        logits, step, state = decode_loop.predict(
             model, rule, state.ids, position, state
         )
-        noise = random.mix(state.keys ^ position)
+        noise = counter_rng.mix(state.keys ^ position)
         subwords, log_probs = candidates.drawn(
             logits,
             lambda allowed: draw(allowed, distribution, noise),
@@ -77,30 +77,32 @@ def sample(
         )
         return append(state, step, subwords, log_probs, rule, alpha, raw_scores)
 
-    keys = random.mix(keys ^ random.mix(tf.constant(distribution.seed)))
-    numbers = random.mix(tf.range(num_samples))
-    return loop.run(
+    keys = counter_rng.mix(
+        keys ^ counter_rng.mix(tf.constant(distribution.seed))
+    )
+    numbers = counter_rng.mix(tf.range(num_samples))
+    return decode_loop.run(
         model,
         SampleState(
-            loop.no_ids(batch, num_samples, max_length),
+            decode_loop.no_ids(batch, num_samples, max_length),
             tf.zeros((batch, num_samples)),
             tf.zeros((batch, num_samples), tf.bool),
-            random.mix(keys[:, None] ^ numbers),
+            counter_rng.mix(keys[:, None] ^ numbers),
             sentences,
             rule.start(sentences, num_samples),
             model.state,
         ),
         lambda position, state: ~tf.reduce_all(state.ended, -1),
         advance,
-        lambda state: loop.Hypotheses(state.ids, state.scores),
+        lambda state: decode_loop.Hypotheses(state.ids, state.scores),
     )
 
 
 def sentence_keys(ids):
     """Hash each sentence, [B, L] -> [B] int32; PAD after it does not count."""
-    places = random.mix(tf.range(tf.shape(ids)[1]) + 1)
-    each = tf.where(ids == PAD, 0, random.mix(ids ^ places))
-    return random.mix(tf.reduce_sum(each, 1))
+    places = counter_rng.mix(tf.range(tf.shape(ids)[1]) + 1)
+    each = tf.where(ids == PAD, 0, counter_rng.mix(ids ^ places))
+    return counter_rng.mix(tf.reduce_sum(each, 1))
 
 
 def draw(logits, distribution, keys):
@@ -122,8 +124,8 @@ def draw(logits, distribution, keys):
         before = tf.cumsum(probabilities, -1, exclusive=True)
         enough = before >= distribution.keep_top_p
         logits = tf.where(enough, FORBIDDEN, logits)
-    bits = random.mix(random.mix(keys)[..., None] ^ ids)
-    gumbel = -tf.math.log(-tf.math.log(random.to_uniform(bits)))
+    bits = counter_rng.mix(counter_rng.mix(keys)[..., None] ^ ids)
+    gumbel = -tf.math.log(-tf.math.log(counter_rng.to_uniform(bits)))
     best = tf.argmax(logits + gumbel, -1, tf.int32)
     return tf.gather(
         tf.broadcast_to(ids, tf.shape(logits)), best[..., None], batch_dims=2

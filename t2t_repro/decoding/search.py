@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import loop, rules, sampling, score, shards
+from t2t_repro.decoding import decode_loop, rules, sampling, score, shards
 from t2t_repro.decoding.beam_search import beam_search
 from t2t_repro.decoding.greedy import greedy_search
 from t2t_repro.models.seq2seq import DecodingState
@@ -26,7 +26,7 @@ def search(
     num_shards=1,
     constants=None,
     rule=None,
-) -> loop.Hypotheses:
+) -> decode_loop.Hypotheses:
     """Return the outputs of `models` for a batch.
 
     Args:
@@ -179,7 +179,7 @@ def _sentences(models, inputs, extra_length, prefixes) -> rules.Sentences:
 
 def search_model(
     models, constants, inputs, num_beams, max_length, block, rule
-) -> loop.SearchModel:
+) -> decode_loop.SearchModel:
     """Return models that decode `inputs` [B, L] together, as one.
 
     Args: as of search(), and
@@ -225,6 +225,6 @@ def search_model(
         pairs = zip(models, with_constants(states), strict=True)
         return without([model.compact_state(state) for model, state in pairs])
 
-    return loop.SearchModel(
+    return decode_loop.SearchModel(
         step_fn, without(states), reorder_fn, compact_fn, block
     )

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from t2t_repro.layers import random
+from t2t_repro.layers import counter_rng
 
 # Bits of a significand, its leading 1 included, where they are so few that
 # rounding shows: 1 / (1 - 0.1) would be 0.16% low in bfloat16.
@@ -36,12 +36,12 @@ class Dropout(keras.layers.Layer):
 
     def build(self, input_shape):
         # The layer's path tells its mask from those of all other places.
-        self._place = random.place(self.path)
+        self._place = counter_rng.place(self.path)
 
     def call(self, x, rng=None):
         if rng is None or not self.rate:
             return x
-        bits = random.bits(rng, self._place, ops.shape(x))
+        bits = counter_rng.bits(rng, self._place, ops.shape(x))
         # Uniform in [-2^31, 2^31): below the threshold with the probability
         # that makes up for the factor.
         by = factor(self.rate, self.compute_dtype)

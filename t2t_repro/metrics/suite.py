@@ -47,21 +47,21 @@ _TARGETS = {
         "tokens of the system / of the reference",
     ),
     "bracketing_f1": (
-        "bracketing.F1",
+        "parsing.F1",
         "labelled bracketing, EVALB with COLLINS.prm",
     ),
-    "bracketing_precision": ("bracketing.Precision", "its precision"),
-    "bracketing_recall": ("bracketing.Recall", "its recall"),
+    "bracketing_precision": ("parsing.Precision", "its precision"),
+    "bracketing_recall": ("parsing.Recall", "its recall"),
     "bracketing_exact_match": (
-        "bracketing.ExactMatch",
+        "parsing.ExactMatch",
         "% of trees without a difference",
     ),
     "unbalanced_trees": (
-        "bracketing.UnbalancedTrees",
+        "parsing.UnbalancedTrees",
         "% of trees whose brackets were repaired",
     ),
     "miscounted_trees": (
-        "bracketing.MiscountedTrees",
+        "parsing.MiscountedTrees",
         "% of trees with tags for more or fewer words",
     ),
 }

@@ -109,8 +109,9 @@ def _check_random_numbers(model):
         if id(variable) not in weights:
             raise errors.UserError(
                 f"The model {model.hparams.model!r} has {variable.path}, which "
-                "is neither a weight nor drawn by layers/random.py. Draw "
-                "random numbers with layers.dropout.Dropout or layers.random."
+                "is neither a weight nor drawn by layers/counter_rng.py. Draw "
+                "random numbers with layers.dropout.Dropout or "
+                "layers.counter_rng."
             )
 
 

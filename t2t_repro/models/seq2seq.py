@@ -17,8 +17,8 @@ Rules that hold for every model:
 
 - A sentence's result never depends on the other sentences of its batch, nor
   on padding.
-- Random numbers come from layers/random.py alone, as a function of the row.
-  build() refuses Keras's own seed generators.
+- Random numbers come from layers/counter_rng.py alone, as a function of the
+  row. build() refuses Keras's own seed generators.
 - Each layer with weights or dropout has a name of its own: paths name weights
   in checkpoints and places of dropout. build() refuses paths that are used
   twice or numbered by Keras.
@@ -128,7 +128,7 @@ class Seq2Seq(keras.Model):
         Args:
             batch: features of data/batches.py: inputs, targets and their
                 segments and positions, [B, L] and [B, T] int32.
-            rng: layers.random.Rng; None: inference, nothing is drawn.
+            rng: layers.counter_rng.Rng; None: inference, nothing is drawn.
         """
         raise self._lacks("hidden_states")
 

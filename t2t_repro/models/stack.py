@@ -187,7 +187,7 @@ class Stack(keras.layers.Layer):
         Args:
             x: embedded input.
             context: the tuple that each layer takes beside it.
-            rng: layers.random.Rng, or None at inference.
+            rng: layers.counter_rng.Rng, or None at inference.
             recompute_grad: whether activations within a layer are computed
                 again for gradients.
 

@@ -10,11 +10,11 @@ import markupsafe
 
 from t2t_repro import registry
 from t2t_repro.reports import (
+    attention_plots,
     cost,
     curves,
     paper,
-    pictures,
-    samples,
+    sample_translations,
     stored_scores,
     templates,
 )
@@ -50,10 +50,11 @@ class Subject(NamedTuple):
     cost: cost.Spent
     manifest: dict | None  # of its data; None: the data is not there
     scores: dict[str, dict]  # split -> what evaluate has stored
-    samples: dict[str, samples.Ranked]  # split -> some of its translations
+    # split -> some of its translations
+    samples: dict[str, sample_translations.Ranked]
     drawings: dict[str, list[Drawing]]  # split -> some of its samples
     checkpoint: str | None  # that attention is of; None: there is none
-    attention: list[pictures.Sentence]
+    attention: list[attention_plots.Sentence]
     no_attention: str  # why there is none
 
 

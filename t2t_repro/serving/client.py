@@ -21,7 +21,7 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors, files
 from t2t_repro.decoding.translate import Translation
-from t2t_repro.serving import export, limits
+from t2t_repro.serving import limits, saved_model
 
 _LIMITS = limits.Limits()  # of a server that was told no others
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
@@ -64,8 +64,8 @@ class LocalClient(Client):
             UserError: there is none, or it is damaged.
         """
         folder = files.path(export_dir)
-        self.folder = folder / str(export.newest(folder))  # of the version
-        export.verified_card(self.folder)
+        self.folder = folder / str(saved_model.newest(folder))  # of the version
+        saved_model.verified_card(self.folder)
         try:
             self._model = tf.saved_model.load(str(self.folder))
         except Exception as error:  # of TensorFlow, which has no one type

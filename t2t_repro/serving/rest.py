@@ -10,7 +10,13 @@ from aiohttp import web
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from t2t_repro.serving import failure, json_predict, metrics, service, versions
+from t2t_repro.serving import (
+    failure,
+    json_predict,
+    monitoring,
+    service,
+    versions,
+)
 
 _STATIC = pathlib.Path(__file__).parent / "static"
 _PAGE = "index.html"
@@ -100,10 +106,10 @@ class _Handlers:
             }
         )
 
-    async def metrics(self, request):
+    async def monitoring(self, request):
         return web.Response(
             body=self._service.metrics.text(),
-            headers={"Content-Type": metrics.CONTENT_TYPE},
+            headers={"Content-Type": monitoring.CONTENT_TYPE},
         )
 
     async def page(self, request):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import grpc
 
-from t2t_repro.serving import batching, failure, metrics, versions
+from t2t_repro.serving import batching, failure, monitoring, versions
 from t2t_repro.serving.limits import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -28,7 +28,7 @@ class Service:
         """Loads nothing yet; see versions.Versions."""
         self.name = name
         self.limits = limits
-        self.metrics = metrics.Metrics()
+        self.metrics = monitoring.Metrics()
         self.versions = versions.Versions(
             export_dir, name, self.metrics.version.set
         )

@@ -16,7 +16,7 @@ import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import get_model_status_pb2
 
 from t2t_repro import errors, files
-from t2t_repro.serving import batching, export, failure, warm_up
+from t2t_repro.serving import batching, failure, saved_model, warm_up
 
 State = get_model_status_pb2.ModelVersionStatus.State
 
@@ -35,8 +35,8 @@ class Model:
     def __init__(self, folder: pathlib.Path):
         """Loads it and sends it warm-up requests, which takes seconds."""
         self.version = int(folder.name)
-        self.card = export.verified_card(folder)
-        self.signature_defs = dict(export.read_graph(folder).signature_def)
+        self.card = saved_model.verified_card(folder)
+        self.signature_defs = dict(saved_model.read_graph(folder).signature_def)
         self._model = tf.saved_model.load(str(folder))
         self._queues: dict[str, batching.Queue] = {}
         for request in warm_up.read(folder):
@@ -109,7 +109,7 @@ class Versions:
         Raises:
             UserError: there is none, or it cannot be loaded.
         """
-        version = export.newest(self._folder)
+        version = saved_model.newest(self._folder)
         await self._load(version)
         if error := self._statuses[version].error:
             raise errors.UserError(
@@ -122,7 +122,7 @@ class Versions:
         while True:
             await asyncio.sleep(poll_secs)
             try:
-                found = export.versions(self._folder)
+                found = saved_model.versions(self._folder)
             except OSError:
                 continue  # a folder that is away is no reason to stop
             for gone in set(self._statuses) - set(found):

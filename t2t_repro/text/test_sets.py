@@ -8,7 +8,7 @@ from sacrebleu import utils
 from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors
-from t2t_repro.text.corpora import read_lines
+from t2t_repro.text.parallel_files import read_lines
 
 
 class TestSet(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from t2t_repro import errors
-from t2t_repro.text.corpora import Pair
+from t2t_repro.text.parallel_files import Pair
 
 _READ_AT_ONCE = 4_096  # examples; one by one they take ten times as long
 

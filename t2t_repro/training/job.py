@@ -5,15 +5,14 @@ import dataclasses
 import os
 
 from t2t_repro import files, locks, prepare, run_json
-from t2t_repro.data import manifest
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
 from t2t_repro.training import (
     hardware,
     history,
-    loop,
     optimizer,
     setup,
+    train_loop,
     workers,
 )
 from t2t_repro.training.options import Options
@@ -84,7 +83,7 @@ def train(
             task.plan.rows_per_batch,
         )
         _start(processes, output_dir, settings, task, options, strategy)
-        return loop.train(task, output_dir, options, strategy)
+        return train_loop.train(task, output_dir, options, strategy)
 
 
 def _check(problem, hparams, options):
@@ -140,7 +139,7 @@ def _task(problem, hparams, options, folder):
         split: manifest.open_corpus(folder, split, problem.reverse)
         for split in ("train", "validation")
     }
-    plan = plans.build(
+    plan = batch_plan.build(
         corpora["train"].lengths,
         hparams.batching,
         hparams.batch_tokens,

@@ -266,7 +266,7 @@ def batch_loss(
     Args:
         model: models.seq2seq.Seq2Seq.
         batch: row features of data/batches.py.
-        rng: layers.random.Rng, or None at inference.
+        rng: layers.counter_rng.Rng, or None at inference.
         label_smoothing: of smoothed_cross_entropy().
         num_chunks: of smoothed_cross_entropy().
         counts: {name: [] float32} of the whole batch, by which auxiliary

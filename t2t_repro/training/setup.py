@@ -12,19 +12,19 @@ from t2t_repro.data import batches
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
 from t2t_repro.training import (
+    anomalies,
     checkpoints,
-    fitting,
     hardware,
     loss,
+    microbatch_size,
     optimizer,
     schedules,
     step,
-    watch,
     workers,
 )
 from t2t_repro.training.options import Options
-from t2t_repro.training.sample import Sample
 from t2t_repro.training.validation import Validation
+from t2t_repro.training.validation_sample import Sample
 
 
 class Task(NamedTuple):
@@ -67,7 +67,7 @@ class Session:
     policy: str  # Keras's dtype policy
     xla: bool
     state: TrainingState
-    fit: fitting.Fit | None  # how max_tokens_per_replica was found
+    fit: microbatch_size.Fit | None  # how max_tokens_per_replica was found
 
     def checkpoints(self) -> checkpoints.Checkpoints:
         """Build the writer and reader of checkpoints."""
@@ -78,7 +78,7 @@ class Session:
             self.task.vocabularies.sha256,
         )
 
-    def train_step(self) -> watch.CountedStep:
+    def train_step(self) -> anomalies.CountedStep:
         """Build the function of a batch that takes a step."""
         num_chunks = loss.num_chunks(
             self.task.plan,
@@ -94,7 +94,7 @@ class Session:
             self.xla,
             num_chunks,
         )
-        return watch.CountedStep(train_step, self.xla)
+        return anomalies.CountedStep(train_step, self.xla)
 
     def validation(self) -> Validation:
         """Build the pass over the validation split."""
@@ -121,14 +121,14 @@ class Session:
             self.options.sample_suite(self.task.suite),
         )
 
-    def guard(self) -> watch.Guard:
+    def guard(self) -> anomalies.Guard:
         """Build the check for numbers that are not finite."""
 
         def newest():
             folder = self.output_dir / checkpoints.FOLDER
             return next(reversed(checkpoints.list_checkpoints(folder)), None)
 
-        return watch.Guard(self.policy, self._describe_batch, newest)
+        return anomalies.Guard(self.policy, self._describe_batch, newest)
 
     def batches(self, first_step):
         """Return a distributed dataset of the steps from `first_step` on."""
@@ -163,8 +163,8 @@ def build(task: Task, output_dir, options: Options, strategy) -> Session:
     state = _build_state(task, options, strategy, policy)
     fit = None
     if not options.max_tokens_per_replica:
-        fit = fitting.search(*state, task.plan, strategy, xla)
-        slots = fit.slots if fit else fitting.SLOTS_ON_CPUS
+        fit = microbatch_size.search(*state, task.plan, strategy, xla)
+        slots = fit.slots if fit else microbatch_size.SLOTS_ON_CPUS
         options = dataclasses.replace(options, max_tokens_per_replica=slots)
     return Session(
         task,

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from t2t_repro import keras_compat
 from t2t_repro.data.batches import COUNTS, ROW_FEATURES, distributed_spec
-from t2t_repro.layers import random
+from t2t_repro.layers import counter_rng
 from t2t_repro.training import loss as losses
 
 
@@ -37,7 +37,9 @@ def build_train_step(
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward_backward(rows, first_row, step, counts):
         """Return dense gradients of some rows' share of the mean loss; Sums."""
-        rng = random.rng(seed, step, first_row, tf.shape(rows["targets"])[0])
+        rng = counter_rng.rng(
+            seed, step, first_row, tf.shape(rows["targets"])[0]
+        )
         with tf.GradientTape() as tape:
             sums = losses.batch_loss(
                 model, rows, rng, hparams.label_smoothing, num_chunks, counts

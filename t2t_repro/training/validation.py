@@ -1,8 +1,7 @@
 """Loss on the validation split."""
 
 from t2t_repro import errors
-from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan, batches
 from t2t_repro.training import loss as losses
 from t2t_repro.training import step
 
@@ -24,7 +23,7 @@ class Validation:
         Raises:
             UserError: no pair is short enough.
         """
-        usable = plans.usable_pairs(corpus.lengths, hparams.max_length)
+        usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
         if not len(usable):
             raise errors.UserError(
                 f"There is nothing to validate on: of {len(corpus):,} pairs "
@@ -34,7 +33,7 @@ class Validation:
         replicas = strategy.num_replicas_in_sync
         # A batch is padded to its last row: it has no more than there are.
         tokens = int(corpus.lengths["targets"][usable].sum())
-        plan = plans.build(
+        plan = batch_plan.build(
             corpus.lengths,
             "packed" if model.packed_rows else "bucketed",
             min(hparams.batch_tokens, tokens),

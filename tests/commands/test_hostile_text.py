@@ -6,7 +6,7 @@ import json
 import pytest
 
 from t2t_repro.data import manifest
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
 
 HOSTILE = [
@@ -181,7 +181,7 @@ def test_scores_and_a_report_of_it(learned, run):
     text = ok(run("evaluate", out, f"--decode_hparams={SEARCH}"))
     scores = json.loads(lines_of(text)[-1])
     stored = learned / "run" / "translations" / "test.txt"
-    assert len(list(corpora.read_lines(stored))) == len(HOSTILE)
+    assert len(list(parallel_files.read_lines(stored))) == len(HOSTILE)
     again = ok(
         run(
             "evaluate",

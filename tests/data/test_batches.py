@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.data import batches, corpus, plan
+from t2t_repro.data import batch_plan, batches, corpus
 
 SETTINGS = {"deadline": None, "max_examples": 40, "derandomize": True}
 KINDS = ("packed", "bucketed")
@@ -81,12 +81,12 @@ def toy(tmp_path_factory):
 
 
 def build(pairs, batching, batch_tokens=200):
-    return plan.build(pairs.lengths, batching, batch_tokens, 24, seed=0)
+    return batch_plan.build(pairs.lengths, batching, batch_tokens, 24, seed=0)
 
 
 def test_the_example_of_the_docstring(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 1, 6)
+    batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 1, 6)
     arrays = batches.assemble(pairs, batch)
     assert {name: array.tolist() for name, array in arrays.items()} == {
         "inputs": [[5, 1, 6, 1, 0, 0]],
@@ -102,7 +102,7 @@ def test_the_example_of_the_docstring(tmp_path):
 
 def test_rows_and_their_padding(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = plan.BatchPlan(np.array([1, 0]), np.array([0, 2]), 4, 3)
+    batch = batch_plan.BatchPlan(np.array([1, 0]), np.array([0, 2]), 4, 3)
     arrays = batches.assemble(pairs, batch)
     zeros = [0, 0, 0]
     assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
@@ -276,7 +276,7 @@ def test_evaluation_covers_each_pair_once(toy, replicas):
 
 def test_counts_of_a_batch(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 2, 6)
+    batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 2, 6)
     counts = batches.count(pairs, batch)
     assert counts == (2, 9, 24)
     assert counts.padding == 15 / 24

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.decoding import loop, search, translate
+from t2t_repro.decoding import decode_loop, search, translate
 from t2t_repro.models import building
 
 
@@ -51,7 +51,7 @@ def echo(monkeypatch, vocabularies):
         shape = tf.shape(inputs)
         slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
         wanted = hparams.num_outputs
-        return loop.Hypotheses(
+        return decode_loop.Hypotheses(
             tf.tile(inputs[:, None], (1, wanted, 1)),
             tf.cast(slots - tf.range(wanted), tf.float32),
         )

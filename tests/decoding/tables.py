@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.decoding import loop
+from t2t_repro.decoding import decode_loop
 from t2t_repro.text.vocabulary import EOS
 
 V = 5  # PAD, and four words, of which one is EOS
@@ -45,7 +45,7 @@ def model_of(table, beams, sentences=1, block=None, attention=None):
         return tf.gather(table, prefix), weights, prefix
 
     prefix = tf.fill((sentences, beams), START)
-    return loop.SearchModel(step_fn, prefix, block=block)
+    return decode_loop.SearchModel(step_fn, prefix, block=block)
 
 
 def every_output(table, limit, alpha):

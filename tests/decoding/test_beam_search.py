@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.decoding import beam_search, loop, rules
+from t2t_repro.decoding import beam_search, decode_loop, rules
 from t2t_repro.text.vocabulary import EOS
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
@@ -61,7 +61,9 @@ def run(
         return log_probs, None, state | {"prefix": (prefix,)}
 
     def reorder(state, parents):
-        return state | {"prefix": loop.take_beams(state["prefix"], parents)}
+        return state | {
+            "prefix": decode_loop.take_beams(state["prefix"], parents)
+        }
 
     state = {
         "prefix": (tf.ones((len(limits), beam_size, 1), tf.int32),),
@@ -75,7 +77,7 @@ def run(
     given = 1 + max(map(len, prefixes or [()]))
     most = max_length or max(*limits, given)
     found = beam_search.beam_search(
-        loop.SearchModel(step_fn, state, reorder, _grow, block),
+        decode_loop.SearchModel(step_fn, state, reorder, _grow, block),
         sentences,
         LIMITED,
         beam_size,
@@ -133,7 +135,7 @@ def test_a_script_spells_its_words(beam_size):
         return tf.tile(log_probs, (1, beam_size, 1)), None, state
 
     found = beam_search.beam_search(
-        loop.SearchModel(step_fn, ()),
+        decode_loop.SearchModel(step_fn, ()),
         rules.sentences(tf.constant([6, 6])),
         LIMITED,
         beam_size,

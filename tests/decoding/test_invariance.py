@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.decoding import loop, score, search, shards
+from t2t_repro.decoding import decode_loop, score, search, shards
 from t2t_repro.text.vocabulary import EOS
 
 SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
@@ -76,11 +76,11 @@ def test_a_cache_changes_nothing(models, beams):
 
 
 def test_other_outputs_are_counted_and_ties_among_them():
-    expected = loop.Hypotheses(
+    expected = decode_loop.Hypotheses(
         ids([[[5, 1, 0]], [[5, 6, 1]], [[7, 1, 0]], [[8, 1, 0]]]),
         tf.constant([[-1.0], [-1.0], [-1.0], [-1.0]]),
     )
-    found = loop.Hypotheses(
+    found = decode_loop.Hypotheses(
         ids([[[5, 1]], [[5, 1]], [[1, 0]], [[8, 1]]]),
         tf.constant([[-1.0], [-1.000001], [-1.1], [-1.1]]),
     )

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import hparam
-from t2t_repro.decoding import loop, rules, sampling, search
+from t2t_repro.decoding import decode_loop, rules, sampling, search
 from t2t_repro.text.vocabulary import EOS, PAD
 
 V = 6
@@ -57,7 +57,7 @@ def run(
         "sentence": tf.range(len(limits)),
     }
     return sampling.sample(
-        loop.SearchModel(step_fn, state),
+        decode_loop.SearchModel(step_fn, state),
         rules.sentences(tf.constant(limits)),
         search.build_rules(hparams),
         tf.range(len(limits)) if keys is None else tf.constant(keys),

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from t2t_repro.reports import curves
-from t2t_repro.serving import export
-from t2t_repro.training import checkpoints, progress
+from t2t_repro.serving import saved_model
+from t2t_repro.training import checkpoints, train_log
 
 DAY = 24 * 3600
 
@@ -79,13 +79,13 @@ def test_the_highest_version_is_served(tmp_path):
         (tmp_path / str(number) / "saved_model.pb").write_bytes(b"")
     mislead(tmp_path)
     os.utime(tmp_path / "10", (0, 0))
-    assert export.newest(tmp_path) == 10
+    assert saved_model.newest(tmp_path) == 10
 
 
 def test_a_later_session_is_later_whatever_its_clock_says(tmp_path):
     """In curves, which have a step's last value."""
     for loss in (3.0, 2.0):
-        session = progress.Progress(tmp_path, 0, 8, lambda step: 0.1, None)
+        session = train_log.Progress(tmp_path, 0, 8, lambda step: 0.1, None)
         session.validation_done(4, {"loss": loss})
         session.close()
     (first,) = tmp_path.glob("events.*.session-1")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.serving import client, export, versions, warm_up
+from t2t_repro.serving import client, saved_model, versions, warm_up
 
 SECONDS = 1800  # what takes longer hangs
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
@@ -243,7 +243,7 @@ def test_any_damage_to_an_export(copy, damage, count):
     """No file of it is left out: what differs is not loaded."""
 
     def read():
-        return export.verified_card(copy), [
+        return saved_model.verified_card(copy), [
             request.SerializeToString() for request in warm_up.read(copy)
         ]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.data import encode, plan
+from t2t_repro.data import batch_plan, encode
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.sentence_piece import Bpe
 
@@ -72,11 +72,13 @@ def test_any_step_of_any_plan_is_a_batch(
     """However far the training has come."""
     inputs, targets = np.array(pairs).T
     lengths = {"inputs": inputs, "targets": targets}
-    if not len(plan.usable_pairs(lengths, most)):
+    if not len(batch_plan.usable_pairs(lengths, most)):
         return
-    made = plan.build(lengths, batching, tokens, most, seed, unit)
+    made = batch_plan.build(lengths, batching, tokens, most, seed, unit)
     batch = made.batch(step)
-    again = plan.build(lengths, batching, tokens, most, seed, unit).batch(step)
+    again = batch_plan.build(lengths, batching, tokens, most, seed, unit).batch(
+        step
+    )
     for one, other in zip(batch, again, strict=True):
         assert np.array_equal(one, other)
     assert len(batch.pairs) and batch.rows.max() < batch.num_rows

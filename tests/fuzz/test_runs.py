@@ -13,7 +13,7 @@ from tensorflow_serving.apis import predict_pb2
 
 from t2t_repro import errors, hparam, json_files, registry, run_json, runs
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.serving import client, export, failure, limits, rpc, service
+from t2t_repro.serving import client, failure, limits, rpc, saved_model, service
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import averaging, checkpoints, workers
 
@@ -127,7 +127,7 @@ def test_versions_are_folders_with_numbers_for_names(tmp_path_factory, names):
     folder = tmp_path_factory.mktemp("export")
     for name in names:
         (folder / name).mkdir()
-    found = export.versions(folder)
+    found = saved_model.versions(folder)
     assert found == sorted(found)
     assert {str(version) for version in found} <= set(names)
     assert {name for name in names if name in map(str, range(100))} == {

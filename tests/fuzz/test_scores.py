@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import PARSING, TRANSLATION, Suite
-from t2t_repro.reports import samples, scoring, stored_scores
-from t2t_repro.text import linear, test_sets, tree_drawing
+from t2t_repro.reports import sample_translations, scoring, stored_scores
+from t2t_repro.text import linear, test_sets, tree_svg
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 LINES = DAMAGE["LINES"]
@@ -48,11 +48,11 @@ def test_any_translations_are_scored(rows, tokenized):
 @given(st.lists(st.tuples(LINES, LINES, LINES), max_size=15))
 def test_samples_are_lines_of_the_text(rows):
     sides = [list(side) for side in zip(*rows, strict=True)] or [[], [], []]
-    ranked = samples.rank(*sides, Suite())
+    ranked = sample_translations.rank(*sides, Suite())
     chosen = [sample for kind in ranked for sample in kind]
     numbers = [sample.line for sample in chosen]
     assert len(set(numbers)) == len(numbers)
-    assert len(numbers) == min(len(rows), 3 * samples.EACH)
+    assert len(numbers) == min(len(rows), 3 * sample_translations.EACH)
     for one in chosen:
         inputs, *outputs = rows[one.line - 1]
         assert one.inputs == inputs
@@ -67,7 +67,7 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
     words = sentence.split()
     tree = linear.read(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
     assert tree.words == tuple(words)
-    picture = tree_drawing.svg(tree)
+    picture = tree_svg.svg(tree)
     printable = "".join(c if c.isprintable() else " " for c in picture)
     root = xml.etree.ElementTree.fromstring(printable)
     assert root.tag.endswith("svg")
@@ -75,10 +75,14 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
 
 @given(st.lists(st.integers(1, 40), max_size=9), st.integers(0, 10**9))
 def test_sentences_to_draw_are_some_of_those_there(lengths, count):
-    found = samples.of_many_lengths(lengths, count)
+    found = sample_translations.of_many_lengths(lengths, count)
     assert len(set(found)) == len(found) <= count
-    assert all(lengths[i] <= samples.LONGEST for i in found)
-    assert found or not count or min(lengths, default=99) > samples.LONGEST
+    assert all(lengths[i] <= sample_translations.LONGEST for i in found)
+    assert (
+        found
+        or not count
+        or min(lengths, default=99) > sample_translations.LONGEST
+    )
 
 
 @given(st.lists(LINES, min_size=1, max_size=4))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors, problem, registry
 from t2t_repro.metrics import scores
-from t2t_repro.text import corpora, linear, trees
+from t2t_repro.text import linear, parallel_files, trees
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 TEXT = (
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 
 def read_all(path):
-    return list(corpora.read_lines(path))
+    return list(parallel_files.read_lines(path))
 
 
 @given(DAMAGE["of_bytes"](TEXT))
@@ -53,7 +53,7 @@ def test_a_line_that_is_not_utf8_is_the_first_such(folder, content):
     path.write_bytes(content)
     good = []
     try:
-        for line in corpora.read_lines(path):
+        for line in parallel_files.read_lines(path):
             good.append(line)
     except errors.UserError as error:
         assert f"{path}, line {len(good) + 1}," in str(error)
@@ -78,7 +78,7 @@ def test_pairs_are_of_all_lines_or_none(folder, inputs, targets):
     paths = folder / "inputs", folder / "targets"
     pairs = (
         DAMAGE["read"](
-            lambda _: list(corpora.read_pairs(*paths)), paths[1], targets
+            lambda _: list(parallel_files.read_pairs(*paths)), paths[1], targets
         )
         if _decodes(inputs)
         else None

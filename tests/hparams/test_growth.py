@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from t2t_repro import fields, hparam, registry, run_json
-from t2t_repro.hparams import transformer
+from t2t_repro.hparams import transformer_hparams
 
 STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Later(transformer.TransformerHParams):
+class Later(transformer_hparams.TransformerHParams):
     """The Transformer's settings with one more, whose default is off."""
 
     gate_temperature: float = fields.setting(fields.at_least(0), default=0.0)
@@ -49,7 +49,7 @@ def test_a_stored_run_differs_from_another_value_of_it(later):
 def test_every_field_without_a_default_was_there_from_the_start():
     """What a stored run need not have must have a default."""
     stored = json.loads((STORED / run_json.RUN).read_text())["hparams"]
-    for cls in (hparam.HParams, transformer.TransformerHParams):
+    for cls in (hparam.HParams, transformer_hparams.TransformerHParams):
         for field in dataclasses.fields(cls):
             assert field.name in stored or (
                 field.default is not dataclasses.MISSING

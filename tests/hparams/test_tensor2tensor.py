@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_repro import registry
-from t2t_repro.hparams.transformer import TransformerHParams
+from t2t_repro.hparams.transformer_hparams import TransformerHParams
 
 PARENTS = {
     "transformer_base_v1": "base",

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.layers import random
+from t2t_repro.layers import counter_rng
 from t2t_repro.models import building, seq2seq, transformer
 
 V, SOURCE_V = 12, 14
@@ -117,9 +117,9 @@ def test_random_numbers_of_a_row_do_not_depend_on_its_batch(build, name):
         "toy_convolution": {},  # its gate is noisy
     }
     model = build(name, **rates[name])
-    whole = _logits(model, rng=random.rng(3, 5, 0, 2))
+    whole = _logits(model, rng=counter_rng.rng(3, 5, 0, 2))
     assert not np.allclose(whole, _logits(model), atol=1e-3)
-    row = _logits(model, INPUTS[1:], TARGETS[1:], random.rng(3, 5, 1, 1))
+    row = _logits(model, INPUTS[1:], TARGETS[1:], counter_rng.rng(3, 5, 1, 1))
     np.testing.assert_allclose(row[0], whole[1], rtol=1e-4, atol=1e-5)
 
 
@@ -201,7 +201,7 @@ class _Pair(keras.layers.Layer):
     [
         (
             lambda: keras.layers.Dropout(0.5, name="keras_dropout"),
-            "neither a weight nor drawn by layers/random.py",
+            "neither a weight nor drawn by layers/counter_rng.py",
         ),
         (
             lambda: [keras.layers.Dense(16) for _ in range(2)][1],

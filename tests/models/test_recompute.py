@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
-from t2t_repro.layers import random
+from t2t_repro.data import batch_plan, batches
+from t2t_repro.layers import counter_rng
 from t2t_repro.models import building, stack
 from t2t_repro.training import loss
 
@@ -28,7 +27,7 @@ def models(tiny_hparams, vocab_size):
 @pytest.fixture(scope="module")
 def rows(tiny_corpora):
     corpus = tiny_corpora["train"]
-    plan = plans.build(corpus.lengths, "packed", 100, 32, seed=0)
+    plan = batch_plan.build(corpus.lengths, "packed", 100, 32, seed=0)
     arrays = batches.assemble(corpus, plan.batch(0))
     return {name: tf.constant(array) for name, array in arrays.items()}
 
@@ -36,7 +35,7 @@ def rows(tiny_corpora):
 def _gradients(model, rows, xla):
     @tf.function(jit_compile=xla)
     def compute(rows):
-        rng = random.rng(3, 1, 0, tf.shape(rows["targets"])[0])
+        rng = counter_rng.rng(3, 1, 0, tf.shape(rows["targets"])[0])
         with tf.GradientTape() as tape:
             sums = loss.batch_loss(model, rows, rng, 0.1)
         found = tape.gradient(sums.smoothed, [w.value for w in model.weights])

@@ -20,7 +20,8 @@ SECONDS = 3600  # a command that takes longer hangs, on the slowest machine
 # Libraries of what commands do; commands themselves define flags.
 IMPORTED = (
     "evaluation reporting metrics.bleu metrics.ter serving.client "
-    "serving.export serving.to_ctranslate2 training.averaging training.loop"
+    "serving.saved_model serving.to_ctranslate2 training.averaging "
+    "training.train_loop"
 ).split()
 
 

@@ -5,7 +5,7 @@ import pytest
 # Files whose fixtures are dear, by the folder that has these: they stay with
 # one of two workers, so that it alone makes them.
 TOGETHER = {
-    "commands": "bad_input decoder evaluate road serve",
+    "commands": "bad_input decoder evaluate end_to_end serve",
     "faults": "clock commands_killed exports full_disk killed read_only",
     "serving": "attention client configs export page rest rpc versions "
     "without_python",

@@ -5,7 +5,7 @@ import html.parser
 import pytest
 
 from t2t_repro.metrics.suite import Suite
-from t2t_repro.reports import cost, page, pictures, samples
+from t2t_repro.reports import attention_plots, cost, page, sample_translations
 
 SETTINGS = {
     "problem": "made_up",
@@ -39,13 +39,18 @@ SUBJECT = page.Subject(
     manifest=MANIFEST,
     scores={"test": {"bleu": 27.5, "new_one": 3, "plus_minus": {"bleu": 0.5}}},
     samples={
-        "test": samples.rank(["<b>in</b>"], ["the cat"], ["the dog"], Suite()),
+        "test": sample_translations.rank(
+            ["<b>in</b>"], ["the cat"], ["the dog"], Suite()
+        ),
     },
     drawings={"test": [page.Drawing("line 1", "<svg>a</svg>", "<svg>b</svg>")]},
     checkpoint="ckpt-20",
     attention=[
-        pictures.Sentence(
-            "in", "out", [], {"Kind": [pictures.Layer("Kind 1", "Alt", b"png")]}
+        attention_plots.Sentence(
+            "in",
+            "out",
+            [],
+            {"Kind": [attention_plots.Layer("Kind 1", "Alt", b"png")]},
         )
     ],
     no_attention="",

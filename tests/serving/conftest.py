@@ -36,12 +36,12 @@ def parts(tiny_hparams, vocabularies):
 @pytest.fixture(scope="session")
 def exported(parts, tmp_path_factory):
     """A folder with version 2 of parts(1), whose weights are bfloat16."""
-    from t2t_repro.serving import export
+    from t2t_repro.serving import saved_model
 
     folder = tmp_path_factory.mktemp("exported")
     models, vocabularies, search = parts(1)
     card = {"decode_hparams": dataclasses.asdict(search)}
-    export.export(models, vocabularies, search, folder, card, "bfloat16")
+    saved_model.export(models, vocabularies, search, folder, card, "bfloat16")
     (folder / "1").rename(folder / "2")
     return folder
 

@@ -13,7 +13,12 @@ from t2t_repro import errors, hparam, registry
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import attend, translate
 from t2t_repro.models import building
-from t2t_repro.serving import export, graph_vocabulary, served_model, warm_up
+from t2t_repro.serving import (
+    graph_vocabulary,
+    saved_model,
+    served_model,
+    warm_up,
+)
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 from t2t_repro.text.vocabulary import Vocabulary
 
@@ -69,7 +74,7 @@ def model(tiny_hparams, vocabularies, randomize):
 @pytest.fixture(scope="module")
 def version(model, vocabularies, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
-    return export.export([model], vocabularies, SEARCH, folder, {})
+    return saved_model.export([model], vocabularies, SEARCH, folder, {})
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +150,7 @@ def test_a_vocabulary_without_a_graph_is_refused_by_name(toys, tmp_path):
     words = toys["words"].value.learn(LINES, 90)
     message = "The vocabulary Words has no graph_class.* Translate with decoder"
     with pytest.raises(errors.UserError, match=message):
-        export.export(
+        saved_model.export(
             [], Vocabularies.shared(words), SEARCH, tmp_path / "export", {}
         )
     assert not (tmp_path / "export").exists()
@@ -172,6 +177,6 @@ def test_what_a_graph_vocabulary_owes_is_named(name):
 
 
 def test_the_card_names_no_operation_of_sentencepiece(version, vocabularies):
-    card = json.loads((version / export.MODEL_CARD).read_text())
+    card = json.loads((version / saved_model.MODEL_CARD).read_text())
     asked = any("Sentencepiece" in name for name in card["operations"])
     assert asked == isinstance(vocabularies.source, Bpe)

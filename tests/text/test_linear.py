@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.text import corpora, linear, trees
+from t2t_repro.text import linear, parallel_files, trees
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.trees import Span
 
@@ -126,7 +126,7 @@ def test_a_line_of_nothing_but_brackets_is_no_matter():
 
 @pytest.mark.skipif(not TREEBANK, reason="T2T_TREEBANK names no file")
 def test_a_treebank_comes_back():
-    lines = corpora.read_lines(TREEBANK)
+    lines = parallel_files.read_lines(TREEBANK)
     normal = [trees.normalize(tree) for tree in trees.read(lines, TREEBANK)]
     texts = [linear.write(tree) for tree in normal]
     learned = Bpe.learn(texts, 400, split_by_unicode_script=False)

@@ -8,9 +8,9 @@ import types
 import pytest
 import tensorflow as tf
 
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.training import checkpoints, loop, loss, setup, step
+from t2t_repro.training import checkpoints, loss, setup, step, train_loop
 from t2t_repro.training.options import Options
 
 _OPTIONS = {
@@ -36,7 +36,7 @@ class Runs:
         self.vocabularies = Vocabularies.shared(
             types.SimpleNamespace(size=vocab_size, sha256=VOCABULARY)
         )
-        self.plan = plans.build(
+        self.plan = batch_plan.build(
             corpora["train"].lengths,
             "packed",
             hparams.batch_tokens,
@@ -52,7 +52,7 @@ class Runs:
                 self.hparams, self.vocabularies, self.plan, self.corpora
             )
             options = Options(**(_OPTIONS | options))
-            code = loop.train(task, folder, options, strategy)
+            code = train_loop.train(task, folder, options, strategy)
         return code, printed.getvalue()
 
     @staticmethod

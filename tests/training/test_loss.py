@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan, batches
 from t2t_repro.models import building
 from t2t_repro.training import loss
 
@@ -134,14 +133,14 @@ def test_a_packed_batch_has_the_loss_of_its_sentences(
     """Each in a row of its own, its sums added up in float64."""
     model = building.build(tiny_hparams, vocab_size)
     corpus = tiny_corpora["validation"]
-    plan = plans.build(corpus.lengths, "packed", 60, 16, seed=0)
+    plan = batch_plan.build(corpus.lengths, "packed", 60, 16, seed=0)
     batch = plan.batch(0)
     assert len(batch.pairs) > batch.num_rows
     packed = batches.assemble(corpus, batch)
     sums = loss.batch_loss(model, packed, None, SMOOTHING)
     expected = np.zeros(5)
     for pair in batch.pairs:
-        one = plans.BatchPlan(np.array([pair]), np.array([0]), 1, 16)
+        one = batch_plan.BatchPlan(np.array([pair]), np.array([0]), 1, 16)
         alone = batches.assemble(corpus, one)
         expected += _by_hand(
             model(alone).numpy(),

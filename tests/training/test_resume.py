@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.models import building
 from t2t_repro.training import averaging, checkpoints, loss, setup
@@ -76,7 +75,7 @@ def _validation_sums(runs, folder, step):
     )
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
-    alone = plans.BatchPlan(rows, rows, len(corpus), 32)
+    alone = batch_plan.BatchPlan(rows, rows, len(corpus), 32)
     return loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
 
 

@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import registry
-from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
-from t2t_repro.layers import random
+from t2t_repro.data import batch_plan, batches
+from t2t_repro.layers import counter_rng
 from t2t_repro.models import building
 from t2t_repro.training import loss, optimizer, step
 
@@ -53,7 +52,7 @@ class Trial:
         self.strategy, self.corpus = strategy, corpus
         self._randomize = randomize
         self.replicas = strategy.num_replicas_in_sync
-        self.plan = plans.build(
+        self.plan = batch_plan.build(
             corpus.lengths,
             hparams.batching,
             hparams.batch_tokens,
@@ -187,7 +186,7 @@ def test_gradient_is_that_of_the_batchs_mean_loss(trial_of, parts):
     result = trial.run(parts=parts, steps=1)
     trial.reset()
     arrays = batches.assemble(trial.corpus, trial.plan.batch(0))
-    rng = random.rng(SEED, 0, 0, len(arrays["targets"]))
+    rng = counter_rng.rng(SEED, 0, 0, len(arrays["targets"]))
     with tf.GradientTape() as tape:
         sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
         mean = sums.smoothed / np.count_nonzero(arrays["targets"])
@@ -212,7 +211,7 @@ def test_each_step_draws_masks_of_its_own(trial_of, expected):
     trial = trial_of()
     trial.run(steps=1)
     arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
-    rng = random.rng(SEED, 1, 0, len(arrays["targets"]))
+    rng = counter_rng.rng(SEED, 1, 0, len(arrays["targets"]))
     sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
     np.testing.assert_allclose(expected.sums[1], sums[:4], rtol=1e-5)
 
@@ -300,7 +299,7 @@ def test_evaluation_sums_are_those_of_the_corpus(
     """Without dropout, the last batch's empty rows included."""
     corpus, trial = tiny_corpora["validation"], trial_of(replicas)
     trial.reset()
-    plan = plans.build(corpus.lengths, "packed", 60, 16, seed=0)
+    plan = batch_plan.build(corpus.lengths, "packed", 60, 16, seed=0)
     assert plan.rows_per_epoch % plan.rows_per_batch
     eval_step = step.build_eval_step(
         trial.model, trial.model.hparams, trial.strategy, xla=False
@@ -311,7 +310,7 @@ def test_evaluation_sums_are_those_of_the_corpus(
     sums = [list(map(float, eval_step(batch)[:4])) for batch in dataset]
     own_rows = np.arange(len(corpus))
     alone = batches.assemble(
-        corpus, plans.BatchPlan(own_rows, own_rows, len(corpus), 32)
+        corpus, batch_plan.BatchPlan(own_rows, own_rows, len(corpus), 32)
     )
     expected = loss.batch_loss(trial.model, alone, None, 0.1)
     summed = np.sum(sums, axis=0)

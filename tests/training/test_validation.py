@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.data import batches
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan, batches
 from t2t_repro.models import building
 from t2t_repro.training import loss, validation
 
@@ -78,10 +77,10 @@ def test_figures_are_those_of_each_pair_alone(
     validate, model, corpus, max_tokens, max_length
 ):
     """In small parts, too; of 8 subwords a side, not all pairs are left."""
-    pairs = plans.usable_pairs(corpus.lengths, max_length)
+    pairs = batch_plan.usable_pairs(corpus.lengths, max_length)
     assert (len(pairs) < len(corpus)) == (max_length == 8)
     rows = np.arange(len(pairs))
-    alone = plans.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
+    alone = batch_plan.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
     sums = loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
     smoothed = float(sums.smoothed / sums.tokens)
     constant = loss.smoothing_constant(0.1, model.vocab_size)

@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.metrics import bracketing, scores
+from t2t_repro.metrics import parsing, scores
 from t2t_repro.metrics.suite import PARSING, Suite
 
 SENTENCES = ["The cat sat down .", "Rex , sit"]
@@ -27,7 +27,7 @@ def test_the_references_themselves():
         "bracketing_exact_match": 100.0,
         "unbalanced_trees": 0.0,
         "miscounted_trees": 0.0,
-        "bracketing_signature": bracketing.SIGNATURE,
+        "bracketing_signature": parsing.SIGNATURE,
     }
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib import colors, pyplot
 
 from t2t_repro import files
-from t2t_repro.reports import attention as attentions
-from t2t_repro.reports import curves, drawings
+from t2t_repro.reports import attention_maps, attention_svg, curves
 
 _COLUMNS = 4  # heads side by side
 _DPI = 100
@@ -31,7 +30,7 @@ class Figure(NamedTuple):
 
     title: str
     reason: str
-    drawings: list[drawings.Drawing]
+    drawings: list[attention_svg.Drawing]
 
 
 class Sentence(NamedTuple):
@@ -51,7 +50,7 @@ def of_sentence(inputs, outputs, source, target, weights) -> Sentence:
         source, target: their pieces.
         weights: AttentionWeights of it alone, numpy.
     """
-    kinds = attentions.kinds(source, target, weights)
+    kinds = attention_maps.kinds(source, target, weights)
     return Sentence(
         inputs,
         outputs,
@@ -66,29 +65,32 @@ def of_sentence(inputs, outputs, source, target, weights) -> Sentence:
 def _self_attention_figures(encoder):
     if encoder is None:
         return
-    if far := attentions.farthest(encoder):
-        yield Figure(far.title, far.reason, [drawings.lines(encoder, far)])
-    if back := attentions.back_reference(encoder):
+    if far := attention_maps.farthest(encoder):
+        yield Figure(far.title, far.reason, [attention_svg.lines(encoder, far)])
+    if back := attention_maps.back_reference(encoder):
         whole = back._replace(heads=back.heads[:1], queries=None)
-        drawn = [drawings.lines(encoder, one) for one in (whole, back)]
+        drawn = [attention_svg.lines(encoder, one) for one in (whole, back)]
         yield Figure(back.title, back.reason, drawn)
-    if pair := attentions.structure(encoder):
-        drawn = [drawings.lines(encoder, one) for one in pair]
+    if pair := attention_maps.structure(encoder):
+        drawn = [attention_svg.lines(encoder, one) for one in pair]
         yield Figure(pair[0].title, pair[0].reason, drawn)
 
 
 def _cross_attention_figures(cross):
-    if found := attentions.alignment(cross):
-        drawn = [drawings.matrix(cross, found), drawings.lines(cross, found)]
+    if found := attention_maps.alignment(cross):
+        drawn = [
+            attention_svg.matrix(cross, found),
+            attention_svg.lines(cross, found),
+        ]
         yield Figure(found.title, found.reason, drawn)
 
 
-def layers(attention: attentions.Attention) -> list[Layer]:
+def layers(attention: attention_maps.Attention) -> list[Layer]:
     """A small picture of every head, by layers."""
     found = []
     for layer, weights in enumerate(attention.weights):
         habits = [
-            attentions.habit(attention, layer, head)
+            attention_maps.habit(attention, layer, head)
             for head in range(len(weights))
         ]
         title = f"{attention.title}, layer {layer + 1}"

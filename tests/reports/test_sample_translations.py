@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_repro.metrics.suite import PARSING, Suite
-from t2t_repro.reports import samples
+from t2t_repro.reports import sample_translations
 
 REFERENCES = [
     "a cat sat on the mat",
@@ -23,7 +23,9 @@ INPUTS = [f"input {i}" for i in range(4)]
 
 
 def test_best_to_worst():
-    found = samples.rank(INPUTS, TRANSLATIONS, REFERENCES, Suite(), each=1)
+    found = sample_translations.rank(
+        INPUTS, TRANSLATIONS, REFERENCES, Suite(), each=1
+    )
     (best,), (middle,), (worst,) = found
     assert (best.line, best.inputs) == (1, "input 0")
     assert best.scores == pytest.approx({"bleu": 100, "chrf": 100})
@@ -34,14 +36,16 @@ def test_best_to_worst():
 
 def test_of_like_scores_the_longer_is_better():
     lines = ["one two", "one two three four five"]
-    (best,), _, (worst,) = samples.rank(lines, lines, lines, Suite(), each=1)
+    (best,), _, (worst,) = sample_translations.rank(
+        lines, lines, lines, Suite(), each=1
+    )
     assert (best.line, worst.line) == (2, 1)
 
 
 @pytest.mark.parametrize("count", range(8))
 def test_no_line_is_shown_twice(count):
     lines = [f"{i} is a number" for i in range(count)]
-    found = samples.rank(lines, lines, lines, Suite(), each=2)
+    found = sample_translations.rank(lines, lines, lines, Suite(), each=2)
     shown = [one.line for kind in found for one in kind]
     assert len(set(shown)) == len(shown) == min(count, 6)
 
@@ -52,7 +56,9 @@ def test_scores_are_sacrebleus():
     sacreBLEU's "exp" halves 1 at the first order without a match: 3-grams
     have 1 / (2 * 2), 4-grams 1 / (4 * 1).
     """
-    (found,) = samples.rank(["x"], ["a b c d"], ["a b x y"], Suite(), 1).best
+    (found,) = sample_translations.rank(
+        ["x"], ["a b c d"], ["a b x y"], Suite(), 1
+    ).best
     expected = 100 * (2 / 4 * 1 / 3 * 1 / 4 * 1 / 4) ** 0.25
     assert found.scores["bleu"] == pytest.approx(expected)
 
@@ -63,7 +69,7 @@ def test_scores_are_sacrebleus():
 )
 def test_the_headline_ranks_in_its_own_direction(name, best):
     lines = ["x y z", best, "a b z"]
-    (found,) = samples.rank(
+    (found,) = sample_translations.rank(
         lines, lines, ["a b c d"] * 3, Suite((name,)), 1
     ).best
     assert found.inputs == best
@@ -74,7 +80,7 @@ def test_parses_are_ranked_by_bracketing():
     """The second has more letters in common, and no constituent."""
     lines = ["(S XX XX )S", "(NP XX (VP XX )VP )NP"]
     gold = "(S XX XX )S"
-    (best,), _, (worst,) = samples.rank(
+    (best,), _, (worst,) = sample_translations.rank(
         ["a b"] * 2, lines, [gold] * 2, Suite(PARSING), 1
     )
     assert (best.line, best.scores["bracketing_f1"]) == (1, 100)
@@ -82,7 +88,7 @@ def test_parses_are_ranked_by_bracketing():
 
 
 def test_differences_are_marked_on_both_sides():
-    ours, theirs = samples.differences("a b b c d", "a x c d e")
+    ours, theirs = sample_translations.differences("a b b c d", "a x c d e")
     assert ours == [("a", False), ("b b", True), ("c d", False)]
     assert theirs == [("a", False), ("x", True), ("c d", False), ("e", True)]
 
@@ -92,7 +98,7 @@ words = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 
 @hypothesis.given(one=words, other=words)
 def test_differences_lose_no_word(one, other):
-    sides = samples.differences(one, other)
+    sides = sample_translations.differences(one, other)
     for text, parts in zip((one, other), sides, strict=True):
         assert " ".join(part.text for part in parts) == text
     same = [[part.text for part in side if not part.differs] for side in sides]
@@ -101,8 +107,8 @@ def test_differences_lose_no_word(one, other):
 
 def test_sentences_of_many_lengths():
     lengths = list(range(21, 0, -1))
-    chosen = samples.of_many_lengths(lengths, 3)
+    chosen = sample_translations.of_many_lengths(lengths, 3)
     assert [lengths[i] for i in chosen] == [11, 16, 21]
-    assert samples.of_many_lengths([5, 100, 5], 3) == [0, 2]
-    assert samples.of_many_lengths([100], 3) == []
-    assert samples.of_many_lengths(lengths, 0) == []
+    assert sample_translations.of_many_lengths([5, 100, 5], 3) == [0, 2]
+    assert sample_translations.of_many_lengths([100], 3) == []
+    assert sample_translations.of_many_lengths(lengths, 0) == []

@@ -12,8 +12,8 @@ from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.models import building
 from t2t_repro.reports import cost
-from t2t_repro.training import loop, setup
 from t2t_repro.training import loss as losses
+from t2t_repro.training import setup, train_loop
 
 
 def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
@@ -65,7 +65,7 @@ def test_checkpoints_by_the_clock(runs, fake_steps, tmp_path, monkeypatch):
     clock = types.SimpleNamespace(now=0.0)
     fake_steps(lambda number: setattr(clock, "now", 10.0 * number))
     fake_time = types.SimpleNamespace(monotonic=lambda: clock.now)
-    monkeypatch.setattr(loop, "time", fake_time)
+    monkeypatch.setattr(train_loop, "time", fake_time)
     runs.train(tmp_path, train_steps=8, save_checkpoints_secs=25)
     assert runs.saved_steps(tmp_path) == [3, 6, 8]
 
@@ -235,7 +235,7 @@ def test_compilations_are_counted_and_told(
 def test_share_of_peak(runs, fake_steps, tmp_path, monkeypatch, read_events):
     """Of devices that reach 10^6 FLOP/s."""
     fake_steps()
-    monkeypatch.setattr(loop.capacity, "peak_flops", lambda *_: 1e6)
+    monkeypatch.setattr(train_loop.utilization, "peak_flops", lambda *_: 1e6)
     runs.train(tmp_path, train_steps=3)
     lengths = runs.corpora["train"].lengths.values()
     of_a_token = cost.training_flops(

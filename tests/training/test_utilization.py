@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import capacity
+from t2t_repro.training import utilization
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ from t2t_repro.training import capacity
     ],
 )
 def test_a_device_is_known_by_its_name(device_name, name):
-    assert capacity.named_peak(device_name) == capacity.PEAKS.get(name)
+    assert utilization.named_peak(device_name) == utilization.PEAKS.get(name)
 
 
 def test_half_precision_is_faster():
     """Twice as fast as TF32, or more: a slip of columns would show."""
-    for name, peak in capacity.PEAKS.items():
+    for name, peak in utilization.PEAKS.items():
         assert peak.half > 1.9 * peak.single, name
 
 
@@ -74,7 +74,7 @@ def gpus(monkeypatch):
 )
 def test_peak_of_all_replicas(gpus, names, policy, replicas, peak):
     gpus(*names)
-    assert capacity.peak_flops(policy, replicas) == peak
+    assert utilization.peak_flops(policy, replicas) == peak
 
 
 def test_device_memory_is_the_fullest_ones(gpus, monkeypatch):
@@ -83,13 +83,13 @@ def test_device_memory_is_the_fullest_ones(gpus, monkeypatch):
         tf.config.experimental, "get_memory_info", taken.__getitem__
     )
     gpus("a", "b")
-    assert capacity.device_memory() == 5
+    assert utilization.device_memory() == 5
     gpus()
-    assert capacity.device_memory() is None
+    assert utilization.device_memory() is None
 
 
 def test_host_memory_grows_by_what_is_taken():
-    before = capacity.host_memory()
+    before = utilization.host_memory()
     block = np.ones(100_000_000, np.uint8)
-    assert capacity.host_memory() - before > 0.9 * block.nbytes
+    assert utilization.host_memory() - before > 0.9 * block.nbytes
     assert before > 50_000_000  # Python and TensorFlow

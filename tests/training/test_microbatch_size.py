@@ -9,9 +9,9 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan
 from t2t_repro.models import building
-from t2t_repro.training import fitting, optimizer, setup
+from t2t_repro.training import microbatch_size, optimizer, setup
 
 
 class Memory:
@@ -32,7 +32,7 @@ class Memory:
 def test_no_fewer_parts_would_fit(share, multiple, room):
     rows = -(-share // multiple)
     memory = Memory(multiple + int(room * share))
-    fit = fitting.largest_that_fits(memory.fits, share, multiple)
+    fit = microbatch_size.largest_that_fits(memory.fits, share, multiple)
     assert fit.slots % multiple == 0 and fit.slots <= memory.slots
     parts = -(-rows * multiple // fit.slots)
     if parts > 1:
@@ -56,14 +56,14 @@ def test_no_fewer_parts_would_fit(share, multiple, room):
 )
 def test_of_100_rows(room, slots, asked):
     memory = Memory(room)
-    fit = fitting.largest_that_fits(memory.fits, 25_600, 256)
+    fit = microbatch_size.largest_that_fits(memory.fits, 25_600, 256)
     assert [slots // 256 for slots in memory.asked] == asked
     assert fit == (slots, len(asked))
 
 
 def test_nothing_fits():
     with pytest.raises(errors.UserError) as caught:
-        fitting.largest_that_fits(Memory(255).fits, 600, 256)
+        microbatch_size.largest_that_fits(Memory(255).fits, 600, 256)
     text = str(caught.value)
     assert "Not even one row of 256 slots fits" in text
     assert "tried 768, 512, 256 slots at once" in text
@@ -81,7 +81,7 @@ def on_gpus(monkeypatch):
             )
             return real(*args)
 
-    real = fitting.search
+    real = microbatch_size.search
     return search
 
 
@@ -91,7 +91,7 @@ def little_memory(monkeypatch):
 
     It returns a list to which they add the shapes that they are given.
     """
-    build_train_step = fitting.step.build_train_step
+    build_train_step = microbatch_size.step.build_train_step
 
     def shrink(slots):
         shapes = []
@@ -108,7 +108,7 @@ def little_memory(monkeypatch):
 
             return train_step
 
-        monkeypatch.setattr(fitting.step, "build_train_step", build)
+        monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
         return shapes
 
     return shrink
@@ -142,7 +142,7 @@ def test_search_of_buckets_tries_the_longest_rows(
 ):
     shapes = little_memory(200)
     lengths = runs.corpora["train"].lengths
-    plan = plans.build(lengths, "bucketed", 200, 32, seed=1)
+    plan = batch_plan.build(lengths, "bucketed", 200, 32, seed=1)
     assert (plan.most_slots, plan.row_length) == (384, 16)
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     adam = optimizer.build(runs.hparams, model.trainable_variables)
@@ -160,14 +160,18 @@ class _Workers:
 
 
 def test_workers_agree_on_the_least(strategy_of, monkeypatch):
-    assert [fitting._least(7, strategy_of(n)) for n in (1, 2)] == [7, 7]
-    monkeypatch.setattr(fitting.workers, "of", lambda strategy: _Workers)
-    assert [fitting._least(n, None) for n in (3, 5)] == [3, 4]
+    assert [microbatch_size._least(7, strategy_of(n)) for n in (1, 2)] == [7, 7]
+    monkeypatch.setattr(
+        microbatch_size.workers, "of", lambda strategy: _Workers
+    )
+    assert [microbatch_size._least(n, None) for n in (3, 5)] == [3, 4]
 
 
 def test_cpus_are_not_tried(runs, strategy_of, capsys):
     model = adam = None
-    found = fitting.search(model, adam, runs.plan, strategy_of(1), False)
+    found = microbatch_size.search(
+        model, adam, runs.plan, strategy_of(1), False
+    )
     assert found is None
     assert "Trying" not in capsys.readouterr().out
 
@@ -184,7 +188,9 @@ def test_a_training_says_what_was_found(
         lambda *args: limits.append(args[2]) or num_chunks(*args),
     )
     monkeypatch.setattr(
-        setup.fitting, "search", lambda *args: fitting.Fit(1_024, 3)
+        setup.microbatch_size,
+        "search",
+        lambda *args: microbatch_size.Fit(1_024, 3),
     )
     _, printed = runs.train(tmp_path / "a", train_steps=1)
     assert (
@@ -203,7 +209,7 @@ def test_a_training_says_what_was_found(
 def test_a_search_changes_no_result(runs, tmp_path, on_gpus, monkeypatch):
     """To the last bit, where it finds that a batch is one part."""
     runs.train(tmp_path / "without", train_steps=3)
-    monkeypatch.setattr(setup.fitting, "search", on_gpus)
+    monkeypatch.setattr(setup.microbatch_size, "search", on_gpus)
     _, printed = runs.train(tmp_path / "with", train_steps=3)
     assert "Trying 256 slots at once.\n" in printed
     assert "at most 256 slots at once, found by 1 trial\n" in printed

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, hparam, json_files
 from t2t_repro.decoding import translate
-from t2t_repro.serving import export, served_model, warm_up
+from t2t_repro.serving import saved_model, served_model, warm_up
 
 SECONDS = 300  # what takes longer hangs
 SIGNATURES = ["attention", "n_best", "score", "serving_default"]
@@ -34,8 +34,8 @@ sys.stdout.buffer.write(b"\\n".join(found["outputs"].numpy()))
 
 
 def test_operations_are_those_of_tensorflow_and_tf_text(exported):
-    found = set(export.operations(export.read_graph(exported / "2")))
-    card = json_files.read(exported / "2" / export.MODEL_CARD)
+    found = set(saved_model.operations(saved_model.read_graph(exported / "2")))
+    card = json_files.read(exported / "2" / saved_model.MODEL_CARD)
     assert card["operations"] == sorted(found)
     assert "StatefulPartitionedCall" in found
     assert any("While" in name for name in found)  # functions, too
@@ -100,7 +100,7 @@ def test_warm_up_requests_ask_every_signature(exported, local):
 
 def test_every_weight_is_stored_in_16_bits(exported, parts):
     (model,), *_ = parts(1)
-    card = json_files.read(exported / "2" / export.MODEL_CARD)
+    card = json_files.read(exported / "2" / saved_model.MODEL_CARD)
     assert card["weights_dtype"] == "bfloat16"
     path = exported / "2" / "variables" / "variables"
     stored = tf.train.load_checkpoint(str(path))
@@ -140,5 +140,7 @@ def test_a_weight_beyond_float16(parts, tmp_path):
     with pytest.raises(
         errors.UserError, match=f"float16 cannot hold {weight.path}.*1e\\+05"
     ):
-        export.export([model], vocabularies, search, tmp_path, {}, "float16")
+        saved_model.export(
+            [model], vocabularies, search, tmp_path, {}, "float16"
+        )
     assert not any(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.training import loss, progress, step, watch
+from t2t_repro.training import anomalies, loss, step, train_log
 
 
 @pytest.fixture
@@ -16,15 +16,15 @@ def clock(monkeypatch):
     """time.monotonic() of progress.py: moves when it is told to."""
     clock = types.SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(train_log, "time", clock)
     return clock
 
 
 @pytest.fixture(autouse=True)
 def _memory(monkeypatch):
     """3 GB are in use, and there is no GPU."""
-    monkeypatch.setattr(progress.capacity, "host_memory", lambda: 3 * 10**9)
-    monkeypatch.setattr(progress.capacity, "device_memory", lambda: None)
+    monkeypatch.setattr(train_log.utilization, "host_memory", lambda: 3 * 10**9)
+    monkeypatch.setattr(train_log.utilization, "device_memory", lambda: None)
 
 
 def _outcome(smoothed, plain, correct, tokens, slots=100, norm=1.0):
@@ -34,8 +34,8 @@ def _outcome(smoothed, plain, correct, tokens, slots=100, norm=1.0):
 
 
 def _progress(folder, first_step=0, last_step=1_000, full_speed=None):
-    guard = watch.Guard("float32", "batch {}".format, lambda: None)
-    return progress.Progress(
+    guard = anomalies.Guard("float32", "batch {}".format, lambda: None)
+    return train_log.Progress(
         folder,
         first_step,
         last_step,
@@ -59,7 +59,9 @@ def _train(
 
 def test_figures_by_hand(tmp_path, clock, read_events, monkeypatch):
     """The first step, which compiles, is left out; then 3 steps in 1.5 s."""
-    monkeypatch.setattr(progress.capacity, "device_memory", lambda: 5 * 10**8)
+    monkeypatch.setattr(
+        train_log.utilization, "device_memory", lambda: 5 * 10**8
+    )
     _train(
         tmp_path,
         clock,
@@ -148,7 +150,7 @@ def lagging(monkeypatch, clock):
         clock.now += device.seconds
         return real(values)
 
-    monkeypatch.setattr(progress.tf, "stack", wait)
+    monkeypatch.setattr(train_log.tf, "stack", wait)
     return device
 
 
@@ -280,7 +282,9 @@ def test_without_a_terminal_there_are_lines(
     )
     _train(tmp_path, clock, outcomes, 7, 10)
     plain = capsys.readouterr().err
-    monkeypatch.setattr(progress.capacity, "device_memory", lambda: 5 * 10**8)
+    monkeypatch.setattr(
+        train_log.utilization, "device_memory", lambda: 5 * 10**8
+    )
     _train(tmp_path, clock, outcomes, 7, 10, full_speed=8.0)
     for shown, extra in (
         (plain, ("", "")),
@@ -293,7 +297,7 @@ def test_without_a_terminal_there_are_lines(
 
 
 def test_on_a_terminal_there_is_a_bar(tmp_path, clock, capsys, monkeypatch):
-    monkeypatch.setattr(progress.progress, "_has_width", lambda: True)
+    monkeypatch.setattr(train_log.progress, "_has_width", lambda: True)
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3)
     shown = capsys.readouterr().err
     assert "\rtrain: 100%" in shown

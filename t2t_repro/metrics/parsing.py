@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.metrics import evalb
+from t2t_repro.metrics import bracket_counts
 from t2t_repro.metrics.metric import Metric
-from t2t_repro.text import linear, tree_drawing
+from t2t_repro.text import linear, tree_svg
 from t2t_repro.text.trees import Tree
 
 SIGNATURE = "evalb:COLLINS.prm|tags:reference|repair:t2t_repro.text.linear"
@@ -33,12 +33,12 @@ class Counts(NamedTuple):
     @property
     def precision(self) -> float:
         """% of the constituents that are found."""
-        return evalb.percent(self.matched, self.found)
+        return bracket_counts.percent(self.matched, self.found)
 
     @property
     def recall(self) -> float:
         """% of the gold constituents."""
-        return evalb.percent(self.matched, self.gold)
+        return bracket_counts.percent(self.matched, self.gold)
 
 
 class BracketingMetric(Metric):
@@ -62,7 +62,7 @@ class BracketingMetric(Metric):
         return SIGNATURE
 
     def draw(self, line, source):
-        return tree_drawing.svg(linear.read(line, source.split()).tree)
+        return tree_svg.svg(linear.read(line, source.split()).tree)
 
 
 class F1(BracketingMetric):
@@ -70,7 +70,7 @@ class F1(BracketingMetric):
 
     def aggregate(self, totals):
         counts = Counts(*totals)
-        return evalb.f1(counts.precision, counts.recall)
+        return bracket_counts.f1(counts.precision, counts.recall)
 
 
 class Precision(BracketingMetric):
@@ -92,7 +92,7 @@ class ExactMatch(BracketingMetric):
 
     def aggregate(self, totals):
         counts = Counts(*totals)
-        return evalb.percent(counts.complete, counts.scored)
+        return bracket_counts.percent(counts.complete, counts.scored)
 
 
 class UnbalancedTrees(BracketingMetric):
@@ -102,7 +102,7 @@ class UnbalancedTrees(BracketingMetric):
 
     def aggregate(self, totals):
         counts = Counts(*totals)
-        return evalb.percent(counts.unbalanced, counts.trees)
+        return bracket_counts.percent(counts.unbalanced, counts.trees)
 
 
 class MiscountedTrees(BracketingMetric):
@@ -112,7 +112,7 @@ class MiscountedTrees(BracketingMetric):
 
     def aggregate(self, totals):
         counts = Counts(*totals)
-        return evalb.percent(counts.miscounted, counts.trees)
+        return bracket_counts.percent(counts.miscounted, counts.trees)
 
 
 # Several metrics count the same lines, one metric after the other.
@@ -120,7 +120,7 @@ class MiscountedTrees(BracketingMetric):
 def _count(line: str, gold: Tree) -> Counts:
     """Count what a line has in common with the gold tree of its sentence."""
     found = linear.read(line, gold.words)
-    one = evalb.compare(gold, found.tree._replace(tags=gold.tags))
+    one = bracket_counts.compare(gold, found.tree._replace(tags=gold.tags))
     scored = one.status == "valid"
     return Counts(
         1,

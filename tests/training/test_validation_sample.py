@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from t2t_repro import hparam
-from t2t_repro.data import corpus as corpora
+from t2t_repro.data.corpus import Corpus, write_shard
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.training import history
-from t2t_repro.training import sample as samples
+from t2t_repro.training import history, validation_sample
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
 TARGET = "the cat sat on the mat"  # of every sentence: soon learned
@@ -44,8 +43,8 @@ def corpus_of(vocabulary, tmp_path_factory):
         texts = {"inputs": inputs, "targets": [target] * len(inputs)}
         ids = {side: vocabulary.encode(lines) for side, lines in texts.items()}
         path = folder / f"{name}.arrow"
-        corpora.write_shard(path, ids, texts, vocabulary.size)
-        return corpora.Corpus([path])
+        write_shard(path, ids, texts, vocabulary.size)
+        return Corpus([path])
 
     return make
 
@@ -71,12 +70,12 @@ def echo(monkeypatch):
             for line in lines:
                 yield translate.Translation([line.upper()], [0.0])
 
-    monkeypatch.setattr(samples.translate, "Translator", Echo)
+    monkeypatch.setattr(validation_sample.translate, "Translator", Echo)
 
 
 def _sample(corpus, hparams, count, model=None, vocabularies=None, suite=BLEU):
     settings = corpus, hparams, count, SEARCH, suite
-    return samples.Sample(model, vocabularies, *settings)
+    return validation_sample.Sample(model, vocabularies, *settings)
 
 
 def test_the_search_is_the_problems_but_greedy(echo, corpus_of, hparams):

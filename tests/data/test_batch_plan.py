@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from t2t_repro import errors
-from t2t_repro.data import corpus, plan
+from t2t_repro.data import batch_plan, corpus
 
 KINDS = ("packed", "bucketed")
 both = pytest.mark.parametrize("batching", KINDS)
@@ -35,7 +35,9 @@ def natural(count, seed=0):
 
 def build(lengths, batching, batch_tokens=300, seed=0, **settings):
     settings = {"max_length": MAX_LENGTH} | settings
-    return plan.build(lengths, batching, batch_tokens, seed=seed, **settings)
+    return batch_plan.build(
+        lengths, batching, batch_tokens, seed=seed, **settings
+    )
 
 
 def same(one, other):
@@ -52,14 +54,14 @@ def rows_of(batch):
 
 def epochs(planned, count):
     """The units of each of the first epochs: packed rows, or batches."""
-    if isinstance(planned, plan.PackedPlan):
+    if isinstance(planned, batch_plan.PackedPlan):
         size = planned.rows_per_epoch
     else:
         size = int(planned.steps_per_epoch)
     units, step = [], 0
     while len(units) < count * size:
         batch = planned.batch(step)
-        if isinstance(planned, plan.PackedPlan):
+        if isinstance(planned, batch_plan.PackedPlan):
             units += rows_of(batch)
         else:
             units.append(batch.pairs.tolist())
@@ -71,14 +73,14 @@ def epochs(planned, count):
     ("rows", "rounded"), [(0.1, 8), (8, 8), (11.9, 8), (12.1, 16), (97, 96)]
 )
 def test_rows_are_the_nearest_multiple_of_8(rows, rounded):
-    assert plan.round_rows(rows) == rounded
+    assert batch_plan.round_rows(rows) == rounded
 
 
 def test_usable_pairs_fit_on_both_sides():
     lengths = as_lengths([(8, 8), (9, 1), (2, 9), (1, 3)])
-    assert plan.usable_pairs(lengths, 8).tolist() == [0, 3]
-    assert plan.mean_lengths(lengths, 8) == ((8 + 1) / 2, (8 + 3) / 2)
-    assert plan.mean_lengths(lengths, 9) == (
+    assert batch_plan.usable_pairs(lengths, 8).tolist() == [0, 3]
+    assert batch_plan.mean_lengths(lengths, 8) == ((8 + 1) / 2, (8 + 3) / 2)
+    assert batch_plan.mean_lengths(lengths, 9) == (
         (8 + 9 + 2 + 1) / 4,
         (8 + 1 + 9 + 3) / 4,
     )
@@ -123,7 +125,7 @@ def test_no_row_overflows_and_shapes_are_few(batching, pairs, tokens):
             planned.rows_per_batch
         )
         assert len(shapes) == len({length for _, length in shapes})
-        allowed = {b for b in plan.BUCKET_BOUNDARIES if b <= MAX_LENGTH}
+        allowed = {b for b in batch_plan.BUCKET_BOUNDARIES if b <= MAX_LENGTH}
         assert {length for _, length in shapes} <= allowed
 
 
@@ -141,7 +143,7 @@ def test_no_bucketed_batch_is_short(pairs, tokens):
             assert len(batch.pairs) == batch.num_rows
         else:
             dealt.append(len(batch.pairs))
-            assert 0 <= batch.num_rows - max(dealt) < plan.ROW_MULTIPLE
+            assert 0 <= batch.num_rows - max(dealt) < batch_plan.ROW_MULTIPLE
     assert max(dealt) - min(dealt) <= 1
 
 
@@ -227,7 +229,7 @@ def test_a_batch_has_about_batch_tokens_real_target_tokens(batching):
     assert np.mean(tokens) == pytest.approx(25_000, rel=0.04)
     share = 1 / steps
     assert planned.tokens["targets"] == pytest.approx(sum(tokens), rel=share)
-    usable = plan.usable_pairs(lengths, 256)
+    usable = batch_plan.usable_pairs(lengths, 256)
     assert planned.tokens["inputs"] == lengths["inputs"][usable].sum()
 
 
@@ -260,7 +262,7 @@ def test_a_sweep_is_one_epoch_in_batches_of_one_shape():
     sweep = list(planned.sweep())
     assert len(sweep) == -(-planned.rows_per_epoch // planned.rows_per_batch)
     seen = [pair for batch in sweep for pair in batch.pairs.tolist()]
-    usable = plan.usable_pairs(lengths, MAX_LENGTH).tolist()
+    usable = batch_plan.usable_pairs(lengths, MAX_LENGTH).tolist()
     assert sorted(seen) == usable
     for batch in sweep:
         assert batch.num_rows == planned.rows_per_batch

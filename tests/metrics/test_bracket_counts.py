@@ -6,16 +6,16 @@ import re
 
 import pytest
 
-from t2t_repro.metrics import evalb
-from t2t_repro.metrics.evalb import Counts
+from t2t_repro.metrics import bracket_counts
+from t2t_repro.metrics.bracket_counts import Counts
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span
 
 # Folder with sample.gld, sample.tst and sample.rsl of EVALB.
 SAMPLE = os.environ.get("T2T_EVALB")
 # sample.prm: COLLINS.prm without "." and PRT, but with these.
-SAMPLE_RULES = evalb.Rules(
-    evalb.COLLINS.deleted - {"."}, {"T": "TT"}, {"This": "this"}
+SAMPLE_RULES = bracket_counts.Rules(
+    bracket_counts.COLLINS.deleted - {"."}, {"T": "TT"}, {"This": "this"}
 )
 
 
@@ -73,16 +73,22 @@ SPANS = 4  # S, NP, VP, PRT
     ],
 )
 def test_counts(found, counts):
-    assert evalb.compare(tree(GOLD), tree(found)) == Counts(5, "valid", *counts)
+    assert bracket_counts.compare(tree(GOLD), tree(found)) == Counts(
+        5, "valid", *counts
+    )
 
 
 def test_other_words_are_an_error_and_none_a_skip():
     other = GOLD.replace("cat", "dog")
-    assert evalb.compare(tree(GOLD), tree(other)) == Counts(5, "error")
+    assert bracket_counts.compare(tree(GOLD), tree(other)) == Counts(5, "error")
     shorter = GOLD.replace("(DT The) ", "")
-    assert evalb.compare(tree(GOLD), tree(shorter)) == Counts(5, "error")
-    assert evalb.compare(tree(GOLD), tree("")) == Counts(5, "skip")
-    assert evalb.compare(tree(GOLD), tree("(. .)")) == Counts(5, "skip")
+    assert bracket_counts.compare(tree(GOLD), tree(shorter)) == Counts(
+        5, "error"
+    )
+    assert bracket_counts.compare(tree(GOLD), tree("")) == Counts(5, "skip")
+    assert bracket_counts.compare(tree(GOLD), tree("(. .)")) == Counts(
+        5, "skip"
+    )
 
 
 def test_a_summary_by_hand():
@@ -92,7 +98,7 @@ def test_a_summary_by_hand():
         Counts(9, "error"),
         Counts(9, "skip"),
     ]
-    assert evalb.summary(counts) == {
+    assert bracket_counts.summary(counts) == {
         "sentences": 4,
         "errors": 1,
         "skipped": 1,
@@ -109,7 +115,7 @@ def test_a_summary_by_hand():
 
 @pytest.mark.parametrize("counts", [[], [Counts(3, "error")], [Counts(3)]])
 def test_a_summary_of_nothing(counts):
-    found = evalb.summary(counts)
+    found = bracket_counts.summary(counts)
     assert (found["recall"], found["precision"], found["f1"]) == (0, 0, 0)
 
 
@@ -124,7 +130,7 @@ def sample():
         for name in ("sample.gld", "sample.tst")
     )
     ours = [
-        evalb.compare(*pair, SAMPLE_RULES)
+        bracket_counts.compare(*pair, SAMPLE_RULES)
         for pair in zip(gold, found, strict=True)
     ]
     return (folder / "sample.rsl").read_text(), ours
@@ -141,7 +147,7 @@ def test_the_table_of_evalbs_sample(sample):
         assert ("valid", "error", "skip")[int(status)] == one.status
         if one.status == "valid":
             assert [int(number) for number in numbers] == list(one[2:])
-            found = evalb.summary([one])
+            found = bracket_counts.summary([one])
             for key, value in (
                 ("recall", recall),
                 ("precision", precision),
@@ -156,7 +162,7 @@ def test_the_summaries_of_evalbs_sample(sample):
     short = [one for one in ours if one.length <= 40]
     for lines, counts in ((of_all, ours), (of_short, short)):
         printed = dict(re.findall(r"(\S.*\S) += +(\S+)", lines))
-        found = evalb.summary(counts)
+        found = bracket_counts.summary(counts)
         valid = found["sentences"] - found["errors"] - found["skipped"]
         assert printed == {
             "Number of sentence": f"{found['sentences']}",

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from t2t_repro.data import plan as plans
+from t2t_repro.data import batch_plan
 from t2t_repro.decoding import translate
 from t2t_repro.metrics import scores
 
@@ -36,7 +36,7 @@ class Sample:
                 translations get better.
             suite: metrics.suite.Suite: the metrics that score translations.
         """
-        usable = plans.usable_pairs(corpus.lengths, hparams.max_length)
+        usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
         count = min(sentences, len(usable))
         places = np.linspace(0, len(usable) - 1, count).round().astype(int)
         chosen = usable[places]

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
-from t2t_repro.training import capacity, watch
+from t2t_repro.training import anomalies, utilization
 from t2t_repro.training import loss as losses
 
 SECONDS = 2  # between two looks at the loss: fetching it waits for the device
@@ -26,7 +26,7 @@ class Progress:
         first_step,
         last_step,
         rate,
-        guard: watch.Guard,
+        guard: anomalies.Guard,
         full_speed: float | None = None,
     ):
         """Begins to show.
@@ -42,7 +42,7 @@ class Progress:
         """
         self._step, self._last_step, self._rate = first_step, last_step, rate
         self._guard, self._full_speed = guard, full_speed
-        self._slow_steps = watch.SlowSteps()
+        self._slow_steps = anomalies.SlowSteps()
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
@@ -186,7 +186,7 @@ class Progress:
             "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
             "learning_rate": float(self._rate(self._step)),
             "compilations": self._compilations,
-            "host_memory_gb": capacity.host_memory() / 1e9,
+            "host_memory_gb": utilization.host_memory() / 1e9,
         }
         auxiliary = rows[:, 5:-1].mean(0)
         figures |= dict(zip(self._auxiliary, auxiliary, strict=True))
@@ -198,7 +198,7 @@ class Progress:
             figures["steps_per_second"] = sum(self._timed) / seconds
             if self._full_speed:
                 figures["share_of_peak"] = speed / self._full_speed
-        device_memory = capacity.device_memory()
+        device_memory = utilization.device_memory()
         if device_memory is not None:
             figures["device_memory_gb"] = device_memory / 1e9
         return figures

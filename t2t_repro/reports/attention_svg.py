@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_repro.reports import attention as attentions
-from t2t_repro.reports import curves, templates
+from t2t_repro.reports import attention_maps, curves, templates
 from t2t_repro.text import pixels
 
 FAINTEST = 0.02  # a line or a square of less weight is not drawn
@@ -118,7 +117,7 @@ def shown(pieces: list[str]) -> list[str]:
     """As people read them: "▁Zwei" is Zwei, and "hunde" after it ·hunde."""
     return [
         f"·{piece}"
-        if attentions.is_word(piece) and piece[0] != "▁"
+        if attention_maps.is_word(piece) and piece[0] != "▁"
         else piece.removeprefix("▁") or piece
         for piece in pieces
     ]

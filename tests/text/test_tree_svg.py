@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro.text import linear, tree_drawing
+from t2t_repro.text import linear, tree_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def draw(line, sentence):
     """{text: (x, y)} of a picture, its lines, its size."""
     tree = linear.read(line, sentence.split()).tree
-    root = ElementTree.fromstring(tree_drawing.svg(tree))
+    root = ElementTree.fromstring(tree_svg.svg(tree))
     assert root.find(f"{SVG}title").text == (sentence or None)
     texts = {
         text.text: (float(text.get("x")), float(text.get("y")))

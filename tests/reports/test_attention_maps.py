@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t2t_repro.models.transformer import AttentionWeights
-from t2t_repro.reports import attention
+from t2t_repro.reports import attention_maps
 
 PIECES = ["▁the", "▁cat", "▁ate", "▁its", "▁fish", ".", "</s>"]
 L = len(PIECES)
@@ -28,7 +28,7 @@ END = at(*[L - 1] * L)
 
 
 def encoder(*layers):
-    return attention.Attention(
+    return attention_maps.Attention(
         "Encoder self-attention",
         PIECES,
         PIECES,
@@ -50,7 +50,7 @@ def encoder(*layers):
     ],
 )
 def test_habit(weights, text):
-    assert attention.habit(encoder([weights]), 0, 0) == text
+    assert attention_maps.habit(encoder([weights]), 0, 0) == text
 
 
 def test_what_the_decoder_reads_is_shifted():
@@ -60,7 +60,7 @@ def test_what_the_decoder_reads_is_shifted():
         decoder=np.zeros((1, 1, 3, 3)),
         cross=np.zeros((1, 1, 3, 2)),
     )
-    found = attention.kinds(["x", "</s>"], ["a", "b", "</s>"], weights)
+    found = attention_maps.kinds(["x", "</s>"], ["a", "b", "</s>"], weights)
     assert found["decoder"].queries == ["a", "b", "</s>"]
     assert found["decoder"].keys == ["<s>", "a", "b"]
     assert found["cross"].queries == ["a", "b", "</s>"]
@@ -84,24 +84,24 @@ def test_what_the_decoder_reads_is_shifted():
     ],
 )
 def test_words(piece, yes):
-    assert attention.is_word(piece) == yes
+    assert attention_maps.is_word(piece) == yes
 
 
 def test_the_farthest_word_is_of_the_layer_that_looks_far():
     far = at(0, 0, 0, 0, 0, 0, 0)
-    found = attention.farthest(encoder([offset(-1), END], [EVEN, far]))
+    found = attention_maps.farthest(encoder([offset(-1), END], [EVEN, far]))
     # fish, the last word, looks at the first, 4 pieces away.
     assert (found.layer, found.heads, found.queries) == (1, [0, 1], [4])
 
 
 def test_distance_to_the_end_does_not_count():
-    assert attention.farthest(encoder([END])) is None
+    assert attention_maps.farthest(encoder([END])) is None
 
 
 def test_a_reference_back_is_found_with_its_two_heads():
     pronoun = EVEN.copy()
     pronoun[3] = np.eye(L)[1] * 0.9 + np.eye(L)[6] * 0.1  # its -> cat
-    found = attention.back_reference(
+    found = attention_maps.back_reference(
         encoder([EVEN, EVEN, EVEN], [EVEN, pronoun, (pronoun + EVEN) / 2])
     )
     assert (found.layer, found.heads, found.queries) == (1, [1, 2], [3])
@@ -112,29 +112,29 @@ def test_both_heads_look_back():
     alone, two = EVEN.copy(), EVEN.copy()
     alone[4] = np.eye(L)[0]
     two[3] = np.eye(L)[1] * 0.6 + np.eye(L)[6] * 0.4
-    found = attention.back_reference(encoder([alone, EVEN], [two, two]))
+    found = attention_maps.back_reference(encoder([alone, EVEN], [two, two]))
     assert (found.layer, found.queries) == (1, [3])
 
 
 def test_neighbours_and_later_words_are_no_reference_back():
-    assert attention.back_reference(encoder([offset(-1)])) is None
-    assert attention.back_reference(encoder([offset(2)])) is None
+    assert attention_maps.back_reference(encoder([offset(-1)])) is None
+    assert attention_maps.back_reference(encoder([offset(2)])) is None
 
 
 def test_structure_takes_sharp_heads_that_differ():
     like_first = (9 * offset(-1) + EVEN) / 10
     heads = [EVEN, offset(-1), like_first, offset(1, 0.8)]
-    found = attention.structure(encoder(heads, [offset(0)] * 4))
+    found = attention_maps.structure(encoder(heads, [offset(0)] * 4))
     assert [(one.layer, one.heads) for one in found] == [(0, [1]), (0, [3])]
     assert all(one.queries is None for one in found)
 
 
 def test_no_structure_where_all_look_at_themselves():
-    assert attention.structure(encoder([offset(0), END])) == []
+    assert attention_maps.structure(encoder([offset(0), END])) == []
 
 
 def cross(*layers):
-    return attention.Attention(
+    return attention_maps.Attention(
         "Encoder-decoder attention",
         ["▁die", "▁Katze", "</s>"],
         ["▁the", "▁cat", "</s>"],
@@ -147,15 +147,17 @@ def test_alignment_is_the_head_that_reads_every_word():
     one_word = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 0]])
     in_turn = np.array([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0, 1]])
     even = np.full((3, 3), 1 / 3)
-    found = attention.alignment(cross([even, one_word], [one_word, in_turn]))
+    found = attention_maps.alignment(
+        cross([even, one_word], [one_word, in_turn])
+    )
     assert (found.layer, found.heads) == (1, [1])
 
 
 def test_no_alignment_without_words():
-    empty = attention.Attention(
+    empty = attention_maps.Attention(
         "", ["</s>"], ["</s>"], np.ones((1, 1, 1, 1)), {}
     )
-    assert attention.alignment(empty) is None
-    assert attention.farthest(empty) is None
-    assert attention.back_reference(empty) is None
-    assert attention.structure(empty) == []
+    assert attention_maps.alignment(empty) is None
+    assert attention_maps.farthest(empty) is None
+    assert attention_maps.back_reference(empty) is None
+    assert attention_maps.structure(empty) == []

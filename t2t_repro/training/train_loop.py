@@ -6,7 +6,13 @@ import time
 import tensorflow as tf
 
 from t2t_repro.reports import cost
-from t2t_repro.training import capacity, optimizer, progress, schedules, setup
+from t2t_repro.training import (
+    optimizer,
+    schedules,
+    setup,
+    train_log,
+    utilization,
+)
 from t2t_repro.training.history import History, Monitor
 from t2t_repro.training.session import Profiler, StopSignals, exit_code
 
@@ -110,12 +116,12 @@ class _Loop:
 
     def _progress(self):
         hparams, plan = self.session.task.hparams, self.session.task.plan
-        peak = capacity.peak_flops(
+        peak = utilization.peak_flops(
             self.session.policy, self.session.strategy.num_replicas_in_sync
         )
         lengths = [n / plan.num_pairs for n in plan.tokens.values()]
         of_a_token = cost.training_flops(self.state.model, 1, *lengths)
-        return progress.Progress(
+        return train_log.Progress(
             self.folder,
             self.first_step,
             self.last_step,

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from t2t_repro import errors, locks
-from t2t_repro.text import corpora
+from t2t_repro.text import parallel_files
 
 CONTENT = bytes(i * 7 % 256 for i in range(1000))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -60,7 +60,7 @@ def server(monkeypatch):
 
 
 def file_at(server, sha256=SHA256):
-    return corpora.RawFile("train.en", server.url, sha256)
+    return parallel_files.RawFile("train.en", server.url, sha256)
 
 
 def write(path, content):
@@ -92,13 +92,13 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, lines, packed):
         path = write(tmp_path / "a.gz", gzip.compress(content))
     else:
         path = write(tmp_path / "a", content)
-    assert list(corpora.read_lines(path)) == lines
-    assert list(corpora.read_lines(str(path))) == lines
+    assert list(parallel_files.read_lines(path)) == lines
+    assert list(parallel_files.read_lines(str(path))) == lines
 
 
 def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
     path = write(tmp_path / "a", "a\nbü\n".encode() + b"ab\xff\nc\n")
-    lines = corpora.read_lines(path)
+    lines = parallel_files.read_lines(path)
     assert [next(lines), next(lines)] == ["a", "bü"]
     message = f"{path}, line 3, is not UTF-8: invalid start byte at byte 2"
     with pytest.raises(errors.UserError, match=message):
@@ -108,7 +108,7 @@ def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     path = tmp_path / "absent"
     with pytest.raises(errors.UserError, match=f"There is no file {path}"):
-        list(corpora.read_lines(path))
+        list(parallel_files.read_lines(path))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_damaged_gz_is_named(tmp_path, content):
     path = write(tmp_path / "a.gz", content)
     with pytest.raises(errors.UserError, match="a.gz"):
-        list(corpora.read_lines(path))
+        list(parallel_files.read_lines(path))
 
 
 def test_pairs_are_lines_side_by_side(tmp_path):
@@ -127,9 +127,9 @@ def test_pairs_are_lines_side_by_side(tmp_path):
     targets = write(tmp_path / "b.gz", gzip.compress(b"eins\nzwei\n"))
     write(tmp_path / "c", b"eins\nzwei\n\n")
     pairs = [("one\u2028", "eins"), ("", "zwei"), ("three", "")]
-    assert list(corpora.read_pairs(inputs, tmp_path / "c")) == pairs
+    assert list(parallel_files.read_pairs(inputs, tmp_path / "c")) == pairs
     with pytest.raises(errors.UserError, match="3 lines.*2"):
-        list(corpora.read_pairs(inputs, targets))
+        list(parallel_files.read_pairs(inputs, targets))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_pairs_are_lines_side_by_side(tmp_path):
 def test_files_of_different_lengths_are_counted(tmp_path, inputs, targets):
     a = write(tmp_path / "a", b"x\n" * inputs)
     b = write(tmp_path / "b", b"y\n" * targets)
-    read = corpora.read_pairs(a, b)
+    read = parallel_files.read_pairs(a, b)
     for _ in range(min(inputs, targets)):
         assert next(read) == ("x", "y")
     with pytest.raises(errors.UserError) as raised:
@@ -150,39 +150,39 @@ def test_files_of_different_lengths_are_counted(tmp_path, inputs, targets):
 
 
 def test_a_file_of_raw_dir_is_found_plain_or_packed(tmp_path):
-    file = corpora.RawFile("train.en", "http://127.0.0.1:1/train.en.gz")
+    file = parallel_files.RawFile("train.en", "http://127.0.0.1:1/train.en.gz")
     packed = write(tmp_path / "train.en.gz", b"")
-    assert corpora.locate(file, tmp_path, "unused") == packed
+    assert parallel_files.locate(file, tmp_path, "unused") == packed
     plain = write(tmp_path / "train.en", b"")
-    assert corpora.locate(file, str(tmp_path), "unused") == plain
+    assert parallel_files.locate(file, str(tmp_path), "unused") == plain
 
 
 def test_a_file_missing_in_raw_dir_is_named_with_the_folder(tmp_path):
-    file = corpora.RawFile("train.en")
+    file = parallel_files.RawFile("train.en")
     with pytest.raises(errors.UserError) as raised:
-        corpora.locate(file, tmp_path, "unused")
+        parallel_files.locate(file, tmp_path, "unused")
     message = str(raised.value)
     assert f"--raw_dir={tmp_path} " in message
     assert "neither train.en nor train.en.gz" in message
 
 
 def test_a_file_is_downloaded_once(server, tmp_path):
-    path = corpora.locate(file_at(server), None, tmp_path / "downloads")
+    path = parallel_files.locate(file_at(server), None, tmp_path / "downloads")
     assert path == tmp_path / "downloads" / "train.en.gz"
     assert path.read_bytes() == CONTENT
-    assert corpora.download(file_at(server), path.parent) == path
+    assert parallel_files.download(file_at(server), path.parent) == path
     assert server.asked == [None]
     assert set(path.parent.iterdir()) == {path, path.parent / locks.LOCK}
 
 
 def test_a_checksum_is_optional(server, tmp_path):
-    path = corpora.download(file_at(server, sha256=None), tmp_path)
+    path = parallel_files.download(file_at(server, sha256=None), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
 def test_a_changed_file_is_removed(server, tmp_path):
     with pytest.raises(errors.UserError) as raised:
-        corpora.download(file_at(server, sha256="0" * 64), tmp_path)
+        parallel_files.download(file_at(server, sha256="0" * 64), tmp_path)
     message = str(raised.value)
     for part in (server.url, SHA256, "0" * 64, str(tmp_path / "train.en.gz")):
         assert part in message
@@ -191,7 +191,7 @@ def test_a_changed_file_is_removed(server, tmp_path):
 
 def test_a_download_is_continued(server, tmp_path):
     write(tmp_path / "train.en.gz.part", CONTENT[:300])
-    path = corpora.download(file_at(server), tmp_path)
+    path = parallel_files.download(file_at(server), tmp_path)
     assert server.asked == ["bytes=300-"]
     assert path.read_bytes() == CONTENT
 
@@ -199,14 +199,14 @@ def test_a_download_is_continued(server, tmp_path):
 def test_a_server_that_cannot_continue_starts_over(server, tmp_path):
     server.ranges = False
     write(tmp_path / "train.en.gz.part", b"x" * 300)
-    path = corpora.download(file_at(server), tmp_path)
+    path = parallel_files.download(file_at(server), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
 def test_a_part_that_is_whole_already_is_taken(server, tmp_path):
     """A download that was ended while its checksum was computed."""
     write(tmp_path / "train.en.gz.part", CONTENT)
-    path = corpora.download(file_at(server), tmp_path)
+    path = parallel_files.download(file_at(server), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
@@ -214,11 +214,11 @@ def test_a_part_that_is_whole_already_is_taken(server, tmp_path):
 def test_a_connection_that_breaks_is_continued(server, tmp_path, sha256):
     server.cut_after = 400
     with pytest.raises(errors.UserError, match="Run again to continue"):
-        corpora.download(file_at(server, sha256), tmp_path)
+        parallel_files.download(file_at(server, sha256), tmp_path)
     part = tmp_path / "train.en.gz.part"
     assert part.read_bytes() == CONTENT[:400]
     server.cut_after = None
-    path = corpora.download(file_at(server, sha256), tmp_path)
+    path = parallel_files.download(file_at(server, sha256), tmp_path)
     assert server.asked == [None, "bytes=400-"]
     assert path.read_bytes() == CONTENT
 
@@ -231,7 +231,7 @@ def test_an_answer_without_the_file_says_where_to_put_it(
 ):
     server.status = status
     with pytest.raises(errors.UserError) as raised:
-        corpora.download(file_at(server), tmp_path)
+        parallel_files.download(file_at(server), tmp_path)
     assert f"Cannot download {server.url}: {reason}" in str(raised.value)
     assert f"put it at {tmp_path / 'train.en.gz'}" in str(raised.value)
 
@@ -242,10 +242,10 @@ def test_a_server_that_is_down_says_where_to_put_the_file(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as closed:
         url = f"http://127.0.0.1:{closed.server_port}/train.en.gz"
-    file = corpora.RawFile("train.en", url)
+    file = parallel_files.RawFile("train.en", url)
     write(tmp_path / "train.en.gz.part", b"kept")
     with pytest.raises(errors.UserError) as raised:
-        corpora.locate(file, None, tmp_path)
+        parallel_files.locate(file, None, tmp_path)
     assert f"Cannot download {url}" in str(raised.value)
     assert f"put it at {tmp_path / 'train.en.gz'}" in str(raised.value)
     assert (tmp_path / "train.en.gz.part").read_bytes() == b"kept"
@@ -256,6 +256,8 @@ def test_the_folder_of_downloads_is_made_and_text_read(tmp_path):
     folder = tmp_path / "downloads" / "toy"
     folder.mkdir(parents=True)
     put = write(folder / "train.en.gz", gzip.compress(b"a\nb\n"))
-    file = corpora.RawFile("train.en", "http://127.0.0.1:1/train.en.gz", "0")
-    assert corpora.locate(file, None, folder) == put
-    assert list(corpora.read_lines(put)) == ["a", "b"]
+    file = parallel_files.RawFile(
+        "train.en", "http://127.0.0.1:1/train.en.gz", "0"
+    )
+    assert parallel_files.locate(file, None, folder) == put
+    assert list(parallel_files.read_lines(put)) == ["a", "b"]
