@@ -220,7 +220,7 @@ def test_imports_point_down(name):
         ),
         (
             "problems.multi30k",
-            "from t2t_repro.data import plan",
+            "from t2t_repro.data import batch_plan",
             "problems.multi30k is a definition and imports data.batch_plan",
         ),
         (

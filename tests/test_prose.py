@@ -1,0 +1,100 @@
+"""Plain technical English, as far as a program can tell.
+
+A function's docstring begins with a verb in the imperative, no module of the
+project shares its name with another, and retired names stay retired.
+"""
+
+import ast
+import collections
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+FOLDERS = "t2t_repro problems hparams scripts tests".split()
+PATHS = sorted(
+    path.relative_to(ROOT)
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+)
+WORDS = pathlib.Path(__file__).parent / "words"
+VERBS = set((WORDS / "verbs.txt").read_text("utf-8").split())
+RETIRED = [
+    line
+    for line in (WORDS / "retired.txt").read_text("utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+# What a noun phrase never begins with.
+NO_NOUN = set(
+    "And As But For How In Of Or That Those What Where Whether".split()
+)
+
+
+def documented(path, kinds):
+    """Yield the nodes of a file that have a docstring, with its first line."""
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            yield node, text.splitlines()[0]
+
+
+def has_own_style(node):
+    """Return whether a docstring is no description of a call.
+
+    A test's says what is tested, a property's what it is, and that of a
+    registered function what is registered: `show` prints it.
+    """
+    decorators = [ast.unparse(one) for one in node.decorator_list]
+    return node.name.startswith("test_") or any(
+        "register" in one or "property" in one or "fixture" in one
+        for one in decorators
+    )
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_docstring_of_function_begins_with_verb(path):
+    functions = ast.FunctionDef, ast.AsyncFunctionDef
+    wrong = [
+        f"{path}:{node.lineno}: {line}"
+        for node, line in documented(path, functions)
+        if not has_own_style(node) and line.split()[0].strip(".,:") not in VERBS
+    ]
+    assert not wrong, "\n".join(["No verb that words/verbs.txt has:", *wrong])
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_other_docstring_begins_with_noun_phrase(path):
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef
+    wrong = [
+        f"{path}:{getattr(node, 'lineno', 1)}: {line}"
+        for node, line in documented(path, kinds)
+        if line.split()[0].strip(".,:") in NO_NOUN
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("word", RETIRED)
+def test_retired_word_has_no_use(word):
+    """words/retired.txt has regular expressions of names and coined words."""
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    pages += sorted((ROOT / "docs").glob("*.md"))
+    scripts = sorted((ROOT / "scripts").rglob("*.sh"))
+    paths = [ROOT / path for path in PATHS] + pages + scripts
+    pattern = re.compile(word)
+    uses = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not uses, "\n".join(uses)
+
+
+def test_no_two_modules_share_a_name():
+    names = collections.Counter(
+        path.stem
+        for path in PATHS
+        if path.parts[0] != "tests" and path.stem != "__init__"
+    )
+    assert [name for name, count in names.items() if count > 1] == []
