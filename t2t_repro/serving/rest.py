@@ -106,7 +106,7 @@ class _Handlers:
             }
         )
 
-    async def monitoring(self, request):
+    async def metrics(self, request):
         return web.Response(
             body=self._service.metrics.text(),
             headers={"Content-Type": monitoring.CONTENT_TYPE},
