@@ -18,6 +18,7 @@ ROW_0 = (
     "json_files",
     "locks",
     "progress",
+    "types",
 )
 ROWS = (
     (ROW_0,),
