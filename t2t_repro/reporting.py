@@ -87,12 +87,12 @@ def _subject(run, name, options):
     checkpoint, attention, no_attention = _attention(
         run, stored and data, options
     )
-    return page.Subject(
+    return page.RunSummary(
         name=name,
         settings=run.settings,
         headline=run.problem.suite.headline,
         curves=read,
-        cost=cost.spent(
+        cost=cost.training_cost(
             building.build_abstract(run.hparams, **run.vocabularies.sizes),
             run.hparams.batch_tokens,
             stored and _mean_lengths(run, data),
@@ -158,7 +158,7 @@ def _drawings(problem, ranked):
             for side in (one.translation, one.reference)
         ]
         if all(sides):
-            found.append(page.Drawing(f"line {one.line}", *sides))
+            found.append(page.OutputDrawing(f"line {one.line}", *sides))
     return found
 
 
@@ -178,7 +178,7 @@ def _attention(run, data, options):
     (model,), _ = runs.load_models(run, str(path))
     observer = attend.Observer(model, run.vocabularies, run.problem.search)
     seen = map(observer.look, lines)
-    return path.name, [attention_plots.of_sentence(*one) for one in seen], ""
+    return path.name, [attention_plots.plot_sentence(*one) for one in seen], ""
 
 
 def _lines(run, data, count):
@@ -186,7 +186,7 @@ def _lines(run, data, count):
     if data is None:
         return []
     corpus = manifest.open_corpus(data, "validation", run.problem.reverse)
-    chosen = sample_translations.of_many_lengths(
+    chosen = sample_translations.choose_by_length(
         corpus.lengths["inputs"], count
     )
     text = corpus.text("inputs")
@@ -195,7 +195,7 @@ def _lines(run, data, count):
 
 def _write_pictures(folder, subjects):
     """Write every picture of attention; {folder: number of files}."""
-    names = attention_plots.folders([subject.name for subject in subjects])
+    names = attention_plots.folder_names([subject.name for subject in subjects])
     places = [folder / "attention" / name for name in names]
     return {
         place: attention_plots.write(place, subject.attention)

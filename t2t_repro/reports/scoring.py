@@ -63,7 +63,11 @@ def score(
     }
     parts = [describe(metrics, found, suite), lengths.summary(by_length, of)]
     # Published scores are of one reference.
-    name = published.test_set(references[0]) if len(references) == 1 else None
+    name = (
+        published.identify_test_set(references[0])
+        if len(references) == 1
+        else None
+    )
     if name:
         rows = published.SCORES.get(name, ())
         details["test_set"] = name

@@ -189,7 +189,7 @@ def test_any_message_is_inputs_or_explained(tensors):
         tensor.string_val.extend(values)
     try:
         found = rpc._inputs(request)
-        service.check(found, ["inputs"], limits.Limits(max_batch_size=2))
+        service.check_inputs(found, ["inputs"], limits.Limits(max_batch_size=2))
     except failure.Failure as error:
         assert error.message
         return
