@@ -15,9 +15,9 @@ from t2t_repro import (
     json_files,
     registry,
 )
-from t2t_repro import problem as problems
 from t2t_repro.data import manifest
 from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.problem import Problem, arguments_with_defaults
 from t2t_repro.training import checkpoints
 
 RUN = "run.json"
@@ -50,7 +50,7 @@ _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
 
 
 def settings(
-    problem: problems.Problem,
+    problem: Problem,
     hparams_set: str,
     hparams: hparam.HParams,
     random_seed: int,
@@ -209,7 +209,7 @@ def with_defaults(stored: dict) -> dict:
     settings = dict(stored)
     arguments, hparams = stored.get("problem_arguments"), stored.get("hparams")
     if isinstance(arguments, dict):
-        settings["problem_arguments"] = problems.with_defaults(
+        settings["problem_arguments"] = arguments_with_defaults(
             str(stored.get("problem")), arguments
         )
     if isinstance(hparams, dict):

@@ -171,11 +171,11 @@ class PackedPlan:
         return self.rows_per_epoch / self.rows_per_batch
 
     @property
-    def most_slots(self) -> int:
+    def max_slots(self) -> int:
         """Slots of the largest batch, on one side."""
         return self.rows_per_batch * self.row_length
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """The arithmetic of a batch, for people."""
         return (
             f"{self.rows_per_batch} packed rows of {self.row_length} slots, "
@@ -187,7 +187,7 @@ class PackedPlan:
         first = step * self.rows_per_batch
         return self._rows(self._stream.items(first, self.rows_per_batch))
 
-    def sweep(self):
+    def single_pass(self):
         """One epoch in order; the last batch may end in empty rows."""
         for first in range(0, self.rows_per_epoch, self.rows_per_batch):
             last = min(first + self.rows_per_batch, self.rows_per_epoch)
@@ -263,7 +263,7 @@ class BucketedPlan:
         return float(len(self._shapes))
 
     @property
-    def most_slots(self) -> int:
+    def max_slots(self) -> int:
         """Slots of the largest batch, on one side."""
         return max(rows * length for rows, length in self._shapes)
 
@@ -272,7 +272,7 @@ class BucketedPlan:
         """{row length: rows} of every static shape; JSON wants str keys."""
         return {str(length): rows for rows, length in sorted(set(self._shapes))}
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """The arithmetic of a batch, for people."""
         return (
             f"{len(set(self._shapes))} bucketed shapes of rows x length, "
@@ -294,7 +294,7 @@ class BucketedPlan:
         start, end = self._starts[index : index + 2] - first
         return order[start:end]
 
-    def sweep(self):
+    def single_pass(self):
         """Yield the batches of one epoch, longest rows first."""
         for index in range(len(self._shapes)):
             yield self._as_batch(index, self._pairs(index, self._order))

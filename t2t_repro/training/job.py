@@ -41,7 +41,7 @@ def train(
     A training that was stopped continues from its last checkpoint.
 
     Args:
-        problem: problem.Problem, as problem.build() returns it.
+        problem: problem.Problem, as problem.build_problem() returns it.
         hparams: hparam.HParams, as registry.build_hparams() returns them.
         output_dir: folder of the run; run.json tells what is trained.
         options: what changes no result; None: their defaults.
@@ -127,7 +127,7 @@ def _prepare(processes, problem, data):
     """Return the folder of the data, which the chief makes if it is missing."""
     if not processes.is_chief:
         processes.barrier()  # when the chief is done
-        return prepare.wait_for(problem, data.data_dir)
+        return prepare.wait_for_data(problem, data.data_dir)
     folder = prepare.prepare(
         problem, data.data_dir, data.raw_dir, data.num_workers, data.verify
     )

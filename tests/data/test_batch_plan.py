@@ -273,7 +273,7 @@ def test_a_description_counts_what_an_epoch_has(batching):
     lengths = as_lengths([(5, 3)] * 800)
     planned = build(lengths, batching, batch_tokens=240, max_length=8)
     # A pair of 5 and 3 has a row of 8 to itself: 8 of its 16 slots are real.
-    assert planned.describe().endswith(
+    assert planned.summary().endswith(
         "80 pairs, 400 input and 240 target tokens, 50.0% padding"
     )
 
@@ -281,7 +281,7 @@ def test_a_description_counts_what_an_epoch_has(batching):
 def test_a_sweep_is_one_epoch_in_batches_of_one_shape():
     lengths = natural(500)
     planned = build(lengths, "packed", 2000)
-    sweep = list(planned.sweep())
+    sweep = list(planned.single_pass())
     assert len(sweep) == -(-planned.rows_per_epoch // planned.rows_per_batch)
     seen = [pair for batch in sweep for pair in batch.pairs.tolist()]
     usable = batch_plan.usable_pairs(lengths, MAX_LENGTH).tolist()
@@ -306,4 +306,4 @@ def test_the_longest_bucket_is_max_length(max_length, shapes):
     lengths = as_lengths([(i, i) for i in range(1, 300)] * 9)
     planned = build(lengths, "bucketed", 100, max_length=max_length)
     assert {int(length) for length in planned.rows_per_batch} == shapes
-    assert f"{len(shapes)} bucketed shapes" in planned.describe()
+    assert f"{len(shapes)} bucketed shapes" in planned.summary()

@@ -19,7 +19,7 @@ from t2t_repro.training import averaging, checkpoints, workers
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 registry.load_definitions()
-PROBLEM = runs.problems.build("number_words_ende")
+PROBLEM = runs.build_problem("number_words_ende")
 CONFIG = {
     "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:65535"]},
     "task": {"type": "worker", "index": 1},
