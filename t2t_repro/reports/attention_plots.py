@@ -43,7 +43,7 @@ class Sentence(NamedTuple):
 
 
 def of_sentence(inputs, outputs, source, target, weights) -> Sentence:
-    """Draws what decoding.attend has Seen.
+    """Draw an AttentionTrace of decoding.attention_trace.
 
     Args:
         inputs, outputs: a sentence and its translation.
