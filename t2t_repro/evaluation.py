@@ -97,7 +97,7 @@ def open_test_set(
     """
     run = subject if isinstance(subject, runs.Run) else None
     task = run.problem if run else subject
-    known = test_sets.known(name)
+    known = test_sets.is_known(name)
     if task.registered_name and (name in problem.SPLITS or not known):
         if data_dir is None and run is None:
             raise errors.UserError(
@@ -112,7 +112,7 @@ def open_test_set(
         return TestSet(corpus.text("inputs"), [corpus.text("targets")], name)
     if known:
         languages = task.source_language, task.target_language
-        found = test_sets.from_store(name, languages)
+        found = test_sets.from_sacrebleu(name, languages)
         return found.normalized(*task.normalizers)
     raise errors.UserError(
         "--translations are compared with --references, or with a --split: "

@@ -41,7 +41,7 @@ def train(
     A training that was stopped continues from its last checkpoint.
 
     Args:
-        problem: problem.Problem, as problem.build() returns it.
+        problem: problem.Problem, as problem.build_problem() returns it.
         hparams: hparam.HParams, as registry.build_hparams() returns them.
         output_dir: folder of the run; run.json tells what is trained.
         options: what changes no result; None: their defaults.
@@ -56,6 +56,7 @@ def train(
             holds another run, or a number is not finite.
     """
     options, data = options or Options(), data or Data()
+    hparams = run_json.keep_begun_defaults(files.path(output_dir), hparams)
     _check(problem, hparams, options)
     if options.logical_devices:
         hardware.make_logical_devices(options.logical_devices)
@@ -126,7 +127,7 @@ def _prepare(processes, problem, data):
     """Return the folder of the data, which the chief makes if it is missing."""
     if not processes.is_chief:
         processes.barrier()  # when the chief is done
-        return prepare.wait_for(problem, data.data_dir)
+        return prepare.wait_for_data(problem, data.data_dir)
     folder = prepare.prepare(
         problem, data.data_dir, data.raw_dir, data.num_workers, data.verify
     )
@@ -146,6 +147,7 @@ def _task(problem, hparams, options, folder):
         hparams.max_length,
         options.random_seed,
         hparams.batch_unit,
+        hparams.reshuffle_buckets,
     )
     return setup.Task(
         hparams,

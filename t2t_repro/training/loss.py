@@ -253,7 +253,7 @@ def num_chunks(plan, replicas, max_tokens, vocab_size) -> int:
         max_tokens: slots in a replica's memory at once, or None.
         vocab_size: V.
     """
-    slots = -(-plan.most_slots // replicas)
+    slots = -(-plan.max_slots // replicas)
     slots = min(slots, max_tokens or slots)
     return -(-slots * vocab_size // LOGITS_AT_ONCE)
 

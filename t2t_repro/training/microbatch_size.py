@@ -92,7 +92,7 @@ def search(model, optimizer, plan, strategy, xla) -> Fit | None:
     if not tf.config.list_logical_devices("GPU"):
         return None
     replicas = strategy.num_replicas_in_sync
-    rows = -(-plan.most_slots // plan.row_length)
+    rows = -(-plan.max_slots // plan.row_length)
     full = np.ones((rows, plan.row_length), np.int32)  # no padding
 
     def fits(slots):
@@ -119,7 +119,7 @@ def search(model, optimizer, plan, strategy, xla) -> Fit | None:
             return False
         return True
 
-    share = -(-plan.most_slots // replicas)
+    share = -(-plan.max_slots // replicas)
     found = largest_that_fits(fits, share, plan.row_length)
     return found._replace(slots=_least(found.slots, strategy))
 

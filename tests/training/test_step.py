@@ -77,7 +77,7 @@ class Trial:
         """Trains on `plan` in so many parts a replica."""
         self.reset()
         start = {w.path: w.numpy() for w in self.model.weights}
-        slots = self.plan.most_slots
+        slots = self.plan.max_slots
         limit = -(-slots // (parts * self.replicas))
         dataset = self.strategy.distribute_datasets_from_function(
             lambda context: batches.training_dataset(
