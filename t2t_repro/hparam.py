@@ -112,6 +112,10 @@ class HParams:
         one_of("real_tokens", "slots"),
         help="What batch_tokens counts: subwords, or padding too.",
     )
+    reshuffle_buckets: bool = setting(
+        default=False,
+        help="Shuffle the pairs of a bucket among its batches in every epoch.",
+    )
     max_length: int = setting(
         fields.Rule(
             "a multiple of 8", lambda value: value >= 8 and value % 8 == 0
