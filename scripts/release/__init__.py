@@ -1,0 +1,1 @@
+"""Programs that are run before a release."""
