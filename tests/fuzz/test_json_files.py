@@ -40,7 +40,7 @@ def test_manifest_is_read_with_and_without_seal(folder, whole, sealed):
 
 @given(data=st.data())
 def test_edited_manifest_is_read_or_named(folder, whole, data):
-    """Where it is read, all its files exist, or an error names one."""
+    """Each file of a manifest that is read exists, or an error names it."""
     path = folder / manifest.MANIFEST
     content = data.draw(edited_json(whole))
     found = read_or_refuse(lambda path: manifest.read(folder), path, content)
