@@ -148,7 +148,7 @@ def _split(array, num_chunks):
 
 
 def _join(stacked, like):
-    """Undo `_split` for an array as long as `like`."""
+    """Join the chunks of `_split`, for an array as long as `like`."""
     flat = tf.reshape(stacked, (-1, *stacked.shape[2:]))
     return flat[: tf.shape(like)[0]]
 

@@ -44,7 +44,7 @@ def train(
     A training that was stopped resumes from its last checkpoint.
 
     Args:
-        problem: problem.Problem, as problem.build() returns it.
+        problem: problem.Problem, as problem.build_problem() returns it.
         hparams: hparam.HParams, as registry.build_hparams() returns them.
         output_dir: folder of the run; its run.json says what is trained.
         options: settings that change no result; None: their defaults.
@@ -59,6 +59,7 @@ def train(
             holds another run, or a number is not finite.
     """
     options, data = options or Options(), data or Data()
+    hparams = run_json.keep_begun_defaults(files.path(output_dir), hparams)
     _check(problem, hparams, options)
     if options.logical_devices:
         hardware.make_logical_devices(options.logical_devices)
@@ -94,7 +95,7 @@ def train(
 def _check(problem, hparams, options):
     """Refuse settings that do not fit, before any work begins."""
     problem.check_hparams(hparams)
-    building.check(hparams, options.recompute_grad)
+    building.check_model(hparams, options.recompute_grad)
     history.require_stopping_metric(
         options.early_stopping_metric,
         options.early_stopping_evals,
@@ -137,7 +138,7 @@ def _prepare_data(
     """Return the folder of the data; the chief generates what is missing."""
     if not processes.is_chief:
         processes.barrier()  # until the chief is done
-        return prepare.wait_for(problem, data.data_dir)
+        return prepare.wait_for_data(problem, data.data_dir)
     folder = prepare.prepare(
         problem, data.data_dir, data.raw_dir, data.num_workers, data.verify
     )
@@ -162,6 +163,7 @@ def _build_task(
         hparams.max_length,
         options.random_seed,
         hparams.batch_unit,
+        hparams.reshuffle_buckets,
     )
     return setup.Task(
         hparams,

@@ -34,7 +34,7 @@ def num_chunks(
         max_tokens: slots in a replica's memory at once, or None.
         vocab_size: V.
     """
-    slots = -(-plan.most_slots // replicas)
+    slots = -(-plan.max_slots // replicas)
     slots = min(slots, max_tokens or slots)
     return -(-slots * vocab_size // MAX_LOGITS)
 

@@ -105,7 +105,7 @@ def search(
     if not tf.config.list_logical_devices("GPU"):
         return None
     replicas = strategy.num_replicas_in_sync
-    rows = -(-plan.most_slots // plan.row_length)
+    rows = -(-plan.max_slots // plan.row_length)
     full = np.ones((rows, plan.row_length), np.int32)  # no padding
 
     def fits(slots):
@@ -132,7 +132,7 @@ def search(
             return False
         return True
 
-    share = -(-plan.most_slots // replicas)
+    share = -(-plan.max_slots // replicas)
     fit = largest_that_fits(fits, share, plan.row_length)
     return fit._replace(slots=_minimum(fit.slots, strategy))
 

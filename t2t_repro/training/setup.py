@@ -252,7 +252,7 @@ def summary(session: Session) -> dict[str, str]:
         "hardware": hardware.summary(
             session.strategy, session.policy, session.xla
         ),
-        "batch": f"{plan.describe()} (batch_tokens={hparams.batch_tokens:,}, "
+        "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
         f"in {hparams.batch_unit.replace('_', ' ')})",
         "per replica": f"1/{replicas} of it, at most "
         f"{options.max_tokens_per_replica:,} slots at once"

@@ -56,7 +56,7 @@ class Sample:
 
     def measure(self) -> dict[str, scores.Score]:
         """Translate with the present weights, and score."""
-        self._translator.take_weights()
+        self._translator.refresh_weights()
         outputs = self._translator.translate(self._inputs)
         texts = [translation.texts[0] for translation in outputs]
         statistics = scores.count(

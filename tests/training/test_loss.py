@@ -173,7 +173,7 @@ def test_sums_do_not_depend_on_parts(parts):
 
 def test_parts_keep_logits_within_bounds():
     """The paper's 25,000 slots of 37,000 subwords: 3.4 GiB on one replica."""
-    plan = types.SimpleNamespace(most_slots=25_000)
+    plan = types.SimpleNamespace(max_slots=25_000)
     assert loss.num_chunks(plan, 1, None, 37_000) == 2
     assert loss.num_chunks(plan, 8, None, 37_000) == 1
     assert loss.num_chunks(plan, 1, 12_500, 37_000) == 1

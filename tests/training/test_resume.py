@@ -74,7 +74,7 @@ def test_figures_of_training_are_recorded(undisturbed, read_events):
 
 
 def _validation_sums(runs, folder, step):
-    """cross_entropy.Sums of the split, in one batch, by the weights of a checkpoint."""
+    """Return loss sums of the split, by the weights of a checkpoint."""
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     checkpoints.restore_weights(
         model, folder / "checkpoints" / f"ckpt-{step}", runs.vocabularies.sha256

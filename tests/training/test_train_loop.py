@@ -21,12 +21,12 @@ def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
     lines = {line.strip() for line in printed.splitlines()}
     parameters = building.build(runs.hparams, 20).count_params()
     epochs = 24 * 8 / runs.plan.rows_per_epoch
-    assert runs.plan.describe() in printed
+    assert runs.plan.summary() in printed
     assert lines >= {
         f"parameters: {parameters:,}",
         "vocabulary: 20 subwords",
         "hardware: 1 replica on one CPU, float32, XLA off",
-        f"batch: {runs.plan.describe()} (batch_tokens=200, in real tokens)",
+        f"batch: {runs.plan.summary()} (batch_tokens=200, in real tokens)",
         "per replica: 1/1 of it, at most 8,192 slots at once",
         f"steps: 24 = {epochs:,.1f} epochs; 0 done",
         # 0.02 / sqrt(10)
