@@ -88,7 +88,7 @@ def test_highest_version_is_newest_in_spite_of_file_times(tmp_path):
 
 def test_curves_take_values_of_later_session_whatever_its_clock(tmp_path):
     for loss in (3.0, 2.0):
-        session = train_log.Progress(tmp_path, 0, 8, lambda step: 0.1, None)
+        session = train_log.TrainLog(tmp_path, 0, 8, lambda step: 0.1, None)
         session.validation_done(4, {"loss": loss})
         session.close()
     (first,) = tmp_path.glob("events.*.session-1")

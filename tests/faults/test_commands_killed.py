@@ -71,7 +71,7 @@ def test_average_killed_before_a_rename_is_made_again(
         count_outcome("kills", "avg_checkpoints", "tried")
         listed = checkpoints.list_checkpoints(run_copy / "averaged")
         for path in listed:  # each is complete
-            assert checkpoints.Reader(path).vocabulary != "unknown"
+            assert checkpoints.CheckpointReader(path).vocabulary != "unknown"
     assert average().returncode == 0
     check_average()
     count_outcome("kills", "avg_checkpoints", "survived", 3)

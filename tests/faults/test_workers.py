@@ -68,7 +68,7 @@ def files_of(folder):
 def assert_close(actual, expected, name):
     """Check weights, moments and step, to 1e-5 of the largest value."""
     stored, wanted = (
-        checkpoints.Reader(folder / "checkpoints" / name)
+        checkpoints.CheckpointReader(folder / "checkpoints" / name)
         for folder in (actual, expected)
     )
     assert stored.shapes == wanted.shapes
@@ -126,7 +126,7 @@ def test_worker_ends_where_the_other_is_killed(train_pair, tmp_path, dead):
     codes, printed = train_pair(tmp_path, faults=faults, steps=STEPS)
     assert codes[dead] == -9
     assert codes[1 - dead] == 1, printed[1 - dead]
-    message = f"Error: Worker {1 - dead} of 2 has lost another one, whose own"
+    message = f"Error: Worker {1 - dead} of 2 has lost another worker, whose"
     assert message in printed[1 - dead]
     listed = checkpoints.list_checkpoints(tmp_path / "checkpoints")
     assert [path.name for path in listed] == ["ckpt-4"]
@@ -137,7 +137,7 @@ def test_worker_ends_where_the_chief_cannot_make_the_data(train_pair, tmp_path):
     codes, (chief, other) = train_pair(tmp_path, missing)
     assert codes == [1, 1]
     assert "validation.aa" in chief
-    assert "Worker 1 of 2 has lost another one" in other
+    assert "Worker 1 of 2 has lost another worker" in other
 
 
 def test_both_workers_end_where_a_loss_is_not_finite(train_pair, tmp_path):

@@ -143,7 +143,7 @@ def test_version_that_cannot_be_loaded_is_named(tmp_path):
 @pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
 def test_checkpoint_without_a_name_is_refused(path, tmp_path):
     with pytest.raises(errors.UserError, match="There is no checkpoint"):
-        checkpoints.Reader(path)
+        checkpoints.CheckpointReader(path)
     with pytest.raises(errors.UserError, match="No checkpoint"):
         averaging.average([path], tmp_path)
 
