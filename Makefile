@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/installed
 .PHONY: demo test test-all coverage check format clean
 
 demo: $(INSTALLED)
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh demo
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/reproduce/demo.sh demo
 
 # A file's tests share what they train, so they stay together. Not reordered:
 # files of few tests, which would come last, are the slowest here.

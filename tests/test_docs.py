@@ -6,13 +6,14 @@ import re
 import subprocess
 import sys
 
-import page_commands
 import pytest
 
+from scripts.release import page_commands
 from t2t_repro import errors, fields, hparam, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
+PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 SECONDS = 1_800  # of a page's commands; they take some minutes
@@ -47,6 +48,8 @@ def test_commands_and_definitions_that_are_named_exist(page):
     text = page.read_text("utf-8").replace("\\\n", " ")
     for name in re.findall(r"python -m t2t_repro\.(\w+)", text):
         assert (PACKAGE / f"{name}.py").exists(), name
+    for name in re.findall(r"python -m (scripts\.[\w.]+\w)", text):
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
     registry.load_definitions()
     own = set(re.findall(r'\.register\("(\w+)"', text))
     for name in {*re.findall(r"--hparams_set=(\w+)", text)} - own:

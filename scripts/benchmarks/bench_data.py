@@ -1,6 +1,7 @@
-"""Measures the data road: encoding, packing, planning, batches and memory.
+"""Benchmark of data: encoding, packing, planning, batches and memory.
 
-python scripts/bench_data.py --text=train.en:train.de --news=news.en:news.de
+    python -m scripts.benchmarks.bench_data \\
+        --text=train.en:train.de --news=news.en:news.de
 
 Ratios are of two measurements of this run. The last line is a JSON list of
 {name, value, unit, peer, ratio}.
@@ -8,16 +9,14 @@ Ratios are of two measurements of this run. The last line is a JSON list of
 
 import itertools
 import pathlib
-import sys
 import tempfile
 import time
 
-import bench_process
-import bench_report
 import numpy as np
 import sentencepiece
 from absl import app, flags
 
+from scripts.benchmarks import harness
 from t2t_repro.data import (
     batch_plan,
     corpus,
@@ -45,8 +44,6 @@ SIZES = (100_000, 400_000, 1_600_000, 4_000_000)  # pairs
 SYNTHETIC_SIZE = 41_000_000  # pairs of WMT14 en-fr
 VOCAB_SIZE = 8_000
 ROW_LENGTH = 256
-# In a process of its own, which imports nothing before that it does not need.
-PROBE = str(bench_process.SCRIPTS / "bench_data_probe.py")
 
 
 def best_seconds(function):
@@ -103,7 +100,7 @@ def measure_encoding(folder, pairs):
     )
     rate = len(pairs) / best_seconds(encode_split)
     name = f"encoding, {_WORKERS.value} workers"
-    bench_report.add(
+    harness.report(
         name, rate, "pairs/s", "SentencePiece's batch call", rate / peer
     )
 
@@ -122,12 +119,10 @@ def measure_packing(name, pairs):
     lengths = np.random.default_rng(0).permutation(lengths, axis=1)
     rows = packing.pack(*lengths, ROW_LENGTH).max() + 1
     other, fuller = sorted(lengths.sum(axis=1) / (rows * ROW_LENGTH))
-    bench_report.add(
+    harness.report(
         f"fuller side of packed rows, {name}", fuller, "of the slots"
     )
-    bench_report.add(
-        f"other side of packed rows, {name}", other, "of the slots"
-    )
+    harness.report(f"other side of packed rows, {name}", other, "of the slots")
 
 
 def repeat(folder, pairs):
@@ -152,8 +147,11 @@ def measure_corpora(folder):
     for size in SIZES:
         shards = [str(path) for path in repeat(folder, size)]
         for batching in ("packed", "bucketed"):
-            figures[batching, size] = bench_process.last_json(
-                sys.executable, PROBE, batching, *shards
+            figures[batching, size] = harness.measure_in_process(
+                "scripts.benchmarks.bench_data_probe",
+                "corpus",
+                batching=batching,
+                shards=shards,
             )
     units = {
         "planning": "s",
@@ -168,7 +166,7 @@ def measure_corpora(folder):
                 least = figures[batching, SIZES[0]][name]
                 peer = f"{SIZES[0]:,} pairs" if size > SIZES[0] else None
                 label = f"{name}, {batching}, {size:,} pairs"
-                bench_report.add(
+                harness.report(
                     label, value, unit, peer, value / least if peer else None
                 )
 
@@ -186,13 +184,13 @@ def measure_synthetic():
         began = time.perf_counter()
         batch_plan.build(lengths, batching, 25_000, ROW_LENGTH, seed=0)
         took = time.perf_counter() - began
-        bench_report.add(
+        harness.report(
             f"planning, {batching}, {SYNTHETIC_SIZE:,} pairs", took, "s"
         )
 
 
 def main(_):
-    bench_report.begin()
+    harness.print_machine()
     pairs = read(_TEXT.value)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -203,7 +201,7 @@ def main(_):
             measure_packing("news", read(_NEWS.value))
         measure_corpora(folder)
     measure_synthetic()
-    bench_report.end()
+    harness.print_json()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,19 @@
 """Opens a corpus, plans it and reads batches; for bench_data.py.
 
-python scripts/bench_data_probe.py packed SHARD…
+python -m scripts.benchmarks.bench_data_probe packed SHARD…
 
 Prints one JSON object. A process of its own: memory that another measurement
 has left behind would hide what this one takes.
 """
 
-import json
 import pathlib
 import re
-import sys
 import threading
 import time
 
 import tensorflow as tf
 
+from scripts.benchmarks import harness
 from t2t_repro.data import batch_plan, batches, corpus
 
 BATCH_TOKENS = 25_000
@@ -61,34 +60,31 @@ def read_batches(mapped, plan, steps):
     )
 
 
-def main():
-    batching, *paths = sys.argv[1:]
+def measure_corpus(settings):
+    """Return planning time, speed, CPU and memory for a corpus of shards."""
     # TensorFlow takes its memory before the count begins.
     for _ in tf.data.Dataset.range(10).prefetch(2):
         pass
     peak = Peak()
     peak.start()
-    began = time.perf_counter()
-    mapped = corpus.Corpus([pathlib.Path(path) for path in paths])
+    start = time.perf_counter()
+    mapped = corpus.Corpus([pathlib.Path(path) for path in settings["shards"]])
     plan = batch_plan.build(
-        mapped.lengths, batching, BATCH_TOKENS, MAX_LENGTH, 0
+        mapped.lengths, settings["batching"], BATCH_TOKENS, MAX_LENGTH, 0
     )
     planned = time.perf_counter()
     read_batches(mapped, plan, 20)  # the files come into the page cache
-    began_reading, cpu = time.perf_counter(), time.process_time()
+    reading, cpu = time.perf_counter(), time.process_time()
     tokens = read_batches(mapped, plan, STEPS)
-    seconds = time.perf_counter() - began_reading
+    seconds = time.perf_counter() - reading
     cpu = time.process_time() - cpu
-    print(
-        json.dumps(
-            {
-                "planning": planned - began,
-                "batches through tf.data": tokens / seconds,
-                "CPU of a batch": cpu / STEPS * 1e6,
-                "memory, not mapped": peak.growth(),
-            }
-        )
-    )
+    return {
+        "planning": planned - start,
+        "batches through tf.data": tokens / seconds,
+        "CPU of a batch": cpu / STEPS * 1e6,
+        "memory, not mapped": peak.growth(),
+    }
 
 
-main()
+if __name__ == "__main__":
+    harness.run_measurement({"corpus": measure_corpus})

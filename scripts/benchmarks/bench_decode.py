@@ -1,6 +1,7 @@
-"""Measures decoding, beside CTranslate2 on the same weights.
+"""Benchmark of decoding, with CTranslate2 on the same weights as the peer.
 
-python scripts/bench_decode.py --output_dir=RUN --inputs=FILE --references=FILE
+    python -m scripts.benchmarks.bench_decode \\
+        --output_dir=RUN --inputs=FILE --references=FILE
 
 Models of random weights search at one forced output length; a trained RUN
 translates a whole FILE (left out without one). Ours and CTranslate2's, in
@@ -14,10 +15,10 @@ import pathlib
 import statistics
 import tempfile
 
-import bench_process
-import bench_report
 import sacrebleu
 from absl import app, flags
+
+from scripts.benchmarks import harness
 
 _SIZES = flags.DEFINE_list("sizes", ["small", "base"], "Of models.")
 _TURNS = flags.DEFINE_integer("turns", 2, "Turns of each.")
@@ -51,7 +52,9 @@ KINDS = {
 
 def run(script, measure, **settings):
     """What a process measures."""
-    return bench_process.probe(f"decode_{script}", measure, **settings)
+    return harness.measure_in_process(
+        f"scripts.benchmarks.bench_decode_{script}", measure, **settings
+    )
 
 
 def layouts(threads):
@@ -79,11 +82,11 @@ def measure_speed(name, settings, threads):
             rates[layout].append(settings["batch"] * workers / took)
     ours = max(rates.pop("ours"))
     tokens = ours * settings["length"]
-    bench_report.add(f"{name}: target tokens", tokens, "tokens/s")
+    harness.report(f"{name}: target tokens", tokens, "tokens/s")
     for layout, theirs in rates.items():
         peer = f"{layout} ({max(theirs):,.4g})"
         ratio = ours / max(theirs)
-        bench_report.add(name, ours, "sentences/s", peer, ratio)
+        harness.report(name, ours, "sentences/s", peer, ratio)
 
 
 def measure_cache(name, settings):
@@ -94,7 +97,7 @@ def measure_cache(name, settings):
     without = min(run("probe", "without cache", times=1, **settings))
     peer = f"without cache ({16 / without:.3g})"
     label = f"{name}: 16 sentences of 60 subwords"
-    bench_report.add(label, 16 / ours, "sentences/s", peer, without / ours)
+    harness.report(label, 16 / ours, "sentences/s", peer, without / ours)
 
 
 def measure_steps(name, settings):
@@ -102,7 +105,7 @@ def measure_steps(name, settings):
     settings = settings | {"batch": 8, "length": 110, "threads": THREADS}
     seconds = run("probe", "steps", times=3, **settings)
     early, late = (statistics.median(seconds[i - 5 : i + 5]) for i in (10, 100))
-    bench_report.add(
+    harness.report(
         f"{name}: step 100", late * 1e3, "ms", "step 10", late / early
     )
 
@@ -115,16 +118,16 @@ def measure_profile(name, settings):
     between = whole - sum(used.values())
     for kind, types in KINDS.items():
         seconds = sum(used.pop(one, 0) for one in types.split())
-        bench_report.add(f"{name}: {kind}", seconds / whole * 100, "%")
-    bench_report.add(f"{name}: between operations", between / whole * 100, "%")
+        harness.report(f"{name}: {kind}", seconds / whole * 100, "%")
+    harness.report(f"{name}: between operations", between / whole * 100, "%")
     for kind, seconds in used.most_common(3):
-        bench_report.add(f"{name}: {kind}", seconds / whole * 100, "%")
+        harness.report(f"{name}: {kind}", seconds / whole * 100, "%")
 
 
 def measure_random_model(size, folder):
     """All that needs no training."""
     settings = (
-        COMMON | bench_process.SIZES[size] | {"folder": str(folder / size)}
+        COMMON | harness.MODEL_SIZES[size] | {"folder": str(folder / size)}
     )
     run("probe", "convert", threads=THREADS, **settings)
     measure_speed(f"{size}, batch 32, 2 threads", settings, THREADS)
@@ -147,11 +150,11 @@ def measure_file(settings):
     best = min(ours, key=lambda found: found["seconds"])
     rate = len(best["texts"]) / best["seconds"]
     tokens = best["tokens"] / best["seconds"]
-    bench_report.add("file: target tokens", tokens, "tokens/s")
+    harness.report("file: target tokens", tokens, "tokens/s")
     for layout, found in theirs.items():
         other = len(best["texts"]) / min(one["seconds"] for one in found)
         peer = f"{layout} ({other:,.4g})"
-        bench_report.add("file", rate, "sentences/s", peer, rate / other)
+        harness.report("file", rate, "sentences/s", peer, rate / other)
     if _REFERENCES.value:
         text = pathlib.Path(_REFERENCES.value).read_text("utf-8")
         references = [text.split("\n")[:-1]]
@@ -160,7 +163,7 @@ def measure_file(settings):
             for texts in (best["texts"], theirs["CTranslate2"][0]["texts"])
         )
         peer = f"CTranslate2 ({other:.4g})"
-        bench_report.add("file: BLEU", mine, "13a", peer, mine / other)
+        harness.report("file: BLEU", mine, "13a", peer, mine / other)
 
 
 def measure_agreement(settings, folder):
@@ -176,7 +179,7 @@ def measure_agreement(settings, folder):
                 f"  {number} ours:        {one}\n  {number} CTranslate2: {two}"
             )
     agreed = sum(one == two for one, two in pairs) / len(pairs) * 100
-    bench_report.add("greedy outputs that agree", agreed, "%")
+    harness.report("greedy outputs that agree", agreed, "%")
     found = run("ctranslate2", "file", **other)
     outputs = folder / "outputs.json"
     outputs.write_text(json.dumps(found["ids"]))
@@ -184,7 +187,7 @@ def measure_agreement(settings, folder):
     differences = [
         abs(one - two) for one, two in zip(scores, found["scores"], strict=True)
     ]
-    bench_report.add(
+    harness.report(
         "largest difference of log-probabilities", max(differences), "nats"
     )
 
@@ -197,19 +200,19 @@ def measure_variants(settings):
     compared = run("run", "variants", compared=_COMPARED.value, **settings)
     for name, found in compared.items():
         unit = f"of {found['sentences']}"
-        bench_report.add(f"{name}: other outputs", found["different"], unit)
-        bench_report.add(f"{name}: of these, ties", found["ties"], "")
+        harness.report(f"{name}: other outputs", found["different"], unit)
+        harness.report(f"{name}: of these, ties", found["ties"], "")
 
 
 def measure_memory(settings):
     """Whether it grows with sentences."""
     early, late = run("run", "memory", sentences=_SENTENCES.value, **settings)
     name = f"memory after {_SENTENCES.value:,} sentences"
-    bench_report.add(name, late, "MB", "a tenth of them", late / early)
+    harness.report(name, late, "MB", "a tenth of them", late / early)
 
 
 def main(_):
-    bench_report.begin()
+    harness.print_machine()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for size in _SIZES.value:
@@ -226,7 +229,7 @@ def main(_):
             measure_agreement(settings, folder)
             measure_variants(settings)
             measure_memory(settings)
-    bench_report.end()
+    harness.print_json()
 
 
 if __name__ == "__main__":

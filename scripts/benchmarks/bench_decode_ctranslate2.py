@@ -1,6 +1,6 @@
 """CTranslate2's searches, timed; for bench_decode.py.
 
-python scripts/bench_decode_ctranslate2.py SETTINGS.json
+python -m scripts.benchmarks.bench_decode_ctranslate2 SETTINGS.json
 
 Prints one JSON value. A process of its own, without TensorFlow.
 """
@@ -9,9 +9,10 @@ import json
 import pathlib
 import time
 
-import bench_probe
 import ctranslate2
 import sentencepiece
+
+from scripts.benchmarks import harness
 
 
 def open_model(settings):
@@ -28,9 +29,9 @@ def measure_search(settings):
     """Seconds of a batch for every worker, of one forced output length."""
     model, folder = open_model(settings), pathlib.Path(settings["folder"])
     names = json.loads((folder / "shared_vocabulary.json").read_text())
-    rows = bench_probe.random_inputs(settings)[:, :-1]  # it adds EOS
+    rows = harness.random_inputs(settings)[:, :-1]  # it adds EOS
     source = [[names[i] for i in row] for row in rows] * settings["workers"]
-    return bench_probe.timed(
+    return harness.time_calls(
         lambda: model.translate_batch(
             source,
             max_batch_size=settings["batch"],
@@ -74,4 +75,5 @@ def measure_file(settings):
     }
 
 
-bench_probe.run({"search": measure_search, "file": measure_file})
+if __name__ == "__main__":
+    harness.run_measurement({"search": measure_search, "file": measure_file})

@@ -1,6 +1,6 @@
 """Searches of a random model of ours, timed; for bench_decode.py.
 
-python scripts/bench_decode_probe.py SETTINGS.json
+python -m scripts.benchmarks.bench_decode_probe SETTINGS.json
 
 Prints one JSON object. A process of its own: the number of threads is set
 before TensorFlow starts.
@@ -11,12 +11,12 @@ import functools
 import tempfile
 import time
 
-import bench_probe
 import keras
 import numpy as np
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 
+from scripts.benchmarks import harness
 from t2t_repro import hparam
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import rules, search
@@ -47,7 +47,7 @@ def numbered_vocabulary(size):
 
 def random_model(settings):
     """The same weights in every process."""
-    hparams = bench_probe.hparams(settings)
+    hparams = harness.build_hparams(settings)
     keras.utils.set_random_seed(0)
     return building.build(hparams, settings["vocab_size"])
 
@@ -103,8 +103,8 @@ def measure_search(settings):
     model = random_model(settings)
     constants = search.decoding_constants([model])  # once, as decoder has them
     find = forced_search(Endless(model), settings, constants)
-    inputs = bench_probe.random_inputs(settings)
-    return bench_probe.timed(
+    inputs = harness.random_inputs(settings)
+    return harness.time_calls(
         lambda: find(inputs).ids.numpy(), settings["times"]
     )
 
@@ -116,7 +116,7 @@ def measure_without_cache(settings):
     than a search has, which chooses among beams.
     """
     model = random_model(settings)
-    inputs = bench_probe.random_inputs(settings)
+    inputs = harness.random_inputs(settings)
     inputs = tf.constant(inputs.repeat(settings["beam_size"], 0))  # [B * W, L]
 
     def features(ids):
@@ -141,7 +141,7 @@ def measure_without_cache(settings):
             targets = advance(targets, memory)
         return targets.numpy()
 
-    return bench_probe.timed(decode, settings["times"])
+    return harness.time_calls(decode, settings["times"])
 
 
 def measure_steps(settings):
@@ -158,7 +158,7 @@ def measure_steps(settings):
     find = forced_search(Endless(random_model(settings), mark), settings)
     for _ in range(settings["times"] + 1):
         marks.clear()
-        find(bench_probe.random_inputs(settings)).ids.numpy()
+        find(harness.random_inputs(settings)).ids.numpy()
         searches.append(np.diff(marks))
     return np.min(searches[1:], axis=0).tolist()
 
@@ -187,11 +187,11 @@ def measure_profile(settings):
             search_once = functools.partial(
                 session.run,
                 signature.outputs["ids"].name,
-                {name: bench_probe.random_inputs(settings)},
+                {name: harness.random_inputs(settings)},
                 v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE),
                 metadata,
             )
-            (seconds,) = bench_probe.timed(search_once, 1)
+            (seconds,) = harness.time_calls(search_once, 1)
     for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
             # "name = Type(inputs)"
@@ -202,13 +202,14 @@ def measure_profile(settings):
     return {"seconds": seconds, "operations": used}
 
 
-bench_probe.run(
-    {
-        "convert": convert,
-        "search": measure_search,
-        "without cache": measure_without_cache,
-        "steps": measure_steps,
-        "profile": measure_profile,
-    },
-    tf.config.threading,
-)
+if __name__ == "__main__":
+    harness.run_measurement(
+        {
+            "convert": convert,
+            "search": measure_search,
+            "without cache": measure_without_cache,
+            "steps": measure_steps,
+            "profile": measure_profile,
+        },
+        tf.config.threading,
+    )

@@ -1,6 +1,6 @@
 """A trained run of ours translates, timed; for bench_decode.py.
 
-python scripts/bench_decode_run.py SETTINGS.json
+python -m scripts.benchmarks.bench_decode_run SETTINGS.json
 
 Prints one JSON value.
 """
@@ -9,10 +9,9 @@ import json
 import pathlib
 import time
 
-import bench_decode_variants
-import bench_probe
 import tensorflow as tf
 
+from scripts.benchmarks import bench_decode_variants, harness
 from t2t_repro import hparam, registry, runs
 from t2t_repro.decoding import score, search, translate
 from t2t_repro.serving import to_ctranslate2
@@ -108,17 +107,18 @@ def measure_memory(settings):
     translator, megabytes = opened.translator(settings), []
     for _ in range(0, settings["sentences"], len(opened.lines)):
         list(translator.translate(opened.lines))
-        megabytes.append(bench_probe.resident_megabytes())
+        megabytes.append(harness.resident_megabytes())
     return [megabytes[len(megabytes) // 10], megabytes[-1]]
 
 
-bench_probe.run(
-    {
-        "convert": convert,
-        "file": measure_file,
-        "scores": measure_scores,
-        "variants": measure_variants,
-        "memory": measure_memory,
-    },
-    tf.config.threading,
-)
+if __name__ == "__main__":
+    harness.run_measurement(
+        {
+            "convert": convert,
+            "file": measure_file,
+            "scores": measure_scores,
+            "variants": measure_variants,
+            "memory": measure_memory,
+        },
+        tf.config.threading,
+    )

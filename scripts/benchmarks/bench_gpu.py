@@ -1,6 +1,6 @@
 """Measures training steps on a GPU that has JAX, beside PyTorch.
 
-python scripts/bench_gpu.py [--pytorch=PYTHON]
+python -m scripts.benchmarks.bench_gpu [--pytorch=PYTHON]
 
 The layers are keras.ops, so that this needs keras and jax, and no TensorFlow.
 Every step is forward, backward and Adam's update, on rows without padding;
@@ -15,20 +15,18 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import dataclasses
 import importlib
-import json
 import pathlib
 import statistics
 import tempfile
 import time
 
-import bench_process
-import bench_report
 import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
 from absl import app, flags
 
+from scripts.benchmarks import harness
 from t2t_repro.layers import counter_rng
 from t2t_repro.models import building
 from t2t_repro.registry import build_hparams
@@ -160,11 +158,8 @@ def pytorch_seconds(hparams, dtype):
             inputs_lengths=lengths,
             targets_lengths=lengths,
         )
-        script = str(bench_process.SCRIPTS / "bench_train_pytorch.py")
         # The memory of the GPU is shared with this process.
-        found = bench_process.last_json(
-            _PYTORCH.value, script, str(arrays), json.dumps(settings)
-        )
+        found = harness.pytorch(_PYTORCH.value, arrays, settings)
     return statistics.median(found["seconds"])
 
 
@@ -180,15 +175,15 @@ def measure(name, dtype):
     peak = peak_flops(dtype)
     del training
     name = f"{name}, {dtype}"
-    bench_report.add(f"{name}: a step", seconds * 1e3, "ms")
+    harness.report(f"{name}: a step", seconds * 1e3, "ms")
     rate = 2 * pairs / seconds
     if _PYTORCH.value:
         theirs = 2 * pairs / pytorch_seconds(hparams, dtype)
         peer = f"PyTorch ({theirs:,.0f})"
-        bench_report.add(name, rate, "tokens/s", peer, rate / theirs)
+        harness.report(name, rate, "tokens/s", peer, rate / theirs)
     else:
-        bench_report.add(name, rate, "tokens/s")
-    bench_report.add(
+        harness.report(name, rate, "tokens/s")
+    harness.report(
         f"{name}: of the peak",
         flops / seconds / 1e12,
         "TFLOP/s",
@@ -198,12 +193,12 @@ def measure(name, dtype):
 
 
 def main(_):
-    bench_report.begin()
+    harness.print_machine()
     print(f"JAX {jax.__version__} on {jax.devices()[0].device_kind}")
     for size in _SIZES.value:
         for dtype in _DTYPES.value:
             measure(size, dtype)
-    bench_report.end()
+    harness.print_json()
 
 
 if __name__ == "__main__":

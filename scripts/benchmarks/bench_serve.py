@@ -1,6 +1,6 @@
 """Load on the embedded server: are answers right, and how fast do they come?
 
-    python scripts/bench_serve.py --export_dir=… --text=test.en
+    python -m scripts.benchmarks.bench_serve --export_dir=… --text=test.en
 
 starts t2t_repro.serve on loopback and lets many clients, each in a thread
 with the client of `query`, ask for sentences of the text, a sentence a
@@ -20,10 +20,10 @@ import sys
 import threading
 import time
 
-import bench_report
 import numpy as np
 from absl import app, flags
 
+from scripts.benchmarks import harness
 from t2t_repro.serving import client
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -108,7 +108,7 @@ class Load:
 
 
 def main(_):
-    bench_report.begin()
+    harness.print_machine()
     with open(_TEXT.value, encoding="utf-8") as file:
         sentences = sorted({line.strip() for line in file})[: _LINES.value]
     local = client.LocalClient(_EXPORT_DIR.value)
@@ -118,13 +118,13 @@ def main(_):
             sentences, local.translate(sentences), strict=True
         )
     }
-    add = bench_report.add
+    add = harness.report
     add("different translations", len(set(expected.values())), "sentences")
     single = measure(expected, "no batches", "--max_batch_size=1")
     batched = measure(expected, "batches")
     add("throughput", batched, "answers/s", "no batches", batched / single)
     restart(expected)
-    bench_report.end()
+    harness.print_json()
 
 
 def measure(expected, name, *settings):
@@ -138,9 +138,9 @@ def measure(expected, name, *settings):
     rate = load.end()
     status = server.stop()
     report(name, load, rate)
-    bench_report.add(f"{name}: memory at 1/4", resident[0], "MB")
-    bench_report.add(f"{name}: memory at the end", resident[-1], "MB")
-    bench_report.add(f"{name}: exit status after SIGTERM", status, "")
+    harness.report(f"{name}: memory at 1/4", resident[0], "MB")
+    harness.report(f"{name}: memory at the end", resident[-1], "MB")
+    harness.report(f"{name}: exit status after SIGTERM", status, "")
     return rate
 
 
@@ -157,12 +157,12 @@ def restart(expected):
     again.stop()
     report("killed and started again", load, rate)
     after = len(load.seconds) - before
-    bench_report.add("killed and started again: after it", after, "answers")
+    harness.report("killed and started again: after it", after, "answers")
 
 
 def report(name, load, rate):
     """Rate, latencies, and answers that were wrong; lost ones raise."""
-    add = bench_report.add
+    add = harness.report
     add(f"{name}: answers", len(load.seconds), "")
     add(f"{name}: wrong answers", len(load.wrong), "")
     for sentence, found in load.wrong[:5]:

@@ -1,6 +1,7 @@
-"""Measures the training step, beside PyTorch's nn.Transformer.
+"""Benchmark of the training step, with PyTorch's nn.Transformer as the peer.
 
-python scripts/bench_train.py --text=train.en:train.de --pytorch=PYTHON
+    python -m scripts.benchmarks.bench_train \\
+        --text=train.en:train.de --pytorch=PYTHON
 
 PYTHON is a Python that has torch; without it, ours alone is measured. Both
 train on the same sentences, each in the batches that suit it: ours packed,
@@ -8,17 +9,15 @@ PyTorch's sorted by length and padded. They take turns, and the best of each
 counts. The last line is a JSON list of {name, value, unit, peer, ratio}.
 """
 
-import json
 import os
 import pathlib
 import statistics
 import tempfile
 
-import bench_process
-import bench_report
 import numpy as np
 from absl import app, flags
 
+from scripts.benchmarks import harness
 from t2t_repro.data import corpus
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
@@ -68,17 +67,17 @@ def prepare(folder):
 
 def probe(shard, measure, **settings):
     """A measurement of ours."""
-    return bench_process.probe(
-        "train_probe", measure, shards=[str(shard)], **settings
+    return harness.measure_in_process(
+        "scripts.benchmarks.bench_train_probe",
+        measure,
+        shards=[str(shard)],
+        **settings,
     )
 
 
 def pytorch(arrays, **settings):
     """A measurement of PyTorch's."""
-    script = str(bench_process.SCRIPTS / "bench_train_pytorch.py")
-    return bench_process.last_json(
-        _PYTORCH.value, script, str(arrays), json.dumps(settings)
-    )
+    return harness.pytorch(_PYTORCH.value, arrays, settings)
 
 
 def rate(found):
@@ -89,7 +88,7 @@ def rate(found):
 
 def measure_speed(size, dtype, shard, arrays):
     """Real tokens a second of both, and where ours go."""
-    settings = COMMON | bench_process.SIZES[size]
+    settings = COMMON | harness.MODEL_SIZES[size]
     settings |= {"dtype": dtype, "steps": _STEPS.value}
     settings |= {"batch_tokens": BATCH_TOKENS[size]}
     ours, theirs = [], []
@@ -102,19 +101,19 @@ def measure_speed(size, dtype, shard, arrays):
     if theirs:
         peer = f"PyTorch ({max(theirs):,.0f})"
         ratio = rate(best) / max(theirs)
-        bench_report.add(name, rate(best), "real tokens/s", peer, ratio)
+        harness.report(name, rate(best), "real tokens/s", peer, ratio)
     else:
-        bench_report.add(name, rate(best), "real tokens/s")
+        harness.report(name, rate(best), "real tokens/s")
     # Both sides are tokens; FLOPs are counted for a pair of them.
     flops = best["FLOPs of a token"] * rate(best) / 2
-    bench_report.add(
+    harness.report(
         f"{name}: of the peak",
         flops / 1e9,
         "GFLOP/s",
         "a product of 2048 x 2048",
         flops / best["peak"],
     )
-    bench_report.add(
+    harness.report(
         f"{name}: CPU for a batch",
         best["CPU of a batch"] * 1e3,
         "ms",
@@ -125,7 +124,7 @@ def measure_speed(size, dtype, shard, arrays):
 
 def measure_update(shard):
     """Adam's update beside a step of the paper's batch, base."""
-    settings = COMMON | bench_process.SIZES["base"]
+    settings = COMMON | harness.MODEL_SIZES["base"]
     settings |= {"dtype": "float32", "batch_tokens": 25_000}
     # In parts, as the trainer would: whole, it takes more than 24 GB.
     settings |= {"max_tokens": 8_192, "warm_up": 1, "steps": 2}
@@ -133,22 +132,22 @@ def measure_update(shard):
     settings["steps"] = 5
     update = min(probe(shard, "update", **settings)["seconds"])
     peer = "a step of 25,000 tokens"
-    bench_report.add("update, base", update, "s", peer, update / whole)
+    harness.report("update, base", update, "s", peer, update / whole)
 
 
 def measure_memory(shard):
     """Memory after 200 and after 2,000 steps of a very small model."""
-    settings = COMMON | bench_process.SIZES["tiny"]
+    settings = COMMON | harness.MODEL_SIZES["tiny"]
     settings |= {"hidden_size": 16, "filter_size": 16, "vocab_size": LEARNED}
     settings |= {"dtype": "float32", "batch_tokens": 512, "steps": 2_000}
     early, late = probe(shard, "memory", **settings)["megabytes"]
-    bench_report.add(
+    harness.report(
         "memory after 2,000 steps", late, "MB", "200 steps", late / early
     )
 
 
 def main(_):
-    bench_report.begin()
+    harness.print_machine()
     with tempfile.TemporaryDirectory() as name:
         shard, arrays = prepare(pathlib.Path(name))
         for size in _SIZES.value:
@@ -156,7 +155,7 @@ def main(_):
                 measure_speed(size, dtype, shard, arrays)
         measure_update(shard)
         measure_memory(shard)
-    bench_report.end()
+    harness.print_json()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Training steps of ours, timed; for bench_train.py.
 
-python scripts/bench_train_probe.py SETTINGS.json
+python -m scripts.benchmarks.bench_train_probe SETTINGS.json
 
 Prints one JSON object. A process of its own: the memory and the threads of
 another measurement would disturb this one.
@@ -10,9 +10,9 @@ import pathlib
 import resource
 import time
 
-import bench_probe
 import tensorflow as tf
 
+from scripts.benchmarks import harness
 from t2t_repro.data import batch_plan, batches, corpus
 from t2t_repro.models import building
 from t2t_repro.reports import cost
@@ -32,7 +32,9 @@ def peak_flops(dtype):
     """What a large matrix product reaches, per second."""
     left = tf.cast(tf.random.normal((MATRIX, MATRIX)), dtype)
     product = tf.function(lambda: tf.linalg.matmul(left, left))
-    return 2 * MATRIX**3 / min(bench_probe.timed(lambda: product().numpy(), 10))
+    return (
+        2 * MATRIX**3 / min(harness.time_calls(lambda: product().numpy(), 10))
+    )
 
 
 class Training:
@@ -40,7 +42,7 @@ class Training:
 
     def __init__(self, settings):
         self.max_tokens = settings.get("max_tokens")  # in memory at once
-        self.hparams = bench_probe.hparams(
+        self.hparams = harness.build_hparams(
             settings,
             batching="packed",
             batch_tokens=settings["batch_tokens"],
@@ -133,7 +135,7 @@ def measure_update(settings):
     variables = training.model.trainable_variables
     gradients = [tf.random.normal(v.shape) * 1e-3 for v in variables]
     update = tf.function(lambda: training.adam.apply(gradients, variables))
-    return {"seconds": bench_probe.timed(update, settings["steps"])}
+    return {"seconds": harness.time_calls(update, settings["steps"])}
 
 
 def measure_memory(settings):
@@ -144,14 +146,15 @@ def measure_memory(settings):
     for number in range(1, settings["steps"] + 1):
         training.take(next(elements))
         if number in marks:
-            marks[number] = bench_probe.resident_megabytes()
+            marks[number] = harness.resident_megabytes()
     return {"megabytes": list(marks.values())}
 
 
-bench_probe.run(
-    {
-        "steps": measure_steps,
-        "update": measure_update,
-        "memory": measure_memory,
-    }
-)
+if __name__ == "__main__":
+    harness.run_measurement(
+        {
+            "steps": measure_steps,
+            "update": measure_update,
+            "memory": measure_memory,
+        }
+    )

@@ -1,6 +1,7 @@
 """Training steps of PyTorch's nn.Transformer; the peer of bench_train.py.
 
-PYTHON_WITH_TORCH scripts/bench_train_pytorch.py FILE.npz SETTINGS.json
+    PYTHON_WITH_TORCH -m scripts.benchmarks.bench_train_pytorch \\
+        FILE.npz SETTINGS.json
 
 FILE.npz holds sentences as flat ids and lengths, inputs and targets. They are
 sorted by length and cut into batches of as many target tokens as asked for:
@@ -140,4 +141,5 @@ def main():
     print(json.dumps({"seconds": seconds, "tokens": tokens}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Is a training like those before it? Bands of seeds, and what departs.
 
-A rung is {"problem", "hparams", …, "seeds": [{"random_seed", "validations",
-"scores": {split: …}}]}: the same training with several seeds.
+A reference is the same training with several seeds: {"problem", "hparams", …,
+"seeds": [{"random_seed", "validations", "scores": {split: …}}]}.
 """
 
 import math
@@ -111,11 +111,11 @@ def figures(training: dict) -> dict[tuple[float, str], float]:
 
 
 def compare(
-    training: dict, rung: dict
+    training: dict, reference: dict
 ) -> tuple[list[tuple[float, str]], list[Departure]]:
     """The (step, figure)s that have a band, and those outside, by steps."""
     mine = figures(training)
-    others = [figures(seed) for seed in rung["seeds"]]
+    others = [figures(seed) for seed in reference["seeds"]]
     shared = sorted(key for key in mine if all(key in o for o in others))
     departures = []
     for step, name in shared:

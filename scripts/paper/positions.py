@@ -1,7 +1,7 @@
 """BLEU beyond the training length: sinusoids against learned positions.
 
-    python scripts/positions.py --problem=multi30k_ende --output_dir=FOLDER \\
-        --hparams=max_length=16,…
+    python -m scripts.paper.positions \\
+        --problem=multi30k_ende --output_dir=FOLDER --hparams=max_length=16,…
 
 "It may allow the model to extrapolate to sequence lengths longer than the ones
 encountered during training", section 3.5 says of sinusoids. Here both kinds are
@@ -12,12 +12,9 @@ as table3.py is.
 
 import statistics
 
-import table_jobs
-import table_layout
-import table_rows
-import table_runs
 from absl import flags
 
+from scripts.paper import table_jobs, table_layout, table_rows, table_runs
 from t2t_repro import common_flags, errors, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.metrics import scores

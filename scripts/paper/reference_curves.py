@@ -1,25 +1,27 @@
 """Is yours like ours? A training beside the curves of correct ones.
 
-    python scripts/ladder.py --output_dir=RUN
+    python -m scripts.paper.reference_curves --output_dir=RUN
 
 compares perplexity and BLEU of every validation, and scores, with those of the
-same training in scripts/results/ladder/: number words, and Multi30k. Of WMT14
-there is none yet; it tells what the paper has. Exit status 0: like ours; 1: an
-error; 2: there is nothing to compare it with; 3: it departs, and where.
+same training in scripts/results/reference_curves/: number words, and Multi30k.
+WMT14 has none yet; there the program prints the paper's figures. Exit status 0:
+like ours; 1: an error; 2: there is nothing to compare it with; 3: it departs,
+and where.
 
-    python scripts/ladder.py --record=NAME --output_dir=SEED1,SEED2,SEED3
+    python -m scripts.paper.reference_curves \\
+        --record=NAME --output_dir=SEED1,SEED2,SEED3
 
-makes a rung of trainings that differ in their seed alone.
+makes a reference of trainings that differ in their seed alone.
 """
 
 import datetime
 import pathlib
 
-import bench_report
-import ladder_curves
 from absl import flags
-from table_rows import OF_LENGTH
 
+from scripts.benchmarks import harness
+from scripts.paper import curve_bands
+from scripts.paper.table_rows import OF_LENGTH
 from t2t_repro import (
     common_flags,
     errors,
@@ -32,7 +34,7 @@ from t2t_repro import (
 from t2t_repro.reports import paper
 from t2t_repro.training import history
 
-LADDER = pathlib.Path(__file__).parent / "results" / "ladder"
+FOLDER = pathlib.Path(__file__).parents[1] / "results" / "reference_curves"
 _VALIDATIONS = [{"step": int, "perplexity": float}]
 # Compared beside the headline metric of the problem.
 _ALWAYS = ("bleu", "exact_match")
@@ -46,8 +48,10 @@ def main():
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    rungs = {path.stem: json_files.read(path) for path in LADDER.glob("*.json")}
-    status, text = judge(run.settings, training(run), rungs)
+    references = {
+        path.stem: json_files.read(path) for path in FOLDER.glob("*.json")
+    }
+    status, text = judge(run.settings, training(run), references)
     print(text)
     return status
 
@@ -78,15 +82,15 @@ def _kept(entry, *keys):
     return {key: entry[key] for key in keys if key in entry}
 
 
-def differences(settings: dict, rung: dict) -> list[str]:
-    """What a training was told that the rung's was not."""
+def differences(settings: dict, reference: dict) -> list[str]:
+    """What a training was told that the reference's was not."""
     found = []
-    settings, rung = (
+    settings, reference = (
         run_json.with_defaults(settings),
-        run_json.with_defaults(rung),
+        run_json.with_defaults(reference),
     )
     for part in ("hparams", "problem_arguments"):
-        mine, ours = settings[part], rung[part]
+        mine, ours = settings[part], reference[part]
         found += [
             f"{key} is {mine.get(key)!r}, ours {ours.get(key)!r}"
             for key in sorted(mine.keys() | ours.keys())
@@ -95,36 +99,39 @@ def differences(settings: dict, rung: dict) -> list[str]:
     return found
 
 
-def judge(settings: dict, mine: dict, rungs: dict) -> tuple[int, str]:
-    """Compares a training with the rung that is nearest to it.
+def judge(settings: dict, mine: dict, references: dict) -> tuple[int, str]:
+    """Compares a training with the reference that is nearest to it.
 
     Args:
         settings: run.json.
         mine: of training().
-        rungs: {name: rung}.
+        references: {name: reference}.
 
     Returns:
         The exit status, and what to say.
     """
     same = {
-        name: differences(settings, rung)
-        for name, rung in rungs.items()
-        if rung["problem"] == settings["problem"]
+        name: differences(settings, reference)
+        for name, reference in references.items()
+        if reference["problem"] == settings["problem"]
     }
     if not same:
-        return UNKNOWN, _no_curve(settings, rungs)
+        return UNKNOWN, _no_curve(settings, references)
     name = min(same, key=lambda name: len(same[name]))
     if same[name]:
         return UNKNOWN, (
             f"Nothing to compare with: {name} was trained otherwise "
-            f"({'; '.join(same[name])}). Its command: {rungs[name]['command']}"
+            f"({'; '.join(same[name])}). Its command: "
+            f"{references[name]['command']}"
         )
-    return _beside(settings, mine, name, rungs[name])
+    return _beside(settings, mine, name, references[name])
 
 
-def _no_curve(settings, rungs):
+def _no_curve(settings, references):
     """Says that there is none, and what the paper has."""
-    known = ", ".join(sorted({rung["problem"] for rung in rungs.values()}))
+    known = ", ".join(
+        sorted({reference["problem"] for reference in references.values()})
+    )
     text = (
         f"There is no curve of ours for {settings['problem']}. There are some "
         f"for {known or 'no problem'}."
@@ -145,13 +152,15 @@ def _no_curve(settings, rungs):
     return text
 
 
-def _beside(settings, mine, name, rung):
-    """The verdict on a training with the rung's settings."""
-    mine, other = _comparable(settings, mine, rung)
-    shared, departures = ladder_curves.compare(mine, rung)
-    seeds = ", ".join(str(seed["random_seed"]) for seed in rung["seeds"])
+def _beside(settings, mine, name, reference):
+    """The verdict on a training with the reference's settings."""
+    mine, other = _comparable(settings, mine, reference)
+    shared, departures = curve_bands.compare(mine, reference)
+    seeds = ", ".join(str(seed["random_seed"]) for seed in reference["seeds"])
     if not shared:
-        steps = [entry["step"] for entry in rung["seeds"][0]["validations"]]
+        steps = [
+            entry["step"] for entry in reference["seeds"][0]["validations"]
+        ]
         return UNKNOWN, (
             f"No validation of yours is at a step of {name}'s: "
             f"{', '.join(map(str, steps))}. Say --eval_every={steps[0]}."
@@ -166,15 +175,15 @@ def _beside(settings, mine, name, rung):
         *(f"  {departure}" for departure in departures[1:]),
         *other,
     ]
-    if settings["vocabulary_sha256"] != rung["vocabulary_sha256"]:
+    if settings["vocabulary_sha256"] != reference["vocabulary_sha256"]:
         lines.append("Your vocabulary is not ours: perplexities differ by it.")
     first_step, _ = shared[0]
-    lines.append(ladder_curves.cause(departures, first_step))
+    lines.append(curve_bands.cause(departures, first_step))
     return DEPARTS, "\n".join(lines)
 
 
-def _comparable(settings, mine, rung):
-    """A training with the scores that the rung's may be compared with.
+def _comparable(settings, mine, reference):
+    """A training with the scores that the reference's may be compared with.
 
     They are of the same checkpoints and of the same search.
 
@@ -182,10 +191,10 @@ def _comparable(settings, mine, rung):
         The training, and a line for each split whose scores are left out.
     """
     averaged = "num_averaged_checkpoints"
-    alike = settings["hparams"][averaged] == rung["hparams"][averaged]
+    alike = settings["hparams"][averaged] == reference["hparams"][averaged]
     kept, lines = {}, []
     for split, stored in mine["scores"].items():
-        ours = rung["seeds"][0]["scores"].get(split)
+        ours = reference["seeds"][0]["scores"].get(split)
         if not ours:
             continue
         not_compared = f"Scores of {split} are not compared: yours are of"
@@ -195,7 +204,7 @@ def _comparable(settings, mine, rung):
                 f"{not_compared} "
                 f"{', '.join(stored.get('checkpoints', ['?']))}, ours of "
                 f"{', '.join(ours['checkpoints'])}, an average of "
-                f"{rung['hparams'][averaged]}."
+                f"{reference['hparams'][averaged]}."
             )
         elif search != our_search:
             lines.append(
@@ -224,7 +233,7 @@ def _decode_hparams(scores):
 
 
 def record(name):
-    """Writes a rung of the runs that --output_dir names."""
+    """Writes a reference of the runs that --output_dir names."""
     opened = [runs.open_run(folder) for folder in common_flags.output_dirs()]
     first = opened[0].settings
     for run in opened[1:]:
@@ -235,21 +244,21 @@ def record(name):
                 f"seed: {'; '.join(differing) or run.settings['problem']}."
             )
     named = ("problem", "problem_arguments", "hparams_set", "hparams")
-    LADDER.mkdir(parents=True, exist_ok=True)
-    rung = {
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    reference = {
         **{key: first[key] for key in (*named, "vocabulary_sha256")},
         "command": flags.FLAGS.command,
-        "machine": flags.FLAGS.machine or bench_report.machine(),
+        "machine": flags.FLAGS.machine or harness.machine(),
         "date": str(datetime.date.today()),
         "versions": first["versions"],
         "seeds": [training(run) for run in opened],
     }
-    json_files.write(LADDER / f"{name}.json", rung)
-    print(f"Wrote {LADDER / name}.json.")
+    json_files.write(FOLDER / f"{name}.json", reference)
+    print(f"Wrote {FOLDER / name}.json.")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("record", None, "Name of a rung to write.")
+    flags.DEFINE_string("record", None, "Name of a reference to write.")
     flags.DEFINE_string("command", "", "Of its trainings, for --record.")
     flags.DEFINE_string("machine", None, "What to say of it, for --record.")
     flags.adopt_module_key_flags(common_flags)

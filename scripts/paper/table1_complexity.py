@@ -1,6 +1,7 @@
 """Table 1 of the paper, measured: time and memory of layers over n and d.
 
-    python scripts/table1.py --results=table1.json --plot=table1.png
+    python -m scripts.paper.table1_complexity \\
+        --results=table1.json --plot=table1.png
 
 For each layer type: the exponents of n and d in the paper's formula, those of
 the operations that are counted on this grid (projections among them), and
@@ -13,22 +14,16 @@ Times are of a forward pass of one sentence, the fastest of several: measure on
 a machine that does nothing else.
 """
 
-import json
 import math
 import pathlib
-import subprocess
-import sys
 
-import bench_report
-import exponents
-import table1_layers
-import table_layout
 from absl import flags
 from matplotlib import pyplot
 
+from scripts.benchmarks import harness
+from scripts.paper import power_law, table1_layers, table_layout
 from t2t_repro import common_flags, errors, json_files
 
-SCRIPTS = pathlib.Path(__file__).parent
 COLUMNS = (
     "layer type",
     "complexity",
@@ -55,7 +50,7 @@ def main():
     values = flags.FLAGS
     grid = {name: sizes(name, values[name].value) for name in "nd"}
     require(grid, values.layers, values.fit_from, values.plot)
-    bench_report.begin()
+    harness.print_machine()
     results = {}
     for name in values.layers:
         results[name] = measure(name, grid, values.times)
@@ -65,7 +60,7 @@ def main():
         json_files.write(
             pathlib.Path(values.results),
             {
-                "machine": bench_report.machine(),
+                "machine": harness.machine(),
                 "fit_from": values.fit_from,
                 "exponents": fitted(results, values.fit_from),
                 "measured": results,
@@ -113,12 +108,9 @@ def require(grid, layers, fit_from, picture=None):
 
 def measure(name, grid, times):
     """The JSON list of table1_probe.py."""
-    settings = json.dumps({"layer": name, "times": times} | grid)
-    probe = SCRIPTS / "table1_probe.py"
-    found = subprocess.run(
-        [sys.executable, probe, settings], check=True, stdout=subprocess.PIPE
+    return harness.measure_in_process(
+        "scripts.paper.table1_probe", "layer", layer=name, times=times, **grid
     )
-    return json.loads(found.stdout.splitlines()[-1])
 
 
 def fitted(results, fit_from) -> dict:
@@ -142,7 +134,7 @@ def fitted(results, fit_from) -> dict:
 
 
 def _fit(measured, values):
-    return exponents.fit([(m["n"], m["d"]) for m in measured], values)
+    return power_law.fit([(m["n"], m["d"]) for m in measured], values)
 
 
 def layout(results, fit_from) -> str:

@@ -1,17 +1,12 @@
-"""Time and memory of one layer type over n and d; for table1.py.
+"""Time and memory of one layer type over n and d; for table1_complexity.
 
-python scripts/table1_probe.py '{"layer": …, "n": […], "d": […], "times": …}'
-
-Prints one JSON list. A process of its own: the memory of another layer would
-disturb this one's.
+It prints one JSON list. Its settings are {"layer", "n", "d", "times"}.
 """
 
-import json
-import sys
-
-import bench_probe
-import table1_layers
 import tensorflow as tf
+
+from scripts.benchmarks import harness
+from scripts.paper import table1_layers
 
 MEMORY = tf.config.experimental  # counts what tensors take, not what a
 # process holds: allocators keep what was freed.
@@ -26,20 +21,20 @@ def measure(kind, n, d, times):
     device = x.device.rpartition("device:")[2]
     before = MEMORY.get_memory_info(device)["current"]
     MEMORY.reset_memory_stats(device)
-    seconds = min(bench_probe.timed(lambda: call(x).numpy(), times))
+    seconds = min(harness.time_calls(lambda: call(x).numpy(), times))
     used = MEMORY.get_memory_info(device)["peak"] - before
     return {"n": n, "d": d, "seconds": seconds, "bytes": used}
 
 
-def main():
-    settings = json.loads(sys.argv[1])
+def measure_grid(settings):
+    """Return a measurement for each pair of n and d."""
     kind = table1_layers.TYPES[settings["layer"]]
-    found = [
+    return [
         measure(kind, n, d, settings["times"])
         for n in settings["n"]
         for d in settings["d"]
     ]
-    print(json.dumps(found))
 
 
-main()
+if __name__ == "__main__":
+    harness.run_measurement({"layer": measure_grid})

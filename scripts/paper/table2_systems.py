@@ -1,18 +1,16 @@
 """Table 2 of the paper on any problem: ours beside the published systems.
 
-    python scripts/table2.py --problem=wmt14_ende --output_dir=FOLDER
+    python -m scripts.paper.table2_systems \\
+        --problem=wmt14_ende --output_dir=FOLDER
 
 trains base and big one after the other (on wmt14_enfr big with its own dropout,
 section 6.1), averages their last checkpoints, and scores the test set. It is
 resumed and reduced as table3.py is.
 """
 
-import table_jobs
-import table_layout
-import table_rows
-import table_runs
 from absl import flags
 
+from scripts.paper import table_jobs, table_layout, table_rows, table_runs
 from t2t_repro import common_flags
 from t2t_repro.reports import paper
 

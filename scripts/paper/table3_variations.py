@@ -1,6 +1,7 @@
 """Table 3 of the paper on any problem: ours beside the paper's, row by row.
 
-    python scripts/table3.py --problem=wmt14_ende --output_dir=FOLDER
+    python -m scripts.paper.table3_variations \\
+        --problem=wmt14_ende --output_dir=FOLDER
 
 trains the 20 rows one after the other, and scores the development set by beam
 search with the last checkpoint: "no checkpoint averaging" (section 6.2). Killed
@@ -9,7 +10,8 @@ each row the table is written anew, as table.md and table.json.
 
 On a CPU all rows shrink together, and with them the training:
 
-    python scripts/table3.py --problem=multi30k_ende --output_dir=FOLDER \\
+    python -m scripts.paper.table3_variations \\
+        --problem=multi30k_ende --output_dir=FOLDER \\
         --divide_widths=4 --divide_layers=2 --hparams=batching=packed,…
 
 A row stays to base what it is in the paper, as table_rows.changes() says.
@@ -17,12 +19,9 @@ A row stays to base what it is in the paper, as table_rows.changes() says.
 
 import statistics
 
-import table_jobs
-import table_layout
-import table_rows
-import table_runs
 from absl import flags
 
+from scripts.paper import table_jobs, table_layout, table_rows, table_runs
 from t2t_repro import common_flags
 from t2t_repro.reports import paper
 

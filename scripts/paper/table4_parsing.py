@@ -1,6 +1,6 @@
 """A parser's row of Table 4, beside the paper's and a trivial parser's.
 
-    python scripts/table4.py OUTPUT_DIR
+    python -m scripts.paper.table4_parsing OUTPUT_DIR
 
 OUTPUT_DIR is a training of wsj_parsing or wsj_parsing_semi, after ``evaluate
 --split=test``. Prints a table, and one JSON line last.
@@ -10,8 +10,7 @@ import json
 import pathlib
 import sys
 
-import table_layout
-
+from scripts.paper import table_layout
 from t2t_repro import errors, json_files, prepare, registry, runs
 from t2t_repro.data import manifest
 from t2t_repro.metrics import parsing, scores

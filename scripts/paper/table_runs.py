@@ -13,9 +13,9 @@ import subprocess
 import sys
 
 from absl import flags
-from table_jobs import Job
-from table_rows import Row, Table
 
+from scripts.paper.table_jobs import Job
+from scripts.paper.table_rows import Row, Table
 from t2t_repro import (
     errors,
     files,
@@ -267,4 +267,5 @@ def command_line() -> str:
         if values[name].present and name not in _FOLDERS
         for argument in values[name].serialize().splitlines()
     ]
-    return shlex.join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *given])
+    module = f"scripts.paper.{pathlib.Path(sys.argv[0]).stem}"
+    return shlex.join(["python", "-m", module, *given])

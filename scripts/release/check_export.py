@@ -1,6 +1,7 @@
 """Does an export say what the decoder says, whatever the batch?
 
-    python scripts/check_export.py --output_dir=… --export_dir=… --text=test.en
+    python -m scripts.release.check_export \\
+        --output_dir=… --export_dir=… --text=test.en
 
 Translates lines of a text through the decoder's road, with the options of the
 export's model card, and through the export in batches of 1 and of 64 and as
@@ -12,9 +13,9 @@ status is 1 where a line differs that is no tie.
 import pathlib
 import sys
 
-import bench_report
 from absl import app, flags
 
+from scripts.benchmarks import harness
 from t2t_repro import fields, hparam, json_files, registry, runs
 from t2t_repro.decoding import translate
 from t2t_repro.serving import client, saved_model
@@ -28,19 +29,19 @@ _LINES = flags.DEFINE_integer("lines", 1000, "Of the text.")
 
 
 def main(_):
-    bench_report.begin()
+    harness.print_machine()
     with open(_TEXT.value, encoding="utf-8") as file:
         lines = file.read().splitlines()[: _LINES.value]
     query = client.LocalClient(_EXPORT_DIR.value)
     expected = list(decoder(query.folder).translate(lines, len(lines)))
-    bench_report.add("sentences", len(lines), "")
+    harness.report("sentences", len(lines), "")
     different = len({one.texts[0] for one in expected})
-    bench_report.add("different translations", different, "")
+    harness.report("different translations", different, "")
     failed = compare("query", list(query.translate(lines)), expected)
     for size in (1, 64):
         found = in_batches(query, lines, size)
         failed |= compare(f"batches of {size}", found, expected)
-    bench_report.end()
+    harness.print_json()
     sys.exit(failed)
 
 
@@ -76,8 +77,8 @@ def compare(name, found, expected):
     ]
     apart = [abs(one.scores[0] - other.scores[0]) for one, other in pairs]
     ties = sum(difference < 1e-4 for difference in apart)
-    bench_report.add(f"{name}: differences", len(pairs), "sentences")
-    bench_report.add(f"{name}: ties among them", ties, "sentences")
+    harness.report(f"{name}: differences", len(pairs), "sentences")
+    harness.report(f"{name}: ties among them", ties, "sentences")
     return ties < len(pairs)
 
 

@@ -1,6 +1,6 @@
 """Run the command that evaluate names for each score, and compare.
 
-    python scripts/check_scores.py --moses=…/mosesdecoder/scripts \\
+    python -m scripts.release.check_scores --moses=…/mosesdecoder/scripts \\
         --language=de [--tokenized] OUT REF [REF …]
 
 Needs bash, perl and the scripts of github.com/moses-smt/mosesdecoder. Prints a

@@ -1,6 +1,6 @@
 """Writes a checkpoint of a tiny model, and the logits that it gives.
 
-    python scripts/checkpoint_fixture.py tests/fixtures/checkpoint
+    python -m scripts.release.checkpoint_fixture tests/fixtures/checkpoint
 
 tests/training/test_checkpoint_format.py reads both back. The folder must be
 new: a committed checkpoint stands for those that users have, and is kept when
@@ -63,7 +63,9 @@ def main():
     ).save(STEPS)
     logits = model(arrays).numpy()[arrays["targets_segment"] > 0]
     expected = {
-        "command": "python " + " ".join(sys.argv),
+        "command": " ".join(
+            ["python -m scripts.release.checkpoint_fixture", *sys.argv[1:]]
+        ),
         "version": t2t_repro.__version__,
         "hparams": SETTINGS,
         "vocab_size": VOCAB_SIZE,

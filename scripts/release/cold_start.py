@@ -1,6 +1,6 @@
 """A newcomer's first hour, timed: clone, make demo, then the tutorial.
 
-    python scripts/cold_start.py FOLDER --transcript=cold_start.txt
+    python -m scripts.release.cold_start FOLDER --transcript=cold_start.txt
 
 FOLDER is new; all in it is made by the commands of README and tutorial, as
 they stand there. The transcript has the seconds of each, and what it printed
@@ -14,10 +14,11 @@ import subprocess
 import sys
 import time
 
-import page_commands
 from absl import app, flags
 
-ROOT = pathlib.Path(__file__).parent.parent
+from scripts.release import page_commands
+
+ROOT = pathlib.Path(__file__).parents[2]
 MARK = "t2t-cold-start"
 LINES, WIDTH = 2, 160  # of what a command printed
 

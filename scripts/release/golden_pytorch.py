@@ -2,7 +2,7 @@
 
     python -m venv torch_venv
     torch_venv/bin/pip install torch==2.13.0 numpy
-    torch_venv/bin/python scripts/golden_pytorch.py
+    torch_venv/bin/python -m scripts.release.golden_pytorch
 
 A small Transformer of torch.nn's own layers, post-norm and pre-norm, in
 float64: so the numbers are the right ones, and the same on every machine. It
@@ -30,7 +30,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "golden" / "pytorch_transformer.npz"
 SETTINGS = {
     "hidden_size": 16,
@@ -258,7 +258,7 @@ def main():
     padded = lay_out(sentences, [[i] for i in range(len(sentences))])
     packed = lay_out(sentences, PACKED)
     stored = {
-        "command": "python scripts/golden_pytorch.py",
+        "command": "python -m scripts.release.golden_pytorch",
         "torch": torch.__version__,
         "settings": json.dumps(SETTINGS),
     }

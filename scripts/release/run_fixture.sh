@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Writes a small run, its data and its export, and what they give.
 #
-#     scripts/run_fixture.sh tests/fixtures/run
+#     scripts/release/run_fixture.sh tests/fixtures/run
 #
 # tests/test_stored_runs.py opens all of it again. The folder must be new: what
 # is committed stands for the runs that users have, and is kept when a later

@@ -2,7 +2,7 @@
 # The tests, with the lowest and with the highest versions of all packages that
 # setup.py admits: before a release, and when a bound there is changed.
 #
-#     scripts/test_versions.sh FOLDER [arguments of pytest]
+#     scripts/release/test_versions.sh FOLDER [arguments of pytest]
 set -euo pipefail
 folder=$1
 shift

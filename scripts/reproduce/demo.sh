@@ -2,7 +2,7 @@
 # The whole road on number words: data, training, averaging, scores,
 # export, and three translations through the exported model.
 #
-#     scripts/demo.sh FOLDER [flags of the trainer]
+#     scripts/reproduce/demo.sh FOLDER [flags of the trainer]
 set -euo pipefail
 folder=$1
 shift

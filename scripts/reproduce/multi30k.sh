@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Multi30k on two CPU cores in half an hour: the road on real text.
 #
-#     scripts/reproduce_multi30k.sh ende|enfr FOLDER [flags of the trainer]
+#     scripts/reproduce/multi30k.sh ende|enfr FOLDER [flags of the trainer]
 set -euo pipefail
 case ${1-} in
   ende | enfr) problem=multi30k_$1 ;;

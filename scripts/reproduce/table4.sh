@@ -3,8 +3,8 @@
 # training, averaging, bracketing F1 of section 23, parses as pictures. Needs
 # GPUs, and a Penn Treebank: see problems/wsj_parsing.py for its folder.
 #
-#     scripts/reproduce_table4.sh wsj_parsing TREEBANK FOLDER [flags of the trainer]
-#     scripts/reproduce_table4.sh wsj_parsing_semi TREEBANK FOLDER […]
+#     scripts/reproduce/table4.sh wsj_parsing TREEBANK FOLDER [flags of the trainer]
+#     scripts/reproduce/table4.sh wsj_parsing_semi TREEBANK FOLDER […]
 set -euo pipefail
 if [[ $# -lt 3 ]]; then
   echo "Usage: $0 wsj_parsing|wsj_parsing_semi TREEBANK FOLDER [flags]" >&2
@@ -21,4 +21,6 @@ python -m t2t_repro.trainer --problem="$problem" --hparams_set=parsing \
 python -m t2t_repro.avg_checkpoints --output_dir="$run"
 python -m t2t_repro.evaluate --output_dir="$run" --split=test
 python -m t2t_repro.report --output_dir="$run"
-python "$(dirname "$0")/table4.py" "$run"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} \
+  python -m scripts.paper.table4_parsing "$run"

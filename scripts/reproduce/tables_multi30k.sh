@@ -3,7 +3,7 @@
 # en-de, a quarter of the paper's widths, half its layers, 800 or 1,600 steps of
 # 1,024 tokens: minutes a row. Ours lie in scripts/results/.
 #
-#     scripts/reproduce_tables_multi30k.sh table2|table3|positions FOLDER [flags]
+#     scripts/reproduce/tables_multi30k.sh table2|table3|positions FOLDER [flags]
 #
 # Started again it goes on; rows that are finished are not trained again. Flags
 # are of the script of that name, as --rows=base,big or --seed=2.
@@ -15,14 +15,21 @@ hparams=batching=packed,batch_tokens=1024
 long=train_steps=1600,save_checkpoints_steps=400
 long+=,learning_rate_warmup_steps=300,learning_rate_constant=0.7
 case $table in
-  table2) # averages of the last 5 checkpoints, an eighth of the steps; peak 0.0022
+  table2)
+    module=table2_systems
+    # averages of the last 5 checkpoints, an eighth of the steps; peak 0.0022
     hparams+=,max_length=128,train_steps=800
     hparams+=,learning_rate_warmup_steps=200,learning_rate_constant=0.35
     hparams+=,save_checkpoints_steps=20,num_averaged_checkpoints=5
     trainer_flags+=" --eval_every=200"
     ;;
-  table3) hparams+=,max_length=128,$long ;;
-  positions) # trained on short pairs alone, and scored on longer ones, too
+  table3)
+    module=table3_variations
+    hparams+=,max_length=128,$long
+    ;;
+  positions)
+    module=positions
+    # trained on short pairs alone, and scored on longer ones, too
     hparams+=,max_length=16,$long
     ;;
   *) folder= ;;
@@ -33,7 +40,9 @@ if [[ -z $folder ]]; then
 fi
 shift 2
 
-exec python "$(dirname "$0")/$table.py" \
+# Found from any folder; FOLDER is relative to where the user stands.
+root=$(cd "$(dirname "$0")/../.." && pwd)
+PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec python -m "scripts.paper.$module" \
   --problem=multi30k_ende --problem_args=vocab_size=4000 \
   --divide_widths=4 --divide_layers=2 --hparams="$hparams" \
   --trainer_flags="$trainer_flags" \

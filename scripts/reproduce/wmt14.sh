@@ -3,7 +3,7 @@
 # what reproduce_wmt14_ende.sh and reproduce_wmt14_enfr.sh have in common.
 # Needs GPUs, and internet or --raw_dir. Started again it goes on.
 #
-#     scripts/reproduce_wmt14.sh wmt14_ende big FOLDER [flags of the trainer]
+#     scripts/reproduce/wmt14.sh wmt14_ende big FOLDER [flags of the trainer]
 set -euo pipefail
 problem=$1 hparams_set=$2 folder=$3
 shift 3

@@ -2,7 +2,7 @@
 # English to French as in Table 2: base, 38.1 BLEU; or big, 41.8, whose dropout
 # is 0.1 here (section 6.1): hparams set big_enfr.
 #
-#     scripts/reproduce_wmt14_enfr.sh base|big FOLDER [flags of the trainer]
+#     scripts/reproduce/wmt14_enfr.sh base|big FOLDER [flags of the trainer]
 set -euo pipefail
 case ${1-} in
   base) hparams_set=base ;;

@@ -1,10 +1,10 @@
 /* Translates lines of standard input through an exported model, without Python.
 
        make -C scripts/serve
-       scripts/serve/translate EXPORT_DIR/VERSION LIBRARY... < in.en > out.de
+       scripts/serving/translate EXPORT_DIR/VERSION LIBRARY... < in.en > out.de
 
    The libraries are TF Text's, with the operations that TensorFlow has not;
-   `make -C scripts/serve run EXPORT=EXPORT_DIR/VERSION` names them. The model is
+   `make -C scripts/serving run EXPORT=EXPORT_DIR/VERSION` names them. The model is
    loaded by TensorFlow's loader of SavedModels, as TensorFlow Serving does. */
 
 #include <stdint.h>

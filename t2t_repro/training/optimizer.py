@@ -35,7 +35,7 @@ class Adam(keras.optimizers.Adam):
 
     The same arithmetic: Keras writes it in a dozen operations, and each reads
     and writes arrays as large as the weight. For base on a CPU that is three
-    times as slow (scripts/bench_train.py).
+    times as slow (scripts/benchmarks/bench_train.py).
     """
 
     def update_step(self, gradient, variable, learning_rate):

@@ -1,13 +1,11 @@
 """Fitting exponents, and the layers of Table 1 that they are of."""
 
-import exponents
 import keras
 import numpy as np
 import pytest
-import table1
-import table1_layers
 from keras import ops
 
+from scripts.paper import power_law, table1_complexity, table1_layers
 from t2t_repro import errors
 from t2t_repro.layers import masks
 
@@ -17,13 +15,13 @@ GRID = [(n, d) for n in (64, 256, 1024) for d in (32, 128)]
 @pytest.mark.parametrize(("a", "b"), [(2, 1), (1, 2), (1.5, 0), (0, 0)])
 def test_exponents_of_a_power_law(a, b):
     values = [3e-7 * n**a * d**b for n, d in GRID]
-    assert exponents.fit(GRID, values) == pytest.approx((a, b), abs=1e-9)
+    assert power_law.fit(GRID, values) == pytest.approx((a, b), abs=1e-9)
 
 
 def test_noise_moves_exponents_little():
     noise = np.random.default_rng(0).normal(1, 0.02, len(GRID))
     values = [n**2 * d * x for (n, d), x in zip(GRID, noise, strict=True)]
-    assert exponents.fit(GRID, values) == pytest.approx((2, 1), abs=0.05)
+    assert power_law.fit(GRID, values) == pytest.approx((2, 1), abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +29,7 @@ def test_noise_moves_exponents_little():
 )
 def test_too_few_sizes(sizes):
     with pytest.raises(errors.UserError, match="two n and two d"):
-        exponents.fit(sizes, [1.0] * len(sizes))
+        power_law.fit(sizes, [1.0] * len(sizes))
 
 
 @pytest.mark.parametrize(
@@ -47,17 +45,19 @@ def test_what_cannot_be_fitted_is_refused_before_measuring(
     grid, layers, fit_from, message
 ):
     with pytest.raises(errors.UserError, match=message):
-        table1.require(grid, layers, fit_from)
+        table1_complexity.require(grid, layers, fit_from)
 
 
 def test_other_mistakes_that_are_told_before_measuring():
     grid = {"n": [64, 256], "d": [64, 128]}
     with pytest.raises(errors.UserError, match="a .png or an .svg file"):
-        table1.require(grid, list(table1_layers.TYPES), 64, "picture.foo")
-    assert table1.sizes("n", ["64", "128"]) == [64, 128]
+        table1_complexity.require(
+            grid, list(table1_layers.TYPES), 64, "picture.foo"
+        )
+    assert table1_complexity.sizes("n", ["64", "128"]) == [64, 128]
     for given in (["abc"], ["1.5", "64"], ["0"], ["-4"]):
         with pytest.raises(errors.UserError, match=f"got --n={given[0]}"):
-            table1.sizes("n", given)
+            table1_complexity.sizes("n", given)
 
 
 @pytest.mark.parametrize("name", table1_layers.TYPES)
@@ -105,7 +105,7 @@ def test_layout_and_exponents_of_measurements():
     ]
     small = [m | {"bytes": 0} for m in measured]
     found = {"self-attention": measured, "convolutional": small}
-    rows = table1.layout(found, fit_from=128).splitlines()
+    rows = table1_complexity.layout(found, fit_from=128).splitlines()
     # 4 n^2 d + 8 n d^2 between n = 128, 256 and d = 32, 64.
     assert rows[2] == (
         "| self-attention | O(n²·d) | O(1) | O(1) | 2.0, 1.0 | 1.7, 1.3 "
