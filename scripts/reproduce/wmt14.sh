@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A row of the paper's Table 2, from nothing to scores, export and report:
-# what reproduce_wmt14_ende.sh and reproduce_wmt14_enfr.sh have in common.
+# what wmt14_ende.sh and wmt14_enfr.sh have in common.
 # Needs GPUs, and internet or --raw_dir. Started again it goes on.
 #
 #     scripts/reproduce/wmt14.sh wmt14_ende big FOLDER [flags of the trainer]

@@ -8,4 +8,4 @@ case ${1-} in
   base | big) ;;
   *) echo "Say which model: ${0##*/} base|big FOLDER" >&2 && exit 1 ;;
 esac
-exec "$(dirname "$0")/reproduce_wmt14.sh" wmt14_ende "$@"
+exec "$(dirname "$0")/wmt14.sh" wmt14_ende "$@"

@@ -10,4 +10,4 @@ case ${1-} in
   *) echo "Say which model: ${0##*/} base|big FOLDER" >&2 && exit 1 ;;
 esac
 shift
-exec "$(dirname "$0")/reproduce_wmt14.sh" wmt14_enfr $hparams_set "$@"
+exec "$(dirname "$0")/wmt14.sh" wmt14_enfr $hparams_set "$@"
