@@ -42,7 +42,7 @@ clean:
 
 # Again only when what is to be installed has changed.
 $(INSTALLED): setup.py pyproject.toml
-	@echo "Installing into $(VENV): TensorFlow and more, about 2 GB."
+	@echo "Installing into $(VENV): TensorFlow and more, about 3.5 GB."
 	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 13), \
 	  f"Python 3.10 to 3.12 is needed, this is {sys.version}: make PYTHON=python3.11"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -6,7 +6,7 @@ from t2t_repro import errors
 from t2t_repro.problem import SPLITS, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import tfds
-from t2t_repro.text.test_sets import from_store
+from t2t_repro.text.test_sets import from_sacrebleu
 
 
 class FromTfds(Problem):
@@ -28,7 +28,7 @@ class FromTfds(Problem):
         if raw_dir is not None:
             return super().pairs(split, raw_dir, download_dir)
         if split in self.test_sets:
-            found = from_store(self.test_sets[split], self.stored_languages)
+            found = from_sacrebleu(self.test_sets[split], self.stored_languages)
             return zip(found.sources, found.references[0], strict=True)
         return tfds.read_pairs(
             self.tfds_name,

@@ -17,7 +17,7 @@ import typing
 from absl import app, flags, logging
 
 from t2t_repro import errors, fields, files, hparam, registry
-from t2t_repro import problem as problems
+from t2t_repro.problem import Problem, build_problem
 
 _MOST = 2**31 - 1  # TensorFlow counts with 32 bits
 _NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
@@ -217,9 +217,9 @@ def run(main):
     app.run(start)
 
 
-def problem() -> problems.Problem:
+def problem() -> Problem:
     """The problem that the flags name."""
-    return problems.build(required(_PROBLEM), _PROBLEM_ARGS.value)
+    return build_problem(required(_PROBLEM), _PROBLEM_ARGS.value)
 
 
 def hparams_set() -> str:

@@ -11,7 +11,7 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, evaluation, files, json_files, runs
-from t2t_repro import problem as problems
+from t2t_repro.problem import scoring_problem
 from t2t_repro.text import parallel_files, test_sets
 
 common_flags.define_decoding_flags()
@@ -53,7 +53,7 @@ flags.adopt_module_key_flags(common_flags)
 
 
 def main():
-    run, problem = None, problems.of_files(tuple(f.value for f in _LANGUAGES))
+    run, problem = None, scoring_problem(tuple(f.value for f in _LANGUAGES))
     if not _TRANSLATIONS.value or flags.FLAGS.output_dir:
         folder = common_flags.output_dir()
         run = runs.open_run(folder, common_flags.expected_settings())

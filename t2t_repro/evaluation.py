@@ -97,7 +97,7 @@ def open_test_set(
     """
     run = subject if isinstance(subject, runs.Run) else None
     task = run.problem if run else subject
-    known = test_sets.known(name)
+    known = test_sets.is_known(name)
     if task.registered_name and (name in problem.SPLITS or not known):
         if data_dir is None and run is None:
             raise errors.UserError(
@@ -112,7 +112,7 @@ def open_test_set(
         return TestSet(corpus.text("inputs"), [corpus.text("targets")], name)
     if known:
         languages = task.source_language, task.target_language
-        found = test_sets.from_store(name, languages)
+        found = test_sets.from_sacrebleu(name, languages)
         return found.normalized(*task.normalizers)
     raise errors.UserError(
         "--translations are compared with --references, or with a --split: "
@@ -134,7 +134,7 @@ def _warn_of_other_data(run, folder):
 
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and how they were made."""
-    shards.give_operations_a_thread()
+    shards.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
     # Of the files as they were read: a training that goes on removes them.
     how = {
@@ -145,7 +145,7 @@ def _translate(run, sources, checkpoint_path, hparams):
     translator = translate.Translator(models, run.vocabularies, hparams)
     found = list(translator.translate(sources, len(sources)))
     if translator.refused:
-        print(translator.describe_refused(), file=sys.stderr)
+        print(translator.refused_summary(), file=sys.stderr)
     return [translation.texts[0] for translation in found], how
 
 

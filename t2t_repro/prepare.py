@@ -86,10 +86,10 @@ def _generate(problem, folder, raw_dir, num_workers):
         _facts(problem, raw_dir),
         num_workers,
     )
-    print(describe(manifest))
+    print(summary(manifest))
 
 
-def wait_for(problem: Problem, data_dir) -> pathlib.Path:
+def wait_for_data(problem: Problem, data_dir) -> pathlib.Path:
     """The folder of a problem's data, which another worker has just made.
 
     Raises:
@@ -104,7 +104,7 @@ def wait_for(problem: Problem, data_dir) -> pathlib.Path:
     return prepare(problem, data_dir)
 
 
-def describe(manifest) -> str:
+def summary(manifest) -> str:
     """What was read, kept and dropped, a line a split."""
     lines = [
         f"Vocabulary {name}: {vocabulary['size']:,} subwords, "

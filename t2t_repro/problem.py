@@ -207,7 +207,7 @@ class Problem:
         )
 
 
-def build(name: str, arguments: str | Mapping = "") -> Problem:
+def build_problem(name: str, arguments: str | Mapping = "") -> Problem:
     """The problem `name`, or its reversal for "X_rev", with its arguments.
 
     Args:
@@ -240,7 +240,7 @@ def build(name: str, arguments: str | Mapping = "") -> Problem:
     return problem
 
 
-def with_defaults(name: str, arguments: Mapping) -> Mapping:
+def arguments_with_defaults(name: str, arguments: Mapping) -> Mapping:
     """Return stored arguments with the defaults of those that came later.
 
     Where the problem `name` is not known, they are as they were stored.
@@ -258,7 +258,7 @@ def _registered(name):
     return (stem if reverse else name), reverse
 
 
-def of_files(languages: tuple[str, str]) -> Problem:
+def scoring_problem(languages: tuple[str, str]) -> Problem:
     """Return a problem without data, for text in files that is only scored."""
     problem = Problem(vocab_size=0)
     problem.stored_languages = languages

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors, files, prepare, registry, run_json, runs
-from t2t_repro.data import batch_plan
-from t2t_repro.data import manifest as manifests
-from t2t_repro.decoding import attend
+from t2t_repro.data import batch_plan, manifest
+from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
 from t2t_repro.reports import (
     attention_plots,
@@ -76,32 +75,32 @@ def _names(folders):
 def _subject(run, name, options):
     data_dir = options.data_dir or run.settings["data_dir"]
     data = prepare.data_folder(data_dir, run.problem)
-    manifest = _manifest(data, run)
+    stored = _manifest(data, run)
     read = curves.read(run.output_dir)
     folder = run.output_dir / runs.TRANSLATIONS
     scores = runs.stored_scores(run.output_dir)
     ranked = {
         split: _samples(run, data, split, folder / f"{split}.txt")
         for split in scores
-        if manifest and split in manifest["splits"]
+        if stored and split in stored["splits"]
     }
     checkpoint, attention, no_attention = _attention(
-        run, manifest and data, options
+        run, stored and data, options
     )
-    return page.Subject(
+    return page.RunSummary(
         name=name,
         settings=run.settings,
         headline=run.problem.suite.headline,
         curves=read,
-        cost=cost.spent(
+        cost=cost.training_cost(
             building.build_abstract(run.hparams, **run.vocabularies.sizes),
             run.hparams.batch_tokens,
-            manifest and _mean_lengths(run, data),
+            stored and _mean_lengths(run, data),
             _steps(run, read),
             curves.training_seconds(read),
             options.flops_per_second,
         ),
-        manifest=manifest,
+        manifest=stored,
         scores=scores,
         samples=ranked,
         drawings={
@@ -116,13 +115,13 @@ def _subject(run, name, options):
 
 def _manifest(data, run):
     """Of the data that the run was trained on; None: it is not there."""
-    same = manifests.sha256(data) == run.settings["manifest_sha256"]
-    return manifests.read(data) if same else None
+    same = manifest.sha256(data) == run.settings["manifest_sha256"]
+    return manifest.read(data) if same else None
 
 
 def _mean_lengths(run, data):
     """Return mean subwords of the inputs and targets that are trained on."""
-    corpus = manifests.open_corpus(data, "train", run.problem.reverse)
+    corpus = manifest.open_corpus(data, "train", run.problem.reverse)
     return batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
 
 
@@ -133,7 +132,7 @@ def _steps(run, read):
 
 
 def _samples(run, data, split, path):
-    corpus = manifests.open_corpus(data, split, run.problem.reverse)
+    corpus = manifest.open_corpus(data, split, run.problem.reverse)
     translations = list(parallel_files.read_lines(path))
     if len(translations) != len(corpus):
         raise errors.UserError(
@@ -159,7 +158,7 @@ def _drawings(problem, ranked):
             for side in (one.translation, one.reference)
         ]
         if all(sides):
-            found.append(page.Drawing(f"line {one.line}", *sides))
+            found.append(page.OutputDrawing(f"line {one.line}", *sides))
     return found
 
 
@@ -177,17 +176,20 @@ def _attention(run, data, options):
     except errors.UserError:  # a training that has just begun
         return None, [], "there is no checkpoint yet"
     (model,), _ = runs.load_models(run, str(path))
-    observer = attend.Observer(model, run.vocabularies, run.problem.search)
-    seen = map(observer.look, lines)
-    return path.name, [attention_plots.of_sentence(*one) for one in seen], ""
+    tracer = attention_trace.AttentionTracer(
+        model, run.vocabularies, run.problem.search
+    )
+    traces = map(tracer.trace, lines)
+    plots = [attention_plots.plot_sentence(*trace) for trace in traces]
+    return path.name, plots, ""
 
 
 def _lines(run, data, count):
     """Some sentences of the validation split, from middling to long ones."""
     if data is None:
         return []
-    corpus = manifests.open_corpus(data, "validation", run.problem.reverse)
-    chosen = sample_translations.of_many_lengths(
+    corpus = manifest.open_corpus(data, "validation", run.problem.reverse)
+    chosen = sample_translations.choose_by_length(
         corpus.lengths["inputs"], count
     )
     text = corpus.text("inputs")
@@ -196,7 +198,7 @@ def _lines(run, data, count):
 
 def _write_pictures(folder, subjects):
     """Write every picture of attention; {folder: number of files}."""
-    names = attention_plots.folders([subject.name for subject in subjects])
+    names = attention_plots.folder_names([subject.name for subject in subjects])
     places = [folder / "attention" / name for name in names]
     return {
         place: attention_plots.write(place, subject.attention)

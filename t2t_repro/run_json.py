@@ -15,9 +15,9 @@ from t2t_repro import (
     json_files,
     registry,
 )
-from t2t_repro import problem as problems
 from t2t_repro.data import manifest
 from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.problem import Problem, arguments_with_defaults
 from t2t_repro.training import checkpoints
 
 RUN = "run.json"
@@ -50,7 +50,7 @@ _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
 
 
 def settings(
-    problem: problems.Problem,
+    problem: Problem,
     hparams_set: str,
     hparams: hparam.HParams,
     random_seed: int,
@@ -102,11 +102,7 @@ def start(
     known = settings
     if path.exists():
         known = json_files.read(path, {"command_lines": [str]})
-    # Before the first checkpoint there is nothing that could be spoiled.
-    if any(
-        checkpoints.list_checkpoints(output_dir / folder)
-        for folder in (CHECKPOINTS, AVERAGED)
-    ):
+    if _is_begun(output_dir):
         refuse_differences(
             output_dir,
             known,
@@ -166,6 +162,33 @@ def versions() -> dict[str, str]:
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 
+def keep_begun_defaults(
+    output_dir: pathlib.Path, hparams: hparam.HParams
+) -> hparam.HParams:
+    """Return `hparams` with the defaults of fields that a begun run lacks.
+
+    A run that an earlier version began knows nothing of later fields. Their
+    defaults mean "as before", whatever the hparams set says today.
+    """
+    if not _is_begun(output_dir):
+        return hparams
+    stored = json_files.read(output_dir / RUN, {"hparams": dict})["hparams"]
+    later = {
+        field.name: field.default
+        for field in dataclasses.fields(hparams)
+        if field.name not in stored and field.default is not dataclasses.MISSING
+    }
+    return dataclasses.replace(hparams, **later)
+
+
+def _is_begun(output_dir):
+    """Return whether a run has checkpoints: before, nothing can be spoiled."""
+    return (output_dir / RUN).exists() and any(
+        checkpoints.list_checkpoints(output_dir / folder)
+        for folder in (CHECKPOINTS, AVERAGED)
+    )
+
+
 def refuse_differences(output_dir, known, given, remedy):
     known = with_defaults(known)
     differences = [
@@ -186,7 +209,7 @@ def with_defaults(stored: dict) -> dict:
     settings = dict(stored)
     arguments, hparams = stored.get("problem_arguments"), stored.get("hparams")
     if isinstance(arguments, dict):
-        settings["problem_arguments"] = problems.with_defaults(
+        settings["problem_arguments"] = arguments_with_defaults(
             str(stored.get("problem")), arguments
         )
     if isinstance(hparams, dict):

@@ -5,11 +5,11 @@ import sys
 from typing import NamedTuple
 
 from t2t_repro import errors, fields, files, hparam, json_files, run_json
-from t2t_repro import problem as problems
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.models import building
+from t2t_repro.problem import Problem, build_problem
 from t2t_repro.training import checkpoints
 
 TRANSLATIONS = "translations"
@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
     output_dir: pathlib.Path
     settings: dict  # run.json
-    problem: problems.Problem
+    problem: Problem
     hparams: hparam.HParams
     vocabularies: Vocabularies
 
@@ -76,7 +76,7 @@ def open_run(output_dir, expected: dict | None = None) -> Run:
         )
     settings = json_files.read(path, run_json.SHAPE)
     try:
-        problem = problems.build(
+        problem = build_problem(
             settings["problem"], settings["problem_arguments"]
         )
         hparams = run_json.hparams_of(settings["hparams"])

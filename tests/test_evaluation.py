@@ -2,7 +2,8 @@
 
 import pytest
 
-from t2t_repro import errors, evaluation, problem, registry
+from t2t_repro import errors, evaluation, registry
+from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.text import test_sets
 
 LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
@@ -11,7 +12,7 @@ LINES = ["Ein Hund läuft nach Hause .", "Zwei Vögel singen im Park ."]
 @pytest.fixture(scope="module")
 def captions():
     registry.load_definitions()
-    return problem.build("multi30k_ende_lctok")
+    return build_problem("multi30k_ende_lctok")
 
 
 def test_text_is_scored_in_the_metrics_of_the_problem(captions):
@@ -27,7 +28,7 @@ def test_text_is_scored_in_the_metrics_of_the_problem(captions):
 
 def test_plain_text_needs_no_problem_of_its_own():
     found = evaluation.evaluate(
-        problem.of_files(("en", "de")),
+        scoring_problem(("en", "de")),
         test_sets.TestSet(None, [LINES]),
         LINES,
         samples=1,

@@ -13,11 +13,11 @@ from t2t_repro import (
     json_files,
     locks,
     prepare,
-    problem,
     registry,
 )
 from t2t_repro.data import encode
 from t2t_repro.data import manifest as manifests
+from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.text.sentence_piece import Bpe
 
 ARGUMENTS = "name=mine,languages=en-xx,vocab_size=300"
@@ -36,12 +36,12 @@ def sentences(split):
 
 def build(name="parallel_text", arguments=ARGUMENTS):
     registry.load_definitions()
-    return problem.build(name, arguments)
+    return build_problem(name, arguments)
 
 
 def write_raw(folder):
     folder.mkdir()
-    for split in problem.SPLITS:
+    for split in SPLITS:
         for side, language in enumerate(("en", "xx")):
             lines = "".join(f"{pair[side]}\n" for pair in sentences(split))
             (folder / f"{split}.{language}").write_text(lines)
@@ -295,7 +295,7 @@ def test_description():
             }
         },
     }
-    assert prepare.describe(manifest) == (
+    assert prepare.summary(manifest) == (
         "Vocabulary vocab.model: 10,000 subwords, sha256 0123456789ab…\n"
         "train: 28,990 of 29,000 pairs, 400,000 and 410,000 subwords "
         "(dropped: 9 empty side, 1 longer than max length)"
@@ -307,7 +307,7 @@ def test_description_of_separate_vocabularies():
         side: {"size": size, "sha256": "0123456789abcdef"}
         for side, size in (("inputs", 9_000), ("targets", 8_000))
     }
-    assert prepare.describe({"vocabularies": sides, "splits": {}}) == (
+    assert prepare.summary({"vocabularies": sides, "splits": {}}) == (
         "Vocabulary vocab.inputs.model: 9,000 subwords, sha256 0123456789ab…\n"
         "Vocabulary vocab.targets.model: 8,000 subwords, sha256 0123456789ab…"
     )
@@ -315,7 +315,7 @@ def test_description_of_separate_vocabularies():
 
 def test_another_worker_sees_the_data(prepared):
     data_dir, _ = prepared
-    assert prepare.wait_for(build(), data_dir) == data_dir / FOLDER
+    assert prepare.wait_for_data(build(), data_dir) == data_dir / FOLDER
 
 
 def test_another_worker_does_not_see_the_data(tmp_path, monkeypatch):
@@ -323,7 +323,7 @@ def test_another_worker_does_not_see_the_data(tmp_path, monkeypatch):
     with pytest.raises(
         errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
     ):
-        prepare.wait_for(build(), tmp_path)
+        prepare.wait_for_data(build(), tmp_path)
 
 
 def test_the_description_is_printed(tmp_path, capsys):
@@ -332,4 +332,4 @@ def test_the_description_is_printed(tmp_path, capsys):
     manifest = json.loads(
         (tmp_path / "data" / FOLDER / "manifest.json").read_text()
     )
-    assert prepare.describe(manifest) in capsys.readouterr().out
+    assert prepare.summary(manifest) in capsys.readouterr().out

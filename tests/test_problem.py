@@ -6,6 +6,7 @@ import pytest
 
 from t2t_repro import errors, problem, registry
 from t2t_repro.metrics.suite import TRANSLATION
+from t2t_repro.problem import build_problem
 from t2t_repro.text import parallel_files
 
 COMMON = {  # arguments that every problem has
@@ -46,7 +47,7 @@ def toys(monkeypatch):
 
 
 def test_a_problem_knows_its_names_and_languages():
-    built = problem.build("toy")
+    built = build_problem("toy")
     assert (built.requested_name, built.registered_name) == ("toy", "toy")
     assert (built.data_name, built.full_name) == ("toy", "toy")
     assert (built.source_language, built.target_language) == ("en", "de")
@@ -55,7 +56,7 @@ def test_a_problem_knows_its_names_and_languages():
 
 
 def test_a_reversal_swaps_the_sides_of_the_same_data():
-    built = problem.build("toy_rev")
+    built = build_problem("toy_rev")
     assert (built.requested_name, built.registered_name) == ("toy_rev", "toy")
     assert (built.data_name, built.full_name) == ("toy", "toy_rev")
     assert (built.source_language, built.target_language) == ("de", "en")
@@ -66,19 +67,22 @@ def test_a_reversal_swaps_the_sides_of_the_same_data():
 def test_a_problem_of_its_own_called_rev_is_not_reversed():
     cls = registry.problems["toy"].value
     registry.problems.register("toy_rev")(cls)
-    built = problem.build("toy_rev")
+    built = build_problem("toy_rev")
     assert built.registered_name == "toy_rev"
     assert built.reverse is False
 
 
 def test_building_one_does_not_change_another():
-    forward, backward = problem.build("toy"), problem.build("toy_rev")
+    forward, backward = (
+        build_problem("toy"),
+        build_problem("toy_rev"),
+    )
     assert (forward.reverse, backward.reverse) == (False, True)
     assert forward.source_language == "en"
 
 
 def test_arguments_are_typed_text():
-    built = problem.build("toy_args", "name=a,copies=3,loud=true")
+    built = build_problem("toy_args", "name=a,copies=3,loud=true")
     own = {"name": "a", "copies": 3, "loud": True}
     assert built.arguments == COMMON | own
     assert built.data_name == "toy_a"
@@ -86,15 +90,15 @@ def test_arguments_are_typed_text():
 
 def test_arguments_come_back_as_a_dict():
     """As run.json gives them."""
-    built = problem.build("toy_args_rev", "name=a,copies=3")
-    again = problem.build("toy_args_rev", built.arguments)
+    built = build_problem("toy_args_rev", "name=a,copies=3")
+    again = build_problem("toy_args_rev", built.arguments)
     assert again == built
     assert again.full_name == built.full_name == "toy_a_rev"
 
 
 def test_a_missing_argument_is_asked_for():
     with pytest.raises(errors.UserError) as raised:
-        problem.build("toy_args", "copies=3")
+        build_problem("toy_args", "copies=3")
     assert str(raised.value) == (
         "Problem 'toy_args' needs --problem_args with name=…."
     )
@@ -103,38 +107,38 @@ def test_a_missing_argument_is_asked_for():
 @pytest.mark.parametrize("arguments", ["nam=a", {"name": "a", "nam": "a"}])
 def test_an_unknown_argument_is_named(arguments):
     with pytest.raises(errors.UserError, match="'nam'.*name"):
-        problem.build("toy_args", arguments)
+        build_problem("toy_args", arguments)
 
 
 def test_a_problem_without_arguments_takes_the_common_ones_only():
     with pytest.raises(errors.UserError, match="Toy has no 'name'.*max_len"):
-        problem.build("toy", "name=a")
+        build_problem("toy", "name=a")
 
 
 def test_a_class_attribute_is_the_default_of_an_argument():
     """Also where it is inherited: ToyArgs has Toy's vocab_size."""
-    assert problem.build("toy_args", "name=a").vocab_size == 300
-    built = problem.build("toy_args", "name=a,vocab_size=400")
+    assert build_problem("toy_args", "name=a").vocab_size == 300
+    built = build_problem("toy_args", "name=a,vocab_size=400")
     assert built.vocab_size == 400
     assert built.arguments["vocab_size"] == 400
 
 
 def test_the_path_of_a_vocabulary_holds_in_any_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    built = problem.build("toy", "vocabulary=other.model")
+    built = build_problem("toy", "vocabulary=other.model")
     assert built.vocabulary == str(tmp_path / "other.model")
 
 
 def test_separate_vocabularies_have_two_paths(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     both = "separate_vocabularies=true,vocabulary=a.model:b.model"
-    built = problem.build("toy", both)
+    built = build_problem("toy", both)
     paths = [tmp_path / "a.model", tmp_path / "b.model"]
     assert built.vocabulary_paths == paths
-    assert problem.build("toy", built.arguments).vocabulary_paths == paths
-    shared = problem.build("toy", "vocabulary=a:b")  # a name with a colon
+    assert build_problem("toy", built.arguments).vocabulary_paths == paths
+    shared = build_problem("toy", "vocabulary=a:b")  # a name with a colon
     assert shared.vocabulary_paths == [tmp_path / "a:b"]
-    assert problem.build("toy").vocabulary_paths == []
+    assert build_problem("toy").vocabulary_paths == []
 
 
 @pytest.mark.parametrize(
@@ -161,17 +165,17 @@ def test_separate_vocabularies_have_two_paths(monkeypatch, tmp_path):
 )
 def test_vocabularies_that_make_no_sense_are_refused(arguments, message):
     with pytest.raises(errors.UserError, match=message):
-        problem.build("toy", arguments)
+        build_problem("toy", arguments)
 
 
 def test_one_embedding_for_two_vocabularies_is_refused(tiny_hparams):
     """Also where both have the same size."""
-    separate = problem.build("toy", "separate_vocabularies=true")
+    separate = build_problem("toy", "separate_vocabularies=true")
     own = dataclasses.replace(
         tiny_hparams, shared_embedding_and_softmax_weights=False
     )
     separate.check_hparams(own)
-    problem.build("toy").check_hparams(tiny_hparams)
+    build_problem("toy").check_hparams(tiny_hparams)
     message = "separate_vocabularies=true and .*softmax_weights=true. Say"
     with pytest.raises(errors.UserError, match=message):
         separate.check_hparams(tiny_hparams)
@@ -188,32 +192,32 @@ def test_one_embedding_for_two_vocabularies_is_refused(tiny_hparams):
 )
 def test_limits_that_make_no_sense_are_refused(argument, message):
     with pytest.raises(errors.UserError, match=message):
-        problem.build("toy", argument)
+        build_problem("toy", argument)
 
 
 @pytest.mark.parametrize("name", ["toy_agrs", "toy_agrs_rev"])
 def test_an_unknown_name_is_answered_with_near_ones(name):
     with pytest.raises(errors.UserError) as raised:
-        problem.build(name)
+        build_problem(name)
     assert f"Unknown problem {name!r}" in str(raised.value)
     assert "Did you mean 'toy_args'" in str(raised.value)
 
 
 def test_metrics_are_those_of_translations_in_both_directions():
     for name in ("toy", "toy_rev"):
-        suite = problem.build(name).suite
+        suite = build_problem(name).suite
         assert suite.names == TRANSLATION and suite.headline == "bleu"
-    assert problem.build("toy").suite.language == "de"
-    assert problem.build("toy_rev").suite.language == "en"
+    assert build_problem("toy").suite.language == "de"
+    assert build_problem("toy_rev").suite.language == "en"
 
 
 def test_a_reversal_may_have_metrics_of_its_own(monkeypatch):
     toy = registry.problems["toy"].value
     monkeypatch.setattr(toy, "metrics", ("ter",))
-    assert problem.build("toy_rev").suite.names == ("ter",)
+    assert build_problem("toy_rev").suite.names == ("ter",)
     monkeypatch.setattr(toy, "reversed_metrics", ("chrf", "bleu"))
-    assert problem.build("toy").suite.names == ("ter",)
-    assert problem.build("toy_rev").suite.headline == "chrf"
+    assert build_problem("toy").suite.names == ("ter",)
+    assert build_problem("toy_rev").suite.headline == "chrf"
 
 
 @pytest.mark.parametrize(
@@ -231,13 +235,13 @@ def test_metrics_that_are_none_are_refused(monkeypatch, metrics, complaint):
     toy = registry.problems["toy"].value
     monkeypatch.setattr(toy, "metrics", metrics)
     with pytest.raises(errors.UserError, match=complaint):
-        problem.build("toy")
+        build_problem("toy")
 
 
 def test_files_are_named_by_split_and_language():
-    files = problem.build("toy").raw_files("validation")
+    files = build_problem("toy").raw_files("validation")
     assert [file.name for file in files] == ["validation.en", "validation.de"]
-    assert problem.build("toy").sources("test") == [
+    assert build_problem("toy").sources("test") == [
         {"name": "test.en", "url": None, "sha256": None},
         {"name": "test.de", "url": None, "sha256": None},
     ]
@@ -248,7 +252,7 @@ def test_pairs_are_read_from_raw_dir(tmp_path):
     (tmp_path / "train.de").write_text("eins\nzwei\n")
     pairs = [("one", "eins"), ("two", "zwei")]
     for name in ("toy", "toy_rev"):  # the swap is done where data is read
-        built = problem.build(name)
+        built = build_problem(name)
         assert list(built.pairs("train", tmp_path, tmp_path)) == pairs
 
 
@@ -263,11 +267,11 @@ def test_a_problem_may_normalize_its_text(tmp_path):
     (tmp_path / "train.en").write_text("one\n")
     (tmp_path / "train.de").write_text("eins\n")
     for name in ("marked", "marked_rev"):
-        built = problem.build(name)
+        built = build_problem(name)
         assert built.normalizes
         pairs = built.normalized_pairs("train", tmp_path, tmp_path)
         assert list(pairs) == [("en one", "de eins")]
-    plain = problem.build("toy")
+    plain = build_problem("toy")
     assert not plain.normalizes
     assert plain.normalize("One", "en") == "One"
     pairs = plain.normalized_pairs("train", tmp_path, tmp_path)
@@ -284,7 +288,7 @@ def test_downloads_go_to_a_folder_of_the_data(tmp_path, monkeypatch):
         return path
 
     monkeypatch.setattr(problem, "locate", locate)
-    pairs = problem.build("toy_args", "name=a").pairs("test", None, tmp_path)
+    pairs = build_problem("toy_args", "name=a").pairs("test", None, tmp_path)
     assert list(pairs) == [("test.en", "test.de")]
     assert asked == [
         ("test.en", None, tmp_path / "toy_a"),
@@ -300,11 +304,11 @@ def test_a_problem_may_yield_text_of_its_own(tmp_path):
             yield split, split.upper()
 
     registry.problems.register("echo")(Echo)
-    built = problem.build("echo")
+    built = build_problem("echo")
     assert list(built.pairs("test", None, tmp_path)) == [("test", "TEST")]
 
 
 def test_a_file_that_nobody_offers_must_be_brought():
-    files = problem.build("toy").raw_files("train")
+    files = build_problem("toy").raw_files("train")
     with pytest.raises(errors.UserError, match="train.en .*--raw_dir"):
         parallel_files.locate(files[0], None, "downloads")

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from t2t_repro import errors, hparam, problem, registry
+from t2t_repro import errors, hparam, registry
+from t2t_repro.problem import build_problem
 
 REGISTRIES = (
     registry.problems,
@@ -230,7 +231,7 @@ def test_a_problem_of_usr_dir_has_its_reversal(usr_dir):
         "    vocab_size = 400\n"
     )
     registry.load_definitions(usr_dir)
-    built = problem.build("mine_rev")
+    built = build_problem("mine_rev")
     assert (built.source_language, built.target_language) == ("eo", "en")
 
 

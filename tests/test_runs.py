@@ -108,7 +108,7 @@ def test_stored_scores_of_some_checkpoints(tmp_path):
 
 def test_a_run_made_before_a_setting_was_added_goes_on(started, tiny_hparams):
     """And may be opened with flags that say the setting's default."""
-    built = runs.problems.build("number_words_ende", "vocab_size=300")
+    built = runs.build_problem("number_words_ende", "vocab_size=300")
     now = SETTINGS | {
         "problem": "number_words_ende",
         "problem_arguments": built.arguments,
@@ -140,7 +140,7 @@ def test_a_run_of_the_reversal_has_the_vocabularies_swapped(
 ):
     other = Bpe.learn(["eins zwei", "drei"] * 9, 275)
     vocabularies = Vocabularies(vocabulary, other)
-    problem = runs.problems.build(
+    problem = runs.build_problem(
         "number_words_ende_rev", "separate_vocabularies=true"
     )
     (tmp_path / "data").mkdir()

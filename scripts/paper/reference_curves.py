@@ -137,7 +137,7 @@ def _no_curve(settings, references):
         f"for {known or 'no problem'}."
     )
     name, hparams_set = settings["problem"], settings["hparams_set"]
-    published = paper.training(name, hparams_set)
+    published = paper.table_2_row(name, hparams_set)
     if published:
         text += (
             f" The paper's end: BLEU {published.bleu} on newstest2014, an "

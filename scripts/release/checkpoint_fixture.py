@@ -58,7 +58,7 @@ def main():
     split = batches.split_rows(arrays, replicas=1)
     for _ in range(STEPS):
         train_step({name: array[0] for name, array in split.items()})
-    checkpoints.Checkpoints(
+    checkpoints.CheckpointManager(
         model, adam, folder, max_to_keep=1, vocabulary_sha256=VOCABULARY
     ).save(STEPS)
     logits = model(arrays).numpy()[arrays["targets_segment"] > 0]

@@ -78,7 +78,13 @@ def mean_lengths(lengths, max_length) -> tuple[float, float]:
 
 
 def build(
-    lengths, batching, batch_tokens, max_length, seed, unit="real_tokens"
+    lengths,
+    batching,
+    batch_tokens,
+    max_length,
+    seed,
+    unit="real_tokens",
+    reshuffle_buckets=False,
 ):
     """The plan of a training.
 
@@ -90,6 +96,9 @@ def build(
         seed: of every permutation.
         unit: what `batch_tokens` counts: "real_tokens", or "slots", padding
             with them, as tensor2tensor's batch_size does.
+        reshuffle_buckets: shuffle the pairs of a bucket among its batches in
+            every epoch. Otherwise bucketed batches keep their pairs, and only
+            the order of batches changes.
 
     Raises:
         UserError: no pair is short enough.
@@ -101,10 +110,10 @@ def build(
             f"training pairs none has at most {max_length} subwords a side. "
             "Check the raw text, or raise --hparams=max_length=…"
         )
-    kinds = {"packed": PackedPlan, "bucketed": BucketedPlan}
-    return kinds[batching](
-        lengths, usable, batch_tokens, max_length, seed, unit
-    )
+    settings = lengths, usable, batch_tokens, max_length, seed, unit
+    if batching == "packed":
+        return PackedPlan(*settings)
+    return BucketedPlan(*settings, reshuffle_buckets)
 
 
 def _tokens(lengths, pairs):
@@ -162,11 +171,11 @@ class PackedPlan:
         return self.rows_per_epoch / self.rows_per_batch
 
     @property
-    def most_slots(self) -> int:
+    def max_slots(self) -> int:
         """Slots of the largest batch, on one side."""
         return self.rows_per_batch * self.row_length
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """The arithmetic of a batch, for people."""
         return (
             f"{self.rows_per_batch} packed rows of {self.row_length} slots, "
@@ -178,7 +187,7 @@ class PackedPlan:
         first = step * self.rows_per_batch
         return self._rows(self._stream.items(first, self.rows_per_batch))
 
-    def sweep(self):
+    def single_pass(self):
         """One epoch in order; the last batch may end in empty rows."""
         for first in range(0, self.rows_per_epoch, self.rows_per_batch):
             last = min(first + self.rows_per_batch, self.rows_per_epoch)
@@ -199,7 +208,16 @@ class BucketedPlan:
     bucket deals its pairs out evenly, so that no batch is short.
     """
 
-    def __init__(self, lengths, usable, batch_tokens, max_length, seed, unit):
+    def __init__(
+        self,
+        lengths,
+        usable,
+        batch_tokens,
+        max_length,
+        seed,
+        unit="real_tokens",
+        reshuffle_buckets=False,
+    ):
         pairs = _random(seed, 0).permutation(usable)
         longest = np.maximum(
             lengths["inputs"][pairs], lengths["targets"][pairs]
@@ -216,32 +234,36 @@ class BucketedPlan:
         self._starts, self._shapes = _fill_buckets(
             sorted_lengths, sizes, batch_tokens, max_length
         )
-        self._mix_within_buckets(seed)
+        buckets = sorted(set(self._shapes))
+        self._bucket_of = [buckets.index(shape) for shape in self._shapes]
+        self._spans = [self._span(number) for number in range(len(buckets))]
+        for number, span in enumerate(self._spans):
+            shuffled = _random(seed, 2, number).permutation(self._order[span])
+            self._order[span] = shuffled
+        self._reshuffle = reshuffle_buckets
+        # At the seam of two epochs both are in use.
+        self._shuffled = functools.lru_cache(maxsize=2 * len(buckets))(
+            lambda number, epoch: _random(seed, 3, number, epoch).permutation(
+                self._order[self._spans[number]]
+            )
+        )
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
         self.slots = sum(rows * length for rows, length in self._shapes)
         self.row_length = max(length for _, length in self._shapes)
         self._stream = _EpochStream(len(self._shapes), seed)
 
-    def _mix_within_buckets(self, seed):
-        """Shuffles pairs of one bucket among its full batches."""
-        for number, shape in enumerate(sorted(set(self._shapes))):
-            batches = [
-                i for i, other in enumerate(self._shapes) if other == shape
-            ]
-            span = slice(
-                self._starts[batches[0]], self._starts[batches[-1] + 1]
-            )
-            self._order[span] = _random(seed, 2, number).permutation(
-                self._order[span]
-            )
+    def _span(self, number):
+        """Return where the pairs of a bucket's batches lie, a slice."""
+        batches = np.flatnonzero(np.equal(self._bucket_of, number))
+        return slice(self._starts[batches[0]], self._starts[batches[-1] + 1])
 
     @property
     def steps_per_epoch(self) -> float:
         return float(len(self._shapes))
 
     @property
-    def most_slots(self) -> int:
+    def max_slots(self) -> int:
         """Slots of the largest batch, on one side."""
         return max(rows * length for rows, length in self._shapes)
 
@@ -250,7 +272,7 @@ class BucketedPlan:
         """{row length: rows} of every static shape; JSON wants str keys."""
         return {str(length): rows for rows, length in sorted(set(self._shapes))}
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """The arithmetic of a batch, for people."""
         return (
             f"{len(set(self._shapes))} bucketed shapes of rows x length, "
@@ -258,16 +280,27 @@ class BucketedPlan:
         )
 
     def batch(self, step: int) -> BatchPlan:
-        """Return one of the constant batches, in this epoch's order."""
-        return self._batch(int(self._stream.items(step, 1)[0]))
+        """Return the batch of a step, counted from 0."""
+        index = int(self._stream.items(step, 1)[0])
+        pairs = self._pairs(index, self._order)
+        if self._reshuffle:
+            number = self._bucket_of[index]
+            shuffled = self._shuffled(number, step // len(self._shapes))
+            pairs = self._pairs(index, shuffled, self._spans[number].start)
+        return self._as_batch(index, pairs)
 
-    def sweep(self):
+    def _pairs(self, index, order, first=0):
+        """Return the pairs of a batch, where order[0] stands at `first`."""
+        start, end = self._starts[index : index + 2] - first
+        return order[start:end]
+
+    def single_pass(self):
         """Yield the batches of one epoch, longest rows first."""
-        yield from map(self._batch, range(len(self._shapes)))
+        for index in range(len(self._shapes)):
+            yield self._as_batch(index, self._pairs(index, self._order))
 
-    def _batch(self, index):
+    def _as_batch(self, index, pairs):
         num_rows, row_length = self._shapes[index]
-        pairs = self._order[self._starts[index] : self._starts[index + 1]]
         return BatchPlan(pairs, np.arange(len(pairs)), num_rows, row_length)
 
 

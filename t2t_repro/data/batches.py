@@ -153,7 +153,7 @@ def evaluation_dataset(
     corpus, plan, context, max_tokens_per_replica=None
 ) -> tf.data.Dataset:
     """One pass over a packed corpus; elements as of training."""
-    sweep = list(plan.sweep())
+    sweep = list(plan.single_pass())
 
     def make(index):
         return split_rows(

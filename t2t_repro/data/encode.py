@@ -21,7 +21,7 @@ from t2t_repro.data import corpus
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.parallel_files import Pair
 
-PART = 5_000  # pairs that a thread encodes at once; some MB
+CHUNK_PAIRS = 5_000  # pairs that a thread encodes at once; some MB
 
 
 class Checksums:
@@ -41,7 +41,7 @@ class Checksums:
         return dict(zip(corpus.SIDES, digests, strict=True))
 
 
-class Part(NamedTuple):
+class EncodedChunk(NamedTuple):
     """Some pairs, encoded, less those that are dropped."""
 
     ids: dict[str, pa.LargeListArray]  # a list of ids for each pair
@@ -70,8 +70,8 @@ class Encoder:
         self._max_length = max_length
         self._max_length_ratio = max_length_ratio
 
-    def encode(self, pairs: list[Pair]) -> Part:
-        """Pairs of text -> the Part they make."""
+    def encode(self, pairs: list[Pair]) -> EncodedChunk:
+        """Pairs of text -> the EncodedChunk they make."""
         lines = [[pair[side] for pair in pairs] for side in (0, 1)]
         sentences = [
             vocabulary.encode(side)
@@ -90,7 +90,7 @@ class Encoder:
                 np.fromiter(itertools.chain.from_iterable(kept), dtype),
             )
         texts = dict(zip(corpus.SIDES, lines, strict=True))
-        return Part(
+        return EncodedChunk(
             ids,
             texts if self._max_length is None else {},
             len(pairs),
@@ -185,14 +185,14 @@ def encode_split(
 def _parts(source, paths, shard_pairs, checksums):
     """Yields (path of the shard, some of its pairs); an empty shard has one."""
     for path in paths:
-        parts = chunks(itertools.islice(source, shard_pairs), PART)
+        parts = chunks(itertools.islice(source, shard_pairs), CHUNK_PAIRS)
         for some in itertools.chain([next(parts, [])], parts):
             checksums.update(some)
             yield path, some
 
 
 def _write_shards(encoded, vocab_size, bar):
-    """Takes (path, pairs, Part) in order; no Part, no shard to write.
+    """Take (path, pairs, EncodedChunk) in order; None: the shard exists.
 
     Returns:
         Shards that were there, and are not of these pairs.

@@ -103,9 +103,9 @@ class _SideSample(NamedTuple):
     vocab_size: int
     sample: LineSample
 
-    def offer(self, pairs):
+    def add(self, pairs):
         """Let the sample draw from the lines of some pairs."""
-        self.sample.offer(
+        self.sample.add(
             [pair[side] for pair in pairs for side in self.sides if pair[side]]
         )
 
@@ -121,7 +121,7 @@ def _side_samples(spec, cls) -> list[_SideSample]:
         sizes = {(0,): source, (1,): spec.vocab_size}
     lines = SAMPLE_LINES // len(sizes)
     return [
-        _SideSample(sides, size, LineSample(lines, cls.longest_learned))
+        _SideSample(sides, size, LineSample(lines, cls.max_line_length))
         for sides, size in sizes.items()
     ]
 
@@ -130,7 +130,7 @@ def _begin(folder, splits, spec, facts):
     """Reads all text, makes the vocabularies, and notes both."""
     for path in folder.glob("*.arrow"):  # of what text, nobody knows
         path.unlink()
-    cls = vocabulary_pair.class_of(spec.vocabulary_type)
+    cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
     texts = {
         split: _survey(
@@ -173,7 +173,7 @@ def _learn(cls, side_sample, spec) -> Vocabulary:
     )
     print(
         f"Learning {side_sample.vocab_size:,} subwords{of} from "
-        f"{len(sample.lines):,} of {sample.offered:,} lines."
+        f"{len(sample.lines):,} of {sample.num_seen:,} lines."
     )
     return cls.learn(
         sample.lines, side_sample.vocab_size, spec.split_by_unicode_script
@@ -184,12 +184,12 @@ def _survey(split, pairs, samples):
     """Counts and sums the text of a split; lets samples draw from it."""
     checksums, read = encode.Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
-        for some in encode.chunks(pairs, encode.PART):
+        for some in encode.chunks(pairs, encode.CHUNK_PAIRS):
             checksums.update(some)
             read += len(some)
             bar.update(len(some))
             for side_sample in samples:
-                side_sample.offer(some)
+                side_sample.add(some)
     return {"read": read, "text_sha256": checksums.hexdigests()}
 
 

@@ -64,7 +64,7 @@ class Vocabularies(NamedTuple):
             files.write_bytes(folder / name, vocabulary.model)
 
 
-def class_of(kind: str) -> type[Vocabulary]:
+def vocabulary_class(kind: str) -> type[Vocabulary]:
     """Return the class of a vocabulary type.
 
     Raises:
@@ -89,7 +89,7 @@ def load(kind: str, paths: list[pathlib.Path]) -> Vocabularies:
     Raises:
         UserError: names the file that cannot be read or used.
     """
-    made = [class_of(kind).load(path) for path in paths]
+    made = [vocabulary_class(kind).load(path) for path in paths]
     return Vocabularies(made[0], made[-1])
 
 

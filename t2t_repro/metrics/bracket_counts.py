@@ -70,7 +70,7 @@ def compare(gold: Tree, found: Tree, rules: Rules = COLLINS) -> Counts:
 
 def _scored(tree, rules):
     """What of a tree counts, with one name for what is equal."""
-    tree = trees.without(tree, rules.deleted)
+    tree = trees.drop_tags(tree, rules.deleted)
     spans = (
         span._replace(label=rules.label(trees.category(span.label)))
         for span in tree.spans

@@ -58,7 +58,7 @@ def buckets(
     ]
 
 
-def describe(found: Sequence[Bucket], of: str) -> str:
+def summary(found: Sequence[Bucket], of: str) -> str:
     """Return human-readable lines; `of` says whose words were counted."""
     headline, *others = found[0].scores
     lines = [f"{headline} by words of the {of}:"]

@@ -149,7 +149,7 @@ def read_references(sentences, references) -> list[Tree]:
     pairs = zip(sentences, references, strict=True)
     for number, (sentence, line) in enumerate(pairs, 1):
         reading = _read(line, sentence)
-        if not reading.whole:
+        if not reading.is_well_formed:
             raise errors.UserError(
                 f"Reference {number} is not a tree of its sentence: {line!r} "
                 f"for {sentence!r}. Generate the data again."

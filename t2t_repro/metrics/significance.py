@@ -21,7 +21,7 @@ class Difference(NamedTuple):
     baseline: float
     p_value: float  # of Koehn's test: about half that of a two-sided one
 
-    def describe(self) -> str:
+    def summary(self) -> str:
         """Return a human-readable line."""
         return (
             f"{self.metric} {self.system:.2f} against {self.baseline:.2f} of "

@@ -18,10 +18,10 @@ class Attention(NamedTuple):
     queries: list[str]  # pieces that look
     keys: list[str]  # pieces that are looked at
     weights: np.ndarray  # [layers, H, queries, keys]
-    habits: dict[str, int]  # name -> distance of the key from the query
+    offsets: dict[str, int]  # name -> distance of the key from the query
 
 
-class Choice(NamedTuple):
+class HeadChoice(NamedTuple):
     """Heads for one picture, and why these."""
 
     title: str
@@ -31,7 +31,7 @@ class Choice(NamedTuple):
     queries: list[int] | None  # None: all of them
 
 
-def kinds(
+def attentions(
     source: list[str], target: list[str], weights: AttentionWeights
 ) -> dict[str, Attention]:
     """Return the attentions of a sentence by name, those that a model has.
@@ -67,7 +67,7 @@ def words(pieces: list[str]) -> np.ndarray:
     return np.array(list(map(is_word, pieces)), bool)
 
 
-def habit(attention: Attention, layer: int, head: int) -> str:
+def pattern(attention: Attention, layer: int, head: int) -> str:
     """What a head does in this sentence, in a word or two.
 
     The name of a place where MOSTLY of its weight lies, and how much of it;
@@ -76,7 +76,7 @@ def habit(attention: Attention, layer: int, head: int) -> str:
     weights = attention.weights[layer, head]
     shares = {
         name: np.diagonal(weights, distance).mean()
-        for name, distance in attention.habits.items()
+        for name, distance in attention.offsets.items()
         if len(np.diagonal(weights, distance))
     }
     marks = ~words(attention.keys)
@@ -89,7 +89,7 @@ def habit(attention: Attention, layer: int, head: int) -> str:
     return f"over {np.exp(entropy):.1f} pieces"
 
 
-def farthest(encoder: Attention) -> Choice | None:
+def long_distance(encoder: Attention) -> HeadChoice | None:
     """As Figure 3: a word whose heads, in one layer, look far away.
 
     None: there are no two words.
@@ -101,7 +101,7 @@ def farthest(encoder: Attention) -> Choice | None:
     if not reach.any():
         return None
     layer, query = np.unravel_index(reach.argmax(), reach.shape)
-    return Choice(
+    return HeadChoice(
         "Over a long distance",
         "The word, and the layer, whose heads together look furthest: the "
         "greatest sum of weight times distance in pieces, on words alone. "
@@ -112,7 +112,7 @@ def farthest(encoder: Attention) -> Choice | None:
     )
 
 
-def back_reference(encoder: Attention) -> Choice | None:
+def back_reference(encoder: Attention) -> HeadChoice | None:
     """As Figure 4: a word from which two heads look at one earlier word.
 
     None: there are no such words.
@@ -127,7 +127,7 @@ def back_reference(encoder: Attention) -> Choice | None:
         return None
     layer, query, key = np.unravel_index(both.argmax(), both.shape)
     heads = weights[layer, :, query, key].argsort()[::-1][:2]
-    return Choice(
+    return HeadChoice(
         "Back to an earlier word",
         "The word from which two heads of one layer look back most sharply, "
         "even the weaker of them, at the same other word, two pieces away at "
@@ -138,7 +138,7 @@ def back_reference(encoder: Attention) -> Choice | None:
     )
 
 
-def structure(encoder: Attention) -> list[Choice]:
+def structure(encoder: Attention) -> list[HeadChoice]:
     """As Figure 5: the two sharpest heads that do different things."""
     others = _word_pairs(encoder) & (_distances(encoder) > 0)
     sharpness = _sharpness(encoder.weights * others, words(encoder.queries))
@@ -152,7 +152,7 @@ def structure(encoder: Attention) -> list[Choice]:
         if _shared(encoder.weights[place], encoder.weights[first[0]]) < MOSTLY
     ]
     return [
-        Choice(
+        HeadChoice(
             "Structure of the sentence",
             "The head that looks most sharply at single words other than the "
             "one it looks from, and the next such head that shares less than "
@@ -165,7 +165,7 @@ def structure(encoder: Attention) -> list[Choice]:
     ]
 
 
-def alignment(cross: Attention) -> Choice | None:
+def alignment(cross: Attention) -> HeadChoice | None:
     """The head of cross-attention that reads the whole source, word by word.
 
     None: a side has no word.
@@ -176,7 +176,7 @@ def alignment(cross: Attention) -> Choice | None:
     # Each word of the source: by which word it is looked at most, and how much.
     covered = cross.weights[:, :, written][..., read].max(2).mean(-1)
     layer, head = np.unravel_index(covered.argmax(), covered.shape)
-    return Choice(
+    return HeadChoice(
         "Alignment",
         "The head of the decoder in which each word of the source has, at its "
         "maximum over the words of the translation, the greatest mean weight: "

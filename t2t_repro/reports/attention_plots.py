@@ -17,7 +17,7 @@ _DPI = 100
 _TILE, _GAP, _LABEL = 132, 12, 22  # pixels: of a head, between two, of a label
 
 
-class Layer(NamedTuple):
+class LayerPlot(NamedTuple):
     """All heads of a layer."""
 
     title: str
@@ -33,71 +33,77 @@ class Figure(NamedTuple):
     drawings: list[attention_svg.Drawing]
 
 
-class Sentence(NamedTuple):
+class SentencePlots(NamedTuple):
     """All pictures of a sentence."""
 
     inputs: str
     outputs: str
     figures: list[Figure]
-    layers: dict[str, list[Layer]]  # title of the attention -> its layers
+    layers: dict[str, list[LayerPlot]]  # title of the attention -> its layers
 
 
-def of_sentence(inputs, outputs, source, target, weights) -> Sentence:
-    """Draws what decoding.attend has Seen.
+def plot_sentence(inputs, outputs, source, target, weights) -> SentencePlots:
+    """Draw an AttentionTrace of decoding.attention_trace.
 
     Args:
         inputs, outputs: a sentence and its translation.
         source, target: their pieces.
         weights: AttentionWeights of it alone, numpy.
     """
-    kinds = attention_maps.kinds(source, target, weights)
-    return Sentence(
+    kinds = attention_maps.attentions(source, target, weights)
+    return SentencePlots(
         inputs,
         outputs,
         [
             *_self_attention_figures(kinds.get("encoder")),
             *_cross_attention_figures(kinds["cross"]),
         ],
-        {kind.title: layers(kind) for kind in kinds.values()},
+        {kind.title: plot_layers(kind) for kind in kinds.values()},
     )
 
 
 def _self_attention_figures(encoder):
     if encoder is None:
         return
-    if far := attention_maps.farthest(encoder):
-        yield Figure(far.title, far.reason, [attention_svg.lines(encoder, far)])
+    if far := attention_maps.long_distance(encoder):
+        yield Figure(
+            far.title, far.reason, [attention_svg.draw_lines(encoder, far)]
+        )
     if back := attention_maps.back_reference(encoder):
         whole = back._replace(heads=back.heads[:1], queries=None)
-        drawn = [attention_svg.lines(encoder, one) for one in (whole, back)]
+        drawn = [
+            attention_svg.draw_lines(encoder, one) for one in (whole, back)
+        ]
         yield Figure(back.title, back.reason, drawn)
     if pair := attention_maps.structure(encoder):
-        drawn = [attention_svg.lines(encoder, one) for one in pair]
+        drawn = [attention_svg.draw_lines(encoder, one) for one in pair]
         yield Figure(pair[0].title, pair[0].reason, drawn)
 
 
 def _cross_attention_figures(cross):
     if found := attention_maps.alignment(cross):
         drawn = [
-            attention_svg.matrix(cross, found),
-            attention_svg.lines(cross, found),
+            attention_svg.draw_matrix(cross, found),
+            attention_svg.draw_lines(cross, found),
         ]
         yield Figure(found.title, found.reason, drawn)
 
 
-def layers(attention: attention_maps.Attention) -> list[Layer]:
+def plot_layers(attention: attention_maps.Attention) -> list[LayerPlot]:
     """A small picture of every head, by layers."""
     found = []
     for layer, weights in enumerate(attention.weights):
         habits = [
-            attention_maps.habit(attention, layer, head)
+            attention_maps.pattern(attention, layer, head)
             for head in range(len(weights))
         ]
         title = f"{attention.title}, layer {layer + 1}"
         told = "; ".join(
             f"head {h}: {text}" for h, text in enumerate(habits, 1)
         )
-        found.append(Layer(title, f"{title}. {told}.", _grid(weights, habits)))
+        found.append(
+            LayerPlot(title, f"{title}. {told}.", _grid(weights, habits))
+        )
     return found
 
 
@@ -133,7 +139,7 @@ _shade = colors.LinearSegmentedColormap.from_list(
 )
 
 
-def write(folder: pathlib.Path, sentences: Sequence[Sentence]) -> int:
+def write(folder: pathlib.Path, sentences: Sequence[SentencePlots]) -> int:
     """Every picture of attention as a file of its own; how many.
 
     1-encoder-self-attention-layer-1.png: all heads of a layer.
@@ -154,7 +160,7 @@ def write(folder: pathlib.Path, sentences: Sequence[Sentence]) -> int:
     return len(contents)
 
 
-def folders(names: Sequence[str]) -> list[str]:
+def folder_names(names: Sequence[str]) -> list[str]:
     """A folder for each run where there are several: base_1 and base-1, too."""
     if len(names) == 1:
         return [""]

@@ -51,9 +51,9 @@ def strokes(attention, choice) -> list[Stroke]:
     )
 
 
-def lines(attention, choice) -> Drawing:
+def draw_lines(attention, choice) -> Drawing:
     """Queries on the left, keys on the right, weights as lines between."""
-    queries, keys = map(shown, (attention.queries, attention.keys))
+    queries, keys = map(readable, (attention.queries, attention.keys))
     left = _widest(queries)
     right = left + _ACROSS
     heads = {
@@ -88,9 +88,9 @@ def lines(attention, choice) -> Drawing:
     return Drawing(title, svg)
 
 
-def matrix(attention, choice) -> Drawing:
+def draw_matrix(attention, choice) -> Drawing:
     """Queries down, keys across, one head's weights as squares."""
-    queries, keys = map(shown, (attention.queries, attention.keys))
+    queries, keys = map(readable, (attention.queries, attention.keys))
     left = _widest(queries)
     top = _widest(keys)
     weights = attention.weights[choice.layer, choice.heads[0]]
@@ -113,7 +113,7 @@ def matrix(attention, choice) -> Drawing:
     return Drawing(title, svg)
 
 
-def shown(pieces: list[str]) -> list[str]:
+def readable(pieces: list[str]) -> list[str]:
     """As people read them: "▁Zwei" is Zwei, and "hunde" after it ·hunde."""
     return [
         f"·{piece}"
@@ -148,14 +148,14 @@ def _title(attention, choice):
     title = f"{attention.title}, layer {choice.layer + 1}, {heads}"
     if choice.queries is None:
         return title
-    looking = [shown(attention.queries)[query] for query in choice.queries]
+    looking = [readable(attention.queries)[query] for query in choice.queries]
     return f"{title}, from “{', '.join(looking)}”"
 
 
 def _told(attention, choice):
     """The strongest lines in words, for those who do not see them."""
     strongest = strokes(attention, choice)[:-6:-1]
-    queries, keys = map(shown, (attention.queries, attention.keys))
+    queries, keys = map(readable, (attention.queries, attention.keys))
     told = ", ".join(
         f"{queries[one.query]} to {keys[one.key]} {one.weight:.2f}"
         for one in strongest

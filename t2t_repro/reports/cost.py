@@ -2,64 +2,72 @@
 
 from typing import NamedTuple
 
+from t2t_repro.models.seq2seq import Seq2Seq
 
-class Spent(NamedTuple):
-    """What a training has cost so far."""
+
+class TrainingCost(NamedTuple):
+    """The cost of a training so far; None is an unknown figure."""
 
     steps: int
     parameters: int
-    counted: float | None  # FLOPs, of training_flops; None: unknown lengths
+    counted_flops: float | None  # of training_flops(); None: unknown lengths
     seconds: float | None  # of the steps; None: not recorded
-    sustained: float | None  # FLOP/s of all devices; None: not said
+    sustained_flops_per_second: float | None  # of all devices; None: not given
 
     @property
-    def estimated(self) -> float | None:
-        """FLOPs as Table 2 has them: time x devices x sustained FLOP/s."""
-        if self.seconds is None or self.sustained is None:
+    def estimated_flops(self) -> float | None:
+        """FLOPs as in Table 2: time x devices x sustained FLOP/s."""
+        if self.seconds is None or self.sustained_flops_per_second is None:
             return None
-        return self.seconds * self.sustained
+        return self.seconds * self.sustained_flops_per_second
 
     @property
-    def rate(self) -> float | None:
-        """Counted FLOPs in each second of all devices."""
-        if not self.seconds or self.counted is None:
+    def counted_flops_per_second(self) -> float | None:
+        """Counted FLOPs in each second, of all devices together."""
+        if not self.seconds or self.counted_flops is None:
             return None
-        return self.counted / self.seconds
+        return self.counted_flops / self.seconds
 
 
-def spent(
-    model,
+def training_cost(
+    model: Seq2Seq,
     batch_tokens: int,
     lengths: tuple[float, float] | None,
     steps: int,
     seconds: float | None,
-    sustained: float | None,
-) -> Spent:
-    """Return the cost of a training so far; see Spent for what is not here.
+    sustained_flops_per_second: float | None,
+) -> TrainingCost:
+    """Return the cost of a training so far.
 
     Args:
-        model: models.seq2seq.Seq2Seq; its weights need no values.
+        model: its weights need no values.
         batch_tokens: target tokens of a step.
         lengths: mean subwords of a source and of a target; None: unknown.
-        steps: that are done.
-        seconds: of the steps.
-        sustained: FLOP/s of all devices.
+        steps: finished steps.
+        seconds: time of these steps; None: unknown.
+        sustained_flops_per_second: of all devices together; None: unknown.
     """
     counted = None
     if lengths:
         counted = training_flops(model, batch_tokens * steps, *lengths)
-    return Spent(steps, model.count_params(), counted, seconds, sustained)
+    return TrainingCost(
+        steps,
+        model.count_params(),
+        counted,
+        seconds,
+        sustained_flops_per_second,
+    )
 
 
 def training_flops(
-    model, tokens: int, source_length: float, target_length: float
+    model: Seq2Seq, tokens: int, source_length: float, target_length: float
 ) -> float:
     """Count multiplications and additions of a training.
 
     The backward pass costs twice the forward pass. Padding is left out.
 
     Args:
-        model: models.seq2seq.Seq2Seq, which counts its forward pass.
+        model: counts its forward pass.
         tokens: target tokens of all steps.
         source_length: mean subwords of an input, with EOS.
         target_length: mean subwords of a target, with EOS.

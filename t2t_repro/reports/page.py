@@ -32,7 +32,7 @@ _LABELS = {
 _AS_THE_PAPER = "FLOPs, time × devices × sustained FLOP/s"
 
 
-class Drawing(NamedTuple):
+class OutputDrawing(NamedTuple):
     """An output beside its reference, as pictures."""
 
     title: str
@@ -40,25 +40,25 @@ class Drawing(NamedTuple):
     reference: str  # SVG
 
 
-class Subject(NamedTuple):
+class RunSummary(NamedTuple):
     """What the page says of one run."""
 
     name: str
     settings: dict  # run.json
     headline: str  # metric of its problem
     curves: dict[str, curves.Curve]
-    cost: cost.Spent
+    cost: cost.TrainingCost
     manifest: dict | None  # of its data; None: the data is not there
     scores: dict[str, dict]  # split -> what evaluate has stored
     # split -> some of its translations
-    samples: dict[str, sample_translations.Ranked]
-    drawings: dict[str, list[Drawing]]  # split -> some of its samples
+    samples: dict[str, sample_translations.RankedSamples]
+    drawings: dict[str, list[OutputDrawing]]  # split -> some of its samples
     checkpoint: str | None  # that attention is of; None: there is none
-    attention: list[attention_plots.Sentence]
+    attention: list[attention_plots.SentencePlots]
     no_attention: str  # why there is none
 
 
-def render(subjects: Sequence[Subject]) -> str:
+def render(subjects: Sequence[RunSummary]) -> str:
     """The page, with everything it needs inside."""
     filters = {
         "command": command,
@@ -181,20 +181,20 @@ def _costs(subjects):
     """(label, a figure for each run): ours, and what the paper has of them."""
     sets = [one.settings["hparams_set"] for one in subjects]
     rows_of_paper = [
-        paper.training(one.settings["problem"], one.settings["hparams_set"])
+        paper.table_2_row(one.settings["problem"], one.settings["hparams_set"])
         for one in subjects
     ]
     costs = [one.cost for one in subjects]
     rows = [
         ("Parameters", [one.parameters for one in costs]),
         ("as in Table 3", [_rounded(paper.parameters(one)) for one in sets]),
-        ("FLOPs, counted", [one.counted for one in costs]),
-        (_AS_THE_PAPER, [one.estimated for one in costs]),
+        ("FLOPs, counted", [one.counted_flops for one in costs]),
+        (_AS_THE_PAPER, [one.estimated_flops for one in costs]),
         ("as in Table 2", [row and row.flops for row in rows_of_paper]),
         ("Time of the steps", [duration(one.seconds) for one in costs]),
         (
             "Counted FLOP/s of all devices together",
-            [one.rate for one in costs],
+            [one.counted_flops_per_second for one in costs],
         ),
     ]
     return [

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Training(NamedTuple):
+class Table2Row(NamedTuple):
     """A row of Table 2 in one language pair: newstest2014."""
 
     bleu: float
@@ -12,31 +12,31 @@ class Training(NamedTuple):
 
 TABLE_2 = {
     "ende": {
-        "ByteNet": Training(23.75, None),
-        "GNMT + RL": Training(24.6, 2.3e19),
-        "ConvS2S": Training(25.16, 9.6e18),
-        "MoE": Training(26.03, 2.0e19),
-        "GNMT + RL ensemble": Training(26.30, 1.8e20),
-        "ConvS2S ensemble": Training(26.36, 7.7e19),
-        "Transformer (base model)": Training(27.3, 3.3e18),
-        "Transformer (big)": Training(28.4, 2.3e19),
+        "ByteNet": Table2Row(23.75, None),
+        "GNMT + RL": Table2Row(24.6, 2.3e19),
+        "ConvS2S": Table2Row(25.16, 9.6e18),
+        "MoE": Table2Row(26.03, 2.0e19),
+        "GNMT + RL ensemble": Table2Row(26.30, 1.8e20),
+        "ConvS2S ensemble": Table2Row(26.36, 7.7e19),
+        "Transformer (base model)": Table2Row(27.3, 3.3e18),
+        "Transformer (big)": Table2Row(28.4, 2.3e19),
     },
     "enfr": {
-        "Deep-Att + PosUnk": Training(39.2, 1.0e20),
-        "GNMT + RL": Training(39.92, 1.4e20),
-        "ConvS2S": Training(40.46, 1.5e20),
-        "MoE": Training(40.56, 1.2e20),
-        "Deep-Att + PosUnk ensemble": Training(40.4, 8.0e20),
-        "GNMT + RL ensemble": Training(41.16, 1.1e21),
-        "ConvS2S ensemble": Training(41.29, 1.2e21),
-        "Transformer (base model)": Training(38.1, 3.3e18),
+        "Deep-Att + PosUnk": Table2Row(39.2, 1.0e20),
+        "GNMT + RL": Table2Row(39.92, 1.4e20),
+        "ConvS2S": Table2Row(40.46, 1.5e20),
+        "MoE": Table2Row(40.56, 1.2e20),
+        "Deep-Att + PosUnk ensemble": Table2Row(40.4, 8.0e20),
+        "GNMT + RL ensemble": Table2Row(41.16, 1.1e21),
+        "ConvS2S ensemble": Table2Row(41.29, 1.2e21),
+        "Transformer (base model)": Table2Row(38.1, 3.3e18),
         # 41.0 in earlier versions, and still in section 6.1's text.
-        "Transformer (big)": Training(41.8, 2.3e19),
+        "Transformer (big)": Table2Row(41.8, 2.3e19),
     },
 }
 
 
-class Variation(NamedTuple):
+class Table3Row(NamedTuple):
     """A row of Table 3: en-de, newstest2013, no averaging."""
 
     perplexity: float  # per subword
@@ -48,30 +48,30 @@ class Variation(NamedTuple):
 # a vocabulary near 41,000, where the text says "about 37000" (section 5.1); but
 # big's fits 36,000.
 TABLE_3 = {
-    "base": Variation(4.92, 25.8, 65e6),
-    "a_h1": Variation(5.29, 24.9, None),
-    "a_h4": Variation(5.00, 25.5, None),
-    "a_h16": Variation(4.91, 25.8, None),
-    "a_h32": Variation(5.01, 25.4, None),
-    "b_dk16": Variation(5.16, 25.1, 58e6),
-    "b_dk32": Variation(5.01, 25.4, 60e6),
-    "c_n2": Variation(6.11, 23.7, 36e6),
-    "c_n4": Variation(5.19, 25.3, 50e6),
-    "c_n8": Variation(4.88, 25.5, 80e6),
-    "c_d256": Variation(5.75, 24.5, 28e6),
-    "c_d1024": Variation(4.66, 26.0, 168e6),
-    "c_dff1024": Variation(5.12, 25.4, 53e6),
-    "c_dff4096": Variation(4.75, 26.2, 90e6),
-    "d_dropout0": Variation(5.77, 24.6, None),
-    "d_dropout02": Variation(4.95, 25.5, None),
-    "d_smoothing0": Variation(4.67, 25.3, None),
-    "d_smoothing02": Variation(5.47, 25.7, None),
-    "e_learned_positions": Variation(4.92, 25.7, None),
-    "big": Variation(4.33, 26.4, 213e6),
+    "base": Table3Row(4.92, 25.8, 65e6),
+    "a_h1": Table3Row(5.29, 24.9, None),
+    "a_h4": Table3Row(5.00, 25.5, None),
+    "a_h16": Table3Row(4.91, 25.8, None),
+    "a_h32": Table3Row(5.01, 25.4, None),
+    "b_dk16": Table3Row(5.16, 25.1, 58e6),
+    "b_dk32": Table3Row(5.01, 25.4, 60e6),
+    "c_n2": Table3Row(6.11, 23.7, 36e6),
+    "c_n4": Table3Row(5.19, 25.3, 50e6),
+    "c_n8": Table3Row(4.88, 25.5, 80e6),
+    "c_d256": Table3Row(5.75, 24.5, 28e6),
+    "c_d1024": Table3Row(4.66, 26.0, 168e6),
+    "c_dff1024": Table3Row(5.12, 25.4, 53e6),
+    "c_dff4096": Table3Row(4.75, 26.2, 90e6),
+    "d_dropout0": Table3Row(5.77, 24.6, None),
+    "d_dropout02": Table3Row(4.95, 25.5, None),
+    "d_smoothing0": Table3Row(4.67, 25.3, None),
+    "d_smoothing02": Table3Row(5.47, 25.7, None),
+    "e_learned_positions": Table3Row(4.92, 25.7, None),
+    "big": Table3Row(4.33, 26.4, 213e6),
 }
 
 
-class Parser(NamedTuple):
+class Table4Row(NamedTuple):
     """A row of Table 4: bracketing of WSJ section 23."""
 
     training: str
@@ -81,20 +81,22 @@ class Parser(NamedTuple):
 SECTION_23 = 2_416  # sentences
 _WSJ = "WSJ only, discriminative"
 TABLE_4 = {
-    "Vinyals & Kaiser et al. (2014)": Parser(_WSJ, 88.3),
-    "Petrov et al. (2006)": Parser(_WSJ, 90.4),
-    "Zhu et al. (2013)": Parser(_WSJ, 90.4),
-    "Dyer et al. (2016)": Parser(_WSJ, 91.7),
-    "Transformer (4 layers)": Parser(_WSJ, 91.3),
-    "Zhu et al. (2013), semi-supervised": Parser("semi-supervised", 91.3),
-    "Huang & Harper (2009)": Parser("semi-supervised", 91.3),
-    "McClosky et al. (2006)": Parser("semi-supervised", 92.1),
-    "Vinyals & Kaiser et al. (2014), semi-supervised": Parser(
+    "Vinyals & Kaiser et al. (2014)": Table4Row(_WSJ, 88.3),
+    "Petrov et al. (2006)": Table4Row(_WSJ, 90.4),
+    "Zhu et al. (2013)": Table4Row(_WSJ, 90.4),
+    "Dyer et al. (2016)": Table4Row(_WSJ, 91.7),
+    "Transformer (4 layers)": Table4Row(_WSJ, 91.3),
+    "Zhu et al. (2013), semi-supervised": Table4Row("semi-supervised", 91.3),
+    "Huang & Harper (2009)": Table4Row("semi-supervised", 91.3),
+    "McClosky et al. (2006)": Table4Row("semi-supervised", 92.1),
+    "Vinyals & Kaiser et al. (2014), semi-supervised": Table4Row(
         "semi-supervised", 92.1
     ),
-    "Transformer (4 layers), semi-supervised": Parser("semi-supervised", 92.7),
-    "Luong et al. (2015)": Parser("multi-task", 93.0),
-    "Dyer et al. (2016), generative": Parser("generative", 93.3),
+    "Transformer (4 layers), semi-supervised": Table4Row(
+        "semi-supervised", 92.7
+    ),
+    "Luong et al. (2015)": Table4Row("multi-task", 93.0),
+    "Dyer et al. (2016), generative": Table4Row("generative", 93.3),
 }
 # Problems that are a row's.
 PARSERS = {
@@ -110,7 +112,7 @@ SYSTEMS = {
 }
 
 
-def training(problem: str, hparams_set: str) -> Training | None:
+def table_2_row(problem: str, hparams_set: str) -> Table2Row | None:
     """The row of Table 2 that a training repeats."""
     pair = problem.removeprefix("wmt14_")
     if pair == problem:

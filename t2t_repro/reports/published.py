@@ -98,7 +98,7 @@ SCORES = {
 }
 
 
-def test_set(reference: Sequence[str]) -> str | None:
+def identify_test_set(reference: Sequence[str]) -> str | None:
     """The name of the test set that has this reference, if it is known."""
     letters = (
         re.sub(r"[\W_]+", "", html.unescape(line).lower()) for line in reference

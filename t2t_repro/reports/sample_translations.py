@@ -9,11 +9,11 @@ import numpy as np
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
 
-EACH = 4  # samples of a kind
+PER_GROUP = 4  # samples of a kind
 LONGEST = 32  # subwords of a sentence that is drawn without being asked for
 
 
-class Part(NamedTuple):
+class Span(NamedTuple):
     """Words that stand together."""
 
     text: str
@@ -25,12 +25,12 @@ class Sample(NamedTuple):
 
     line: int  # of the split, from 1
     inputs: str
-    translation: list[Part]
-    reference: list[Part]
+    translation: list[Span]
+    reference: list[Span]
     scores: dict[str, float]  # the headline metric, and chrF
 
 
-class Ranked(NamedTuple):
+class RankedSamples(NamedTuple):
     """Samples of a split, by the headline metric and then chrF."""
 
     best: list[Sample]
@@ -43,8 +43,8 @@ def rank(
     translations: Sequence[str],
     references: Sequence[str],
     suite: Suite,
-    each: int = EACH,
-) -> Ranked:
+    each: int = PER_GROUP,
+) -> RankedSamples:
     """Score every line, and take some from the top, middle and end.
 
     Of equal scores the longer reference is the better one. No line is in two
@@ -58,7 +58,7 @@ def rank(
         each: samples of a kind.
     """
     if not len(inputs):
-        return Ranked([], [], [])
+        return RankedSamples([], [], [])
     names = dict.fromkeys([suite.headline, "chrf"])
     metrics = suite._replace(names=tuple(names)).build()
     statistics = scores.count(metrics, translations, [references], inputs)
@@ -84,7 +84,7 @@ def rank(
             Sample(
                 i + 1,
                 inputs[i],
-                *differences(translations[i], references[i]),
+                *diff_words(translations[i], references[i]),
                 {name: found[i] for name, found in values.items()},
             )
             for i in places
@@ -94,14 +94,14 @@ def rank(
     worst = rest[max(0, len(rest) - each) :]
     between = rest[: len(rest) - len(worst)]
     first = max(0, (len(between) - each) // 2)
-    return Ranked(
+    return RankedSamples(
         samples(order[:each]),
         samples(between[first : first + each]),
         samples(reversed(worst)),
     )
 
 
-def of_many_lengths(lengths: Sequence[int], count: int) -> list[int]:
+def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
     """Some sentences from middling to long, but at most LONGEST.
 
     Example: of lengths 1 to 21, 3 sentences are those of 11, 16 and 21.
@@ -115,7 +115,7 @@ def of_many_lengths(lengths: Sequence[int], count: int) -> list[int]:
     return list(dict.fromkeys(usable[round(rank)] for rank in ranks))
 
 
-def differences(one: str, other: str) -> tuple[list[Part], list[Part]]:
+def diff_words(one: str, other: str) -> tuple[list[Span], list[Span]]:
     """Both texts in parts that differ, or do not.
 
     Example: "a b c", "a x c" -> parts "a", "b", "c" and "a", "x", "c", of
@@ -127,5 +127,5 @@ def differences(one: str, other: str) -> tuple[list[Part], list[Part]]:
     for tag, i, j, k, m in matcher.get_opcodes():
         for parts, found in ((left, words[i:j]), (right, others[k:m])):
             if found:
-                parts.append(Part(" ".join(found), tag != "equal"))
+                parts.append(Span(" ".join(found), tag != "equal"))
     return left, right

@@ -61,9 +61,13 @@ def score(
         "plus_minus": {name: one.plus_minus for name, one in found.items()},
         f"by_{of}_length": [bucket.row() for bucket in by_length],
     }
-    parts = [describe(metrics, found, suite), lengths.describe(by_length, of)]
+    parts = [describe(metrics, found, suite), lengths.summary(by_length, of)]
     # Published scores are of one reference.
-    name = published.test_set(references[0]) if len(references) == 1 else None
+    name = (
+        published.identify_test_set(references[0])
+        if len(references) == 1
+        else None
+    )
     if name:
         rows = published.SCORES.get(name, ())
         details["test_set"] = name
@@ -73,7 +77,7 @@ def score(
         of_baseline = scores.count(metrics, baseline, references, sources)
         differences = _compare(metrics, statistics, of_baseline)
         details["baseline"] = [one._asdict() for one in differences]
-        parts.append("\n".join(one.describe() for one in differences))
+        parts.append("\n".join(one.summary() for one in differences))
     return Evaluation(scores.flat(metrics, found), details, "\n\n".join(parts))
 
 

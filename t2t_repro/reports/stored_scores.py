@@ -11,7 +11,7 @@ class StoredScores(NamedTuple):
     tables: dict[str, list[dict]]  # name -> rows
     facts: dict[str, str]  # signature, checkpoints, settings of the search
 
-    def said(self, key: str) -> str:
+    def formatted(self, key: str) -> str:
         """A number with its interval, where there is one."""
         margin = self.notes.get("plus_minus", {}).get(key)
         value = self.numbers.get(key)
@@ -19,7 +19,7 @@ class StoredScores(NamedTuple):
             return "–"
         return f"{value:.2f}" + (f" ± {margin:.2f}" if margin else "")
 
-    def remarks(self) -> list[dict]:
+    def other_notes(self) -> list[dict]:
         """The other notes, a row for each number that has some."""
         rows = [
             {"score": key}

@@ -127,7 +127,7 @@ class Queue:
             self._requests, key=lambda request: abs(request.longest - length)
         ):
             wider = max(longest, request.longest)
-            if self._limits.hold(size + request.size, wider):
+            if self._limits.allow(size + request.size, wider):
                 batch.append(request)
                 size, longest = size + request.size, wider
         for request in batch:

@@ -65,7 +65,7 @@ class LocalClient(Client):
         """
         folder = files.path(export_dir)
         self.folder = folder / str(saved_model.newest(folder))  # of the version
-        saved_model.verified_card(self.folder)
+        saved_model.read_verified_card(self.folder)
         try:
             self._model = tf.saved_model.load(str(self.folder))
         except Exception as error:  # of TensorFlow, which has no one type
@@ -114,7 +114,7 @@ class RemoteClient(Client):
         end, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
         while True:
             try:
-                return self.ask(lines, end - time.monotonic())
+                return self.predict_once(lines, end - time.monotonic())
             except Unavailable as error:
                 if time.monotonic() + pause >= end:
                     raise errors.UserError(
@@ -129,7 +129,7 @@ class RemoteClient(Client):
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     @abc.abstractmethod
-    def ask(self, lines, timeout) -> tuple[list[str], list[float]]:
+    def predict_once(self, lines, timeout) -> tuple[list[str], list[float]]:
         """One attempt, of `timeout` seconds at most.
 
         Raises:
@@ -137,7 +137,7 @@ class RemoteClient(Client):
             UserError: another would not; what the server said.
         """
 
-    def refused(self, code, message) -> errors.UserError:
+    def server_error(self, code, message) -> errors.UserError:
         """The error that says what the server said."""
         return errors.UserError(f"{self.server} says {code}: {message}")
 
@@ -145,7 +145,7 @@ class RemoteClient(Client):
 class RestClient(RemoteClient):
     """TensorFlow Serving's REST API."""
 
-    def ask(self, lines, timeout):
+    def predict_once(self, lines, timeout):
         connection = http.client.HTTPConnection(
             self.host, self.port, timeout=timeout
         )
@@ -162,7 +162,7 @@ class RestClient(RemoteClient):
             raise Unavailable(str(error)) from error
         except (http.client.HTTPException, UnicodeError) as error:
             # UnicodeError: no name of a host is like this one.
-            raise self.refused("no HTTP", repr(error)) from error
+            raise self.server_error("no HTTP", repr(error)) from error
         finally:
             connection.close()
         return self._read(status, body)
@@ -178,7 +178,7 @@ class RestClient(RemoteClient):
             message = body[:1000].decode("utf-8", "replace")
         if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
             raise Unavailable(message)
-        raise self.refused(f"HTTP {status}", message)
+        raise self.server_error(f"HTTP {status}", message)
 
 
 class GrpcClient(RemoteClient):
@@ -190,7 +190,7 @@ class GrpcClient(RemoteClient):
             grpc.insecure_channel(server, _CHANNEL)
         )
 
-    def ask(self, lines, timeout):
+    def predict_once(self, lines, timeout):
         request = predict_pb2.PredictRequest()
         request.model_spec.name = self.name
         request.model_spec.signature_name = "serving_default"
@@ -203,7 +203,7 @@ class GrpcClient(RemoteClient):
             code, message = error.code(), error.details()
             if code == grpc.StatusCode.UNAVAILABLE:
                 raise Unavailable(message) from error
-            raise self.refused(code.name, message) from error
+            raise self.server_error(code.name, message) from error
         texts = tf.make_ndarray(found["outputs"]).tolist()
         scores = tf.make_ndarray(found["scores"]).tolist()
         return [text.decode("utf-8") for text in texts], scores

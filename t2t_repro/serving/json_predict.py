@@ -61,7 +61,7 @@ def parse(body: bytes) -> Request:
     return Request(signature, key == "instances", value[key])
 
 
-def answer(outputs: batching.Outputs, by_row: bool) -> dict:
+def build_response(outputs: batching.Outputs, by_row: bool) -> dict:
     """Outputs -> what the client gets, in the form in which it asked."""
     columns = {name: _plain(array.tolist()) for name, array in outputs.items()}
     if not by_row:

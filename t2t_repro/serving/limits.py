@@ -17,7 +17,7 @@ class Limits:
     max_request_bytes: int = 4 << 20  # gRPC's own default
     timeout_secs: float = 60.0  # of requests that name no deadline
 
-    def hold(self, size: int, longest: int) -> bool:
+    def allow(self, size: int, longest: int) -> bool:
         """Whether so many sentences, of at most so many bytes, may be one."""
         return (
             size <= self.max_batch_size
@@ -33,7 +33,7 @@ def split(lines: Sequence[str], limits: Limits) -> Iterator[list[str]]:
     part, longest = [], 0
     for line in lines:
         length = len(line.encode("utf-8"))
-        if part and not limits.hold(len(part) + 1, max(longest, length)):
+        if part and not limits.allow(len(part) + 1, max(longest, length)):
             yield part
             part, longest = [], 0
         part.append(line)

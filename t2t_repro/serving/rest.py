@@ -29,7 +29,7 @@ _MODEL = r"/v1/models/{name:[^/:]+}"
 _VERSION = _MODEL + r"/versions/{version:\d{1,18}}"
 
 
-def application(served: service.Service) -> web.Application:
+def build_application(served: service.Service) -> web.Application:
     """Every path that is answered."""
     app = web.Application(
         middlewares=[_explain], client_max_size=served.limits.max_request_bytes
@@ -61,7 +61,9 @@ class _Handlers:
         # Where a model looks is many numbers: others are answered meanwhile.
         text = await asyncio.get_running_loop().run_in_executor(
             None,
-            lambda: json.dumps(json_predict.answer(found.outputs, body.by_row)),
+            lambda: json.dumps(
+                json_predict.build_response(found.outputs, body.by_row)
+            ),
         )
         return web.json_response(text=text, headers=_HEADERS)
 

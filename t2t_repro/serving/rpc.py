@@ -17,7 +17,7 @@ _UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
 _STRING = tf.string.as_datatype_enum
 
 
-def server(served: service.Service) -> grpc.aio.Server:
+def build_server(served: service.Service) -> grpc.aio.Server:
     """A server of both services, not yet bound to a port."""
     made = grpc.aio.server(
         options=(

@@ -81,7 +81,7 @@ def _checksums(folder):
     }
 
 
-def verified_card(folder: pathlib.Path) -> dict:
+def read_verified_card(folder: pathlib.Path) -> dict:
     """The model card of a version, whose files are as it says.
 
     {} where there is none: the SavedModel is another program's.

@@ -83,13 +83,13 @@ async def running(
     """
     await served.versions.start()
     runner = web.AppRunner(
-        rest.application(served),
+        rest.build_application(served),
         access_log=None,
         handler_cancellation=True,  # who has hung up wants no answer
         shutdown_timeout=grace_secs,
     )
     await runner.setup()
-    grpc_server = rpc.server(served)
+    grpc_server = rpc.build_server(served)
     try:
         listener, bound = await _listen(runner, grpc_server, host, ports)
     except (OSError, RuntimeError) as error:

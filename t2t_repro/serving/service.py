@@ -53,7 +53,7 @@ class Service:
             model = self.versions.find(name, version)
             names = model.input_names(signature)
             inputs = read_inputs(names)
-            check(inputs, names, self.limits)
+            check_inputs(inputs, names, self.limits)
             queue = model.queue(signature, self._new_queue)
             if timeout is None:
                 timeout = self.limits.timeout_secs
@@ -96,7 +96,7 @@ class Service:
         )
 
 
-def check(inputs: batching.Inputs, names: list[str], limits: Limits):
+def check_inputs(inputs: batching.Inputs, names: list[str], limits: Limits):
     """Refuses what a model must not see.
 
     Raises:
@@ -118,7 +118,7 @@ def check(inputs: batching.Inputs, names: list[str], limits: Limits):
         )
     for name, values in inputs.items():
         longest = max(map(len, values))
-        if not limits.hold(size, longest):
+        if not limits.allow(size, longest):
             raise failure.invalid(
                 f"{name}: sentences times bytes of the longest are {size} x "
                 f"{longest:,}; at most {limits.max_batch_bytes:,} are taken. "

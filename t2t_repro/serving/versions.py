@@ -35,7 +35,7 @@ class Model:
     def __init__(self, folder: pathlib.Path):
         """Loads it and sends it warm-up requests, which takes seconds."""
         self.version = int(folder.name)
-        self.card = saved_model.verified_card(folder)
+        self.card = saved_model.read_verified_card(folder)
         self.signature_defs = dict(saved_model.read_graph(folder).signature_def)
         self._model = tf.saved_model.load(str(folder))
         self._queues: dict[str, batching.Queue] = {}

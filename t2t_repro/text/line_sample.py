@@ -22,17 +22,17 @@ class LineSample:
             seed: of the random numbers.
         """
         self.lines: list[str] = []
-        self.offered = 0
+        self.num_seen = 0
         self._size = size
         self._longest = longest
         self._random = np.random.Generator(np.random.Philox(key=seed))
 
-    def offer(self, lines: Sequence[str]):
+    def add(self, lines: Sequence[str]):
         """Draw from the next lines."""
         lines = [line for line in lines if len(line) <= self._longest]
-        numbers = self.offered + np.arange(len(lines))
+        numbers = self.num_seen + np.arange(len(lines))
         places = self._random.integers(numbers + 1)
-        self.offered += len(lines)
+        self.num_seen += len(lines)
         for line, place in zip(lines, places.tolist(), strict=True):
             if len(self.lines) < self._size:
                 self.lines.append(line)

@@ -24,7 +24,7 @@ class Reading(NamedTuple):
     surplus: int = 0  # tags without a word
 
     @property
-    def whole(self) -> bool:
+    def is_well_formed(self) -> bool:
         """Whether nothing was repaired."""
         return not (self.brackets or self.missing or self.surplus)
 

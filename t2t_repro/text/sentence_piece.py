@@ -26,7 +26,7 @@ class SentencePiece(Vocabulary):
 
     algorithm = ""  # SentencePiece's model_type
     graph_class = "t2t_repro.serving.sentence_piece_graph.SentencePieceGraph"
-    longest_learned = 4192  # bytes, SentencePiece's max_sentence_length
+    max_line_length = 4192  # bytes, SentencePiece's max_sentence_length
 
     def __init__(self, model: bytes):
         """Parse a serialised SentencePiece model.
@@ -73,7 +73,7 @@ class SentencePiece(Vocabulary):
                 bos_id=-1,
                 byte_fallback=True,
                 split_by_unicode_script=split_by_unicode_script,
-                max_sentence_length=cls.longest_learned,
+                max_sentence_length=cls.max_line_length,
                 minloglevel=2,  # errors only: its progress goes to stderr
             )
         except (RuntimeError, ValueError) as error:  # ValueError: no 32 bits

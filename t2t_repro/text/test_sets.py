@@ -65,12 +65,12 @@ def from_files(references, sources=None) -> TestSet:
     )
 
 
-def known(name: str) -> bool:
+def is_known(name: str) -> bool:
     """Whether sacreBLEU has a test set of this name: "wmt14/full"."""
     return name in DATASETS
 
 
-def from_store(name: str, languages: tuple[str, str]) -> TestSet:
+def from_sacrebleu(name: str, languages: tuple[str, str]) -> TestSet:
     """A test set of sacreBLEU, downloaded on first use.
 
     It is kept in ~/.sacrebleu, or in the folder that $SACREBLEU names.

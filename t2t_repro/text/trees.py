@@ -149,7 +149,7 @@ def normalize(tree: Tree) -> Tree:
     - Tags become XX, as in "Grammar as a Foreign Language" (arXiv 1412.7449),
       but for those of punctuation: the scorer needs them.
     """
-    tree = without(tree, {TRACE})
+    tree = drop_tags(tree, {TRACE})
     spans = (span._replace(label=category(span.label)) for span in tree.spans)
     return Tree(
         tree.words,
@@ -158,7 +158,7 @@ def normalize(tree: Tree) -> Tree:
     )
 
 
-def without(tree: Tree, tags: Container[str]) -> Tree:
+def drop_tags(tree: Tree, tags: Container[str]) -> Tree:
     """The tree without the words of these tags, and what has no others."""
     kept = [tag not in tags for tag in tree.tags]
     places = [0, *itertools.accumulate(kept)]  # that words then have

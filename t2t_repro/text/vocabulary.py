@@ -33,7 +33,7 @@ class Vocabulary:
     # Id of text that the vocabulary cannot spell; None: it can spell any.
     unknown: int | None = None
     # Characters of the longest line that learn() can read.
-    longest_learned: float = math.inf
+    max_line_length: float = math.inf
 
     def __init__(self, model: bytes):
         """Keep the bytes that `learn` has made, or a file holds.

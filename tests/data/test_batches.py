@@ -136,7 +136,7 @@ def test_all_ids_of_the_corpus_come_back(
     pairs = write(tmp_path_factory.mktemp("corpus"), ids)
     planned = build(pairs, batching)
     if batching == "packed":
-        epoch = planned.sweep()
+        epoch = planned.single_pass()
     else:
         epoch = map(planned.batch, range(int(planned.steps_per_epoch)))
     found = [

@@ -50,7 +50,7 @@ def run(
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(encode, "PART", 3)
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 3)
 
 
 def test_a_small_corpus_end_to_end(tmp_path):
@@ -156,7 +156,7 @@ def test_shards_threads_and_chunks_do_not_change_the_pairs(
 ):
     train = draw(50)
     run(tmp_path / "a", train)
-    monkeypatch.setattr(encode, "PART", 4)
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 4)
     run(tmp_path / "b", train, num_workers=3, shard_pairs=11)
     one, other = (
         manifest.open_corpus(tmp_path / name, "train") for name in "ab"
@@ -233,7 +233,7 @@ def test_vocabulary_is_learned_from_a_sample(tmp_path, monkeypatch, capsys):
     train = draw(50)
     run(tmp_path, train)
     sample = LineSample(60)
-    sample.offer([line for pair in train for line in pair])
+    sample.add([line for pair in train for line in pair])
     learned = Bpe.learn(sample.lines, 300)
     assert (tmp_path / "vocab.model").read_bytes() == learned.model
     assert "300 subwords from 60 of 100 lines" in capsys.readouterr().out

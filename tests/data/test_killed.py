@@ -16,7 +16,7 @@ SCRIPT = """
 import os, pathlib, random, signal, sys
 from t2t_repro.data import encode, generate
 
-encode.PART = 5
+encode.CHUNK_PAIRS = 5
 choices = random.Random(0)
 words = ["an", "bed", "can", "dan", "ebb", "fad"]
 lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]

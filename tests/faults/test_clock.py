@@ -85,7 +85,7 @@ def test_the_highest_version_is_served(tmp_path):
 def test_a_later_session_is_later_whatever_its_clock_says(tmp_path):
     """In curves, which have a step's last value."""
     for loss in (3.0, 2.0):
-        session = train_log.Progress(tmp_path, 0, 8, lambda step: 0.1, None)
+        session = train_log.TrainLog(tmp_path, 0, 8, lambda step: 0.1, None)
         session.validation_done(4, {"loss": loss})
         session.close()
     (first,) = tmp_path.glob("events.*.session-1")

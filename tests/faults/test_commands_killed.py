@@ -69,7 +69,7 @@ def test_averaging_that_is_killed(average, check_average, run_copy, tally):
         tally("kills", "avg_checkpoints", "tried")
         listed = checkpoints.list_checkpoints(run_copy / "averaged")
         for path in listed:  # none that is listed is half
-            assert checkpoints.Reader(path).vocabulary != "unknown"
+            assert checkpoints.CheckpointReader(path).vocabulary != "unknown"
     assert average().returncode == 0
     check_average()
     tally("kills", "avg_checkpoints", "survived", 3)

@@ -30,7 +30,7 @@ class State:
         self.adam.build(self.weights)
 
     def checkpoints(self, folder, max_to_keep=20):
-        return checkpoints.Checkpoints(
+        return checkpoints.CheckpointManager(
             self, self.adam, folder, max_to_keep, VOCABULARY
         )
 
@@ -172,7 +172,7 @@ def test_a_training_does_not_begin_anew_where_all_are_damaged(state, folder):
     with pytest.raises(errors.UserError) as raised:
         state.checkpoints(folder).restore_latest()
     message = str(raised.value)
-    assert message.startswith(f"No checkpoint in {folder} is whole. ")
+    assert message.startswith(f"No checkpoint in {folder} is intact. ")
     assert message.index("ckpt-8 is damaged") < message.index("ckpt-4 is dam")
     assert message.endswith("remove the folder to train from the start.")
     assert _names(folder) == before

@@ -243,7 +243,7 @@ def test_any_damage_to_an_export(copy, damage, count):
     """No file of it is left out: what differs is not loaded."""
 
     def read():
-        return saved_model.verified_card(copy), [
+        return saved_model.read_verified_card(copy), [
             request.SerializeToString() for request in warm_up.read(copy)
         ]
 

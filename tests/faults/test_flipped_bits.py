@@ -16,7 +16,7 @@ OFTEN = pytest.mark.parametrize(
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """A corpus of three shards, and what is read of it."""
-    monkeypatch.setattr(encode, "PART", 5)
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 5)
     choices = random.Random(0)
     words = ["an", "bed", "can", "dan", "ebb", "fad"]
     lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]

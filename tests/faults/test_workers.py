@@ -63,7 +63,7 @@ def files_of(folder):
 def assert_close(actual, expected, name):
     """Weights, moments and step of a checkpoint, within 1e-5 of the largest."""
     stored, wanted = (
-        checkpoints.Reader(folder / "checkpoints" / name)
+        checkpoints.CheckpointReader(folder / "checkpoints" / name)
         for folder in (actual, expected)
     )
     assert stored.shapes == wanted.shapes
@@ -127,7 +127,7 @@ def test_no_worker_waits_for_a_dead_one(pair_of, tmp_path, dead):
     codes, printed = pair_of(tmp_path, faults=faults, steps=STEPS)
     assert codes[dead] == -9
     assert codes[1 - dead] == 1, printed[1 - dead]
-    message = f"Error: Worker {1 - dead} of 2 has lost another one, whose own"
+    message = f"Error: Worker {1 - dead} of 2 has lost another worker, whose"
     assert message in printed[1 - dead]
     listed = checkpoints.list_checkpoints(tmp_path / "checkpoints")
     assert [path.name for path in listed] == ["ckpt-4"]
@@ -139,7 +139,7 @@ def test_no_worker_waits_for_data_that_cannot_be_made(pair_of, tmp_path):
     codes, (said, heard) = pair_of(tmp_path, missing)
     assert codes == [1, 1]
     assert "validation.aa" in said
-    assert "Worker 1 of 2 has lost another one" in heard
+    assert "Worker 1 of 2 has lost another worker" in heard
 
 
 @pytest.mark.slow

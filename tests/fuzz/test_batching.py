@@ -82,7 +82,7 @@ def test_any_step_of_any_plan_is_a_batch(
     for one, other in zip(batch, again, strict=True):
         assert np.array_equal(one, other)
     assert len(batch.pairs) and batch.rows.max() < batch.num_rows
-    assert batch.num_rows * batch.row_length <= made.most_slots
+    assert batch.num_rows * batch.row_length <= made.max_slots
     for side in lengths.values():
         assert side[batch.pairs].max() <= batch.row_length <= most
         filled = np.bincount(batch.rows, side[batch.pairs])

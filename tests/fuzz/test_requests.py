@@ -66,7 +66,9 @@ def test_any_output_is_an_answer(texts, by_row):
         "outputs": np.array([*texts, b""], object)[: len(texts)],
         "scores": np.zeros(len(texts), np.float32),
     }
-    answer = json.loads(json.dumps(json_predict.answer(outputs, by_row)))
+    answer = json.loads(
+        json.dumps(json_predict.build_response(outputs, by_row))
+    )
     (content,) = answer.values()
     said = [row["outputs"] for row in content] if by_row else content["outputs"]
     assert said == [text.decode("utf-8", "replace") for text in texts]
@@ -83,7 +85,7 @@ def test_requests_of_a_client_are_those_that_a_server_takes(lines, size, most):
     assert [line for part in parts for line in part] == lines
     for part in parts:
         longest = max(len(line.encode()) for line in part)
-        assert len(part) == 1 or taken.hold(len(part), longest)
+        assert len(part) == 1 or taken.allow(len(part), longest)
 
 
 @pytest.mark.parametrize("names", [["inputs"], ["inputs", "targets"]])

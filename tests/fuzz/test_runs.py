@@ -19,7 +19,7 @@ from t2t_repro.training import averaging, checkpoints, workers
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 registry.load_definitions()
-PROBLEM = runs.problems.build("number_words_ende")
+PROBLEM = runs.build_problem("number_words_ende")
 CONFIG = {
     "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:65535"]},
     "task": {"type": "worker", "index": 1},
@@ -145,7 +145,7 @@ def test_a_version_that_cannot_be_loaded_is_named(tmp_path):
 @pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
 def test_a_checkpoint_of_no_name_is_refused(path, tmp_path):
     with pytest.raises(errors.UserError, match="There is no checkpoint"):
-        checkpoints.Reader(path)
+        checkpoints.CheckpointReader(path)
     with pytest.raises(errors.UserError, match="No checkpoint"):
         averaging.average([path], tmp_path)
 
@@ -189,7 +189,7 @@ def test_any_message_is_inputs_or_explained(tensors):
         tensor.string_val.extend(values)
     try:
         found = rpc._inputs(request)
-        service.check(found, ["inputs"], limits.Limits(max_batch_size=2))
+        service.check_inputs(found, ["inputs"], limits.Limits(max_batch_size=2))
     except failure.Failure as error:
         assert error.message
         return

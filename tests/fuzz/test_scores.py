@@ -52,7 +52,7 @@ def test_samples_are_lines_of_the_text(rows):
     chosen = [sample for kind in ranked for sample in kind]
     numbers = [sample.line for sample in chosen]
     assert len(set(numbers)) == len(numbers)
-    assert len(numbers) == min(len(rows), 3 * sample_translations.EACH)
+    assert len(numbers) == min(len(rows), 3 * sample_translations.PER_GROUP)
     for one in chosen:
         inputs, *outputs = rows[one.line - 1]
         assert one.inputs == inputs
@@ -75,7 +75,7 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
 
 @given(st.lists(st.integers(1, 40), max_size=9), st.integers(0, 10**9))
 def test_sentences_to_draw_are_some_of_those_there(lengths, count):
-    found = sample_translations.of_many_lengths(lengths, count)
+    found = sample_translations.choose_by_length(lengths, count)
     assert len(set(found)) == len(found) <= count
     assert all(lengths[i] <= sample_translations.LONGEST for i in found)
     assert (

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, fields, hparam, problem, registry
+from t2t_repro import errors, fields, hparam, registry
+from t2t_repro.problem import build_problem
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 registry.load_definitions()
@@ -144,7 +145,7 @@ def test_a_misspelt_problem_is_answered_with_near_ones(name, place, letter):
     ):
         if wrong not in NAMES:
             with pytest.raises(errors.UserError, match="Did you mean '"):
-                problem.build(wrong)
+                build_problem(wrong)
 
 
 @given(
@@ -169,14 +170,14 @@ def test_a_misspelt_problem_is_answered_with_near_ones(name, place, letter):
 @example("multi30k_ende", "vocabulary=~nobody_of_this_name/vocab.model")
 def test_a_problem_is_built_or_explained(name, arguments):
     try:
-        built = problem.build(name, arguments)
+        built = build_problem(name, arguments)
     except errors.UserError as error:
         assert str(error).strip()
         return
     assert built.requested_name == name in NAMES
     assert {type(part) for part in built.stored_languages} == {str}
     assert pathlib.Path(built.full_name).name == built.full_name
-    again = problem.build(name, built.arguments)
+    again = build_problem(name, built.arguments)
     assert again.arguments == built.arguments
 
 

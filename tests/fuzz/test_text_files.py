@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro import errors, problem, registry
+from t2t_repro import errors, registry
 from t2t_repro.metrics import scores
+from t2t_repro.problem import build_problem
 from t2t_repro.text import linear, parallel_files, trees
 
 DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
@@ -122,7 +123,7 @@ def test_a_file_of_trees_is_read_or_named_by_line(folder, content):
 def test_pairs_of_a_treebank_hold_their_trees(folder, content):
     """What datagen takes, evaluate can score: each parse is its own."""
     registry.load_definitions()
-    wsj = problem.build("wsj_parsing")
+    wsj = build_problem("wsj_parsing")
     pairs = DAMAGE["read"](
         lambda path: list(wsj.pairs("train", folder, None)),
         folder / "train.mrg",
@@ -130,7 +131,7 @@ def test_pairs_of_a_treebank_hold_their_trees(folder, content):
     )
     for sentence, line in pairs or ():
         reading = linear.read(line, sentence.split())
-        assert reading.whole and linear.write(reading.tree) == line
+        assert reading.is_well_formed and linear.write(reading.tree) == line
         assert trees.normalize(reading.tree) == reading.tree
         assert_is_tree(reading.tree)
     if pairs:

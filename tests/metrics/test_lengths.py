@@ -58,7 +58,7 @@ def test_describe_says_whose_words_were_counted():
     found.append(
         lengths.Bucket(61, None, 2, {"bleu": 0.0, "length_ratio": 1.0})
     )
-    assert lengths.describe(found, "source").splitlines() == [
+    assert lengths.summary(found, "source").splitlines() == [
         "bleu by words of the source:",
         "   30.13   11-20 words, 1,234 sentences, length ratio 0.99",
         "    0.00     61- words, 2 sentences, length ratio 1.00",
@@ -67,7 +67,7 @@ def test_describe_says_whose_words_were_counted():
 
 def test_any_metric_alone():
     found = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
-    assert lengths.describe(found, "source").splitlines() == [
+    assert lengths.summary(found, "source").splitlines() == [
         "bracketing_f1 by words of the source:",
         "   91.30    0-10 words, 3 sentences",
     ]

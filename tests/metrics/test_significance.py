@@ -73,7 +73,7 @@ def test_a_worse_system_is_told():
         assert one.p_value < 0.01
     assert found["bleu"].system == pytest.approx(100)
     said = f"bleu 100.00 against {found['bleu'].baseline:.2f} of the baseline"
-    assert found["bleu"].describe().startswith(f"{said}, p = 0.0")
+    assert found["bleu"].summary().startswith(f"{said}, p = 0.0")
     back = compare(WORSE, LINES)
     assert back["ter"].system == found["ter"].baseline
 

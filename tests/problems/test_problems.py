@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from t2t_repro import errors, problem, registry
+from t2t_repro import errors, registry
+from t2t_repro.problem import SPLITS, build_problem
 
 # Not in a folder t2t_repro/problems: ruff would sort it as a third party's.
 multi30k = importlib.import_module("t2t_repro.problems.multi30k")
 number_words = importlib.import_module("t2t_repro.problems.number_words")
-SPLITS = problem.SPLITS
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_a_number_is_in_one_split_only():
 
 @pytest.mark.parametrize("name", ["number_words_ende", "number_words_enfr"])
 def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path, name):
-    built = problem.build(name)
+    built = build_problem(name)
     for split in SPLITS:
         pairs = list(built.pairs(split, None, tmp_path))
         wanted = [
@@ -113,7 +113,7 @@ def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path, name):
 def test_number_words_take_files_of_raw_dir(tmp_path):
     (tmp_path / "test.en").write_text("one\n")
     (tmp_path / "test.de").write_text("eins\n")
-    pairs = problem.build("number_words_ende").pairs("test", tmp_path, "unused")
+    pairs = build_problem("number_words_ende").pairs("test", tmp_path, "unused")
     assert list(pairs) == [("one", "eins")]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "test.de",
@@ -123,7 +123,7 @@ def test_number_words_take_files_of_raw_dir(tmp_path):
 
 @pytest.mark.parametrize("language", ["de", "fr"])
 def test_multi30k_knows_its_files(language):
-    built = problem.build(f"multi30k_en{language}")
+    built = build_problem(f"multi30k_en{language}")
     assert built.stored_languages == ("en", language)
     assert built.vocab_size == 10_000
     stems = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
@@ -147,7 +147,7 @@ def test_multi30k_sums_are_each_of_another_file():
 def test_multi30k_takes_plain_files_of_raw_dir(tmp_path):
     (tmp_path / "val.en").write_text("a man\n")
     (tmp_path / "val.de").write_text("ein Mann\n")
-    built = problem.build("multi30k_ende")
+    built = build_problem("multi30k_ende")
     pairs = built.pairs("validation", tmp_path, "unused")
     assert list(pairs) == [("a man", "ein Mann")]
     with pytest.raises(errors.UserError, match="neither train.en nor"):
@@ -159,12 +159,12 @@ def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
     (tmp_path / "val.de").write_text("„Hüte“, sagt er.\n")
     pairs = [("a man &apos;s hat .", "&quot; hüte &quot; , sagt er .")]
     for name in ("multi30k_ende_lctok", "multi30k_ende_lctok_rev"):
-        built = problem.build(name)
+        built = build_problem(name)
         assert built.tokenized and built.vocab_size == 10_000
         assert built.data_name == "multi30k_ende_lctok"
         found = built.normalized_pairs("validation", tmp_path, "unused")
         assert list(found) == pairs
-    plain = problem.build("multi30k_ende")
+    plain = build_problem("multi30k_ende")
     assert plain.raw_files("test") == built.raw_files("test")
     assert not plain.tokenized
 
@@ -174,13 +174,13 @@ def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
     [("wmt14_ende", "de", 37_000), ("wmt14_enfr", "fr", 32_000)],
 )
 def test_wmt14_knows_its_dataset(name, language, vocab_size):
-    built = problem.build(name)
+    built = build_problem(name)
     assert built.stored_languages == ("en", language)
     assert built.vocab_size == vocab_size
     assert built.tfds_name == f"wmt14_translate/{language}-en"
     (source,) = built.sources("train")
     assert source == {"tfds": built.tfds_name, "split": "train"}
-    assert problem.build(f"{name}_rev").tfds_name == built.tfds_name
+    assert build_problem(f"{name}_rev").tfds_name == built.tfds_name
 
 
 @pytest.mark.parametrize("name", ["wmt14_ende", "wmt14_ende_rev"])
@@ -193,7 +193,7 @@ def test_wmt14_asks_tfds_for_the_stored_sides(name, tmp_path, monkeypatch):
 
     module = importlib.import_module("t2t_repro.text.tfds")
     monkeypatch.setattr(module, "read_pairs", read_pairs)
-    built = problem.build(name)
+    built = build_problem(name)
     assert list(built.pairs("train", None, tmp_path)) == [("one", "eins")]
     assert asked == [("wmt14_translate/de-en", "train", ("en", "de"), tmp_path)]
 
@@ -201,12 +201,12 @@ def test_wmt14_asks_tfds_for_the_stored_sides(name, tmp_path, monkeypatch):
 def test_wmt14_takes_files_of_raw_dir(tmp_path):
     (tmp_path / "test.en").write_text("one\n")
     (tmp_path / "test.fr").write_text("un\n")
-    pairs = problem.build("wmt14_enfr").pairs("test", tmp_path, "unused")
+    pairs = build_problem("wmt14_enfr").pairs("test", tmp_path, "unused")
     assert list(pairs) == [("one", "un")]
 
 
 def test_parallel_text_is_what_its_arguments_say():
-    built = problem.build(
+    built = build_problem(
         "parallel_text", "name=my.data,languages=en-zh,vocab_size=500"
     )
     assert built.stored_languages == ("en", "zh")
@@ -214,14 +214,14 @@ def test_parallel_text_is_what_its_arguments_say():
     assert built.data_name == "parallel_text_my.data_enzh"
     names = [file.name for file in built.raw_files("validation")]
     assert names == ["validation.en", "validation.zh"]
-    assert problem.build("parallel_text", "name=a,languages=en-de") == (
-        problem.build("parallel_text", "name=a,languages=en-de,vocab_size=8000")
+    assert build_problem("parallel_text", "name=a,languages=en-de") == (
+        build_problem("parallel_text", "name=a,languages=en-de,vocab_size=8000")
     )
 
 
 def test_parallel_text_needs_its_arguments():
     with pytest.raises(errors.UserError, match="name=…, languages=…"):
-        problem.build("parallel_text")
+        build_problem("parallel_text")
 
 
 @pytest.mark.parametrize(
@@ -239,4 +239,4 @@ def test_parallel_text_needs_its_arguments():
 )
 def test_parallel_text_refuses(name, languages, message):
     with pytest.raises(errors.UserError, match=message):
-        problem.build("parallel_text", f"name={name},languages={languages}")
+        build_problem("parallel_text", f"name={name},languages={languages}")

@@ -4,7 +4,8 @@ import gzip
 
 import pytest
 
-from t2t_repro import errors, fields, hparam, problem, registry
+from t2t_repro import errors, fields, hparam, registry
+from t2t_repro.problem import build_problem
 from t2t_repro.text import linear
 
 CAT = "( (S (NP-SBJ (DT The) (NN cat)) (VP (VBZ sleeps)) (. .)) )\n"
@@ -36,7 +37,7 @@ def write(path, text):
 
 
 def pairs(split, raw_dir, name="wsj_parsing"):
-    return list(problem.build(name).pairs(split, raw_dir, "unused"))
+    return list(build_problem(name).pairs(split, raw_dir, "unused"))
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_the_treebank_is_brought_by_its_owner(tmp_path):
     [("wsj_parsing", 16_000), ("wsj_parsing_semi", 32_000)],
 )
 def test_the_papers_settings(name, vocab_size):
-    built = problem.build(name)
+    built = build_problem(name)
     assert (built.vocab_size, built.max_length) == (vocab_size, 512)
     search = fields.override(hparam.DecodeHParams(), built.decode_hparams)
     assert (search.beam_size, search.alpha, search.extra_length) == (
@@ -119,4 +120,4 @@ def test_the_papers_settings(name, vocab_size):
 
 def test_a_line_is_read_back_with_its_sentence(plain):
     for sentence, line in pairs("test", plain):
-        assert linear.read(line, sentence.split()).whole
+        assert linear.read(line, sentence.split()).is_well_formed

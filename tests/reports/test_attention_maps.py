@@ -50,7 +50,7 @@ def encoder(*layers):
     ],
 )
 def test_habit(weights, text):
-    assert attention_maps.habit(encoder([weights]), 0, 0) == text
+    assert attention_maps.pattern(encoder([weights]), 0, 0) == text
 
 
 def test_what_the_decoder_reads_is_shifted():
@@ -60,7 +60,9 @@ def test_what_the_decoder_reads_is_shifted():
         decoder=np.zeros((1, 1, 3, 3)),
         cross=np.zeros((1, 1, 3, 2)),
     )
-    found = attention_maps.kinds(["x", "</s>"], ["a", "b", "</s>"], weights)
+    found = attention_maps.attentions(
+        ["x", "</s>"], ["a", "b", "</s>"], weights
+    )
     assert found["decoder"].queries == ["a", "b", "</s>"]
     assert found["decoder"].keys == ["<s>", "a", "b"]
     assert found["cross"].queries == ["a", "b", "</s>"]
@@ -89,13 +91,15 @@ def test_words(piece, yes):
 
 def test_the_farthest_word_is_of_the_layer_that_looks_far():
     far = at(0, 0, 0, 0, 0, 0, 0)
-    found = attention_maps.farthest(encoder([offset(-1), END], [EVEN, far]))
+    found = attention_maps.long_distance(
+        encoder([offset(-1), END], [EVEN, far])
+    )
     # fish, the last word, looks at the first, 4 pieces away.
     assert (found.layer, found.heads, found.queries) == (1, [0, 1], [4])
 
 
 def test_distance_to_the_end_does_not_count():
-    assert attention_maps.farthest(encoder([END])) is None
+    assert attention_maps.long_distance(encoder([END])) is None
 
 
 def test_a_reference_back_is_found_with_its_two_heads():
@@ -158,6 +162,6 @@ def test_no_alignment_without_words():
         "", ["</s>"], ["</s>"], np.ones((1, 1, 1, 1)), {}
     )
     assert attention_maps.alignment(empty) is None
-    assert attention_maps.farthest(empty) is None
+    assert attention_maps.long_distance(empty) is None
     assert attention_maps.back_reference(empty) is None
     assert attention_maps.structure(empty) == []

@@ -24,7 +24,7 @@ CROSS = attention_maps.Attention(
 
 
 def choice(heads=(0,), queries=None):
-    return attention_maps.Choice("", "", 1, list(heads), queries)
+    return attention_maps.HeadChoice("", "", 1, list(heads), queries)
 
 
 def test_strokes_are_the_weights_that_can_be_seen():
@@ -56,7 +56,7 @@ def heights(root):
 
 
 def test_lines_go_from_piece_to_piece_with_the_weight_as_opacity():
-    root = tree(attention_svg.lines(CROSS, choice()))
+    root = tree(attention_svg.draw_lines(CROSS, choice()))
     queries, keys = heights(root)
     assert list(queries) == ["ja", "</s>"] and list(keys) == ["a", "·b", "</s>"]
     found = {
@@ -74,7 +74,7 @@ def test_lines_go_from_piece_to_piece_with_the_weight_as_opacity():
 
 
 def test_heads_have_colours_and_lie_beside_one_another():
-    root = tree(attention_svg.lines(CROSS, choice([0, 1], [0])))
+    root = tree(attention_svg.draw_lines(CROSS, choice([0, 1], [0])))
     lines = list(root.iter(f"{SVG}line"))
     assert len({line.get("stroke") for line in lines}) == 2
     same = [line for line in lines if line.get("stroke-opacity") != "0.7"]
@@ -85,7 +85,7 @@ def test_heads_have_colours_and_lie_beside_one_another():
 
 
 def test_nothing_is_drawn_outside():
-    for draw in (attention_svg.lines, attention_svg.matrix):
+    for draw in (attention_svg.draw_lines, attention_svg.draw_matrix):
         root = tree(draw(CROSS, choice([0])))
         _, _, width, height = map(float, root.get("viewBox").split())
         for element in root.iter():
@@ -94,7 +94,7 @@ def test_nothing_is_drawn_outside():
 
 
 def test_a_matrix_has_queries_down_and_keys_across():
-    root = tree(attention_svg.matrix(CROSS, choice()))
+    root = tree(attention_svg.draw_matrix(CROSS, choice()))
     frame, *squares = root.iter(f"{SVG}rect")
     left, top = float(frame.get("x")), float(frame.get("y"))
     side = float(squares[0].get("width"))
@@ -107,7 +107,7 @@ def test_a_matrix_has_queries_down_and_keys_across():
 
 
 def test_pictures_tell_what_they_show():
-    drawing = attention_svg.lines(CROSS, choice([0, 1], [0]))
+    drawing = attention_svg.draw_lines(CROSS, choice([0, 1], [0]))
     assert drawing.title == (
         "Encoder-decoder attention, layer 2, all heads, from “ja”"
     )
@@ -122,8 +122,8 @@ def test_text_is_never_markup():
     pieces = ["▁<script>", "&"]
     weights = np.full((1, 1, 2, 2), 0.5)
     hostile = attention_maps.Attention("", pieces, pieces, weights, {})
-    drawing = attention_svg.lines(
-        hostile, attention_maps.Choice("", "", 0, [0], None)
+    drawing = attention_svg.draw_lines(
+        hostile, attention_maps.HeadChoice("", "", 0, [0], None)
     )
     assert "<script>" not in drawing.svg
     assert list(heights(tree(drawing))[0]) == ["<script>", "&"]
@@ -136,7 +136,7 @@ def test_a_layers_picture_has_each_head_in_its_place(heads):
     weights[0, range(heads), 1, range(heads)] = 1
     pieces = list("abcde")
     kind = attention_maps.Attention("Kind", pieces[:3], pieces, weights, {})
-    (layer,) = attention_plots.layers(kind)
+    (layer,) = attention_plots.plot_layers(kind)
     assert layer.title == "Kind, layer 1" and "head 1: " in layer.alt
     shades = image.imread(io.BytesIO(layer.png))[..., :3].sum(-1)
     cell = 132 // 5
@@ -157,7 +157,7 @@ def sentence():
     def weights(queries, keys):
         return random.dirichlet(np.ones(keys), (2, 2, queries))
 
-    return attention_plots.of_sentence(
+    return attention_plots.plot_sentence(
         "two birds sing",
         "zwei Vögel",
         ["▁two", "▁birds", "▁sing", "</s>"],
@@ -204,4 +204,4 @@ def test_pictures_as_files(sentence, tmp_path):
     ],
 )
 def test_folders_of_runs_differ(names, folders):
-    assert attention_plots.folders(names) == folders
+    assert attention_plots.folder_names(names) == folders

@@ -156,27 +156,32 @@ def test_table_3_fits_a_vocabulary_near_41_000(row):
 def test_what_a_training_has_cost(tiny_hparams):
     """Counted, and as Table 2 has it: time x devices x sustained FLOP/s."""
     model = building.build_abstract(tiny_hparams, 20)
-    spent = cost.spent(model, 200, (6, 5), 30, 60.0, 8 * 9.5e12)
-    assert spent.counted == cost.training_flops(model, 6_000, 6, 5)
+    spent = cost.training_cost(model, 200, (6, 5), 30, 60.0, 8 * 9.5e12)
+    assert spent.counted_flops == cost.training_flops(model, 6_000, 6, 5)
     assert spent.parameters == model.count_params()
-    assert spent.estimated == 60 * 8 * 9.5e12
-    assert spent.rate == spent.counted / 60
+    assert spent.estimated_flops == 60 * 8 * 9.5e12
+    assert spent.counted_flops_per_second == spent.counted_flops / 60
 
 
 @pytest.mark.parametrize(
     ("lengths", "seconds", "sustained", "unknown"),
     [
-        (None, 60.0, 1e12, ["counted", "rate"]),
-        ((5, 5), None, 1e12, ["estimated", "rate"]),
-        ((5, 5), 60.0, None, ["estimated"]),
+        (None, 60.0, 1e12, ["counted_flops", "counted_flops_per_second"]),
+        ((5, 5), None, 1e12, ["estimated_flops", "counted_flops_per_second"]),
+        ((5, 5), 60.0, None, ["estimated_flops"]),
     ],
 )
 def test_what_is_not_known_is_not_counted(
     tiny_hparams, lengths, seconds, sustained, unknown
 ):
     model = building.build_abstract(tiny_hparams, 20)
-    spent = cost.spent(model, 200, lengths, 30, seconds, sustained)
+    spent = cost.training_cost(model, 200, lengths, 30, seconds, sustained)
     figures = {
-        name: getattr(spent, name) for name in ("counted", "estimated", "rate")
+        name: getattr(spent, name)
+        for name in (
+            "counted_flops",
+            "estimated_flops",
+            "counted_flops_per_second",
+        )
     }
     assert [n for n, value in figures.items() if value is None] == unknown

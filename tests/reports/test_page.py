@@ -30,12 +30,12 @@ MANIFEST = {
         }
     },
 }
-SUBJECT = page.Subject(
+SUBJECT = page.RunSummary(
     name="one",
     settings=SETTINGS,
     headline="bleu",
     curves={"validation/bleu": [(10, 3.0), (20, 27.25)]},
-    cost=cost.Spent(20, 63_045_632, 3.3e18, 5025.0, None),
+    cost=cost.TrainingCost(20, 63_045_632, 3.3e18, 5025.0, None),
     manifest=MANIFEST,
     scores={"test": {"bleu": 27.5, "new_one": 3, "plus_minus": {"bleu": 0.5}}},
     samples={
@@ -43,14 +43,16 @@ SUBJECT = page.Subject(
             ["<b>in</b>"], ["the cat"], ["the dog"], Suite()
         ),
     },
-    drawings={"test": [page.Drawing("line 1", "<svg>a</svg>", "<svg>b</svg>")]},
+    drawings={
+        "test": [page.OutputDrawing("line 1", "<svg>a</svg>", "<svg>b</svg>")]
+    },
     checkpoint="ckpt-20",
     attention=[
-        attention_plots.Sentence(
+        attention_plots.SentencePlots(
             "in",
             "out",
             [],
-            {"Kind": [attention_plots.Layer("Kind 1", "Alt", b"png")]},
+            {"Kind": [attention_plots.LayerPlot("Kind 1", "Alt", b"png")]},
         )
     ],
     no_attention="",
@@ -59,7 +61,7 @@ BEGUN = SUBJECT._replace(
     name="two",
     settings=SETTINGS | {"hparams": {"hidden_size": 128, "pos": "sinusoids"}},
     curves={},
-    cost=cost.Spent(0, 1000, None, None, None),
+    cost=cost.TrainingCost(0, 1000, None, None, None),
     manifest=None,
     scores={},
     samples={},

@@ -64,7 +64,7 @@ def test_flops_are_time_times_gpus_times_rate(name, flops):
     ],
 )
 def test_trainings_that_repeat_a_row_of_table_2(problem, hparams_set, bleu):
-    row = paper.training(problem, hparams_set)
+    row = paper.table_2_row(problem, hparams_set)
     assert (row and row.bleu) == bleu
 
 

@@ -25,7 +25,7 @@ def known(monkeypatch):
     ],
 )
 def test_a_set_is_known_whatever_its_quotes_case_and_tokens(known, reference):
-    assert published.test_set(reference) == "mine"
+    assert published.identify_test_set(reference) == "mine"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_set_is_known_whatever_its_quotes_case_and_tokens(known, reference):
     [["Er sagt Ja"], ["Er sagt Ja", "Üben 2"], ["Üben 1", "Er sagt Ja"], []],
 )
 def test_another_text_is_another_set(known, reference):
-    assert published.test_set(reference) is None
+    assert published.identify_test_set(reference) is None
 
 
 def test_every_score_is_of_a_known_set_and_says_its_convention():

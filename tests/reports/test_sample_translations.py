@@ -88,7 +88,7 @@ def test_parses_are_ranked_by_bracketing():
 
 
 def test_differences_are_marked_on_both_sides():
-    ours, theirs = sample_translations.differences("a b b c d", "a x c d e")
+    ours, theirs = sample_translations.diff_words("a b b c d", "a x c d e")
     assert ours == [("a", False), ("b b", True), ("c d", False)]
     assert theirs == [("a", False), ("x", True), ("c d", False), ("e", True)]
 
@@ -98,7 +98,7 @@ words = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 
 @hypothesis.given(one=words, other=words)
 def test_differences_lose_no_word(one, other):
-    sides = sample_translations.differences(one, other)
+    sides = sample_translations.diff_words(one, other)
     for text, parts in zip((one, other), sides, strict=True):
         assert " ".join(part.text for part in parts) == text
     same = [[part.text for part in side if not part.differs] for side in sides]
@@ -107,8 +107,8 @@ def test_differences_lose_no_word(one, other):
 
 def test_sentences_of_many_lengths():
     lengths = list(range(21, 0, -1))
-    chosen = sample_translations.of_many_lengths(lengths, 3)
+    chosen = sample_translations.choose_by_length(lengths, 3)
     assert [lengths[i] for i in chosen] == [11, 16, 21]
-    assert sample_translations.of_many_lengths([5, 100, 5], 3) == [0, 2]
-    assert sample_translations.of_many_lengths([100], 3) == []
-    assert sample_translations.of_many_lengths(lengths, 0) == []
+    assert sample_translations.choose_by_length([5, 100, 5], 3) == [0, 2]
+    assert sample_translations.choose_by_length([100], 3) == []
+    assert sample_translations.choose_by_length(lengths, 0) == []

@@ -28,7 +28,9 @@ def test_lengths_are_the_sources_where_it_is_known():
 
 
 def test_published_scores_are_of_one_reference(monkeypatch):
-    monkeypatch.setattr(scoring.published, "test_set", lambda lines: "a set")
+    monkeypatch.setattr(
+        scoring.published, "identify_test_set", lambda lines: "a set"
+    )
     of_two = test_sets.TestSet(None, [REFERENCES[0], HYPOTHESES])
     made = scoring.score(HYPOTHESES, of_two, Suite(), samples=1)
     assert "published" not in made.details
@@ -37,7 +39,9 @@ def test_published_scores_are_of_one_reference(monkeypatch):
 
 def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
     name = "Multi30k test_2016_flickr en-de, 1,000 lines"
-    monkeypatch.setattr(scoring.published, "test_set", lambda lines: name)
+    monkeypatch.setattr(
+        scoring.published, "identify_test_set", lambda lines: name
+    )
     made = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), REFERENCES[0], 5)
     found = scores.score(Suite(), HYPOTHESES, REFERENCES)
     assert made.scores == scores.flat(Suite().build(), found)

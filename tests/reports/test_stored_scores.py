@@ -37,17 +37,17 @@ def test_entries_are_sorted_by_their_kind():
 
 def test_an_interval_stands_beside_its_number():
     found = stored_scores.read(STORED)
-    assert found.said("bleu") == "39.57 ± 0.75"
-    assert found.said("ter") == "44.00"
-    assert found.said("chrf") == "–"
+    assert found.formatted("bleu") == "39.57 ± 0.75"
+    assert found.formatted("ter") == "44.00"
+    assert found.formatted("chrf") == "–"
 
 
 def test_remarks_are_of_the_numbers():
-    assert stored_scores.read(STORED).remarks() == [
+    assert stored_scores.read(STORED).other_notes() == [
         {"score": "bleu", "signatures": "a|b"},
         {"score": "ter", "signatures": "c|d"},
     ]
-    assert stored_scores.read({"bleu": 1.0}).remarks() == []
+    assert stored_scores.read({"bleu": 1.0}).other_notes() == []
 
 
 def test_columns_are_those_of_any_row():

@@ -10,7 +10,7 @@ import pytest
 
 from scripts.paper import table_jobs, table_rows, table_runs
 from t2t_repro import errors, json_files, registry
-from t2t_repro import problem as problems
+from t2t_repro.problem import build_problem
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 600  # what takes longer hangs
@@ -66,7 +66,7 @@ def micro_table(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(table_rows.flags, "FLAGS", given)
     job = table_jobs.Job(
-        problems.build("multi30k_ende", {}),
+        build_problem("multi30k_ende", {}),
         "validation",
         averaged=False,
         data=tmp_path / "data",

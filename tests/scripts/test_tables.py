@@ -12,7 +12,7 @@ from scripts.paper import (
     table_rows,
 )
 from t2t_repro import errors, registry
-from t2t_repro import problem as problems
+from t2t_repro.problem import build_problem
 from t2t_repro.reports import paper
 
 SPLIT = "bleu_compound_split"
@@ -203,7 +203,7 @@ def test_table_2_puts_ours_below_the_published():
     ],
 )
 def test_what_is_laid_beside_the_papers_bleu(name, arguments, score):
-    problem = problems.build(name, arguments)
+    problem = build_problem(name, arguments)
     assert table_layout.convention(problem) == score
 
 

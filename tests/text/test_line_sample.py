@@ -12,7 +12,7 @@ def draw(lines, size, seed, at_once=1000):
     """What a LineSample keeps of lines that are offered `at_once` at a time."""
     sample = LineSample(size, seed=seed)
     for first in range(0, len(lines), at_once):
-        sample.offer(lines[first : first + at_once])
+        sample.add(lines[first : first + at_once])
     return sample.lines
 
 
@@ -41,5 +41,5 @@ def test_a_sample_takes_each_line_as_often_as_any_other():
 
 def test_a_sample_passes_over_lines_that_are_not_learned_from():
     sample = LineSample(9, longest=4192)
-    sample.offer(["a", "b" * 5_000, "c"])
-    assert (sample.lines, sample.offered) == (["a", "c"], 2)
+    sample.add(["a", "b" * 5_000, "c"])
+    assert (sample.lines, sample.num_seen) == (["a", "c"], 2)

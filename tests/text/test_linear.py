@@ -24,7 +24,7 @@ TREEBANK = os.environ.get("T2T_TREEBANK")
 def test_a_tree_is_a_line():
     assert linear.write(TREE) == LINE
     assert linear.read(LINE, WORDS) == linear.Reading(TREE)
-    assert linear.read(LINE, WORDS).whole
+    assert linear.read(LINE, WORDS).is_well_formed
 
 
 def test_a_sentence_without_constituents():
@@ -73,7 +73,7 @@ def test_any_forest_comes_back(forest):
 def repaired(text, words):
     """The repaired tree as a line, and the three counts."""
     reading = linear.read(text, words.split())
-    assert not reading.whole
+    assert not reading.is_well_formed
     return (linear.write(reading.tree), *reading[1:])
 
 
@@ -139,4 +139,4 @@ def test_deep_nesting_is_no_matter():
     """Looking through all that is open at each bracket is quadratic."""
     text = " ".join(["(S"] * 50_000 + ["XX"] + [")S"] * 50_000)
     reading = linear.read(text, ["word"])
-    assert reading.whole and len(reading.tree.spans) == 50_000
+    assert reading.is_well_formed and len(reading.tree.spans) == 50_000

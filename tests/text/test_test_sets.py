@@ -23,8 +23,8 @@ def test_a_set_comes_from_sacrebleus_store(store):
     for field in DATASETS["wmt14/full"].fieldnames("en-de"):
         path = store / f"wmt14_full.en-de.{field}"
         path.write_text(fields.get(field, ""))
-    assert test_sets.known("wmt14/full")
-    found = test_sets.from_store("wmt14/full", ("en", "de"))
+    assert test_sets.is_known("wmt14/full")
+    found = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
     name = "sacrebleu/wmt14_full"
     assert found == (["one", "two"], [["eins", "zwei"]], name)
 
@@ -35,7 +35,7 @@ def test_what_cannot_be_downloaded_is_told(store, monkeypatch):
 
     monkeypatch.setattr(urllib.request, "urlopen", unreachable)
     with pytest.raises(errors.UserError) as raised:
-        test_sets.from_store("wmt14/full", ("en", "de"))
+        test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
     text = str(raised.value)
     assert "cannot fetch wmt14/full en-de" in text and "no route" in text
     assert "`sacrebleu -t wmt14/full -l en-de --echo ref`" in text
@@ -53,13 +53,13 @@ def test_a_download_with_a_wrong_sum_is_told(store, monkeypatch):
 
     monkeypatch.setattr(urllib.request, "urlopen", lambda url: Page())
     with pytest.raises(errors.UserError, match="cannot fetch wmt14/full"):
-        test_sets.from_store("wmt14/full", ("en", "de"))
+        test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
 
 
 def test_other_languages_are_refused():
     with pytest.raises(errors.UserError, match="not of de-fr.*en-de, en-fr"):
-        test_sets.from_store("wmt14/full", ("de", "fr"))
-    assert not test_sets.known("test")
+        test_sets.from_sacrebleu("wmt14/full", ("de", "fr"))
+    assert not test_sets.is_known("test")
 
 
 def test_files_are_read_and_normalized(tmp_path):

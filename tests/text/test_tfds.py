@@ -4,8 +4,9 @@ import pytest
 import tensorflow_datasets as tfds
 from sacrebleu.dataset import DATASETS
 
-from t2t_repro import errors, prepare, problem, registry
+from t2t_repro import errors, prepare, registry
 from t2t_repro.data import manifest as manifests
+from t2t_repro.problem import build_problem
 from t2t_repro.text import tfds as tfds_text
 
 TRAIN = [(f"Satz {i} \u2028 ä", f"sentence {i} \u0085 'x'") for i in range(40)]
@@ -111,7 +112,7 @@ def test_wmt14_trains_on_tfds_and_is_tested_on_sacrebleus(data_dir, official):
     """TFDS's newstest2014 is shuffled: nobody else's line n is its line n."""
     registry.load_definitions()
     for name in ("wmt14_ende", "wmt14_ende_rev"):
-        built = problem.build(name)
+        built = build_problem(name)
         train = [(english, german) for german, english in TRAIN]
         assert list(built.pairs("train", None, data_dir)) == train
         for split, pairs in official.items():
@@ -123,7 +124,7 @@ def test_wmt14_is_generated_from_tfds(tmp_path, official):
     """All the way from TFDS's and sacreBLEU's files to a corpus."""
     registry.load_definitions()
     write("wmt14_translate", tmp_path / "downloads", ordered=True)
-    built = problem.build("wmt14_ende", "vocab_size=290")
+    built = build_problem("wmt14_ende", "vocab_size=290")
     folder = prepare.prepare(built, tmp_path)
     assert folder == tmp_path / "wmt14_ende"
     manifest = manifests.read(folder)
@@ -226,7 +227,7 @@ def test_any_dataset_of_tfds_is_a_problem(data_dir):
         "name=toy_translate/de-en,languages=de-en,vocab_size=300,"
         "train=train[4:],validation=train[:4]"
     )
-    built = problem.build("tfds_translate", arguments)
+    built = build_problem("tfds_translate", arguments)
     assert built.data_name == "tfds_translate_toy_translate_de-en"
     assert list(built.pairs("train", None, data_dir)) == TRAIN[4:]
     assert list(built.pairs("validation", None, data_dir)) == TRAIN[:4]
@@ -239,18 +240,18 @@ def test_any_dataset_of_tfds_is_a_problem(data_dir):
 def test_the_languages_of_a_run_are_known_without_tfds(monkeypatch):
     registry.load_definitions()
     name = "ted_hrlr_translate/pt_to_en"
-    built = problem.build("tfds_translate_rev", f"name={name}")
+    built = build_problem("tfds_translate_rev", f"name={name}")
     assert (built.source_language, built.target_language) == ("en", "pt")
 
     def refuse(name):
         raise AssertionError("TFDS was asked again")
 
     monkeypatch.setattr(tfds_text, "languages", refuse)
-    again = problem.build("tfds_translate_rev", built.arguments)
+    again = build_problem("tfds_translate_rev", built.arguments)
     assert again == built
 
 
 def test_languages_that_are_not_two_are_refused():
     registry.load_definitions()
     with pytest.raises(errors.UserError, match="as in pt-en; got 'pten'"):
-        problem.build("tfds_translate", "name=a/b,languages=pten")
+        build_problem("tfds_translate", "name=a/b,languages=pten")

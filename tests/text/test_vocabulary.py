@@ -39,8 +39,8 @@ def test_any_vocabulary_decodes_up_to_eos_to_a_line():
 
 
 def test_a_vocabulary_type_is_its_class():
-    assert vocabulary_pair.class_of("bpe") is Bpe
-    assert vocabulary_pair.class_of("unigram") is Unigram
+    assert vocabulary_pair.vocabulary_class("bpe") is Bpe
+    assert vocabulary_pair.vocabulary_class("unigram") is Unigram
 
 
 def test_a_type_that_is_no_vocabulary_is_refused(monkeypatch):
@@ -48,7 +48,7 @@ def test_a_type_that_is_no_vocabulary_is_refused(monkeypatch):
     monkeypatch.setattr(registry.vocabularies, "_entries", entries)
     registry.vocabularies.register("digits")(lambda model: None)
     with pytest.raises(errors.UserError, match="type 'digits' must be a subcl"):
-        vocabulary_pair.class_of("digits")
+        vocabulary_pair.vocabulary_class("digits")
 
 
 def test_a_pair_is_told_from_any_other_by_its_checksum():

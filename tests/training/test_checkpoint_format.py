@@ -125,7 +125,7 @@ def test_a_training_goes_on(model, hparams, expected, tmp_path):
     """Adam's moments and the step are restored as well."""
     folder = shutil.copytree(FOLDER, tmp_path / "checkpoints")
     adam = optimizer.build(hparams, model.weights)
-    manager = checkpoints.Checkpoints(
+    manager = checkpoints.CheckpointManager(
         model, adam, folder, 2, expected["vocabulary_sha256"]
     )
     assert manager.restore_latest() == folder / "ckpt-5"

@@ -143,7 +143,7 @@ def test_search_of_buckets_tries_the_longest_rows(
     shapes = little_memory(200)
     lengths = runs.corpora["train"].lengths
     plan = batch_plan.build(lengths, "bucketed", 200, 32, seed=1)
-    assert (plan.most_slots, plan.row_length) == (384, 16)
+    assert (plan.max_slots, plan.row_length) == (384, 16)
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     adam = optimizer.build(runs.hparams, model.trainable_variables)
     fit = on_gpus(model, adam, plan, strategy_of(1), False)
@@ -159,12 +159,15 @@ class _Workers:
         return [number, 4]
 
 
-def test_workers_agree_on_the_least(strategy_of, monkeypatch):
-    assert [microbatch_size._least(7, strategy_of(n)) for n in (1, 2)] == [7, 7]
+def test_workers_agree_on_the_minimum(strategy_of, monkeypatch):
+    assert [microbatch_size._minimum(7, strategy_of(n)) for n in (1, 2)] == [
+        7,
+        7,
+    ]
     monkeypatch.setattr(
-        microbatch_size.workers, "of", lambda strategy: _Workers
+        microbatch_size.workers, "for_strategy", lambda strategy: _Workers
     )
-    assert [microbatch_size._least(n, None) for n in (3, 5)] == [3, 4]
+    assert [microbatch_size._minimum(n, None) for n in (3, 5)] == [3, 4]
 
 
 def test_cpus_are_not_tried(runs, strategy_of, capsys):
