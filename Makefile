@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/installed
 .PHONY: demo test test-slow coverage check format clean
 
 demo: $(INSTALLED)
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh demo
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/reproduce/demo.sh demo
 
 # The tests of a file share fixtures, so they stay with one worker. Files are
 # not reordered: those of few tests, which would come last, are the slowest.

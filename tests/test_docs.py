@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 
-import page_commands
 import pytest
 
+from scripts.release import page_commands
 from t2t_repro import errors, fields, hparam, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
+PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 TIMEOUT_SECONDS = 1_800  # for the commands of a page, which take minutes
@@ -66,7 +67,7 @@ def test_commands_and_their_flags_exist(page, defined_flags):
     ours = r"(?:^|[|`] ?)(?:t2t |python -m t2t_repro\.)([a-z_]+)"
     for name in re.findall(ours, text, re.M):
         assert (PACKAGE / f"{name}.py").exists(), name
-    for name in re.findall(r"python -m (scripts[\w.]+)", text):
+    for name in re.findall(r"python -m (scripts\.[a-z]+\.\w+)", text):
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
     for line in re.findall(rf"{ours} ([^`\n]*)", text, re.M):
         for name in re.findall(r"(?<!\S)--(\w+)", line[1]):

@@ -1,1 +1,1 @@
-"""Programs that are run before a release."""
+"""Checks and fixtures of a release."""

@@ -1,13 +1,13 @@
 """A checkpoint that an earlier version wrote can still be read.
 
-tests/fixtures/checkpoint was written once, by scripts/checkpoint_fixture.py,
-and stands for every checkpoint that users have.
+scripts/release/checkpoint_fixture.py wrote tests/fixtures/checkpoint once. It
+stands for every checkpoint that users have.
 
 When the format must change, because a weight gets another name or a layer
 another shape: leave the fixture as it is. Let `checkpoints` translate the old
 names to the new ones where it reads them, so that these tests still pass; give
 the new names a fixture of their own beside it, with
-``python scripts/checkpoint_fixture.py tests/fixtures/checkpoint_VERSION``, and
+``python -m scripts.release.checkpoint_fixture tests/fixtures/NAME``, and
 let both be read here; and say so in CHANGELOG.md. If old checkpoints can not
 be read any more, then CHANGELOG.md says that, and this fixture goes.
 """
