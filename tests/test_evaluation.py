@@ -23,7 +23,10 @@ def test_text_is_scored_in_the_metrics_of_the_problem(captions):
     )
     assert found.scores["exact_match"] == 100
     assert found.details["signatures"]["bleu_tok"].endswith("text:tokenized")
-    assert "bleu_tok, of these tokens, is the one to compare" in found.text
+    assert (
+        "bleu_tok, which uses these tokens, is the score to compare"
+        in found.text
+    )
 
 
 def test_plain_text_needs_no_problem_of_its_own():

@@ -162,7 +162,7 @@ def test_what_a_run_has_is_told():
 def test_what_a_run_has_not_is_told():
     text = words(Reader(page.render([BEGUN])))
     for part in (
-        "The data is no longer where the training found it",
+        "The data of the training is missing or has changed",
         "feed",
         "No curves",
         "No scores yet",
@@ -193,7 +193,7 @@ def test_a_headline_of_any_name_comes_first():
         scores={"test": {"exact_match": 61.25, "bleu": 27.5}},
     )
     text = words(Reader(page.render([of_words])))
-    glance = text[text.index("At a glance") : text.index("Trained on what")]
+    glance = text[text.index("At a glance") : text.index("Training data")]
     first, second, *_ = (
         glance.index(part)
         for part in (

@@ -59,10 +59,10 @@ def test_the_papers_rows_are_the_papers():
 
 
 def test_describe_has_a_line_a_score():
-    text = published.describe("Multi30k test_2016_flickr en-de, 1,000 lines")
+    text = published.summary("Multi30k test_2016_flickr en-de, 1,000 lines")
     title, row = text.splitlines()
     assert (
         title == "Published for Multi30k test_2016_flickr en-de, 1,000 lines:"
     )
     assert row.split()[0] == "41.02" and "arXiv 2105.14462" in row
-    assert published.describe("nowhere") == "The test set is nowhere."
+    assert published.summary("nowhere") == "The test set is nowhere."

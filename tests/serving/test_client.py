@@ -192,7 +192,7 @@ def test_503_is_asked_again(scripted, capsys):
     )
     assert list(asked.translate(["a"])) == [(["x"], [-1.0])]
     told = capsys.readouterr().err
-    assert ": full; again." in told and ": no JSON; again." in told
+    assert ": full; retrying." in told and ": no JSON; retrying." in told
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_what_the_script_looks_for_is_there():
     page = (STATIC / "index.html").read_text("utf-8")
     script = (STATIC / "page.js").read_text("utf-8")
     ids = set(re.findall(r'\bid="([\w-]+)"', page))
-    assert set(re.findall(r'\bat\("([\w-]+)"\)', script)) <= ids
+    assert set(re.findall(r'\bbyId\("([\w-]+)"\)', script)) <= ids
     assert set(re.findall(r'\bfor="([\w-]+)"', page)) <= ids
     assert set(re.findall(r'aria-describedby="([\w-]+)"', page)) <= ids
 

@@ -185,7 +185,11 @@ class Spelt(Vocabulary):
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        (b"<pad> </s> <unk> a a", b"<pad> </s> <unk> b", "two of the same"),
+        (
+            b"<pad> </s> <unk> a a",
+            b"<pad> </s> <unk> b",
+            "two of this vocabulary",
+        ),
         (
             b"<pad> </s> <unk> a",
             b"<pad> <eos> <unk> b",
@@ -266,7 +270,7 @@ def test_a_folder_is_whole_and_never_written_over(export, vocabulary):
     assert config["layer_norm_epsilon"] == 1e-6
     assert [path.name for path in folder.parent.iterdir()] == ["folder"]
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(errors.UserError, match="folder is there already"):
+    with pytest.raises(errors.UserError, match="folder already exists"):
         export({})
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
 
