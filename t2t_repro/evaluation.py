@@ -141,7 +141,7 @@ def _warn_of_other_data(run, folder):
 
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and the checkpoints and settings behind them."""
-    shards.give_operations_a_thread()
+    shards.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
     # Computed now: a training in progress may remove these files.
     details = {
@@ -152,7 +152,7 @@ def _translate(run, sources, checkpoint_path, hparams):
     translator = translate.Translator(models, run.vocabularies, hparams)
     translated = list(translator.translate(sources, len(sources)))
     if translator.refused:
-        print(translator.describe_refused(), file=sys.stderr)
+        print(translator.refused_summary(), file=sys.stderr)
     return [hypotheses.texts[0] for hypotheses in translated], details
 
 

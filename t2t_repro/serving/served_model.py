@@ -9,11 +9,11 @@ Signatures (strings in and out, so that no caller needs to pad ids):
         source_pieces [B, L], source_lengths [B], target_pieces [B, T],
         target_lengths [B], weights [B, layers, T, L]
 
-The last one reads at most attend.LONGEST subwords. Its pieces end in EOS and
-are padded with "". Its weights are means over heads; they are also means over
-layers if models of an ensemble differ in the number of layers. Every output has
-a row for each sentence, by which a server splits a batch. (TF Serving's
-batching rejects outputs without this dimension.)
+The last one reads at most attention_trace.MAX_SUBWORDS subwords. Its pieces end
+in EOS and are padded with "". Its weights are means over heads; they are also
+means over layers if models of an ensemble differ in the number of layers. Every
+output has a row for each sentence, by which a server splits a batch. (TF
+Serving's batching rejects outputs without this dimension.)
 
 All operations are TensorFlow's and TF Text's. None calls Python, unless one of
 a user's own vocabulary does.
@@ -34,7 +34,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import attend, score, search
+from t2t_repro.decoding import attention_trace, score, search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.serving import graph_vocabulary
@@ -85,7 +85,7 @@ class ServedModel(tf.Module):
             ids,
             dataclasses.replace(decode_hparams, return_beams=return_beams),
         )
-        self._score_ids = lambda *pair: call(score.score, *pair)
+        self._score_ids = lambda *pair: call(score.sentence_log_probs, *pair)
         self._attention = lambda *pair: call(score.mean_attention, *pair)
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
@@ -178,7 +178,7 @@ class ServedModel(tf.Module):
     def _translate_with_attention(self, inputs):
         """Translate into the best beam, with its cross-attention weights."""
         # Weights of a thousand pieces would be gigabytes.
-        most = min(self._max_length, attend.LONGEST)
+        most = min(self._max_length, attention_trace.MAX_SUBWORDS)
         ids, lengths, truncated = self._encode(self.source, inputs, most)
         blank = lengths == 1  # EOS alone
         best = self._search_ids(ids, return_beams=False).ids[:, 0]

@@ -90,7 +90,7 @@ def train(
 def _check(problem, hparams, options):
     """Refuse settings that do not fit, before any work begins."""
     problem.check_hparams(hparams)
-    building.check(hparams, options.recompute_grad)
+    building.check_model(hparams, options.recompute_grad)
     history.require_stopping_metric(
         options.early_stopping_metric,
         options.early_stopping_evals,
