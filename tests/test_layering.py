@@ -39,11 +39,13 @@ ROWS = (
     (
         (
             "training.loss",
+            "training.cross_entropy",
             "training.optimizer",
             "training.schedules",
             "training.slots",
             "training.step",
             "training.checkpoints",
+            "training.checkpoint_reader",
             "training.averaging",
             "training.hardware",
             "training.workers",
@@ -60,7 +62,7 @@ ROWS = (
             "decoding.shards",
             "decoding.search",
             "decoding.translate",
-            "decoding.attend",
+            "decoding.attention_trace",
         ),
         ("reports",),
     ),

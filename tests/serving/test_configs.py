@@ -1,4 +1,4 @@
-"""TensorFlow Serving's settings in scripts/serve/, and its page's commands.
+"""TensorFlow Serving's settings in scripts/serving/, and its page's commands.
 
 Its batching and monitoring messages are in no Python package; they are read
 as text.
@@ -13,7 +13,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from t2t_repro.serving import limits
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-CONFIGS = ROOT / "scripts" / "serve"
+CONFIGS = ROOT / "scripts" / "serving"
 
 
 def values(name):

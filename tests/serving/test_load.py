@@ -1,4 +1,4 @@
-"""scripts/bench_serve.py, short: nothing lost, nothing swapped."""
+"""scripts/benchmarks/bench_serve.py, short: nothing lost, nothing swapped."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def test_many_clients_and_a_killed_server(exported, tmp_path, protocol):
     )
     result = subprocess.run(
         [
-            *(sys.executable, ROOT / "scripts" / "bench_serve.py"),
+            *(sys.executable, "-m", "scripts.benchmarks.bench_serve"),
             *(f"--export_dir={exported}", f"--text={tmp_path / 'text'}"),
             *("--clients=32", "--seconds=8", f"--protocol={protocol}"),
         ],

@@ -1,4 +1,4 @@
-"""scripts/serve/translate.c: the model in a program that has no Python."""
+"""scripts/serving/translate.c: the model in a program that has no Python."""
 
 import pathlib
 import shutil
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).parent.parent.parent / "scripts" / "serve"
+FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "serving"
 SECONDS = 300  # what takes longer hangs
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat on the mat"] * 10
 
