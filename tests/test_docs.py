@@ -1,19 +1,21 @@
 """Tests of the pages: the names in them exist, and their commands run."""
 
 import ast
+import contextlib
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
-import page_commands
 import pytest
 
+from scripts.release import page_commands
 from t2t_repro import errors, fields, hparam, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
+PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 TIMEOUT_SECONDS = 1_800  # for the commands of a page, which take minutes
@@ -65,7 +67,7 @@ def test_commands_and_their_flags_exist(page, defined_flags):
     ours = r"(?:^|[|`] ?)(?:t2t |python -m t2t_repro\.)([a-z_]+)"
     for name in re.findall(ours, text, re.M):
         assert (PACKAGE / f"{name}.py").exists(), name
-    for name in re.findall(r"python -m (scripts[\w.]+)", text):
+    for name in re.findall(r"python -m (scripts\.[a-z]+\.\w+)", text):
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
     for line in re.findall(rf"{ours} ([^`\n]*)", text, re.M):
         for name in re.findall(r"(?<!\S)--(\w+)", line[1]):
@@ -146,6 +148,58 @@ def test_names_of_api_page_exist():
                 assert defines(file, last), f"{modules} {name}"
             else:
                 assert (path / f"{last}.py").exists(), f"{modules} {name}"
+
+
+def first_columns(name, heading=""):
+    """Yield the first two cells of the table rows below a heading of a page."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    section = text[text.index(heading) :].partition("\n## ")[0]
+    for names, second in re.findall(r"^\| (`.*?) \|(.*?)\|", section, re.M):
+        yield names, second.strip()
+
+
+def parsed(text):
+    """Return a cell's value in Python: "1,500" -> 1500."""
+    with contextlib.suppress(ValueError):
+        return float(text.replace(",", ""))
+    return {"true": True, "false": False}.get(text, text)
+
+
+def test_search_page_has_all_options_with_their_defaults():
+    assert {
+        name.strip("`"): parsed(default)
+        for name, default in first_columns("searching.md")
+    } == vars(hparam.DecodeHParams())
+
+
+def test_hparams_page_has_the_values_of_base():
+    registry.load_definitions()
+    base = vars(registry.build_hparams("base"))
+    rows = list(first_columns("hparams.md", "## Single values"))
+    assert len(rows) > 5
+    for names, values in rows:
+        texts = values.replace(" (off)", "").split(", ")
+        for name, text in zip(re.findall(r"\w+", names), texts, strict=False):
+            assert parsed(text) == base[name], name
+
+
+@pytest.mark.parametrize(
+    "page, heading, module",
+    [
+        ("models.md", "## Required members", "models/seq2seq.py"),
+        ("models.md", "## Optional members", "models/seq2seq.py"),
+        ("searching.md", "A search calls", "decoding/rules.py"),
+        ("searching.md", "## Rules", "decoding/rules.py"),
+        ("problems.md", "## Arguments", "problem.py"),
+    ],
+)
+def test_members_of_interfaces_exist(page, heading, module):
+    source = (PACKAGE / module).read_text("utf-8")
+    rows = list(first_columns(page, heading))
+    assert len(rows) > 4
+    for names, _ in rows:
+        for name in re.findall(r"`(?:\w+\.)?(\w+)", names):
+            assert re.search(rf"\b{name}\b", source), name
 
 
 def test_errors_refer_to_sections_of_troubleshooting():

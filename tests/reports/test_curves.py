@@ -1,19 +1,14 @@
 """Curves of event files, whole or damaged, and their plots."""
 
-import pathlib
-import runpy
 from xml.etree import ElementTree
 
 import hypothesis
 import pytest
 import tensorflow as tf
+from file_strategies import edited_bytes
 from hypothesis import strategies as st
 
 from t2t_repro.reports import curves
-
-DAMAGE = runpy.run_path(
-    str(pathlib.Path(__file__).parents[1] / "fuzz" / "damage.py")
-)
 
 
 @pytest.fixture
@@ -68,7 +63,7 @@ def test_truncated_file_keeps_its_whole_records(events):
 @hypothesis.given(data=st.data())
 def test_damaged_file_gives_numbers_by_step(events, data):
     whole = events.read_bytes()
-    events.write_bytes(data.draw(DAMAGE["of_bytes"](whole)))
+    events.write_bytes(data.draw(edited_bytes(whole)))
     try:
         for curve in curves.read(events.parent).values():
             assert all(type(number) is float for _, number in curve)

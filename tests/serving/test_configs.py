@@ -1,4 +1,4 @@
-"""Settings of TensorFlow Serving in scripts/serve/, and its page in docs/.
+"""Settings of TensorFlow Serving in scripts/serving/, and its page in docs/.
 
 No Python package has the batching and monitoring messages, so these are read as
 text.
@@ -13,7 +13,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from t2t_repro.serving import limits
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-CONFIGS = ROOT / "scripts" / "serve"
+CONFIGS = ROOT / "scripts" / "serving"
 
 
 def values(name):

@@ -1,4 +1,4 @@
-"""scripts/bench_serve.py, short: no answer is lost or swapped."""
+"""scripts/benchmarks/bench_serve.py, short: no answer is lost or swapped."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def test_many_clients_of_killed_server_get_right_answers(
     )
     result = subprocess.run(
         [
-            *(sys.executable, ROOT / "scripts" / "bench_serve.py"),
+            *(sys.executable, "-m", "scripts.benchmarks.bench_serve"),
             *(f"--export_dir={exported}", f"--text={tmp_path / 'text'}"),
             *("--clients=32", "--seconds=8", f"--protocol={protocol}"),
         ],

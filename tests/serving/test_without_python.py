@@ -1,4 +1,4 @@
-"""scripts/serve/translate.c: the exported model in a C program."""
+"""scripts/serving/translate.c: the exported model in a C program."""
 
 import pathlib
 import shutil
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).parent.parent.parent / "scripts" / "serve"
+FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "serving"
 SECONDS = 300  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat on the mat"] * 10
 
