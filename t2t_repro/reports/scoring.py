@@ -85,8 +85,12 @@ def score(
             metrics, baseline, references, sources
         )
         differences = _compare(metrics, statistics, baseline_statistics)
-        details["baseline"] = [one._asdict() for one in differences]
-        paragraphs.append("\n".join(one.summary() for one in differences))
+        details["baseline"] = [
+            difference._asdict() for difference in differences
+        ]
+        paragraphs.append(
+            "\n".join(difference.summary() for difference in differences)
+        )
     return Evaluation(
         scores.flat(metrics, aggregated), details, "\n\n".join(paragraphs)
     )
@@ -106,12 +110,12 @@ def _compare(metrics, system, baseline):
 
 def summary(
     metrics: Mapping[str, Metric],
-    found: Mapping[str, scores.Score],
+    results: Mapping[str, scores.Score],
     suite: Suite,
 ) -> str:
     """List each score, then its signature and how to verify it."""
     lines, width = [], max(20, *map(len, metrics))
-    for name, (value, _, spread) in found.items():
+    for name, (value, _, spread) in results.items():
         shown = "" if spread is None else f"± {spread:.2f}"
         meaning = registry.metrics[name].summary
         lines.append(
@@ -124,6 +128,6 @@ def summary(
         )
     lines.append("")
     for name, metric in metrics.items():
-        lines.append(f"{name}: {found[name].signature}")
+        lines.append(f"{name}: {results[name].signature}")
         lines += [f"    {metric.check}"] if metric.check else []
     return "\n".join(lines)

@@ -123,7 +123,10 @@ def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
 def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     """List the names of all operations, those in functions included."""
     functions = graph.graph_def.library.function
-    graphs = [graph.graph_def.node, *(one.node_def for one in functions)]
+    graphs = [
+        graph.graph_def.node,
+        *(function.node_def for function in functions),
+    ]
     return sorted({node.op for nodes in graphs for node in nodes})
 
 

@@ -124,15 +124,17 @@ class ServedModel(tf.Module):
         ids, lengths, truncated = self._encode(
             self.source, inputs, self._max_length
         )
-        found = self._search_ids(ids, return_beams)
-        flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
+        hypotheses = self._search_ids(ids, return_beams)
+        flat = tf.reshape(hypotheses.ids, (-1, tf.shape(hypotheses.ids)[-1]))
         # A static number of beams appears in the signature.
         shape = (-1, self._beams if return_beams else 1)
         texts = tf.reshape(self._decode(flat), shape)
         blank = (lengths == 1)[:, None]  # EOS alone
         return {
             "outputs": tf.where(blank, "", texts),
-            "scores": tf.where(blank, 0.0, tf.reshape(found.scores, shape)),
+            "scores": tf.where(
+                blank, 0.0, tf.reshape(hypotheses.scores, shape)
+            ),
             "truncated": truncated,
         }
 

@@ -176,10 +176,10 @@ class Versions:
         """
         model = self._current()
         if name != self._name or version not in (None, model.version):
-            wanted = "Latest" if version is None else "Specific"
+            choice = "Latest" if version is None else "Specific"
             number = "" if version is None else f", {version}"
             raise failure.not_found(
-                f"Servable not found for request: {wanted}({name}{number})"
+                f"Servable not found for request: {choice}({name}{number})"
             )
         return model
 
