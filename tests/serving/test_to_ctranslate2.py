@@ -174,7 +174,10 @@ def test_separate_vocabularies_score_as_the_model(
     )
     assert not (folder / "shared_vocabulary.json").exists()
     theirs = ctranslate2.Translator(str(folder), compute_type="float32")
-    pairs = [side.encode(text[:1]) for side, text in _sides(vocabularies)]
+    pairs = [
+        side.encode(text[:1])
+        for side, text in zip(vocabularies, (LINES, TARGETS), strict=True)
+    ]
     pieces = [
         [side.pieces(row[:-1]) for row in rows]
         for side, rows in zip(vocabularies, pairs, strict=True)
@@ -184,10 +187,6 @@ def test_separate_vocabularies_score_as_the_model(
     ours = log_probs(model, ids, target_ids)
     ours = ours[np.arange(len(target_ids)), target_ids]
     np.testing.assert_allclose(result.log_probs, ours, atol=1e-4)
-
-
-def _sides(vocabularies):
-    return zip(vocabularies, (LINES, TARGETS), strict=True)
 
 
 class ListedVocabulary(Vocabulary):
