@@ -3,7 +3,7 @@
     python -m scripts.benchmarks.bench_data \\
         --text=train.en:train.de --news=news.en:news.de
 
-Ratios are of two measurements of this run. The last line is a JSON list of
+Ratios compare two measurements of the same run. The last line is a JSON list of
 {name, value, unit, peer, ratio}.
 """
 
@@ -31,14 +31,16 @@ from t2t_repro.text.sentence_piece import Bpe
 _TEXT = flags.DEFINE_multi_string(
     "text",
     None,
-    "INPUTS:TARGETS, aligned files; what is encoded, packed, and repeated to "
+    "INPUTS:TARGETS, aligned files. They are encoded, packed, and repeated to "
     "make the large corpora.",
     required=True,
 )
 _NEWS = flags.DEFINE_multi_string(
-    "news", [], "INPUTS:TARGETS of longer sentences, packed as well."
+    "news",
+    [],
+    "INPUTS:TARGETS, aligned files of longer sentences, which are packed too.",
 )
-_WORKERS = flags.DEFINE_integer("num_workers", 2, "Threads that encode.")
+_WORKERS = flags.DEFINE_integer("num_workers", 2, "Number of encoding threads.")
 
 SIZES = (100_000, 400_000, 1_600_000, 4_000_000)  # pairs
 SYNTHETIC_SIZE = 41_000_000  # pairs of WMT14 en-fr
@@ -47,17 +49,17 @@ ROW_LENGTH = 256
 
 
 def best_seconds(function):
-    """The shortest of three calls."""
+    """Return the seconds of the fastest of three calls."""
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        start = time.perf_counter()
         function()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start)
     return min(times)
 
 
-def read(names):
-    """All pairs of the files "INPUTS:TARGETS"."""
+def read_all_pairs(names):
+    """Return all pairs of files named as "INPUTS:TARGETS"."""
     return [
         pair
         for files in names
@@ -68,14 +70,18 @@ def read(names):
 
 
 def measure_encoding(folder, pairs):
-    """Reading, encoding and writing, beside SentencePiece's own batch call."""
-    made = generate.generate(
+    """Measure reading, encoding and writing of text.
+
+    The peer is SentencePiece's own call for many sentences.
+    """
+    generated = generate.generate(
         folder, {"train": lambda: pairs}, generate.Spec(VOCAB_SIZE), {}
     )
     vocabularies = manifest.open_vocabularies(folder)
     encoder = encode.Encoder(vocabularies, ROW_LENGTH)
     text = {
-        key: made["splits"]["train"][key] for key in ("read", "text_sha256")
+        key: generated["splits"]["train"][key]
+        for key in ("read", "text_sha256")
     }
 
     def encode_split():
@@ -84,7 +90,7 @@ def measure_encoding(folder, pairs):
         encode.encode_split(
             folder,
             "train",
-            (pair for pair in read(_TEXT.value)),
+            (pair for pair in read_all_pairs(_TEXT.value)),
             text,
             encoder,
             _WORKERS.value,
@@ -106,7 +112,7 @@ def measure_encoding(folder, pairs):
 
 
 def measure_packing(name, pairs):
-    """How full rows are, with a vocabulary learned from the same text."""
+    """Measure how full rows are, with a vocabulary learned from the text."""
     lines = itertools.chain.from_iterable(pairs)
     vocabulary = Bpe.learn(lines, VOCAB_SIZE)
     lengths = np.array(
@@ -118,23 +124,30 @@ def measure_packing(name, pairs):
     lengths = lengths[:, lengths.max(axis=0) <= ROW_LENGTH]
     lengths = np.random.default_rng(0).permutation(lengths, axis=1)
     rows = packing.pack(*lengths, ROW_LENGTH).max() + 1
-    other, fuller = sorted(lengths.sum(axis=1) / (rows * ROW_LENGTH))
+    emptier, fuller = sorted(lengths.sum(axis=1) / (rows * ROW_LENGTH))
     harness.report(
         f"fuller side of packed rows, {name}", fuller, "of the slots"
     )
-    harness.report(f"other side of packed rows, {name}", other, "of the slots")
+    harness.report(
+        f"other side of packed rows, {name}", emptier, "of the slots"
+    )
 
 
 def repeat(folder, pairs):
-    """Shards of so many pairs: those of the corpus, drawn again."""
+    """Write and yield shards of random pairs of a corpus.
+
+    Args:
+        folder: of the corpus.
+        pairs: number of pairs in all shards together.
+    """
     small = manifest.open_corpus(folder, "train")
     sentences = {side: small.sentences(side) for side in corpus.SIDES}
-    random = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for first in range(0, pairs, generate.SHARD_PAIRS):
         count = min(generate.SHARD_PAIRS, pairs - first)
-        drawn = random.integers(len(small), size=count).tolist()
+        rows = generator.integers(len(small), size=count).tolist()
         ids = {
-            side: [lists[i] for i in drawn] for side, lists in sentences.items()
+            side: [lists[i] for i in rows] for side, lists in sentences.items()
         }
         path = folder / f"{pairs:08d}-{first:08d}.arrow"
         corpus.write_shard(path, ids, {}, VOCAB_SIZE)
@@ -142,7 +155,7 @@ def repeat(folder, pairs):
 
 
 def measure_corpora(folder):
-    """Planning, batches and memory of corpora of growing size."""
+    """Measure planning, batches and memory for corpora of growing size."""
     figures = {}
     for size in SIZES:
         shards = [str(path) for path in repeat(folder, size)]
@@ -172,7 +185,7 @@ def measure_corpora(folder):
 
 
 def measure_synthetic():
-    """The plan alone, of as many pairs as WMT14 en-fr has."""
+    """Measure planning alone, for as many pairs as WMT14 en-fr has."""
     random = np.random.default_rng(0)
     inputs = random.lognormal(3.1, 0.6, SYNTHETIC_SIZE)
     targets = inputs * random.lognormal(0.05, 0.2, SYNTHETIC_SIZE)
@@ -181,24 +194,24 @@ def measure_synthetic():
         for side, array in (("inputs", inputs), ("targets", targets))
     }
     for batching in ("packed", "bucketed"):
-        began = time.perf_counter()
+        start = time.perf_counter()
         batch_plan.build(lengths, batching, 25_000, ROW_LENGTH, seed=0)
-        took = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         harness.report(
-            f"planning, {batching}, {SYNTHETIC_SIZE:,} pairs", took, "s"
+            f"planning, {batching}, {SYNTHETIC_SIZE:,} pairs", seconds, "s"
         )
 
 
 def main(_):
     harness.print_machine()
-    pairs = read(_TEXT.value)
+    pairs = read_all_pairs(_TEXT.value)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         measure_encoding(folder, pairs)
         for files in _TEXT.value:
-            measure_packing(pathlib.Path(files).name, read([files]))
+            measure_packing(pathlib.Path(files).name, read_all_pairs([files]))
         if _NEWS.value:
-            measure_packing("news", read(_NEWS.value))
+            measure_packing("news", read_all_pairs(_NEWS.value))
         measure_corpora(folder)
     measure_synthetic()
     harness.print_json()

@@ -1,9 +1,7 @@
-"""Opens a corpus, plans it and reads batches; for bench_data.py.
+"""Process of bench_data that opens a corpus, plans it and reads batches.
 
-python -m scripts.benchmarks.bench_data_probe packed SHARD…
-
-Prints one JSON object. A process of its own: memory that another measurement
-has left behind would hide what this one takes.
+It prints one JSON object. Memory left behind by another measurement would hide
+what this one takes.
 """
 
 import pathlib
@@ -22,13 +20,13 @@ STEPS = 400  # batches of 25,000 tokens on each side
 
 
 def anonymous_megabytes():
-    """Memory of this process that no file is mapped to."""
+    """Return the memory of this process without mapped files, in MB."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) / 1000
 
 
-class Peak(threading.Thread):
-    """Looks at the memory every 10 ms."""
+class PeakMemory(threading.Thread):
+    """Thread that reads the memory of the process every 10 ms."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -40,14 +38,14 @@ class Peak(threading.Thread):
             self.highest = max(self.highest, anonymous_megabytes())
 
     def growth(self):
-        """Stops looking; the highest value above the first."""
+        """Stop the thread; return the highest value minus the first, in MB."""
         self._done.set()
         self.join()
         return self.highest - self.base
 
 
 def read_batches(mapped, plan, steps):
-    """Real tokens of `steps` batches, both sides, through tf.data."""
+    """Read `steps` batches through tf.data; return their real tokens."""
     dataset = batches.training_dataset(
         mapped, plan, 0, steps, tf.distribute.InputContext(), None
     )
@@ -65,7 +63,7 @@ def measure_corpus(settings):
     # TensorFlow takes its memory before the count begins.
     for _ in tf.data.Dataset.range(10).prefetch(2):
         pass
-    peak = Peak()
+    peak = PeakMemory()
     peak.start()
     start = time.perf_counter()
     mapped = corpus.Corpus([pathlib.Path(path) for path in settings["shards"]])

@@ -3,10 +3,10 @@
     python -m scripts.benchmarks.bench_decode \\
         --output_dir=RUN --inputs=FILE --references=FILE
 
-Models of random weights search at one forced output length; a trained RUN
-translates a whole FILE (left out without one). Ours and CTranslate2's, in
-float32, take turns, and the best of each counts. The last line is a JSON list
-of {name, value, unit, peer, ratio}.
+Models with random weights search at one forced output length. If RUN is given,
+its model also translates all of FILE. Our search and CTranslate2, both in
+float32, take turns, and the best turn of each counts. The last line is a JSON
+list of {name, value, unit, peer, ratio}.
 """
 
 import collections
@@ -20,27 +20,33 @@ from absl import app, flags
 
 from scripts.benchmarks import harness
 
-_SIZES = flags.DEFINE_list("sizes", ["small", "base"], "Of models.")
-_TURNS = flags.DEFINE_integer("turns", 2, "Turns of each.")
-_TIMES = flags.DEFINE_integer("times", 3, "Searches that are timed, each turn.")
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "A run of the trainer.")
-_INPUTS = flags.DEFINE_string("inputs", None, "Sentences for it.")
-_REFERENCES = flags.DEFINE_string("references", None, "Their translations.")
+_SIZES = flags.DEFINE_list("sizes", ["small", "base"], "Model sizes.")
+_TURNS = flags.DEFINE_integer("turns", 2, "Turns of each library.")
+_TIMES = flags.DEFINE_integer("times", 3, "Timed searches in each turn.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Trained run.")
+_INPUTS = flags.DEFINE_string(
+    "inputs", None, "File of sentences for the run to translate."
+)
+_REFERENCES = flags.DEFINE_string(
+    "references", None, "File of their reference translations."
+)
 _SENTENCES = flags.DEFINE_integer(
     "sentences", 20_000, "Sentences after which memory is measured."
 )
 _COMPARED = flags.DEFINE_integer(
-    "compared", 64, "Sentences that are searched in all ways."
+    "compared",
+    64,
+    "Sentences that are translated with every variant of the search.",
 )
 
 THREADS = 2
-# As decoder has it for a file: operations at the same time, a thread for each.
+# As in the decoder for a file: concurrent operations with one thread each.
 OURS = {"threads": THREADS, "intra_threads": 1}
-# And for a conversation: TensorFlow's own way.
+# As in the decoder for single sentences: TensorFlow's defaults.
 OURS_FOR_ONE = {"threads": THREADS}
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
-# Types of operations, by what they are for. A gather is of caches, or of ids,
-# scores and embeddings, which are small beside them.
+# Types of operations, grouped by purpose. Gathers read the caches, and also
+# ids, scores and embeddings, which are much smaller.
 KINDS = {
     "matrix products": "MatMul _FusedMatMul FusedMatMul Einsum BatchMatMul "
     "BatchMatMulV2 BatchMatMulV3",
@@ -51,35 +57,37 @@ KINDS = {
 
 
 def run(script, measure, **settings):
-    """What a process measures."""
+    """Return a measurement of the process bench_decode_SCRIPT."""
     return harness.measure_in_process(
         f"scripts.benchmarks.bench_decode_{script}", measure, **settings
     )
 
 
 def layouts(threads):
-    """CTranslate2's: name, workers, and threads of each."""
+    """Yield name, workers and threads per worker for CTranslate2."""
     yield "CTranslate2", 1, threads
     if threads > 1:
         yield f"CTranslate2, {threads} workers", threads, 1
 
 
 def measure_speed(name, settings, threads):
-    """Sentences a second at one forced output length.
+    """Measure sentences per second at one forced output length.
 
     Args:
-        threads: of CTranslate2, to which one is best for one sentence.
+        name: of the printed results.
+        settings: of the model and the search.
+        threads: for CTranslate2, which is fastest with one for one sentence.
     """
     settings = settings | {"times": _TIMES.value}
     ours = OURS if settings["batch"] > 1 else OURS_FOR_ONE
     rates = collections.defaultdict(list)
     for _ in range(_TURNS.value):
-        took = statistics.median(run("probe", "search", **settings | ours))
-        rates["ours"].append(settings["batch"] / took)
+        seconds = statistics.median(run("probe", "search", **settings | ours))
+        rates["ours"].append(settings["batch"] / seconds)
         for layout, workers, each in layouts(threads):
-            other = settings | {"workers": workers, "threads": each}
-            took = statistics.median(run("ctranslate2", "search", **other))
-            rates[layout].append(settings["batch"] * workers / took)
+            peer = settings | {"workers": workers, "threads": each}
+            seconds = statistics.median(run("ctranslate2", "search", **peer))
+            rates[layout].append(settings["batch"] * workers / seconds)
     ours = max(rates.pop("ours"))
     tokens = ours * settings["length"]
     harness.report(f"{name}: target tokens", tokens, "tokens/s")
@@ -90,10 +98,13 @@ def measure_speed(name, settings, threads):
 
 
 def measure_cache(name, settings):
-    """A search beside one that decodes from the first position each time."""
+    """Measure a search with and without a cache.
+
+    Without a cache, each step decodes from the first position.
+    """
     settings = settings | {"batch": 16, "length": 60}
     ours = min(run("probe", "search", times=3, **settings | OURS))
-    settings["threads"] = THREADS  # whose operations are large
+    settings["threads"] = THREADS  # the operations without cache are large
     without = min(run("probe", "without cache", times=1, **settings))
     peer = f"without cache ({16 / without:.3g})"
     label = f"{name}: 16 sentences of 60 subwords"
@@ -101,7 +112,7 @@ def measure_cache(name, settings):
 
 
 def measure_steps(name, settings):
-    """A late step of one search beside an early one."""
+    """Measure a late step of a search relative to an early one."""
     settings = settings | {"batch": 8, "length": 110, "threads": THREADS}
     seconds = run("probe", "steps", times=3, **settings)
     early, late = (statistics.median(seconds[i - 5 : i + 5]) for i in (10, 100))
@@ -111,13 +122,13 @@ def measure_steps(name, settings):
 
 
 def measure_profile(name, settings):
-    """Where the time of a search goes, on one thread."""
-    found = run("probe", "profile", threads=1, **settings)
-    used, whole = collections.Counter(found["operations"]), found["seconds"]
-    # What no operation takes is between them. Much of it is the tracing's own.
+    """Measure the share of each kind of operation, on one thread."""
+    profile = run("probe", "profile", threads=1, **settings)
+    used, whole = collections.Counter(profile["operations"]), profile["seconds"]
+    # The rest lies between operations. Much of it is due to the tracing.
     between = whole - sum(used.values())
     for kind, types in KINDS.items():
-        seconds = sum(used.pop(one, 0) for one in types.split())
+        seconds = sum(used.pop(name, 0) for name in types.split())
         harness.report(f"{name}: {kind}", seconds / whole * 100, "%")
     harness.report(f"{name}: between operations", between / whole * 100, "%")
     for kind, seconds in used.most_common(3):
@@ -125,7 +136,7 @@ def measure_profile(name, settings):
 
 
 def measure_random_model(size, folder):
-    """All that needs no training."""
+    """Run all measurements that need no training."""
     settings = (
         COMMON | harness.MODEL_SIZES[size] | {"folder": str(folder / size)}
     )
@@ -138,54 +149,60 @@ def measure_random_model(size, folder):
 
 
 def measure_file(settings):
-    """A whole file: speed, and BLEU of both."""
+    """Measure speed and BLEU of a whole file, with both libraries."""
     ours, theirs = [], collections.defaultdict(list)
     for _ in range(_TURNS.value):
         ours.append(run("run", "file", **settings | OURS))
         for layout, workers, each in layouts(THREADS):
-            other = settings | {"workers": workers, "threads": each}
-            # Its penalty, to the power of which it takes the length.
-            found = run("ctranslate2", "file", length_penalty=0.6, **other)
-            theirs[layout].append(found)
-    best = min(ours, key=lambda found: found["seconds"])
+            peer = settings | {"workers": workers, "threads": each}
+            # CTranslate2 divides scores by length ** length_penalty.
+            translated = run("ctranslate2", "file", length_penalty=0.6, **peer)
+            theirs[layout].append(translated)
+    best = min(ours, key=lambda translated: translated["seconds"])
     rate = len(best["texts"]) / best["seconds"]
     tokens = best["tokens"] / best["seconds"]
     harness.report("file: target tokens", tokens, "tokens/s")
-    for layout, found in theirs.items():
-        other = len(best["texts"]) / min(one["seconds"] for one in found)
-        peer = f"{layout} ({other:,.4g})"
-        harness.report("file", rate, "sentences/s", peer, rate / other)
+    for layout, turns in theirs.items():
+        seconds = min(turn["seconds"] for turn in turns)
+        peer_rate = len(best["texts"]) / seconds
+        peer = f"{layout} ({peer_rate:,.4g})"
+        harness.report("file", rate, "sentences/s", peer, rate / peer_rate)
     if _REFERENCES.value:
         text = pathlib.Path(_REFERENCES.value).read_text("utf-8")
         references = [text.split("\n")[:-1]]
-        mine, other = (
+        our_bleu, peer_bleu = (
             sacrebleu.corpus_bleu(texts, references).score
             for texts in (best["texts"], theirs["CTranslate2"][0]["texts"])
         )
-        peer = f"CTranslate2 ({other:.4g})"
-        harness.report("file: BLEU", mine, "13a", peer, mine / other)
+        peer = f"CTranslate2 ({peer_bleu:.4g})"
+        ratio = our_bleu / peer_bleu
+        harness.report("file: BLEU", our_bleu, "13a", peer, ratio)
 
 
 def measure_agreement(settings, folder):
-    """Greedy outputs of both, and our score of its beam search's outputs."""
-    other = settings | {"workers": 1, "length_penalty": 0.0}
+    """Measure agreement with CTranslate2.
+
+    Greedy outputs are compared, and the log-probabilities that both give to
+    the outputs of CTranslate2's beam search.
+    """
+    peer = settings | {"workers": 1, "length_penalty": 0.0}
     greedy = {"beam_size": 1}
-    mine = run("run", "file", **settings | greedy)["texts"]
-    theirs = run("ctranslate2", "file", **other | greedy)["texts"]
-    pairs = list(zip(mine, theirs, strict=True))
-    for number, (one, two) in enumerate(pairs, 1):
-        if one != two:
-            print(
-                f"  {number} ours:        {one}\n  {number} CTranslate2: {two}"
-            )
-    agreed = sum(one == two for one, two in pairs) / len(pairs) * 100
+    ours = run("run", "file", **settings | greedy)["texts"]
+    theirs = run("ctranslate2", "file", **peer | greedy)["texts"]
+    pairs = list(zip(ours, theirs, strict=True))
+    for number, (our_text, peer_text) in enumerate(pairs, 1):
+        if our_text != peer_text:
+            print(f"  {number} ours:        {our_text}")
+            print(f"  {number} CTranslate2: {peer_text}")
+    agreed = sum(ours == theirs for ours, theirs in pairs) / len(pairs) * 100
     harness.report("greedy outputs that agree", agreed, "%")
-    found = run("ctranslate2", "file", **other)
+    searched = run("ctranslate2", "file", **peer)
     outputs = folder / "outputs.json"
-    outputs.write_text(json.dumps(found["ids"]))
+    outputs.write_text(json.dumps(searched["ids"]))
     scores = run("run", "scores", outputs=str(outputs), **settings)
     differences = [
-        abs(one - two) for one, two in zip(scores, found["scores"], strict=True)
+        abs(ours - theirs)
+        for ours, theirs in zip(scores, searched["scores"], strict=True)
     ]
     harness.report(
         "largest difference of log-probabilities", max(differences), "nats"
@@ -193,19 +210,20 @@ def measure_agreement(settings, folder):
 
 
 def measure_variants(settings):
-    """Whether batches, order, padding, XLA or the cache change an output.
+    """Count outputs that batches, order, padding, XLA or the cache change.
 
-    Where the best scores are less than 1e-5 apart, rounding may choose.
+    A tie is an output whose best scores are less than 1e-5 apart: rounding
+    decides.
     """
     compared = run("run", "variants", compared=_COMPARED.value, **settings)
-    for name, found in compared.items():
-        unit = f"of {found['sentences']}"
-        harness.report(f"{name}: other outputs", found["different"], unit)
-        harness.report(f"{name}: of these, ties", found["ties"], "")
+    for name, counts in compared.items():
+        unit = f"of {counts['sentences']}"
+        harness.report(f"{name}: other outputs", counts["different"], unit)
+        harness.report(f"{name}: of these, ties", counts["ties"], "")
 
 
 def measure_memory(settings):
-    """Whether it grows with sentences."""
+    """Measure the growth of memory with the number of sentences."""
     early, late = run("run", "memory", sentences=_SENTENCES.value, **settings)
     name = f"memory after {_SENTENCES.value:,} sentences"
     harness.report(name, late, "MB", "a tenth of them", late / early)

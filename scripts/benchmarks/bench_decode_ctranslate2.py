@@ -1,8 +1,6 @@
-"""CTranslate2's searches, timed; for bench_decode.py.
+"""Process of bench_decode that searches with CTranslate2, without TensorFlow.
 
-python -m scripts.benchmarks.bench_decode_ctranslate2 SETTINGS.json
-
-Prints one JSON value. A process of its own, without TensorFlow.
+It prints one JSON value.
 """
 
 import json
@@ -16,7 +14,7 @@ from scripts.benchmarks import harness
 
 
 def open_model(settings):
-    """A folder of t2t_repro/serving/to_ctranslate2.py."""
+    """Open a folder that serving/to_ctranslate2.py wrote."""
     return ctranslate2.Translator(
         settings["folder"],
         compute_type="float32",
@@ -26,10 +24,13 @@ def open_model(settings):
 
 
 def measure_search(settings):
-    """Seconds of a batch for every worker, of one forced output length."""
+    """Return seconds of searches at one forced output length.
+
+    Every worker searches one batch.
+    """
     model, folder = open_model(settings), pathlib.Path(settings["folder"])
     names = json.loads((folder / "shared_vocabulary.json").read_text())
-    rows = harness.random_inputs(settings)[:, :-1]  # it adds EOS
+    rows = harness.random_inputs(settings)[:, :-1]  # CTranslate2 adds EOS
     source = [[names[i] for i in row] for row in rows] * settings["workers"]
     return harness.time_calls(
         lambda: model.translate_batch(
@@ -44,7 +45,7 @@ def measure_search(settings):
 
 
 def measure_file(settings):
-    """Seconds for a file; translations, their ids, unnormalised scores."""
+    """Translate a file; return seconds, texts, ids and scores."""
     model = open_model(settings)
     pieces = sentencepiece.SentencePieceProcessor(
         model_file=f"{settings['folder']}/vocab.model"
@@ -52,26 +53,27 @@ def measure_file(settings):
     lines = pathlib.Path(settings["inputs"]).read_text("utf-8").splitlines()
 
     def translate(lines):
-        found = model.translate_batch(
+        results = model.translate_batch(
             pieces.Encode(lines, out_type=str),
             max_batch_size=settings["batch"],
             beam_size=settings["beam_size"],
             length_penalty=settings["length_penalty"],
-            # By default 1, and EOS out of the first softmax's sum.
+            # The default of 1 removes EOS from the first softmax.
             min_decoding_length=0,
             return_scores=True,
         )
-        return found, pieces.Decode([one.hypotheses[0] for one in found])
+        texts = pieces.Decode([result.hypotheses[0] for result in results])
+        return results, texts
 
     translate(lines[: settings["batch"]])
-    began = time.perf_counter()
-    found, texts = translate(lines)
+    start = time.perf_counter()
+    results, texts = translate(lines)
     return {
-        "seconds": time.perf_counter() - began,
+        "seconds": time.perf_counter() - start,
         "texts": texts,
-        "ids": [pieces.PieceToId(one.hypotheses[0]) for one in found],
-        # The sum, over the length to the power of the penalty.
-        "scores": [one.scores[0] for one in found],
+        "ids": [pieces.PieceToId(result.hypotheses[0]) for result in results],
+        # Sums of log-probabilities, divided by length ** length_penalty.
+        "scores": [result.scores[0] for result in results],
     }
 
 

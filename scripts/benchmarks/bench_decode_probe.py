@@ -1,9 +1,6 @@
-"""Searches of a random model of ours, timed; for bench_decode.py.
+"""Process of bench_decode that searches with a model of random weights.
 
-python -m scripts.benchmarks.bench_decode_probe SETTINGS.json
-
-Prints one JSON object. A process of its own: the number of threads is set
-before TensorFlow starts.
+It prints one JSON value. The number of threads is set before TensorFlow starts.
 """
 
 import collections
@@ -29,7 +26,7 @@ IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 def numbered_vocabulary(size):
-    """Bytes, and subwords called w259, …: a random model needs no text."""
+    """Return a vocabulary of bytes and of subwords named w259, w260, …"""
     proto = sentencepiece_model_pb2.ModelProto()
     kind = proto.SentencePiece.Type.Value
     proto.pieces.add(piece="<pad>", type=kind("CONTROL"))
@@ -46,17 +43,21 @@ def numbered_vocabulary(size):
 
 
 def random_model(settings):
-    """The same weights in every process."""
+    """Build a model whose random weights are the same in every process."""
     hparams = harness.build_hparams(settings)
     keras.utils.set_random_seed(0)
     return building.build(hparams, settings["vocab_size"])
 
 
 class Endless:
-    """A model that ends no sentence before it must."""
+    """Model that never predicts EOS, so that outputs have full length.
+
+    Args:
+        model: the model that decodes.
+        after_step: a function of the logits of every step, which returns them.
+    """
 
     def __init__(self, model, after_step=tf.identity):
-        """after_step: what is done with the logits of every step."""
         self._model = model
         self._after_step = after_step
 
@@ -71,7 +72,7 @@ class Endless:
 
 
 def forced_search(model, settings, constants=None):
-    """A function of inputs [B, L] whose outputs have L subwords."""
+    """Return a function of inputs [B, L] whose outputs have L subwords."""
     hparams = hparam.DecodeHParams(
         beam_size=settings["beam_size"], extra_length=0
     )
@@ -88,7 +89,7 @@ def forced_search(model, settings, constants=None):
 
 
 def convert(settings):
-    """Writes the model for CTranslate2."""
+    """Write the model for CTranslate2."""
     to_ctranslate2.export(
         [random_model(settings)],
         Vocabularies.shared(numbered_vocabulary(settings["vocab_size"])),
@@ -99,21 +100,21 @@ def convert(settings):
 
 
 def measure_search(settings):
-    """Seconds of searches."""
+    """Return seconds of searches."""
     model = random_model(settings)
-    constants = search.decoding_constants([model])  # once, as decoder has them
-    find = forced_search(Endless(model), settings, constants)
+    constants = search.decoding_constants([model])  # once, as in the decoder
+    search_fn = forced_search(Endless(model), settings, constants)
     inputs = harness.random_inputs(settings)
     return harness.time_calls(
-        lambda: find(inputs).ids.numpy(), settings["times"]
+        lambda: search_fn(inputs).ids.numpy(), settings["times"]
     )
 
 
 def measure_without_cache(settings):
-    """Seconds of decoding as many rows, each position from the first on.
+    """Return seconds of decoding without a cache.
 
-    The source is encoded once, and a row goes on with what is best: less work
-    than a search has, which chooses among beams.
+    Every step decodes all positions. The source is encoded once, and each of
+    the B * W rows is extended greedily, which is less work than beam search.
     """
     model = random_model(settings)
     inputs = harness.random_inputs(settings)
@@ -145,29 +146,32 @@ def measure_without_cache(settings):
 
 
 def measure_steps(settings):
-    """Seconds of each step of a search: the least of several searches."""
-    marks, searches = [], []
+    """Return seconds of each step: the minimum over several searches."""
+    timestamps, searches = [], []
 
-    def mark(logits):
-        noted = tf.py_function(
-            lambda _: marks.append(time.perf_counter()), [logits[0, 0, 0]], []
+    def record_time(logits):
+        recorded = tf.py_function(
+            lambda _: timestamps.append(time.perf_counter()),
+            [logits[0, 0, 0]],
+            [],
         )
-        with tf.control_dependencies([noted]):
+        with tf.control_dependencies([recorded]):
             return tf.identity(logits)
 
-    find = forced_search(Endless(random_model(settings), mark), settings)
+    model = Endless(random_model(settings), record_time)
+    search_fn = forced_search(model, settings)
     for _ in range(settings["times"] + 1):
-        marks.clear()
-        find(harness.random_inputs(settings)).ids.numpy()
-        searches.append(np.diff(marks))
+        timestamps.clear()
+        search_fn(harness.random_inputs(settings)).ids.numpy()
+        searches.append(np.diff(timestamps))
     return np.min(searches[1:], axis=0).tolist()
 
 
 def measure_profile(settings):
-    """Seconds of a search, and of its operations by their type.
+    """Return seconds of a search, in total and by type of operation.
 
-    A session of TensorFlow 1 tells the seconds of every operation. They are of
-    one thread, so that no two are at the same time.
+    A session of TensorFlow 1 reports the time of every operation. There is one
+    thread, so that operations do not overlap.
     """
     model = random_model(settings)
     module = tf.Module()
@@ -197,7 +201,7 @@ def measure_profile(settings):
             # "name = Type(inputs)"
             kind = node.timeline_label.partition(" = ")[2].partition("(")[0]
             micros = node.op_end_rel_micros - node.op_start_rel_micros
-            # oneDNN's operation of a type does what TensorFlow's does.
+            # oneDNN's operations replace TensorFlow's of the same type.
             used[kind.removeprefix("_Mkl")] += micros / 1e6
     return {"seconds": seconds, "operations": used}
 

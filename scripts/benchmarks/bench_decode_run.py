@@ -1,8 +1,6 @@
-"""A trained run of ours translates, timed; for bench_decode.py.
+"""Process of bench_decode that translates with a trained run.
 
-python -m scripts.benchmarks.bench_decode_run SETTINGS.json
-
-Prints one JSON value.
+It prints one JSON value.
 """
 
 import json
@@ -21,8 +19,8 @@ from t2t_repro.text.vocabulary import EOS
 SCORED_AT_ONCE = 32  # sentences
 
 
-class Opened:
-    """What is measured: a run's model on a file."""
+class RunAndText:
+    """A run's models and vocabularies, with the lines of a file."""
 
     def __init__(self, settings):
         registry.load_definitions()
@@ -37,11 +35,11 @@ class Opened:
 
 
 def convert(settings):
-    """Writes the model for CTranslate2."""
-    opened = Opened(settings)
+    """Write the model for CTranslate2."""
+    run = RunAndText(settings)
     to_ctranslate2.export(
-        opened.models,
-        opened.vocabularies,
+        run.models,
+        run.vocabularies,
         hparam.DecodeHParams(),
         settings["folder"],
         card={},
@@ -49,66 +47,64 @@ def convert(settings):
 
 
 def measure_file(settings):
-    """Seconds for the file, and its translations."""
-    opened = Opened(settings)
-    translator = opened.translator(settings)
-    list(translator.translate(opened.lines[: settings["batch"]]))
-    began = time.perf_counter()
-    texts = [one.texts[0] for one in translator.translate(opened.lines)]
-    seconds = time.perf_counter() - began
-    tokens = sum(map(len, opened.vocabularies.target.encode(texts)))
+    """Translate the file; return seconds, texts and number of subwords."""
+    run = RunAndText(settings)
+    translator = run.translator(settings)
+    list(translator.translate(run.lines[: settings["batch"]]))
+    start = time.perf_counter()
+    texts = [result.texts[0] for result in translator.translate(run.lines)]
+    seconds = time.perf_counter() - start
+    tokens = sum(map(len, run.vocabularies.target.encode(texts)))
     return {"seconds": seconds, "texts": texts, "tokens": tokens}
 
 
 def measure_scores(settings):
-    """Log-probabilities of outputs, given as ids without EOS."""
-    opened = Opened(settings)
+    """Return log-probabilities of outputs, which are ids without EOS."""
+    run = RunAndText(settings)
     outputs = json.loads(pathlib.Path(settings["outputs"]).read_text())
     pairs = list(
         zip(
-            opened.vocabularies.source.encode(opened.lines),
+            run.vocabularies.source.encode(run.lines),
             outputs,
             strict=True,
         )
     )
     scores = []
     for first in range(0, len(pairs), SCORED_AT_ONCE):
-        part = pairs[first : first + SCORED_AT_ONCE]
-        inputs = tf.ragged.constant([ids for ids, _ in part]).to_tensor()
-        targets = tf.ragged.constant([ids + [EOS] for _, ids in part])
-        found = score.sentence_log_probs(
-            opened.models, inputs, targets.to_tensor()
+        batch = pairs[first : first + SCORED_AT_ONCE]
+        inputs = tf.ragged.constant([ids for ids, _ in batch]).to_tensor()
+        targets = tf.ragged.constant([ids + [EOS] for _, ids in batch])
+        log_probs = score.sentence_log_probs(
+            run.models, inputs, targets.to_tensor()
         )
-        scores += found.numpy().tolist()
+        scores += log_probs.numpy().tolist()
     return scores
 
 
 def measure_variants(settings):
-    """How many outputs differ between ways to search, and how many are ties."""
-    opened = Opened(settings)
+    """Count the outputs that each variant of the search changes, and ties."""
+    run = RunAndText(settings)
     hparams = hparam.DecodeHParams(beam_size=settings["beam_size"])
-    ids = opened.vocabularies.source.encode(
-        opened.lines[: settings["compared"]]
-    )
+    ids = run.vocabularies.source.encode(run.lines[: settings["compared"]])
     rows = tf.ragged.constant(ids, dtype=tf.int32).to_tensor().numpy()
-    expected = search.search(opened.models, tf.constant(rows), hparams)
-    found = dict(bench_decode_variants.variants(opened.models, rows, hparams))
-    if len(opened.models) == 1:
-        found["no cache"] = bench_decode_variants.without_cache(
-            opened.models[0], rows, hparams
+    expected = search.search(run.models, tf.constant(rows), hparams)
+    results = dict(bench_decode_variants.variants(run.models, rows, hparams))
+    if len(run.models) == 1:
+        results["no cache"] = bench_decode_variants.without_cache(
+            run.models[0], rows, hparams
         )
     return {
-        name: bench_decode_variants.compare(one, expected)._asdict()
-        for name, one in found.items()
+        name: bench_decode_variants.compare(result, expected)._asdict()
+        for name, result in results.items()
     }
 
 
 def measure_memory(settings):
-    """Memory after a tenth of so many sentences, and after all."""
-    opened = Opened(settings)
-    translator, megabytes = opened.translator(settings), []
-    for _ in range(0, settings["sentences"], len(opened.lines)):
-        list(translator.translate(opened.lines))
+    """Return MB of memory after a tenth of the sentences, and after all."""
+    run = RunAndText(settings)
+    translator, megabytes = run.translator(settings), []
+    for _ in range(0, settings["sentences"], len(run.lines)):
+        list(translator.translate(run.lines))
         megabytes.append(harness.resident_megabytes())
     return [megabytes[len(megabytes) // 10], megabytes[-1]]
 

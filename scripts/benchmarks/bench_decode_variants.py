@@ -1,4 +1,4 @@
-"""Ways to search that must find the same; for bench_decode_run.py and tests."""
+"""Variants of the search that must return the same outputs."""
 
 from typing import NamedTuple
 
@@ -8,69 +8,71 @@ import tensorflow as tf
 from t2t_repro.decoding import beam_search, decode_loop, rules, score, search
 from t2t_repro.text.vocabulary import PAD
 
-TIE = 1e-5  # nearer scores are told apart by rounding alone
+TIE = 1e-5  # rounding decides between scores that differ by less
 
 
 class Comparison(NamedTuple):
-    """Of the best outputs of two searches, in numbers of sentences."""
+    """Counts of sentences whose best outputs two searches share or not."""
 
     sentences: int
     different: int
-    ties: int  # of those that are different
+    ties: int  # among the different ones
 
 
-def compare(found, expected) -> Comparison:
-    """Hypotheses of the same sentences; their T may not be the same."""
-    most = max(found.ids.shape[-1], expected.ids.shape[-1])
-    one, other = (
-        np.pad(x.ids[:, 0], ((0, 0), (0, most - x.ids.shape[-1])))
-        for x in (found, expected)
+def compare(actual, expected) -> Comparison:
+    """Compare Hypotheses of the same sentences; their T may differ."""
+    length = max(actual.ids.shape[-1], expected.ids.shape[-1])
+    actual_ids, expected_ids = (
+        np.pad(x.ids[:, 0], ((0, 0), (0, length - x.ids.shape[-1])))
+        for x in (actual, expected)
     )
-    different = (one != other).any(-1)
-    apart = np.abs(found.scores[:, 0] - expected.scores[:, 0])
+    different = (actual_ids != expected_ids).any(-1)
+    difference = np.abs(actual.scores[:, 0] - expected.scores[:, 0])
     return Comparison(
         len(different),
         int(different.sum()),
-        int((different & (apart < TIE)).sum()),
+        int((different & (difference < TIE)).sum()),
     )
 
 
 def variants(models, rows, hparams, xla=True):
-    """Yields the name and the Hypotheses of each way.
+    """Yield the name and the Hypotheses of each variant.
 
     Args:
         models: of search.search.
         rows: [B, L] int32, ids with EOS, PAD after.
         hparams: DecodeHParams.
-        xla: also compiled, which takes long.
+        xla: whether to compile one variant with XLA, which is slow.
     """
 
-    def find(rows, **settings):
+    def run_search(rows, **settings):
         return search.search(models, tf.constant(rows), hparams, **settings)
 
-    yield "one block of steps", find(rows, block=None)
-    yield "blocks of 4 steps", find(rows, block=4)
+    yield "one block of steps", run_search(rows, block=None)
+    yield "blocks of 4 steps", run_search(rows, block=4)
     if xla:
-        compiled = tf.function(lambda: find(rows, block=None), jit_compile=True)
+        compiled = tf.function(
+            lambda: run_search(rows, block=None), jit_compile=True
+        )
         yield "XLA", compiled()
-    yield "3 shards", find(rows, num_shards=3)
-    yield "more padding", find(np.pad(rows, ((0, 0), (0, 5))))
+    yield "3 shards", run_search(rows, num_shards=3)
+    yield "more padding", run_search(np.pad(rows, ((0, 0), (0, 5))))
     order = np.random.default_rng(1).permutation(len(rows))
-    mixed, back = find(rows[order]), np.argsort(order)
+    shuffled, inverse = run_search(rows[order]), np.argsort(order)
     yield (
         "another order",
-        decode_loop.Hypotheses(*(tf.gather(x, back) for x in mixed)),
+        decode_loop.Hypotheses(*(tf.gather(x, inverse) for x in shuffled)),
     )
     cut = len(rows) // 3
-    parts = zip(find(rows[:cut]), find(rows[cut:]), strict=True)
+    batches = zip(run_search(rows[:cut]), run_search(rows[cut:]), strict=True)
     yield (
         "other batches",
-        decode_loop.Hypotheses(*(tf.concat(x, 0) for x in parts)),
+        decode_loop.Hypotheses(*(tf.concat(x, 0) for x in batches)),
     )
 
 
 def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
-    """Return what beam search finds that decodes all positions at each step."""
+    """Return the result of a beam search that has no cache."""
     beams = hparams.beam_size
     room = rows.shape[1] + hparams.extra_length
 

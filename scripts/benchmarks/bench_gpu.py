@@ -1,12 +1,12 @@
-"""Measures training steps on a GPU that has JAX, beside PyTorch.
+"""Benchmark of training steps on a GPU with JAX; PyTorch is the peer.
 
-python -m scripts.benchmarks.bench_gpu [--pytorch=PYTHON]
+    python -m scripts.benchmarks.bench_gpu [--pytorch=PYTHON]
 
-The layers are keras.ops, so that this needs keras and jax, and no TensorFlow.
-Every step is forward, backward and Adam's update, on rows without padding;
-PyTorch's nn.Transformer takes as many. Where there is no GPU, --tokens=512
---sizes=tiny shows that all of it runs. The last line is a JSON list of
-{name, value, unit, peer, ratio}.
+The layers use keras.ops, so this program needs keras and jax, but not
+TensorFlow. Each step consists of forward pass, backward pass and Adam's update,
+on rows without padding; PyTorch's nn.Transformer takes as many steps. Without a
+GPU, --tokens=512 --sizes=tiny tests the program. The last line is a JSON list
+of {name, value, unit, peer, ratio}.
 """
 
 import os
@@ -33,35 +33,36 @@ from t2t_repro.registry import build_hparams
 from t2t_repro.reports import cost
 
 _SIZES = flags.DEFINE_list("sizes", ["base", "big"], "Hparams sets.")
-_DTYPES = flags.DEFINE_list("dtypes", ["bfloat16"], "To compute in.")
-_TOKENS = flags.DEFINE_integer("tokens", 25_000, "Of each side, in a step.")
-_LENGTH = flags.DEFINE_integer("length", 64, "Of a row.")
-_VOCAB = flags.DEFINE_integer("vocab_size", 37_000, "V.")
-_STEPS = flags.DEFINE_integer("steps", 20, "Steps that are timed.")
-_PYTORCH = flags.DEFINE_string("pytorch", None, "A Python that has torch.")
+_DTYPES = flags.DEFINE_list("dtypes", ["bfloat16"], "Types to compute in.")
+_TOKENS = flags.DEFINE_integer(
+    "tokens", 25_000, "Tokens of each side in a step."
+)
+_LENGTH = flags.DEFINE_integer("length", 64, "Tokens of a row.")
+_VOCAB = flags.DEFINE_integer("vocab_size", 37_000, "Subwords.")
+_STEPS = flags.DEFINE_integer("steps", 20, "Timed steps.")
+_PYTORCH = flags.DEFINE_string("pytorch", None, "Python that has torch.")
 
-importlib.import_module(
-    "t2t_repro.hparams.transformer_hparams"
-)  # registers its sets
+# Registers the hparams sets.
+importlib.import_module("t2t_repro.hparams.transformer_hparams")
 
 WARM_UP = 3
-MATRIX = 8192  # rows and columns of the product that stands for the peak
+MATRIX = 8192  # rows and columns of the product that measures the peak
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 def seconds_of(function):
-    """The median time of a call, whose result is waited for."""
+    """Return the median seconds of a call, until its result is ready."""
     seconds = []
     for number in range(WARM_UP + _STEPS.value):
-        began = time.perf_counter()
+        start = time.perf_counter()
         jax.block_until_ready(function())
         if number >= WARM_UP:
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 
 
 def peak_flops(dtype):
-    """What a large matrix product reaches, per second."""
+    """Return the FLOP/s of a large matrix product."""
     size = MATRIX if jax.default_backend() == "gpu" else 1024
     matrix = jax.random.normal(jax.random.key(0), (size, size), dtype)
     product = jax.jit(lambda: matrix @ matrix)
@@ -69,16 +70,16 @@ def peak_flops(dtype):
 
 
 def smoothed_loss(logits, targets, smoothing):
-    """Mean label-smoothed cross-entropy, as in training/loss.py."""
+    """Return the mean label-smoothed cross-entropy, as in training/loss.py."""
     low = smoothing / (logits.shape[-1] - 1)
     log_sum = jax.nn.logsumexp(logits, -1)
-    of_target = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    smoothed = log_sum - (1 - smoothing - low) * of_target
+    target_logits = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    smoothed = log_sum - (1 - smoothing - low) * target_logits
     return (smoothed - low * logits.sum(-1)).mean()
 
 
 class Training:
-    """A model, its Adam, and a step that is compiled as a whole."""
+    """A model and its optimizer, with a step compiled as a whole."""
 
     def __init__(self, hparams, policy):
         self.model = building.build(hparams, _VOCAB.value, policy)
@@ -93,7 +94,7 @@ class Training:
         self.compiled = jax.jit(self._step, donate_argnums=(0,))
 
     def _rows(self):
-        """As batches.assemble returns them, each row one long sentence."""
+        """Return rows as batches.assemble() does; each is one long sentence."""
         shape = (_TOKENS.value // _LENGTH.value, _LENGTH.value)
         generator = np.random.default_rng(0)
         rows = {}
@@ -120,13 +121,13 @@ class Training:
         return (weights, slots), value
 
     def step(self):
-        """One step; the loss."""
+        """Run one step; return the loss."""
         self.state, value = self.compiled(self.state, self.rows, 1)
         return value
 
 
 def pytorch_seconds(hparams, dtype):
-    """The median step of nn.Transformer on as many tokens."""
+    """Return the seconds of a median step of nn.Transformer."""
     rows = _TOKENS.value // _LENGTH.value
     ids = np.random.default_rng(0).integers(
         3, _VOCAB.value, rows * _LENGTH.value
@@ -158,17 +159,17 @@ def pytorch_seconds(hparams, dtype):
             inputs_lengths=lengths,
             targets_lengths=lengths,
         )
-        # The memory of the GPU is shared with this process.
-        found = harness.pytorch(_PYTORCH.value, arrays, settings)
-    return statistics.median(found["seconds"])
+        # It shares the GPU's memory with this process.
+        measured = harness.pytorch(_PYTORCH.value, arrays, settings)
+    return statistics.median(measured["seconds"])
 
 
 def measure(name, dtype):
-    """Tokens a second of one size, and its share of the peak."""
+    """Measure tokens per second of one size, and its share of the peak."""
     hparams = dataclasses.replace(build_hparams(name), max_length=_LENGTH.value)
     training = Training(hparams, POLICIES[dtype])
     seconds = seconds_of(training.step)
-    pairs = training.rows["targets"].size  # a token of each side
+    pairs = training.rows["targets"].size  # of tokens, one on each side
     flops = cost.training_flops(
         training.model, pairs, _LENGTH.value, _LENGTH.value
     )
@@ -202,6 +203,6 @@ def main(_):
 
 
 if __name__ == "__main__":
-    # The peer runs beside it.
+    # PyTorch runs on the same GPU.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", ".6")
     app.run(main)

@@ -1,13 +1,13 @@
-"""Load on the embedded server: are answers right, and how fast do they come?
+"""Benchmark of the embedded server: correct answers, rate and latency.
 
     python -m scripts.benchmarks.bench_serve --export_dir=… --text=test.en
 
-starts t2t_repro.serve on loopback and lets many clients, each in a thread
-with the client of `query`, ask for sentences of the text, a sentence a
-request. Each answer is compared with what the model says in this process.
-First without batches (--max_batch_size=1), then with them; then once more,
-while the server is killed and started again on its ports. Clients and server
-share this machine.
+It starts t2t_repro.serve on loopback. Many clients, each in a thread with the
+client of `query`, request translations of sentences of the text, one sentence a
+request. Each answer is compared with the model's output in this process. The
+first server has no batches (--max_batch_size=1), the second has them. The third
+is killed under load and restarted on its ports. Clients and server share this
+machine.
 """
 
 import concurrent.futures
@@ -27,15 +27,19 @@ from scripts.benchmarks import harness
 from t2t_repro.serving import client
 
 _EXPORT_DIR = flags.DEFINE_string(
-    "export_dir", None, "Of the exporter.", required=True
+    "export_dir", None, "Folder of the exporter.", required=True
 )
-_TEXT = flags.DEFINE_string("text", None, "A sentence a line.", required=True)
-_LINES = flags.DEFINE_integer("lines", 1000, "Of the text.")
-_CLIENTS = flags.DEFINE_integer("clients", 200, "Threads that ask.")
-_SECONDS = flags.DEFINE_float("seconds", 60, "Of load on each server.")
-_PROTOCOL = flags.DEFINE_enum("protocol", "rest", ["grpc", "rest"], "Of all.")
+_TEXT = flags.DEFINE_string(
+    "text", None, "File with a sentence per line.", required=True
+)
+_LINES = flags.DEFINE_integer("lines", 1000, "Lines of the text to use.")
+_CLIENTS = flags.DEFINE_integer("clients", 200, "Client threads.")
+_SECONDS = flags.DEFINE_float("seconds", 60, "Seconds of load on each server.")
+_PROTOCOL = flags.DEFINE_enum(
+    "protocol", "rest", ["grpc", "rest"], "Protocol of all clients."
+)
 
-_LONGEST = 120  # seconds that a request may take, a restart among them
+_TIMEOUT = 120  # seconds of a request, including a restart
 
 
 class Server:
@@ -59,24 +63,24 @@ class Server:
         self.rest, self.grpc = map(int, found.groups())
 
     def stop(self, number=signal.SIGTERM) -> int:
-        """The exit status."""
+        """Send a signal; return the exit status."""
         self.process.send_signal(number)
         return self.process.wait()
 
     def resident_mb(self) -> float:
-        """Memory that it has."""
+        """Return the resident memory in MB."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 
 class Load:
-    """Clients that ask until they are told to stop."""
+    """Clients that send requests until end() is called."""
 
     def __init__(self, server, expected):
         self._expected = expected
         address = f"127.0.0.1:{getattr(server, _PROTOCOL.value)}"
         self._clients = [
-            client.PROTOCOLS[_PROTOCOL.value](address, "t2t", _LONGEST)
+            client.PROTOCOLS[_PROTOCOL.value](address, "t2t", _TIMEOUT)
             for _ in range(_CLIENTS.value)
         ]
         self._stop = threading.Event()
@@ -84,27 +88,31 @@ class Load:
         self._pool = concurrent.futures.ThreadPoolExecutor(_CLIENTS.value)
         self._start = time.perf_counter()
         self._running = [
-            self._pool.submit(self._ask, asked, seed)
-            for seed, asked in enumerate(self._clients)
+            self._pool.submit(self._send_requests, connection, seed)
+            for seed, connection in enumerate(self._clients)
         ]
 
     def end(self) -> float:
-        """Answers per second; what a client met is raised."""
+        """Stop all clients; return answers per second.
+
+        Raises:
+            Exception: the first error of a client.
+        """
         self._stop.set()
         for running in self._running:
             running.result()
         return len(self.seconds) / (time.perf_counter() - self._start)
 
-    def _ask(self, asked, seed):
-        draw = random.Random(seed)
+    def _send_requests(self, connection, seed):
+        generator = random.Random(seed)
         sentences = sorted(self._expected)
         while not self._stop.is_set():
-            sentence = draw.choice(sentences)
+            sentence = generator.choice(sentences)
             start = time.perf_counter()
-            (found,) = asked.translate([sentence])
+            (translation,) = connection.translate([sentence])
             self.seconds.append(time.perf_counter() - start)
-            if found.texts[0] != self._expected[sentence]:
-                self.wrong.append((sentence, found.texts[0]))
+            if translation.texts[0] != self._expected[sentence]:
+                self.wrong.append((sentence, translation.texts[0]))
 
 
 def main(_):
@@ -113,8 +121,8 @@ def main(_):
         sentences = sorted({line.strip() for line in file})[: _LINES.value]
     local = client.LocalClient(_EXPORT_DIR.value)
     expected = {
-        sentence: found.texts[0]
-        for sentence, found in zip(
+        sentence: translation.texts[0]
+        for sentence, translation in zip(
             sentences, local.translate(sentences), strict=True
         )
     }
@@ -128,7 +136,7 @@ def main(_):
 
 
 def measure(expected, name, *settings):
-    """Answers per second of an undisturbed server."""
+    """Return answers per second of a server with these settings."""
     server = Server(*settings)
     load = Load(server, expected)
     resident = []
@@ -145,7 +153,7 @@ def measure(expected, name, *settings):
 
 
 def restart(expected):
-    """Kills the server under load and starts another in its place."""
+    """Kill the server under load, and start another in its place."""
     server = Server()
     load = Load(server, expected)
     time.sleep(_SECONDS.value / 4)
@@ -161,12 +169,12 @@ def restart(expected):
 
 
 def report(name, load, rate):
-    """Rate, latencies, and answers that were wrong; lost ones raise."""
+    """Report rate, latencies and wrong answers."""
     add = harness.report
     add(f"{name}: answers", len(load.seconds), "")
     add(f"{name}: wrong answers", len(load.wrong), "")
-    for sentence, found in load.wrong[:5]:
-        print(f"  {sentence} -> {found}")
+    for sentence, answer in load.wrong[:5]:
+        print(f"  {sentence} -> {answer}")
     add(f"{name}: rate", rate, "answers/s")
     for percent in (50, 99):
         seconds = float(np.percentile(load.seconds, percent))

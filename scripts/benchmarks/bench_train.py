@@ -3,10 +3,11 @@
     python -m scripts.benchmarks.bench_train \\
         --text=train.en:train.de --pytorch=PYTHON
 
-PYTHON is a Python that has torch; without it, ours alone is measured. Both
-train on the same sentences, each in the batches that suit it: ours packed,
-PyTorch's sorted by length and padded. They take turns, and the best of each
-counts. The last line is a JSON list of {name, value, unit, peer, ratio}.
+PYTHON is a Python that has torch; without it, only our model is measured. Both
+models train on the same sentences, in the batches that suit each: ours are
+packed, PyTorch's are sorted by length and padded. They take turns, and the best
+turn of each counts. The last line is a JSON list of {name, value, unit, peer,
+ratio}.
 """
 
 import os
@@ -25,13 +26,15 @@ from t2t_repro.text.sentence_piece import Bpe
 _TEXT = flags.DEFINE_string(
     "text", None, "INPUTS:TARGETS, aligned files.", required=True
 )
-_PYTORCH = flags.DEFINE_string("pytorch", None, "A Python that has torch.")
-_SIZES = flags.DEFINE_list("sizes", ["tiny", "small", "base"], "Of models.")
-_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "To compute in.")
-_STEPS = flags.DEFINE_integer("steps", 8, "Steps that are timed, each turn.")
-_TURNS = flags.DEFINE_integer("turns", 2, "Turns of each.")
+_PYTORCH = flags.DEFINE_string("pytorch", None, "Python that has torch.")
+_SIZES = flags.DEFINE_list("sizes", ["tiny", "small", "base"], "Model sizes.")
+_DTYPES = flags.DEFINE_list(
+    "dtypes", ["float32", "bfloat16"], "Types to compute in."
+)
+_STEPS = flags.DEFINE_integer("steps", 8, "Timed steps in each turn.")
+_TURNS = flags.DEFINE_integer("turns", 2, "Turns of each model.")
 
-LEARNED = 8_192  # subwords; a larger V has ids that do not occur
+LEARNED = 8_192  # subwords; the larger ids of a larger V do not occur
 COMMON = {
     "dropout": 0.1,
     "label_smoothing": 0.1,
@@ -44,15 +47,15 @@ BATCH_TOKENS = {"tiny": 4_096, "small": 4_096, "base": 2_048}
 
 
 def prepare(folder):
-    """The text as a shard of ours and as arrays of numpy; their paths."""
+    """Write the text as a shard and as NumPy arrays; return both paths."""
     pairs = parallel_files.read_pairs(
         *map(pathlib.Path, _TEXT.value.split(":"))
     )
     lines = list(zip(*pairs, strict=True))
     vocabulary = Bpe.learn([*lines[0], *lines[1]], LEARNED)
     encoded = zip(*map(vocabulary.encode, lines), strict=True)
-    longest = COMMON["max_length"]
-    kept = [pair for pair in encoded if max(map(len, pair)) <= longest]
+    max_length = COMMON["max_length"]
+    kept = [pair for pair in encoded if max(map(len, pair)) <= max_length]
     ids = dict(zip(corpus.SIDES, zip(*kept, strict=True), strict=True))
     shard, arrays = folder / "corpus.arrow", folder / "corpus.npz"
     corpus.write_shard(shard, ids, {}, LEARNED)
@@ -66,7 +69,7 @@ def prepare(folder):
 
 
 def probe(shard, measure, **settings):
-    """A measurement of ours."""
+    """Return a measurement of our model."""
     return harness.measure_in_process(
         "scripts.benchmarks.bench_train_probe",
         measure,
@@ -75,19 +78,14 @@ def probe(shard, measure, **settings):
     )
 
 
-def pytorch(arrays, **settings):
-    """A measurement of PyTorch's."""
-    return harness.pytorch(_PYTORCH.value, arrays, settings)
-
-
-def rate(found):
-    """Real tokens a second, of the median step."""
-    steps = found["seconds"]
-    return found["tokens"] / len(steps) / statistics.median(steps)
+def rate(measured):
+    """Return real tokens per second of the median step."""
+    steps = measured["seconds"]
+    return measured["tokens"] / len(steps) / statistics.median(steps)
 
 
 def measure_speed(size, dtype, shard, arrays):
-    """Real tokens a second of both, and where ours go."""
+    """Measure real tokens per second of both, and the costs of our steps."""
     settings = COMMON | harness.MODEL_SIZES[size]
     settings |= {"dtype": dtype, "steps": _STEPS.value}
     settings |= {"batch_tokens": BATCH_TOKENS[size]}
@@ -95,7 +93,9 @@ def measure_speed(size, dtype, shard, arrays):
     for _ in range(_TURNS.value):
         ours.append(probe(shard, "steps", **settings))
         if _PYTORCH.value:
-            theirs.append(rate(pytorch(arrays, **settings)))
+            theirs.append(
+                rate(harness.pytorch(_PYTORCH.value, arrays, settings))
+            )
     best = max(ours, key=rate)
     name = f"{size}, {dtype}"
     if theirs:
@@ -104,7 +104,7 @@ def measure_speed(size, dtype, shard, arrays):
         harness.report(name, rate(best), "real tokens/s", peer, ratio)
     else:
         harness.report(name, rate(best), "real tokens/s")
-    # Both sides are tokens; FLOPs are counted for a pair of them.
+    # The rate counts tokens of both sides; FLOPs are counted per pair.
     flops = best["FLOPs of a token"] * rate(best) / 2
     harness.report(
         f"{name}: of the peak",
@@ -123,10 +123,10 @@ def measure_speed(size, dtype, shard, arrays):
 
 
 def measure_update(shard):
-    """Adam's update beside a step of the paper's batch, base."""
+    """Measure Adam's update relative to a whole step of base."""
     settings = COMMON | harness.MODEL_SIZES["base"]
     settings |= {"dtype": "float32", "batch_tokens": 25_000}
-    # In parts, as the trainer would: whole, it takes more than 24 GB.
+    # In chunks, as in the trainer: the whole batch takes more than 24 GB.
     settings |= {"max_tokens": 8_192, "warm_up": 1, "steps": 2}
     whole = min(probe(shard, "steps", **settings)["seconds"])
     settings["steps"] = 5
@@ -136,7 +136,7 @@ def measure_update(shard):
 
 
 def measure_memory(shard):
-    """Memory after 200 and after 2,000 steps of a very small model."""
+    """Measure memory after 200 and after 2,000 steps of a very small model."""
     settings = COMMON | harness.MODEL_SIZES["tiny"]
     settings |= {"hidden_size": 16, "filter_size": 16, "vocab_size": LEARNED}
     settings |= {"dtype": "float32", "batch_tokens": 512, "steps": 2_000}

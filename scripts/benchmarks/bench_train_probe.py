@@ -1,9 +1,6 @@
-"""Training steps of ours, timed; for bench_train.py.
+"""Process of bench_train that trains our model.
 
-python -m scripts.benchmarks.bench_train_probe SETTINGS.json
-
-Prints one JSON object. A process of its own: the memory and the threads of
-another measurement would disturb this one.
+It prints one JSON object.
 """
 
 import pathlib
@@ -19,17 +16,17 @@ from t2t_repro.reports import cost
 from t2t_repro.training import loss, optimizer, step
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-MATRIX = 2048  # rows and columns of the product that stands for the peak
+MATRIX = 2048  # rows and columns of the product that measures the peak
 
 
 def cpu_seconds():
-    """CPU time of all threads of this process."""
+    """Return the CPU time of all threads of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def peak_flops(dtype):
-    """What a large matrix product reaches, per second."""
+    """Return the FLOP/s of a large matrix product."""
     left = tf.cast(tf.random.normal((MATRIX, MATRIX)), dtype)
     product = tf.function(lambda: tf.linalg.matmul(left, left))
     return (
@@ -38,7 +35,7 @@ def peak_flops(dtype):
 
 
 class Training:
-    """A model and its step, as the trainer makes them."""
+    """A model and its training step, built as in the trainer."""
 
     def __init__(self, settings):
         self.max_tokens = settings.get("max_tokens")  # in memory at once
@@ -79,7 +76,7 @@ class Training:
         )
 
     def batches(self, count):
-        """An iterator of `count` batches."""
+        """Return an iterator of `count` batches."""
         return iter(
             batches.training_dataset(
                 self.corpus,
@@ -91,13 +88,13 @@ class Training:
             )
         )
 
-    def take(self, element):
-        """A step that is over when this returns."""
+    def run_step(self, element):
+        """Run a step, and wait until it is over."""
         return float(self.step(element).sums.tokens)
 
 
 def measure_steps(settings):
-    """Seconds, CPU and real tokens of steps."""
+    """Return seconds, CPU, real tokens and FLOPs of steps."""
     training = Training(settings)
     count = settings["warm_up"] + settings["steps"]
     elements = training.batches(count)
@@ -105,32 +102,35 @@ def measure_steps(settings):
     for number in range(count):
         if number == settings["warm_up"]:
             cpu = cpu_seconds()
-        began = time.perf_counter()
-        training.take(next(elements))
+        start = time.perf_counter()
+        training.run_step(next(elements))
         if number >= settings["warm_up"]:
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
             batch = training.plan.batch(number)
             tokens += batches.count(training.corpus, batch).tokens
     cpu = cpu_seconds() - cpu
-    began = cpu_seconds()
+    start = cpu_seconds()
     for _ in training.batches(50):
         pass
     return {
         "seconds": seconds,
         "tokens": tokens,
         "CPU of a step": cpu / settings["steps"],
-        "CPU of a batch": (cpu_seconds() - began) / 50,
+        "CPU of a batch": (cpu_seconds() - start) / 50,
         "FLOPs of a token": cost.training_flops(
             training.model,
             1,
-            *(float(of.mean()) for of in training.corpus.lengths.values()),
+            *(
+                float(array.mean())
+                for array in training.corpus.lengths.values()
+            ),
         ),
         "peak": peak_flops(settings["dtype"]),
     }
 
 
 def measure_update(settings):
-    """Seconds of Adam's update alone."""
+    """Return seconds of Adam's update alone."""
     training = Training(settings)
     variables = training.model.trainable_variables
     gradients = [tf.random.normal(v.shape) * 1e-3 for v in variables]
@@ -139,15 +139,15 @@ def measure_update(settings):
 
 
 def measure_memory(settings):
-    """Memory after the first tenth of many steps and after all."""
+    """Return the memory after a tenth of the steps and after all, in MB."""
     training = Training(settings)
-    marks = {settings["steps"] // 10: 0.0, settings["steps"]: 0.0}
+    megabytes = {settings["steps"] // 10: 0.0, settings["steps"]: 0.0}
     elements = training.batches(settings["steps"])
     for number in range(1, settings["steps"] + 1):
-        training.take(next(elements))
-        if number in marks:
-            marks[number] = harness.resident_megabytes()
-    return {"megabytes": list(marks.values())}
+        training.run_step(next(elements))
+        if number in megabytes:
+            megabytes[number] = harness.resident_megabytes()
+    return {"megabytes": list(megabytes.values())}
 
 
 if __name__ == "__main__":

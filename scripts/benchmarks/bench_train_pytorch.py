@@ -1,12 +1,11 @@
-"""Training steps of PyTorch's nn.Transformer; the peer of bench_train.py.
+"""Process of bench_train and bench_gpu that trains PyTorch's nn.Transformer.
 
-    PYTHON_WITH_TORCH -m scripts.benchmarks.bench_train_pytorch \\
-        FILE.npz SETTINGS.json
+    python -m scripts.benchmarks.bench_train_pytorch FILE.npz SETTINGS
 
-FILE.npz holds sentences as flat ids and lengths, inputs and targets. They are
-sorted by length and cut into batches of as many target tokens as asked for:
-the least padding that this model, which does not pack, can have. Prints one
-JSON object: seconds of each step, real tokens of all of them.
+FILE.npz holds inputs and targets as flat ids and lengths. The pairs are sorted
+by length and cut into batches of the requested number of target tokens. This
+gives the least padding that a model without packing can have. The program
+prints one JSON object: the seconds of each step, and real tokens of all steps.
 """
 
 import json
@@ -40,13 +39,13 @@ class Model(nn.Module):
             settings["dropout"],
             batch_first=True,
         )
-        places = torch.arange(settings["max_length"] + 1)[:, None]
+        positions = torch.arange(settings["max_length"] + 1)[:, None]
         rates = torch.exp(
             torch.arange(0, width, 2) * (-math.log(10_000.0) / width)
         )
-        table = torch.empty(len(places), width)
-        table[:, 0::2] = torch.sin(places * rates)
-        table[:, 1::2] = torch.cos(places * rates)
+        table = torch.empty(len(positions), width)
+        table[:, 0::2] = torch.sin(positions * rates)
+        table[:, 1::2] = torch.cos(positions * rates)
         self.register_buffer("positions", table)
 
     def embed(self, ids):
@@ -71,7 +70,7 @@ class Model(nn.Module):
 
 
 def read(path):
-    """[pairs] of two lists of ids."""
+    """Return a list of pairs of two lists of ids."""
     arrays = np.load(path)
     sides = [
         np.split(arrays[side], np.cumsum(arrays[f"{side}_lengths"])[:-1])
@@ -81,29 +80,29 @@ def read(path):
 
 
 def pad(sentences, first=()):
-    """Lists of ids -> [B, T], each behind the ids `first`."""
+    """Return lists of ids as [B, T], each after the ids `first`."""
     rows = [[*first, *ids] for ids in sentences]
     length = max(map(len, rows))
     return torch.tensor([row + [PAD] * (length - len(row)) for row in rows])
 
 
 def make_batches(pairs, batch_tokens):
-    """(inputs, shifted targets, targets), sorted by length, in random order."""
+    """Return batches (inputs, shifted targets, targets) in random order."""
     pairs = sorted(pairs, key=lambda pair: (len(pair[1]), len(pair[0])))
-    batches, some = [], []
+    batches, batch = [], []
     for pair in pairs:
-        some.append(pair)
-        if sum(len(targets) for _, targets in some) >= batch_tokens:
-            batches.append(some)
-            some = []
+        batch.append(pair)
+        if sum(len(targets) for _, targets in batch) >= batch_tokens:
+            batches.append(batch)
+            batch = []
     np.random.default_rng(0).shuffle(batches)
     return [
         (
-            pad([inputs for inputs, _ in some]),
-            pad([targets[:-1] for _, targets in some], first=[BOS]),
-            pad([targets for _, targets in some]),
+            pad([inputs for inputs, _ in batch]),
+            pad([targets[:-1] for _, targets in batch], first=[BOS]),
+            pad([targets for _, targets in batch]),
         )
-        for some in batches
+        for batch in batches
     ]
 
 
@@ -125,7 +124,7 @@ def main():
     seconds, tokens = [], 0
     for number in range(settings["warm_up"] + settings["steps"]):
         batch = batches[number % len(batches)]
-        began = time.perf_counter()
+        start = time.perf_counter()
         inputs, shifted, targets = (ids.to(device) for ids in batch)
         adam.zero_grad()
         with torch.autocast(device, torch.bfloat16, enabled=half):
@@ -136,7 +135,7 @@ def main():
         if device == "cuda":
             torch.cuda.synchronize()
         if number >= settings["warm_up"]:
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
             tokens += int((inputs != PAD).sum() + (targets != PAD).sum())
     print(json.dumps({"seconds": seconds, "tokens": tokens}))
 
