@@ -93,7 +93,7 @@ def test_a_bound_below_one_subword_is_one(models):
 
 MESSAGE = (
     "The model 'transformer' gives no attention over the source, which these "
-    "search rules need: coverage_penalty. Leave them out of --decode_hparams."
+    "search rules need: coverage_penalty. Remove them from --decode_hparams."
 )
 
 

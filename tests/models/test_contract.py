@@ -159,7 +159,7 @@ def test_paths_do_not_depend_on_other_models_of_the_process(build, name):
 def test_packed_rows_are_refused_by_name(toys, name):
     hparams = registry.build_hparams(name)
     packed = dataclasses.replace(hparams, batching="packed")
-    message = f"{name!r} takes one sentence a row. Say --hparams=batching="
+    message = f"{name!r} takes one sentence a row. Use --hparams=batching="
     with pytest.raises(errors.UserError, match=message):
         building.check_model(packed)
     message = f"{name!r} cannot recompute activations"
@@ -203,13 +203,16 @@ class _Pair(keras.layers.Layer):
     [
         (
             lambda: keras.layers.Dropout(0.5, name="keras_dropout"),
-            "neither a weight nor drawn by layers/counter_rng.py",
+            "which is not a weight.*layers.counter_rng",
         ),
         (
             lambda: [keras.layers.Dense(16) for _ in range(2)][1],
-            "Keras has named .*dense_1.*Name it",
+            "Keras named .*dense_1.*Give it a name",
         ),
-        (lambda: _Pair(name="pair"), "has two of .*pair/same/kernel"),
+        (
+            lambda: _Pair(name="pair"),
+            "the path same/kernel: .*pair/same/kernel",
+        ),
     ],
 )
 def test_a_layer_that_breaks_a_rule_is_named(
