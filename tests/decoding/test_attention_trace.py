@@ -56,7 +56,7 @@ def test_weights_are_distributions_over_pieces(traces):
         assert not np.triu(trace.weights.decoder, 1).any(), "sees the future"
 
 
-@pytest.mark.parametrize(("line", "count"), [("  ", 0), ("cat " * 200, 400)])
+@pytest.mark.parametrize(("line", "count"), [("  ", 0), ("cat " * 200, 200)])
 def test_blank_and_long_lines_are_refused(tracer, line, count):
     with pytest.raises(errors.UserError, match=f"1 to 127 .* got {count} in"):
         tracer.trace(line)

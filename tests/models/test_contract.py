@@ -214,7 +214,7 @@ class _Pair(keras.layers.Layer):
         ),
         (
             lambda: _Pair(name="pair"),
-            "the path same/kernel: .*pair/same/kernel",
+            "two items with the path pair/same/kernel",
         ),
     ],
 )
