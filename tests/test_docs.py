@@ -21,9 +21,9 @@ WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 TIMEOUT_SECONDS = 1_800  # for the commands of a page, which take minutes
 # The entry point of setup.py, for environments that were installed before it.
 ENTRY_POINT = f"""#!{sys.executable}
-import runpy, sys
-name = sys.argv.pop(1)
-runpy.run_module(f"t2t_repro.{{name}}", None, "__main__", True)
+import sys
+from t2t_repro.__main__ import main
+sys.exit(main())
 """
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 
