@@ -212,12 +212,19 @@ def test_errors_refer_to_sections_of_troubleshooting():
     assert sections <= anchors(ROOT / "docs" / "troubleshooting.md")
 
 
+@pytest.fixture(scope="module")
+def data_folder(tmp_path_factory):
+    """Folder of data that all pages share."""
+    return tmp_path_factory.mktemp("data")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page", WITH_COMMANDS, ids=lambda path: path.name.removesuffix(".md")
 )
-def test_commands_run(page, tmp_path):
+def test_commands_run(page, tmp_path, data_folder):
     text = page.read_text("utf-8")
+    (tmp_path / "data").symlink_to(data_folder)
     page_commands.write_files(text, tmp_path)
     script = page_commands.script(page_commands.shell_commands(text))
     entry_point = tmp_path / "bin" / "t2t"
