@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 
 from t2t_repro import errors, fields, files, hparam, registry
+from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import RESERVED, TRANSLATION, Suite
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 
@@ -31,17 +32,37 @@ class Problem:
     itself. `metrics` are the names of those that its outputs are scored by.
     """
 
-    vocab_size: int  # ids of the vocabulary that is learned
-    # Path of one made elsewhere to take instead; two of separate ones, with a
-    # colon between.
-    vocabulary: str = ""
-    vocabulary_type: str = "bpe"  # name in registry.vocabularies
-    separate_vocabularies: bool = False  # each side has one of its own
-    source_vocab_size: int = 0  # of the inputs' own one; 0: vocab_size
-    max_length: int = (
-        256  # subwords with EOS; longer training pairs are dropped
+    vocab_size: int = setting(
+        help="Subwords of the vocabulary that is learned."
     )
-    max_length_ratio: float = 0.0  # drop training pairs above it; 0: none
+    vocabulary: str = setting(
+        default="",
+        help="Path of a vocabulary to take instead of learning one; with "
+        "separate_vocabularies two paths, INPUTS:TARGETS.",
+    )
+    vocabulary_type: str = setting(
+        default="bpe",
+        help="Type of the vocabulary; --registry_help lists them.",
+    )
+    separate_vocabularies: bool = setting(
+        default=False,
+        help="Learn a vocabulary of its own for each side.",
+    )
+    source_vocab_size: int = setting(
+        default=0,
+        help="With separate_vocabularies: subwords of the inputs' vocabulary; "
+        "0: vocab_size.",
+    )
+    max_length: int = setting(
+        default=256,
+        help="Most subwords of a training pair's sides, with EOS; longer "
+        "pairs are dropped.",
+    )
+    max_length_ratio: float = setting(
+        default=0.0,
+        help="Drop training pairs whose longer side has more than this many "
+        "times the subwords of the shorter one; 0: none.",
+    )
 
     # Not arguments, hence not annotated. build() sets the first three.
     requested_name = ""  # the one it was given, X or X_rev
@@ -55,10 +76,18 @@ class Problem:
     tokenized = False  # normalize() tokenizes: scores are of tokens then
 
     def __init_subclass__(cls):
-        """Every subclass is a dataclass; ``vocab_size = 10_000`` a default."""
+        """Make every subclass a dataclass.
+
+        ``vocab_size = 10_000`` is a new default; the rest of the field stays.
+        """
         for field in dataclasses.fields(cls):
-            if field.name in vars(cls):
+            value = vars(cls).get(field.name, field)
+            if not isinstance(value, dataclasses.Field):
                 cls.__annotations__.setdefault(field.name, field.type)
+                default = dataclasses.field(
+                    default=value, metadata=field.metadata
+                )
+                setattr(cls, field.name, default)
         dataclasses.dataclass(kw_only=True)(cls)
 
     def __post_init__(self):

@@ -18,6 +18,7 @@ ROW_0 = (
     "json_files",
     "locks",
     "progress",
+    "tensorflow_import",
     "types",
 )
 ROWS = (
@@ -39,11 +40,13 @@ ROWS = (
     (
         (
             "training.loss",
+            "training.cross_entropy",
             "training.optimizer",
             "training.schedules",
             "training.slots",
             "training.step",
             "training.checkpoints",
+            "training.checkpoint_reader",
             "training.averaging",
             "training.hardware",
             "training.workers",
@@ -78,7 +81,8 @@ ROWS = (
     (("evaluation",), ("reporting",), ("exporting",), ("training.job",)),
     (("problems",), ("hparams",)),
     (
-        ("common_flags",),
+        ("common_flags", "command_help"),
+        ("__main__",),
         ("avg_checkpoints",),
         ("datagen",),
         ("decoder",),
@@ -100,7 +104,7 @@ MAY_DEFINITIONS_IMPORT = (
     "metrics",
     "problem",
 )
-COMMANDS = [cell[0] for cell in ROWS[-1]]
+COMMANDS = [module for cell in ROWS[-1] for module in cell]
 # These run without TensorFlow: installing it is not needed to read them.
 WITHOUT_TENSORFLOW = (
     "arguments",

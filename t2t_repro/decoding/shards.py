@@ -2,7 +2,7 @@
 
 A step of a search is hundreds of small operations. Threads that share each
 operation mostly wait for one another; with one shard per thread, two cores are
-1.5 times as fast (scripts/bench_decode.py).
+1.5 times as fast (scripts/benchmarks/bench_decode.py).
 """
 
 import contextlib

@@ -65,9 +65,9 @@ class AttentionWeights(NamedTuple):
     the model lacks are None.
     """
 
-    cross: Tensor | None = None  # [layers, B, H, T, L], of targets on inputs
-    encoder: Tensor | None = None  # [layers, B, H, L, L]
-    decoder: Tensor | None = None  # [layers, B, H, T, T]
+    cross: Tensor = None  # [layers, B, H, T, L], from targets to inputs
+    encoder: Tensor = None  # [layers, B, H, L, L]
+    decoder: Tensor = None  # [layers, B, H, T, T]
 
 
 class DecodingState(NamedTuple):

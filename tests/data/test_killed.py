@@ -79,7 +79,7 @@ def test_an_undisturbed_run_leaves_what_the_manifest_names(undisturbed):
     assert set(undisturbed) == {"manifest.json", "vocab.model", *shards}
 
 
-def test_killed_after_every_file(tmp_path, undisturbed, tally):
+def test_killed_after_every_file(tmp_path, undisturbed, count_outcome):
     """Each run goes on where the last one was; no shard is made again."""
     times = {}
     # Without unfinished.json a vocabulary is learned again; with all shards,
@@ -87,7 +87,7 @@ def test_killed_after_every_file(tmp_path, undisturbed, tally):
     for number in (1, 2, 1, 1, 1, 1, 1, 1, 1, 2):
         assert manifest.read(tmp_path) is None
         assert run(tmp_path, "after", number) == -signal.SIGKILL
-        tally("kills", "datagen", "tried")
+        count_outcome("kills", "datagen", "tried")
         now = {
             path.name: path.stat().st_mtime_ns
             for path in tmp_path.glob("*.arrow")
@@ -95,18 +95,20 @@ def test_killed_after_every_file(tmp_path, undisturbed, tally):
         assert now == now | times
         times = now
     assert contents(tmp_path) == undisturbed
-    tally("kills", "datagen", "survived", 10)
+    count_outcome("kills", "datagen", "survived", 10)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 6, 9, 10])
-def test_killed_in_the_middle_of_a_file(tmp_path, undisturbed, tally, number):
+def test_killed_in_the_middle_of_a_file(
+    tmp_path, undisturbed, count_outcome, number
+):
     """What is written of it, under a temporary name, is no harm."""
     assert number <= FILES
     assert run(tmp_path, "before", number) == -signal.SIGKILL
-    tally("kills", "datagen", "tried")
+    count_outcome("kills", "datagen", "tried")
     assert manifest.read(tmp_path) is None
     for path in tmp_path.glob("*.tmp"):
         os.truncate(path, path.stat().st_size // 2)
     assert run(tmp_path) == 0
     assert contents(tmp_path) == undisturbed
-    tally("kills", "datagen", "survived")
+    count_outcome("kills", "datagen", "survived")

@@ -1,18 +1,14 @@
 """Tests that blocks, XLA, shards, order, padding and cache keep results."""
 
-import pathlib
-import runpy
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from scripts.benchmarks import bench_decode_variants
 from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, score, search, shards
 from t2t_repro.text.vocabulary import EOS
 
-SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
-VARIANTS = runpy.run_path(str(SCRIPTS / "bench_decode_variants.py"))
 V = 24  # of `models`
 
 
@@ -38,7 +34,7 @@ def assert_same(found, expected, name, max_ties=1):
     np.testing.assert_allclose(
         found.scores[:, 0], expected.scores[:, 0], rtol=1e-4, atol=1e-5
     )
-    comparison = VARIANTS["compare"](found, expected)
+    comparison = bench_decode_variants.compare(found, expected)
     print(f"{name}: {comparison}")
     assert comparison.different == comparison.ties <= max_ties
 
@@ -71,7 +67,9 @@ def test_blocks_xla_shards_order_and_padding_keep_result(
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
     expected = search.search(models[:1], ids(rows), hparams)
-    for name, found in VARIANTS["variants"](models[:1], rows, hparams, xla):
+    for name, found in bench_decode_variants.variants(
+        models[:1], rows, hparams, xla
+    ):
         assert_same(found, expected, name)
 
 
@@ -79,7 +77,7 @@ def test_blocks_xla_shards_order_and_padding_keep_result(
 def test_cache_keeps_result(models, beams):
     rows = many_inputs()
     hparams = hparam.DecodeHParams(beam_size=beams, extra_length=6)
-    expected = VARIANTS["without_cache"](models[0], rows, hparams)
+    expected = bench_decode_variants.without_cache(models[0], rows, hparams)
     found = search.search(models[:1], ids(rows), hparams)
     assert_same(found, expected, f"no cache, beam {beams}")
 
@@ -93,7 +91,7 @@ def test_comparison_counts_differences_and_ties():
         ids([[[5, 1]], [[5, 1]], [[1, 0]], [[8, 1]]]),
         tf.constant([[-1.0], [-1.000001], [-1.1], [-1.1]]),
     )
-    assert VARIANTS["compare"](found, expected) == (4, 2, 1)
+    assert bench_decode_variants.compare(found, expected) == (4, 2, 1)
 
 
 @pytest.mark.parametrize(("members", "sampling_temp"), [(1, 0.0), (2, 1.0)])
