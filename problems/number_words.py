@@ -76,7 +76,7 @@ def write_words(path, split, language):
     # Spelling takes about 0.1 ms a word, in Python: one process a core.
     with concurrent.futures.ProcessPoolExecutor() as pool:
         spelled = pool.map(functools.partial(_spell_chunk, language), chunks)
-        with files.writing(path) as file:
+        with files.atomic_text_file(path) as file:
             for words in progress.bar(
                 spelled, f"spell {path.name}", len(chunks)
             ):

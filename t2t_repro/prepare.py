@@ -96,7 +96,7 @@ def wait_for_data(problem: Problem, data_dir) -> pathlib.Path:
         UserError: it is not seen here, or was made with other settings.
     """
     folder = data_folder(data_dir, problem)
-    if not files.appears(lambda: manifests.read(folder)):
+    if not files.wait_until(lambda: manifests.read(folder)):
         raise errors.UserError(
             f"There is no data in {folder}, where the first worker has it. All "
             "workers must see the same --data_dir."

@@ -25,10 +25,10 @@ def test_waits_for_what_appears(tmp_path, monkeypatch):
     seen = iter([False, False, True])
     slept = []
     monkeypatch.setattr(files.time, "sleep", slept.append)
-    assert files.appears(lambda: next(seen))
+    assert files.wait_until(lambda: next(seen))
     assert len(slept) == 2
-    monkeypatch.setattr(files, "_PATIENCE", -1)
-    assert not files.appears(lambda: False)
+    monkeypatch.setattr(files, "_TIMEOUT_SECS", -1)
+    assert not files.wait_until(lambda: False)
 
 
 def test_text_is_written_in_utf8(tmp_path):
@@ -77,7 +77,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_a_folder_appears_when_it_is_whole(tmp_path):
     folder = tmp_path / "new" / "a"
-    with files.making_folder(folder) as temporary:
+    with files.atomic_folder(folder) as temporary:
         (temporary / "file").write_text("whole")
         assert not folder.exists()
     assert os.listdir(folder.parent) == ["a"]
@@ -86,19 +86,19 @@ def test_a_folder_appears_when_it_is_whole(tmp_path):
 
 def test_an_error_leaves_nothing_of_a_folder(tmp_path):
     with pytest.raises(OSError, match="No space left"):
-        with files.making_folder(tmp_path / "a") as temporary:
+        with files.atomic_folder(tmp_path / "a") as temporary:
             (temporary / "half").write_text("half")
             raise OSError("No space left on device")
     assert os.listdir(tmp_path) == []
 
 
 def test_a_folder_that_a_kill_left_half_is_made_anew(tmp_path):
-    with files.making_folder(tmp_path / "b") as temporary:
+    with files.atomic_folder(tmp_path / "b") as temporary:
         pass
     left = temporary.with_name(temporary.name.replace("b", "a", 1))
     left.mkdir()
     (left / "half").write_text("half")
-    with files.making_folder(tmp_path / "a") as temporary:
+    with files.atomic_folder(tmp_path / "a") as temporary:
         (temporary / "file").write_text("whole")
     assert os.listdir(tmp_path / "a") == ["file"]
 
@@ -124,13 +124,13 @@ def test_sha256_is_of_all_bytes(tmp_path, size):
 def sealed(tmp_path):
     path = tmp_path / "a.json"
     value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
-    json_files.write(path, value, sealed=True)
+    json_files.write(path, value, with_checksum=True)
     return path
 
 
 def test_a_seal_is_of_paths_that_are_no_text_too(tmp_path):
     value = {"command_lines": ["--raw_dir=a\udcffb"]}  # the byte 0xff
-    json_files.write(tmp_path / "run.json", value, sealed=True)
+    json_files.write(tmp_path / "run.json", value, with_checksum=True)
     assert json_files.read(tmp_path / "run.json") == value
 
 
@@ -155,7 +155,7 @@ def test_damaged_json_is_named(sealed, old, new):
 
 def test_a_write_that_fails_names_the_file(tmp_path):
     """Python's write() does not."""
-    for make in (files.replacing, files.making_folder):
+    for make in (files.atomic_path, files.atomic_folder):
         with pytest.raises(OSError) as raised:
             with make(tmp_path / "a"):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -106,7 +106,7 @@ def test_data_made_before_an_argument_was_added_is_opened(prepared, tmp_path):
     for name in later:
         del before["arguments"][name]
     del before["vocabulary_type"]
-    json_files.write(path, before, sealed=True)
+    json_files.write(path, before, with_checksum=True)
     sha256 = manifests.sha256(tmp_path / FOLDER)
     prepare.prepare(build(), tmp_path, verify=True)
     found = manifests.open_vocabularies(tmp_path / FOLDER)
@@ -319,7 +319,7 @@ def test_another_worker_sees_the_data(prepared):
 
 
 def test_another_worker_does_not_see_the_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "appears", lambda found: found())
+    monkeypatch.setattr(files, "wait_until", lambda condition: condition())
     with pytest.raises(
         errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
     ):

@@ -267,7 +267,7 @@ def test_a_second_usr_dir_is_loaded_as_well(usr_dir):
 def test_describe_lists_names_summaries_and_files(usr_dir):
     write_set(usr_dir)
     registry.load_definitions(usr_dir)
-    text = registry.describe()
+    text = registry.summary()
     lines = text.splitlines()
     place = lines.index(f"  {'mine_set':24} Summary of mine_set.")
     assert lines[place + 1].strip() == str(usr_dir / "mine.py")

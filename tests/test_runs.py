@@ -29,14 +29,16 @@ def start(folder, hardware="one CPU", settings=SETTINGS):
 @pytest.fixture
 def started(tmp_path, monkeypatch):
     """The folder of a run that the first worker has started."""
-    monkeypatch.setattr(files, "appears", lambda found: found())
+    monkeypatch.setattr(files, "wait_until", lambda condition: condition())
     start(tmp_path)
     return tmp_path
 
 
 def test_a_worker_joins(started):
     before = (started / run_json.RUN).read_bytes()
-    run_json.join(started, SETTINGS, run_json.fingerprint(started))
+    run_json.compare_with_chief(
+        started, SETTINGS, run_json.fingerprint(started)
+    )
     assert (started / run_json.RUN).read_bytes() == before
 
 
@@ -71,7 +73,7 @@ def test_a_worker_with_a_folder_of_its_own_is_refused(started, tmp_path):
         with pytest.raises(
             errors.UserError, match="must see the same --output"
         ):
-            run_json.join(folder, SETTINGS, fingerprint)
+            run_json.compare_with_chief(folder, SETTINGS, fingerprint)
         json_files.write(started / run_json.RUN, {})  # of a folder like it
 
 
@@ -79,7 +81,9 @@ def test_a_worker_with_other_data_is_refused(started):
     other = SETTINGS | {"manifest_sha256": "ef" * 32}
     message = "manifest_sha256 is .*cdcd.* with the same flags and data"
     with pytest.raises(errors.UserError, match=message):
-        run_json.join(started, other, run_json.fingerprint(started))
+        run_json.compare_with_chief(
+            started, other, run_json.fingerprint(started)
+        )
 
 
 def test_stored_scores_of_some_checkpoints(tmp_path):
@@ -87,7 +91,10 @@ def test_stored_scores_of_some_checkpoints(tmp_path):
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
-    names, sums = runs.names([path]), runs.checksums([path])
+    names, sums = (
+        runs.checkpoint_names([path]),
+        runs.checkpoint_checksums([path]),
+    )
     assert names == ["averaged/ckpt-9"]
     stored = {
         "test": {

@@ -53,7 +53,7 @@ def write_shard(path, ids, texts, vocab_size, facts=None):
         columns[f"{side}_text"] = pa.array(lines, pa.large_string())
     batch = pa.record_batch(columns, metadata={_FACTS: json.dumps(facts or {})})
     with (
-        files.replacing(path) as temporary,
+        files.atomic_path(path) as temporary,
         pa.OSFile(str(temporary), "wb") as sink,
         pa.ipc.new_file(sink, batch.schema) as writer,
     ):

@@ -86,7 +86,7 @@ def generate(
             shard_pairs,
         )
     _require_pairs(made["splits"]["train"])
-    json_files.write(folder / manifest.UNFINISHED, made, sealed=True)
+    json_files.write(folder / manifest.UNFINISHED, made, with_checksum=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
     return made
 
@@ -156,7 +156,7 @@ def _begin(folder, splits, spec, facts):
             "splits": {split: texts[split] for split in splits},
         }
     )
-    json_files.write(folder / manifest.UNFINISHED, begun, sealed=True)
+    json_files.write(folder / manifest.UNFINISHED, begun, with_checksum=True)
     return begun
 
 

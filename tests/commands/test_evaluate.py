@@ -103,7 +103,7 @@ def test_data_of_another_manifest_gives_a_warning(trained, run, tmp_path):
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told not in result.stderr
     changed = json_files.read(manifest) | {"sources": {}}
-    json_files.write(manifest, changed, sealed=True)
+    json_files.write(manifest, changed, with_checksum=True)
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told in result.stderr
 

@@ -100,8 +100,8 @@ def test_repeated_hparams_are_compared_with_the_runs(toy):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--hparams=batching=packed"], "takes one sentence a row. Say"),
-        (["--recompute_grad"], "cannot recompute activations. Leave"),
+        (["--hparams=batching=packed"], "takes one sentence a row. Use"),
+        (["--recompute_grad"], "cannot recompute activations. Omit"),
     ],
     ids=["packed", "recompute_grad"],
 )

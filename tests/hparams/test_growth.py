@@ -60,7 +60,7 @@ def test_names_and_settings_are_known_without_keras():
     """So that --help and --registry_help stay quick."""
     program = (
         "import sys; from t2t_repro import registry; "
-        "registry.load_definitions(); registry.describe(); "
+        "registry.load_definitions(); registry.summary(); "
         "registry.build_hparams('big'); "
         "print([m for m in ('keras', 'tensorflow') if m in sys.modules])"
     )

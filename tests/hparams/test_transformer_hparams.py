@@ -118,7 +118,7 @@ def test_a_set_is_exactly_this_diff(differences, name):
 
 
 def test_every_set_builds_and_is_listed(build):
-    listed = registry.describe()
+    listed = registry.summary()
     for entry in registry.hparams_sets:
         assert isinstance(build(entry.name), hparam.HParams)
         assert f"\n  {entry.name:24} {entry.summary}\n" in listed
