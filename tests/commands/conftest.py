@@ -212,7 +212,7 @@ def toy(train_toy, request):
 
 @pytest.fixture(scope="session")
 def parameters(toy, read_checkpoint):
-    """How many numbers the weights of a checkpoint are."""
+    """Return the number of parameters in a checkpoint."""
     return sum(
         value.size
         for name, value in read_checkpoint(toy.averaged).items()

@@ -6,7 +6,7 @@ import pytest
 
 
 def error(result):
-    """The message of a command that must have failed cleanly."""
+    """Return the message of a command that must have failed with one."""
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     return result.stderr.partition("Error: ")[2]
@@ -82,7 +82,6 @@ def test_file_in_place_of_a_folder_is_named(run, flags_of, tmp_path):
 
 
 def test_data_dir_flag_wins_over_the_runs_folder(run, trained, tmp_path):
-    """And not where the run has found them."""
     flags = f"--output_dir={trained / 'run'}", f"--data_dir={tmp_path}"
     message = error(run("evaluate", *flags))
     assert message.startswith(f"There is no data in {tmp_path}")

@@ -283,7 +283,7 @@ def test_reversed_problem_uses_the_same_data(trained, run, flags_of):
 
 @pytest.mark.slow
 def test_commands_run_in_processes_of_their_own(averaged, run_alone, tmp_path):
-    """As a user calls them: a fork may have what a command does not import."""
+    """A fork may hide an import that a command lacks."""
     out = f"--output_dir={averaged / 'run'}"
     export_dir = f"--export_dir={tmp_path / 'export'}"
     ok(run_alone("avg_checkpoints", out, "--num_last_checkpoints=2"))

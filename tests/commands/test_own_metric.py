@@ -64,7 +64,7 @@ def ok(result):
 
 @pytest.fixture(scope="module")
 def flags(trained, tmp_path_factory):
-    """Those that name the problem, with the text of the other trainings."""
+    """Return flags that name the problem, on the text of other trainings."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "usr").mkdir()
     (folder / "usr" / "mine.py").write_text(FILE)

@@ -74,8 +74,7 @@ def serving(run, export_dir, *settings):
         rest, grpc = match.groups()
         yield process, int(rest), int(grpc)
     finally:
-        if process.pid is not None:
-            process.kill()
+        process.kill()
 
 
 @pytest.mark.parametrize(

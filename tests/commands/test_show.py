@@ -1,10 +1,10 @@
-"""show: the chain of diffs, the schedule, and our cost beside the paper's."""
+"""show: differences of sets, the schedule, and costs beside the paper's."""
 
 import json
 
 
 def shown(run, *arguments):
-    """Lines before the JSON, the settings, and lines after it."""
+    """Return the lines before the JSON, the settings, and the text after."""
     result = run("show", *arguments)
     assert result.returncode == 0, result.stderr
     before, brace, rest = result.stdout.partition("{\n")
