@@ -77,7 +77,9 @@ def measure_scores(settings):
         part = pairs[first : first + SCORED_AT_ONCE]
         inputs = tf.ragged.constant([ids for ids, _ in part]).to_tensor()
         targets = tf.ragged.constant([ids + [EOS] for _, ids in part])
-        found = score.score(opened.models, inputs, targets.to_tensor())
+        found = score.sentence_log_probs(
+            opened.models, inputs, targets.to_tensor()
+        )
         scores += found.numpy().tolist()
     return scores
 

@@ -75,19 +75,23 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
     room = rows.shape[1] + hparams.extra_length
 
     def step_fn(before, position, state):
-        past = decode_loop.place(
+        past = decode_loop.set_subwords(
             state["past"], position - 1, before
         )  # nowhere, at 0
         # The subword to predict is not read, but must not be padding.
-        whole = decode_loop.place(past, position, tf.fill(tf.shape(before), 2))
+        whole = decode_loop.set_subwords(
+            past, position, tf.fill(tf.shape(before), 2)
+        )
         sources = tf.repeat(state["inputs"], beams, axis=0)
-        batch = score.features(sources, tf.reshape(whole, (-1, room)))
+        batch = score.make_features(sources, tf.reshape(whole, (-1, room)))
         logits = model(batch)[:, position]
         shape = (-1, beams, logits.shape[-1])
         return tf.reshape(logits, shape), None, state | {"past": past}
 
     def reorder(state, parents):
-        return state | {"past": decode_loop.take_beams(state["past"], parents)}
+        return state | {
+            "past": decode_loop.gather_beams(state["past"], parents)
+        }
 
     past = tf.zeros((len(rows), beams, room), tf.int32)
     limits = (rows != PAD).sum(1) + hparams.extra_length

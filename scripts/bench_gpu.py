@@ -109,7 +109,7 @@ class Training:
 
     def _step(self, state, rows, number):
         weights, slots = state
-        rng = counter_rng.rng(1, number, 0, rows["targets"].shape[0])
+        rng = counter_rng.step_rng(1, number, 0, rows["targets"].shape[0])
 
         def loss(weights):
             logits, _ = self.model.stateless_call(weights, [], rows, rng=rng)

@@ -63,7 +63,9 @@ def restricted_self_attention(d, reach=NEIGHBOURHOOD):
         places = ops.arange(3 * reach) - reach  # [3 r], beside a block's 0
         starts = ops.arange(blocks)[:, None] * reach
         real = ops.logical_and(starts + places >= 0, starts + places < n)
-        near = masks.near(ops.arange(reach), places, reach)  # [1, 1, r, 3 r]
+        near = masks.restricted(
+            ops.arange(reach), places, reach
+        )  # [1, 1, r, 3 r]
         mask = ops.logical_and(near, real[:, None, None])
         found, _ = layer(queries, mask, memory)
         return ops.reshape(found, (1, blocks * reach, d))[:, :n]

@@ -11,7 +11,7 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, errors, files, runs
-from t2t_repro.decoding import attend, shards, translate
+from t2t_repro.decoding import attention_trace, shards, translate
 from t2t_repro.text import parallel_files
 
 common_flags.define_decoding_flags()
@@ -56,7 +56,7 @@ def main():
     # Shards are of a file's batches. One sentence has none, and what is scored
     # has large operations: there, threads share an operation.
     if not (_INTERACTIVE.value or _ATTENTION.value or _SCORE_FILE.value):
-        shards.give_operations_a_thread()
+        shards.use_one_thread_per_operation()
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
@@ -67,9 +67,9 @@ def main():
     if _INTERACTIVE.value:
         _converse(translator, source, hparams.max_input_length)
     elif _ATTENTION.value:
-        observer = _observer(models, run, hparams)
+        tracer = _tracer(models, run, hparams)
         lines, _ = _read_lines()
-        _write(_attention_lines(observer, map(source, lines)))
+        _write(_attention_lines(tracer, map(source, lines)))
     elif _SCORE_FILE.value:
         pairs = _read_tabbed(_SCORE_FILE.value)
         # No list: the file may be larger than memory.
@@ -83,7 +83,7 @@ def main():
         # All beams, if asked for, on one line: tensor2tensor's way.
         _write("\t".join(one.texts) for one in found)
         if translator.refused:
-            raise errors.UserError(translator.describe_refused())
+            raise errors.UserError(translator.refused_summary())
 
 
 def _converse(translator, normalize, most):
@@ -104,25 +104,25 @@ def _converse(translator, normalize, most):
                 print(f"{score:8.4f}  {text}", flush=True)
 
 
-def _observer(models, run, hparams):
-    """Return the attend.Observer of the only model."""
+def _tracer(models, run, hparams):
+    """Return the AttentionTracer of the only model."""
     if len(models) > 1:
         raise errors.UserError(
             "--decode_attention looks into one model; --checkpoint_path names "
             f"{len(models)}. Name one."
         )
-    return attend.Observer(models[0], run.vocabularies, hparams)
+    return attention_trace.AttentionTracer(models[0], run.vocabularies, hparams)
 
 
-def _attention_lines(observer, lines):
+def _attention_lines(tracer, lines):
     """Yield a JSON object for each line; blank lines stay blank."""
     for line in lines:
         if not line.strip():
             yield ""
             continue
-        seen = observer.look(line)
-        weights = seen.weights.cross.mean(1)  # [layers, T, L]
-        values = seen._replace(weights=weights.round(6).tolist())._asdict()
+        trace = tracer.trace(line)
+        weights = trace.weights.cross.mean(1)  # [layers, T, L]
+        values = trace._replace(weights=weights.round(6).tolist())._asdict()
         yield json.dumps(values, ensure_ascii=False)
 
 

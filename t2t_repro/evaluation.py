@@ -134,7 +134,7 @@ def _warn_of_other_data(run, folder):
 
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and how they were made."""
-    shards.give_operations_a_thread()
+    shards.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
     # Of the files as they were read: a training that goes on removes them.
     how = {
@@ -145,7 +145,7 @@ def _translate(run, sources, checkpoint_path, hparams):
     translator = translate.Translator(models, run.vocabularies, hparams)
     found = list(translator.translate(sources, len(sources)))
     if translator.refused:
-        print(translator.describe_refused(), file=sys.stderr)
+        print(translator.refused_summary(), file=sys.stderr)
     return [translation.texts[0] for translation in found], how
 
 

@@ -68,6 +68,8 @@ class HParams:
     batching: str = setting(one_of("bucketed", "packed"))
     batch_tokens: int = setting(at_least(1))  # target tokens of a step, in all
     batch_unit: str = setting(one_of("real_tokens", "slots"))
+    # Shuffle the pairs of a bucket among its batches in every epoch.
+    reshuffle_buckets: bool = False
     # Subwords with EOS: longer pairs are left out; slots of a packed row.
     max_length: int = setting(
         fields.Rule(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from t2t_repro import errors, files, prepare, registry, run_json, runs
 from t2t_repro.data import batch_plan, manifest
-from t2t_repro.decoding import attend
+from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
 from t2t_repro.reports import (
     attention_plots,
@@ -176,9 +176,12 @@ def _attention(run, data, options):
     except errors.UserError:  # a training that has just begun
         return None, [], "there is no checkpoint yet"
     (model,), _ = runs.load_models(run, str(path))
-    observer = attend.Observer(model, run.vocabularies, run.problem.search)
-    seen = map(observer.look, lines)
-    return path.name, [attention_plots.plot_sentence(*one) for one in seen], ""
+    tracer = attention_trace.AttentionTracer(
+        model, run.vocabularies, run.problem.search
+    )
+    traces = map(tracer.trace, lines)
+    plots = [attention_plots.plot_sentence(*trace) for trace in traces]
+    return path.name, plots, ""
 
 
 def _lines(run, data, count):

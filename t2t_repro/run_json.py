@@ -102,11 +102,7 @@ def start(
     known = settings
     if path.exists():
         known = json_files.read(path, {"command_lines": [str]})
-    # Before the first checkpoint there is nothing that could be spoiled.
-    if any(
-        checkpoints.list_checkpoints(output_dir / folder)
-        for folder in (CHECKPOINTS, AVERAGED)
-    ):
+    if _is_begun(output_dir):
         refuse_differences(
             output_dir,
             known,
@@ -164,6 +160,33 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "t2t_repro": __version__,
     } | {name: metadata.version(name) for name in _PACKAGES}
+
+
+def keep_begun_defaults(
+    output_dir: pathlib.Path, hparams: hparam.HParams
+) -> hparam.HParams:
+    """Return `hparams` with the defaults of fields that a begun run lacks.
+
+    A run that an earlier version began knows nothing of later fields. Their
+    defaults mean "as before", whatever the hparams set says today.
+    """
+    if not _is_begun(output_dir):
+        return hparams
+    stored = json_files.read(output_dir / RUN, {"hparams": dict})["hparams"]
+    later = {
+        field.name: field.default
+        for field in dataclasses.fields(hparams)
+        if field.name not in stored and field.default is not dataclasses.MISSING
+    }
+    return dataclasses.replace(hparams, **later)
+
+
+def _is_begun(output_dir):
+    """Return whether a run has checkpoints: before, nothing can be spoiled."""
+    return (output_dir / RUN).exists() and any(
+        checkpoints.list_checkpoints(output_dir / folder)
+        for folder in (CHECKPOINTS, AVERAGED)
+    )
 
 
 def refuse_differences(output_dir, known, given, remedy):

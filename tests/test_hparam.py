@@ -41,6 +41,7 @@ PAPER = {  # arXiv 1706.03762, sections 3 and 5
     "learning_rate_constant": 1.0,
     "learning_rate_warmup_steps": 4000,
     "batching": "bucketed",
+    "reshuffle_buckets": True,
     "batch_tokens": 25_000,
     "batch_unit": "real_tokens",
     "max_length": 256,

@@ -60,7 +60,7 @@ ROWS = (
             "decoding.shards",
             "decoding.search",
             "decoding.translate",
-            "decoding.attend",
+            "decoding.attention_trace",
         ),
         ("reports",),
     ),

@@ -95,7 +95,7 @@ def beam_search(
 
 def _start(model, sentences, rule, beams, max_length, raw_scores):
     batch = tf.shape(sentences.limits)[0]
-    ids = decode_loop.no_ids(batch, beams, max_length)
+    ids = decode_loop.padding_ids(batch, beams, max_length)
     none = tf.fill((batch, beams), FORBIDDEN)
     # One hypothesis at first: W equal ones would give W equal outputs.
     first = tf.one_hot(0, beams, 0.0, FORBIDDEN)[None]
@@ -142,7 +142,7 @@ def _advance(position, state, model, rule, alpha):
     # Each live hypothesis ends in one way, so 2 W candidates leave W that go
     # on even if the W best all end. One beam is greedy: its best, EOS or not.
     count = 2 * width if width > 1 else 1
-    log_probs, subwords = candidates.likeliest(
+    log_probs, subwords = candidates.top_candidates(
         logits, count, rule, step, state.rule_state
     )  # of each beam
     of_each = log_probs.shape[-1]
@@ -151,7 +151,7 @@ def _advance(position, state, model, rule, alpha):
     subwords = tf.gather(_flat(subwords), places, batch_dims=1)
     parents = places // of_each
     ids = tf.gather(state.live_ids, parents, batch_dims=1)
-    ids = decode_loop.place(ids, position, subwords)  # [B, 2W, T]
+    ids = decode_loop.set_subwords(ids, position, subwords)  # [B, 2W, T]
     ends = subwords == EOS
     live_log_probs, chosen = tf.math.top_k(
         tf.where(ends, FORBIDDEN, best), width
@@ -176,7 +176,7 @@ def _advance(position, state, model, rule, alpha):
         live_ids=tf.gather(ids, chosen, batch_dims=1),
         live_log_probs=live_log_probs,
         finished=_best(state.finished, ended, width),
-        rule_state=decode_loop.take_beams(state.rule_state, chosen_parents),
+        rule_state=decode_loop.gather_beams(state.rule_state, chosen_parents),
         model_state=model.reorder_fn(state.model_state, chosen_parents),
     )
 
@@ -190,5 +190,5 @@ def _best(one, other, count) -> Finished:
     """Return the `count` best of two sets of finished hypotheses."""
     both = tf.nest.map_structure(lambda *pair: tf.concat(pair, 1), one, other)
     scores, chosen = tf.math.top_k(both.scores, count)
-    rest = decode_loop.take_beams(both._replace(scores=()), chosen)
+    rest = decode_loop.gather_beams(both._replace(scores=()), chosen)
     return rest._replace(scores=scores)

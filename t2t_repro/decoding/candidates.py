@@ -15,16 +15,16 @@ _GROUP = 64  # subwords whose maximum is taken first; for speed alone
 def log_normalizers(logits):
     """Return log(sum(exp(logits))) over V, of [B, W, V] -> [B, W].
 
-    By way of softmax, which is three times as fast on CPUs as what has the
-    logarithm in its name: the greatest probability is 1 / sum(exp(logits -
-    their greatest)), at least 1 / V. likeliest() reads the greatest anyway.
+    On CPUs softmax is three times as fast as log_softmax. The greatest
+    probability is 1 / sum(exp(logits - their maximum)), at least 1 / V, and
+    top_candidates() computes the maximum anyway.
     """
     greatest, subwords = top_k(logits, 1)
     share = tf.gather(tf.nn.softmax(logits), subwords, batch_dims=2)
     return (greatest - tf.math.log(share))[..., 0]
 
 
-def likeliest(logits, count, rule, step, state):
+def top_candidates(logits, count, rule, step, state):
     """Return the likeliest subwords that may come next.
 
     Args:
@@ -60,11 +60,11 @@ def likeliest(logits, count, rule, step, state):
     )
 
 
-def drawn(logits, draw, rule, step, state):
+def sample_subwords(logits, draw, rule, step, state):
     """Return a subword [B, W] int32 of each hypothesis, and its score.
 
     Args:
-        logits, rule, step, state: as of likeliest().
+        logits, rule, step, state: as of top_candidates().
         draw: function of logits [B, W, V] that returns a subword of each.
 
     Returns:

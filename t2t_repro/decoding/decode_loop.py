@@ -14,7 +14,7 @@ from t2t_repro.decoding import rules
 from t2t_repro.text.vocabulary import PAD
 
 
-def take_beams(state, parents):
+def gather_beams(state, parents):
     """Return a nest of tensors [B, W, …], beams in the order of `parents`.
 
     Args:
@@ -38,7 +38,7 @@ class SearchModel(NamedTuple):
     step_fn: Callable
     state: object  # before the first step: a nest of tensors [B, …]
     # (state, parents [B, W]) -> state of hypotheses that were in those beams.
-    reorder_fn: Callable = take_beams
+    reorder_fn: Callable = gather_beams
     # state -> state; called after each block of steps.
     compact_fn: Callable = lambda state: state
     block: int | None = None  # steps; None: all in one, with fixed shapes
@@ -174,12 +174,12 @@ def predict(model, rule, ids, position, state):
     return logits, step, state
 
 
-def place(ids, position, subwords):
+def set_subwords(ids, position, subwords):
     """Return ids [B, W, T] with subwords [B, W] at `position`."""
     here = tf.range(tf.shape(ids)[-1]) == position
     return tf.where(here, subwords[..., None], ids)
 
 
-def no_ids(batch, beams, max_length):
+def padding_ids(batch, beams, max_length):
     """Return [B, W, T] of PAD."""
     return tf.fill((batch, beams, max_length), PAD)

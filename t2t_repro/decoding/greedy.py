@@ -38,7 +38,7 @@ def append(state, step, subwords, log_probs, rule, alpha, raw_scores):
         totals = tf.where(ends, scores, totals)
     subwords = tf.where(state.ended, PAD, subwords)
     return state._replace(
-        ids=decode_loop.place(state.ids, step.position, subwords),
+        ids=decode_loop.set_subwords(state.ids, step.position, subwords),
         scores=tf.where(state.ended, state.scores, totals),
         ended=state.ended | ends,
     )
@@ -57,7 +57,7 @@ def greedy_search(
         logits, step, state = decode_loop.predict(
             model, rule, state.ids, position, state
         )
-        likely, subwords = candidates.likeliest(
+        likely, subwords = candidates.top_candidates(
             logits, 1, rule, step, state.rule_state
         )
         best = tf.argmax(likely, -1)[..., None]
@@ -68,7 +68,7 @@ def greedy_search(
     return decode_loop.run(
         model,
         GreedyState(
-            decode_loop.no_ids(batch, 1, max_length),
+            decode_loop.padding_ids(batch, 1, max_length),
             tf.zeros((batch, 1)),
             tf.zeros((batch, 1), tf.bool),
             sentences,

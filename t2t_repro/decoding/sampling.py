@@ -67,27 +67,27 @@ def sample(
         logits, step, state = decode_loop.predict(
             model, rule, state.ids, position, state
         )
-        noise = counter_rng.mix(state.keys ^ position)
-        subwords, log_probs = candidates.drawn(
+        noise = counter_rng.hash_int32(state.keys ^ position)
+        subwords, log_probs = candidates.sample_subwords(
             logits,
-            lambda allowed: draw(allowed, distribution, noise),
+            lambda allowed: sample_ids(allowed, distribution, noise),
             rule,
             step,
             state.rule_state,
         )
         return append(state, step, subwords, log_probs, rule, alpha, raw_scores)
 
-    keys = counter_rng.mix(
-        keys ^ counter_rng.mix(tf.constant(distribution.seed))
+    keys = counter_rng.hash_int32(
+        keys ^ counter_rng.hash_int32(tf.constant(distribution.seed))
     )
-    numbers = counter_rng.mix(tf.range(num_samples))
+    numbers = counter_rng.hash_int32(tf.range(num_samples))
     return decode_loop.run(
         model,
         SampleState(
-            decode_loop.no_ids(batch, num_samples, max_length),
+            decode_loop.padding_ids(batch, num_samples, max_length),
             tf.zeros((batch, num_samples)),
             tf.zeros((batch, num_samples), tf.bool),
-            counter_rng.mix(keys[:, None] ^ numbers),
+            counter_rng.hash_int32(keys[:, None] ^ numbers),
             sentences,
             rule.start(sentences, num_samples),
             model.state,
@@ -100,12 +100,12 @@ def sample(
 
 def sentence_keys(ids):
     """Hash each sentence, [B, L] -> [B] int32; PAD after it does not count."""
-    places = counter_rng.mix(tf.range(tf.shape(ids)[1]) + 1)
-    each = tf.where(ids == PAD, 0, counter_rng.mix(ids ^ places))
-    return counter_rng.mix(tf.reduce_sum(each, 1))
+    places = counter_rng.hash_int32(tf.range(tf.shape(ids)[1]) + 1)
+    each = tf.where(ids == PAD, 0, counter_rng.hash_int32(ids ^ places))
+    return counter_rng.hash_int32(tf.reduce_sum(each, 1))
 
 
-def draw(logits, distribution, keys):
+def sample_ids(logits, distribution, keys):
     """Draw an id from each distribution of [B, W, V], by the Gumbel maximum.
 
     Args:
@@ -124,7 +124,7 @@ def draw(logits, distribution, keys):
         before = tf.cumsum(probabilities, -1, exclusive=True)
         enough = before >= distribution.keep_top_p
         logits = tf.where(enough, FORBIDDEN, logits)
-    bits = counter_rng.mix(counter_rng.mix(keys)[..., None] ^ ids)
+    bits = counter_rng.hash_int32(counter_rng.hash_int32(keys)[..., None] ^ ids)
     gumbel = -tf.math.log(-tf.math.log(counter_rng.to_uniform(bits)))
     best = tf.argmax(logits + gumbel, -1, tf.int32)
     return tf.gather(

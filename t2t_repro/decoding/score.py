@@ -4,10 +4,10 @@ import tensorflow as tf
 
 from t2t_repro.text.vocabulary import PAD
 
-LOGITS_AT_ONCE = 2**28  # 1 GiB in float32; their softmax takes as much
+MAX_LOGITS = 2**28  # 1 GiB in float32; their softmax takes as much
 
 
-def score_subwords(models, inputs, targets):
+def subword_log_probs(models, inputs, targets):
     """Log-probabilities of given outputs, a subword at a time.
 
     Args:
@@ -17,28 +17,30 @@ def score_subwords(models, inputs, targets):
     Returns:
         [B, T] float32, 0 where a target is PAD.
     """
-    batch = features(inputs, targets)
-    log_probs = tf.nn.log_softmax(mixed([model(batch) for model in models]))
+    batch = make_features(inputs, targets)
+    log_probs = tf.nn.log_softmax(
+        ensemble_logits([model(batch) for model in models])
+    )
     of_targets = tf.gather(log_probs, targets[..., None], batch_dims=2)
     return tf.where(targets != PAD, of_targets[..., 0], 0.0)
 
 
-def score(models, inputs, targets):
-    """[B] float32: sums of score_subwords, EOS included."""
-    return tf.reduce_sum(score_subwords(models, inputs, targets), 1)
+def sentence_log_probs(models, inputs, targets):
+    """[B] float32: sums of subword_log_probs, EOS included."""
+    return tf.reduce_sum(subword_log_probs(models, inputs, targets), 1)
 
 
-def attention(model, inputs, targets):
+def cross_attention(model, inputs, targets):
     """Where each subword of given outputs looks in the source.
 
     Args:
         model: one of those that found the outputs.
-        inputs, targets: as of score_subwords.
+        inputs, targets: as of subword_log_probs.
 
     Returns:
         [layers, B, H, T, L] float32; rows of PAD mean nothing.
     """
-    return model.attention_weights(features(inputs, targets)).cross
+    return model.attention_weights(make_features(inputs, targets)).cross
 
 
 def mean_attention(models, inputs, targets):
@@ -49,7 +51,8 @@ def mean_attention(models, inputs, targets):
         differ in their layers have the mean of these as their only one.
     """
     weights = [
-        tf.reduce_mean(attention(model, inputs, targets), 2) for model in models
+        tf.reduce_mean(cross_attention(model, inputs, targets), 2)
+        for model in models
     ]  # [layers, B, T, L]
     if len({one.shape[0] for one in weights}) > 1:
         weights = [tf.reduce_mean(one, 0, keepdims=True) for one in weights]
@@ -59,7 +62,7 @@ def mean_attention(models, inputs, targets):
     return tf.where(written & read, mean, 0.0)
 
 
-def mixed(logits):
+def ensemble_logits(logits):
     """Logits [..., V] of each model -> logits of their mean probability."""
     if len(logits) == 1:
         return logits[0]
@@ -67,7 +70,7 @@ def mixed(logits):
     return tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
 
 
-def features(inputs, targets):
+def make_features(inputs, targets):
     """A sentence a row -> features of data/batches.py."""
     batch = {}
     for name, ids in (("inputs", inputs), ("targets", targets)):

@@ -52,7 +52,7 @@ def search(
     require_attention(models, rule)
     if constants is None:
         constants = decoding_constants(models)
-    return shards.at_once(
+    return shards.map_shards(
         lambda *rows: _search(
             models, constants, decode_hparams, rule, block, *rows
         ),
@@ -130,7 +130,7 @@ def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
     sentences = _sentences(models, inputs, extra, prefixes)
     wanted, beams = hparams.num_outputs, hparams.beam_size
     is_sampled = hparams.sampling_temp > 0
-    model = search_model(
+    model = build_search_model(
         models,
         constants,
         inputs,
@@ -177,7 +177,7 @@ def _sentences(models, inputs, extra_length, prefixes) -> rules.Sentences:
     return sentences._replace(limits=limits)
 
 
-def search_model(
+def build_search_model(
     models, constants, inputs, num_beams, max_length, block, rule
 ) -> decode_loop.SearchModel:
     """Return models that decode `inputs` [B, L] together, as one.
@@ -186,9 +186,9 @@ def search_model(
         num_beams: W.
         max_length: most steps.
     """
-    room = max_length if block is None else block
+    capacity = max_length if block is None else block
     states = [
-        model.start_decoding(inputs, num_beams, room, made)
+        model.start_decoding(inputs, num_beams, capacity, made)
         for model, made in zip(models, constants, strict=True)
     ]
     constants = [state.constants for state in states]
@@ -208,7 +208,7 @@ def search_model(
             model.decode_step(ids, position, state)
             for model, state in zip(models, with_constants(states), strict=True)
         ]
-        logits = score.mixed([one.logits for one in outputs])
+        logits = score.ensemble_logits([one.logits for one in outputs])
         attention = None
         if rule.needs_attention:
             attention = tf.add_n([one.attention for one in outputs])

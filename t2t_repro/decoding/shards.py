@@ -11,21 +11,21 @@ import os
 
 import tensorflow as tf
 
-LEAST = 8  # sentences of a shard: products of fewer rows are slow
+MIN_SENTENCES = 8  # sentences of a shard: products of fewer rows are slow
 # Of a batch; each is a copy of the search in the graph, which takes half a
 # second to prepare, and batches seldom have sentences for more.
-MOST = 8
+MAX_SHARDS = 8
 
 
-def of_this_machine() -> int:
+def default_num_shards() -> int:
     """A thread's each, at most MOST; one where there is a GPU."""
     if tf.config.get_visible_devices("GPU"):
         return 1
     threads = tf.config.threading.get_inter_op_parallelism_threads()
-    return min(threads or os.cpu_count(), MOST)
+    return min(threads or os.cpu_count(), MAX_SHARDS)
 
 
-def give_operations_a_thread():
+def use_one_thread_per_operation():
     """Give each operation one thread, for shards to run side by side.
 
     TF_NUM_INTRAOP_THREADS, where a user has set it, stays. Once TensorFlow has
@@ -36,7 +36,7 @@ def give_operations_a_thread():
             tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
-def at_once(function, rows, shards: int):
+def map_shards(function, rows, shards: int):
     """What `function` finds in each shard, joined.
 
     Args:
@@ -48,7 +48,7 @@ def at_once(function, rows, shards: int):
         return function(*rows)
     function = tf.function(function)  # traced once
     batch = tf.shape(rows[0])[0]
-    count = tf.clip_by_value(batch // LEAST, 1, shards)
+    count = tf.clip_by_value(batch // MIN_SENTENCES, 1, shards)
     ends = [tf.minimum(i, count) * batch // count for i in range(shards + 1)]
     found = [
         function(*(row[first:last] for row in rows))

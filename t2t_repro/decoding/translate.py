@@ -15,7 +15,7 @@ from t2t_repro.text import pieces
 from t2t_repro.text.vocabulary import EOS, PAD
 
 # Sentences that are sorted by length together, and held in memory.
-SORTED_AT_ONCE = 20_000
+SORT_WINDOW = 20_000
 _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
@@ -60,7 +60,7 @@ class Translator:
         search.require_attention(models, rule)
         # {number of a line, from 1: its subwords}, of the last `translate`.
         self.refused = {}
-        self.take_weights()
+        self.refresh_weights()
         constants = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
         )
@@ -70,20 +70,20 @@ class Translator:
                 inputs,
                 decode_hparams,
                 prefixes,
-                num_shards=shards.of_this_machine(),
+                num_shards=shards.default_num_shards(),
                 constants=constants,
                 rule=rule,
             ),
             input_signature=[constants, _IDS, _IDS],
         )
         self._score = tf.function(
-            lambda inputs, targets: score.score_subwords(
+            lambda inputs, targets: score.subword_log_probs(
                 models, inputs, targets
             ),
             input_signature=[_IDS, _IDS],
         )
 
-    def take_weights(self):
+    def refresh_weights(self):
         """To be called again when the models' weights have changed."""
         self._constants = search.decoding_constants(self._models)
 
@@ -109,13 +109,13 @@ class Translator:
         with progress.bar(
             total=total, desc="translate", unit="line", disable=total is None
         ) as bar:
-            while chunk := list(itertools.islice(lines, SORTED_AT_ONCE)):
+            while chunk := list(itertools.islice(lines, SORT_WINDOW)):
                 yield from self._translate_chunk(
                     *zip(*chunk, strict=True), done, bar
                 )
                 done += len(chunk)
 
-    def describe_refused(self) -> str:
+    def refused_summary(self) -> str:
         """Which lines the last translate() refused, where it did some."""
         shown = ", ".join(
             f"line {number:,} ({subwords:,} subwords)"
@@ -206,7 +206,7 @@ class Translator:
             pairs: read as far as needed: memory is bounded.
         """
         pairs = iter(pairs)
-        while chunk := list(itertools.islice(pairs, SORTED_AT_ONCE)):
+        while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
             yield from self._score_chunk(chunk)
 
     def _score_chunk(self, pairs):
@@ -222,7 +222,7 @@ class Translator:
         lengths = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
         results = [None] * len(pairs)
         # Of every slot, logits are there at once.
-        most = score.LOGITS_AT_ONCE // self._target.size
+        most = score.MAX_LOGITS // self._target.size
         slots = min(self._hparams.batch_tokens, most)
         for batch in length_sorted(range(len(pairs)), lengths, slots):
             found = self._score(*(_pad([s[i] for i in batch]) for s in sides))

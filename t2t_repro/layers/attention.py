@@ -89,7 +89,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         return self.compatibility(query, key)
 
-    def mix(self, weights, value, distances=None):
+    def weighted_sum(self, weights, value, distances=None):
         """weights [B, H, T, L] of value [B, H, L, K] -> [B, H, T, K]."""
         return ops.matmul(weights, value)
 
@@ -104,7 +104,7 @@ class MultiHeadAttention(keras.layers.Layer):
         query = self.split_heads(self.query(x))  # [B, H, T, K]
         weights = _weights(self.logits(query, key), mask)
         dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
-        mixed = self.mix(dropped, value)
+        mixed = self.weighted_sum(dropped, value)
         batch, _, length, _ = ops.shape(mixed)
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, T, H, K]
         mixed = ops.reshape(mixed, (batch, length, self.value_channels))
@@ -138,7 +138,7 @@ class MultiHeadAttention(keras.layers.Layer):
         for one in key_values:
             last = first + ops.shape(one.key)[2]
             some = ops.cast(weights[..., first:last], one.value.dtype)
-            mixed = mixed + self.mix(some, one.value, one.distances)
+            mixed = mixed + self.weighted_sum(some, one.value, one.distances)
             first = last
         mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, W, H, K]
         mixed = ops.reshape(mixed, (-1, self.value_channels))

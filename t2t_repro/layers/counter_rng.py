@@ -21,13 +21,15 @@ class Rng(NamedTuple):
     rows: object  # [B] int32, each row's index in the whole batch
 
 
-def rng(seed, step, first_row, num_rows):
+def step_rng(seed, step, first_row, num_rows):
     """Return the Rng of rows first_row … first_row + num_rows - 1 of a step."""
-    key = mix(mix(ops.cast(seed, "int32")) ^ ops.cast(step, "int32"))
+    key = hash_int32(
+        hash_int32(ops.cast(seed, "int32")) ^ ops.cast(step, "int32")
+    )
     return Rng(key, first_row + ops.arange(num_rows, dtype="int32"))
 
 
-def place(path):
+def stream_id(path):
     """Return the int32 that stands for a layer's path in the counter.
 
     Two draws of one step are independent where their places differ.
@@ -44,10 +46,10 @@ def bits(rng, place, shape):
         shape: B is the number of rows of `rng`.
     """
     size = math.prod(shape[1:])  # offsets in a row
-    row_keys = mix(ops.bitwise_xor(rng.key, place))
-    row_keys = mix(ops.bitwise_xor(row_keys, rng.rows))  # [B]
+    row_keys = hash_int32(ops.bitwise_xor(rng.key, place))
+    row_keys = hash_int32(ops.bitwise_xor(row_keys, rng.rows))  # [B]
     offsets = ops.arange(size, dtype="int32")
-    drawn = mix(ops.bitwise_xor(row_keys[:, None], offsets[None, :]))
+    drawn = hash_int32(ops.bitwise_xor(row_keys[:, None], offsets[None, :]))
     return ops.reshape(drawn, shape)
 
 
@@ -79,7 +81,7 @@ def shift_right(x, bits):
     return ops.bitwise_and(ops.right_shift(x, bits), (1 << (32 - bits)) - 1)
 
 
-def mix(x):
+def hash_int32(x):
     """Return a bijection of int32 in which each bit of x reaches every bit.
 
     The constants are those of C. Wellons' search for 32-bit finalisers

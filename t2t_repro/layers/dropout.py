@@ -13,7 +13,7 @@ _FEW_BITS = {"bfloat16": 8, "float16": 11}
 _BITS_OF_PYTHON = 53
 
 
-def factor(rate, dtype) -> float:
+def keep_scale(rate, dtype) -> float:
     """Return 1 / (1 - rate), which the rest is multiplied by, in a dtype."""
     fraction, exponent = math.frexp(1.0 / (1.0 - rate))
     bits = _FEW_BITS.get(dtype, _BITS_OF_PYTHON)
@@ -36,7 +36,7 @@ class Dropout(keras.layers.Layer):
 
     def build(self, input_shape):
         # The layer's path tells its mask from those of all other places.
-        self._place = counter_rng.place(self.path)
+        self._place = counter_rng.stream_id(self.path)
 
     def call(self, x, rng=None):
         if rng is None or not self.rate:
@@ -44,7 +44,7 @@ class Dropout(keras.layers.Layer):
         bits = counter_rng.bits(rng, self._place, ops.shape(x))
         # Uniform in [-2^31, 2^31): below the threshold with the probability
         # that makes up for the factor.
-        by = factor(self.rate, self.compute_dtype)
+        by = keep_scale(self.rate, self.compute_dtype)
         threshold = round((1.0 - 1.0 / by) * (1 << 32)) - (1 << 31)
         return x * (ops.cast(bits >= threshold, x.dtype) * by)
 

@@ -18,7 +18,7 @@ def causal(query_places, key_places):
     return (query_places[:, None] >= key_places)[None, None]
 
 
-def near(query_places, key_places, reach):
+def restricted(query_places, key_places, reach):
     """[T] and [L] -> [1, 1, T, L] bool, True where |i - j| < reach.
 
     "Restricted" self-attention of section 4, where a neighbourhood, here of

@@ -40,12 +40,12 @@ class RelativeAttention(attention.MultiHeadAttention):
         relative = ops.einsum(f"bhtk,{axes}->bhtl", query_of_vectors, vectors)
         return super().logits(query, key) + relative
 
-    def mix(self, weights, value, distances=None):
+    def weighted_sum(self, weights, value, distances=None):
         vectors, axes = self._of_distances(
             self.relative_values, value, distances
         )
         relative = ops.einsum(f"bhtl,{axes}->bhtk", weights, vectors)
-        return super().mix(weights, value) + relative
+        return super().weighted_sum(weights, value) + relative
 
     def _of_distances(self, table, keys, distances):
         """Rows of a table [2 M + 1, K], and the names of their axes.

@@ -39,7 +39,7 @@ class Residual(keras.layers.Layer):
         self.postprocess_sequence = postprocess_sequence
         self.dropout_rate = dropout_rate
         self.epsilon = epsilon
-        self.input_norm = norm_if(
+        self.input_norm = norm_or_identity(
             preprocess_sequence == "n",
             epsilon,
             name="input_norm",
@@ -48,7 +48,7 @@ class Residual(keras.layers.Layer):
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-        self.norm = norm_if(
+        self.norm = norm_or_identity(
             "n" in postprocess_sequence,
             epsilon,
             name="norm",
@@ -98,7 +98,7 @@ class AttentionResidual(Residual):
         return self.add(x, y, rng), weights
 
 
-def norm_if(wanted, epsilon, name, dtype):
+def norm_or_identity(wanted, epsilon, name, dtype):
     """Return layer normalization, or the identity where it is not wanted."""
     if not wanted:
         return keras.layers.Identity(name=name, dtype=dtype)

@@ -31,7 +31,7 @@ def build(
     Raises:
         UserError: the model breaks a rule of models/seq2seq.py; names it.
     """
-    check(hparams, recompute_grad)
+    check_model(hparams, recompute_grad)
     model = _new(hparams, vocab_size, source_vocab_size, dtype)
     model.recompute_grad = recompute_grad
     model(_batch(ops.ones((1, 8), "int32")))
@@ -45,14 +45,14 @@ def build_abstract(hparams, vocab_size, source_vocab_size=None) -> Seq2Seq:
 
     It counts its parameters and FLOPs in a second, whatever its size.
     """
-    check(hparams)
+    check_model(hparams)
     with keras_compat.without_values():
         model = _new(hparams, vocab_size, source_vocab_size, "float32")
         model(_batch(ops.ones((1, 8), "int32")))
     return model
 
 
-def check(hparams, recompute_grad=False):
+def check_model(hparams, recompute_grad=False):
     """Check that a model can be trained as its settings say, without it.
 
     Raises:

@@ -27,14 +27,14 @@ class Cache(NamedTuple):
     memory_mask: object  # [B, 1, 1, L] bool
 
     @classmethod
-    def empty(cls, memory, memory_mask, num_beams, room, dtype):
+    def empty(cls, memory, memory_mask, num_beams, capacity, dtype):
         """Make a cache of no positions, and the slots that are visible.
 
         Args:
             memory: keys and values of the source, a pair for each layer.
             memory_mask: as of the field.
             num_beams: W.
-            room: recent positions; compact() makes room for as many again.
+            capacity: recent positions; compact() makes room for as many again.
             dtype: of keys and values.
 
         Returns:
@@ -44,19 +44,21 @@ class Cache(NamedTuple):
         arrays = {"recent": [], "past": []}
         for array in memory[0]:  # keys and values may differ in size
             _, heads, _, size = ops.shape(array)
-            for name, slots in (("recent", room * num_beams), ("past", 0)):
+            for name, slots in (("recent", capacity * num_beams), ("past", 0)):
                 zeros = ops.zeros((batch, heads, slots, size), dtype)
                 arrays[name].append((zeros,) * len(memory))
         cache = cls(
             *arrays["recent"],
             *arrays["past"],
-            _recent(ops.zeros((batch, 1), "int32"), room, num_beams),
+            _recent(ops.zeros((batch, 1), "int32"), capacity, num_beams),
             *zip(*memory, strict=True),
             memory_mask,
         )
-        return cache, ops.zeros((batch, num_beams, room * num_beams), "bool")
+        return cache, ops.zeros(
+            (batch, num_beams, capacity * num_beams), "bool"
+        )
 
-    def with_own(self, visible, step):
+    def with_current(self, visible, step):
         """Return visible slots [B, W, slots] with each hypothesis's own.
 
         Args:
@@ -65,7 +67,7 @@ class Cache(NamedTuple):
         """
         beams, slots = visible.shape[1], ops.shape(visible)[2]
         past = ops.shape(self.past_keys[0])[2]
-        own = past + step % self._room(beams) * beams + ops.arange(beams)
+        own = past + step % self._capacity(beams) * beams + ops.arange(beams)
         itself = ops.arange(slots) == own[:, None]
         return ops.logical_or(visible, itself)
 
@@ -86,15 +88,15 @@ class Cache(NamedTuple):
             mask = ops.logical_and(mask, (distances > -reach)[:, None, None])
         return mask, distances
 
-    def rows(self, step, beams):
+    def write_rows(self, step, beams):
         """Return where recent keys and values of `step` are written.
 
         Returns:
             [B * H, 1] int32: of an array of [B * H * recent positions, W * K].
         """
         batch, heads = ops.shape(self.keys[0])[:2]
-        room = self._room(beams)
-        return (ops.arange(batch * heads) * room + step % room)[:, None]
+        capacity = self._capacity(beams)
+        return (ops.arange(batch * heads) * capacity + step % capacity)[:, None]
 
     def key_values(self, layer, distances):
         """Return what a layer attends to: past, recent, memory KeyValues."""
@@ -122,9 +124,9 @@ class Cache(NamedTuple):
         batch, beams, _ = ops.shape(visible)
         visible = _slots(visible[..., None], order)[..., 0]
         positions = _slots(self.positions[:, None, :, None], order)[:, 0, :, 0]
-        room = self._room(beams)
-        nobody = ops.zeros((batch, beams, room * beams), "bool")
-        recent = _recent(self.positions[:, -1:] + 1, room, beams)
+        capacity = self._capacity(beams)
+        nobody = ops.zeros((batch, beams, capacity * beams), "bool")
+        recent = _recent(self.positions[:, -1:] + 1, capacity, beams)
         cache = self._replace(
             past_keys=_joined(self.past_keys, self.keys, order),
             past_values=_joined(self.past_values, self.values, order),
@@ -132,14 +134,14 @@ class Cache(NamedTuple):
         )
         return cache, ops.concatenate([visible, nobody], axis=2)
 
-    def _room(self, beams):
+    def _capacity(self, beams):
         """Return how many positions are recent."""
         return ops.shape(self.keys[0])[2] // beams
 
 
-def _recent(first, room, beams):
+def _recent(first, capacity, beams):
     """Return positions of recent slots [B, slots] from `first` [B, 1] on."""
-    return first + ops.repeat(ops.arange(room), beams)
+    return first + ops.repeat(ops.arange(capacity), beams)
 
 
 def _joined(past, recent, order):

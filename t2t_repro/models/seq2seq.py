@@ -133,14 +133,15 @@ class Seq2Seq(keras.Model):
         raise self._lacks("hidden_states")
 
     def start_decoding(
-        self, inputs, num_beams, room, constants=None
+        self, inputs, num_beams, capacity, constants=None
     ) -> DecodingState:
         """Encode the inputs and make the state before the first step.
 
         Args:
             inputs: [B, L] int32, a sentence a row, 0 is padding.
             num_beams: W.
-            room: steps that follow before compact_state() is called, or all.
+            capacity: number of steps before compact_state() is called, or
+                of all steps.
             constants: of decoding_constants(); None: made here.
         """
         raise self._lacks("start_decoding")
@@ -181,7 +182,7 @@ class Seq2Seq(keras.Model):
             parents: [B, W] int32, the beam that each hypothesis was in before.
         """
         taken = keras.tree.map_structure(
-            lambda leaf: take_beams(leaf, parents), state.hypotheses
+            lambda leaf: gather_beams(leaf, parents), state.hypotheses
         )
         return state._replace(hypotheses=taken)
 
@@ -232,7 +233,7 @@ class Seq2Seq(keras.Model):
         )
 
 
-def take_beams(x, parents):
+def gather_beams(x, parents):
     """Return x [B, W, …] with beams in the order of parents [B, W]."""
     shape = ops.shape(x)
     rows = ops.arange(shape[0])[:, None] * shape[1] + parents

@@ -171,7 +171,7 @@ class Stack(keras.layers.Layer):
             layer_class(hparams, name=f"layer_{i}", dtype=self.dtype_policy)
             for i in range(num_layers)
         ]
-        self.norm = residual.norm_if(
+        self.norm = residual.norm_or_identity(
             hparams.layer_preprocess_sequence == "n",
             hparams.norm_epsilon,
             name="norm",

@@ -132,7 +132,7 @@ class Transformer(Seq2Seq):
         reach = self.hparams.restricted_attention
         if not reach:
             return mask
-        near = masks.near(query_places, key_places, reach)
+        near = masks.restricted(query_places, key_places, reach)
         return ops.logical_and(mask, near)
 
     def _encode_and_decode(self, batch, rng):
@@ -168,7 +168,7 @@ class Transformer(Seq2Seq):
     def decoding_constants(self):
         return self.softmax.kernel()
 
-    def start_decoding(self, inputs, num_beams, room, constants=None):
+    def start_decoding(self, inputs, num_beams, capacity, constants=None):
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")
         places = ops.broadcast_to(ops.arange(length), (batch, length))
@@ -181,7 +181,7 @@ class Transformer(Seq2Seq):
             projected,
             ops.cast(segments, "bool")[:, None, None],
             num_beams,
-            room,
+            capacity,
             self.compute_dtype,
         )
         if constants is None:
@@ -195,11 +195,11 @@ class Transformer(Seq2Seq):
         x = x * ops.cast(step > 0, x.dtype)
         x = self.targets_positions.step(x, step)
         x = ops.reshape(x, (-1, self.hparams.hidden_size))
-        visible = cache.with_own(visible, step)
+        visible = cache.with_current(visible, step)
         mask, distances = cache.visible_mask(
             visible, step, self.hparams.restricted_attention
         )
-        rows = cache.rows(step, beams)
+        rows = cache.write_rows(step, beams)
         keys, values, weights = [], [], []
         for i, layer in enumerate(self.decoder.layers):
             past, recent, memory = cache.key_values(i, distances)

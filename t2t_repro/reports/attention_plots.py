@@ -43,7 +43,7 @@ class SentencePlots(NamedTuple):
 
 
 def plot_sentence(inputs, outputs, source, target, weights) -> SentencePlots:
-    """Draws what decoding.attend has Seen.
+    """Draw an AttentionTrace of decoding.attention_trace.
 
     Args:
         inputs, outputs: a sentence and its translation.

@@ -9,11 +9,11 @@ Signatures (strings in and out, so that nothing can pad ids in between):
         source_pieces [B, L], source_lengths [B], target_pieces [B, T],
         target_lengths [B], weights [B, layers, T, L]
 
-The last one reads attend.LONGEST pieces at most. Its pieces end in EOS and are
-padded with "", and its weights are means over heads, and over layers where
-models of an ensemble differ in their number: every output has a row for
-each sentence, by which a server that makes batches splits it. (TF Serving would
-refuse flat values then.)
+The last one reads attention_trace.MAX_SUBWORDS pieces at most. Its pieces end
+in EOS and are padded with "", and its weights are means over heads, and over
+layers where models of an ensemble differ in their number: every output has
+a row for each sentence, by which a server that makes batches splits it. (TF
+Serving would refuse flat values then.)
 
 It has stock TensorFlow and TF Text operations only, and no Python, as far as
 its vocabularies have.
@@ -31,7 +31,7 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.decoding import attend, score, search
+from t2t_repro.decoding import attention_trace, score, search
 from t2t_repro.serving import graph_vocabulary
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -62,7 +62,7 @@ class ServedModel(tf.Module):
             ids,
             dataclasses.replace(decode_hparams, return_beams=return_beams),
         )
-        self._sum = lambda *pair: call(score.score, *pair)
+        self._sum = lambda *pair: call(score.sentence_log_probs, *pair)
         self._attend = lambda *pair: call(score.mean_attention, *pair)
         # SavedModel traces every function that it finds.
         self.attention = None
@@ -152,7 +152,7 @@ class ServedModel(tf.Module):
     def _translate_with_weights(self, inputs):
         """The best beam, and where each of its pieces looked."""
         # Of a thousand pieces, weights would be gigabytes, and no picture.
-        most = min(self._most, attend.LONGEST)
+        most = min(self._most, attention_trace.MAX_SUBWORDS)
         ids, lengths, truncated = self._encode(self.source, inputs, most)
         blank = lengths == 1  # EOS alone
         best = self._find(ids, return_beams=False).ids[:, 0]

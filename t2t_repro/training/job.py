@@ -56,6 +56,7 @@ def train(
             holds another run, or a number is not finite.
     """
     options, data = options or Options(), data or Data()
+    hparams = run_json.keep_begun_defaults(files.path(output_dir), hparams)
     _check(problem, hparams, options)
     if options.logical_devices:
         hardware.make_logical_devices(options.logical_devices)
@@ -89,7 +90,7 @@ def train(
 def _check(problem, hparams, options):
     """Refuse settings that do not fit, before any work begins."""
     problem.check_hparams(hparams)
-    building.check(hparams, options.recompute_grad)
+    building.check_model(hparams, options.recompute_grad)
     history.require_stopping_metric(
         options.early_stopping_metric,
         options.early_stopping_evals,
@@ -146,6 +147,7 @@ def _task(problem, hparams, options, folder):
         hparams.max_length,
         options.random_seed,
         hparams.batch_unit,
+        hparams.reshuffle_buckets,
     )
     return setup.Task(
         hparams,

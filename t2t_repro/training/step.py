@@ -37,7 +37,7 @@ def build_train_step(
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward_backward(rows, first_row, step, counts):
         """Return dense gradients of some rows' share of the mean loss; Sums."""
-        rng = counter_rng.rng(
+        rng = counter_rng.step_rng(
             seed, step, first_row, tf.shape(rows["targets"])[0]
         )
         with tf.GradientTape() as tape:

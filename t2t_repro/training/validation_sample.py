@@ -50,7 +50,7 @@ class Sample:
 
     def measure(self) -> dict[str, scores.Score]:
         """Translate with the weights of the moment, and score."""
-        self._translator.take_weights()
+        self._translator.refresh_weights()
         outputs = self._translator.translate(self._inputs)
         texts = [translation.texts[0] for translation in outputs]
         statistics = scores.count(

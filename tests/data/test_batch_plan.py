@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, corpus
 
-KINDS = ("packed", "bucketed")
-both = pytest.mark.parametrize("batching", KINDS)
+# "reshuffled": bucketed, with pairs shuffled among batches in every epoch.
+KINDS = ("packed", "bucketed", "reshuffled")
+every_kind = pytest.mark.parametrize("batching", KINDS)
 LENGTHS = st.lists(
     st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=150
 )
@@ -35,6 +36,8 @@ def natural(count, seed=0):
 
 def build(lengths, batching, batch_tokens=300, seed=0, **settings):
     settings = {"max_length": MAX_LENGTH} | settings
+    if batching == "reshuffled":
+        batching, settings["reshuffle_buckets"] = "bucketed", True
     return batch_plan.build(
         lengths, batching, batch_tokens, seed=seed, **settings
     )
@@ -86,7 +89,7 @@ def test_usable_pairs_fit_on_both_sides():
     )
 
 
-@both
+@every_kind
 @hypothesis.settings(**SETTINGS)
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 2000))
 def test_every_usable_pair_comes_once_an_epoch(batching, pairs, tokens):
@@ -98,7 +101,7 @@ def test_every_usable_pair_comes_once_an_epoch(batching, pairs, tokens):
         assert sorted(seen) == usable
 
 
-@both
+@every_kind
 @hypothesis.settings(**SETTINGS)
 @hypothesis.given(pairs=LENGTHS, tokens=st.integers(1, 2000))
 def test_no_row_overflows_and_shapes_are_few(batching, pairs, tokens):
@@ -114,10 +117,10 @@ def test_no_row_overflows_and_shapes_are_few(batching, pairs, tokens):
             for side in (0, 1):
                 used = sum(pairs[pair][side] for pair in row)
                 assert used <= batch.row_length
-            if batching == "bucketed":
-                assert len(row) <= 1
-            else:
+            if batching == "packed":
                 assert row  # none is empty
+            else:
+                assert len(row) <= 1
     if batching == "packed":
         assert shapes == {(planned.rows_per_batch, MAX_LENGTH)}
     else:
@@ -177,7 +180,7 @@ def test_pairs_of_a_bucket_are_mixed_among_its_batches():
         assert len(found) > 30 and len(set(found.tolist())) > 5
 
 
-@both
+@every_kind
 def test_a_batch_does_not_depend_on_what_was_asked_before(batching):
     lengths = natural(3000)
     used = build(lengths, batching, seed=5)
@@ -188,14 +191,33 @@ def test_a_batch_does_not_depend_on_what_was_asked_before(batching):
         assert same(used.batch(step), fresh.batch(step))
 
 
-@both
+@every_kind
 def test_epochs_differ_in_order(batching):
     first, second, third = epochs(build(natural(2000), batching), 3)
     assert first != second and second != third and first != third
-    assert sorted(first) == sorted(second) == sorted(third)
+    if batching != "reshuffled":  # rows or batches keep their pairs
+        assert sorted(first) == sorted(second) == sorted(third)
 
 
-@both
+def test_reshuffled_batches_share_no_members_between_epochs():
+    """Batches of one shape only: a lone batch of a bucket cannot change."""
+    planned = build(as_lengths([(9, 9)] * 3000), "reshuffled", 300)
+    assert len(planned.rows_per_batch) == 1
+    first, second, third = (
+        {frozenset(batch) for batch in units} for units in epochs(planned, 3)
+    )
+    assert not first & second and not second & third and not first & third
+
+
+def test_reshuffling_changes_no_shape():
+    lengths = natural(3000)
+    constant, reshuffled = (build(lengths, kind) for kind in KINDS[1:])
+    for step in range(2 * int(constant.steps_per_epoch)):
+        one, other = constant.batch(step), reshuffled.batch(step)
+        assert one[2:] == other[2:] and len(one.pairs) == len(other.pairs)
+
+
+@every_kind
 def test_seeds_differ_in_what_lies_together(batching):
     lengths = natural(2000)
     one, other = (build(lengths, batching, seed=seed) for seed in (0, 1))
@@ -208,7 +230,7 @@ def test_seeds_differ_in_what_lies_together(batching):
     assert len(together[0] & together[1]) < 0.05 * len(together[0])
 
 
-@both
+@every_kind
 def test_order_is_not_that_of_the_corpus(batching):
     (units,) = epochs(build(natural(2000), batching), 1)
     seen = [pair for unit in units for pair in unit]
@@ -216,7 +238,7 @@ def test_order_is_not_that_of_the_corpus(batching):
     assert 0.4 < ascending < 0.6
 
 
-@both
+@every_kind
 def test_a_batch_has_about_batch_tokens_real_target_tokens(batching):
     lengths = natural(60_000)
     planned = build(lengths, batching, batch_tokens=25_000, max_length=256)
@@ -233,7 +255,7 @@ def test_a_batch_has_about_batch_tokens_real_target_tokens(batching):
     assert planned.tokens["inputs"] == lengths["inputs"][usable].sum()
 
 
-@both
+@every_kind
 def test_a_batch_has_about_as_many_slots_where_they_are_counted(batching):
     """tensor2tensor's batch_size counts padding."""
     planned = build(
@@ -246,7 +268,7 @@ def test_a_batch_has_about_as_many_slots_where_they_are_counted(batching):
     assert np.mean(slots) == pytest.approx(25_000, rel=0.04)
 
 
-@both
+@every_kind
 def test_a_description_counts_what_an_epoch_has(batching):
     lengths = as_lengths([(5, 3)] * 800)
     planned = build(lengths, batching, batch_tokens=240, max_length=8)
@@ -269,7 +291,7 @@ def test_a_sweep_is_one_epoch_in_batches_of_one_shape():
         assert batch.rows.max() < batch.num_rows
 
 
-@both
+@every_kind
 @pytest.mark.parametrize("pairs", [[], [(65, 1), (1, 65)]])
 def test_a_corpus_without_usable_pairs_is_explained(batching, pairs):
     message = f"of {len(pairs)} training pairs none has at most 64 subwords"

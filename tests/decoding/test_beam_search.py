@@ -62,7 +62,7 @@ def run(
 
     def reorder(state, parents):
         return state | {
-            "prefix": decode_loop.take_beams(state["prefix"], parents)
+            "prefix": decode_loop.gather_beams(state["prefix"], parents)
         }
 
     state = {

@@ -232,7 +232,7 @@ def test_the_mean_attention_of_models_counts(models, settings, members, block):
         weights = score.mean_attention(models, inputs, ids)
         sums = tf.reduce_sum(tf.reduce_mean(weights, 1), 1).numpy()  # [B, L]
         logs = np.log(np.where(inputs == 0, 1.0, np.minimum(sums, 1.0)))
-        expected = score.score(models, inputs, ids).numpy()
+        expected = score.sentence_log_probs(models, inputs, ids).numpy()
         expected /= ((5 + lengths) / 6) ** ALPHA
         expected += BETA * logs.sum(-1)
         np.testing.assert_allclose(found.scores[:, beam], expected, rtol=1e-3)

@@ -96,7 +96,9 @@ def test_raw_scores_are_those_of_score(models, members, sampling_temp):
     )
     found = search.search(models[:members], ids(rows), hparams)
     for beam in range(4):
-        expected = score.score(models[:members], ids(rows), found.ids[:, beam])
+        expected = score.sentence_log_probs(
+            models[:members], ids(rows), found.ids[:, beam]
+        )
         np.testing.assert_allclose(found.scores[:, beam], expected, atol=1e-4)
 
 

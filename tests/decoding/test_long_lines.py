@@ -53,7 +53,7 @@ def translator_of_pieces(translator_of, vocabulary):
 
 def test_a_long_input_is_refused_by_number(echo, vocabulary, monkeypatch):
     """Where the caller asks for it; lines are counted over chunks."""
-    monkeypatch.setattr(translate, "SORTED_AT_ONCE", 2)
+    monkeypatch.setattr(translate, "SORT_WINDOW", 2)
     translator = echo(max_input_length=10, long_inputs="refuse")
     long = "birds " * 30
     lines = ["birds", "", long, "fish", long]

@@ -28,7 +28,7 @@ def find(models, inputs, **settings):
 def step_log_probs(model, inputs, targets):
     """[B, T, V] log-probabilities, a position at a time."""
     length = targets.shape[1]
-    one = search.search_model(
+    one = search.build_search_model(
         [model],
         search.decoding_constants([model]),
         ids(inputs),
@@ -56,7 +56,7 @@ def test_models_are_mixed_by_the_mean_of_their_probabilities():
     probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     for count in (1, 2, 3):
         found = tf.nn.log_softmax(
-            score.mixed(
+            score.ensemble_logits(
                 [tf.constant(one, tf.float32) for one in logits[:count]]
             )
         )
@@ -67,7 +67,7 @@ def test_models_are_mixed_by_the_mean_of_their_probabilities():
 def test_two_certain_models_are_mixed():
     sure, other = [100.0, 0.0, -100.0], [0.0, 100.0, -100.0]
     found = tf.nn.log_softmax(
-        score.mixed([tf.constant(sure), tf.constant(other)])
+        score.ensemble_logits([tf.constant(sure), tf.constant(other)])
     )
     np.testing.assert_allclose(found[:2], np.log([0.5, 0.5]), rtol=1e-5)
     assert np.isfinite(found).all()
@@ -78,7 +78,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(models):
     np.testing.assert_array_equal(one.ids, three.ids)
     np.testing.assert_allclose(one.scores, three.scores, rtol=1e-5)
     alone, again = (
-        score.score(group, ids(INPUTS), ids(TARGETS))
+        score.sentence_log_probs(group, ids(INPUTS), ids(TARGETS))
         for group in (models[:1], [models[0]] * 2)
     )
     np.testing.assert_allclose(alone, again, rtol=1e-5)
@@ -88,14 +88,14 @@ def test_score_is_the_sum_over_single_steps(models):
     expected = sum_of_targets(
         step_log_probs(models[0], INPUTS, TARGETS), TARGETS
     )
-    found = score.score(models[:1], ids(INPUTS), ids(TARGETS))
+    found = score.sentence_log_probs(models[:1], ids(INPUTS), ids(TARGETS))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_score_of_an_ensemble_averages_probabilities(models):
     each = [step_log_probs(model, INPUTS, TARGETS) for model in models]
     expected = sum_of_targets(np.log(np.exp(each).mean(0)), TARGETS)
-    found = score.score(models, ids(INPUTS), ids(TARGETS))
+    found = score.sentence_log_probs(models, ids(INPUTS), ids(TARGETS))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     alone = sum_of_targets(each[0], TARGETS)
     assert np.abs(alone - expected).max() > 0.01
@@ -110,7 +110,9 @@ def test_a_beams_score_is_its_log_probability_over_penalty(
     found = find(models, INPUTS, alpha=alpha)
     beams, most = found.ids.shape[1:]
     rows = found.ids.numpy().reshape(-1, most)
-    totals = score.score(models, ids(INPUTS.repeat(beams, 0)), ids(rows))
+    totals = score.sentence_log_probs(
+        models, ids(INPUTS.repeat(beams, 0)), ids(rows)
+    )
     lengths = (rows == EOS).argmax(1) + 1
     penalties = beam_search.length_penalty(lengths, alpha).numpy()
     # score() leaves PAD out, also where a random model puts it in a text.
@@ -169,13 +171,15 @@ def test_outputs_begin_with_their_prefixes(models):
     assert rows[0, :3].tolist() == [7, 8, 9] and rows[2, 0] == 4
     free = search.search(models[:1], ids(INPUTS), hparams)
     assert rows[1].tolist() == free.ids[1, 0].numpy().tolist()
-    expected = score.score(models[:1], ids(INPUTS), ids(rows))
+    expected = score.sentence_log_probs(models[:1], ids(INPUTS), ids(rows))
     np.testing.assert_allclose(found.scores[:, 0], expected, atol=1e-4)
 
 
 def test_attention_of_outputs_stays_within_the_source(models):
     found = find(models[:1], INPUTS, return_beams=False)
-    weights = score.attention(models[0], ids(INPUTS), found.ids[:, 0]).numpy()
+    weights = score.cross_attention(
+        models[0], ids(INPUTS), found.ids[:, 0]
+    ).numpy()
     assert weights.shape == (1, 3, 2, found.ids.shape[-1], INPUTS.shape[1])
     for i, (row, source) in enumerate(zip(found.ids, INPUTS, strict=True)):
         of_real = weights[:, i, :, row[0].numpy() != PAD]

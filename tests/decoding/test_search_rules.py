@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam, registry
-from t2t_repro.decoding import attend, rules, search
+from t2t_repro.decoding import attention_trace, rules, search
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -169,7 +169,7 @@ def test_rules_are_called_with_the_vocabulary_of_targets(
     translator = translator_of(rules="noted")
     assert len(list(translator.translate(["one", "two"]))) == 2
     hparams = hparam.DecodeHParams(rules="noted")
-    attend.Observer(model, vocabularies, hparams)
+    attention_trace.AttentionTracer(model, vocabularies, hparams)
     served_model.ServedModel([model], vocabularies, hparams, "float32")
     assert given == [vocabularies.target] * 3
 

@@ -24,12 +24,12 @@ def test_rows_come_back_in_order(batch, number):
 
     rows = np.arange(2 * batch, dtype=np.int32).reshape(batch, 2)
     found = tf.function(
-        lambda *rows: shards.at_once(halve, rows, number),
+        lambda *rows: shards.map_shards(halve, rows, number),
         input_signature=[tf.TensorSpec([None, 2], tf.int32)] * 2,
     )(rows, 10 * rows)
     np.testing.assert_array_equal(found["sum"], 11 * rows)
     np.testing.assert_array_equal(found["half"], rows[:, 0] / 2)
-    wanted = max(1, min(number, batch // shards.LEAST))
+    wanted = max(1, min(number, batch // shards.MIN_SENTENCES))
     used = [size for size in sizes if size]
     assert len(used) == (wanted if batch else 0)
     assert max(used, default=0) - min(used, default=0) <= 1
@@ -39,10 +39,10 @@ def threads(inter_op=3, **env):
     """Of one operation, and shards, in a process that has just started."""
     code = (
         "import tensorflow as tf; from t2t_repro.decoding import shards; "
-        "shards.give_operations_a_thread(); "
+        "shards.use_one_thread_per_operation(); "
         f"tf.config.threading.set_inter_op_parallelism_threads({inter_op}); "
         "print(tf.config.threading.get_intra_op_parallelism_threads(), "
-        "shards.of_this_machine())"
+        "shards.default_num_shards())"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
@@ -57,4 +57,7 @@ def threads(inter_op=3, **env):
 
 def test_an_operation_has_a_thread_unless_the_user_says_otherwise():
     assert threads() == ["1", "3"]
-    assert threads(64, TF_NUM_INTRAOP_THREADS="2") == ["0", str(shards.MOST)]
+    assert threads(64, TF_NUM_INTRAOP_THREADS="2") == [
+        "0",
+        str(shards.MAX_SHARDS),
+    ]

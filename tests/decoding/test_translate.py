@@ -112,7 +112,7 @@ def test_batches_keep_to_their_slots(echo, vocabulary, batch_tokens):
 
 
 def test_an_iterator_is_read_as_far_as_needed(echo, monkeypatch):
-    monkeypatch.setattr(translate, "SORTED_AT_ONCE", 3)
+    monkeypatch.setattr(translate, "SORT_WINDOW", 3)
     read = []
 
     def lines():
@@ -218,7 +218,7 @@ def test_scores_are_in_the_order_of_pairs(translator):
 
 
 def test_pairs_are_read_as_far_as_needed(translator, monkeypatch):
-    monkeypatch.setattr(translate, "SORTED_AT_ONCE", 3)
+    monkeypatch.setattr(translate, "SORT_WINDOW", 3)
     pairs = iter(PAIRS)
     scores = translator.score(pairs)
     first = next(scores).total
@@ -237,15 +237,15 @@ def test_scores_do_not_depend_on_batches(translator, vocabulary, monkeypatch):
         "_score",
         lambda *ids: shapes.append(ids[1].shape) or real(*ids),
     )
-    monkeypatch.setattr(score, "LOGITS_AT_ONCE", 40 * vocabulary.size)
+    monkeypatch.setattr(score, "MAX_LOGITS", 40 * vocabulary.size)
     assert totals(translator, PAIRS) == pytest.approx(expected, rel=1e-4)
     assert len(shapes) > 1
     assert all(rows * length <= 40 for rows, length in shapes)
 
 
 def score_of(model, inputs, targets):
-    """score.score of one pair of ids."""
-    (found,) = score.score(
+    """score.sentence_log_probs of one pair of ids."""
+    (found,) = score.sentence_log_probs(
         [model], tf.constant([inputs]), tf.constant([targets])
     )
     return float(found)

@@ -83,6 +83,7 @@ COMMON = {
     "clip_grad_norm": 0.0,
     "ema_decay": 0.0,
     "batching": "bucketed",
+    "reshuffle_buckets": True,
     "batch_unit": "slots",
     "max_length": 256,
     # tensor2tensor's sets do not say: as in base.

@@ -203,7 +203,7 @@ def test_dropout_acts_on_the_weights():
     plain = _layer()
     plain.set_weights(layer.get_weights())
     x, memory, mask = _normal(B, T, D), _normal(B, L, D), _mask()[:, None]
-    rng = counter_rng.rng(1, 2, 0, B)
+    rng = counter_rng.step_rng(1, 2, 0, B)
     output, told = layer(x, mask, memory, rng=rng)
     kept = np.asarray(layer.dropout(np.ones((B, H, T, L)), rng=rng))
     assert set(np.unique(kept.round(4))) == {0.0, np.float32(1.6667)}

@@ -37,7 +37,7 @@ def _kept(
     rate=0.5, seed=1, step=2, name="place", first_row=0, shape=(64, 4096)
 ):
     """[B, …] float64: 1 where the mask keeps, 0 where it drops."""
-    rng = counter_rng.rng(seed, step, first_row, shape[0])
+    rng = counter_rng.step_rng(seed, step, first_row, shape[0])
     kept = np.asarray(_layer(rate, name)(ops.ones(shape), rng)) > 0
     return kept * 1.0
 
@@ -85,7 +85,7 @@ def test_drops_its_share(rate):
 def test_the_mean_stays(policy, rate):
     """A factor rounded to 8 bits is up to 0.4% off, for 0.1 it is 0.16%."""
     x = ops.ones((512, 4096))
-    y = _layer(rate, dtype=policy)(x, counter_rng.rng(1, 2, 0, 512))
+    y = _layer(rate, dtype=policy)(x, counter_rng.step_rng(1, 2, 0, 512))
     values = np.asarray(ops.cast(y, "float32"), np.float64)
     assert values.max() > 0
     dropped = rate + 0.004  # at most
@@ -98,7 +98,7 @@ def test_the_mean_stays(policy, rate):
     st.floats(0.0, 0.99), st.sampled_from(["bfloat16", "float16"])
 )
 def test_the_factor_is_a_number_of_the_dtype(rate, dtype):
-    by = dropout.factor(rate, dtype)
+    by = dropout.keep_scale(rate, dtype)
     assert float(ops.cast(ops.cast(by, dtype), "float32")) == by
     assert by == float(ops.cast(ops.cast(1 / (1 - rate), dtype), "float32"))
     assert abs((1 - 1 / by) - rate) < 0.004
@@ -106,7 +106,7 @@ def test_the_factor_is_a_number_of_the_dtype(rate, dtype):
 
 def test_float32_drops_just_the_rate():
     for rate in np.arange(1000) / 1000:
-        by = dropout.factor(rate, "float32")
+        by = dropout.keep_scale(rate, "float32")
         assert by == 1 / (1 - rate)
         assert round((1 - 1 / by) * 2**32) == round(rate * 2**32)
 
@@ -164,7 +164,7 @@ def test_places_of_a_model_are_independent(tiny_hparams, vocab_size):
     # Two embeddings; two blocks an encoder layer, three a decoder layer, each
     # with dropout around it and within it.
     assert len(layers) == 2 + 2 * 4 + 2 * 6
-    rng = counter_rng.rng(0, 0, 0, 16)
+    rng = counter_rng.step_rng(0, 0, 0, 16)
     masks = [np.asarray(layer(ops.ones((16, 1024)), rng)) for layer in layers]
     for a, b in itertools.combinations(masks, 2):
         _assert_uncorrelated(a, b)
@@ -190,7 +190,7 @@ def test_plain_graph_and_xla_draw_the_same_mask():
     )
 
     def call(seed, step):
-        return layer(x, counter_rng.rng(seed, step, 3, tf.shape(x)[0]))
+        return layer(x, counter_rng.step_rng(seed, step, 3, tf.shape(x)[0]))
 
     for step in map(tf.constant, (0, 12_345)):
         eager = call(5, step).numpy()
@@ -206,7 +206,7 @@ def test_keeps_and_scales_values_and_gradients():
     import tensorflow as tf
 
     x = tf.constant(np.random.default_rng(0).normal(size=(3, 50)), tf.float32)
-    rng = counter_rng.rng(1, 2, 0, 3)
+    rng = counter_rng.step_rng(1, 2, 0, 3)
     with tf.GradientTape() as tape:
         tape.watch(x)
         y = _layer(0.2)(x, rng)
@@ -220,4 +220,4 @@ def test_keeps_and_scales_values_and_gradients():
 def test_without_noise_or_rate_nothing_is_dropped():
     x = ops.ones((4, 6))
     assert _layer(0.5)(x, None) is x
-    assert _layer(0.0)(x, counter_rng.rng(1, 2, 0, 4)) is x
+    assert _layer(0.0)(x, counter_rng.step_rng(1, 2, 0, 4)) is x

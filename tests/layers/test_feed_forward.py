@@ -33,7 +33,7 @@ def test_equation_2_with_and_without_dropout_of_the_hidden_layer():
     w1, b1, w2, b2 = weights
     hidden = np.maximum(0, x @ w1 + b1)
     np.testing.assert_allclose(layer(x), hidden @ w2 + b2, atol=1e-5)
-    rng = counter_rng.rng(1, 2, 0, len(x))
+    rng = counter_rng.step_rng(1, 2, 0, len(x))
     kept = np.asarray(layer.dropout(np.ones((2, 3, 6)), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     expected = (hidden * kept) @ w2 + b2

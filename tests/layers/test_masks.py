@@ -35,14 +35,14 @@ def test_causal_of_one_place():
 )
 def test_near_is_a_band(reach, expected):
     """|i - j| < r; from r = n on it is all."""
-    mask = np.asarray(masks.near(np.arange(5), np.arange(5), reach))
+    mask = np.asarray(masks.restricted(np.arange(5), np.arange(5), reach))
     assert mask.dtype == bool
     drawn = np.array([list(row) for row in expected]) == "#"
     np.testing.assert_array_equal(mask, drawn[None, None])
 
 
 def test_near_of_one_place():
-    mask = np.asarray(masks.near(np.array([2]), np.arange(5), 2))
+    mask = np.asarray(masks.restricted(np.array([2]), np.arange(5), 2))
     np.testing.assert_array_equal(mask, [[[[0, 1, 1, 1, 0]]]])
 
 

@@ -93,7 +93,7 @@ def test_norm_stands_where_the_sequences_say(sequences):
 @pytest.mark.parametrize("sequences", SEQUENCES)
 def test_dropout_acts_on_the_sublayer_alone(sequences):
     block, x = _block(sequences, rate=0.4), _x()
-    rng = counter_rng.rng(1, 2, 0, SHAPE[0])
+    rng = counter_rng.step_rng(1, 2, 0, SHAPE[0])
     kept = np.asarray(block.dropout(np.ones(SHAPE), rng=rng))
     assert 0 < (kept == 0).mean() < 1
     expected = _expected(block, sequences, x, kept)
@@ -103,7 +103,7 @@ def test_dropout_acts_on_the_sublayer_alone(sequences):
 
 
 def test_noise_goes_on_to_the_sublayer():
-    block, rng = _block(), counter_rng.rng(1, 2, 0, SHAPE[0])
+    block, rng = _block(), counter_rng.step_rng(1, 2, 0, SHAPE[0])
     block(_x(), rng=rng)
     np.testing.assert_array_equal(block.sublayer.rng.rows, [0, 1, 2])
     block(_x())

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from t2t_repro.models.cache import Cache
-from t2t_repro.models.seq2seq import take_beams
+from t2t_repro.models.seq2seq import gather_beams
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def _two_steps(cache, visible, parents, first):
     slots = [10 * (first + i) + beam for i in range(2) for beam in range(2)]
     keys = np.tile(np.float32(slots)[None, None, :, None], (2, 1, 1, 1))
     cache = cache._replace(keys=(keys,), values=(-keys,))
-    visible = cache.with_own(visible, first)
-    visible = take_beams(visible, np.array(parents, "int32"))
-    return cache, cache.with_own(visible, first + 1)
+    visible = cache.with_current(visible, first)
+    visible = gather_beams(visible, np.array(parents, "int32"))
+    return cache, cache.with_current(visible, first + 1)
 
 
 def test_hypotheses_see_themselves_and_their_ancestors(state):
@@ -45,8 +45,8 @@ def test_hypotheses_see_themselves_and_their_ancestors(state):
 
 
 def test_rows_of_two_positions_for_each_of_two_sentences(state):
-    np.testing.assert_array_equal(state[0].rows(2, 2), [[0], [2]])
-    np.testing.assert_array_equal(state[0].rows(3, 2), [[1], [3]])
+    np.testing.assert_array_equal(state[0].write_rows(2, 2), [[0], [2]])
+    np.testing.assert_array_equal(state[0].write_rows(3, 2), [[1], [3]])
 
 
 def test_compact_drops_slots_that_no_hypothesis_sees(state):

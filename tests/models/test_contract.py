@@ -61,7 +61,7 @@ def test_decode_step_by_step_equals_the_whole(build, name):
     model = build(name)
     beams = np.stack([TARGETS, np.roll(TARGETS, 1, axis=0)], 1)  # [B, W, T]
     whole = np.stack([_logits(model, targets=beams[:, w]) for w in range(2)], 1)
-    state = model.start_decoding(INPUTS, num_beams=2, room=3)
+    state = model.start_decoding(INPUTS, num_beams=2, capacity=3)
     swap = ops.convert_to_tensor([[1, 0], [1, 0]], "int32")
     for step in range(TARGETS.shape[1]):
         if step and step % 3 == 0:
@@ -117,9 +117,11 @@ def test_random_numbers_of_a_row_do_not_depend_on_its_batch(build, name):
         "toy_convolution": {},  # its gate is noisy
     }
     model = build(name, **rates[name])
-    whole = _logits(model, rng=counter_rng.rng(3, 5, 0, 2))
+    whole = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
     assert not np.allclose(whole, _logits(model), atol=1e-3)
-    row = _logits(model, INPUTS[1:], TARGETS[1:], counter_rng.rng(3, 5, 1, 1))
+    row = _logits(
+        model, INPUTS[1:], TARGETS[1:], counter_rng.step_rng(3, 5, 1, 1)
+    )
     np.testing.assert_allclose(row[0], whole[1], rtol=1e-4, atol=1e-5)
 
 
@@ -159,16 +161,16 @@ def test_packed_rows_are_refused_by_name(toys, name):
     packed = dataclasses.replace(hparams, batching="packed")
     message = f"{name!r} takes one sentence a row. Say --hparams=batching="
     with pytest.raises(errors.UserError, match=message):
-        building.check(packed)
+        building.check_model(packed)
     message = f"{name!r} cannot recompute activations"
     with pytest.raises(errors.UserError, match=message):
-        building.check(hparams, recompute_grad=True)
+        building.check_model(hparams, recompute_grad=True)
 
 
 def test_settings_of_another_model_are_refused(toys, tiny_hparams):
     wrong = dataclasses.replace(tiny_hparams, model="toy_gru")
     with pytest.raises(errors.UserError, match="settings of GruHParams; got"):
-        building.check(wrong)
+        building.check_model(wrong)
 
 
 class _Broken(transformer.Transformer):
@@ -227,7 +229,7 @@ def test_a_class_that_is_no_model_is_refused(monkeypatch, tiny_hparams):
     registry.models.register("none", hparams=type(tiny_hparams))(dict_like)
     hparams = dataclasses.replace(tiny_hparams, model="none")
     with pytest.raises(errors.UserError, match="must be a subclass of"):
-        building.check(hparams)
+        building.check_model(hparams)
 
 
 def dict_like():

@@ -35,7 +35,7 @@ def rows(tiny_corpora):
 def _gradients(model, rows, xla):
     @tf.function(jit_compile=xla)
     def compute(rows):
-        rng = counter_rng.rng(3, 1, 0, tf.shape(rows["targets"])[0])
+        rng = counter_rng.step_rng(3, 1, 0, tf.shape(rows["targets"])[0])
         with tf.GradientTape() as tape:
             sums = loss.batch_loss(model, rows, rng, 0.1)
         found = tape.gradient(sums.smoothed, [w.value for w in model.weights])

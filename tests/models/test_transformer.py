@@ -243,7 +243,7 @@ def _check_decoding(model, tolerance):
         ],
         1,
     )
-    state = model.start_decoding(INPUTS, num_beams=3, room=2)
+    state = model.start_decoding(INPUTS, num_beams=3, capacity=2)
     rows = np.arange(2)[:, None]
     for step in range(5):
         if step in (2, 4):  # there is no room left
@@ -275,17 +275,17 @@ def test_dropout_of_a_row_does_not_depend_on_its_batch(build, name):
     rates = {"attention_dropout": 0.2, "relu_dropout": 0.2}
     model = build(VARIANTS[name] | rates)
     batch = {key: np.tile(ids, (3, 1)) for key, ids in _arrays(PACKED).items()}
-    whole = _logits(model, batch, counter_rng.rng(3, 5, 0, 6))
+    whole = _logits(model, batch, counter_rng.step_rng(3, 5, 0, 6))
     assert not np.allclose(whole, _logits(model, batch), atol=0.01)
     part = {key: ids[2:5] for key, ids in batch.items()}
-    logits = _logits(model, part, counter_rng.rng(3, 5, 2, 3))
+    logits = _logits(model, part, counter_rng.step_rng(3, 5, 2, 3))
     np.testing.assert_allclose(logits, whole[2:5], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rate", DROPOUTS)
 def test_each_dropout_is_read(build, rate):
     none, batch = dict.fromkeys(DROPOUTS, 0.0), _features(INPUTS, TARGETS)
-    rng = counter_rng.rng(3, 5, 0, len(INPUTS))
+    rng = counter_rng.step_rng(3, 5, 0, len(INPUTS))
     expected = _logits(build(none), batch, rng)
     dropped = _logits(build(none | {rate: 0.2}), batch, rng)
     assert np.abs(dropped - expected).max() > 0.01

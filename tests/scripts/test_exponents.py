@@ -87,7 +87,7 @@ def test_restricted_attention_in_blocks_is_the_masked_square(length):
     keras.utils.set_random_seed(0)  # the same weights once more
     layer = table1_layers.attention_layer(width)
     places = ops.arange(length)
-    expected, _ = layer(x, masks.near(places, places, reach))
+    expected, _ = layer(x, masks.restricted(places, places, reach))
     assert np.allclose(found, expected, atol=1e-6)
 
 

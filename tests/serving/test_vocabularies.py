@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, hparam, registry
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import attend, translate
+from t2t_repro.decoding import attention_trace, translate
 from t2t_repro.models import building
 from t2t_repro.serving import (
     graph_vocabulary,
@@ -110,15 +110,15 @@ def test_an_export_scores_as_the_decoder(model, vocabularies, signatures):
 
 
 def test_attention_has_the_pieces_of_each_side(model, vocabularies, signatures):
-    observer = attend.Observer(model, vocabularies, SEARCH)
-    seen = observer.look(LINES[0])
+    tracer = attention_trace.AttentionTracer(model, vocabularies, SEARCH)
+    trace = tracer.trace(LINES[0])
     (row,) = vocabularies.source.encode(LINES[:1])
-    assert seen.source == vocabularies.source.pieces(row)
+    assert trace.source == vocabularies.source.pieces(row)
     found = signatures["attention"](inputs=tf.constant(LINES[:1]))
-    for side, expected in (("source", seen.source), ("target", seen.target)):
+    for side, expected in (("source", trace.source), ("target", trace.target)):
         pieces = found[f"{side}_pieces"].numpy()[0]
         assert [piece.decode() for piece in pieces] == expected
-    assert found["outputs"].numpy()[0].decode() == seen.outputs
+    assert found["outputs"].numpy()[0].decode() == trace.outputs
 
 
 def test_warm_up_requests_are_of_each_sides_text(version, vocabularies):

@@ -81,7 +81,7 @@ class Convolution(seq2seq.Seq2Seq):
         """x [B, …, D] through experts -> [B, …, D], gates [B, …, E]."""
         logits = ops.cast(self.gate(x), "float32")
         if rng is not None:
-            place = counter_rng.place(f"{self.gate.path}/noise")
+            place = counter_rng.stream_id(f"{self.gate.path}/noise")
             logits = logits + counter_rng.normal(rng, place, ops.shape(logits))
         gates = ops.softmax(logits)
         experts = ops.reshape(self.experts(x), (*ops.shape(x), -1))
@@ -102,7 +102,7 @@ class Convolution(seq2seq.Seq2Seq):
         balance = seq2seq.AuxiliaryLoss("balance", total, "target_tokens")
         return seq2seq.HiddenStates(states, (balance,))
 
-    def start_decoding(self, inputs, num_beams, room, constants=None):
+    def start_decoding(self, inputs, num_beams, capacity, constants=None):
         batch, length = ops.shape(inputs)
         columns = self._encode(inputs, self.hparams.target_ratio * length)
         shape = (batch, num_beams, self.hparams.kernel_width - 1)

@@ -186,7 +186,7 @@ def test_gradient_is_that_of_the_batchs_mean_loss(trial_of, parts):
     result = trial.run(parts=parts, steps=1)
     trial.reset()
     arrays = batches.assemble(trial.corpus, trial.plan.batch(0))
-    rng = counter_rng.rng(SEED, 0, 0, len(arrays["targets"]))
+    rng = counter_rng.step_rng(SEED, 0, 0, len(arrays["targets"]))
     with tf.GradientTape() as tape:
         sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
         mean = sums.smoothed / np.count_nonzero(arrays["targets"])
@@ -211,7 +211,7 @@ def test_each_step_draws_masks_of_its_own(trial_of, expected):
     trial = trial_of()
     trial.run(steps=1)
     arrays = batches.assemble(trial.corpus, trial.plan.batch(1))
-    rng = counter_rng.rng(SEED, 1, 0, len(arrays["targets"]))
+    rng = counter_rng.step_rng(SEED, 1, 0, len(arrays["targets"]))
     sums = loss.batch_loss(trial.model, arrays, rng, 0.1)
     np.testing.assert_allclose(expected.sums[1], sums[:4], rtol=1e-5)
 

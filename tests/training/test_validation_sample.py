@@ -63,7 +63,7 @@ def echo(monkeypatch):
         def __init__(self, models, vocabularies, decode_hparams):
             self.decode_hparams = decode_hparams
 
-        def take_weights(self):
+        def refresh_weights(self):
             pass
 
         def translate(self, lines):

@@ -10,10 +10,10 @@ from t2t_repro.decoding import score, search
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.text.vocabulary import PAD
 
-LONGEST = 128  # subwords: no picture of more can be read
+MAX_SUBWORDS = 128  # subwords: no picture of more can be read
 
 
-class Seen(NamedTuple):
+class AttentionTrace(NamedTuple):
     """A sentence, its translation, and all attention on the way."""
 
     inputs: str
@@ -23,7 +23,7 @@ class Seen(NamedTuple):
     weights: AttentionWeights  # of this sentence, numpy, without B
 
 
-class Observer:
+class AttentionTracer:
     """A model, its vocabularies and a search, to look at a sentence with."""
 
     def __init__(self, model, vocabularies, decode_hparams):
@@ -53,7 +53,7 @@ class Observer:
             input_signature=[tf.TensorSpec([1, None], tf.int32)],
         )
 
-    def look(self, line: str) -> Seen:
+    def trace(self, line: str) -> AttentionTrace:
         """Translates a line and looks where the model looks.
 
         Alone, so that no picture has padding in it.
@@ -62,18 +62,18 @@ class Observer:
             UserError: it is blank, or longer than LONGEST subwords.
         """
         (ids,) = self._source.encode([line])
-        if not 1 < len(ids) <= LONGEST:
+        if not 1 < len(ids) <= MAX_SUBWORDS:
             raise errors.UserError(
-                f"A sentence to look at has 1 to {LONGEST - 1} subwords; got "
-                f"{len(ids) - 1} in {line[:80]!r}."
+                f"A sentence to look at has 1 to {MAX_SUBWORDS - 1} subwords; "
+                f"got {len(ids) - 1} in {line[:80]!r}."
             )
         inputs = tf.constant([ids], tf.int32)
         targets = self._find(inputs)
         targets = tf.boolean_mask(targets, targets[0] != PAD, axis=1)
-        batch = score.features(inputs, targets)
+        batch = score.make_features(inputs, targets)
         weights = self._model.attention_weights(batch)
         found = targets[0].numpy().tolist()
-        return Seen(
+        return AttentionTrace(
             line,
             self._target.decode([found])[0],
             self._source.pieces(ids),

@@ -8,7 +8,7 @@ import pytest
 
 from t2t_repro import errors, hparam, registry
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import attend, score, translate
+from t2t_repro.decoding import attention_trace, score, translate
 from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
 
@@ -36,8 +36,10 @@ def model(vocabulary):
 
 @pytest.fixture(scope="module")
 def seen(model, vocabulary):
-    observer = attend.Observer(model, Vocabularies.shared(vocabulary), SEARCH)
-    return list(map(observer.look, LINES))
+    tracer = attention_trace.AttentionTracer(
+        model, Vocabularies.shared(vocabulary), SEARCH
+    )
+    return list(map(tracer.trace, LINES))
 
 
 def test_outputs_are_the_best_translations(seen, model, vocabulary):
@@ -76,9 +78,9 @@ def test_weights_are_distributions_over_the_pieces(seen):
 @pytest.mark.parametrize(("line", "count"), [("  ", 0), ("cat " * 200, 400)])
 def test_lines_that_make_no_picture_are_refused(model, vocabulary, line, count):
     with pytest.raises(errors.UserError, match=f"1 to 127 .* got {count} in"):
-        attend.Observer(model, Vocabularies.shared(vocabulary), SEARCH).look(
-            line
-        )
+        attention_trace.AttentionTracer(
+            model, Vocabularies.shared(vocabulary), SEARCH
+        ).trace(line)
 
 
 def test_the_mean_attention_of_models_with_different_layers(models):
@@ -92,7 +94,7 @@ def test_the_mean_attention_of_models_with_different_layers(models):
     found = score.mean_attention(group, inputs, targets).numpy()
     expected = np.mean(
         [
-            score.attention(one, inputs, targets).numpy().mean((0, 2))
+            score.cross_attention(one, inputs, targets).numpy().mean((0, 2))
             for one in group
         ],
         axis=0,
