@@ -29,7 +29,7 @@ class Vocabularies(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether both sides have the same vocabulary."""
+        """True if both sides have the same vocabulary."""
         return self.source is self.target
 
     @property
