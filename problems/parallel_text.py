@@ -3,6 +3,7 @@
 import re
 
 from t2t_repro import errors
+from t2t_repro.fields import setting
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 
@@ -14,8 +15,10 @@ class ParallelText(Problem):
     --raw_dir holds train.en, train.de, validation.en, … test.de (or .gz).
     """
 
-    name: str  # part of the name of the data folder
-    languages: str  # file extensions, as "en-de"
+    name: str = setting(help="Name of your choice for the data.")
+    languages: str = setting(
+        help="Extensions of the files, joined by a hyphen: en-de."
+    )
     vocab_size = 8000
 
     def __post_init__(self) -> None:

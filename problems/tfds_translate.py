@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from t2t_repro import errors
+from t2t_repro.fields import setting
 from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import tfds
@@ -64,12 +65,23 @@ class TfdsTranslate(FromTfds):
         test=train[1000:2000]
     """
 
-    name: str  # dataset/configuration, with or without a version
+    name: str = setting(
+        help="Dataset and configuration, with or without a version: "
+        "ted_hrlr_translate/pt_to_en."
+    )
     vocab_size = 32_000
-    languages: str = ""  # "pt-en"; empty: those of the dataset's features
-    train: str = "train"
-    validation: str = "validation"
-    test: str = "test"
+    languages: str = setting(
+        default="",
+        help="Languages of inputs and targets, joined by a hyphen: pt-en; "
+        "empty: the dataset's features, in their order.",
+    )
+    train: str = setting(
+        default="train", help="Split of the dataset to train on."
+    )
+    validation: str = setting(
+        default="validation", help="Split of the dataset to validate on."
+    )
+    test: str = setting(default="test", help="Split of the dataset to test on.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, files, hparam, registry
-from t2t_repro.metrics.suite import RESERVED, TRANSLATION, Suite
+from t2t_repro.fields import setting
+from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 
 SPLITS = ("train", "validation", "test")
@@ -33,38 +34,62 @@ class Problem:
     text is not in the default `raw_files`, it overrides them or `pairs`.
     """
 
-    vocab_size: int  # ids of the vocabulary that is learned
-    # Path of a given vocabulary to use instead. With separate_vocabularies:
-    # two paths, joined by a colon.
-    vocabulary: str = ""
-    vocabulary_type: str = "bpe"  # name in registry.vocabularies
-    separate_vocabularies: bool = False  # whether each side has its own
-    source_vocab_size: int = 0  # of the inputs, if separate; 0: vocab_size
-    # Subwords with EOS; longer training pairs are dropped.
-    max_length: int = 256
-    # Of the longer side to the shorter; training pairs above it are dropped.
-    # 0: no limit.
-    max_length_ratio: float = 0.0
+    vocab_size: int = setting(
+        help="Subwords of the vocabulary that is learned."
+    )
+    vocabulary: str = setting(
+        default="",
+        help="Path of a vocabulary to take instead of learning one; with "
+        "separate_vocabularies two paths, INPUTS:TARGETS.",
+    )
+    vocabulary_type: str = setting(
+        default="bpe",
+        help="Type of the vocabulary; --registry_help lists them.",
+    )
+    separate_vocabularies: bool = setting(
+        default=False,
+        help="Learn a vocabulary of its own for each side.",
+    )
+    source_vocab_size: int = setting(
+        default=0,
+        help="With separate_vocabularies: subwords of the inputs' vocabulary; "
+        "0: vocab_size.",
+    )
+    max_length: int = setting(
+        default=256,
+        help="Most subwords of a training pair's sides, with EOS; longer "
+        "pairs are dropped.",
+    )
+    max_length_ratio: float = setting(
+        default=0.0,
+        help="Drop training pairs whose longer side has more than this many "
+        "times the subwords of the shorter one; 0: none.",
+    )
 
-    # These are not arguments, so they are ClassVar or have no annotation.
-    # build_problem() sets the first three.
+    # Not arguments, so not annotated. build_problem() sets the first three.
     requested_name = ""  # X or X_rev
     registered_name = ""  # X
     reverse = False  # True for X_rev: the sides are swapped on reading
     stored_languages = ("", "")  # of inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
-    # Names of metrics; the first is the headline.
-    metrics: ClassVar[tuple[str, ...]] = TRANSLATION
-    # Metrics of X_rev; empty: those of X.
-    reversed_metrics: ClassVar[tuple[str, ...]] = ()
+    metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
+    reversed_metrics: ClassVar[tuple[str, ...]] = ()  # of X_rev; (): the same
     split_by_unicode_script = True  # see Vocabulary.learn
     tokenized = False  # whether normalize() tokenizes; scores are of tokens
 
     def __init_subclass__(cls) -> None:
-        """Make subclasses dataclasses; ``vocab_size = 10_000`` is a default."""
+        """Make every subclass a dataclass.
+
+        ``vocab_size = 10_000`` is a new default; the rest of the field stays.
+        """
         for field in dataclasses.fields(cls):
-            if field.name in vars(cls):
+            value = vars(cls).get(field.name, field)
+            if not isinstance(value, dataclasses.Field):
                 cls.__annotations__.setdefault(field.name, field.type)
+                default = dataclasses.field(
+                    default=value, metadata=field.metadata
+                )
+                setattr(cls, field.name, default)
         dataclasses.dataclass(kw_only=True)(cls)
 
     def __post_init__(self) -> None:
@@ -178,11 +203,10 @@ class Problem:
         return read_pairs(inputs, targets)
 
     def normalize(self, line: str, language: str) -> str:
-        """Convert a line of raw text to the text of the model.
+        """Convert a line of raw text to the text of the model: no change.
 
-        It returns the line itself. A subclass that changes lines changes the
-        data, the inputs of the decoder and references; translations are not
-        converted back.
+        A subclass changes the data, the inputs of the decoder and references;
+        translations are not converted back.
         """
         return line
 
@@ -245,7 +269,9 @@ def build_problem(
     problem.requested_name = name
     problem.registered_name = registered
     problem.reverse = reverse
-    _check_metrics(problem)
+    # Before the training, not after it.
+    for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
+        Suite(names).check(name)
     return problem
 
 
@@ -263,7 +289,6 @@ def arguments_with_defaults(
 
 
 def _registered(name: str) -> tuple[str, bool]:
-    """Return the registered name of a problem, and whether it is reversed."""
     stem = name.removesuffix(REVERSED)
     reverse = name not in registry.problems and stem in registry.problems
     return (stem if reverse else name), reverse
@@ -274,28 +299,3 @@ def scoring_problem(languages: tuple[str, str]) -> Problem:
     problem = Problem(vocab_size=0)
     problem.stored_languages = languages
     return problem
-
-
-def _check_metrics(problem: Problem) -> None:
-    """Raise a UserError before the training rather than after it."""
-    for names in (problem.metrics, problem.reversed_metrics):
-        if not isinstance(names, tuple) or not all(
-            isinstance(name, str) for name in names
-        ):
-            raise errors.UserError(
-                f"metrics of the problem {problem.requested_name!r} must be a "
-                'tuple of names, as ("exact_match", "bleu") or ("exact_match",'
-                f"); got {names!r}."
-            )
-    if not problem.metrics:
-        raise errors.UserError(
-            f"The problem {problem.requested_name!r} names no metric; the "
-            'first of `metrics` is the headline, as in ("exact_match",).'
-        )
-    for name in problem.suite.names:
-        registry.metrics[name]  # UserError if unknown
-        if name in RESERVED:
-            raise errors.UserError(
-                f"A metric cannot be named {name!r}, which validation.json or "
-                "evaluate's JSON line uses for something else. Rename it."
-            )

@@ -1,26 +1,35 @@
-"""What the pages name exists, and what they tell to run runs."""
+"""Tests of the pages: the names in them exist, and their commands run."""
 
+import ast
+import contextlib
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
-import page_commands
 import pytest
 
+from scripts.release import page_commands
 from t2t_repro import errors, fields, hparam, registry
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
+PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
-SECONDS = 1_800  # of a page's commands; they take some minutes
+TIMEOUT_SECONDS = 1_800  # for the commands of a page, which take minutes
+# The entry point of setup.py, for environments that were installed before it.
+ENTRY_POINT = f"""#!{sys.executable}
+import runpy, sys
+name = sys.argv.pop(1)
+runpy.run_module(f"t2t_repro.{{name}}", None, "__main__", True)
+"""
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 
 
 def anchors(page):
-    """Of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub forms them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.M)
     return {
         re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -29,7 +38,7 @@ def anchors(page):
 
 
 @pages
-def test_files_that_are_named_exist(page):
+def test_paths_and_links_exist(page):
     text = page.read_text("utf-8")
     folders = "t2t_repro|problems|hparams|tests|scripts|docs"
     for path in re.findall(rf"`((?:{folders})/[\w./]+\.\w+)`", text):
@@ -42,21 +51,42 @@ def test_files_that_are_named_exist(page):
         assert not anchor or anchor in anchors(linked), link
 
 
+@pytest.fixture(scope="module")
+def defined_flags():
+    """Names that commands have as strings, and fields of the options."""
+    commands = "".join(path.read_text("utf-8") for path in PACKAGE.glob("*.py"))
+    options = (PACKAGE / "training" / "options.py").read_text("utf-8")
+    fields_of_options = re.findall(r"^    (\w+): .*setting\(", options, re.M)
+    return {*re.findall(r'"(\w+)"', commands), *fields_of_options, "help"}
+
+
 @pages
-def test_commands_and_definitions_that_are_named_exist(page):
+def test_commands_and_their_flags_exist(page, defined_flags):
     text = page.read_text("utf-8").replace("\\\n", " ")
-    for name in re.findall(r"python -m t2t_repro\.(\w+)", text):
+    # At the start of a line, after a pipe, or quoted.
+    ours = r"(?:^|[|`] ?)(?:t2t |python -m t2t_repro\.)([a-z_]+)"
+    for name in re.findall(ours, text, re.M):
         assert (PACKAGE / f"{name}.py").exists(), name
+    for name in re.findall(r"python -m (scripts\.[a-z]+\.\w+)", text):
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
+    for line in re.findall(rf"{ours} ([^`\n]*)", text, re.M):
+        for name in re.findall(r"(?<!\S)--(\w+)", line[1]):
+            assert name in defined_flags, name
+
+
+@pages
+def test_problems_and_hparams_sets_exist(page):
+    text = page.read_text("utf-8")
     registry.load_definitions()
-    own = set(re.findall(r'\.register\("(\w+)"', text))
-    for name in {*re.findall(r"--hparams_set=(\w+)", text)} - own:
+    defined_here = set(re.findall(r'\.register\("(\w+)"', text))
+    for name in {*re.findall(r"--hparams_set=(\w+)", text)} - defined_here:
         registry.hparams_sets[name]
-    for name in {*re.findall(r"--problem=(\w+)", text)} - own:
+    for name in {*re.findall(r"--problem=(\w+)", text)} - defined_here:
         registry.problems[name.removesuffix("_rev")]
 
 
-def settings_named(page, flag):
-    """Return the values that a page gives to a flag of settings."""
+def settings_in(page, flag):
+    """Return the settings "a=1,b=2" that a page gives to a flag."""
     values = re.findall(rf"--{flag}=([\w=.,*:]+)", page.read_text("utf-8"))
     return [
         value
@@ -65,8 +95,8 @@ def settings_named(page, flag):
     ]
 
 
-def parses(cls, settings):
-    """Return whether a settings dataclass has all of "a=1,b=2"."""
+def is_valid(cls, settings):
+    """Return whether a settings dataclass accepts "a=1,b=2"."""
     try:
         return bool(fields.parse(cls, settings))
     except errors.UserError:
@@ -74,29 +104,112 @@ def parses(cls, settings):
 
 
 @pages
-def test_hparams_that_are_named_exist_in_one_model(page):
+def test_settings_exist(page):
     registry.load_definitions()
     classes = {
         registry.models.hparams_class(model.name) for model in registry.models
     }
-    for settings in settings_named(page, "hparams"):
-        assert any(parses(cls, settings) for cls in classes), settings
+    for settings in settings_in(page, "hparams"):
+        assert any(is_valid(cls, settings) for cls in classes), settings
+    for settings in settings_in(page, "decode_hparams"):
+        assert is_valid(hparam.DecodeHParams, settings), settings
 
 
-@pages
-def test_decode_hparams_that_are_named_exist(page):
-    for settings in settings_named(page, "decode_hparams"):
-        assert fields.parse(hparam.DecodeHParams, settings)
+def defines(module, name):
+    """Return whether a module file defines a name at its top level."""
+    tree = ast.parse(module.read_text("utf-8"))
+    targets = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    return name in targets + [getattr(node, "name", "") for node in tree.body]
 
 
-def test_errors_name_sections_of_troubleshooting():
-    named = {
+def test_names_of_api_page_exist():
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`t2t_repro\.[^|]*) \| ([^|]*) \|$", text, re.M)
+    assert len(rows) > 10
+    for modules, names in rows:
+        paths = [
+            PACKAGE / name.replace(".", "/")
+            for name in re.findall(r"`t2t_repro\.([\w.]+)`", modules)
+        ]
+        (path, *_) = paths
+        first, _, _ = names.partition(":")
+        for name in re.findall(r"`([\w.]+)`", first):
+            *folders, last = name.split(".")
+            file = path.joinpath(*folders).with_suffix(".py")
+            if len(paths) > 1:
+                assert any(defines(p.with_suffix(".py"), name) for p in paths)
+            elif file.exists():
+                assert defines(file, last), f"{modules} {name}"
+            else:
+                assert (path / f"{last}.py").exists(), f"{modules} {name}"
+
+
+def first_columns(name, heading=""):
+    """Yield the first two cells of the table rows below a heading of a page."""
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    section = text[text.index(heading) :].partition("\n## ")[0]
+    for names, second in re.findall(r"^\| (`.*?) \|(.*?)\|", section, re.M):
+        yield names, second.strip()
+
+
+def parsed(text):
+    """Return a cell's value in Python: "1,500" -> 1500."""
+    with contextlib.suppress(ValueError):
+        return float(text.replace(",", ""))
+    return {"true": True, "false": False}.get(text, text)
+
+
+def test_search_page_has_all_options_with_their_defaults():
+    assert {
+        name.strip("`"): parsed(default)
+        for name, default in first_columns("searching.md")
+    } == vars(hparam.DecodeHParams())
+
+
+def test_hparams_page_has_the_values_of_base():
+    registry.load_definitions()
+    base = vars(registry.build_hparams("base"))
+    rows = list(first_columns("hparams.md", "## Single values"))
+    assert len(rows) > 5
+    for names, values in rows:
+        texts = values.replace(" (off)", "").split(", ")
+        for name, text in zip(re.findall(r"\w+", names), texts, strict=False):
+            assert parsed(text) == base[name], name
+
+
+@pytest.mark.parametrize(
+    "page, heading, module",
+    [
+        ("models.md", "## Required members", "models/seq2seq.py"),
+        ("models.md", "## Optional members", "models/seq2seq.py"),
+        ("searching.md", "A search calls", "decoding/rules.py"),
+        ("searching.md", "## Rules", "decoding/rules.py"),
+        ("problems.md", "## Arguments", "problem.py"),
+    ],
+)
+def test_members_of_interfaces_exist(page, heading, module):
+    source = (PACKAGE / module).read_text("utf-8")
+    rows = list(first_columns(page, heading))
+    assert len(rows) > 4
+    for names, _ in rows:
+        for name in re.findall(r"`(?:\w+\.)?(\w+)", names):
+            assert re.search(rf"\b{name}\b", source), name
+
+
+def test_errors_refer_to_sections_of_troubleshooting():
+    sections = {
         anchor
         for path in PACKAGE.rglob("*.py")
         for anchor in re.findall(r'see="([\w-]+)"', path.read_text("utf-8"))
     }
-    assert named
-    assert named <= anchors(ROOT / "docs" / "troubleshooting.md")
+    assert sections
+    assert sections <= anchors(ROOT / "docs" / "troubleshooting.md")
 
 
 @pytest.mark.slow
@@ -107,6 +220,10 @@ def test_commands_run(page, tmp_path):
     text = page.read_text("utf-8")
     page_commands.write_files(text, tmp_path)
     script = page_commands.script(page_commands.shell_commands(text))
+    entry_point = tmp_path / "bin" / "t2t"
+    entry_point.parent.mkdir()
+    entry_point.write_text(ENTRY_POINT)
+    entry_point.chmod(0o755)
     binaries = pathlib.Path(sys.executable).parent
     result = subprocess.run(
         ["bash", "-c", script],
@@ -114,20 +231,20 @@ def test_commands_run(page, tmp_path):
         env=os.environ
         | {
             "HOME": str(tmp_path),
-            "PATH": f"{binaries}:{os.environ['PATH']}",
+            "PATH": f"{entry_point.parent}:{binaries}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
         },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
-        timeout=SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     assert result.returncode == 0, result.stderr[-3000:]
     if page.stem == "tutorial":
-        # decoder, the export, the server by gRPC and by REST
+        # Outputs of decoder, export, and the server by gRPC and REST.
         assert result.stdout.count("Freitag, der 12. Juni 2054") == 4
 
 
-def test_there_are_pages():
+def test_pages_with_commands_are_found():
     assert {"README.md", "paper.md"} <= {page.name for page in PAGES}
     assert "tutorial" in {page.stem for page in WITH_COMMANDS}

@@ -39,11 +39,13 @@ ROWS = (
     (
         (
             "training.loss",
+            "training.cross_entropy",
             "training.optimizer",
             "training.schedules",
             "training.slots",
             "training.step",
             "training.checkpoints",
+            "training.checkpoint_reader",
             "training.averaging",
             "training.hardware",
             "training.workers",

@@ -171,7 +171,7 @@ def training_dataset(
 
 def evaluation_dataset(
     corpus: Corpus,
-    plan: PackedPlan,
+    plan: Plan,
     context: tf.distribute.InputContext,
     max_tokens_per_replica: int | None = None,
 ) -> tf.data.Dataset:
@@ -179,6 +179,7 @@ def evaluation_dataset(
 
     Its elements are those of training_dataset().
     """
+    assert isinstance(plan, PackedPlan)
     plans = list(plan.single_pass())
 
     def load_batch(index: int) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 A step of a search is hundreds of small operations. Threads that share each of
 them wait for one another most of the time; with a shard for each thread, two
-cores find half as much again (scripts/bench_decode.py).
+cores find half as much again (scripts/benchmarks/bench_decode.py).
 """
 
 import contextlib

@@ -89,6 +89,34 @@ class Suite(NamedTuple):
         replaced = self.tokenized and first == "bleu"
         return "bleu_tok" if replaced and "bleu_tok" in self.names else first
 
+    def check(self, problem: str) -> None:
+        """Raise a UserError unless the names are those of a problem's metrics.
+
+        Args:
+            problem: name of the problem, for errors.
+        """
+        if not isinstance(self.names, tuple) or not all(
+            isinstance(name, str) for name in self.names
+        ):
+            raise errors.UserError(
+                f"metrics of the problem {problem!r} must be a tuple of names, "
+                'as ("exact_match", "bleu") or ("exact_match",); got '
+                f"{self.names!r}."
+            )
+        if not self.names:
+            raise errors.UserError(
+                f"The problem {problem!r} names no metric; the first of "
+                '`metrics` is the headline, as in ("exact_match",).'
+            )
+        for name in self.names:
+            registry.metrics[name]  # UserError if unknown
+            if name in RESERVED:
+                raise errors.UserError(
+                    f"A metric cannot be named {name!r}, which validation.json "
+                    "or evaluate's JSON line uses for something else. Rename "
+                    "it."
+                )
+
     def build(self) -> dict[str, Metric]:
         """Build the metrics by name, in their order.
 

@@ -1,47 +1,52 @@
-"""What can go wrong in a training, and is noticed.
-
-Numbers that are not finite, steps far slower than their fellows, and
-compilations that nobody expects.
-"""
+"""Checks of a running training: non-finite numbers, slow steps, retracing."""
 
 import collections
 import math
 import statistics
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
 
+import keras
 import tensorflow as tf
 
 from t2t_repro import errors
 
-_FELLOWS = 100  # the last steps, whose median a step is compared with
-_FEWEST = 10  # steps that make a median
-# A step is slow that takes several times the median, and seconds more: where
+_WINDOW = 100  # the last steps, over which the median is taken
+_MIN_STEPS = 10  # below this number no step is called slow
+# A slow step takes several times the median and at least a second more: where
 # steps take milliseconds, any other process makes some of them slow.
-_TIMES_SLOWER, _SECONDS_SLOWER = 4, 1.0
-_QUIET = 60  # seconds between two lines about slow steps
+_SLOW_FACTOR, _SLOW_SECONDS = 4, 1.0
+_REPORT_INTERVAL = 60  # seconds between two lines about slow steps
 
 
-class Guard:
-    """Ends a training whose numbers are not finite, before they are saved."""
+class FiniteChecker:
+    """Check that ends a training before non-finite numbers are saved."""
 
-    def __init__(self, policy, describe_batch, newest_checkpoint):
-        """Takes what its message will say.
+    def __init__(
+        self,
+        policy: str,
+        describe_batch: Callable[[int], str],
+        newest_checkpoint: Callable[[], Any],
+    ):
+        """Keep what the error message will say.
 
         Args:
             policy: Keras's dtype policy.
-            describe_batch: function of a step -> its batch, for people.
-            newest_checkpoint: function -> path, or None.
+            describe_batch: function of a step that returns a human-readable
+                description of its batch.
+            newest_checkpoint: function that returns a path, or None.
         """
         self._policy = policy
         self._describe_batch = describe_batch
         self._newest_checkpoint = newest_checkpoint
-        self._last_loss = None
+        self._last_loss: float | None = None
 
-    def check_step(self, step, loss, gradient_norm):
-        """Looks at a step; to be called for each, in order.
+    def check_step(self, step: int, loss: float, gradient_norm: float) -> None:
+        """Check the numbers of a step. Call it for each step, in order.
 
         Raises:
-            UserError: the loss, or the gradient, is not finite. In float16 a
-                gradient may overflow: loss scaling leaves that update out.
+            UserError: the loss or the gradient is not finite. In float16 a
+                gradient may overflow: loss scaling skips that update.
         """
         if not math.isfinite(loss):
             self._stop(step, f"The loss of step {step:,} is {loss}")
@@ -53,32 +58,34 @@ class Guard:
             )
         self._last_loss = loss
 
-    def check_weights(self, step, variables):
-        """Looks at everything that a checkpoint of `step` would hold.
+    def check_weights(
+        self, step: int, variables: Iterable[keras.Variable]
+    ) -> None:
+        """Check every variable that a checkpoint of `step` would store.
 
         Raises:
             UserError: a value is not finite; names the first such variable.
         """
         floats = [v for v in variables if tf.as_dtype(v.dtype).is_floating]
-        finite = tf.stack(
+        are_finite = tf.stack(
             [tf.reduce_all(tf.math.is_finite(v.value)) for v in floats]
         )
-        for variable, good in zip(floats, finite.numpy(), strict=True):
-            if not good:
+        for variable, is_finite in zip(floats, are_finite.numpy(), strict=True):
+            if not is_finite:
                 self._stop(
                     step,
                     f"The update of step {step:,} left values in "
                     f"{variable.path} that are not finite",
                 )
 
-    def _stop(self, step, what):
+    def _stop(self, step: int, problem: str) -> NoReturn:
         before = (
-            f"; the step before had {self._last_loss:.4g}"
+            f"; the loss of the step before was {self._last_loss:.4g}"
             if self._last_loss is not None
             else ""
         )
         newest = self._newest_checkpoint()
-        kept = (
+        saved = (
             f"the newest checkpoint, {newest}, is from before it"
             if newest
             else "there is no checkpoint yet"
@@ -87,71 +94,72 @@ class Guard:
             "" if self._policy == "float32" else "--mixed_precision=float32, "
         )
         raise errors.UserError(
-            f"{what}{before}. Its batch: {self._describe_batch(step)}. Nothing "
-            f"of it is saved: {kept}. Try a lower learning rate "
+            f"{problem}{before}. Its batch: {self._describe_batch(step)}. The "
+            f"step is not saved: {saved}. Try a lower learning rate "
             "(learning_rate_constant), a longer warm-up "
-            f"(learning_rate_warmup_steps), {precision}or clipped gradients "
+            f"(learning_rate_warmup_steps), {precision}or gradient clipping "
             "(clip_grad_norm), in another --output_dir; --warm_start_from "
-            "takes the weights of a checkpoint along.",
+            "starts from the weights of a checkpoint.",
             see="the-loss-is-nan-or-does-not-fall",
         )
 
 
-class SlowSteps:
-    """Tells of steps far slower than their fellows, once a minute at most."""
+class SlowStepDetector:
+    """Detector of step-time outliers, which it reports once a minute."""
 
     def __init__(self):
-        self._fellows = collections.deque(maxlen=_FELLOWS)  # seconds
-        self._slow = {}  # {step: seconds}, not told yet
-        self._told_at = -math.inf
+        self._seconds = collections.deque(maxlen=_WINDOW)
+        self._slow = {}  # {step: seconds}, not reported yet
+        self._reported_at = -math.inf
 
-    def judge(self, durations: dict[int, float], now: float) -> str | None:
-        """{step: seconds} of new steps -> a line about the slow ones."""
-        self._fellows.extend(durations.values())
-        median = statistics.median(self._fellows) if self._fellows else 0.0
-        if len(self._fellows) >= _FEWEST:
-            limit = max(_TIMES_SLOWER * median, median + _SECONDS_SLOWER)
+    def add(self, durations: dict[int, float], now: float) -> str | None:
+        """Add {step: seconds} of new steps; return a line about slow ones."""
+        self._seconds.extend(durations.values())
+        median = statistics.median(self._seconds) if self._seconds else 0.0
+        if len(self._seconds) >= _MIN_STEPS:
+            limit = max(_SLOW_FACTOR * median, median + _SLOW_SECONDS)
             self._slow |= {s: t for s, t in durations.items() if t > limit}
-        if not self._slow or now - self._told_at < _QUIET:
+        if not self._slow or now - self._reported_at < _REPORT_INTERVAL:
             return None
-        step = max(self._slow, key=self._slow.get)
+        step = max(self._slow, key=self._slow.__getitem__)
         line = (
             f"step {step:,} took {self._slow[step]:.1f} s; "
             f"the median is {median:.2g} s"
         )
         if len(self._slow) > 1:
             line += f" ({len(self._slow)} slow steps since {min(self._slow):,})"
-        self._slow, self._told_at = {}, now
+        self._slow, self._reported_at = {}, now
         return line
 
 
 class CountedStep:
-    """A training step that counts how often it has been compiled.
+    """Training step that counts how often it has been compiled.
 
-    A compilation is a trace of the graph or, under XLA, a shape that is new.
+    A compilation is a trace of the graph or, under XLA, a new shape.
     """
 
-    def __init__(self, train_step, xla):
-        """Takes a tf.function of a batch, and whether XLA compiles it."""
+    def __init__(self, train_step: Any, xla: bool):
+        """Wrap a tf.function of a batch, which XLA may compile."""
         self._train_step, self._xla = train_step, xla
-        self._shapes = set()
+        self._shapes: set[tuple[int, ...]] = set()
         self.compilations = 0
-        self.surprise = None  # a line, if the last call compiled a known shape
+        # A line, if the last call compiled again for a known shape.
+        self.retrace_notice: str | None = None
 
-    def __call__(self, batch):
-        """Runs the step on an element of a distributed dataset."""
-        parts = tf.nest.flatten(batch["targets"], expand_composites=True)
-        shape = tuple(parts[0].shape)  # replicas have parts of one shape
+    def __call__(self, batch: dict[str, Any]) -> Any:
+        """Run the step on an element of a distributed dataset."""
+        copies = tf.nest.flatten(batch["targets"], expand_composites=True)
+        shape = tuple(copies[0].shape)  # the same for every replica
         is_new = shape not in self._shapes
         self._shapes.add(shape)
         traces = self._train_step.experimental_get_tracing_count()
         outcome = self._train_step(batch)
         traced = self._train_step.experimental_get_tracing_count() > traces
         self.compilations += traced or (self._xla and is_new)
-        self.surprise = None
+        self.retrace_notice = None
         if traced and not is_new:
-            self.surprise = (
-                f"compiled anew (number {self.compilations}) for parts of "
-                f"{' x '.join(map(str, shape))}, a known shape"
+            self.retrace_notice = (
+                f"compiled again (number {self.compilations}) for a known "
+                f"shape, {' x '.join(map(str, shape))}"
             )
         return outcome

@@ -1,4 +1,4 @@
-"""What the machines offer: replicas, precision, XLA."""
+"""Choice of replicas, precision and XLA for the machines at hand."""
 
 import os
 
@@ -10,35 +10,36 @@ from t2t_repro.training import workers
 _BFLOAT16_CAPABILITY = (8, 0)
 
 
-def make_logical_devices(count):
-    """Splits the CPU into `count` devices that stand in for GPUs."""
+def make_logical_devices(count: int) -> None:
+    """Split the CPU into `count` logical devices that stand in for GPUs."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * count
     )
 
 
-def make_deterministic():
-    """Takes operations that give the same bits every time, at some cost."""
+def make_deterministic() -> None:
+    """Choose operations that always compute the same bits, at some cost."""
     tf.config.experimental.enable_op_determinism()
 
 
-def strategy(distribution="auto"):
-    """A tf.distribute strategy.
+def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
+    """Return a tf.distribute strategy.
 
-    "multi_worker" takes the machines that TF_CONFIG names, and waits for them.
-    "mirrored" takes every visible GPU, or else every logical CPU. "auto" is
-    "multi_worker" where TF_CONFIG is set, else "mirrored", or "one_device" if
-    there is but one.
+    "multi_worker" uses the machines that TF_CONFIG names, and waits for them.
+    "mirrored" uses every visible GPU or, without a GPU, every logical CPU.
+    "auto" is "multi_worker" if TF_CONFIG is set; otherwise "mirrored" if there
+    are several devices, and "one_device" if there is one.
 
     Raises:
-        UserError: "multi_worker", and TF_CONFIG names no place in a cluster.
+        UserError: "multi_worker", but TF_CONFIG does not describe a cluster
+            and this machine's task in it.
     """
     if distribution == "auto" and "TF_CONFIG" in os.environ:
         distribution = "multi_worker"
     if distribution == "multi_worker":
         workers.check_tf_config()
-        print("Waiting until all workers of TF_CONFIG are there.", flush=True)
+        print("Waiting for all workers of TF_CONFIG.", flush=True)
         return tf.distribute.MultiWorkerMirroredStrategy()
     devices = tf.config.list_logical_devices(
         "GPU"
@@ -50,15 +51,18 @@ def strategy(distribution="auto"):
     return tf.distribute.MirroredStrategy([device.name for device in devices])
 
 
-def use_xla(choice="auto") -> bool:
-    """ "auto": where there is a GPU. On CPUs the plain graph is faster."""
+def use_xla(choice: str = "auto") -> bool:
+    """Return whether to compile with XLA; "auto" does so on GPUs.
+
+    On CPUs the plain graph is faster.
+    """
     if choice == "auto":
         return bool(tf.config.list_physical_devices("GPU"))
     return choice == "on"
 
 
-def dtype_policy(mixed_precision="auto") -> str:
-    """Keras's dtype policy; "auto" is bfloat16 where every GPU has it."""
+def dtype_policy(mixed_precision: str = "auto") -> str:
+    """Return Keras's dtype policy; "auto" is bfloat16 if all GPUs have it."""
     gpus = tf.config.list_physical_devices("GPU")
     if mixed_precision == "auto":
         capable = [
@@ -76,19 +80,20 @@ def dtype_policy(mixed_precision="auto") -> str:
     }[mixed_precision]
 
 
-def describe(chosen, policy: str, xla: bool) -> str:
-    """What a training computes on, and in what, for people.
+def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
+    """Return a human-readable line about devices, precision and XLA.
 
     Args:
-        chosen: of strategy().
-        policy: of dtype_policy().
-        xla: of use_xla().
+        strategy: as strategy() returns it.
+        policy: as dtype_policy() returns it.
+        xla: as use_xla() returns it.
     """
-    return f"{_devices(chosen)}, {policy}, XLA {'on' if xla else 'off'}"
+    return f"{_devices(strategy)}, {policy}, XLA {'on' if xla else 'off'}"
 
 
-def _devices(chosen):
-    replicas, machines = chosen.num_replicas_in_sync, workers.of(chosen).count
+def _devices(strategy):
+    replicas = strategy.num_replicas_in_sync
+    machines = workers.for_strategy(strategy).count
     kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     if machines > 1:
         return (

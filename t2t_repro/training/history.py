@@ -1,10 +1,16 @@
-"""The figures of every validation of a run: measured, shown, kept in a file."""
+"""Results of every validation of a run: measured, logged, kept in a file."""
 
 import math
 import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from t2t_repro import errors, json_files, registry
 from t2t_repro.metrics.suite import Suite
+
+if TYPE_CHECKING:  # they import TensorFlow
+    from t2t_repro.training.train_log import TrainLog
+    from t2t_repro.training.validation import Validation
 
 VALIDATION = "validation.json"
 LOSS = "loss"  # the name of the loss as a metric to stop by
@@ -12,12 +18,12 @@ _SHAPE = [{"step": int, "perplexity": float}]
 
 
 class History:
-    """A list of {"step": …, "loss": …, …}, written whole at each change."""
+    """List of {"step": …, "loss": …, …}, written whole at each change."""
 
     def __init__(self, output_dir: pathlib.Path, last_step: int):
-        """Read what is there, up to the step that a training goes on from.
+        """Read the entries up to `last_step`, from which a training resumes.
 
-        What came later belongs to steps that will be done again.
+        Later entries belong to steps that will be repeated.
         """
         self._path = output_dir / VALIDATION
         stored = []
@@ -25,9 +31,9 @@ class History:
             stored = json_files.read(self._path, _SHAPE)
         self._entries = [e for e in stored if e["step"] <= last_step]
 
-    def add(self, step: int, figures: dict):
-        """Append what a validation found, and write the file."""
-        self._entries.append({"step": step} | figures)
+    def add(self, step: int, results: Mapping[str, Any]) -> None:
+        """Append the results of a validation, and write the file."""
+        self._entries.append({"step": step, **results})
         json_files.write(self._path, self._entries)
 
     def stopped_improving(
@@ -36,7 +42,7 @@ class History:
         """Return whether the best validation is at least `patience` old.
 
         Losses are compared without label smoothing, as perplexities.
-        Validations without the metric, of an earlier session, do not count.
+        Validations without the metric, from an earlier session, do not count.
         """
         if not patience:
             return False
@@ -44,51 +50,59 @@ class History:
         if metric != LOSS:
             better = registry.metrics[metric].value.higher_is_better
             key, sign = metric, -1 if better else 1
-        found = [sign * e[key] for e in self._entries if key in e]
-        found = [math.inf if math.isnan(value) else value for value in found]
-        if len(found) <= patience:
+        costs = [sign * e[key] for e in self._entries if key in e]
+        costs = [math.inf if math.isnan(cost) else cost for cost in costs]
+        if len(costs) <= patience:
             return False
-        return min(found[-patience:]) >= min(found[:-patience])
+        return min(costs[-patience:]) >= min(costs[:-patience])
 
 
-class Monitor:
-    """Measures, shows and keeps how a training does on another split."""
+class ValidationMonitor:
+    """Validations of a training: each is measured, logged and stored."""
 
-    def __init__(self, validation, sample, output_dir, first_step):
-        """Take up the history of the run.
+    def __init__(
+        self,
+        validation: "Validation",
+        sample: Any,
+        output_dir: pathlib.Path,
+        first_step: int,
+    ):
+        """Read the history of the run.
 
         Args:
-            validation: Validation.
-            sample: Sample, or None: nothing is translated.
-            output_dir: of the run.
+            validation: the pass over the validation split.
+            sample: validation_sample.Sample; None: nothing is translated.
+            output_dir: folder of the run.
             first_step: steps that are done already.
         """
         self._validation, self._sample = validation, sample
         self._history = History(output_dir, first_step)
-        self._described = False
+        self._is_summarized = False
 
-    def measure(self, step, show):
-        """Measure after `step`, and tell `show`, a Progress."""
-        show.check()
-        with show.pause():
-            figures = self._validation.figures()
+    def measure(self, step: int, log: "TrainLog") -> None:
+        """Measure after `step`; write the results to `log` and the history."""
+        log.check()
+        with log.pause():
+            results: dict[str, Any] = self._validation.measure()
             if not self._sample:
-                show.validation_done(step, figures)
+                log.validation_done(step, results)
             else:
-                found = self._sample.measure()
-                values = {name: one.value for name, one in found.items()}
-                show.validation_done(step, figures | values)
-                if not self._described:
-                    show.say(self._sample.describe(found))
-                self._described = True
-                figures |= self._sample.figures(found)
-            self._history.add(step, figures)
+                scores = self._sample.measure()
+                values = {name: score.value for name, score in scores.items()}
+                log.validation_done(step, results | values)
+                if not self._is_summarized:
+                    log.write(self._sample.summary(scores))
+                self._is_summarized = True
+                results = results | self._sample.results(scores)
+            self._history.add(step, results)
 
-    def no_longer_improves(self, patience, metric, show) -> bool:
-        """Return whether the best of all is at least `patience` old; say so."""
+    def stopped_improving(
+        self, patience: int | None, metric: str, log: "TrainLog"
+    ) -> bool:
+        """Return whether the best is at least `patience` old, and log it."""
         if not self._history.stopped_improving(patience, metric):
             return False
-        show.say(
+        log.write(
             f"The validation {metric} has not improved for {patience} "
             "evaluations."
         )
@@ -97,14 +111,14 @@ class Monitor:
 
 def require_stopping_metric(
     metric: str, patience: int | None, suite: Suite, sentences: int
-):
-    """Look whether a training can be stopped by a metric.
+) -> None:
+    """Require a metric by which a training can be stopped.
 
     Args:
-        metric: LOSS, or the name of one of the suite.
-        patience: validations without improvement; None: it is not stopped.
+        metric: LOSS, or the name of a metric of the suite.
+        patience: validations without improvement; None: no early stopping.
         suite: the metrics of the problem.
-        sentences: that are translated at each validation.
+        sentences: number of sentences translated at each validation.
 
     Raises:
         UserError: says what is missing.
@@ -119,8 +133,8 @@ def require_stopping_metric(
         )
     if registry.metrics[metric].value.higher_is_better is None:
         raise errors.UserError(
-            f"Neither a higher nor a lower {metric} is better: no training is "
-            f"stopped by it; {got}. Name another metric, or loss."
+            f"Neither a higher nor a lower {metric} is better, so that it "
+            f"cannot stop a training; {got}. Name another metric, or loss."
         )
     if not patience:
         raise errors.UserError(

@@ -1,12 +1,15 @@
-"""A training from its problem to its last checkpoint, in one call."""
+"""A whole training, from its problem to its last checkpoint, in one call."""
 
 import contextlib
 import dataclasses
 import os
+import pathlib
+from typing import Any
 
-from t2t_repro import files, locks, prepare, run_json
+from t2t_repro import files, hparam, locks, prepare, run_json
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
+from t2t_repro.problem import Problem
 from t2t_repro.training import (
     hardware,
     history,
@@ -20,32 +23,32 @@ from t2t_repro.training.options import Options
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Where the data of a problem lies, or is made."""
+    """Folders of a problem's data, and settings for generating it."""
 
-    data_dir: str = "~/t2t_data"  # of generated data and of downloads
-    raw_dir: str | None = None  # of raw files; None: they are downloaded
+    data_dir: str = "~/t2t_data"  # generated data and downloads
+    raw_dir: str | None = None  # raw files; None: they are downloaded
     num_workers: int = os.cpu_count() or 1  # threads that encode
     verify: bool = False  # compare every file with its checksum
 
 
 def train(
-    problem,
-    hparams,
-    output_dir,
+    problem: Problem,
+    hparams: hparam.HParams,
+    output_dir: str | pathlib.Path,
     options: Options | None = None,
     data: Data | None = None,
     hparams_set: str = "",
 ) -> int:
-    """Train a model on a problem; make its data where it is missing.
+    """Train a model on a problem; generate its data if it is missing.
 
-    A training that was stopped continues from its last checkpoint.
+    A training that was stopped resumes from its last checkpoint.
 
     Args:
         problem: problem.Problem, as problem.build_problem() returns it.
         hparams: hparam.HParams, as registry.build_hparams() returns them.
-        output_dir: folder of the run; run.json tells what is trained.
-        options: what changes no result; None: their defaults.
-        data: where the data lies; None: the defaults.
+        output_dir: folder of the run; its run.json says what is trained.
+        options: settings that change no result; None: their defaults.
+        data: folders of the data; None: the defaults.
         hparams_set: name of the set, for run.json and reports.
 
     Returns:
@@ -62,15 +65,15 @@ def train(
         hardware.make_logical_devices(options.logical_devices)
     if options.deterministic:
         hardware.make_deterministic()
-    # Workers must have found each other before any operation runs.
+    # Workers must connect to each other before any operation runs.
     strategy = hardware.strategy(options.distribution)
-    optimizer.check(hparams)  # by an update of a small matrix
-    processes = workers.of(strategy)
-    common = _common(problem, hparams, options)
-    with processes.watch(), contextlib.ExitStack() as stack:
-        workers.refuse_differences(processes, common)
-        folder = _prepare(processes, problem, data)
-        task = _task(problem, hparams, options, folder)
+    optimizer.check(hparams)  # runs an update of a small matrix
+    processes = workers.for_strategy(strategy)
+    common_settings = _common_settings(problem, hparams, options)
+    with processes.report_lost_workers(), contextlib.ExitStack() as stack:
+        workers.require_same_flags(processes, common_settings)
+        folder = _prepare_data(processes, problem, data)
+        task = _build_task(problem, hparams, options, folder)
         output_dir = files.path(output_dir)
         if processes.is_chief:
             stack.enter_context(locks.locked(output_dir))
@@ -83,7 +86,9 @@ def train(
             task.vocabularies,
             task.plan.rows_per_batch,
         )
-        _start(processes, output_dir, settings, task, options, strategy)
+        _write_run_json(
+            processes, output_dir, settings, task, options, strategy
+        )
         return train_loop.train(task, output_dir, options, strategy)
 
 
@@ -99,10 +104,10 @@ def _check(problem, hparams, options):
     )
 
 
-def _start(processes, output_dir, settings, task, options, strategy):
-    """Let the chief write run.json, with which the others compare theirs."""
+def _write_run_json(processes, output_dir, settings, task, options, strategy):
+    """Let the chief write run.json; the others compare their settings."""
     if processes.is_chief:
-        hardware_used = hardware.describe(
+        hardware_used = hardware.summary(
             strategy,
             hardware.dtype_policy(options.mixed_precision),
             hardware.use_xla(options.xla),
@@ -113,8 +118,10 @@ def _start(processes, output_dir, settings, task, options, strategy):
         run_json.join(output_dir, settings, fingerprint)
 
 
-def _common(problem, hparams, options):
-    """Return what must be the same for all workers, by the names of flags."""
+def _common_settings(
+    problem: Problem, hparams: hparam.HParams, options: Options
+) -> dict[str, Any]:
+    """Return {flag: value} of what must be the same for all workers."""
     return {
         "problem": problem.requested_name,
         "problem_args": problem.arguments,
@@ -123,10 +130,14 @@ def _common(problem, hparams, options):
     }
 
 
-def _prepare(processes, problem, data):
-    """Return the folder of the data, which the chief makes if it is missing."""
+def _prepare_data(
+    processes: workers.SingleWorker | workers.Cluster,
+    problem: Problem,
+    data: Data,
+) -> pathlib.Path:
+    """Return the folder of the data; the chief generates what is missing."""
     if not processes.is_chief:
-        processes.barrier()  # when the chief is done
+        processes.barrier()  # until the chief is done
         return prepare.wait_for_data(problem, data.data_dir)
     folder = prepare.prepare(
         problem, data.data_dir, data.raw_dir, data.num_workers, data.verify
@@ -135,7 +146,12 @@ def _prepare(processes, problem, data):
     return folder
 
 
-def _task(problem, hparams, options, folder):
+def _build_task(
+    problem: Problem,
+    hparams: hparam.HParams,
+    options: Options,
+    folder: pathlib.Path,
+) -> setup.Task:
     corpora = {
         split: manifest.open_corpus(folder, split, problem.reverse)
         for split in ("train", "validation")

@@ -1,61 +1,68 @@
-"""How much of a batch fits in a GPU's memory, found by trying."""
+"""Search for the number of slots that fit in a GPU's memory at once."""
 
 import bisect
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data import batches
+from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training import loss, step, workers
 
 # CPUs are not tried: a process that takes too much memory is killed. A
-# whole batch of base takes more than 24 GB. Nor is more at once faster
+# whole batch of base takes more than 24 GB. Larger microbatches are not faster
 # there: multi30k_tiny's steps took 1.12 s whole, and 0.95 s in halves.
 SLOTS_ON_CPUS = 8_192
 
 
 class Fit(NamedTuple):
-    """What a search has found."""
+    """Result of a search."""
 
     slots: int  # of one side, in a replica's memory at once
     trials: int
 
-    def describe(self) -> str:
-        """How it was found, for people."""
+    def summary(self) -> str:
+        """Return a human-readable account of the search."""
         return f"found by {self.trials} trial{'s' * (self.trials > 1)}"
 
 
-def largest_that_fits(fits, share, multiple) -> Fit:
-    """The largest of the amounts that matter, and fit.
+def largest_that_fits(
+    fits: Callable[[int], bool], share: int, multiple: int
+) -> Fit:
+    """Find the largest useful microbatch that fits.
 
-    Those are a replica's share of a batch as a whole, its half, its third …:
-    what fits beyond them makes no part fewer. What fits is supposed to do so
-    with less, too. From the whole on, the distance between trials doubles;
-    then the last of them is bisected. R rows of `multiple` make fewer than
-    2 sqrt(R) different amounts, so that trials are at most 3 + log2(R); where n
-    parts are needed, and these are few, 2 log2(n), rounded up; one for one.
+    Useful sizes are a replica's share of a batch, its half, its third, …: a
+    size in between needs as many microbatches as the next smaller one. The
+    search assumes that if a size fits, smaller ones do. It begins with the
+    whole share and doubles the distance between trials until one fits; then it
+    bisects the last interval. R rows of `multiple` slots have fewer than
+    2 sqrt(R) useful sizes, so that there are at most 3 + log2(R) trials; if few
+    microbatches n > 1 are needed, at most 2 log2(n), rounded up; if n = 1, one.
 
     Args:
-        fits: function of slots -> whether they do; costs a compilation.
+        fits: function that tries a number of slots; costs a compilation.
         share: slots of a replica's share of the largest batch.
-        multiple: amounts are of whole rows, so many slots each.
+        multiple: slots of a row; sizes are whole rows.
 
     Raises:
         UserError: not even one row fits.
     """
     rows = -(-share // multiple)
-    amounts = sorted({-(-rows // n) * multiple for n in range(1, rows + 1)})
-    amounts.reverse()
+    sizes = sorted({-(-rows // n) * multiple for n in range(1, rows + 1)})
+    sizes.reverse()
     tried = []
 
     def fits_at(index):
-        tried.append(amounts[index])
-        return fits(amounts[index])
+        tried.append(sizes[index])
+        return fits(sizes[index])
 
-    last = len(amounts) - 1
-    too_much, index = -1, 0
+    last = len(sizes) - 1
+    too_large, index = -1, 0
     while not fits_at(index):
         if index == last:
             raise errors.UserError(
@@ -66,23 +73,29 @@ def largest_that_fits(fits, share, multiple) -> Fit:
                 "take a smaller model.",
                 see="out-of-memory",
             )
-        too_much, index = index, min(2 * index + 1, last)
-    best = bisect.bisect_left(range(index), True, lo=too_much + 1, key=fits_at)
-    return Fit(amounts[best], len(tried))
+        too_large, index = index, min(2 * index + 1, last)
+    best = bisect.bisect_left(range(index), True, lo=too_large + 1, key=fits_at)
+    return Fit(sizes[best], len(tried))
 
 
-def search(model, optimizer, plan, strategy, xla) -> Fit | None:
-    """What fits in a replica's memory; None on CPUs, which are not tried.
+def search(
+    model: Seq2Seq,
+    optimizer: keras.optimizers.Optimizer,
+    plan: PackedPlan | BucketedPlan,
+    strategy: tf.distribute.Strategy,
+    xla: bool,
+) -> Fit | None:
+    """Return what fits in a replica's memory, or None on CPUs, not tried.
 
     A trial is a step of the largest batch on the first of a worker's GPUs,
-    which are taken to be alike: alone, since a failure among replicas that
-    wait for each other may end all of them. Nothing is updated. Workers agree
-    on the least that one of them has found.
+    which are assumed to be alike. It runs on that GPU only, since a failure
+    among replicas that wait for each other may end all of them. It updates
+    nothing. Workers agree on the smallest result.
 
     Args:
-        model: in the strategy's scope, as the optimizer is, with its slots.
-        optimizer: of the training.
-        plan: of the training's batches.
+        model: the model, built in the strategy's scope.
+        optimizer: the optimizer with its slots, built in that scope.
+        plan: plan of the training's batches.
         strategy: tf.distribute strategy.
         xla: whether the training compiles.
 
@@ -99,7 +112,7 @@ def search(model, optimizer, plan, strategy, xla) -> Fit | None:
         print(f"Trying {slots:,} slots at once.", flush=True)
         train_step = step.build_train_step(
             model,
-            _Resting(optimizer),
+            _NoUpdate(optimizer),
             model.hparams,
             0,
             tf.distribute.get_strategy(),
@@ -109,9 +122,9 @@ def search(model, optimizer, plan, strategy, xla) -> Fit | None:
         arrays = batches.split_rows(
             dict.fromkeys(batches.ROW_FEATURES, full), replicas, slots
         )
-        batch = {name: tf.constant(of[0]) for name, of in arrays.items()}
+        batch = {name: tf.constant(array[0]) for name, array in arrays.items()}
         try:
-            # For what comes and goes beside the steps, and leaves holes.
+            # For temporary tensors outside the steps, and fragmentation.
             reserve = tf.zeros(model.count_params())
             train_step(batch).gradient_norm.numpy()
             del reserve
@@ -120,24 +133,24 @@ def search(model, optimizer, plan, strategy, xla) -> Fit | None:
         return True
 
     share = -(-plan.max_slots // replicas)
-    found = largest_that_fits(fits, share, plan.row_length)
-    return found._replace(slots=_least(found.slots, strategy))
+    fit = largest_that_fits(fits, share, plan.row_length)
+    return fit._replace(slots=_minimum(fit.slots, strategy))
 
 
-class _Resting:
-    """An optimizer that is asked for everything, but updates nothing."""
+class _NoUpdate:
+    """Optimizer that updates nothing, and otherwise is another one."""
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer: keras.optimizers.Optimizer):
         self._optimizer = optimizer
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
 
-    def apply(self, gradients, variables):
-        """Leaves the variables, and the optimizer's own, as they are."""
+    def apply(self, gradients: list[tf.Tensor], variables: list) -> None:
+        """Leave the variables and the optimizer's slots unchanged."""
         return None  # AutoGraph warns of a docstring alone.
 
 
-def _least(number, strategy):
-    """The least of all workers' numbers."""
-    return min(workers.of(strategy).gather(number))
+def _minimum(number, strategy):
+    """Return the smallest of all workers' numbers."""
+    return min(workers.for_strategy(strategy).gather(number))

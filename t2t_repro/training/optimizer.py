@@ -2,16 +2,17 @@
 
 import contextlib
 import re
+from collections.abc import Iterator, Sequence
 
 import keras
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import arguments, errors, keras_compat
+from t2t_repro import arguments, errors, hparam, keras_compat
 from t2t_repro.training import schedules, slots
 
 _ARGUMENTS = "optimizer_arguments"
-# Arguments of constructors that other settings give.
+# Arguments of constructors that other settings determine.
 _ELSEWHERE = {
     "name": "the class itself",
     "learning_rate": "learning_rate_constant",
@@ -31,14 +32,19 @@ _NOT_A_KERNEL = r"^(?!.*/kernel$)"
 
 
 class Adam(keras.optimizers.Adam):
-    """Keras's Adam, its update one operation for each weight.
+    """Keras's Adam with one fused operation per weight.
 
-    The same arithmetic: Keras writes it in a dozen operations, and each reads
-    and writes arrays as large as the weight. For base on a CPU that is three
-    times as slow (scripts/bench_train.py).
+    The arithmetic is the same. Keras uses a dozen operations, each of which
+    reads and writes arrays as large as the weight. For base on a CPU that is
+    three times as slow (scripts/benchmarks/bench_train.py).
     """
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self,
+        gradient: tf.Tensor,
+        variable: keras.Variable,
+        learning_rate: tf.Tensor,
+    ) -> None:
         if self.amsgrad:  # the operation below has no such option
             super().update_step(gradient, variable, learning_rate)
             return
@@ -61,12 +67,12 @@ class Adam(keras.optimizers.Adam):
         )
 
 
-def check(hparams) -> None:
-    """Refuse an optimizer, a schedule or arguments that Keras does not take.
+def check(hparams: hparam.HParams) -> None:
+    """Refuse an optimizer, a schedule or arguments that Keras does not accept.
 
-    Commands call it before any work. hparam.py cannot do it: settings are read
-    without importing Keras. One update of a small matrix tells what a
-    constructor accepts and an update does not.
+    Commands call it before any work. hparam.py cannot check this: it reads
+    settings without importing Keras. One update of a small matrix reveals
+    arguments that a constructor accepts and an update does not.
 
     Raises:
         UserError: names the setting, what was given and what is known.
@@ -75,9 +81,9 @@ def check(hparams) -> None:
     schedules.check(hparams)
     with keras.name_scope("layer"):
         weight = keras.Variable(ops.eye(2), name="kernel")
-    optimizer = build(hparams, [weight])
+    built = build(hparams, [weight])
     try:
-        optimizer.apply([ops.ones((2, 2))], [weight])
+        built.apply([ops.ones((2, 2))], [weight])
     except (TypeError, ValueError, tf.errors.OpError) as error:
         raise arguments.refusal(cls, _ARGUMENTS, error) from error
     if not ops.all(ops.isfinite(weight)):
@@ -86,7 +92,7 @@ def check(hparams) -> None:
             f"The first update of {cls.__name__} is not finite, at a learning "
             f"rate of {rate:.3g} and hparam {_ARGUMENTS}="
             f"{hparams.optimizer_arguments!r}. Ftrl divides by the rate: "
-            "choose a learning_rate_schedule that begins above 0, as noam."
+            "choose a learning_rate_schedule that begins above 0, such as noam."
         )
 
 
@@ -102,7 +108,7 @@ def look_up(name: str) -> type:
         for known, cls in arguments.subclasses(
             optimizers, optimizers.Optimizer
         ).items()
-        # Not those that wrap other optimizers.
+        # Classes without one wrap other optimizers.
         if "learning_rate" in arguments.parameters(cls)
     }
     return arguments.look_up(
@@ -110,10 +116,14 @@ def look_up(name: str) -> type:
     )
 
 
-def build(hparams, variables, policy="float32"):
+def build(
+    hparams: hparam.HParams,
+    variables: Sequence[keras.Variable],
+    policy: str = "float32",
+) -> keras.optimizers.Optimizer:
     """Build the optimizer that `hparams` name, with its slots.
 
-    Under the policy "mixed_float16" it scales the loss.
+    With the policy "mixed_float16" it scales the loss.
 
     Args:
         hparams: settings of a training.
@@ -124,13 +134,13 @@ def build(hparams, variables, policy="float32"):
         UserError: unknown optimizer, or wrong arguments.
     """
     cls = look_up(hparams.optimizer)
-    given = arguments.parse(
+    values = arguments.parse(
         cls, hparams.optimizer_arguments, _ARGUMENTS, _ELSEWHERE
     )
     optimizer = arguments.construct(
-        cls, _with_defaults(cls, given, hparams), _ARGUMENTS
+        cls, _with_defaults(cls, values, hparams), _ARGUMENTS
     )
-    # Only matrices decay: not biases, nor what layer normalisation scales by.
+    # Only matrices decay: no biases, and no scales of layer normalisation.
     vectors = [v for v in variables if len(v.shape) < 2]
     optimizer.exclude_from_weight_decay(var_list=vectors)
     try:
@@ -138,28 +148,28 @@ def build(hparams, variables, policy="float32"):
     except (TypeError, re.error) as error:  # of exclude_layers
         raise arguments.refusal(cls, _ARGUMENTS, error) from error
     if policy == "mixed_float16":
-        # Built before, since Keras's wrapper hides Nadam's u_product from
-        # optimizer.variables where it builds the optimizer itself.
+        # Built first, because Keras's wrapper hides Nadam's u_product from
+        # optimizer.variables if the wrapper builds the optimizer.
         optimizer = keras_compat.LossScaleOptimizer(optimizer)
         optimizer.build(variables)
     return optimizer
 
 
-def _with_defaults(cls, given, hparams):
-    """Add the arguments that hparams set, unless `given` has them."""
+def _with_defaults(cls, values, hparams):
+    """Add the arguments that hparams set, unless `values` has them."""
     decay = hparams.weight_decay or None
-    values = {
+    defaults = {
         "learning_rate": schedules.build(hparams),
         "global_clipnorm": hparams.clip_grad_norm or None,
         "use_ema": hparams.ema_decay > 0,
         "ema_momentum": hparams.ema_decay,
         "weight_decay": decay,
     }
-    of_adam = {
+    adam_defaults = {
         "beta_1": hparams.optimizer_adam_beta1,
         "beta_2": hparams.optimizer_adam_beta2,
         "epsilon": hparams.optimizer_adam_epsilon,
-        # Of the Adam within Muon.
+        # For the Adam inside Muon.
         "adam_beta_1": hparams.optimizer_adam_beta1,
         "adam_beta_2": hparams.optimizer_adam_beta2,
         "adam_weight_decay": decay,
@@ -167,18 +177,20 @@ def _with_defaults(cls, given, hparams):
     named = arguments.parameters(cls)
     # The epsilon of AdaGrad or RMSprop is another quantity: Keras's default.
     if "beta_1" in named or "adam_beta_1" in named:
-        values |= {k: v for k, v in of_adam.items() if k in named}
+        defaults |= {k: v for k, v in adam_defaults.items() if k in named}
     if "exclude_layers" in named:
-        excluded = given.get("exclude_layers", ())
-        given = given | {"exclude_layers": [_NOT_A_KERNEL, *excluded]}
-    return values | given
+        excluded = values.get("exclude_layers", ())
+        values = values | {"exclude_layers": [_NOT_A_KERNEL, *excluded]}
+    return defaults | values
 
 
-def reset_weight_copies(optimizer, weights) -> None:
+def reset_weight_copies(
+    optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variable]
+) -> None:
     """Set slots that begin as copies of the weights to the present weights.
 
-    To be called where the weights of a new training are replaced after
-    build(). Only ScheduleFreeAdamW has such slots.
+    Call it when weights are replaced after build(). Only ScheduleFreeAdamW has
+    such slots.
     """
     inner = slots.unscaled(optimizer)
     if type(inner).__name__ == "ScheduleFreeAdamW":
@@ -187,14 +199,19 @@ def reset_weight_copies(optimizer, weights) -> None:
 
 
 @contextlib.contextmanager
-def averaged_weights(optimizer, variables):
-    """Set the weights to their moving average, if hparams.ema_decay, within."""
+def averaged_weights(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
+) -> Iterator[None]:
+    """Replace the weights by their moving averages within the context.
+
+    Without hparams.ema_decay nothing changes.
+    """
     averages = slots.of_kind(optimizer, variables, "ema")
-    own = {index: variables[index].numpy() for index in averages}
+    trained = {index: variables[index].numpy() for index in averages}
     for index, average in averages.items():
         variables[index].assign(average)
     try:
         yield
     finally:
-        for index, value in own.items():
+        for index, value in trained.items():
             variables[index].assign(value)

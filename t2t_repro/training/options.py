@@ -1,9 +1,10 @@
-"""Options of a training: what changes no result, or names a run."""
+"""Options of a training: settings that are no hyperparameters."""
 
 import dataclasses
 
-from t2t_repro import fields
+from t2t_repro import fields, hparam
 from t2t_repro.fields import at_least, one_of, setting
+from t2t_repro.metrics.suite import Suite
 from t2t_repro.training import history
 
 
@@ -14,12 +15,13 @@ class Options:
     train_steps: int | None = setting(
         at_least(1),
         default=None,
-        help="Steps to train; by default the hparams set's.",
+        help="Steps to train; the default is the hparams set's.",
     )
     eval_every: int | None = setting(
         at_least(1),
         default=None,
-        help="Steps between validations; by default those between checkpoints.",
+        help="Steps between validations; the default is the steps between "
+        "checkpoints.",
     )
     eval_bleu_sentences: int = setting(
         at_least(0),
@@ -30,7 +32,7 @@ class Options:
     save_checkpoints_steps: int | None = setting(
         at_least(1),
         default=None,
-        help="Steps between checkpoints; by default the hparams set's.",
+        help="Steps between checkpoints; the default is the hparams set's.",
     )
     save_checkpoints_secs: int | None = setting(
         at_least(1),
@@ -38,7 +40,7 @@ class Options:
         help="Seconds between checkpoints, instead of steps.",
     )
     keep_checkpoint_max: int = setting(
-        at_least(1), default=20, help="Checkpoints to keep."
+        at_least(1), default=20, help="Number of checkpoints to keep."
     )
     random_seed: int = setting(
         at_least(0),
@@ -46,12 +48,13 @@ class Options:
         help="Seed of initial weights, batches and dropout.",
     )
     deterministic: bool = setting(
-        default=False, help="The same bits from the same machine, slower."
+        default=False,
+        help="Compute the same bits in every run on a machine; slower.",
     )
     xla: str = setting(
         one_of("auto", "on", "off"),
         default="auto",
-        help="Compile with XLA; auto: on GPUs.",
+        help="Whether to compile with XLA; auto: on GPUs.",
     )
     mixed_precision: str = setting(
         one_of("auto", "float32", "bfloat16", "float16"),
@@ -61,64 +64,77 @@ class Options:
     distribution: str = setting(
         one_of("auto", "one_device", "mirrored", "multi_worker"),
         default="auto",
-        help="Replicas; auto: the machines of TF_CONFIG where it is set, else "
-        "all visible GPUs, or one device.",
+        help="Distribution strategy; auto: multi_worker if TF_CONFIG is set, "
+        "else all visible GPUs, or one device.",
     )
     logical_devices: int | None = setting(
         at_least(1),
         default=None,
-        help="Split the CPU into so many devices, which stand in for the GPUs "
-        "of a machine.",
+        help="Number of logical devices into which to split the CPU. They "
+        "stand in for the GPUs of a machine.",
     )
     max_tokens_per_replica: int | None = setting(
         at_least(1),
         default=None,
-        help="Target slots in a replica's memory at once; accumulation does "
-        "the rest. By default trials find it on GPUs, and CPUs take 8,192.",
+        help="Target slots in a replica's memory at once; a larger share of a "
+        "batch is accumulated. By default trials find the limit on GPUs; on "
+        "CPUs it is 8,192.",
     )
     warm_start_from: str | None = setting(
-        default=None, help="Checkpoint whose weights a new training takes."
+        default=None,
+        help="Checkpoint whose weights a new training starts from.",
     )
     early_stopping_evals: int | None = setting(
         at_least(1),
         default=None,
-        help="Stop when --early_stopping_metric has not improved for so many "
-        "validations.",
+        help="Number of validations without improvement of "
+        "--early_stopping_metric after which to stop.",
     )
     early_stopping_metric: str = setting(
         default=history.LOSS,
-        help="With --early_stopping_evals: what must improve; loss, or a "
-        "metric that the problem names, of the sample that is translated.",
+        help="With --early_stopping_evals: what must improve: loss, or a "
+        "metric of the problem, measured on the translated sample.",
     )
     recompute_grad: bool = setting(
         default=False,
-        help="Compute activations again for gradients: less memory, a third "
+        help="Recompute activations in the backward pass: less memory, a third "
         "slower.",
     )
     profile: bool = setting(
         default=False, help="Trace steps 11 to 20 for TensorBoard's profiler."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         fields.check(self, "option")
 
-    def resolved(self, hparams) -> "Options":
-        """Return the options with defaults that the hparams say."""
+    def resolved(self, hparams: hparam.HParams) -> "ResolvedOptions":
+        """Return the options with defaults from the hparams filled in."""
         save_steps = self.save_checkpoints_steps
         save_steps = save_steps or hparams.save_checkpoints_steps
-        return dataclasses.replace(
-            self,
-            train_steps=self.train_steps or hparams.train_steps,
-            save_checkpoints_steps=save_steps,
-            eval_every=self.eval_every or save_steps,
-        )
+        steps = {
+            "train_steps": self.train_steps or hparams.train_steps,
+            "save_checkpoints_steps": save_steps,
+            "eval_every": self.eval_every or save_steps,
+        }
+        return ResolvedOptions(**vars(self) | steps)
 
-    def sample_suite(self, suite):
-        """Return the metrics of the sample: the headline, and what may stop.
+    def sample_suite(self, suite: Suite) -> Suite:
+        """Return the metrics of the translated sample.
+
+        They are the problem's headline and the early-stopping metric.
 
         Args:
-            suite: metrics.suite.Suite of the problem.
+            suite: the metrics of the problem.
         """
         names = dict.fromkeys([suite.headline, self.early_stopping_metric])
         names.pop(history.LOSS, None)
         return suite._replace(names=tuple(names))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResolvedOptions(Options):
+    """Options whose numbers of steps are known."""
+
+    train_steps: int
+    eval_every: int
+    save_checkpoints_steps: int

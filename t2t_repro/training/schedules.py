@@ -1,7 +1,7 @@
 """Learning rates: section 5.3's, tensor2tensor's, and Keras's schedules."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -9,27 +9,28 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import arguments, errors, hparam
+from t2t_repro.types import Tensor
 
 _ARGUMENTS = "learning_rate_schedule_arguments"
 _ELSEWHERE = {
     "initial_learning_rate": "learning_rate_constant",
     "name": "the class itself",
 }
-# A peak is sought among so many steps of a training at first.
+# The first search for a peak evaluates at most this many steps.
 _MAX_STEPS = 1 << 20
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
 class Schedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate of an update.
+    """Learning-rate schedule of the paper or of tensor2tensor.
 
-    "noam" is the paper's equation 3 of the step, counted from 1, times
-    `constant`:
+    "noam" is `constant` times equation 3 of the paper, with steps counted
+    from 1:
 
         D^-0.5 * min(step^-0.5, step * warmup^-1.5)
 
-    Any other schedule is a product of factors as tensor2tensor has them. It
-    counts updates s = step - 1 from 0, so a warm-up begins at a rate of 0:
+    Any other schedule is a product of tensor2tensor's factors. It counts
+    updates s = step - 1 from 0, so that a warm-up begins at a rate of 0:
 
         constant           constant
         linear_warmup      min(1, s / warmup)
@@ -39,14 +40,20 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     Source: section 5.3; T2T learning_rate.py.
     """
 
-    def __init__(self, schedule, constant, warmup_steps, hidden_size):
+    def __init__(
+        self,
+        schedule: str,
+        constant: float,
+        warmup_steps: int,
+        hidden_size: int,
+    ):
         """Take the hparams learning_rate_* and hidden_size, D."""
         self.schedule = schedule
         self.constant = constant
         self.warmup_steps = warmup_steps
         self.hidden_size = hidden_size
 
-    def __call__(self, iterations):
+    def __call__(self, iterations: Tensor) -> Tensor:
         """Return [] float32 for Keras's iterations, 0 at the first update."""
         done = ops.cast(iterations, "float32")
         warmup, width = float(self.warmup_steps), self.hidden_size**-0.5
@@ -65,7 +72,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             rate = rate * factors[name]()
         return rate
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "schedule": self.schedule,
             "constant": self.constant,
@@ -78,10 +85,12 @@ class Peak(NamedTuple):
     """Highest learning rate of a training."""
 
     rate: float
-    step: int  # the update that has it, counted from 1
+    step: int  # the update with that rate, counted from 1
 
 
-def build(hparams) -> keras.optimizers.schedules.LearningRateSchedule:
+def build(
+    hparams: hparam.HParams,
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """Build the schedule that hparams.learning_rate_schedule names.
 
     Raises:
@@ -119,13 +128,13 @@ def _with_defaults(cls, values, hparams):
         "decay_steps": hparams.train_steps - warmup_steps,
     }
     if warmup_steps and "warmup_target" not in values:
-        # Keras would leave the warm-up out without a word.
+        # Keras would silently skip the warm-up.
         defaults |= {"initial_learning_rate": 0.0, "warmup_target": constant}
     named = arguments.parameters(cls)
     return {k: v for k, v in defaults.items() if k in named} | values
 
 
-def check(hparams) -> None:
+def check(hparams: hparam.HParams) -> None:
     """Refuse a schedule that cannot be computed, or has no rate above 0.
 
     Raises:
@@ -145,12 +154,12 @@ def check(hparams) -> None:
         )
 
 
-def learning_rate(hparams, step):
+def learning_rate(hparams: hparam.HParams, step: int) -> Tensor:
     """Return the learning rate of update `step`, counted from 1; [] float32."""
     return ops.cast(build(hparams)(step - 1), "float32")
 
 
-def peak(hparams) -> Peak:
+def peak(hparams: hparam.HParams) -> Peak:
     """Return the highest learning rate of a training."""
     if hparam.is_own_schedule(hparams.learning_rate_schedule):
         # At the end of the warm-up, counted from 1 or from 0.
@@ -160,13 +169,13 @@ def peak(hparams) -> Peak:
     schedule, last = build(hparams), hparams.train_steps
     stride = -(-last // _MAX_STEPS)
     best, _ = _highest(schedule, np.arange(0, last, stride))
-    near = np.arange(max(best - stride, 0), min(best + stride + 1, last))
-    best, rate = _highest(schedule, near)
+    nearby = np.arange(max(best - stride, 0), min(best + stride + 1, last))
+    best, rate = _highest(schedule, nearby)
     return Peak(rate, best + 1)
 
 
 def _highest(schedule, iterations):
-    """Return the first of `iterations` with the highest rate, and the rate."""
+    """Return the first iteration with the highest rate, and that rate."""
     rates = ops.convert_to_numpy(
         ops.vectorized_map(
             lambda done: ops.cast(schedule(done), "float32"),

@@ -1,19 +1,22 @@
-"""Building what a training needs, and its summary before it begins."""
+"""Construction of a training session, and its summary."""
 
 import dataclasses
 import pathlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.data import batches
+from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
+from t2t_repro.data.corpus import Corpus
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training import (
     anomalies,
-    checkpoints,
     hardware,
     loss,
     microbatch_size,
@@ -22,64 +25,71 @@ from t2t_repro.training import (
     step,
     workers,
 )
-from t2t_repro.training.options import Options
+from t2t_repro.training.checkpoints import (
+    FOLDER,
+    CheckpointManager,
+    list_checkpoints,
+    restore_weights,
+    step_of,
+)
+from t2t_repro.training.options import Options, ResolvedOptions
 from t2t_repro.training.validation import Validation
 from t2t_repro.training.validation_sample import Sample
 
 
 class Task(NamedTuple):
-    """A model's settings and the data that it learns from."""
+    """Settings of a model and the data that it learns from."""
 
     hparams: hparam.HParams
-    vocabularies: Any  # data.vocabulary_pair.Vocabularies
-    plan: Any  # of corpora["train"]
-    corpora: dict  # {"train": Corpus, "validation": Corpus}
+    vocabularies: Vocabularies
+    plan: PackedPlan | BucketedPlan  # of corpora["train"]
+    corpora: dict[str, Corpus]  # "train" and "validation"
     search: hparam.DecodeHParams = hparam.DecodeHParams()  # of the sample
     suite: Suite = Suite()  # the problem's metrics
 
 
 class TrainingState(NamedTuple):
-    """What a checkpoint holds: weights, and the optimizer's variables."""
+    """Model and optimizer, whose variables a checkpoint stores."""
 
-    model: keras.Model
+    model: Seq2Seq
     optimizer: keras.optimizers.Optimizer
 
     @property
     def step(self) -> int:
-        """Return how many steps are done."""
+        """Return the number of steps done."""
         return int(self.optimizer.iterations.numpy())
 
     @property
-    def variables(self) -> list:
-        """Return all variables."""
+    def variables(self) -> list[keras.Variable]:
+        """Return the variables of model and optimizer."""
         return self.model.variables + self.optimizer.variables
 
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """A training that is ready to run on this machine."""
+    """Training that is ready to run on this machine."""
 
     task: Task
-    options: Options  # resolved
+    options: ResolvedOptions
     output_dir: pathlib.Path
     strategy: tf.distribute.Strategy
     workers: workers.SingleWorker | workers.Cluster
     policy: str  # Keras's dtype policy
     xla: bool
     state: TrainingState
-    fit: microbatch_size.Fit | None  # how max_tokens_per_replica was found
+    fit: microbatch_size.Fit | None  # if max_tokens_per_replica was searched
 
-    def checkpoints(self) -> checkpoints.Checkpoints:
+    def checkpoints(self) -> CheckpointManager:
         """Build the writer and reader of checkpoints."""
-        return checkpoints.Checkpoints(
+        return CheckpointManager(
             *self.state,
-            self.output_dir / checkpoints.FOLDER,
+            self.output_dir / FOLDER,
             self.options.keep_checkpoint_max,
             self.task.vocabularies.sha256,
         )
 
     def train_step(self) -> anomalies.CountedStep:
-        """Build the function of a batch that takes a step."""
+        """Build the training step, a function of a batch."""
         num_chunks = loss.num_chunks(
             self.task.plan,
             self.strategy.num_replicas_in_sync,
@@ -108,7 +118,7 @@ class Session:
         )
 
     def sample(self) -> Sample | None:
-        """Build the sample that the chief translates, if it is asked for."""
+        """Build the sample that the chief translates, if options ask for it."""
         if not (self.options.eval_bleu_sentences and self.workers.is_chief):
             return None
         return Sample(
@@ -121,19 +131,21 @@ class Session:
             self.options.sample_suite(self.task.suite),
         )
 
-    def guard(self) -> anomalies.Guard:
-        """Build the check for numbers that are not finite."""
+    def finite_checker(self) -> anomalies.FiniteChecker:
+        """Build the check for non-finite numbers."""
 
-        def newest():
-            folder = self.output_dir / checkpoints.FOLDER
-            return next(reversed(checkpoints.list_checkpoints(folder)), None)
+        def newest_checkpoint():
+            folder = self.output_dir / FOLDER
+            return next(reversed(list_checkpoints(folder)), None)
 
-        return anomalies.Guard(self.policy, self._describe_batch, newest)
+        return anomalies.FiniteChecker(
+            self.policy, self._describe_batch, newest_checkpoint
+        )
 
-    def batches(self, first_step):
+    def batches(self, first_step: int) -> tf.distribute.DistributedDataset:
         """Return a distributed dataset of the steps from `first_step` on."""
-        # Endless: else workers would ask each other before every step whether
-        # all of them have one more batch.
+        # Endless, because with a finite dataset workers would ask each other
+        # before every step whether all of them have another batch.
         return self.strategy.distribute_datasets_from_function(
             lambda context: batches.training_dataset(
                 self.task.corpora["train"],
@@ -145,9 +157,9 @@ class Session:
             ).repeat()
         )
 
-    def _describe_batch(self, done):
-        """Return a human-readable summary of the batch of step `done`."""
-        batch = self.task.plan.batch(done - 1)
+    def _describe_batch(self, step: int) -> str:
+        """Return a human-readable summary of the batch of step `step`."""
+        batch = self.task.plan.batch(step - 1)
         counts = batches.count(self.task.corpora["train"], batch)
         return (
             f"{counts.sentences:,} sentences in {batch.num_rows} rows of "
@@ -155,9 +167,14 @@ class Session:
         )
 
 
-def build(task: Task, output_dir, options: Options, strategy) -> Session:
-    """Build model and optimizer, and find how much fits in memory."""
-    options = options.resolved(task.hparams)
+def build(
+    task: Task,
+    output_dir: pathlib.Path | str,
+    options: Options,
+    strategy: tf.distribute.Strategy,
+) -> Session:
+    """Build model and optimizer, and search for the microbatch size."""
+    resolved = options.resolved(task.hparams)
     policy = hardware.dtype_policy(options.mixed_precision)
     xla = hardware.use_xla(options.xla)
     state = _build_state(task, options, strategy, policy)
@@ -165,13 +182,13 @@ def build(task: Task, output_dir, options: Options, strategy) -> Session:
     if not options.max_tokens_per_replica:
         fit = microbatch_size.search(*state, task.plan, strategy, xla)
         slots = fit.slots if fit else microbatch_size.SLOTS_ON_CPUS
-        options = dataclasses.replace(options, max_tokens_per_replica=slots)
+        resolved = dataclasses.replace(resolved, max_tokens_per_replica=slots)
     return Session(
         task,
-        options,
+        resolved,
         pathlib.Path(output_dir),
         strategy,
-        workers.of(strategy),
+        workers.for_strategy(strategy),
         policy,
         xla,
         state,
@@ -179,8 +196,10 @@ def build(task: Task, output_dir, options: Options, strategy) -> Session:
     )
 
 
-def _build_state(task, options, strategy, policy):
-    # Initial weights are a function of the seed as well.
+def _build_state(
+    task: Task, options: Options, strategy: tf.distribute.Strategy, policy: str
+) -> TrainingState:
+    # Initial weights depend on the seed too.
     keras.utils.set_random_seed(options.random_seed)
     with strategy.scope():
         model = building.build(
@@ -195,30 +214,29 @@ def _build_state(task, options, strategy, policy):
         )
 
 
-def restore(session: Session, stored: checkpoints.Checkpoints) -> None:
+def restore(session: Session, manager: CheckpointManager) -> None:
     """Restore the latest checkpoint, or the weights of a warm start.
 
-    The chief's latest: it may have to set damaged ones aside.
+    The chief chooses the checkpoint, since it may have to rename damaged ones.
     """
     processes, start = session.workers, session.options.warm_start_from
-    path = stored.restore_latest() if processes.is_chief else None
-    latest = processes.broadcast(checkpoints.step_of(path) if path else 0)
+    path = manager.restore_latest() if processes.is_chief else None
+    latest = processes.broadcast(step_of(path) if path else 0)
     if latest and not processes.is_chief:
-        path = stored.restore(latest)
+        path = manager.restore(latest)
     if path:
         print(f"Continuing from {path}.")
     elif start:
-        model, weights_optimizer = session.state
-        sha256 = session.task.vocabularies.sha256
-        checkpoints.restore_weights(model, start, sha256)
+        model = session.state.model
+        restore_weights(model, start, session.task.vocabularies.sha256)
         optimizer.reset_weight_copies(
-            weights_optimizer, model.trainable_variables
+            session.state.optimizer, model.trainable_variables
         )
         print(f"Starting from the weights of {start}.")
 
 
 def summary(session: Session) -> dict[str, str]:
-    """Return what is about to happen, a text for each label."""
+    """Return a human-readable summary, {label: text}."""
     task, options = session.task, session.options
     hparams, plan = task.hparams, task.plan
     replicas = session.strategy.num_replicas_in_sync
@@ -228,16 +246,17 @@ def summary(session: Session) -> dict[str, str]:
     return {
         "parameters": f"{session.state.model.count_params():,}",
         "vocabulary": " and ".join(
-            f"{one.size:,} subwords" for one in task.vocabularies.files.values()
+            f"{vocabulary.size:,} subwords"
+            for vocabulary in task.vocabularies.files.values()
         ),
-        "hardware": hardware.describe(
+        "hardware": hardware.summary(
             session.strategy, session.policy, session.xla
         ),
         "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
         f"in {hparams.batch_unit.replace('_', ' ')})",
         "per replica": f"1/{replicas} of it, at most "
         f"{options.max_tokens_per_replica:,} slots at once"
-        + (f", {session.fit.describe()}" if session.fit else ""),
+        + (f", {session.fit.summary()}" if session.fit else ""),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
         f"{hparams.max_length} are left out",
         "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "

@@ -1,18 +1,20 @@
-"""Variables of a training, each under the name that checkpoints give it.
+"""Variables of a training and their names in checkpoints.
 
 weights/encoder/…/kernel    a weight, by its path
 momentum/encoder/…/kernel   a slot: its kind, and the path of its weight
 optimizer/u_product         a variable that belongs to no weight
-step                        updates done
-loss_scale/scale            of float16, where the loss is scaled
+step                        number of updates done
+loss_scale/scale            the loss scale of float16
 """
+
+from collections.abc import Iterator, Sequence
 
 import keras
 
 from t2t_repro import errors, keras_compat
 from t2t_repro.models import building
 
-# Kinds that have another name in checkpoints than in Keras.
+# Kinds whose name in checkpoints differs from Keras's.
 _KINDS = {
     "average": "ema",
     "r": "row_velocity",
@@ -20,15 +22,19 @@ _KINDS = {
 }
 
 
-def unscaled(optimizer):
-    """Return the optimizer itself, without the loss scale around it."""
+def unscaled(
+    optimizer: keras.optimizers.Optimizer,
+) -> keras.optimizers.Optimizer:
+    """Return the optimizer inside a LossScaleOptimizer, or the optimizer."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def loss_scale(optimizer) -> dict[str, keras.Variable]:
+def loss_scale(
+    optimizer: keras.optimizers.Optimizer,
+) -> dict[str, keras.Variable]:
     """Return {name: variable} of the dynamic loss scale, if there is one.
 
-    The wrapper's own step and learning rate stay 0: nothing reads them.
+    The step and the learning rate of LossScaleOptimizer stay 0 and unread.
     """
     if unscaled(optimizer) is optimizer:
         return {}
@@ -38,45 +44,54 @@ def loss_scale(optimizer) -> dict[str, keras.Variable]:
     }
 
 
-def training_state(model, optimizer) -> dict[str, keras.Variable]:
+def training_state(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer
+) -> dict[str, keras.Variable]:
     """Return {name: variable} of all that further training depends on.
 
-    The loss scale is not among them: it may come and go.
+    The loss scale is left out: a training may resume in another precision.
 
     Args:
-        model: with weights.
+        model: a model with weights.
         optimizer: built for model.trainable_variables.
 
     Raises:
-        UserError: two variables have one name; or one has no name but the
-            number that Keras gave it.
+        UserError: two variables have one name; or the only name of a variable
+            is a number that Keras gave it.
     """
     optimizer = unscaled(optimizer)
     weights = building.by_path(model.weights)
     trained = building.by_path(model.trainable_variables)  # not frozen ones
     paths = list(trained)
-    found = {f"weights/{path}": weight for path, weight in weights.items()}
+    state = {f"weights/{path}": weight for path, weight in weights.items()}
     for kind, index, variable in _entries(optimizer, list(trained.values())):
         name = kind if index is None else f"{kind}/{paths[index]}"
-        if name in found:
+        if name in state:
             raise errors.UserError(
                 f"The optimizer {type(optimizer).__name__} cannot be used: "
-                f"{found[name].path} and {variable.path} would both be {name} "
+                f"{state[name].path} and {variable.path} would both be {name} "
                 "in checkpoints."
             )
-        found[name] = variable
-    return found
+        state[name] = variable
+    return state
 
 
-def of_kind(optimizer, weights, kind) -> dict[int, keras.Variable]:
+def of_kind(
+    optimizer: keras.optimizers.Optimizer,
+    weights: Sequence[keras.Variable],
+    kind: str,
+) -> dict[int, keras.Variable]:
     """Return {index of a weight: its slot of the kind "momentum", "ema", …}."""
-    entries = _entries(unscaled(optimizer), weights)
     return {
-        index: variable for found, index, variable in entries if found == kind
+        index: variable
+        for name, index, variable in _entries(unscaled(optimizer), weights)
+        if name == kind and index is not None
     }
 
 
-def _entries(optimizer, weights):
+def _entries(
+    optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variable]
+) -> Iterator[tuple[str, int | None, keras.Variable]]:
     """Yield kind, index of the weight, slot; or name, None, variable."""
     for variable, held_by, index in keras_compat.optimizer_variables(optimizer):
         if variable is optimizer.iterations:
@@ -85,7 +100,7 @@ def _entries(optimizer, weights):
             raise errors.UserError(
                 f"The optimizer {type(optimizer).__name__} cannot be used: its "
                 f"variable {variable.path} has a number for a name, and would "
-                "be lost from checkpoints."
+                "be missing from checkpoints."
             )
         elif index is None:
             yield f"optimizer/{held_by.strip('_')}", None, variable
@@ -101,8 +116,8 @@ def _entries(optimizer, weights):
 def _is_state(optimizer, kind, rank):
     """Return whether updates depend on a slot.
 
-    Adafactor has placeholders for the factors of vectors, and computes the
-    velocity of a matrix from its factors at each update.
+    In Adafactor, the factors of vectors are placeholders, and the velocity of
+    a matrix is computed from its factors at each update.
     """
     if not isinstance(optimizer, keras.optimizers.Adafactor) or kind == "ema":
         return True

@@ -1,37 +1,48 @@
-"""One training step, on each replica: forward, backward, sum, update.
+"""One training step on each replica: forward, backward, sum, update.
 
-XLA compiles the forward and backward pass alone: the all-reduce and the update
-lie outside, where MirroredStrategy can reach its variables. Each replica
-divides its part of the loss by the tokens of the whole batch, so that the sum
-of gradients over replicas is that of the batch's mean loss.
+XLA compiles only the forward and backward pass: the all-reduce and the update
+stay outside, where MirroredStrategy can access its variables. Each replica
+divides its share of the loss by the tokens of the whole batch, so that the sum
+of gradients over replicas is the gradient of the batch's mean loss.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from t2t_repro import keras_compat
 from t2t_repro.data.batches import COUNTS, ROW_FEATURES, distributed_spec
+from t2t_repro.hparam import HParams
 from t2t_repro.layers import counter_rng
-from t2t_repro.training import loss as losses
+from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.training.cross_entropy import Sums
+from t2t_repro.training.loss import batch_loss
 
 
 class Outcome(NamedTuple):
-    """What a training step tells of its batch."""
+    """Loss sums and gradient norm of a training step."""
 
-    sums: losses.Sums  # over all replicas
-    # [] float32, of the gradient that the optimizer is given: of all replicas,
-    # before clipping or moments.
-    gradient_norm: object
+    sums: Sums  # over all replicas
+    # [] float32, of the gradient that the optimizer receives: summed over all
+    # replicas, before clipping and moments.
+    gradient_norm: tf.Tensor
 
 
 def build_train_step(
-    model, optimizer, hparams, seed, strategy, xla, num_chunks=1
-):
-    """-> function of an element of a distributed dataset -> Outcome."""
+    model: Seq2Seq,
+    optimizer: keras.optimizers.Optimizer,
+    hparams: HParams,
+    seed: int,
+    strategy: tf.distribute.Strategy,
+    xla: bool,
+    num_chunks: int = 1,
+) -> Callable[[dict[str, Any]], Outcome]:
+    """Build the function that trains on an element of a distributed dataset."""
     variables = model.trainable_variables
-    # They are summed below: their norm is wanted, and clipping needs the sum,
-    # where Keras clips each replica's own.
+    # Gradients are summed below, to compute their norm and because clipping
+    # needs the sum: Keras would clip each replica's gradient.
     keras_compat.disable_gradient_all_reduce(optimizer)
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
@@ -41,15 +52,15 @@ def build_train_step(
             seed, step, first_row, tf.shape(rows["targets"])[0]
         )
         with tf.GradientTape() as tape:
-            sums = losses.batch_loss(
+            sums = batch_loss(
                 model, rows, rng, hparams.label_smoothing, num_chunks, counts
             )
             share = sums.smoothed / counts["target_tokens"]
             share += sum(sums.auxiliary.values())
-            # Here, where it is one number, and not at each gradient.
+            # Scaled here, where it is one number instead of many gradients.
             share = optimizer.scale_loss(share)
         gradients = tape.gradient(share, [v.value for v in variables])
-        # The embedding's is an IndexedSlices, and dense from the softmax.
+        # The gradient of an embedding lookup is an IndexedSlices.
         return [tf.convert_to_tensor(g) for g in gradients], sums
 
     def replica_step(batch):
@@ -67,7 +78,7 @@ def build_train_step(
 
     @_traced(strategy)
     def train_step(batch):
-        return _of_one_replica(
+        return _first_copies(
             strategy, strategy.run(replica_step, args=(batch,))
         )
 
@@ -75,22 +86,28 @@ def build_train_step(
 
 
 def _traced(strategy):
-    """A decorator: tf.function, of a distributed batch.
+    """Return a decorator, tf.function for a distributed batch.
 
-    A graph of one shape is faster, by 2% on a CPU. Several machines have one
-    for all shapes: they must number its all-reduces alike.
+    A graph for each shape is faster, by 2% on a CPU. Several machines use one
+    graph for all shapes, because they must number its all-reduces alike.
     """
     if strategy.cluster_resolver is None:
         return tf.function(reduce_retracing=True)
     return tf.function(input_signature=[distributed_spec(strategy)])
 
 
-def build_eval_step(model, hparams, strategy, xla, num_chunks=1):
-    """-> function of an element of a distributed dataset -> loss.Sums."""
+def build_eval_step(
+    model: Seq2Seq,
+    hparams: HParams,
+    strategy: tf.distribute.Strategy,
+    xla: bool,
+    num_chunks: int = 1,
+) -> Callable[[dict[str, Any]], Sums]:
+    """Build the function that evaluates an element of a distributed dataset."""
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward(rows):
-        return losses.batch_loss(
+        return batch_loss(
             model, rows, None, hparams.label_smoothing, num_chunks
         )
 
@@ -101,38 +118,38 @@ def build_eval_step(model, hparams, strategy, xla, num_chunks=1):
                 _accumulate(lambda rows, _: forward(rows), batch)
             )
 
-        return _of_one_replica(
+        return _first_copies(
             strategy, strategy.run(replica_step, args=(batch,))
         )
 
     return eval_step
 
 
-def _accumulate(part_function, batch):
-    """Adds up what `part_function` returns for each part of a batch."""
+def _accumulate(function, batch):
+    """Sum the results of `function` over the microbatches of a batch."""
 
-    def part(index):
+    def compute(index):
         rows = {name: batch[name][index] for name in ROW_FEATURES}
-        return part_function(rows, batch["first_row"][index])
+        return function(rows, batch["first_row"][index])
 
-    def add_part(index, total):
-        return index + 1, tf.nest.map_structure(tf.add, total, part(index))
+    def add(index, total):
+        return index + 1, tf.nest.map_structure(tf.add, total, compute(index))
 
-    parts = tf.shape(batch["first_row"])[0]
+    count = tf.shape(batch["first_row"])[0]
     _, total = tf.while_loop(
-        lambda index, _: index < parts, add_part, (1, part(0))
+        lambda index, _: index < count, add, (1, compute(0))
     )
     return total
 
 
 def _all_reduce(values):
-    """The sum over replicas of each tensor in a structure."""
+    """Return the sum over replicas of each tensor in a structure."""
     replica = tf.distribute.get_replica_context()
     return replica.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
-def _of_one_replica(strategy, values):
-    """One of the copies where all replicas have the same."""
+def _first_copies(strategy, values):
+    """Return the first replica's copy of values that all replicas share."""
     return tf.nest.map_structure(
         lambda value: strategy.experimental_local_results(value)[0], values
     )

@@ -1,72 +1,77 @@
-"""Progress of a training, on the screen and in TensorBoard events."""
+"""Log of a training, on the screen and in TensorBoard events."""
 
 import contextlib
 import math
 import pathlib
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
 from t2t_repro.training import anomalies, utilization
-from t2t_repro.training import loss as losses
+from t2t_repro.training.loss import perplexity
+from t2t_repro.training.step import Outcome
 
-SECONDS = 2  # between two looks at the loss: fetching it waits for the device
-_BLOCK = 16  # outcomes that are fetched at once
+SECONDS = 2  # between fetches of the loss, each of which waits for the device
+_BLOCK = 16  # number of outcomes fetched in one transfer
 
 
-class Progress:
-    """Takes each step's Outcome; shows and records their means now and then."""
+class TrainLog:
+    """Log of each step's Outcome, whose means it shows and records."""
 
     def __init__(
         self,
         output_dir: pathlib.Path,
-        first_step,
-        last_step,
-        rate,
-        guard: anomalies.Guard,
-        full_speed: float | None = None,
+        first_step: int,
+        last_step: int,
+        rate: Callable[[int], Any],
+        finite_checker: anomalies.FiniteChecker,
+        peak_speed: float | None = None,
     ):
-        """Begins to show.
+        """Open the progress bar and the event file.
 
         Args:
-            output_dir: TensorBoard events go here.
+            output_dir: folder of the TensorBoard events.
             first_step: steps that are done already.
             last_step: steps of the whole training.
-            rate: function of a step that gives its learning rate.
-            guard: looks at every step's figures.
-            full_speed: target tokens per second of devices that compute at
+            rate: function of a step that returns its learning rate.
+            finite_checker: check of every step's loss and gradient.
+            peak_speed: target tokens per second of devices that compute at
                 their peak; None: unknown.
         """
         self._step, self._last_step, self._rate = first_step, last_step, rate
-        self._guard, self._full_speed = guard, full_speed
-        self._slow_steps = anomalies.SlowSteps()
+        self._finite_checker, self._peak_speed = finite_checker, peak_speed
+        self._slow_steps = anomalies.SlowStepDetector()
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
-        # By these numbers, not by the time in their names, a reader knows
-        # which file is the later one: clocks are set back.
+        # Readers order event files by this number, not by the time in their
+        # names, since clocks may be set back.
         session = 1 + len(list(pathlib.Path(output_dir).glob("events.*")))
         self._events = tf.summary.create_file_writer(
             str(output_dir), filename_suffix=f".session-{session}"
         )
-        self._outcomes = []  # of the last steps, still on the device
-        self._durations = {}  # {step: seconds} of those that had a fellow
-        self._rows = []  # [steps, numbers] arrays of the interval, fetched
-        self._auxiliary = ()  # names of auxiliary losses
-        self._timed = []  # of each of them, whether its time counts
+        self._outcomes: list[Outcome] = []  # not fetched yet
+        self._durations: dict[int, float] = {}  # {step: seconds}, not judged
+        # Of the interval: [steps, numbers] arrays, and for each step whether
+        # its time counts.
+        self._rows: list[np.ndarray] = []
+        self._timed: list[bool] = []
+        self._auxiliary: list[str] = []  # names of auxiliary losses
         self._compilations = 0
-        self._since = None  # when the interval began
-        self._stepped_at = None  # when the last step ended
+        self._since: float | None = None  # when the interval began
+        self._stepped_at = 0.0  # when the last step ended
 
-    def step_done(self, outcome, compilations: int):
-        """Counts a step. Its values are fetched only when they are shown.
+    def step_done(self, outcome: Outcome, compilations: int) -> None:
+        """Count a step. Its values are fetched only when they are shown.
 
         Args:
-            outcome: step.Outcome.
-            compilations: of the step so far.
+            outcome: result of the step.
+            compilations: number of compilations so far.
         """
         self._step += 1
         self._bar.update()
@@ -75,76 +80,76 @@ class Progress:
         self._compilations = compilations
         now = time.monotonic()
         if self._since is not None:
-            self._take_time(now - self._stepped_at, compiled)
+            self._add_duration(now - self._stepped_at, compiled)
         self._stepped_at = now
         if self._since is None:
-            # The first step is mostly tracing and compiling: not counted.
+            # The first step is mostly tracing and compiling: it does not count.
             self.check()
             self._begin_interval()
         elif now - self._since >= SECONDS or self._step == self._last_step:
             self.check()
-            self._show()
+            self._show(time.monotonic() - self._since)
 
-    def check(self):
-        """Fetches what the last steps told, and looks whether it is sound.
+    def check(self) -> None:
+        """Fetch the outcomes of the last steps, and check that they are finite.
 
         Raises:
-            UserError: something is not finite; the step is named.
+            UserError: a loss or a gradient is not finite; names the step.
         """
         if not self._outcomes:
             return
-        began = time.monotonic()
+        start = time.monotonic()
         count = len(self._outcomes)
         # tf.nest flattens a dict in the order of its keys.
         self._auxiliary = sorted(self._outcomes[0].sums.auxiliary)
         rows = _fetch(self._outcomes)
         self._outcomes = []
         now = time.monotonic()
-        self._judge_durations(waited=now - began, now=now)
+        self._report_slow_steps(waited=now - start, now=now)
         for step, row in enumerate(rows, self._step - count + 1):
             smoothed, _, _, tokens, *_, norm = row
-            self._guard.check_step(step, smoothed / tokens, norm)
+            self._finite_checker.check_step(step, smoothed / tokens, norm)
         self._rows.append(rows)
 
     @contextlib.contextmanager
-    def pause(self):
-        """Time that is not the steps' own: it counts in no rate."""
-        began = time.monotonic()
+    def pause(self) -> Iterator[None]:
+        """Exclude the time within the context from all rates."""
+        start = time.monotonic()
         yield
-        paused = time.monotonic() - began
+        paused = time.monotonic() - start
         if self._since is not None:
             self._since += paused
             self._stepped_at += paused
 
-    def say(self, text):
-        """Prints a line without breaking the bar."""
+    def write(self, text: str) -> None:
+        """Print a line above the bar."""
         self._bar.write(text, file=sys.stderr)
 
-    def validation_done(self, step, figures):
-        """Shows and records {"loss": …, "perplexity": …, "accuracy": …}."""
-        for name, value in figures.items():
+    def validation_done(self, step: int, results: Mapping[str, float]) -> None:
+        """Show and record {"loss": …, "perplexity": …, "accuracy": …}."""
+        for name, value in results.items():
             self._event(f"validation/{name}", value, step)
         shown = "  ".join(
             f"{name.replace('_', ' ')} {value:.4f}"
-            for name, value in figures.items()
+            for name, value in results.items()
         )
-        self.say(f"step {step:,}: validation  {shown}")
+        self.write(f"step {step:,}: validation  {shown}")
 
-    def flush(self):
-        """Sends events to the disk: what comes before a checkpoint stays."""
+    def flush(self) -> None:
+        """Write events to the disk, so that a checkpoint has all before it."""
         self._events.flush()
 
-    def close(self):
-        """Flushes events and ends the bar."""
+    def close(self) -> None:
+        """Write events to the disk, and end the bar."""
         self._events.close()
         self._bar.close()
 
-    def _event(self, name, value, step):
+    def _event(self, name: str, value: float, step: int) -> None:
         with self._events.as_default(step):
             tf.summary.scalar(name, value)
 
-    def _take_time(self, seconds, compiled):
-        """Compiling is no time of the steps': a step that does is not timed."""
+    def _add_duration(self, seconds, compiled):
+        """Add the time of a step, unless the step compiled."""
         if compiled:
             self._since += seconds
         else:
@@ -155,32 +160,35 @@ class Progress:
         self._rows, self._timed = [], []
         self._since = self._stepped_at = time.monotonic()
 
-    def _judge_durations(self, waited, now):
-        """The device may lag behind the host: all steps share the wait."""
+    def _report_slow_steps(self, waited, now):
+        """Report step-time outliers.
+
+        The device may lag behind the host: all steps share the time waited.
+        """
         share = waited / max(1, len(self._durations))
-        line = self._slow_steps.judge(
+        line = self._slow_steps.add(
             {step: own + share for step, own in self._durations.items()}, now
         )
         self._durations, self._stepped_at = {}, now
         if line:
-            self.say(line)
+            self.write(line)
 
-    def _show(self):
-        figures = self._figures(time.monotonic() - self._since)
-        for name, value in figures.items():
+    def _show(self, seconds):
+        metrics = self._metrics(seconds)
+        for name, value in metrics.items():
             self._event(f"train/{name}", value, self._step)
-        self._bar.set_postfix_str(_describe(figures), refresh=False)
+        self._bar.set_postfix_str(_summary(metrics), refresh=False)
         self._begin_interval()
 
-    def _figures(self, seconds):
-        """{name: value} of the interval's steps, which took `seconds`."""
+    def _metrics(self, seconds: float) -> dict[str, float]:
+        """Return {name: value} of the interval, which took `seconds`."""
         rows = np.concatenate(self._rows)
         smoothed, plain, correct, tokens, slots = rows[:, :5].sum(0)
         norms = rows[:, -1]
-        taken = np.isfinite(norms)  # in float16 one may overflow
-        figures = {
+        taken = np.isfinite(norms)  # in float16 gradients may overflow
+        metrics = {
             "loss": smoothed / tokens,
-            "perplexity": losses.perplexity(plain / tokens),
+            "perplexity": perplexity(plain / tokens),
             "accuracy": correct / tokens,
             "padding": 1 - tokens / slots,
             "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
@@ -189,27 +197,27 @@ class Progress:
             "host_memory_gb": utilization.host_memory() / 1e9,
         }
         auxiliary = rows[:, 5:-1].mean(0)
-        figures |= dict(zip(self._auxiliary, auxiliary, strict=True))
+        metrics |= dict(zip(self._auxiliary, auxiliary, strict=True))
         if not taken.all():
-            figures["updates_left_out"] = np.count_nonzero(~taken)
+            metrics["updates_left_out"] = np.count_nonzero(~taken)
         if any(self._timed):
             speed = rows[self._timed, 3].sum() / seconds
-            figures["tokens_per_second"] = speed
-            figures["steps_per_second"] = sum(self._timed) / seconds
-            if self._full_speed:
-                figures["share_of_peak"] = speed / self._full_speed
+            metrics["tokens_per_second"] = speed
+            metrics["steps_per_second"] = sum(self._timed) / seconds
+            if self._peak_speed:
+                metrics["share_of_peak"] = speed / self._peak_speed
         device_memory = utilization.device_memory()
         if device_memory is not None:
-            figures["device_memory_gb"] = device_memory / 1e9
-        return figures
+            metrics["device_memory_gb"] = device_memory / 1e9
+        return metrics
 
 
-def _fetch(outcomes):
+def _fetch(outcomes: list[Outcome]) -> np.ndarray:
     """Return the numbers of outcomes in order, [steps, numbers] float64.
 
-    In blocks, each one transfer. All are of one size, the last filled up: a
-    stack of another number of tensors is an operation that TensorFlow has to
-    build first, which takes 0.15 ms for each step.
+    Outcomes are transferred in blocks of one size, of which the last is
+    padded: for another number of tensors TensorFlow would have to build
+    another stack operation, which takes 0.15 ms for each step.
     """
     missing = -len(outcomes) % _BLOCK
     filled = outcomes + outcomes[-1:] * missing
@@ -236,10 +244,10 @@ _SHOWN = {
 }
 
 
-def _describe(figures):
-    """What fits a line; a narrow terminal cuts its end."""
+def _summary(metrics):
+    """Return a line of metrics; a narrow terminal cuts its end."""
     return ", ".join(
-        form.format(figures[name])
-        for name, form in _SHOWN.items()
-        if name in figures
+        template.format(metrics[name])
+        for name, template in _SHOWN.items()
+        if name in metrics
     )

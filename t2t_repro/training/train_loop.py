@@ -1,6 +1,7 @@
-"""The training of section 5: data, hardware, optimizer, regularization."""
+"""The training loop: steps, validations, checkpoints (section 5)."""
 
 import contextlib
+import pathlib
 import time
 
 import tensorflow as tf
@@ -13,22 +14,31 @@ from t2t_repro.training import (
     train_log,
     utilization,
 )
-from t2t_repro.training.history import History, Monitor
+from t2t_repro.training.checkpoints import CheckpointManager
+from t2t_repro.training.history import History, ValidationMonitor
+from t2t_repro.training.options import Options
 from t2t_repro.training.session import Profiler, StopSignals, exit_code
+from t2t_repro.training.train_log import TrainLog
 
 
-def train(task: setup.Task, output_dir, options, strategy=None) -> int:
-    """Train to options.train_steps, from the latest checkpoint if there is.
+def train(
+    task: setup.Task,
+    output_dir: pathlib.Path,
+    options: Options,
+    strategy: tf.distribute.Strategy | None = None,
+) -> int:
+    """Train to options.train_steps, from the latest checkpoint if there is one.
 
     Args:
-        task: what is trained on what.
-        output_dir: checkpoints/ and TensorBoard events go here, the chief's.
-        options: training.options.Options.
+        task: settings and data.
+        output_dir: folder for checkpoints/ and, for the chief, TensorBoard
+            events.
+        options: options of the training.
         strategy: tf.distribute strategy; None: one device.
 
     Returns:
-        The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM, to whichever
-        worker.
+        The exit code: 0, or 130 or 143 after any worker received Ctrl-C or
+        SIGTERM.
 
     Raises:
         UserError: a loss, a gradient or a weight is not finite.
@@ -51,114 +61,117 @@ def _nothing_to_do(session):
     options, done = session.options, session.state.step
     if done >= options.train_steps:
         return f"{done:,} steps are done, --train_steps={options.train_steps}."
-    patience, metric = (
-        options.early_stopping_evals,
-        options.early_stopping_metric,
-    )
-    # What another session found, and stopped for.
+    patience = options.early_stopping_evals
+    metric = options.early_stopping_metric
+    # An earlier session may have stopped early.
     if History(session.output_dir, done).stopped_improving(patience, metric):
         return (
             f"after {done:,} steps the validation {metric} had not improved "
-            f"for {patience} evaluations. Train on without "
+            f"for {patience} evaluations. To train on, leave out "
             "--early_stopping_evals."
         )
     return None
 
 
 class _Loop:
-    """Steps, validations and checkpoints of one session."""
+    """Loop over the steps, validations and checkpoints of one session."""
 
-    def __init__(self, session, checkpoints, folder):
-        """Build the steps; events and figures go to `folder`."""
+    def __init__(
+        self,
+        session: setup.Session,
+        checkpoints: CheckpointManager,
+        folder: pathlib.Path,
+    ):
+        """Build the steps; events and validation results go to `folder`."""
         self.session, self.options = session, session.options
         self.state, self.workers = session.state, session.workers
         self.checkpoints, self.folder = checkpoints, folder
         self.first_step = self.state.step
         self.last_step = self.options.train_steps
         self.train_step = session.train_step()
-        self.monitor = Monitor(
+        self.monitor = ValidationMonitor(
             session.validation(), session.sample(), folder, self.first_step
         )
-        self.guard = session.guard()
+        self.finite_checker = session.finite_checker()
         self.saved_at = time.monotonic()
 
     def run(self) -> int:
         """Take steps until the last one, or a signal; return the exit code."""
-        elements = iter(self.session.batches(self.first_step))
+        batches = iter(self.session.batches(self.first_step))
         with (
-            contextlib.closing(self._progress()) as show,
-            self.workers.watch(show.check),
+            contextlib.closing(self._open_log()) as log,
+            self.workers.report_lost_workers(log.check),
             StopSignals() as stop,
             Profiler(self.folder, self.options.profile) as profiler,
         ):
             for done in range(self.first_step + 1, self.last_step + 1):
                 profiler.before_step(done - self.first_step)
-                outcome = self.train_step(next(elements))
-                show.step_done(outcome, self.train_step.compilations)
-                if self.train_step.surprise:
-                    show.say(f"step {done:,}: {self.train_step.surprise}")
-                # A signal to one worker stops all of them, after this step.
+                outcome = self.train_step(next(batches))
+                log.step_done(outcome, self.train_step.compilations)
+                if notice := self.train_step.retrace_notice:
+                    log.write(f"step {done:,}: {notice}")
+                # A signal to one worker stops all of them after this step.
                 signal = max(self.workers.gather(stop.received))
                 last = done == self.last_step or signal
                 if done % self.options.eval_every == 0 or (
                     done == self.last_step
                 ):
-                    enough = self._evaluate(done, show)
-                    last = last or enough
+                    stops_early = self._evaluate(done, log)
+                    last = last or stops_early
                 due = self._checkpoint_due(done)
                 if last or due:
-                    self._save(done, show, due)
+                    self._save(done, log, due)
                 if last:
                     break
-            self.workers.barrier()  # none leaves while another is at work
+            self.workers.barrier()  # a worker that left would end the others
         print(f"Stopped after step {done:,}; checkpoint ckpt-{done}.")
         return 0 if done == self.last_step else exit_code(signal)
 
-    def _progress(self):
+    def _open_log(self) -> TrainLog:
         hparams, plan = self.session.task.hparams, self.session.task.plan
         peak = utilization.peak_flops(
             self.session.policy, self.session.strategy.num_replicas_in_sync
         )
         lengths = [n / plan.num_pairs for n in plan.tokens.values()]
-        of_a_token = cost.training_flops(self.state.model, 1, *lengths)
-        return train_log.Progress(
+        flops_per_token = cost.training_flops(self.state.model, 1, *lengths)
+        return train_log.TrainLog(
             self.folder,
             self.first_step,
             self.last_step,
             lambda done: schedules.learning_rate(hparams, done),
-            self.guard,
-            peak and peak / of_a_token,
+            self.finite_checker,
+            peak and peak / flops_per_token,
         )
 
-    def _evaluate(self, done, show):
-        """Measure, unless a weight is not finite; whether to stop early."""
+    def _evaluate(self, done: int, log: TrainLog) -> bool:
+        """Check the weights and validate; return whether to stop early."""
         self._check_weights(done)
         with optimizer.averaged_weights(
             self.state.optimizer, self.state.model.trainable_variables
         ):
-            self.monitor.measure(done, show)
-        enough = self.monitor.no_longer_improves(
+            self.monitor.measure(done, log)
+        stops = self.monitor.stopped_improving(
             self.options.early_stopping_evals,
             self.options.early_stopping_metric,
-            show,
+            log,
         )
-        # The chief knows all validations of the run.
-        return self.workers.broadcast(enough)
+        # Only the chief has all validations of the run.
+        return bool(self.workers.broadcast(stops))
 
-    def _save(self, done, show, scheduled):
-        """Let the chief write a checkpoint, unless something is not finite."""
-        show.check()
-        with show.pause():
+    def _save(self, done: int, log: TrainLog, scheduled: bool) -> None:
+        """Check that all is finite, and let the chief write a checkpoint."""
+        log.check()
+        with log.pause():
             self._check_weights(done)
-            show.flush()
+            log.flush()
             if self.workers.is_chief:
                 self.checkpoints.save(done, scheduled)
         self.saved_at = time.monotonic()
 
-    def _check_weights(self, done):
-        self.guard.check_weights(done, self.state.variables)
+    def _check_weights(self, done: int) -> None:
+        self.finite_checker.check_weights(done, self.state.variables)
 
-    def _checkpoint_due(self, done):
+    def _checkpoint_due(self, done: int) -> bool:
         if self.options.save_checkpoints_secs:
             seconds = time.monotonic() - self.saved_at
             return seconds >= self.options.save_checkpoints_secs

@@ -1,4 +1,4 @@
-"""How much of the machine is taken: memory, and the peak of its arithmetic."""
+"""Utilization of the machine: memory, and the peak of its arithmetic."""
 
 import os
 import re
@@ -12,12 +12,12 @@ import tensorflow as tf
 class Peak(NamedTuple):
     """Published dense matrix-multiply rates of a GPU, in TFLOP/s."""
 
-    half: float  # bfloat16, where it has that, and float16, summed in float32
-    single: float  # float32; TF32 where it has that, as TensorFlow computes
+    half: float  # bfloat16 if supported, and float16, summed in float32
+    single: float  # TF32 if supported, as TensorFlow computes; else float32
 
 
-# The first that a device's name holds counts. NVIDIA's data sheets; those of
-# Ada and Hopper count a sparsity of one half, so that theirs is twice as much.
+# The first name that a device's name contains counts. Source: NVIDIA's data
+# sheets; those of Ada and Hopper state twice these rates, with sparsity.
 PEAKS = {
     "H200": Peak(989.4, 494.7),
     "H100 PCIe": Peak(756.5, 378.0),
@@ -41,7 +41,7 @@ PEAKS = {
 
 
 def peak_flops(policy: str, replicas: int) -> float | None:
-    """FLOP/s of all replicas; None: no GPU is visible, or an unknown one.
+    """Return the FLOP/s of all replicas, or None without a known GPU.
 
     Args:
         policy: Keras's dtype policy.
@@ -64,7 +64,7 @@ def peak_flops(policy: str, replicas: int) -> float | None:
 
 
 def named_peak(device_name: str) -> Peak | None:
-    """ "NVIDIA A100-SXM4-40GB" -> PEAKS["A100"]; None: not in the table."""
+    """Return PEAKS["A100"] for "NVIDIA A100-SXM4-40GB"; None if unknown."""
     for name, peak in PEAKS.items():
         if re.search(rf"\b{name}\b", device_name):
             return peak
@@ -72,9 +72,9 @@ def named_peak(device_name: str) -> Peak | None:
 
 
 def host_memory() -> int:
-    """Bytes of this process in memory.
+    """Return the bytes of this process in memory.
 
-    Linux tells what is there now; macOS, in bytes, the most so far.
+    Linux reports the present size; macOS the largest so far, in bytes.
     """
     if sys.platform == "linux":
         with open("/proc/self/statm") as file:
@@ -83,7 +83,7 @@ def host_memory() -> int:
 
 
 def device_memory() -> int | None:
-    """Bytes that the fullest GPU has held at its fullest; None: no GPU."""
+    """Return the highest peak of bytes on any GPU, or None without a GPU."""
     gpus = tf.config.list_logical_devices("GPU")
     peaks = [
         tf.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus

@@ -1,24 +1,38 @@
 """Loss on the validation split."""
 
+import tensorflow as tf
+
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.training import loss as losses
+from t2t_repro.data.corpus import Corpus
+from t2t_repro.hparam import HParams
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training import step
+from t2t_repro.training.cross_entropy import smoothing_constant
+from t2t_repro.training.loss import num_chunks, perplexity
 
 
 class Validation:
-    """One pass over a corpus, without dropout, as often as it is asked for."""
+    """Repeatable pass over a corpus, without dropout."""
 
-    def __init__(self, model, hparams, corpus, strategy, xla, max_tokens=None):
-        """Plans the pass.
+    def __init__(
+        self,
+        model: Seq2Seq,
+        hparams: HParams,
+        corpus: Corpus,
+        strategy: tf.distribute.Strategy,
+        xla: bool,
+        max_tokens: int | None = None,
+    ):
+        """Plan the batches of the pass.
 
         Args:
             model: built in the strategy's scope.
-            hparams: HParams; pairs longer than max_length are left out.
-            corpus: data.corpus.Corpus.
+            hparams: settings; pairs longer than max_length are left out.
+            corpus: the validation split.
             strategy: tf.distribute strategy.
             xla: whether to compile.
-            max_tokens: slots in a replica's memory at once; None: a batch.
+            max_tokens: slots in a replica's memory at once; None: no limit.
 
         Raises:
             UserError: no pair is short enough.
@@ -31,7 +45,7 @@ class Validation:
                 "a side. Check the raw validation text."
             )
         replicas = strategy.num_replicas_in_sync
-        # A batch is padded to its last row: it has no more than there are.
+        # A batch is padded to its last row: it needs no more than the corpus.
         tokens = int(corpus.lengths["targets"][usable].sum())
         plan = batch_plan.build(
             corpus.lengths,
@@ -50,14 +64,14 @@ class Validation:
             hparams,
             strategy,
             xla,
-            losses.num_chunks(plan, replicas, max_tokens, model.vocab_size),
+            num_chunks(plan, replicas, max_tokens, model.vocab_size),
         )
-        self._constant = losses.smoothing_constant(
+        self._constant = smoothing_constant(
             hparams.label_smoothing, model.vocab_size
         )
 
-    def figures(self) -> dict[str, float]:
-        """Per real token: loss as trained on, perplexity, accuracy."""
+    def measure(self) -> dict[str, float]:
+        """Return loss, perplexity and accuracy, means over real tokens."""
         totals = [0.0] * 4
         for batch in self._batches:
             sums = self._step(batch)
@@ -66,6 +80,6 @@ class Validation:
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
-            "perplexity": losses.perplexity(plain / tokens),
+            "perplexity": perplexity(plain / tokens),
             "accuracy": correct / tokens,
         }

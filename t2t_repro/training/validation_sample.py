@@ -1,55 +1,61 @@
 """A sample of the validation split, translated and scored."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
+from t2t_repro import hparam
 from t2t_repro.data import batch_plan
+from t2t_repro.data.corpus import Corpus
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.metrics import scores
+from t2t_repro.metrics.suite import Suite
+from t2t_repro.models.seq2seq import Seq2Seq
 
 
 class Sample:
-    """Sentences of a corpus, evenly spaced, and what a model makes of them."""
+    """Evenly spaced sentences of a corpus, which a model translates."""
 
     def __init__(
         self,
-        model,
-        vocabularies,
-        corpus,
-        hparams,
-        sentences,
-        decode_hparams,
-        suite,
+        model: Seq2Seq,
+        vocabularies: Vocabularies,
+        corpus: Corpus,
+        hparams: hparam.HParams,
+        sentences: int,
+        decode_hparams: hparam.DecodeHParams,
+        suite: Suite,
     ):
-        """Choose them.
+        """Choose the sentences.
 
         Args:
-            model: it is translated with the weights that it has then.
-            vocabularies: data.vocabulary_pair.Vocabularies.
-            corpus: data.corpus.Corpus, stored with its text.
-            hparams: HParams; pairs longer than max_length are left out, as
+            model: model in training.
+            vocabularies: vocabularies of both sides.
+            corpus: the validation split, stored with its text.
+            hparams: settings; pairs longer than max_length are left out, as
                 they are from the loss.
-            sentences: how many, or as many as there are.
-            decode_hparams: of the search, which is greedy all the same: beams
-                cost as much time again each, and tell no better whether
-                translations get better.
-            suite: metrics.suite.Suite: the metrics that score translations.
+            sentences: number of sentences, or all if there are fewer.
+            decode_hparams: settings of the search except the beam size, which
+                is 1: each beam costs as much time again, and shows progress no
+                better.
+            suite: the metrics that score translations.
         """
         usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
         count = min(sentences, len(usable))
-        places = np.linspace(0, len(usable) - 1, count).round().astype(int)
-        chosen = usable[places]
+        positions = np.linspace(0, len(usable) - 1, count).round().astype(int)
+        chosen = usable[positions]
         inputs, targets = corpus.text("inputs"), corpus.text("targets")
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
-        self._of, self._metrics = len(corpus), suite.build()
-        # One for all validations: the search is traced once.
+        self._corpus_size, self._metrics = len(corpus), suite.build()
+        # One translator for all validations, so that search is traced once.
         greedy = dataclasses.replace(decode_hparams, beam_size=1)
         self._translator = translate.Translator([model], vocabularies, greedy)
 
     def measure(self) -> dict[str, scores.Score]:
-        """Translate with the weights of the moment, and score."""
+        """Translate with the present weights, and score."""
         self._translator.refresh_weights()
         outputs = self._translator.translate(self._inputs)
         texts = [translation.texts[0] for translation in outputs]
@@ -58,11 +64,11 @@ class Sample:
         )
         return scores.aggregate(self._metrics, statistics)
 
-    def figures(self, found: dict[str, scores.Score]) -> dict:
-        """Return scores and what each is of: a score carries its settings."""
+    def results(self, values: dict[str, scores.Score]) -> dict[str, Any]:
+        """Return scores with their signatures and numbers of sentences."""
         return {
             key: value
-            for name, score in found.items()
+            for name, score in values.items()
             for key, value in (
                 (name, score.value),
                 (f"{name}_sentences", len(self._inputs)),
@@ -70,10 +76,11 @@ class Sample:
             )
         }
 
-    def describe(self, found: dict[str, scores.Score]) -> str:
-        """Return what each score is of, a human-readable line each."""
+    def summary(self, values: dict[str, scores.Score]) -> str:
+        """Return a human-readable line about the settings of each score."""
         return "\n".join(
-            f"{name} is of {len(self._inputs):,} of {self._of:,} sentences, by "
-            f"greedy search, of this step's weights: {score.signature}"
-            for name, score in found.items()
+            f"{name} is measured on {len(self._inputs):,} of "
+            f"{self._corpus_size:,} sentences, by greedy search, with the "
+            f"weights of this step: {score.signature}"
+            for name, score in values.items()
         )

@@ -1,14 +1,14 @@
 """The processes that train together: this one, or those of TF_CONFIG.
 
-Each runs the same program on the same flags, and all compute the same updates.
-The first of them, the chief, writes what is kept; the others read it, so that
-their folders must be shared ones.
+All run the same program with the same flags, and compute the same updates. The
+first worker, the chief, writes the files of the run; the others read them, so
+that all need the same shared folders.
 
-TensorFlow's coordination service notices a worker that is gone: after 10 s
-without a heartbeat, or sooner by its closed socket. All that wait for it get
-an UnavailableError then. Collectives have no timeout of their own: it would
-have to outlast the chief's making of the data, and TensorFlow offers it for
-debugging only, since it takes a thread for each.
+TensorFlow's coordination service detects a lost worker: after 10 s without a
+heartbeat, or sooner by its closed socket. All workers that wait for it then
+receive an UnavailableError. Collectives have no timeout of their own: it would
+have to exceed the time in which the chief generates the data, and TensorFlow
+offers it only for debugging, since each collective then needs a thread.
 """
 
 import contextlib
@@ -18,15 +18,18 @@ import pathlib
 import re
 import tempfile
 import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
 
-_KINDS = ("chief", "worker")  # of tasks that train, in the order they count
-# What TensorFlow raises for a worker that is gone, by how it went.
-_GONE = (
+_KINDS = ("chief", "worker")  # of tasks that train, in the order of indices
+# Errors that TensorFlow raises for a lost worker.
+_LOST_WORKER_ERRORS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -48,23 +51,27 @@ class SingleWorker:
         """Return the chief's number."""
         return number
 
-    def barrier(self):
-        """Wait until all workers are here."""
+    def barrier(self) -> None:
+        """Wait for all workers."""
 
-    def folder_to_write(self, folder):
-        """A context of the folder that this worker's files go to."""
+    def folder_to_write(
+        self, folder: pathlib.Path | str
+    ) -> AbstractContextManager[pathlib.Path]:
+        """Return a context with the folder for this worker's files."""
         return contextlib.nullcontext(pathlib.Path(folder))
 
-    def watch(self, look=lambda: None):
-        """A context: a worker that is gone ends it with a UserError."""
+    def report_lost_workers(
+        self, diagnose: Callable[[], None] = lambda: None
+    ) -> AbstractContextManager[None]:
+        """Return a context that raises a UserError if a worker is lost."""
         return contextlib.nullcontext()
 
 
 class Cluster:
-    """A process among several; as SingleWorker has it."""
+    """One process among several, with the methods of SingleWorker."""
 
-    def __init__(self, strategy):
-        """Takes a MultiWorkerMirroredStrategy."""
+    def __init__(self, strategy: tf.distribute.Strategy):
+        """Find this process in the cluster of a MultiWorkerMirroredStrategy."""
         resolver = strategy.cluster_resolver
         cluster = resolver.cluster_spec().as_dict()
         tasks = [
@@ -82,82 +89,88 @@ class Cluster:
         )
 
     def gather(self, number: int) -> list[int]:
-        """Return the numbers of all workers, in order; all must call."""
-        if self.count == 1:  # reduce takes no plain tensor to several GPUs
+        """Return the numbers of all workers, in order; all must call it."""
+        if self.count == 1:  # reduce accepts no plain tensor on several GPUs
             return [number]
         own = np.zeros(self.count, np.int64)
         own[self.index] = number
         return self._sum(tf.constant(own)).numpy().tolist()
 
     def broadcast(self, number: int) -> int:
-        """Return the chief's number; all must call."""
+        """Return the chief's number; all must call it."""
         return self.gather(number)[0]
 
-    def barrier(self):
-        """Wait until all workers are here."""
+    def barrier(self) -> None:
+        """Wait for all workers; all must call it."""
         self.gather(0)
 
     @contextlib.contextmanager
-    def folder_to_write(self, folder):
-        """The chief's is `folder`; another worker's goes away in the end."""
+    def folder_to_write(
+        self, folder: pathlib.Path | str
+    ) -> Iterator[pathlib.Path]:
+        """Yield `folder` to the chief, a temporary one to other workers."""
         if self.is_chief:
             yield pathlib.Path(folder)
             return
-        with tempfile.TemporaryDirectory() as own:
-            yield pathlib.Path(own)
+        with tempfile.TemporaryDirectory() as temporary:
+            yield pathlib.Path(temporary)
 
     @contextlib.contextmanager
-    def watch(self, look=lambda: None):
-        """A context: a worker that is gone ends it with a UserError.
+    def report_lost_workers(
+        self, diagnose: Callable[[], None] = lambda: None
+    ) -> Iterator[None]:
+        """Raise a UserError if another worker is lost within the context.
 
         Args:
-            look: is called first. It raises the reason if this worker knows it.
+            diagnose: called first; raises the reason if this worker knows it.
         """
         try:
             yield
-        except _GONE as error:
-            look()
+        except _LOST_WORKER_ERRORS as error:
+            diagnose()
             raise errors.UserError(
-                f"Worker {self.index} of {self.count} has lost another one, "
-                "whose own output says why. Start all of them again: they go "
-                f"on from the last checkpoint. ({error.message})"
+                f"Worker {self.index} of {self.count} has lost another worker, "
+                "whose output says why. Start all workers again: they resume "
+                f"from the last checkpoint. ({error.message})"
             ) from error
 
 
-def of(strategy) -> SingleWorker | Cluster:
-    """Those that train under a tf.distribute strategy."""
+def for_strategy(strategy: tf.distribute.Strategy) -> SingleWorker | Cluster:
+    """Build the workers of a tf.distribute strategy."""
     if strategy.cluster_resolver is None:
         return SingleWorker()
     return Cluster(strategy)
 
 
-def refuse_differences(processes: SingleWorker | Cluster, flags: dict):
-    """Looks whether all workers have the same values of some flags.
+def require_same_flags(
+    processes: SingleWorker | Cluster, flags: Mapping[str, Any]
+) -> None:
+    """Require that all workers have the same values of some flags.
 
-    Else they would wait for each other, and for ever: all of them alive, each
-    for another step.
+    Workers with different flags would wait for each other forever, each in
+    another step.
 
     Args:
-        processes: of of(); all must call.
+        processes: as for_strategy() returns it; all workers must call.
         flags: {name: value}.
 
     Raises:
-        UserError: names the first that differs.
+        UserError: names the first flag that differs.
     """
     for name, value in flags.items():
         if len(set(processes.gather(zlib.crc32(repr(value).encode())))) > 1:
             raise errors.UserError(
                 f"--{name} is {value} for worker {processes.index} of "
-                f"{processes.count}, "
-                "and something else for another. Start all with the same flags."
+                f"{processes.count}, and differs for another worker. Start all "
+                "workers with the same flags."
             )
 
 
-def check_tf_config():
-    """Looks whether TF_CONFIG names a cluster and a place in it.
+def check_tf_config() -> None:
+    """Check that TF_CONFIG names a cluster and this machine's task in it.
 
     Raises:
-        UserError: says what is wrong with it.
+        UserError: says what is wrong with TF_CONFIG.
     """
     text = os.environ.get("TF_CONFIG")
     fault = "it is not set" if text is None else _fault(text)
@@ -165,13 +178,13 @@ def check_tf_config():
         raise errors.UserError(
             "Training on several machines needs TF_CONFIG in the environment, "
             'as {"cluster": {"worker": ["HOST:PORT", "HOST:PORT"]}, "task": '
-            '{"type": "worker", "index": 0}}, with an index of its own for '
-            f"each machine. Here {fault}."
+            '{"type": "worker", "index": 0}}, with a different index on each '
+            f"machine. Here {fault}."
         )
 
 
 def _fault(text):
-    """What is wrong with a TF_CONFIG, or None."""
+    """Return what is wrong with a TF_CONFIG, or None."""
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -192,9 +205,10 @@ def _fault(text):
         )
     hosts = [host for kind in cluster for host in cluster[kind]]
     for host in hosts:
-        is_one = re.fullmatch(r"\S+:\d+", str(host))
-        if not is_one or hosts.count(host) > 1:
-            return f"{host!r} is no HOST:PORT of its own"
+        if not re.fullmatch(r"\S+:\d+", str(host)):
+            return f"{host!r} is no HOST:PORT"
+        if hosts.count(host) > 1:
+            return f"{host!r} is the HOST:PORT of two tasks"
     if not isinstance(task, dict):
         return f"it has no task: {text!r}"
     kind, index = task.get("type"), task.get("index")

@@ -24,7 +24,7 @@ def test_training_validates_and_records_auxiliary_losses(
 ):
     assert f"parameters: {parameters:,}\n" in toy.told
     assert "bucketed shapes of rows x length" in toy.told
-    assert "bleu is of 4 of 8 sentences, by greedy search" in toy.told
+    assert "bleu is measured on 4 of 8 sentences, by greedy search" in toy.told
     events = read_events(toy.output_dir)
     losses = events["validation/loss"]
     assert losses[60] < losses[20]

@@ -112,7 +112,7 @@ def test_a_metric_that_the_problem_does_not_name_stops_nothing(train):
 def test_validations_are_scored_by_the_headline(learned):
     folder, text = learned
     assert f"  {NAME.replace('_', ' ')} " in text
-    assert f"{NAME} is of 30 of 50 sentences, by greedy search" in text
+    assert f"{NAME} is measured on 30 of 50 sentences, by greedy search" in text
     first, last = json.loads((folder / "validation.json").read_text())
     for entry in (first, last):
         assert 0 <= entry[NAME] <= 100

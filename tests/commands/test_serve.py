@@ -150,10 +150,10 @@ def test_query_over_a_network(served, export_dir, run):
 
 @pytest.mark.slow
 def test_an_export_is_the_decoder_in_any_batch(trained, export_dir):
-    """scripts/check_export.py, on a thousand sentences."""
+    """scripts/release/check_export.py, on a thousand sentences."""
     result = subprocess.run(
         [
-            *(sys.executable, ROOT / "scripts" / "check_export.py"),
+            *(sys.executable, "-m", "scripts.release.check_export"),
             *(f"--output_dir={trained / 'run'}", f"--export_dir={export_dir}"),
             f"--text={trained / 'raw' / 'train.xx'}",
         ],

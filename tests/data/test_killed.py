@@ -80,7 +80,7 @@ def test_finished_folder_has_exactly_the_files_of_the_manifest(undisturbed):
 
 
 def test_run_killed_after_every_file_keeps_finished_shards(
-    tmp_path, undisturbed, tally
+    tmp_path, undisturbed, count_outcome
 ):
     times = {}
     # A run without unfinished.json learns the vocabulary again (2); the
@@ -88,7 +88,7 @@ def test_run_killed_after_every_file_keeps_finished_shards(
     for number in (1, 2, 1, 1, 1, 1, 1, 1, 1, 2):
         assert manifest.read(tmp_path) is None
         assert run(tmp_path, "after", number) == -signal.SIGKILL
-        tally("kills", "datagen", "tried")
+        count_outcome("kills", "datagen", "tried")
         now = {
             path.name: path.stat().st_mtime_ns
             for path in tmp_path.glob("*.arrow")
@@ -96,7 +96,7 @@ def test_run_killed_after_every_file_keeps_finished_shards(
         assert now == now | times
         times = now
     assert contents(tmp_path) == undisturbed
-    tally("kills", "datagen", "survived", 10)
+    count_outcome("kills", "datagen", "survived", 10)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_run_killed_after_every_file_keeps_finished_shards(
     [3, 9, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 6, 10))],
 )
 def test_run_killed_within_a_file_is_repeated_bit_identically(
-    tmp_path, undisturbed, tally, number
+    tmp_path, undisturbed, count_outcome, number
 ):
     assert number <= FILES
     assert run(tmp_path, "before", number) == -signal.SIGKILL
-    tally("kills", "datagen", "tried")
+    count_outcome("kills", "datagen", "tried")
     assert manifest.read(tmp_path) is None
     for path in tmp_path.glob("*.tmp"):
         os.truncate(path, path.stat().st_size // 2)
     assert run(tmp_path) == 0
     assert contents(tmp_path) == undisturbed
-    tally("kills", "datagen", "survived")
+    count_outcome("kills", "datagen", "survived")

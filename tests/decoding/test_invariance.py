@@ -1,18 +1,14 @@
 """What a search must not depend on: blocks, XLA, order, padding, the cache."""
 
-import pathlib
-import runpy
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from scripts.benchmarks import bench_decode_variants
 from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, score, search, shards
 from t2t_repro.text.vocabulary import EOS
 
-SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
-VARIANTS = runpy.run_path(str(SCRIPTS / "bench_decode_variants.py"))
 V = 24  # of `models`
 
 
@@ -37,7 +33,7 @@ def assert_same(found, expected, name, most_ties=1):
     """
     one, other = (x.scores[:, 0].numpy() for x in (found, expected))
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    counted = VARIANTS["compare"](found, expected)
+    counted = bench_decode_variants.compare(found, expected)
     print(f"{name}: {counted}")
     assert counted.different == counted.ties <= most_ties
 
@@ -62,7 +58,9 @@ def test_blocks_xla_shards_order_and_padding_change_nothing(
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
     expected = search.search(models[:1], ids(rows), hparams)
-    for name, found in VARIANTS["variants"](models[:1], rows, hparams, xla):
+    for name, found in bench_decode_variants.variants(
+        models[:1], rows, hparams, xla
+    ):
         assert_same(found, expected, name)
 
 
@@ -70,7 +68,7 @@ def test_blocks_xla_shards_order_and_padding_change_nothing(
 def test_a_cache_changes_nothing(models, beams):
     rows = many_inputs()
     hparams = hparam.DecodeHParams(beam_size=beams, extra_length=6)
-    plain = VARIANTS["without_cache"](models[0], rows, hparams)
+    plain = bench_decode_variants.without_cache(models[0], rows, hparams)
     found = search.search(models[:1], ids(rows), hparams)
     assert_same(found, plain, f"no cache, beam {beams}")
 
@@ -84,7 +82,7 @@ def test_other_outputs_are_counted_and_ties_among_them():
         ids([[[5, 1]], [[5, 1]], [[1, 0]], [[8, 1]]]),
         tf.constant([[-1.0], [-1.000001], [-1.1], [-1.1]]),
     )
-    assert VARIANTS["compare"](found, expected) == (4, 2, 1)
+    assert bench_decode_variants.compare(found, expected) == (4, 2, 1)
 
 
 @pytest.mark.parametrize("sampling_temp", [0.0, 1.0])

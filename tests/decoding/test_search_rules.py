@@ -4,10 +4,10 @@ import pathlib
 import re
 
 import numpy as np
-import page_commands
 import pytest
 import tensorflow as tf
 
+from scripts.release import page_commands
 from t2t_repro import errors, hparam, registry
 from t2t_repro.decoding import attention_trace, rules, search
 from t2t_repro.serving import served_model

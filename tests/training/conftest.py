@@ -10,7 +10,13 @@ import tensorflow as tf
 
 from t2t_repro.data import batch_plan
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.training import checkpoints, loss, setup, step, train_loop
+from t2t_repro.training import (
+    checkpoints,
+    cross_entropy,
+    setup,
+    step,
+    train_loop,
+)
 from t2t_repro.training.options import Options
 
 _OPTIONS = {
@@ -90,7 +96,7 @@ def fake_steps(monkeypatch):
     """
 
     def sums(mean):
-        return loss.Sums(
+        return cross_entropy.Sums(
             *map(tf.constant, (10 * mean, 10 * mean, 5.0, 10.0, 12.0))
         )
 

@@ -11,7 +11,7 @@ from t2t_repro.training import anomalies
 
 
 def _guard(policy="float32", newest="run/checkpoints/ckpt-1200"):
-    return anomalies.Guard(
+    return anomalies.FiniteChecker(
         policy, lambda step: f"{step} sentences in 8 rows", lambda: newest
     )
 
@@ -71,12 +71,12 @@ def test_a_bad_weight_is_named(strategy_of, replicas, value):
 
 def _judge(slow, seconds, first=1, now=0.0):
     durations = dict(enumerate(seconds, first))
-    return slow.judge(durations, now)
+    return slow.add(durations, now)
 
 
 def test_too_few_steps_have_no_median():
-    assert _judge(anomalies.SlowSteps(), [0.5] * 8 + [50.0]) is None
-    line = _judge(anomalies.SlowSteps(), [0.5] * 9 + [50.0])
+    assert _judge(anomalies.SlowStepDetector(), [0.5] * 8 + [50.0]) is None
+    line = _judge(anomalies.SlowStepDetector(), [0.5] * 9 + [50.0])
     assert line == "step 10 took 50.0 s; the median is 0.5 s"
 
 
@@ -90,12 +90,12 @@ def test_too_few_steps_have_no_median():
     ],
 )
 def test_far_slower(usual, seconds, told):
-    line = _judge(anomalies.SlowSteps(), [usual] * 20 + [seconds])
+    line = _judge(anomalies.SlowStepDetector(), [usual] * 20 + [seconds])
     assert bool(line) is told
 
 
 def test_a_line_a_minute_tells_of_all():
-    slow = anomalies.SlowSteps()
+    slow = anomalies.SlowStepDetector()
     assert _judge(slow, [1.0] * 20 + [9.0], now=100.0)
     assert _judge(slow, [1.0, 7.0], first=22, now=110.0) is None
     assert _judge(slow, [1.0, 8.0, 6.0], first=24, now=159.0) is None
@@ -107,7 +107,7 @@ def test_a_line_a_minute_tells_of_all():
 
 def test_what_stays_slow_is_the_new_pace():
     """After 51 of 100 steps the median is the new one."""
-    slow = anomalies.SlowSteps()
+    slow = anomalies.SlowStepDetector()
     _judge(slow, [1.0] * 100)
     assert _judge(slow, [10.0], 101, now=0.0)
     _judge(slow, [10.0] * 50, 102, now=1.0)
@@ -123,7 +123,7 @@ def _count(xla, shapes, step=None):
     for shape in shapes:
         total = counted({"targets": tf.ones(shape, tf.int32)})
         assert total == tf.reduce_prod(shape)
-        yield counted.compilations, counted.surprise
+        yield counted.compilations, counted.retrace_notice
 
 
 SHAPES = [(1, 1, 2, 3), (1, 1, 2, 3), (1, 1, 4, 5), (1, 1, 4, 5), (1, 1, 2, 3)]

@@ -1,13 +1,13 @@
 """A checkpoint that an earlier version wrote can still be read.
 
-tests/fixtures/checkpoint was written once, by scripts/checkpoint_fixture.py,
-and stands for every checkpoint that users have.
+scripts/release/checkpoint_fixture.py wrote tests/fixtures/checkpoint once. It
+stands for every checkpoint that users have.
 
 When the format must change, because a weight gets another name or a layer
 another shape: leave the fixture as it is. Let `checkpoints` translate the old
 names to the new ones where it reads them, so that these tests still pass; give
 the new names a fixture of their own beside it, with
-``python scripts/checkpoint_fixture.py tests/fixtures/checkpoint_VERSION``, and
+``python -m scripts.release.checkpoint_fixture tests/fixtures/NAME``, and
 let both be read here; and say so in CHANGELOG.md. If old checkpoints can not
 be read any more, then CHANGELOG.md says that, and this fixture goes.
 """
@@ -125,7 +125,7 @@ def test_a_training_goes_on(model, hparams, expected, tmp_path):
     """Adam's moments and the step are restored as well."""
     folder = shutil.copytree(FOLDER, tmp_path / "checkpoints")
     adam = optimizer.build(hparams, model.weights)
-    manager = checkpoints.Checkpoints(
+    manager = checkpoints.CheckpointManager(
         model, adam, folder, 2, expected["vocabulary_sha256"]
     )
     assert manager.restore_latest() == folder / "ckpt-5"

@@ -45,7 +45,7 @@ class State:
             np.testing.assert_array_equal(mine, value)
 
     def checkpoints(self, folder, max_to_keep=20):
-        return checkpoints.Checkpoints(
+        return checkpoints.CheckpointManager(
             self.model, self.adam, folder, max_to_keep, VOCABULARY
         )
 
@@ -259,7 +259,7 @@ def test_another_vocabulary_is_refused_by_name(saved, other, tmp_path):
     with pytest.raises(errors.UserError, match=f"{VOCABULARY} there and cd"):
         checkpoints.restore_weights(other.model, path, "cd" * 32)
     other.assert_is(before)
-    foreign = checkpoints.Checkpoints(
+    foreign = checkpoints.CheckpointManager(
         other.model, other.adam, tmp_path, 1, "cd" * 32
     ).save(100)
     with pytest.raises(errors.UserError, match="another vocabulary.*cdcd"):

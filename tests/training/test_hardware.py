@@ -93,13 +93,13 @@ def test_dtype_policy(machine, choice, gpus, expected):
 
 def test_describe(machine):
     machine(cpus=4)
-    assert hardware.describe(
+    assert hardware.summary(
         hardware.strategy("one_device"), "float32", False
     ) == ("1 replica on one CPU, float32, XLA off")
-    assert hardware.describe(hardware.strategy(), "float32", False) == (
+    assert hardware.summary(hardware.strategy(), "float32", False) == (
         "4 replicas on CPUs (MirroredStrategy), float32, XLA off"
     )
     machine(cpus=2, gpus=[(8, 0), (8, 0)])
-    assert hardware.describe(hardware.strategy(), "mixed_bfloat16", True) == (
+    assert hardware.summary(hardware.strategy(), "mixed_bfloat16", True) == (
         "2 replicas on GPUs (MirroredStrategy), mixed_bfloat16, XLA on"
     )

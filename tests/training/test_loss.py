@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.models import building
-from t2t_repro.training import loss
+from t2t_repro.training import cross_entropy, loss
 
 SMOOTHING = 0.1
 
@@ -33,7 +33,7 @@ def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
 def _sums(logits, targets, segments, smoothing, parts=1):
     """Of logits that are the product of themselves and the identity."""
     weight = tf.eye(logits.shape[-1])
-    return loss.smoothed_cross_entropy(
+    return cross_entropy.smoothed_cross_entropy(
         logits, weight, targets, segments, smoothing, parts
     )
 
@@ -217,23 +217,23 @@ def test_a_perfect_prediction_costs_the_smoothing_constant(
     smoothing, vocab_size
 ):
     labels = _distribution(4, vocab_size, smoothing)
-    sums = loss.smoothed_cross_entropy(
+    sums = cross_entropy.smoothed_cross_entropy(
         tf.ones((1, 1, 1)),
         tf.constant(np.log(labels)[:, None], tf.float32),
         tf.constant([[4]]),
         tf.constant([[1]]),
         smoothing,
     )
-    constant = loss.smoothing_constant(smoothing, vocab_size)
+    constant = cross_entropy.smoothing_constant(smoothing, vocab_size)
     assert float(sums.smoothed) == pytest.approx(constant, rel=5e-4)
     assert constant == pytest.approx(-(labels * np.log(labels)).sum())
 
 
 def test_smoothing_constant_of_the_paper():
     """-0.9 ln 0.9 - 0.1 ln(0.1 / 36,999)."""
-    constant = loss.smoothing_constant(0.1, 37_000)
+    constant = cross_entropy.smoothing_constant(0.1, 37_000)
     assert constant == pytest.approx(0.0948245 + 1.2821240, abs=1e-5)
-    assert loss.smoothing_constant(0.0, 37_000) == 0
+    assert cross_entropy.smoothing_constant(0.0, 37_000) == 0
 
 
 @hypothesis.given(st.integers(0, 10_000), st.sampled_from([0.05, 0.1, 0.5]))
@@ -241,7 +241,7 @@ def test_smoothing_constant_of_the_paper():
 def test_no_prediction_costs_less_than_the_constant(seed, smoothing):
     logits, targets, segments = _batch(seed=seed)
     sums = _sums(logits, targets, segments, smoothing)
-    constant = loss.smoothing_constant(smoothing, logits.shape[-1])
+    constant = cross_entropy.smoothing_constant(smoothing, logits.shape[-1])
     assert float(sums.smoothed) >= constant * float(sums.tokens)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro.training import loss
+from t2t_repro.training import cross_entropy
 
 V, SMOOTHING = 30, 0.1
 # No tensors: TensorFlow starts when the tests do.
@@ -45,7 +45,7 @@ def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
 
     actual = gradients(
         lambda x, weight: (
-            loss.smoothed_cross_entropy(
+            cross_entropy.smoothed_cross_entropy(
                 x, weight, TARGETS, SEGMENTS, smoothing, parts
             ).smoothed
         )
@@ -68,7 +68,7 @@ def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
         lambda: 3 * _smoothed(x, weight, SMOOTHING, bias),
         lambda: (
             3
-            * loss.smoothed_cross_entropy(
+            * cross_entropy.smoothed_cross_entropy(
                 x, weight, TARGETS, SEGMENTS, SMOOTHING, chunks, bias
             ).smoothed
         ),
@@ -92,7 +92,7 @@ def test_gradients_in_16_bits_are_near_those_in_32(dtype):
     for x_of_a_type in (x, tf.cast(x, dtype)):
         with tf.GradientTape() as tape:
             tape.watch((x_of_a_type, weight))
-            sums = loss.smoothed_cross_entropy(
+            sums = cross_entropy.smoothed_cross_entropy(
                 x_of_a_type, weight, targets, tf.ones_like(targets), SMOOTHING
             )
         gradients = tape.gradient(sums.smoothed, (x_of_a_type, weight))

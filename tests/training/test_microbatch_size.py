@@ -159,12 +159,15 @@ class _Workers:
         return [number, 4]
 
 
-def test_workers_agree_on_the_least(strategy_of, monkeypatch):
-    assert [microbatch_size._least(7, strategy_of(n)) for n in (1, 2)] == [7, 7]
+def test_workers_agree_on_the_minimum(strategy_of, monkeypatch):
+    assert [microbatch_size._minimum(7, strategy_of(n)) for n in (1, 2)] == [
+        7,
+        7,
+    ]
     monkeypatch.setattr(
-        microbatch_size.workers, "of", lambda strategy: _Workers
+        microbatch_size.workers, "for_strategy", lambda strategy: _Workers
     )
-    assert [microbatch_size._least(n, None) for n in (3, 5)] == [3, 4]
+    assert [microbatch_size._minimum(n, None) for n in (3, 5)] == [3, 4]
 
 
 def test_cpus_are_not_tried(runs, strategy_of, capsys):

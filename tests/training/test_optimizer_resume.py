@@ -68,7 +68,7 @@ class Training:
             self.optimizer.apply(gradients, self.weights)
 
     def checkpoints(self, folder):
-        return checkpoints.Checkpoints(
+        return checkpoints.CheckpointManager(
             self.model, self.optimizer, folder, 20, VOCABULARY
         )
 

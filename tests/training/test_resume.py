@@ -14,7 +14,13 @@ from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.models import building
-from t2t_repro.training import averaging, checkpoints, loss, setup
+from t2t_repro.training import (
+    averaging,
+    checkpoints,
+    cross_entropy,
+    loss,
+    setup,
+)
 
 STOPPED_AT = 5
 
@@ -68,7 +74,7 @@ def test_figures_of_training_are_recorded(undisturbed, read_events):
 
 
 def _validation_sums(runs, folder, step):
-    """loss.Sums of the split, in one batch, by the weights of a checkpoint."""
+    """Return loss sums of the split, by the weights of a checkpoint."""
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     checkpoints.restore_weights(
         model, folder / "checkpoints" / f"ckpt-{step}", runs.vocabularies.sha256
@@ -85,7 +91,9 @@ def test_validation_figures_are_those_of_the_whole_split(
     smoothed, plain, correct, tokens, *_ = _validation_sums(
         runs, undisturbed, 24
     )
-    constant = loss.smoothing_constant(0.1, runs.vocabularies.target.size)
+    constant = cross_entropy.smoothing_constant(
+        0.1, runs.vocabularies.target.size
+    )
     expected = {
         "loss": smoothed / tokens,
         "loss_minus_smoothing_constant": smoothed / tokens - constant,
@@ -224,9 +232,9 @@ def test_a_warm_start_on_replicas(
         warm_start_from=str(path),
         strategy=strategy_of(2),
     )
-    expected = checkpoints.Reader(path)
+    expected = checkpoints.CheckpointReader(path)
     weights = [n for n in expected.shapes if n.startswith("weights/")]
-    started = checkpoints.Reader(tmp_path / "checkpoints" / "ckpt-1")
+    started = checkpoints.CheckpointReader(tmp_path / "checkpoints" / "ckpt-1")
     assert weights
     for name in weights:
         np.testing.assert_array_equal(

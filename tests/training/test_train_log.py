@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.training import anomalies, loss, step, train_log
+from t2t_repro.training import anomalies, cross_entropy, step, train_log
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def _memory(monkeypatch):
 def _outcome(smoothed, plain, correct, tokens, slots=100, norm=1.0):
     values = smoothed, plain, correct, tokens, slots, norm
     *sums, norm = (tf.constant(float(value)) for value in values)
-    return step.Outcome(loss.Sums(*sums), norm)
+    return step.Outcome(cross_entropy.Sums(*sums), norm)
 
 
 def _progress(folder, first_step=0, last_step=1_000, full_speed=None):
-    guard = anomalies.Guard("float32", "batch {}".format, lambda: None)
-    return train_log.Progress(
+    guard = anomalies.FiniteChecker("float32", "batch {}".format, lambda: None)
+    return train_log.TrainLog(
         folder,
         first_step,
         last_step,

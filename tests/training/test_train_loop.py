@@ -12,8 +12,7 @@ from t2t_repro import errors
 from t2t_repro.data import batches
 from t2t_repro.models import building
 from t2t_repro.reports import cost
-from t2t_repro.training import loss as losses
-from t2t_repro.training import setup, train_loop
+from t2t_repro.training import cross_entropy, setup, train_loop
 
 
 def test_describes_what_is_about_to_happen(runs, fake_steps, tmp_path):
@@ -160,7 +159,9 @@ def _spoil(monkeypatch, spoil):
         def train_step(batch):
             number = int(adam.iterations.assign_add(1))
             loss = spoil(number, model) or 1.0
-            sums = losses.Sums(*map(tf.constant, (loss, loss, 0.5, 1.0, 1.0)))
+            sums = cross_entropy.Sums(
+                *map(tf.constant, (loss, loss, 0.5, 1.0, 1.0))
+            )
             return setup.step.Outcome(sums, tf.constant(1.0))
 
         train_step.experimental_get_tracing_count = lambda: 1

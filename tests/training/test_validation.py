@@ -10,7 +10,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.models import building
-from t2t_repro.training import loss, validation
+from t2t_repro.training import cross_entropy, loss, validation
 
 ROW_LENGTH = 32  # tiny_hparams.max_length
 
@@ -61,7 +61,7 @@ def fake_losses(monkeypatch):
                 seen.append(batch["targets"].shape)
             mean = next(losses)
             sums = 10 * mean, 10 * mean, 5.0, 10.0, 12.0
-            return loss.Sums(*map(tf.constant, sums))
+            return cross_entropy.Sums(*map(tf.constant, sums))
 
         monkeypatch.setattr(
             validation.step, "build_eval_step", lambda *args: eval_step
@@ -83,8 +83,8 @@ def test_figures_are_those_of_each_pair_alone(
     alone = batch_plan.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
     sums = loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
     smoothed = float(sums.smoothed / sums.tokens)
-    constant = loss.smoothing_constant(0.1, model.vocab_size)
-    assert validate(max_tokens, max_length).figures() == pytest.approx(
+    constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
+    assert validate(max_tokens, max_length).measure() == pytest.approx(
         {
             "loss": smoothed,
             "loss_minus_smoothing_constant": smoothed - constant,
@@ -99,7 +99,7 @@ def test_no_more_slots_at_once_than_allowed(validate, fake_losses):
     """A batch has at least 8 rows: they have to be taken in parts."""
     seen = []
     fake_losses([1.0] * 20, seen)
-    validate(max_tokens=64).figures()
+    validate(max_tokens=64).measure()
     for *_, rows, length in seen:
         assert rows * length <= 64
 
@@ -108,7 +108,7 @@ def test_a_batch_has_no_more_rows_than_the_corpus(validate, fake_losses):
     """20 pairs of at most 11 subwords fill 8 rows of 32, and no more."""
     seen = []
     fake_losses([1.0], seen)
-    validate(batch_tokens=1_000_000).figures()
+    validate(batch_tokens=1_000_000).measure()
     ((*_, rows, length),) = seen
     assert (rows, length) == (8, ROW_LENGTH)
 
@@ -129,5 +129,5 @@ def test_nothing_to_validate_on(model, hparams, tmp_path, vocab_size):
 def test_perplexity_stays_within_float32(validate, fake_losses):
     """TensorBoard's events hold no more, and raise an error."""
     fake_losses([1e6])
-    perplexity = validate().figures()["perplexity"]
+    perplexity = validate().measure()["perplexity"]
     assert 1e30 < perplexity < float(np.finfo(np.float32).max)

@@ -91,11 +91,11 @@ def test_bleu_of_an_echo_by_hand(echo, corpus_of, hparams):
     corpus = corpus_of("echo", inputs, TARGET.upper())
     sample = _sample(corpus, hparams, 3)
     found = sample.measure()
-    figures = sample.figures(found)
+    figures = sample.results(found)
     assert figures["bleu"] == pytest.approx(100.0)
     assert figures["bleu_sentences"] == 3
     assert figures["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|")
-    assert sample.describe(found) == (
+    assert sample.summary(found) == (
         "bleu is of 3 of 5 sentences, by greedy search, of this step's "
         f"weights: {figures['bleu_signature']}"
     )
@@ -114,12 +114,12 @@ def test_metrics_see_the_sources(echo, corpus_of, hparams):
         "unbalanced_trees": 0.0,
         "miscounted_trees": 0.0,
     }
-    assert list(sample.figures(found)) == [
+    assert list(sample.results(found)) == [
         f"{name}{end}"
         for name in suite.names
         for end in ("", "_sentences", "_signature")
     ]
-    assert len(sample.describe(found).splitlines()) == 2
+    assert len(sample.summary(found).splitlines()) == 2
 
 
 def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
@@ -205,8 +205,8 @@ def test_without_a_sample_there_is_no_bleu(tmp_path):
         validation_done=lambda *args: calls.append(args),
     )
     figures = {"perplexity": 5.0}
-    validation = types.SimpleNamespace(figures=lambda: dict(figures))
-    made = history.Monitor(validation, None, tmp_path, 0)
+    validation = types.SimpleNamespace(measure=lambda: dict(figures))
+    made = history.ValidationMonitor(validation, None, tmp_path, 0)
     made.measure(7, show)
     assert calls == ["check", (7, figures)]
     stored = json.loads((tmp_path / "validation.json").read_text())

@@ -100,7 +100,7 @@ class Strategy:
     ],
 )
 def test_the_first_worker_is_the_chief(cluster, task, index, tmp_path):
-    processes = workers.of(Strategy(cluster, *task))
+    processes = workers.for_strategy(Strategy(cluster, *task))
     assert (processes.count, processes.index) == (2, index)
     assert processes.is_chief is (index == 0)
     with processes.folder_to_write(tmp_path) as folder:
@@ -112,53 +112,66 @@ def test_the_first_worker_is_the_chief(cluster, task, index, tmp_path):
 def test_one_worker_asks_nobody(monkeypatch):
     """TensorFlow sums no plain tensor over several GPUs of one machine."""
     monkeypatch.setattr(Strategy, "reduce", None)
-    processes = workers.of(Strategy({"worker": ["a:1"]}, "worker", 0))
+    processes = workers.for_strategy(Strategy({"worker": ["a:1"]}, "worker", 0))
     assert processes.gather(7) == [7]
 
 
 def test_workers_hear_each_other():
-    processes = workers.of(Strategy(PAIR, "worker", 1, others=[15, 0]))
+    processes = workers.for_strategy(
+        Strategy(PAIR, "worker", 1, others=[15, 0])
+    )
     assert processes.gather(2) == [15, 2]
 
 
 def test_workers_must_have_the_same_flags():
     same = zlib.crc32(b"'on'")
-    processes = workers.of(Strategy(PAIR, "worker", 1, others=[same, 0]))
-    workers.refuse_differences(processes, {"xla": "on"})
+    processes = workers.for_strategy(
+        Strategy(PAIR, "worker", 1, others=[same, 0])
+    )
+    workers.require_same_flags(processes, {"xla": "on"})
     message = "--xla is off for worker 1 of 2, and something else for another"
     with pytest.raises(errors.UserError, match=message):
-        workers.refuse_differences(processes, {"xla": "off"})
+        workers.require_same_flags(processes, {"xla": "off"})
 
 
 def test_workers_are_described():
-    assert hardware.describe(Strategy(PAIR, "worker", 1), "float32", False) == (
+    assert hardware.summary(Strategy(PAIR, "worker", 1), "float32", False) == (
         "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
         "float32, XLA off"
     )
 
 
 def test_a_worker_that_is_lost_ends_the_others():
-    processes = workers.of(Strategy(PAIR, "worker", 1))
+    processes = workers.for_strategy(Strategy(PAIR, "worker", 1))
     gone = tf.errors.UnavailableError(None, None, "Socket closed")
     message = "Worker 1 of 2 has lost another one.*Start all.*Socket closed"
-    with pytest.raises(errors.UserError, match=message), processes.watch():
+    with (
+        pytest.raises(errors.UserError, match=message),
+        processes.report_lost_workers(),
+    ):
         raise gone
 
     def look():
         raise errors.UserError("The loss of step 3 is nan.")
 
-    with pytest.raises(errors.UserError, match="nan"), processes.watch(look):
+    with (
+        pytest.raises(errors.UserError, match="nan"),
+        processes.report_lost_workers(look),
+    ):
         raise gone
 
 
 def test_a_single_process_is_the_chief(strategy_of, tmp_path):
     for replicas in (1, 2):
-        processes = workers.of(strategy_of(replicas))
+        processes = workers.for_strategy(strategy_of(replicas))
         assert (processes.count, processes.index, processes.is_chief) == (
             1,
             0,
             True,
         )
         assert processes.gather(15) == [15]
-        with processes.watch(), processes.folder_to_write(tmp_path) as folder:
+        with (
+            processes.report_lost_workers(),
+            processes.folder_to_write(tmp_path) as folder,
+        ):
             assert folder == tmp_path

@@ -1,0 +1,67 @@
+"""Reading of one checkpoint by the names of its variables."""
+
+import pathlib
+from typing import Any
+
+import tensorflow as tf
+
+from t2t_repro import errors, files
+
+VOCABULARY = "vocabulary_sha256"  # name of the entry
+_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+# TensorFlow's reader raises Python's own errors for some damaged files:
+# IndexError where a file ends too early.
+_UNREADABLE = (tf.errors.OpError, IndexError, ValueError)
+
+
+class DamagedCheckpointError(errors.UserError):
+    """A checkpoint that cannot be read."""
+
+
+class CheckpointReader:
+    """Reader of one checkpoint."""
+
+    def __init__(self, path: pathlib.Path | str):
+        """Open a checkpoint by its path without an ending, …/ckpt-1500.
+
+        Raises:
+            UserError: there is none.
+            DamagedCheckpointError: it cannot be read.
+        """
+        self.path = files.path(path)
+        if not pathlib.Path(f"{self.path}.index").is_file():
+            raise errors.UserError(
+                f"There is no checkpoint {path}. Name one as …/ckpt-1500, "
+                "without an ending."
+            )
+        try:
+            self._reader = tf.train.load_checkpoint(str(self.path))
+        except _UNREADABLE as error:
+            raise self._damaged(error) from error
+        self.shapes: dict[str, list[int]] = {
+            name.removesuffix(_SUFFIX): shape
+            for name, shape in self._reader.get_variable_to_shape_map().items()
+        }
+
+    def tensor(self, name: str) -> Any:
+        """Return the array stored under "weights/…".
+
+        Raises:
+            DamagedCheckpointError: it cannot be read.
+        """
+        try:
+            return self._reader.get_tensor(name + _SUFFIX)
+        except _UNREADABLE as error:
+            raise self._damaged(error) from error
+
+    @property
+    def vocabulary(self) -> str:
+        """The sha256 of the vocabulary that the weights were trained on."""
+        if VOCABULARY not in self.shapes:  # written by another program
+            return "unknown"
+        return self.tensor(VOCABULARY).decode()
+
+    def _damaged(self, error: Exception) -> DamagedCheckpointError:
+        return DamagedCheckpointError(
+            f"The checkpoint {self.path} is damaged: {error}."
+        )
