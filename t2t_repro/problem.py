@@ -269,8 +269,7 @@ def build_problem(
     problem.requested_name = name
     problem.registered_name = registered
     problem.reverse = reverse
-    # Before the training, not after it.
-    for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
+        for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
         Suite(names).check(name)
     return problem
 
