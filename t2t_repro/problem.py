@@ -269,7 +269,7 @@ def build_problem(
     problem.requested_name = name
     problem.registered_name = registered
     problem.reverse = reverse
-        for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
+    for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
         Suite(names).check(name)
     return problem
 
