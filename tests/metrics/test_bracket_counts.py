@@ -1,4 +1,4 @@
-"""EVALB's counts: by hand, and on its own sample where that is at hand."""
+"""EVALB's counts, by hand, and on EVALB's sample if it is available."""
 
 import os
 import pathlib
@@ -20,14 +20,14 @@ SAMPLE_RULES = bracket_counts.Rules(
 
 
 def tree(text):
-    """All that a line has, as one forest."""
+    """Read all trees of a line as one forest."""
     words, tags, spans = (), (), ()
-    for one in trees.read([text], "test"):
+    for root in trees.read([text], "test"):
         spans += tuple(
             Span(label, len(words) + first, len(words) + end)
-            for label, first, end in one.spans
+            for label, first, end in root.spans
         )
-        words, tags = words + one.words, tags + one.tags
+        words, tags = words + root.words, tags + root.tags
     return trees.Tree(words, tags, spans)
 
 
@@ -36,16 +36,16 @@ SPANS = 4  # S, NP, VP, PRT
 
 
 @pytest.mark.parametrize(
-    ("found", "counts"),
+    ("predicted", "counts"),
     [
         (GOLD, (4, 4, 4, 0, 4, 4)),
-        # A root above, functions, and ADVP for PRT are no difference.
+        # Roots, functions, and ADVP for PRT are ignored.
         (
             "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP=2 (VBD sat)"
             " (ADVP (RP down))) (. .)))",
             (4, 4, 4, 0, 4, 4),
         ),
-        # Nor is where a full stop hangs, or a trace; nor a tag for brackets.
+        # So are the place of a full stop, and traces; tags affect no bracket.
         (
             "(S (NP (DT The) (NN cat)) (VP (VBD sat) (NP (-NONE- *))"
             " (PRT (IN down)) (. .)))",
@@ -72,13 +72,13 @@ SPANS = 4  # S, NP, VP, PRT
         ),
     ],
 )
-def test_counts(found, counts):
-    assert bracket_counts.compare(tree(GOLD), tree(found)) == Counts(
+def test_compare_counts_constituents_and_tags(predicted, counts):
+    assert bracket_counts.compare(tree(GOLD), tree(predicted)) == Counts(
         5, "valid", *counts
     )
 
 
-def test_other_words_are_an_error_and_none_a_skip():
+def test_status_is_error_for_other_words_and_skip_for_none():
     other = GOLD.replace("cat", "dog")
     assert bracket_counts.compare(tree(GOLD), tree(other)) == Counts(5, "error")
     shorter = GOLD.replace("(DT The) ", "")
@@ -91,7 +91,7 @@ def test_other_words_are_an_error_and_none_a_skip():
     )
 
 
-def test_a_summary_by_hand():
+def test_summary_equals_figures_by_hand():
     counts = [
         Counts(5, "valid", 4, 4, 4, 0, 4, 4),
         Counts(6, "valid", 2, 4, 8, 3, 5, 4),
@@ -156,10 +156,10 @@ def test_the_table_of_evalbs_sample(sample):
                 assert f"{found[key]:.2f}" == value
 
 
-def test_the_summaries_of_evalbs_sample(sample):
+def test_summaries_equal_those_of_evalbs_sample(sample):
     text, ours = sample
     _, of_all, of_short = re.split("-- .* --", text)
-    short = [one for one in ours if one.length <= 40]
+    short = [line for line in ours if line.length <= 40]
     for lines, counts in ((of_all, ours), (of_short, short)):
         printed = dict(re.findall(r"(\S.*\S) += +(\S+)", lines))
         found = bracket_counts.summary(counts)

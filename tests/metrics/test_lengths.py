@@ -1,4 +1,4 @@
-"""Scores by length of the sentence."""
+"""Scores by the length of sentences."""
 
 import pytest
 
@@ -18,20 +18,20 @@ def buckets(hypotheses, references, measured):
     return lengths.buckets(metrics, statistics, measured)
 
 
-def test_sentences_are_counted_where_their_length_belongs():
+def test_buckets_have_the_sentences_of_their_lengths():
     measured = [of_words(n) for n in (0, 1, 10, 11, 20, 60, 61, 200)]
     lines = ["a b c d"] * len(measured)
     found = buckets(lines, [lines], measured)
-    assert [one[:3] for one in found] == [
+    assert [bucket[:3] for bucket in found] == [
         (0, 10, 3),
         (11, 20, 2),
         (51, 60, 1),
         (61, None, 2),
     ]
-    assert all(one.scores["bleu"] == pytest.approx(100) for one in found)
+    assert all(b.scores["bleu"] == pytest.approx(100) for b in found)
 
 
-def test_a_bucket_is_scored_by_itself():
+def test_score_of_a_bucket_is_that_of_its_sentences_alone():
     references = [of_words(8), of_words(9), of_words(30)]
     hypotheses = [of_words(8), "x", of_words(15)]
     short, long = buckets(hypotheses, [references], references)
@@ -41,7 +41,7 @@ def test_a_bucket_is_scored_by_itself():
     assert long.scores["length_ratio"] == pytest.approx(1 / 2)
 
 
-def test_a_row_has_the_scores_by_name():
+def test_row_has_scores_by_name():
     (bucket,) = buckets(["a b c d"], [["a b c d"]], ["a b c d"])
     assert bucket.row() == {
         "shortest": 0,
@@ -52,7 +52,7 @@ def test_a_row_has_the_scores_by_name():
     }
 
 
-def test_describe_says_whose_words_were_counted():
+def test_summary_names_the_measured_text():
     both = {"bleu": 30.126, "length_ratio": 0.987}
     found = [lengths.Bucket(11, 20, 1_234, both)]
     found.append(
@@ -65,7 +65,7 @@ def test_describe_says_whose_words_were_counted():
     ]
 
 
-def test_any_metric_alone():
+def test_summary_of_a_single_metric():
     found = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
     assert lengths.summary(found, "source").splitlines() == [
         "bracketing_f1 by words of the source:",
