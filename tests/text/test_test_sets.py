@@ -1,4 +1,4 @@
-"""Test sets from files and from sacreBLEU's store, without a network."""
+"""Test sets from files and from sacreBLEU, without a network."""
 
 import urllib.error
 import urllib.request
@@ -12,13 +12,13 @@ from t2t_repro.text import test_sets
 
 @pytest.fixture
 def store(monkeypatch, tmp_path):
-    """Where sacreBLEU keeps wmt14/full in this test."""
+    """The folder in which sacreBLEU stores wmt14/full in a test."""
     for name in ("_outdir", "_rawdir"):
         monkeypatch.setattr(DATASETS["wmt14/full"], name, str(tmp_path))
     return tmp_path
 
 
-def test_a_set_comes_from_sacrebleus_store(store):
+def test_stored_set_of_sacrebleu_is_read(store):
     fields = {"src": "one\ntwo\n", "ref": "eins\nzwei\n"}
     for field in DATASETS["wmt14/full"].fieldnames("en-de"):
         path = store / f"wmt14_full.en-de.{field}"
@@ -27,9 +27,10 @@ def test_a_set_comes_from_sacrebleus_store(store):
     found = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
     name = "sacrebleu/wmt14_full"
     assert found == (["one", "two"], [["eins", "zwei"]], name)
+    assert list(found.pairs()) == [("one", "eins"), ("two", "zwei")]
 
 
-def test_what_cannot_be_downloaded_is_told(store, monkeypatch):
+def test_failed_download_is_user_error_with_alternatives(store, monkeypatch):
     def unreachable(url):
         raise urllib.error.URLError("no route")
 
@@ -42,9 +43,9 @@ def test_what_cannot_be_downloaded_is_told(store, monkeypatch):
     assert "--references and --sources" in text
 
 
-def test_a_download_with_a_wrong_sum_is_told(store, monkeypatch):
+def test_download_with_wrong_checksum_is_user_error(store, monkeypatch):
     class Page:
-        """Not the test set."""
+        """A response that is not the test set."""
 
         __enter__ = __exit__ = lambda self, *_: self
 
@@ -56,7 +57,7 @@ def test_a_download_with_a_wrong_sum_is_told(store, monkeypatch):
         test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
 
 
-def test_other_languages_are_refused():
+def test_other_languages_are_user_error():
     with pytest.raises(errors.UserError, match="not of de-fr.*en-de, en-fr"):
         test_sets.from_sacrebleu("wmt14/full", ("de", "fr"))
     assert not test_sets.is_known("test")
