@@ -59,7 +59,7 @@ class Multi30kEnDeLcTok(Multi30kEnDe):
     tokenized = True
 
     def normalize(self, line: str, language: str) -> str:
-        """Lowercase and tokenize a line, with plain punctuation."""
+        """Convert a line to lowercase tokens with plain punctuation."""
         return moses.lowercase_tokenizer(language)(line)
 
 

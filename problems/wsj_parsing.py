@@ -84,7 +84,7 @@ class WsjParsingSemi(WsjParsing):
     def tree_files(
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> list[pathlib.Path]:
-        """Return the treebank's files, and for training then the others."""
+        """Return the files of the treebank, and for training also extra/."""
         paths = super().tree_files(split, raw_dir, download_dir)
         if split == "train":
             paths += _mrg_files(files.path(raw_dir) / "extra")

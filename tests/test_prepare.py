@@ -99,8 +99,8 @@ def test_manifest_without_later_arguments_has_their_defaults(
     json_files.write(path, before, sealed=True)
     sha256 = manifest.sha256(tmp_path / FOLDER)
     prepare.prepare(build(), tmp_path, verify=True)
-    found = manifest.open_vocabularies(tmp_path / FOLDER)
-    assert found.sha256 == contents["vocabulary"]["sha256"]
+    vocabularies = manifest.open_vocabularies(tmp_path / FOLDER)
+    assert vocabularies.sha256 == contents["vocabulary"]["sha256"]
     assert manifest.sha256(tmp_path / FOLDER) == sha256
     other = build(arguments=f"{ARGUMENTS},vocabulary_type=unigram")
     message = "vocabulary_type is 'bpe' there and 'unigram' here"
@@ -292,7 +292,7 @@ def test_waiting_worker_gets_the_folder(prepared):
 
 
 def test_waiting_worker_without_the_data_is_user_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "appears", lambda found: found())
+    monkeypatch.setattr(files, "appears", lambda condition: condition())
     with pytest.raises(
         errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
     ):

@@ -170,9 +170,9 @@ def test_batches_of_a_bucket_mix_its_lengths():
     plan = build(lengths, "bucketed", 500)
     for step in range(int(plan.steps_per_epoch)):
         batch = plan.batch(step)
-        found = lengths["targets"][batch.pairs]
+        targets = lengths["targets"][batch.pairs]
         assert batch.row_length == 16
-        assert len(found) > 30 and len(set(found.tolist())) > 5
+        assert len(targets) > 30 and len(set(targets.tolist())) > 5
 
 
 @every_kind

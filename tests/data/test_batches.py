@@ -120,9 +120,9 @@ def test_assemble_equals_brute_force(toy, batching):
     for step in range(20):
         batch = plan.batch(step)
         arrays = batches.assemble(pairs, batch)
-        wanted = assemble_by_brute_force(ids, batch)
+        expected = assemble_by_brute_force(ids, batch)
         for name in batches.ROW_FEATURES:
-            np.testing.assert_array_equal(arrays[name], wanted[name], name)
+            np.testing.assert_array_equal(arrays[name], expected[name], name)
 
 
 @pytest.mark.parametrize("batching", KINDS)
@@ -138,13 +138,13 @@ def test_one_epoch_contains_every_pair_of_the_corpus(
         epoch = plan.single_pass()
     else:
         epoch = map(plan.batch, range(int(plan.steps_per_epoch)))
-    found = [
+    read = [
         pair
         for batch in epoch
         for pair in read_back(batches.assemble(pairs, batch))
     ]
-    wanted = [(tuple(a), tuple(b)) for a, b in ids]
-    assert sorted((tuple(a), tuple(b)) for a, b in found) == sorted(wanted)
+    expected = [(tuple(a), tuple(b)) for a, b in ids]
+    assert sorted((tuple(a), tuple(b)) for a, b in read) == sorted(expected)
 
 
 def arrays_of(rows, length=4):
@@ -241,9 +241,9 @@ def test_training_elements_are_the_shares_of_own_replicas(
         split = batches.split_rows(arrays, replicas, limit)
         assert set(element) == set(split)
         for name, value in element.items():
-            wanted = split[name][replica]
-            np.testing.assert_array_equal(value, wanted, name)
-            assert value.dtype == wanted.dtype
+            expected = split[name][replica]
+            np.testing.assert_array_equal(value, expected, name)
+            assert value.dtype == expected.dtype
 
 
 def test_training_dataset_has_element_spec(toy):
@@ -259,15 +259,15 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     pairs, ids = toy
     plan = build(pairs, "packed")
     dataset = batches.evaluation_dataset(pairs, plan, context_of(replicas))
-    found, tokens = [], 0
+    read, tokens = [], 0
     for number, element in enumerate(dataset.as_numpy_iterator()):
         rows = {
             name: element[name].reshape(-1, plan.row_length)
             for name in batches.ROW_FEATURES
         }
-        found += read_back(rows)
+        read += read_back(rows)
         tokens += element["target_tokens"] if number % replicas == 0 else 0
-    assert sorted(found) == sorted((a, b) for a, b in ids)
+    assert sorted(read) == sorted((a, b) for a, b in ids)
     assert tokens == sum(len(targets) for _, targets in ids)
 
 
@@ -291,9 +291,11 @@ def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
     for step in range(5, 9):
         shares = [next(elements) for _ in range(replicas)]
         batch = build(pairs, batching).batch(step)
-        wanted = batches.assemble(pairs, batch)
+        expected = batches.assemble(pairs, batch)
         for name in batches.ROW_FEATURES:
             rows = np.concatenate([share[name] for share in shares], axis=1)[0]
-            np.testing.assert_array_equal(rows[: batch.num_rows], wanted[name])
+            np.testing.assert_array_equal(
+                rows[: batch.num_rows], expected[name]
+            )
             assert not rows[batch.num_rows :].any()
     assert next(elements, None) is None

@@ -30,8 +30,8 @@ def write(folder, shards, texts=None, vocab_size=65_536):
 
 
 def test_ranges_are_concatenated():
-    found = corpus.ranges(np.array([5, 20]), np.array([3, 2]))
-    assert found.tolist() == [5, 6, 7, 20, 21]
+    result = corpus.ranges(np.array([5, 20]), np.array([3, 2]))
+    assert result.tolist() == [5, 6, 7, 20, 21]
     assert corpus.ranges(np.array([], int), np.array([], int)).tolist() == []
 
 
@@ -65,8 +65,8 @@ def test_gather_equals_brute_force(tmp_path_factory, shards, data):
         sentences = [pair[place] for pair in flat]
         assert pairs.lengths[side].tolist() == [len(s) for s in sentences]
         gathered = pairs.gather(side, np.array(order, np.int64))
-        wanted = [token for i in order for token in sentences[i]]
-        assert gathered.tolist() == wanted
+        expected = [token for i in order for token in sentences[i]]
+        assert gathered.tolist() == expected
         if flat:
             assert pairs.sentences(side) == sentences
 

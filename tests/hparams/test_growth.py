@@ -31,10 +31,10 @@ def later(monkeypatch):
 
 def test_stored_run_has_default_of_later_setting(later):
     settings = json.loads((STORED / run_json.RUN).read_text())
-    found = run_json.hparams_of(settings["hparams"])
-    assert isinstance(found, Later) and found.gate_temperature == 0.0
+    hparams = run_json.hparams_of(settings["hparams"])
+    assert isinstance(hparams, Later) and hparams.gate_temperature == 0.0
     filled = run_json.with_defaults(settings)["hparams"]
-    assert filled == dataclasses.asdict(found)
+    assert filled == dataclasses.asdict(hparams)
 
 
 def test_other_value_of_later_setting_differs_from_stored_run(later):
@@ -63,11 +63,11 @@ def test_registry_and_hparams_do_not_import_keras():
         "registry.build_hparams('big'); "
         "print([m for m in ('keras', 'tensorflow') if m in sys.modules])"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=True,
         cwd=pathlib.Path(__file__).parents[2],
     )
-    assert found.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"

@@ -38,12 +38,12 @@ LINES = [f"line {i} of the text is one of many" for i in range(100, 200)]
 def values(hypotheses, references, language="en", tokenized=False):
     """Compute the JSON line of evaluate."""
     suite = Suite(language=language, tokenized=tokenized)
-    found = scores.score(suite, hypotheses, references)
-    return scores.flat(suite.build(), found)
+    result = scores.score(suite, hypotheses, references)
+    return scores.flat(suite.build(), result)
 
 
-def described(found, suite):
-    return scoring.summary(suite.build(), found, suite)
+def described(result, suite):
+    return scoring.summary(suite.build(), result, suite)
 
 
 def bleu_by_hand(matches, totals, brevity=1.0):
@@ -53,17 +53,17 @@ def bleu_by_hand(matches, totals, brevity=1.0):
 
 
 def test_keys_are_those_of_evaluate_in_order():
-    found = values(["a b c d"], [["a b c d"]])
-    assert list(found) == KEYS
-    assert list(json.loads(json.dumps(found))) == KEYS
+    result = values(["a b c d"], [["a b c d"]])
+    assert list(result) == KEYS
+    assert list(json.loads(json.dumps(result))) == KEYS
     assert [*TRANSLATION, "signature"] == KEYS
 
 
 def test_signature_is_that_of_bleu_with_number_of_references():
     for count in (1, 2):
-        found = values(["a b c d"], [["a b c d"]] * count)
+        result = values(["a b c d"], [["a b c d"]] * count)
         settings = f"nrefs:{count}|case:mixed|eff:no|tok:13a|smooth:exp|"
-        assert found["signature"].startswith(settings)
+        assert result["signature"].startswith(settings)
 
 
 words = st.text("abcXYZäß-'", min_size=1, max_size=6)
@@ -77,92 +77,94 @@ sentences = st.lists(words, min_size=4, max_size=8).map(" ".join)
 )
 def test_output_equal_to_reference_scores_100(lines, language):
     hypothesis.assume(all(re.search(r"\w", line) for line in lines))
-    found = values(lines, [lines], language)
+    result = values(lines, [lines], language)
     for key in [*BLEUS, "chrf", "exact_match"]:
-        assert found[key] == pytest.approx(100), key
-    assert found["ter"] == 0
-    assert found["length_ratio"] == 1
+        assert result[key] == pytest.approx(100), key
+    assert result["ter"] == 0
+    assert result["length_ratio"] == 1
 
 
 def test_brevity_penalty_is_exp_of_1_minus_reference_over_output():
     # All n-grams match; 5 tokens, where the reference has 6.
-    found = values(["the cat sat on the"], [["the cat sat on the mat"]])
+    result = values(["the cat sat on the"], [["the cat sat on the mat"]])
     for key in BLEUS:
-        assert found[key] == pytest.approx(100 * math.exp(1 - 6 / 5)), key
-    assert found["length_ratio"] == pytest.approx(5 / 6)
-    assert found["ter"] == pytest.approx(100 / 6)  # one insertion
+        assert result[key] == pytest.approx(100 * math.exp(1 - 6 / 5)), key
+    assert result["length_ratio"] == pytest.approx(5 / 6)
+    assert result["ter"] == pytest.approx(100 / 6)  # one insertion
 
 
 def test_ngram_matches_are_clipped_and_summed_over_the_corpus():
     # the x2 of x2, cat x1 of x2, on, mat: 5 of 7; the-cat, on-the, the-mat:
     # 3 of 6; on-the-mat: 1 of 5; none of 4. The other line: all of 4, 3, 2, 1.
-    found = values(
+    result = values(
         ["the cat the cat on the mat", "a dog ran home"],
         [["the cat sat on the mat", "a dog ran home"]],
     )
     expected = bleu_by_hand((5 + 4, 3 + 3, 1 + 2, 0 + 1), (11, 9, 7, 5))
     for key in BLEUS:
-        assert found[key] == pytest.approx(expected), key
-    assert found["exact_match"] == 50
-    assert found["length_ratio"] == pytest.approx(11 / 10)
+        assert result[key] == pytest.approx(expected), key
+    assert result["exact_match"] == 50
+    assert result["length_ratio"] == pytest.approx(11 / 10)
 
 
 def test_only_sacrebleu_conventions_smooth():
     # As above without the other line: no 4-gram of 4 matches. Smoothing
     # takes half a match; multi-bleu gives 0.
-    found = values(["the cat the cat on the mat"], [["the cat sat on the mat"]])
+    result = values(
+        ["the cat the cat on the mat"], [["the cat sat on the mat"]]
+    )
     expected = bleu_by_hand((5, 3, 1, 0.5), (7, 6, 5, 4))
     for key in ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc"):
-        assert found[key] == pytest.approx(expected), key
-    assert found["bleu_tok"] == found["bleu_compound_split"] == 0
+        assert result[key] == pytest.approx(expected), key
+    assert result["bleu_tok"] == result["bleu_compound_split"] == 0
 
 
 def test_case_matters_except_in_lowercased_metrics():
-    found = values(["The Cat sat on THE mat"], [["the cat sat on the mat"]])
+    result = values(["The Cat sat on THE mat"], [["the cat sat on the mat"]])
     # Cased: sat, on, mat of 6; sat-on of 5; none of 4 and 3.
     for key in ("bleu", "bleu_intl"):
         expected = bleu_by_hand((3, 1, 0.5, 0.25), (6, 5, 4, 3))
-        assert found[key] == pytest.approx(expected), key
+        assert result[key] == pytest.approx(expected), key
     for key in LOWERCASED:
-        assert found[key] == pytest.approx(100), key
+        assert result[key] == pytest.approx(100), key
     for key in CASED:
-        assert found[key] < 50, key
-    assert found["exact_match"] == 0
+        assert result[key] < 50, key
+    assert result["exact_match"] == 0
 
 
 def test_every_tokenizer_splits_punctuation():
     # "here." against "here": 13a, intl and Moses see a token too many.
-    found = values(["we sat down here."], [["we sat down here"]])
+    result = values(["we sat down here."], [["we sat down here"]])
     expected = bleu_by_hand((4, 3, 2, 1), (5, 4, 3, 2))
     for key in BLEUS:
-        assert found[key] == pytest.approx(expected), key
+        assert result[key] == pytest.approx(expected), key
 
 
 def test_only_compound_split_and_intl_split_hyphens():
-    found = values(
+    result = values(
         ["this is a well-known old man sat down here"],
         [["this is a well-trained old man sat down here"]],
     )
     # 9 tokens, all but well-known match: this is a; old man sat down here.
-    whole = bleu_by_hand((3 + 5, 2 + 4, 1 + 3, 2), (9, 8, 7, 6))
+    unsplit = bleu_by_hand((3 + 5, 2 + 4, 1 + 3, 2), (9, 8, 7, 6))
     # 11 tokens, all but known match: this is a well - ; old man sat down here.
     split = bleu_by_hand((5 + 5, 4 + 4, 3 + 3, 2 + 2), (11, 10, 9, 8))
-    assert split > whole
+    assert split > unsplit
     for key in ("bleu", "bleu_lc", "bleu_tok"):
-        assert found[key] == pytest.approx(whole), key
+        assert result[key] == pytest.approx(unsplit), key
     for key in ("bleu_compound_split", "bleu_intl", "bleu_intl_lc"):
-        assert found[key] == pytest.approx(split), key
+        assert result[key] == pytest.approx(split), key
 
 
 def test_best_of_several_references_counts():
     hypotheses = ["the cat sat on the mat", "a dog ran home today"]
     first = ["one cat lay on a very old mat", "a dog ran home today"]
     second = ["the cat sat on the mat", "some dog ran to its home"]
-    found = values(hypotheses, [first, second])
+    result = values(hypotheses, [first, second])
     for key in [*BLEUS, "chrf", "exact_match"]:
-        assert found[key] == pytest.approx(100), key
-    assert found["ter"] == 0
-    assert found["length_ratio"] == 1  # the nearest reference's length
+        assert result[key] == pytest.approx(100), key
+    assert result["ter"] == 0
+    assert result["length_ratio"] == 1  # the nearest reference's length
     alone = values(hypotheses, [first])
     assert alone["bleu"] < 90
     assert alone["exact_match"] == 50
@@ -189,14 +191,16 @@ def test_differing_or_zero_line_counts_are_user_error(
 
 
 def test_empty_output_scores_0():
-    found = values(["", ""], [["a b c d", "e f g h"]])
+    result = values(["", ""], [["a b c d", "e f g h"]])
     for key in [*BLEUS, "chrf", "exact_match", "length_ratio"]:
-        assert found[key] == 0, key
-    assert found["ter"] == 100
+        assert result[key] == 0, key
+    assert result["ter"] == 100
 
 
 def test_signature_of_each_metric_has_its_settings():
-    found = scores.score(Suite(language="de"), ["so it is ."], [["so it is ."]])
+    result = scores.score(
+        Suite(language="de"), ["so it is ."], [["so it is ."]]
+    )
     starts = {
         "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:",
         "bleu_lc": "nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:",
@@ -210,10 +214,10 @@ def test_signature_of_each_metric_has_its_settings():
     for key in ("bleu_tok", "bleu_compound_split"):
         starts[key] = "nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
     for key, start in starts.items():
-        assert found[key].signature.startswith(start), key
+        assert result[key].signature.startswith(start), key
     moses = f"|text:moses-de|sacremoses:{metadata.version('sacremoses')}"
-    assert found["bleu_tok"].signature.endswith(moses)
-    split = found["bleu_compound_split"].signature
+    assert result["bleu_tok"].signature.endswith(moses)
+    split = result["bleu_compound_split"].signature
     assert split.endswith(f"{moses}|hyphens:split")
 
 
@@ -223,13 +227,13 @@ def test_tokenized_text_is_not_tokenized_again():
         ["it &apos;s Nr. 1-2 ok"],
         ["it &apos;s Nr. 1-3 ok"],
     )
-    found = scores.score(
+    result = scores.score(
         Suite(language="de", tokenized=True), hypotheses, [references]
     )
-    assert found["bleu_tok"].value == 0  # of 2 runs of four, none matches
-    assert found["bleu_tok"].signature.endswith("|text:tokenized")
+    assert result["bleu_tok"].value == 0  # of 2 runs of four, none matches
+    assert result["bleu_tok"].signature.endswith("|text:tokenized")
     # it 's Nr. 1 - / 2 ok: 5 + 1 of 7, 4 of 6, 3 of 5, 2 of 4
-    assert found["bleu_compound_split"].value == pytest.approx(
+    assert result["bleu_compound_split"].value == pytest.approx(
         bleu_by_hand((6, 4, 3, 2), (7, 6, 5, 4))
     )
 
@@ -251,28 +255,28 @@ def test_bootstrap_adds_intervals_to_the_same_scores():
 
 
 def test_intervals_of_perfect_output_are_0():
-    found = scores.score(Suite(), LINES, [LINES], samples=50)
+    result = scores.score(Suite(), LINES, [LINES], samples=50)
     for key in [*BLEUS, "chrf", "exact_match", "ter"]:
-        assert found[key].plus_minus == 0, key
+        assert result[key].plus_minus == 0, key
 
 
 def test_report_has_signature_and_check_command_of_each_metric():
     suite = Suite(language="de")
     texts = ["the cat sat on the"], [["the cat sat on the mat"]]
-    found = scores.score(suite, *texts)
-    lines = described(found, suite).splitlines()
+    result = scores.score(suite, *texts)
+    lines = described(result, suite).splitlines()
     table, rest = lines[: len(KEYS) - 1], lines[len(KEYS) :]
     assert [line.split()[1] for line in table] == KEYS[:-1]
     assert table[0].split()[0] == "81.87"
     metrics = suite.build()
     for key, signature, check in zip(KEYS, rest[::2], rest[1::2], strict=False):
-        assert signature == f"{key}: {found[key].signature}"
+        assert signature == f"{key}: {result[key].signature}"
         assert check.strip() == metrics[key].check
     assert len(rest) == 2 * (len(KEYS) - 1)
     assert "    tokenizer.perl -l de; multi-bleu.perl REF.tok <" in "\n".join(
         rest
     )
-    tokens = described(found, suite._replace(tokenized=True))
+    tokens = described(result, suite._replace(tokenized=True))
     assert "tokenizer.perl" not in tokens
     assert (
         "bleu_tok, which uses these tokens, is the score to compare" in tokens
@@ -292,13 +296,13 @@ def test_check_command_of_exact_match_compares_text_not_numbers(tmp_path):
         capture_output=True,
         check=True,
     )
-    found = values(outputs, [references], "en")
-    assert float(done.stdout) == found["exact_match"] == 40.0
+    result = values(outputs, [references], "en")
+    assert float(done.stdout) == result["exact_match"] == 40.0
 
 
 def test_report_has_intervals():
-    found = scores.score(Suite(), ["a b c d e"], [["a b c d e"]], samples=10)
-    assert "  100.00 ± 0.00   bleu " in described(found, Suite())
+    result = scores.score(Suite(), ["a b c d e"], [["a b c d e"]], samples=10)
+    assert "  100.00 ± 0.00   bleu " in described(result, Suite())
 
 
 @pytest.mark.parametrize(

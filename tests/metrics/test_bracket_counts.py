@@ -51,7 +51,7 @@ SPANS = 4  # S, NP, VP, PRT
             " (PRT (IN down)) (. .)))",
             (4, 4, 4, 0, 4, 3),
         ),
-        # A constituent too few, one too many, and one of another label.
+        # A missing constituent, an extra one, and one with another label.
         (
             "(S (NP (DT The) (NN cat)) (VBD sat) (PRT (RP down)) (. .))",
             (3, 4, 3, 0, 4, 4),
@@ -115,8 +115,8 @@ def test_summary_equals_figures_by_hand():
 
 @pytest.mark.parametrize("counts", [[], [Counts(3, "error")], [Counts(3)]])
 def test_a_summary_of_nothing(counts):
-    found = bracket_counts.summary(counts)
-    assert (found["recall"], found["precision"], found["f1"]) == (0, 0, 0)
+    summary = bracket_counts.summary(counts)
+    assert (summary["recall"], summary["precision"], summary["f1"]) == (0, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +125,13 @@ def sample():
     if not SAMPLE:
         pytest.skip("T2T_EVALB names no folder")
     folder = pathlib.Path(SAMPLE)
-    gold, found = (
+    gold, predicted = (
         [tree(line) for line in (folder / name).read_text().split("\n")[:24]]
         for name in ("sample.gld", "sample.tst")
     )
     ours = [
         bracket_counts.compare(*pair, SAMPLE_RULES)
-        for pair in zip(gold, found, strict=True)
+        for pair in zip(gold, predicted, strict=True)
     ]
     return (folder / "sample.rsl").read_text(), ours
 
@@ -141,19 +141,19 @@ def test_the_table_of_evalbs_sample(sample):
     text, ours = sample
     rows = re.findall(r"^ +\d+ +\d+ +[012] .*$", text, re.MULTILINE)
     assert len(rows) == 24
-    for row, one in zip(rows, ours, strict=True):
+    for row, counted in zip(rows, ours, strict=True):
         _, length, status, recall, precision, *numbers, accuracy = row.split()
-        assert int(length) == one.length
-        assert ("valid", "error", "skip")[int(status)] == one.status
-        if one.status == "valid":
-            assert [int(number) for number in numbers] == list(one[2:])
-            found = bracket_counts.summary([one])
+        assert int(length) == counted.length
+        assert ("valid", "error", "skip")[int(status)] == counted.status
+        if counted.status == "valid":
+            assert [int(number) for number in numbers] == list(counted[2:])
+            summary = bracket_counts.summary([counted])
             for key, value in (
                 ("recall", recall),
                 ("precision", precision),
                 ("tagging_accuracy", accuracy),
             ):
-                assert f"{found[key]:.2f}" == value
+                assert f"{summary[key]:.2f}" == value
 
 
 def test_summaries_equal_those_of_evalbs_sample(sample):
@@ -162,18 +162,18 @@ def test_summaries_equal_those_of_evalbs_sample(sample):
     short = [line for line in ours if line.length <= 40]
     for lines, counts in ((of_all, ours), (of_short, short)):
         printed = dict(re.findall(r"(\S.*\S) += +(\S+)", lines))
-        found = bracket_counts.summary(counts)
-        valid = found["sentences"] - found["errors"] - found["skipped"]
+        summary = bracket_counts.summary(counts)
+        valid = summary["sentences"] - summary["errors"] - summary["skipped"]
         assert printed == {
-            "Number of sentence": f"{found['sentences']}",
-            "Number of Error sentence": f"{found['errors']}",
-            "Number of Skip  sentence": f"{found['skipped']}",
+            "Number of sentence": f"{summary['sentences']}",
+            "Number of Error sentence": f"{summary['errors']}",
+            "Number of Skip  sentence": f"{summary['skipped']}",
             "Number of Valid sentence": f"{valid}",
-            "Bracketing Recall": f"{found['recall']:.2f}",
-            "Bracketing Precision": f"{found['precision']:.2f}",
-            "Complete match": f"{found['complete_match']:.2f}",
-            "Average crossing": f"{found['average_crossing']:.2f}",
-            "No crossing": f"{found['no_crossing']:.2f}",
-            "2 or less crossing": f"{found['two_or_less_crossing']:.2f}",
-            "Tagging accuracy": f"{found['tagging_accuracy']:.2f}",
+            "Bracketing Recall": f"{summary['recall']:.2f}",
+            "Bracketing Precision": f"{summary['precision']:.2f}",
+            "Complete match": f"{summary['complete_match']:.2f}",
+            "Average crossing": f"{summary['average_crossing']:.2f}",
+            "No crossing": f"{summary['no_crossing']:.2f}",
+            "2 or less crossing": f"{summary['two_or_less_crossing']:.2f}",
+            "Tagging accuracy": f"{summary['tagging_accuracy']:.2f}",
         }

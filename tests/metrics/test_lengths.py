@@ -21,14 +21,14 @@ def buckets(hypotheses, references, measured):
 def test_buckets_have_the_sentences_of_their_lengths():
     measured = [of_words(n) for n in (0, 1, 10, 11, 20, 60, 61, 200)]
     lines = ["a b c d"] * len(measured)
-    found = buckets(lines, [lines], measured)
-    assert [bucket[:3] for bucket in found] == [
+    result = buckets(lines, [lines], measured)
+    assert [bucket[:3] for bucket in result] == [
         (0, 10, 3),
         (11, 20, 2),
         (51, 60, 1),
         (61, None, 2),
     ]
-    assert all(b.scores["bleu"] == pytest.approx(100) for b in found)
+    assert all(b.scores["bleu"] == pytest.approx(100) for b in result)
 
 
 def test_score_of_a_bucket_is_that_of_its_sentences_alone():
@@ -54,11 +54,11 @@ def test_row_has_scores_by_name():
 
 def test_summary_names_the_measured_text():
     both = {"bleu": 30.126, "length_ratio": 0.987}
-    found = [lengths.Bucket(11, 20, 1_234, both)]
-    found.append(
+    result = [lengths.Bucket(11, 20, 1_234, both)]
+    result.append(
         lengths.Bucket(61, None, 2, {"bleu": 0.0, "length_ratio": 1.0})
     )
-    assert lengths.summary(found, "source").splitlines() == [
+    assert lengths.summary(result, "source").splitlines() == [
         "bleu by words of the source:",
         "   30.13   11-20 words, 1,234 sentences, length ratio 0.99",
         "    0.00     61- words, 2 sentences, length ratio 1.00",
@@ -66,8 +66,8 @@ def test_summary_names_the_measured_text():
 
 
 def test_summary_of_a_single_metric():
-    found = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
-    assert lengths.summary(found, "source").splitlines() == [
+    result = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
+    assert lengths.summary(result, "source").splitlines() == [
         "bracketing_f1 by words of the source:",
         "   91.30    0-10 words, 3 sentences",
     ]

@@ -15,8 +15,8 @@ SUITE = Suite(PARSING)
 
 
 def score(*hypotheses, references=REFERENCES, sentences=SENTENCES):
-    found = scores.score(SUITE, hypotheses, [references], sentences)
-    return scores.flat(SUITE.build(), found)
+    result = scores.score(SUITE, hypotheses, [references], sentences)
+    return scores.flat(SUITE.build(), result)
 
 
 def test_references_score_100():
@@ -40,27 +40,27 @@ def test_scores_equal_figures_by_hand():
 
     The second hypothesis lacks ")VP" and has a surplus tag.
     """
-    found = score(
+    result = score(
         "(S (NP XX XX )NP XX (ADVP XX )ADVP . )S",
         "(S (NP XX , )NP (PP XX XX )S",
     )
-    assert found["bracketing_precision"] == pytest.approx(100 * 5 / 6)
-    assert found["bracketing_recall"] == pytest.approx(100 * 5 / 7)
-    assert found["bracketing_f1"] == pytest.approx(100 * 10 / 13)
-    assert found["bracketing_exact_match"] == 0
-    assert found["unbalanced_trees"] == found["miscounted_trees"] == 50
+    assert result["bracketing_precision"] == pytest.approx(100 * 5 / 6)
+    assert result["bracketing_recall"] == pytest.approx(100 * 5 / 7)
+    assert result["bracketing_f1"] == pytest.approx(100 * 10 / 13)
+    assert result["bracketing_exact_match"] == 0
+    assert result["unbalanced_trees"] == result["miscounted_trees"] == 50
 
 
 def test_predicted_tags_have_no_effect():
     """The reference decides what is punctuation."""
-    found = score("(S (NP . , )NP (VP , (PRT . )PRT )VP XX )S", REFERENCES[1])
-    assert found["bracketing_f1"] == 100
+    result = score("(S (NP . , )NP (VP , (PRT . )PRT )VP XX )S", REFERENCES[1])
+    assert result["bracketing_f1"] == 100
 
 
 def test_empty_parse_scores_0():
-    found = score("", "")
-    assert found["bracketing_f1"] == 0
-    assert (found["unbalanced_trees"], found["miscounted_trees"]) == (0, 100)
+    result = score("", "")
+    assert result["bracketing_f1"] == 0
+    assert (result["unbalanced_trees"], result["miscounted_trees"]) == (0, 100)
 
 
 @pytest.mark.parametrize("line", ["(S XX XX )S", "(S XX XX XX", ""])
@@ -90,13 +90,13 @@ def test_no_lines_are_user_error():
 
 def test_interval_has_width_of_binomial_distribution():
     hypotheses = [REFERENCES[0], "(S XX , XX )S"] * 20
-    found = scores.score(
+    result = scores.score(
         SUITE, hypotheses, [REFERENCES * 20], SENTENCES * 20, samples=100
     )
-    assert found["bracketing_exact_match"].value == 50
+    assert result["bracketing_exact_match"].value == 50
     # Of 40 sentences with 50%: 1.96 standard deviations are 15.5.
-    assert 10 < found["bracketing_exact_match"].plus_minus < 21
-    assert 0 < found["bracketing_f1"].plus_minus < 10
+    assert 10 < result["bracketing_exact_match"].plus_minus < 21
+    assert 0 < result["bracketing_f1"].plus_minus < 10
 
 
 def test_only_metrics_of_parses_draw_pictures():

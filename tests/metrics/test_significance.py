@@ -67,15 +67,15 @@ def test_p_values_equal_sacrebleus():
 
 
 def test_worse_system_has_small_p_value():
-    found = compare(LINES, WORSE)
-    for name, difference in found.items():
+    result = compare(LINES, WORSE)
+    for name, difference in result.items():
         assert difference.metric == name
         assert difference.p_value < 0.01
-    assert found["bleu"].system == pytest.approx(100)
-    text = f"bleu 100.00 against {found['bleu'].baseline:.2f} of the baseline"
-    assert found["bleu"].summary().startswith(f"{text}, p = 0.0")
+    assert result["bleu"].system == pytest.approx(100)
+    text = f"bleu 100.00 against {result['bleu'].baseline:.2f} of the baseline"
+    assert result["bleu"].summary().startswith(f"{text}, p = 0.0")
     back = compare(WORSE, LINES)
-    assert back["ter"].system == found["ter"].baseline
+    assert back["ter"].system == result["ter"].baseline
 
 
 def test_similar_systems_have_large_p_value():
@@ -87,13 +87,13 @@ def test_similar_systems_have_large_p_value():
         ]
         for rest in (0, 1)
     )
-    for found in compare(first, second).values():
-        assert found.p_value > 0.05
+    for result in compare(first, second).values():
+        assert result.p_value > 0.05
 
 
 def test_p_value_of_a_system_and_itself_is_1():
-    for found in compare(WORSE, WORSE, Suite()).values():
-        assert found.p_value == 1
+    for result in compare(WORSE, WORSE, Suite()).values():
+        assert result.p_value == 1
 
 
 class Mean(Metric):
@@ -114,7 +114,7 @@ def test_interval_of_a_mean_is_that_of_the_normal_distribution():
     statistics = np.array(metric.statistics(list(map(str, numbers)), []))
     counts = significance.resample(400, 2_000)
     assert counts.shape == (2_000, 400) and (counts.sum(1) == 400).all()
-    found = significance.values(metric, statistics, counts)
-    assert significance.half_interval(found) == pytest.approx(
+    result = significance.values(metric, statistics, counts)
+    assert significance.half_interval(result) == pytest.approx(
         1.96 / math.sqrt(400), rel=0.1
     )

@@ -74,7 +74,7 @@ def test_unknown_metric_is_user_error_with_near_names():
 def test_metric_that_is_no_class_is_user_error(mine):
     @mine
     def mine_too(hypotheses, references):
-        """A function."""
+        """A metric that is a function."""
 
     with pytest.raises(errors.UserError, match="'mine' of .* not a subclass"):
         Suite(("mine",)).build()
@@ -93,6 +93,6 @@ def test_statistics_of_wrong_shape_are_user_error(mine, monkeypatch, rows):
 def test_metric_has_default_signature_and_summary(mine, monkeypatch):
     mine(Rows)
     monkeypatch.setattr(Rows, "rows", [[1], [2]])
-    found = scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]] * 2)
-    assert found["mine"] == (3.0, "nrefs:2|metric:Rows", None)
+    result = scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]] * 2)
+    assert result["mine"] == (3.0, "nrefs:2|metric:Rows", None)
     assert registry.metrics["mine"].summary == "Statistics that a test sets."

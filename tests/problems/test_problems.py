@@ -85,7 +85,7 @@ def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path):
     built = build_problem(name)
     for split in SPLITS:
         pairs = list(built.pairs(split, None, tmp_path))
-        wanted = [
+        expected = [
             tuple(
                 number_words.spell(number, form, language)
                 for language in built.stored_languages
@@ -93,7 +93,7 @@ def test_number_words_are_written_once_and_aligned(few_numbers, tmp_path):
             for number in number_words.numbers(split)
             for form in number_words.forms(number)
         ]
-        assert pairs == wanted
+        assert pairs == expected
         assert len(pairs) >= number_words.SPLIT_SIZES[split]
     written = sorted((tmp_path / name).iterdir())
     assert [path.name for path in written] == sorted(
@@ -160,8 +160,8 @@ def test_multi30k_lctok_is_lowercased_and_tokenized(tmp_path):
         built = build_problem(name)
         assert built.tokenized and built.vocab_size == 10_000
         assert built.data_name == "multi30k_ende_lctok"
-        found = built.normalized_pairs("validation", tmp_path, "unused")
-        assert list(found) == pairs
+        result = built.normalized_pairs("validation", tmp_path, "unused")
+        assert list(result) == pairs
     plain = build_problem("multi30k_ende")
     assert plain.raw_files("test") == built.raw_files("test")
     assert not plain.tokenized

@@ -78,8 +78,8 @@ def test_extra_trees_are_read_for_training_only(plain):
     write(plain / "extra" / "b.mrg.gz", f"(S1 {CAT.strip()})\n")
     write(plain / "extra" / "a.mrg", DOG)
     write(plain / "extra" / "a.mrg.gz", DOG)  # as `gunzip -k` leaves them
-    found = pairs("train", plain, "wsj_parsing_semi")
-    assert found == [PAIRS[CAT], PAIRS[CAT], PAIRS[DOG], PAIRS[CAT]]
+    result = pairs("train", plain, "wsj_parsing_semi")
+    assert result == [PAIRS[CAT], PAIRS[CAT], PAIRS[DOG], PAIRS[CAT]]
     for split in ("validation", "test"):
         assert pairs(split, plain, "wsj_parsing_semi") == pairs(split, plain)
 

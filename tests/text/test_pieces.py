@@ -40,17 +40,17 @@ def test_split_prefers_ends_of_sentences_then_clauses_then_words(
     st.text(alphabet="ab .,!?;。\u00a0\u0085\x00é"), st.integers(1, 9)
 )
 def test_pieces_fit_and_keep_every_character(text, length):
-    found = pieces.split(text, at_most(length))
-    assert all(len(piece) <= length for piece in found)
-    assert all(piece == piece.strip() != "" for piece in found)
-    assert "".join("".join(found).split()) == "".join(text.split())
+    result = pieces.split(text, at_most(length))
+    assert all(len(piece) <= length for piece in result)
+    assert all(piece == piece.strip() != "" for piece in result)
+    assert "".join("".join(result).split()) == "".join(text.split())
 
 
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(st.text(min_size=1, max_size=30))
 def test_text_that_never_fits_is_split_into_characters(text):
-    found = pieces.split(text, lambda piece: False)
-    assert all(len(piece) == 1 for piece in found)
+    result = pieces.split(text, lambda piece: False)
+    assert all(len(piece) == 1 for piece in result)
 
 
 @hypothesis.given(
@@ -61,16 +61,16 @@ def test_text_that_never_fits_is_split_into_characters(text):
     st.integers(1, 20),
 )
 def test_text_that_fits_is_one_piece(text, most):
-    found = pieces.split(text, lambda piece: len(piece) <= most)
-    assert "".join("".join(found).split()) == "".join(text.split())
-    assert all(0 < len(piece) <= most for piece in found)
+    result = pieces.split(text, lambda piece: len(piece) <= most)
+    assert "".join("".join(result).split()) == "".join(text.split())
+    assert all(0 < len(piece) <= most for piece in result)
     if len(text.strip()) <= most:
-        assert found == ([text.strip()] if text.strip() else [])
+        assert result == ([text.strip()] if text.strip() else [])
 
 
 @pytest.mark.parametrize("mark", [".", ",", ".'", "…!", "—"])
 def test_split_takes_linear_time_in_a_run_of_marks(mark):
     """A match from each mark to the end of the run would be quadratic."""
     text = mark * 50_000
-    found = pieces.split(text, lambda piece: len(piece) <= 1_000)
-    assert "".join(found) == text and len(found) == len(text) // 1_000
+    result = pieces.split(text, lambda piece: len(piece) <= 1_000)
+    assert "".join(result) == text and len(result) == len(text) // 1_000

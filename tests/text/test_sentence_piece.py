@@ -225,8 +225,8 @@ def test_graph_encodes_and_decodes_as_python_does(vocabulary, graph, lines):
     decoded = [line.decode() for line in graph.decode(ids).numpy()]
     assert decoded == vocabulary.join(encoded)
     for row in encoded:
-        found = [piece.decode() for piece in graph.pieces(row).numpy()]
-        assert found == vocabulary.pieces(row)
+        decoded_pieces = [piece.decode() for piece in graph.pieces(row).numpy()]
+        assert decoded_pieces == vocabulary.pieces(row)
 
 
 @pytest.mark.parametrize(

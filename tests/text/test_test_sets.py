@@ -24,10 +24,10 @@ def test_stored_set_of_sacrebleu_is_read(store):
         path = store / f"wmt14_full.en-de.{field}"
         path.write_text(fields.get(field, ""))
     assert test_sets.is_known("wmt14/full")
-    found = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
+    test_set = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
     name = "sacrebleu/wmt14_full"
-    assert found == (["one", "two"], [["eins", "zwei"]], name)
-    assert list(found.pairs()) == [("one", "eins"), ("two", "zwei")]
+    assert test_set == (["one", "two"], [["eins", "zwei"]], name)
+    assert list(test_set.pairs()) == [("one", "eins"), ("two", "zwei")]
 
 
 def test_failed_download_is_user_error_with_alternatives(store, monkeypatch):
@@ -67,11 +67,11 @@ def test_files_are_read_and_normalized(tmp_path):
     for name, text in (("src", "A b\n"), ("one", "C\n"), ("two", "D e\n")):
         (tmp_path / name).write_text(text)
     references = [tmp_path / "one", tmp_path / "two"]
-    found = test_sets.from_files(references)
-    assert found == (None, [["C"], ["D e"]], None)
-    assert found.normalized(str.upper, str.lower) == found._replace(
+    test_set = test_sets.from_files(references)
+    assert test_set == (None, [["C"], ["D e"]], None)
+    assert test_set.normalized(str.upper, str.lower) == test_set._replace(
         references=[["c"], ["d e"]]
     )
-    found = test_sets.from_files(references, tmp_path / "src")
-    assert found.normalized(str.upper, str.lower).sources == ["A B"]
-    assert found.name == "files/src"
+    test_set = test_sets.from_files(references, tmp_path / "src")
+    assert test_set.normalized(str.upper, str.lower).sources == ["A B"]
+    assert test_set.name == "files/src"

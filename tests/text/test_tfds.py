@@ -90,21 +90,21 @@ def test_shards_are_read_in_order_without_interleaving(tmp_path):
 @pytest.fixture
 def official(tmp_path, monkeypatch):
     """{split: [(English, German)]} of the test sets that sacreBLEU stores."""
-    found = {}
+    stored = {}
     for split, name in (("validation", "wmt13"), ("test", "wmt14/full")):
         folder = tmp_path / "sacrebleu" / name
         folder.mkdir(parents=True)
         monkeypatch.setattr(DATASETS[name], "_outdir", str(folder))
-        found[split] = [(f"{split} {i}", f"{i} davon") for i in range(3)]
+        stored[split] = [(f"{split} {i}", f"{i} davon") for i in range(3)]
         source, reference = (
             "".join(f"{line}\n" for line in side)
-            for side in zip(*found[split], strict=True)
+            for side in zip(*stored[split], strict=True)
         )
         for field in ("src", "ref", "docid", "genre", "origlang"):
             text = reference if field == "ref" else source
             path = folder / f"{name.replace('/', '_')}.en-de.{field}"
             path.write_text(text)
-    return found
+    return stored
 
 
 def test_wmt14_trains_on_tfds_and_tests_on_sacrebleu(data_dir, official):

@@ -52,10 +52,10 @@ def test_no_two_lines_cross(tokens, length):
     for line in lines:
         x1, y1, x2, y2, _ = map(float, re.findall(r"[\d.]+", line))
         levels.setdefault((y1, y2), []).append((x1, x2))
-    for (y1, y2), found in levels.items():
+    for (y1, y2), edges in levels.items():
         assert y2 - y1 == 18  # from under a label to over the next
-        found.sort()
-        assert [right for _, right in found] == sorted(x for _, x in found)
+        edges.sort()
+        assert [right for _, right in edges] == sorted(x for _, x in edges)
 
 
 @pytest.mark.parametrize("line", ["XX XX", ""])

@@ -81,10 +81,10 @@ def test_malformed_tree_is_user_error_with_file_and_line(text, message):
 
 
 def test_trees_before_a_malformed_one_are_read():
-    found = trees.read(["(NN a)", "(S (NN b)", "(NN c)"], "a.mrg")
-    assert next(found).words == ("a",)
+    result = trees.read(["(NN a)", "(S (NN b)", "(NN c)"], "a.mrg")
+    assert next(result).words == ("a",)
     with pytest.raises(errors.UserError, match="line 2"):
-        next(found)
+        next(result)
 
 
 def test_normal_form_has_no_traces_functions_roots_and_tags():

@@ -82,10 +82,10 @@ def test_pair_is_read_as_it_was_written(vocabulary, tmp_path):
     ):
         written.write(tmp_path)
         paths = vocabulary_pair.paths(tmp_path, separate=not written.is_shared)
-        found = vocabulary_pair.load("bpe", paths)
-        assert found.sha256 == written.sha256
-        assert [v.model for v in found] == [v.model for v in written]
-        assert found.is_shared == written.is_shared
+        loaded = vocabulary_pair.load("bpe", paths)
+        assert loaded.sha256 == written.sha256
+        assert [v.model for v in loaded] == [v.model for v in written]
+        assert loaded.is_shared == written.is_shared
     assert {path.name for path in tmp_path.iterdir()} == {
         "vocab.model",
         "vocab.inputs.model",
