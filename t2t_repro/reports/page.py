@@ -261,7 +261,7 @@ def command(line: str) -> str:
     first, space, rest = line.partition(" ")
     path = pathlib.PurePath(first)
     if path.suffix == ".py":
-        return f"python -m t2t_repro.{path.stem}{space}{rest}"
+        return f"t2t {path.stem}{space}{rest}"
     return f"{path.name}{space}{rest}"
 
 

@@ -222,7 +222,7 @@ def test_report_is_one_page(reported, averaged):
         "2,000",  # pairs of the training split
         "FLOPs, time × devices × sustained FLOP/s",
         "Back to an earlier word",
-        "Of ckpt-60.",
+        "Weights of ckpt-60.",
         "python -m t2t_repro.trainer --problem=parallel_text",
         "No pictures: there is no checkpoint yet",
     ):

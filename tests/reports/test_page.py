@@ -154,7 +154,7 @@ def test_page_shows_everything_of_a_run():
         "<b>in</b>",
         "test: line 1, drawn a ours b reference",
         "cafe",
-        "python -m t2t_repro.trainer --problem=made_up",
+        "t2t trainer --problem=made_up",
     ):
         assert part in text, part
 
@@ -245,10 +245,10 @@ def test_duration_is_readable(seconds, text):
     [
         (
             "/x/t2t_repro/trainer.py --a=b c",
-            "python -m t2t_repro.trainer --a=b c",
+            "t2t trainer --a=b c",
         ),
         ("/usr/bin/t2t-trainer --a", "t2t-trainer --a"),
-        ("trainer.py", "python -m t2t_repro.trainer"),
+        ("trainer.py", "t2t trainer"),
     ],
 )
 def test_command_is_as_typed(line, text):
