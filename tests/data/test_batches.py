@@ -105,12 +105,8 @@ def test_assemble_pads_rows_and_keeps_empty_ones(tmp_path):
     arrays = batches.assemble(pairs, batch)
     zeros = [0, 0, 0]
     assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
-    assert arrays["targets_segment"].tolist() == [
-        [1, 1, 0],
-        zeros,
-        [1, 1, 1],
-        zeros,
-    ]
+    segments = arrays["targets_segment"].tolist()
+    assert segments == [[1, 1, 0], zeros, [1, 1, 1], zeros]
 
 
 @pytest.mark.parametrize("batching", KINDS)

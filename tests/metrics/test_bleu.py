@@ -15,20 +15,11 @@ from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.reports import scoring
 
-# CONTRACT: evaluate prints these in this order.
-KEYS = [
-    "bleu",
-    "bleu_lc",
-    "bleu_intl",
-    "bleu_intl_lc",
-    "bleu_tok",
-    "bleu_compound_split",
-    "chrf",
-    "ter",
-    "exact_match",
-    "length_ratio",
-    "signature",
-]
+# evaluate prints these keys in this order, on which its users rely.
+KEYS = (
+    "bleu bleu_lc bleu_intl bleu_intl_lc bleu_tok bleu_compound_split chrf ter "
+    "exact_match length_ratio signature"
+).split()
 BLEUS = KEYS[:6]
 CASED = ["bleu", "bleu_intl", "bleu_tok", "bleu_compound_split"]
 LOWERCASED = ["bleu_lc", "bleu_intl_lc"]
@@ -173,14 +164,8 @@ def test_best_of_several_references_counts():
 @pytest.mark.parametrize(
     "hypotheses, references, counts",
     [
-        (["a"] * 3, [["a"] * 2], "3 and 2"),
-        (
-            ["a"] * 1234,
-            [["a"] * 1234, ["a"] * 5678],
-            "1,234 and 1,234 and 5,678",
-        ),
+        (["a"] * 1234, [["a"] * 1234, ["a"] * 3], "1,234 and 1,234 and 3"),
         ([], [[]], "0 and 0"),
-        ([], [["a"]], "0 and 1"),
     ],
 )
 def test_differing_or_zero_line_counts_are_user_error(
@@ -258,6 +243,7 @@ def test_intervals_of_perfect_output_are_0():
     result = scores.score(Suite(), LINES, [LINES], samples=50)
     for key in [*BLEUS, "chrf", "exact_match", "ter"]:
         assert result[key].plus_minus == 0, key
+    assert "  100.00 ± 0.00   bleu " in described(result, Suite())
 
 
 def test_report_has_signature_and_check_command_of_each_metric():
@@ -298,11 +284,6 @@ def test_check_command_of_exact_match_compares_text_not_numbers(tmp_path):
     )
     result = values(outputs, [references], "en")
     assert float(done.stdout) == result["exact_match"] == 40.0
-
-
-def test_report_has_intervals():
-    result = scores.score(Suite(), ["a b c d e"], [["a b c d e"]], samples=10)
-    assert "  100.00 ± 0.00   bleu " in described(result, Suite())
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def test_unknown_metric_is_user_error_with_near_names():
 
 def test_metric_that_is_no_class_is_user_error(mine):
     @mine
+    def mine_too(hypotheses, references):
         """Return no statistics."""
-        """A metric that is a function."""
 
     with pytest.raises(errors.UserError, match="'mine' of .* not a subclass"):
         Suite(("mine",)).build()
