@@ -228,9 +228,9 @@ def test_parallel_text_without_arguments_is_user_error():
     ("name", "languages", "message"),
     [
         ("a/b", "en-de", "name must consist of letters.*got 'a/b'"),
-        ("../a", "en-de", "name must be.*got '../a'"),
-        ("", "en-de", "name must be.*got ''"),
-        ("a b", "en-de", "name must be.*got 'a b'"),
+        ("../a", "en-de", "name must consist.*got '../a'"),
+        ("", "en-de", "name must consist.*got ''"),
+        ("a b", "en-de", "name must consist.*got 'a b'"),
         ("a", "ende", "languages must be.*en-de; got 'ende'"),
         ("a", "en-de-fr", "languages must be.*got 'en-de-fr'"),
         ("a", "en-../x", "languages must be.*got 'en-../x'"),
