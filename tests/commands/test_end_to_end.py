@@ -223,7 +223,7 @@ def test_report_is_one_page(reported, averaged):
         "FLOPs, time × devices × sustained FLOP/s",
         "Back to an earlier word",
         "Weights of ckpt-60.",
-        "python -m t2t_repro.trainer --problem=parallel_text",
+        "t2t trainer --problem=parallel_text",
         "No pictures: there is no checkpoint yet",
     ):
         assert part in page, part

@@ -245,8 +245,8 @@ def test_two_weights_of_one_path_are_refused():
     with pytest.raises(errors.UserError) as raised:
         building.by_path(weights)
     assert str(raised.value).startswith(
-        "The model has two of layer/kernel: model/layer/kernel and "
-        "model/layer/kernel. Give each layer a name of its own"
+        "The model has two items with the path layer/kernel: "
+        "model/layer/kernel and model/layer/kernel. Give each layer a unique"
     )
 
 
