@@ -1,7 +1,8 @@
-# make demo   learn number words, translate, export: the whole road
-# make test   the tests            make test-all   the slow ones too
-# make check  lint and types       make format     layout
-# make coverage  the tests, and the lines that they do not reach
+# make demo       train on number words, score, export and translate
+# make test       the tests, without those that are marked slow
+# make test-slow  those that are marked slow
+# make coverage   the tests, and the lines that they do not reach
+# make check      lint and types       make format   layout
 # Needs make and Python 3.10 to 3.12; all else is installed into .venv.
 
 PYTHON ?= python3
@@ -9,21 +10,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: demo test test-all coverage check format clean
+.PHONY: demo test test-slow coverage check format clean
 
 demo: $(INSTALLED)
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh demo
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/reproduce/demo.sh demo
 
-# A file's tests share what they train, so they stay together. Not reordered:
-# files of few tests, which would come last, are the slowest here.
+# The tests of a file share fixtures, so they stay with one worker. Files are
+# not reordered: those of few tests, which would come last, are the slowest.
 TEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile \
 	--no-loadscope-reorder
 
 test: $(INSTALLED)
 	$(TEST)
 
-test-all: $(INSTALLED)
-	$(TEST) -m "slow or not slow"
+test-slow: $(INSTALLED)
+	$(TEST) -m slow
 
 coverage: $(INSTALLED)
 	$(TEST) --cov

@@ -95,6 +95,7 @@ setup(
             # Keras's other backend: layers and models are tested on it, too.
             "jax>=0.6,<0.11",  # 0.6 is the last for Python 3.10
             "ctranslate2>=4.7,<5",  # its translations are compared with ours
+            "scipy>=1.13,<2",  # Student's t in verdicts on claims
             "ruff>=0.12,<0.18",
             "mypy>=1.15,<3",
             "build>=1.2,<2",  # the wheel that a test looks into
@@ -104,8 +105,12 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            f"t2t-{name.replace('_', '-')} = t2t_repro.common_flags:run_script"
-            for name in COMMANDS
+            "t2t = t2t_repro.__main__:main",
+            # tensor2tensor's names of the same commands.
+            *(
+                f"t2t-{name.replace('_', '-')} = t2t_repro.__main__:main"
+                for name in COMMANDS
+            ),
         ]
     },
 )

@@ -11,45 +11,98 @@ from t2t_repro.registry import hparams_sets, models
 class TransformerHParams(HParams):
     """Settings of the Transformer and its variants."""
 
-    filter_size: int = setting(at_least(1))  # F
-    num_heads: int = setting(at_least(1))  # H
-    num_hidden_layers: int = setting(at_least(1))  # of each of the two stacks
-    # Layers of one stack; 0: num_hidden_layers.
-    num_encoder_layers: int = setting(at_least(0), default=0)
-    num_decoder_layers: int = setting(at_least(0), default=0)
-    # Channels of all heads together; 0: hidden_size.
-    attention_key_channels: int = setting(at_least(0))
-    attention_value_channels: int = setting(at_least(0))
-    attention_type: str = setting(
-        one_of("dot_product", "dot_product_unscaled", "additive")
+    filter_size: int = setting(
+        at_least(1), help="Width F of the feed-forward network's hidden layer."
     )
-    # Whether the projections of queries, keys, values and outputs have biases.
-    attention_bias: bool = False
-    # Of self-attention; 0: absolute positions only.
-    max_relative_position: int = setting(at_least(0))
-    # Self-attention sees |i - j| < this; 0: all.
-    restricted_attention: int = setting(at_least(0))
-    # The paper's sinusoids and tensor2tensor's, learned positions, or none.
-    pos: str = setting(one_of("sinusoids", "timing", "emb", "none"))
-    # One matrix for the embeddings of inputs and targets and for the softmax.
-    shared_embedding_and_softmax_weights: bool
-    # Otherwise: one matrix for the embedding of targets and for the softmax.
-    shared_targets_embedding_and_softmax_weights: bool = False
-    # Of the feed-forward network; the last four are gated (arXiv 2002.05202).
+    num_heads: int = setting(at_least(1), help="Attention heads H.")
+    num_hidden_layers: int = setting(
+        at_least(1), help="Layers of the encoder, and of the decoder."
+    )
+    num_encoder_layers: int = setting(
+        at_least(0),
+        default=0,
+        help="Layers of the encoder; 0: num_hidden_layers.",
+    )
+    num_decoder_layers: int = setting(
+        at_least(0),
+        default=0,
+        help="Layers of the decoder; 0: num_hidden_layers.",
+    )
+    attention_key_channels: int = setting(
+        at_least(0),
+        help="Width of the keys of all heads together; 0: hidden_size.",
+    )
+    attention_value_channels: int = setting(
+        at_least(0),
+        help="Width of the values of all heads together; 0: hidden_size.",
+    )
+    attention_type: str = setting(
+        one_of("dot_product", "dot_product_unscaled", "additive"),
+        help="How a query and a key become a logit.",
+    )
+    attention_bias: bool = setting(
+        default=False,
+        help="Add biases to the projections of queries, keys, values and "
+        "outputs.",
+    )
+    max_relative_position: int = setting(
+        at_least(0),
+        help="Clipping distance of relative positions in self-attention; 0: "
+        "absolute positions only.",
+    )
+    restricted_attention: int = setting(
+        at_least(0),
+        help="Self-attention of position i sees j where |i - j| is below "
+        "this; 0: all positions.",
+    )
+    pos: str = setting(
+        one_of("sinusoids", "timing", "emb", "none"),
+        help="Positional encoding: the paper's sinusoids, tensor2tensor's, a "
+        "learned one, or none.",
+    )
+    shared_embedding_and_softmax_weights: bool = setting(
+        help="Use one matrix for the embeddings of inputs and targets and for "
+        "the softmax."
+    )
+    shared_targets_embedding_and_softmax_weights: bool = setting(
+        default=False,
+        help="Where that is false: use one matrix for the embedding of "
+        "targets and for the softmax.",
+    )
+    # The last four are gated (arXiv 2002.05202).
     ffn_activation: str = setting(
         one_of("relu", "gelu", "silu", "glu", "reglu", "geglu", "swiglu"),
         default="relu",
+        help="Activation of the feed-forward network; those that end in glu "
+        "are gated.",
     )
-    # n: layer normalization, d: dropout, a: addition of the residual.
-    layer_preprocess_sequence: str = setting(one_of("none", "n"))
-    layer_postprocess_sequence: str = setting(one_of("dan", "da"))
-    norm_epsilon: float = setting(above(0), default=1e-6)  # tensor2tensor's
-    # On sublayer outputs and on the sums of embeddings and positions.
-    layer_prepostprocess_dropout: float = setting(fraction())
-    attention_dropout: float = setting(fraction())  # on attention weights
-    relu_dropout: float = setting(fraction())  # on the FFN's hidden layer
+    layer_preprocess_sequence: str = setting(
+        one_of("none", "n"),
+        help="Before a sublayer; n: layer normalization.",
+    )
+    layer_postprocess_sequence: str = setting(
+        one_of("dan", "da"),
+        help="After a sublayer; d: dropout, a: addition of the residual, n: "
+        "layer normalization.",
+    )
+    norm_epsilon: float = setting(
+        above(0),
+        default=1e-6,  # tensor2tensor's
+        help="epsilon of layer normalization.",
+    )
+    layer_prepostprocess_dropout: float = setting(
+        fraction(),
+        help="Dropout of sublayer outputs, and of the sums of embeddings and "
+        "positions.",
+    )
+    attention_dropout: float = setting(
+        fraction(), help="Dropout of attention weights."
+    )
+    relu_dropout: float = setting(
+        fraction(), help="Dropout of the feed-forward network's hidden layer."
+    )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self._require(
             "hidden_size",
@@ -88,7 +141,7 @@ models.declare(
 
 
 @hparams_sets.register("base")
-def base():
+def base() -> TransformerHParams:
     """The paper's base model: 6 + 6 layers, 512 wide, 100,000 steps."""
     return TransformerHParams(
         model="transformer",
@@ -132,7 +185,7 @@ def base():
 
 
 @hparams_sets.register("big", parent="base")
-def big(parent):
+def big(parent: TransformerHParams) -> TransformerHParams:
     """The paper's big model (en-de): 1024 wide, 16 heads, 300,000 steps."""
     return dataclasses.replace(
         parent,
@@ -147,13 +200,13 @@ def big(parent):
 
 
 @hparams_sets.register("big_enfr", parent="big")
-def big_enfr(parent):
+def big_enfr(parent: TransformerHParams) -> TransformerHParams:
     """The paper's big model for en-fr: less dropout."""
     return dataclasses.replace(parent, layer_prepostprocess_dropout=0.1)  # 6.1
 
 
 @hparams_sets.register("parsing", parent="base")
-def parsing(parent):
+def parsing(parent: TransformerHParams) -> TransformerHParams:
     """The paper's parser: 4 + 4 layers, 1024 wide."""
     return dataclasses.replace(
         parent,
@@ -169,7 +222,7 @@ def parsing(parent):
 
 
 @hparams_sets.register("tiny", parent="base")
-def tiny(parent):
+def tiny(parent: TransformerHParams) -> TransformerHParams:
     """Two layers, 128 wide: learns number words on a laptop's CPU."""
     return dataclasses.replace(
         parent,
@@ -189,7 +242,7 @@ def tiny(parent):
 
 
 @hparams_sets.register("multi30k_tiny", parent="base")
-def multi30k_tiny(parent):
+def multi30k_tiny(parent: TransformerHParams) -> TransformerHParams:
     """The small Multi30k model of Wu et al. 2021 (arXiv 2105.14462)."""
     return dataclasses.replace(
         parent,

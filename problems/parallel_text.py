@@ -1,8 +1,9 @@
-"""A user's own aligned files, with no Python written."""
+"""Problem of a user's own aligned files, without Python code."""
 
 import re
 
 from t2t_repro import errors
+from t2t_repro.fields import setting
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 
@@ -14,15 +15,17 @@ class ParallelText(Problem):
     --raw_dir holds train.en, train.de, validation.en, … test.de (or .gz).
     """
 
-    name: str  # of the data
-    languages: str
+    name: str = setting(help="Name of your choice for the data.")
+    languages: str = setting(
+        help="Extensions of the files, joined by a hyphen: en-de."
+    )
     vocab_size = 8000
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"[\w.]+", self.name):
             raise errors.UserError(
-                "name must be of letters, digits, '_' and '.', since it "
+                "name must consist of letters, digits, '_' and '.', since it "
                 f"names a folder; got {self.name!r}."
             )
         if not re.fullmatch(r"[\w]+-[\w]+", self.languages):
@@ -30,12 +33,10 @@ class ParallelText(Problem):
                 "languages must be the two file extensions joined by '-', "
                 f"as in en-de; got {self.languages!r}."
             )
+        source, target = self.languages.split("-")
+        self.stored_languages = source, target
 
     @property
-    def stored_languages(self):
-        return tuple(self.languages.split("-"))
-
-    @property
-    def data_name(self):
+    def data_name(self) -> str:
         pair = "".join(self.stored_languages)
         return f"{self.registered_name}_{self.name}_{pair}"

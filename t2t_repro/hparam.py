@@ -39,46 +39,97 @@ class HParams:
 
     NOUN: ClassVar[str] = "hparam"  # what errors call a field
 
-    model: str  # a name of registry.models
-    hidden_size: int = setting(at_least(1))  # D
-    label_smoothing: float = setting(fraction())  # probability given to V - 1
-    optimizer: str  # class of keras.optimizers in snake case: adam, rmsprop
-    # Arguments of its constructor, "momentum=0.9:nesterov=true". They win over
-    # the hparams below.
-    optimizer_arguments: str = setting(_ARGUMENTS, default="")
-    # Given to optimizers with two betas (beta_1 and beta_2 in Keras), as Adam,
-    # Nadam, LAMB, Lion, and to the Adam within Muon. Others have Keras's own
-    # epsilon.
-    optimizer_adam_beta1: float = setting(_OPEN_UNIT)
-    optimizer_adam_beta2: float = setting(_OPEN_UNIT)
-    optimizer_adam_epsilon: float = setting(above(0))
-    # Times the learning rate; of matrices only. Not for adam.
-    weight_decay: float = setting(at_least(0))
-    clip_grad_norm: float = setting(at_least(0))  # global norm; 0: no limit
-    ema_decay: float = setting(fraction())  # moving average; 0: none is kept
-    # "noam", a product "a*b" of factors, or a class of
-    # keras.optimizers.schedules in snake case: cosine_decay.
-    learning_rate_schedule: str
-    # Arguments of a Keras schedule, "alpha=0.1:warmup_steps=1000".
-    learning_rate_schedule_arguments: str = setting(_ARGUMENTS, default="")
-    # A factor; the initial_learning_rate of a Keras schedule.
-    learning_rate_constant: float = setting(above(0))
-    # Of noam and of factors. Keras schedules have arguments for theirs.
-    learning_rate_warmup_steps: int = setting(at_least(1))
-    batching: str = setting(one_of("bucketed", "packed"))
-    batch_tokens: int = setting(at_least(1))  # target tokens of a step, in all
-    batch_unit: str = setting(one_of("real_tokens", "slots"))
-    # Shuffle the pairs of a bucket among its batches in every epoch.
-    reshuffle_buckets: bool = False
-    # Subwords with EOS: longer pairs are left out; slots of a packed row.
+    model: str = setting(help="Name of a model; --registry_help lists them.")
+    hidden_size: int = setting(
+        at_least(1), help="Width D of the embeddings and of every layer."
+    )
+    label_smoothing: float = setting(
+        fraction(),
+        help="Probability that is spread over the other V - 1 subwords.",
+    )
+    optimizer: str = setting(
+        help="Class of keras.optimizers in snake case: adam, adamw, rmsprop."
+    )
+    optimizer_arguments: str = setting(
+        _ARGUMENTS,
+        default="",
+        help="Arguments of the optimizer: momentum=0.9:nesterov=true. They win "
+        "over the other hparams.",
+    )
+    # Others than those with two betas have Keras's own epsilon.
+    optimizer_adam_beta1: float = setting(
+        _OPEN_UNIT,
+        help="beta_1 of optimizers with two betas: Adam, Nadam, LAMB, Lion, "
+        "and the Adam within Muon.",
+    )
+    optimizer_adam_beta2: float = setting(
+        _OPEN_UNIT, help="beta_2 of the same optimizers."
+    )
+    optimizer_adam_epsilon: float = setting(
+        above(0), help="epsilon of the same optimizers."
+    )
+    weight_decay: float = setting(
+        at_least(0),
+        help="Decoupled weight decay of matrices, times the learning rate. "
+        "Must be 0 for adam; adamw takes it.",
+    )
+    clip_grad_norm: float = setting(
+        at_least(0),
+        help="Clip gradients to this global norm; 0: no clipping.",
+    )
+    ema_decay: float = setting(
+        fraction(),
+        help="Decay of a moving average of the weights; 0: no average.",
+    )
+    learning_rate_schedule: str = setting(
+        help="noam, a product of factors such as "
+        "constant*linear_warmup*rsqrt_decay, or a class of "
+        "keras.optimizers.schedules in snake case: cosine_decay."
+    )
+    learning_rate_schedule_arguments: str = setting(
+        _ARGUMENTS,
+        default="",
+        help="Arguments of a Keras schedule: alpha=0.1:warmup_steps=1000.",
+    )
+    learning_rate_constant: float = setting(
+        above(0),
+        help="Factor of the learning rate; initial_learning_rate of a Keras "
+        "schedule.",
+    )
+    # Keras schedules have arguments for theirs.
+    learning_rate_warmup_steps: int = setting(
+        at_least(1), help="Warm-up steps of noam and of linear_warmup."
+    )
+    batching: str = setting(
+        one_of("bucketed", "packed"),
+        help="How pairs share a batch: pairs of similar length, padded, or "
+        "several pairs in a row.",
+    )
+    batch_tokens: int = setting(
+        at_least(1), help="Target tokens of a step, over all replicas."
+    )
+    batch_unit: str = setting(
+        one_of("real_tokens", "slots"),
+        help="What batch_tokens counts: subwords, or padding too.",
+    )
+    reshuffle_buckets: bool = setting(
+        default=False,
+        help="Shuffle the pairs of a bucket among its batches in every epoch.",
+    )
     max_length: int = setting(
         fields.Rule(
             "a multiple of 8", lambda value: value >= 8 and value % 8 == 0
-        )
+        ),
+        help="Most subwords of a training example, with EOS: longer pairs are "
+        "left out. Length of a packed row.",
     )
-    train_steps: int = setting(at_least(1))
-    save_checkpoints_steps: int = setting(at_least(1))
-    num_averaged_checkpoints: int = setting(at_least(1))
+    train_steps: int = setting(at_least(1), help="Steps of a training.")
+    save_checkpoints_steps: int = setting(
+        at_least(1), help="Steps between checkpoints."
+    )
+    num_averaged_checkpoints: int = setting(
+        at_least(1), help="Last checkpoints that avg_checkpoints averages."
+    )
 
     def __post_init__(self):
         fields.check(self, self.NOUN)
@@ -124,44 +175,85 @@ class DecodeHParams:
 
     NOUN: ClassVar[str] = "decode hparam"
 
-    beam_size: int = setting(at_least(1), default=4)  # 1 is greedy search
-    # Of the GNMT length penalty ((5 + length) / 6)^alpha.
-    alpha: float = setting(at_least(0), default=0.6)
-    # Subwords that an output may be longer than its input.
-    extra_length: int = setting(at_least(0), default=50)
-    # Subwords of an output with EOS, at least.
-    min_length: int = setting(at_least(0), default=0)
-    # No n subwords twice in an output; 0: any.
-    no_repeat_ngram_size: int = setting(at_least(0), default=0)
-    # Beta of GNMT's coverage penalty; 0: none. The model needs attention.
-    coverage_penalty: float = setting(at_least(0), default=0.0)
-    rules: str = ""  # names of registry.search_rules: "name+name"
-    return_beams: bool = False  # all beams, or as many samples; not only one
-    raw_scores: bool = False  # without the length and the coverage penalty
-    # Above 0: draw from softmax(logits / temp).
-    sampling_temp: float = setting(at_least(0), default=0.0)
-    # Draw from the most probable k; -1: all.
+    beam_size: int = setting(
+        at_least(1), default=4, help="Beams; 1 is greedy search."
+    )
+    alpha: float = setting(
+        at_least(0),
+        default=0.6,
+        help="Exponent of GNMT's length penalty, ((5 + length) / 6)^alpha.",
+    )
+    extra_length: int = setting(
+        at_least(0),
+        default=50,
+        help="Subwords that an output may be longer than its input.",
+    )
+    min_length: int = setting(
+        at_least(0),
+        default=0,
+        help="Fewest subwords of an output, with EOS.",
+    )
+    no_repeat_ngram_size: int = setting(
+        at_least(0),
+        default=0,
+        help="Length of the n-grams that an output never repeats; 0: any may "
+        "be repeated.",
+    )
+    coverage_penalty: float = setting(
+        at_least(0),
+        default=0.0,
+        help="beta of GNMT's coverage penalty, for models with attention; 0: "
+        "none.",
+    )
+    rules: str = setting(
+        default="",
+        help="Search rules, joined by +; --registry_help lists them.",
+    )
+    return_beams: bool = setting(
+        default=False,
+        help="Return all beams, or as many samples, instead of the best one.",
+    )
+    raw_scores: bool = setting(
+        default=False,
+        help="Return log-probabilities, without length and coverage penalty.",
+    )
+    sampling_temp: float = setting(
+        at_least(0),
+        default=0.0,
+        help="Sample from softmax(logits / sampling_temp); 0: beam search.",
+    )
     sampling_keep_top_k: int = setting(
         fields.Rule(
             "at least 1, or -1 for all",
             lambda value: value >= 1 or value == -1,
         ),
         default=-1,
+        help="Sample from the k most probable subwords only.",
     )
-    # Draw from the most probable that have this share together.
     sampling_keep_top_p: float = setting(
-        fields.Rule("in (0, 1]", lambda value: 0 < value <= 1), default=1.0
+        fields.Rule("in (0, 1]", lambda value: 0 < value <= 1),
+        default=1.0,
+        help="Sample from the most probable subwords that have this "
+        "probability together.",
     )
-    sampling_seed: int = 0
-    # Slots of input and output, times beams.
-    batch_tokens: int = setting(at_least(1), default=32_768)
-    max_input_length: int = setting(at_least(2), default=1024)  # with EOS
-    # At sentence ends, or refuse long lines by number.
+    sampling_seed: int = setting(default=0, help="Seed of the samples.")
+    batch_tokens: int = setting(
+        at_least(1),
+        default=32_768,
+        help="Slots of a batch: input and output length, times beams.",
+    )
+    max_input_length: int = setting(
+        at_least(2),
+        default=1024,
+        help="Most subwords of an input, with EOS.",
+    )
     long_inputs: str = setting(
         fields.Rule(
             "split or refuse", lambda value: value in ("split", "refuse")
         ),
         default="split",
+        help="What to do with longer inputs: split them at sentence ends, or "
+        "refuse them by line number.",
     )
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""Fixtures: eight logical CPUs, a tiny model's settings, a tiny corpus."""
+"""Fixtures of all tests: eight logical CPUs, a tiny model, a tiny corpus."""
 
 import contextlib
 import dataclasses
@@ -13,9 +13,9 @@ import hypothesis
 import numpy as np
 import pytest
 
-pytest_plugins = ["forked", "tally", "together"]  # of tests/plugins/
+pytest_plugins = ["forked", "slowest_files"]  # of tests/plugins/
 
-# The same examples in every run; --hypothesis-profile=thorough has others, and
+# The same examples in every run. --hypothesis-profile=thorough has others, and
 # a hundred times as many.
 hypothesis.settings.register_profile(
     "repeatable", deadline=None, derandomize=True
@@ -25,11 +25,11 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("repeatable")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# A shell that runs the tests in the background has them ignore Control-C, and
+# A shell that runs the tests in the background makes them ignore Control-C, and
 # with them the commands that they start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LOGICAL_CPUS = 8  # the replicas of section 5.2
+LOGICAL_CPUS = 8  # replicas, as in section 5.2
 VOCAB_SIZE = 20
 EOS = 1
 ANIMALS = [
@@ -43,10 +43,9 @@ ANIMALS = [
 
 @pytest.fixture(scope="session", autouse=True)
 def _logical_cpus():
-    """Splits the CPU before TensorFlow starts, in runs that import it.
+    """Split the CPU before TensorFlow starts, in runs that import it.
 
-    GPUs are hidden: what is compared to the last bit is compared on one kind
-    of device.
+    GPUs are hidden: tests compare results bit by bit, on one kind of device.
     """
     if "tensorflow" in sys.modules:
         import tensorflow as tf
@@ -57,9 +56,23 @@ def _logical_cpus():
         hardware.make_logical_devices(LOGICAL_CPUS)
 
 
+@pytest.fixture
+def count_outcome(record_property):
+    """Return a function that records how often a fault ended in some way.
+
+    Its arguments are the fault, what it hit, the outcome, and how often. They
+    become a property of the test, which --junitxml=FILE writes to FILE.
+    """
+
+    def count(fault, subject, outcome, times=1):
+        record_property(f"{fault}/{subject}/{outcome}", times)
+
+    return count
+
+
 @pytest.fixture(scope="session")
 def strategy_of():
-    """A function of a number of replicas: a strategy of as many CPUs."""
+    """Return a function of a number of replicas: a strategy of as many CPUs."""
     import tensorflow as tf
 
     @functools.cache
@@ -67,8 +80,8 @@ def strategy_of():
         if replicas == 1:
             return tf.distribute.get_strategy()
         # A process remembers the size of a group by its key, and every
-        # MirroredStrategy counts keys from the same base: TensorFlow's own
-        # tests move it, too.
+        # MirroredStrategy counts keys from the same base. TensorFlow's own
+        # tests move the base, too.
         tf.distribute.MirroredStrategy._collective_key_base += 1_000_000
         devices = [f"CPU:{i}" for i in range(replicas)]
         return tf.distribute.MirroredStrategy(devices)
@@ -78,12 +91,12 @@ def strategy_of():
 
 @pytest.fixture(scope="session")
 def read_events():
-    """A function of a folder: its TensorBoard scalars, {tag: {step: value}}."""
+    """Return a function that reads a folder's scalars: {tag: {step: value}}."""
     import tensorflow as tf
     from tensorflow.core.util import event_pb2
 
     def events(path):
-        """Up to where its writer was killed."""
+        """Yield the events of a file, up to where its writer was killed."""
         with contextlib.suppress(tf.errors.DataLossError):
             for record in tf.data.TFRecordDataset(str(path)):
                 yield event_pb2.Event.FromString(record.numpy())
@@ -102,7 +115,7 @@ def read_events():
 
 @pytest.fixture(scope="session")
 def read_checkpoint():
-    """A function of a path: {name: value} of all that a checkpoint has."""
+    """Return a function that reads a checkpoint: {name: value}."""
     import tensorflow as tf
 
     def read(path):
@@ -118,7 +131,7 @@ def read_checkpoint():
 
 @pytest.fixture(scope="session")
 def assert_same_checkpoint(read_checkpoint):
-    """A function of two paths: the same names and bits."""
+    """Return a function that compares names and bits of two checkpoints."""
 
     def check(actual, expected):
         state = read_checkpoint(actual)
@@ -133,20 +146,20 @@ def assert_same_checkpoint(read_checkpoint):
 
 @pytest.fixture(scope="session")
 def run_layer_test():
-    """tests/layers/layer_test.py's function, without a package `tests`."""
+    """Return the function of tests/layers/layer_test.py."""
     file = pathlib.Path(__file__).parent / "layers" / "layer_test.py"
     return runpy.run_path(str(file))["run_layer_test"]
 
 
 @pytest.fixture(params=["float32", "mixed_bfloat16", "mixed_float16"])
 def dtype(request):
-    """Each dtype policy in which a layer must work."""
+    """Return a dtype policy in which layers must work."""
     return request.param
 
 
 @pytest.fixture(scope="session")
 def tiny_hparams():
-    """A model small enough to trace in seconds, with dropout 0.1."""
+    """Return settings of a model that traces in seconds, with dropout 0.1."""
     from t2t_repro import registry
 
     registry.load_definitions()
@@ -169,24 +182,24 @@ def toys():
     from t2t_repro import registry
 
     registry.load_definitions()
-    known = registry.models, registry.hparams_sets
+    registries = registry.models, registry.hparams_sets
     kept = [
-        {key: dict(of) for key, of in vars(one).items() if key != "kind"}
-        for one in known
+        {key: dict(value) for key, value in vars(each).items() if key != "kind"}
+        for each in registries
     ]
     for path in (pathlib.Path(__file__).parent / "toys").glob("*.py"):
         runpy.run_path(str(path))
     yield
-    for one, attributes in zip(known, kept, strict=True):
-        vars(one).update(attributes)
+    for each, attributes in zip(registries, kept, strict=True):
+        vars(each).update(attributes)
 
 
 @pytest.fixture(scope="session")
 def randomize():
-    """A function of a model, a seed and deviations: draws every weight.
+    """Return a function that draws every weight of a model.
 
-    None hides behind a 0 or a 1, and each is the same in any dtype. Glorot
-    could have given such matrices.
+    No weight is 0 or 1, and each is the same in any dtype. The deviation of
+    matrices is near that of Glorot's initial values.
     """
 
     def draw(model, seed=0, matrices=0.3, vectors=0.1):
@@ -201,7 +214,7 @@ def randomize():
 
 @pytest.fixture(scope="session")
 def vocabulary():
-    """300 subwords, of lines about animals."""
+    """Return a vocabulary of 300 subwords."""
     from t2t_repro.text.sentence_piece import Bpe
 
     return Bpe.learn(ANIMALS * 5, 300)
@@ -209,7 +222,7 @@ def vocabulary():
 
 @pytest.fixture(scope="session")
 def vocabularies(vocabulary):
-    """One vocabulary for both sides."""
+    """Return one vocabulary for both sides."""
     from t2t_repro.data.vocabulary_pair import Vocabularies
 
     return Vocabularies.shared(vocabulary)
@@ -217,13 +230,13 @@ def vocabularies(vocabulary):
 
 @pytest.fixture(scope="session")
 def vocab_size():
-    """Of tiny_corpora: PAD, EOS and 18 subwords."""
+    """Return V of tiny_corpora: PAD, EOS and 18 subwords."""
     return VOCAB_SIZE
 
 
 @pytest.fixture(scope="session")
 def tiny_corpora(tmp_path_factory):
-    """{"train": 120 pairs, "validation": 20}; targets are inputs reversed.
+    """Return {"train": 120 pairs, "validation": 20}, targets reversed inputs.
 
     Some targets lack their last subword, so that the sides differ in length.
     """

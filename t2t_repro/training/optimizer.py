@@ -36,7 +36,7 @@ class Adam(keras.optimizers.Adam):
 
     The arithmetic is the same. Keras uses a dozen operations, each of which
     reads and writes arrays as large as the weight. For base on a CPU that is
-    three times as slow (scripts/bench_train.py).
+    three times as slow (scripts/benchmarks/bench_train.py).
     """
 
     def update_step(

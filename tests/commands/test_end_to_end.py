@@ -176,7 +176,7 @@ def test_decoder_and_ctranslate2_agree(averaged, run, tmp_path):
     assert card["checkpoints"] == ["averaged/ckpt-60"]
     assert "data_dir" not in card
     again = run("exporter", *arguments)
-    assert again.returncode == 1 and "is there already" in again.stderr
+    assert again.returncode == 1 and "already exists" in again.stderr
     lines = (averaged / "raw" / "test.xx").read_text().splitlines()[:10]
     greedy = "--decode_hparams=beam_size=1"
     decoded = ok(run("decoder", out, greedy, stdin="\n".join(lines)))
@@ -222,8 +222,8 @@ def test_report_is_one_page(reported, averaged):
         "2,000",  # pairs of the training split
         "FLOPs, time × devices × sustained FLOP/s",
         "Back to an earlier word",
-        "Of ckpt-60.",
-        "python -m t2t_repro.trainer --problem=parallel_text",
+        "Weights of ckpt-60.",
+        "t2t trainer --problem=parallel_text",
         "No pictures: there is no checkpoint yet",
     ):
         assert part in page, part

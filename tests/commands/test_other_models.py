@@ -96,8 +96,8 @@ def test_settings_given_again_are_compared_by_the_models_own(toy):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--hparams=batching=packed"], "takes one sentence a row. Say"),
-        (["--recompute_grad"], "cannot recompute activations. Leave"),
+        (["--hparams=batching=packed"], "takes one sentence a row. Use"),
+        (["--recompute_grad"], "cannot recompute activations. Omit"),
     ],
     ids=["packed", "recompute_grad"],
 )

@@ -41,7 +41,7 @@ def test_from_a_treebank_to_the_row(treebank, tmp_path):
     here = pathlib.Path(sys.executable).parent  # of the script's `python`
     result = subprocess.run(
         [
-            ROOT / "scripts" / "reproduce_table4.sh",
+            ROOT / "scripts" / "reproduce" / "table4.sh",
             *("wsj_parsing", treebank, tmp_path),
             *("--hparams_set=tiny", "--problem_args=vocab_size=330"),
             "--hparams=hidden_size=32,filter_size=64,num_heads=2,max_length=64",

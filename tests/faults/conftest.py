@@ -1,4 +1,4 @@
-"""Fixtures: commands in processes of their own, which faults can stop."""
+"""Fixtures that run commands with faults, and damage the files they leave."""
 
 import os
 import pathlib
@@ -23,17 +23,17 @@ HPARAMS = (
 
 
 @pytest.fixture
-def survive(tally):
-    """A function that kills a command again and again.
+def survive(count_outcome):
+    """Return a function that kills a command again and again.
 
-    Each time it goes on in what the one before has left, and what comes of it
-    in the end, once it is let, is looked at.
+    Each run continues from the files of the killed one. A run that ends
+    without a fault must leave what an undisturbed command leaves.
 
     Args:
-        subject: what is killed, for the tally.
-        run: function of a fault's settings -> CompletedProcess.
-        check: compares what an undisturbed command has left. What would keep
-            the next one from doing it all again, it removes.
+        subject: what is killed, for the count.
+        run: function of a fault's settings that returns a CompletedProcess.
+        check: compares the files with those of an undisturbed command, and
+            removes them, so that the next run begins anew.
         faults: endless settings, of `draw_faults`.
         kills: how many.
     """
@@ -45,10 +45,10 @@ def survive(tally):
             if result.returncode:
                 assert result.returncode in KILLED, result.stderr
                 kills, pending = kills - 1, pending + 1
-                tally("kills", subject, "tried")
+                count_outcome("kills", subject, "tried")
             else:
                 check()
-                tally("kills", subject, "survived", pending)
+                count_outcome("kills", subject, "survived", pending)
                 pending = 0
 
     return again_and_again
@@ -64,29 +64,37 @@ def _draw_faults(seed, changes, size, seconds):
 
 @pytest.fixture
 def draw_faults():
-    """Endless faults of three kinds: see usr/saboteur.py, and SIGKILL in time.
+    """Return a function that yields endless faults of three kinds.
+
+    Two are those of usr/saboteur.py; the third is SIGKILL after some time.
 
     Args:
-        seed: of the moments.
-        changes: the last that is of interest.
-        size: of the largest file.
-        seconds: that the command takes.
+        seed: of the random moments.
+        changes: the command makes, at least.
+        size: bytes of the largest file.
+        seconds: the command takes.
     """
     return _draw_faults
 
 
-def _damages(path, seed, count):
-    """Damages a file, a bit or its end, and puts it right in the end."""
-    whole, places = path.read_bytes(), random.Random(f"{path.name} {seed}")
+def _damage(path, seed, count):
+    """Yield descriptions of damage that a file has; restore it at the end.
+
+    Of three damages two flip a bit, and one cuts off the end.
+    """
+    whole, random_numbers = (
+        path.read_bytes(),
+        random.Random(f"{path.name} {seed}"),
+    )
     try:
         for number in range(count):
             content = bytearray(whole)
-            place = places.randrange(len(whole))
+            place = random_numbers.randrange(len(whole))
             if number % 3 == 2:
                 del content[place:]
             else:
-                content[place] ^= 1 << places.randrange(8)
-            path.unlink()  # who has mapped the old one keeps it
+                content[place] ^= 1 << random_numbers.randrange(8)
+            path.unlink()  # a process that has mapped it keeps the old one
             path.write_bytes(content)
             yield f"{'cut' if number % 3 == 2 else 'flipped'} at {place}"
     finally:
@@ -95,22 +103,25 @@ def _damages(path, seed, count):
 
 
 @pytest.fixture
-def damage(tally):
-    """A function that damages a file again and again, and has it opened.
+def damage(count_outcome):
+    """Return a function that damages a file again and again and opens it.
+
+    Each damage must be detected, by an error that names the file, or have no
+    consequence.
 
     Args:
-        subject: what the file is of, for the tally.
+        subject: what the file belongs to, for the count.
         path: of the file.
-        name: that an error must have in it.
-        open_it: function that asserts that what it opens is as it was. It may
-            return another outcome.
+        name: text that an error must contain.
+        open_it: function that opens the file and asserts that it has its old
+            content. It may return another outcome, as "set aside".
         count: how often.
     """
 
     def try_all(subject, path, name, open_it, count):
         found = {}
-        for how in _damages(path, 0, count):
-            tally("damaged files", subject, "tried")
+        for how in _damage(path, 0, count):
+            count_outcome("damaged files", subject, "tried")
             try:
                 outcome = open_it() or "without consequence"
             except errors.UserError as error:
@@ -120,7 +131,7 @@ def damage(tally):
                 outcome = "silent"
             except Exception as error:  # a user would see a traceback
                 outcome = f"unexplained: {error!r}"
-            tally("damaged files", subject, outcome.partition(":")[0])
+            count_outcome("damaged files", subject, outcome.partition(":")[0])
             found[how] = outcome
         bad = ("silent", "unnamed", "unexplained")
         assert not {
@@ -133,7 +144,7 @@ def damage(tally):
 
 
 class Trainings:
-    """python -m t2t_repro.trainer, on letters and the same reversed."""
+    """Trainings on random letters whose translation is their reversal."""
 
     def __init__(self, folder, forked):
         self.folder, self._forked = folder, forked
@@ -146,7 +157,7 @@ class Trainings:
                 (folder / "raw" / f"{split}.{language}").write_text(text)
 
     def data_flags(self, data_dir=None):
-        """Of datagen and of the trainer."""
+        """Return the flags of datagen and of the trainer."""
         return [
             "--problem=parallel_text",
             "--problem_args=name=letters,languages=xx-yy,vocab_size=270",
@@ -155,12 +166,12 @@ class Trainings:
         ]
 
     def data(self):
-        """The folder of it. (Tests leave others, without a manifest.)"""
+        """Return the data folder with a manifest; tests leave others."""
         (manifest,) = (self.folder / "data").glob("*/manifest.json")
         return manifest.parent
 
     def command(self, output_dir, *flags, fault=None, steps=12):
-        """Arguments and environment of a training that saves every 4 steps."""
+        """Return flags and environment of a training with checkpoints 4, 8."""
         arguments = [
             *self.data_flags(),
             "--hparams_set=tiny",
@@ -169,19 +180,19 @@ class Trainings:
             "--deterministic",
             f"--train_steps={steps}",
             "--save_checkpoints_steps=4",
-            "--eval_bleu_sentences=0",  # a search to trace, for each training
+            "--eval_bleu_sentences=0",  # tracing a search takes seconds
             *flags,
         ]
         return self.faulty(arguments, output_dir, fault)
 
     def faulty(self, arguments, folder, fault):
-        """Arguments and environment of a command with a fault, or without."""
+        """Return flags and environment of a command; fault=None: without."""
         if fault:
             arguments = [*arguments, f"--usr_dir={SABOTEUR}"]
         return arguments, {"FAULT": fault or "", "DISK": str(folder)}
 
     def start(self, output_dir, *flags, env=None, **settings):
-        """-> Popen."""
+        """Start a training in a process of its own; return the Popen."""
         arguments, faults = self.command(output_dir, *flags, **settings)
         return subprocess.Popen(
             [sys.executable, "-m", "t2t_repro.trainer", *arguments],
@@ -193,7 +204,7 @@ class Trainings:
         )
 
     def train(self, output_dir, *flags, kill_after=None, **settings):
-        """-> exit code, what was printed."""
+        """Run a training in a fork; return its exit code and its text."""
         arguments, env = self.command(output_dir, *flags, **settings)
         result = self._forked(
             "trainer", *arguments, env=env, kill_after=kill_after
@@ -201,19 +212,19 @@ class Trainings:
         return result.returncode, result.stdout + result.stderr
 
     def run(self, name, folder, *flags, fault=None, **settings):
-        """Any command, whose files are in `folder`; -> CompletedProcess."""
+        """Run a command whose files are in `folder`; return its result."""
         arguments, env = self.faulty(flags, folder, fault)
         return self._forked(name, *arguments, env=env, **settings)
 
     def background(self, name, folder, *flags, fault=None, **settings):
-        """The same, without waiting for it; -> Fork."""
+        """Start a command as run() does; return the forked.Command."""
         arguments, env = self.faulty(flags, folder, fault)
         return self._forked.start(name, *arguments, env=env, **settings)
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a disk of its own, of 4 MB."""
+    """Return a folder on a disk of 4 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
@@ -227,7 +238,7 @@ def small_disk(tmp_path):
 
 @pytest.fixture(scope="session")
 def assert_same_training(read_events, assert_same_checkpoint):
-    """A function of two folders: the same files, bits and losses."""
+    """Return a function that compares files, bits and losses of two folders."""
 
     def check(actual, expected):
         folders = [
@@ -256,7 +267,7 @@ def trainings(tmp_path_factory, forked):
 
 @pytest.fixture(scope="session")
 def trained(trainings, tmp_path_factory):
-    """The folder of a training that nothing disturbed: ckpt-4, -8, -12."""
+    """Return the folder of an undisturbed training: ckpt-4, -8, -12."""
     folder = tmp_path_factory.mktemp("trained")
     code, printed = trainings.train(folder)
     assert code == 0, printed

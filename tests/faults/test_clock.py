@@ -1,4 +1,4 @@
-"""A clock that was set back, or forth: no time of a file decides anything."""
+"""Clocks that were set back or forward: no decision depends on a file time."""
 
 import os
 import shutil
@@ -13,8 +13,8 @@ from t2t_repro.training import checkpoints, train_log
 DAY = 24 * 3600
 
 
-def mislead(folder):
-    """Dates every file: the first one tomorrow, those after it earlier."""
+def reverse_times(folder):
+    """Set file times in reverse: the oldest file gets tomorrow's date."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     paths.sort(key=lambda path: path.stat().st_mtime_ns)
     for number, path in enumerate(paths):
@@ -24,9 +24,9 @@ def mislead(folder):
 
 @pytest.fixture
 def run_copy(trained, tmp_path):
-    """A run whose newest checkpoint is older than the others."""
+    """Return a run whose latest step has the oldest file time."""
     run = shutil.copytree(trained, tmp_path / "run")
-    mislead(run)
+    reverse_times(run)
     times = [
         path.with_suffix(".index").stat().st_mtime
         for path in checkpoints.list_checkpoints(run / "checkpoints")
@@ -35,34 +35,38 @@ def run_copy(trained, tmp_path):
     return run
 
 
-def test_the_last_steps_are_averaged(trainings, run_copy):
+def test_average_takes_last_steps_in_spite_of_file_times(trainings, run_copy):
     flags = [f"--output_dir={run_copy}", "--num_last_checkpoints=2"]
     result = trainings.run("avg_checkpoints", run_copy, *flags)
     assert result.returncode == 0, result.stderr
     assert "Averaged ckpt-8, ckpt-12 into" in result.stdout
 
 
-def test_a_training_goes_on_from_its_last_step(trainings, run_copy):
+def test_training_resumes_from_last_step_in_spite_of_file_times(
+    trainings, run_copy
+):
     code, printed = trainings.train(run_copy)
     assert code == 0, printed
     assert f"Continuing from {run_copy / 'checkpoints' / 'ckpt-12'}." in printed
     assert "Nothing to do: 12 steps are done" in printed
 
 
-def test_data_is_taken_as_it_is(trainings, trained, tmp_path):
-    """Begun or finished, from tomorrow or older than its text."""
+def test_datagen_keeps_shards_in_spite_of_file_times(
+    trainings, trained, tmp_path
+):
+    """Both unfinished data and finished data are dated wrongly."""
     expected = trainings.data()
     data = tmp_path / "data"
     flags = trainings.data_flags(data)
     fault = "SIGKILL change 12"  # before the last of three shards
     assert trainings.run("datagen", data, *flags, fault=fault).returncode == -9
     (made,) = data.iterdir()
-    mislead(made)
+    reverse_times(made)
     shards = {path: path.stat().st_mtime for path in made.glob("*.arrow")}
     assert len(shards) == 2
     assert trainings.run("datagen", data, *flags).returncode == 0
     assert shards == {path: path.stat().st_mtime for path in shards}
-    mislead(made)
+    reverse_times(made)
     now = {path.name: path.stat().st_mtime for path in made.iterdir()}
     result = trainings.run("datagen", data, *flags, "--verify")
     assert result.returncode == 0, result.stderr
@@ -73,22 +77,21 @@ def test_data_is_taken_as_it_is(trainings, trained, tmp_path):
             assert path.read_bytes() == (expected / path.name).read_bytes()
 
 
-def test_the_highest_version_is_served(tmp_path):
+def test_highest_version_is_newest_in_spite_of_file_times(tmp_path):
     for number in (2, 9, 10):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "saved_model.pb").write_bytes(b"")
-    mislead(tmp_path)
+    reverse_times(tmp_path)
     os.utime(tmp_path / "10", (0, 0))
     assert saved_model.newest(tmp_path) == 10
 
 
-def test_a_later_session_is_later_whatever_its_clock_says(tmp_path):
-    """In curves, which have a step's last value."""
+def test_curves_take_values_of_later_session_whatever_its_clock(tmp_path):
     for loss in (3.0, 2.0):
         session = train_log.TrainLog(tmp_path, 0, 8, lambda step: 0.1, None)
         session.validation_done(4, {"loss": loss})
         session.close()
     (first,) = tmp_path.glob("events.*.session-1")
-    # As a clock would name it that was some years ahead.
+    # The clock of the first session was some years ahead.
     first.rename(tmp_path / first.name.replace("tfevents.1", "tfevents.2"))
     assert curves.read(tmp_path)["validation/loss"] == [(4, 2.0)]

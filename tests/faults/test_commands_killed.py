@@ -1,4 +1,4 @@
-"""datagen and avg_checkpoints that are killed, and started again.
+"""Runs of datagen and avg_checkpoints that are killed and started again.
 
 tests/data/test_killed.py kills datagen at every file that it writes.
 """
@@ -10,11 +10,11 @@ import pytest
 
 from t2t_repro.training import checkpoints
 
-LARGEST = 250_000  # bytes of a vocabulary, and of an average
+LARGEST = 250_000  # bytes of a vocabulary, and of an averaged checkpoint
 
 
 def contents(folder):
-    """Its files, but for the lock, which names a process."""
+    """Return {name: bytes} of files, without the lock: it names a process."""
     return {
         path.name: path.read_bytes()
         for path in folder.iterdir()
@@ -24,13 +24,13 @@ def contents(folder):
 
 @pytest.fixture
 def run_copy(trained, tmp_path):
-    """A folder of the undisturbed training's, for oneself."""
+    """Return a copy of the undisturbed training."""
     return shutil.copytree(trained, tmp_path / "run")
 
 
 @pytest.fixture
 def average(trainings, run_copy):
-    """A function of a fault's settings: averages checkpoints 4, 8 and 12."""
+    """Return a function that averages checkpoints 4, 8 and 12, with a fault."""
 
     def run(**fault):
         return trainings.run(
@@ -46,7 +46,7 @@ def average(trainings, run_copy):
 
 @pytest.fixture
 def check_average(average, run_copy, assert_same_checkpoint):
-    """A function: what an undisturbed command has left is there again."""
+    """Return a function that compares files with an undisturbed command's."""
     assert average().returncode == 0
     folder = run_copy / "averaged"
     expected = folder.rename(run_copy.parent / "expected")
@@ -61,22 +61,24 @@ def check_average(average, run_copy, assert_same_checkpoint):
     return check
 
 
-def test_averaging_that_is_killed(average, check_average, run_copy, tally):
-    """Before its data gets its name, before its index, and after both."""
+def test_average_killed_before_a_rename_is_made_again(
+    average, check_average, run_copy, count_outcome
+):
+    """It dies before its data is renamed, before its index is, and after."""
     for number in (5, 5, 7):
         result = average(fault=f"SIGKILL change {number}")
         assert result.returncode == -9, result.stderr
-        tally("kills", "avg_checkpoints", "tried")
+        count_outcome("kills", "avg_checkpoints", "tried")
         listed = checkpoints.list_checkpoints(run_copy / "averaged")
-        for path in listed:  # none that is listed is half
+        for path in listed:  # each is complete
             assert checkpoints.CheckpointReader(path).vocabulary != "unknown"
     assert average().returncode == 0
     check_average()
-    tally("kills", "avg_checkpoints", "survived", 3)
+    count_outcome("kills", "avg_checkpoints", "survived", 3)
 
 
 @pytest.mark.slow
-def test_averaging_that_is_killed_again_and_again(
+def test_average_survives_random_kills(
     average, check_average, survive, draw_faults
 ):
     began = time.monotonic()
@@ -86,7 +88,7 @@ def test_averaging_that_is_killed_again_and_again(
 
 
 @pytest.mark.slow
-def test_datagen_that_is_killed_again_and_again(
+def test_datagen_survives_random_kills(
     trainings, survive, draw_faults, tmp_path
 ):
     folder = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""Half-written, damaged and unwritable checkpoints, and those of stops."""
+"""Checkpoints that are half-written, damaged, unwritable or unscheduled."""
 
 import contextlib
 import resource
@@ -14,13 +14,13 @@ from t2t_repro.training import averaging, checkpoints
 
 VOCABULARY = "ef" * 32  # a sha256
 DATA = "data-00000-of-00001"
-OFTEN = pytest.mark.parametrize(
+COUNTS = pytest.mark.parametrize(
     "count", [9, pytest.param(150, marks=pytest.mark.slow)]
 )
 
 
 class State:
-    """What Checkpoints look at of a model and its optimizer: a weight."""
+    """Model and optimizer as Checkpoints see them, with one weight."""
 
     def __init__(self, size=1_000):
         self.kernel = keras.Variable(np.zeros(size, np.float32))
@@ -40,7 +40,7 @@ class State:
         self.checkpoints(folder, **settings).save(step, scheduled)
 
     def restore(self, folder):
-        """-> the path; asserts that all is of its step."""
+        """Restore the latest checkpoint, check its values, return its path."""
         self.kernel.assign(np.full(self.kernel.shape, -1))
         path = self.checkpoints(folder).restore_latest()
         step = checkpoints.step_of(path)
@@ -56,7 +56,7 @@ def state():
 
 @pytest.fixture
 def folder(state, tmp_path):
-    """A run's checkpoints 4 and 8."""
+    """Return a folder with checkpoints 4 and 8."""
     folder = tmp_path / run_json.CHECKPOINTS
     state.save(folder, 4)
     state.save(folder, 8)
@@ -83,14 +83,14 @@ def _whole(*steps):
     )
 
 
-def test_a_checkpoint_without_its_index_is_none(state, folder):
-    """Killed between the two files, or while they were written."""
+def test_checkpoint_without_index_is_ignored_and_removed(state, folder):
+    """A kill between the two files, or while they are written, leaves one."""
     (folder / "ckpt-8.index").unlink()
     (folder / "writing").mkdir()
     (folder / "writing" / "ckpt-12.index").write_bytes(b"half")
     assert runs.find_checkpoint(folder.parent) == folder / "ckpt-4"
     assert state.restore(folder) == folder / "ckpt-4"
-    # What is left of it goes when the next one is saved.
+    # Its files go when the next one is saved.
     state.save(folder, 12)
     assert _names(folder) == _whole(4, 12)
 
@@ -106,10 +106,9 @@ def test_a_checkpoint_without_its_index_is_none(state, folder):
         ("index", lambda file: file.write_bytes(b"")),
     ],
 )
-def test_a_damaged_checkpoint_is_set_aside(
+def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     state, folder, ending, damage, capsys
 ):
-    """And the one before it restored."""
     damage(folder / f"ckpt-8.{ending}")
     assert state.restore(folder) == folder / "ckpt-4"
     printed = capsys.readouterr().out
@@ -122,13 +121,10 @@ def test_a_damaged_checkpoint_is_set_aside(
 
 
 @pytest.mark.parametrize("ending", [DATA, "index"])
-@pytest.mark.parametrize(
-    "count", [9, pytest.param(150, marks=pytest.mark.slow)]
-)
-def test_any_damage_to_a_checkpoint(
+@COUNTS
+def test_damaged_checkpoint_is_set_aside_or_unaffected(
     state, folder, damage, tmp_path, capsys, ending, count
 ):
-    """It is set aside, or had not touched what is read."""
     copy = tmp_path / "copy"
 
     def open_it():
@@ -147,10 +143,8 @@ def test_any_damage_to_a_checkpoint(
 
 
 @pytest.mark.parametrize("ending", [DATA, "index"])
-@pytest.mark.parametrize(
-    "count", [9, pytest.param(150, marks=pytest.mark.slow)]
-)
-def test_any_damage_to_an_averaged_checkpoint(
+@COUNTS
+def test_damaged_average_is_named_or_unaffected(
     state, folder, damage, tmp_path, ending, count
 ):
     paths = [folder / "ckpt-4", folder / "ckpt-8"]
@@ -165,7 +159,7 @@ def test_any_damage_to_an_averaged_checkpoint(
     damage("averaged checkpoint", path, averaged, open_it, count)
 
 
-def test_a_training_does_not_begin_anew_where_all_are_damaged(state, folder):
+def test_training_is_refused_where_all_checkpoints_are_damaged(state, folder):
     for step in (4, 8):
         _cut(folder / f"ckpt-{step}.{DATA}")
     before = _names(folder)
@@ -178,7 +172,7 @@ def test_a_training_does_not_begin_anew_where_all_are_damaged(state, folder):
     assert _names(folder) == before
 
 
-def test_a_damaged_checkpoint_is_not_averaged(folder, tmp_path):
+def test_damaged_checkpoint_is_not_averaged(folder, tmp_path):
     _cut(folder / f"ckpt-8.{DATA}")
     paths = [folder / "ckpt-4", folder / "ckpt-8"]
     with pytest.raises(errors.UserError, match="ckpt-8 is damaged: "):
@@ -186,7 +180,7 @@ def test_a_damaged_checkpoint_is_not_averaged(folder, tmp_path):
     assert not (tmp_path / "averaged").exists()
 
 
-def test_a_damaged_checkpoint_gives_no_weights(state, folder):
+def test_damaged_checkpoint_gives_no_weights(state, folder):
     _cut(folder / f"ckpt-8.{DATA}")
     with pytest.raises(errors.UserError, match="ckpt-8 is damaged: "):
         checkpoints.restore_weights(state, folder / "ckpt-8", VOCABULARY)
@@ -194,7 +188,7 @@ def test_a_damaged_checkpoint_gives_no_weights(state, folder):
 
 @contextlib.contextmanager
 def small_files(most):
-    """No file gets longer than so many bytes; pytest's own may be one."""
+    """Limit all files to so many bytes; pytest's own may be among them."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, old[1]))
     try:
@@ -204,8 +198,8 @@ def small_files(most):
 
 
 @pytest.mark.parametrize("step", [8, 12])
-def test_a_checkpoint_that_does_not_fit_leaves_the_others(state, folder, step):
-    """Not even the one that it would have replaced is touched."""
+def test_checkpoint_that_does_not_fit_leaves_all_others(state, folder, step):
+    """Step 8 is there already, and stays."""
     with small_files(1_000), pytest.raises(errors.UserError) as raised:
         state.save(folder, step, max_to_keep=1)
     message = str(raised.value)
@@ -217,8 +211,8 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_others(state, folder, step):
     assert state.restore(folder) == folder / "ckpt-8"
 
 
-def test_what_a_stop_leaves_goes_with_the_next_save(state, folder):
-    """Whether that is scheduled or of another stop."""
+def test_unscheduled_checkpoint_goes_with_the_next_save(state, folder):
+    """The next one may be scheduled, or another unscheduled one."""
     state.save(folder, 9, scheduled=False)
     assert _names(folder) == [*_whole(4, 8, 9), "ckpt-9.unscheduled"]
     assert state.restore(folder) == folder / "ckpt-9"
@@ -228,22 +222,24 @@ def test_what_a_stop_leaves_goes_with_the_next_save(state, folder):
     assert _names(folder) == _whole(4, 8, 12)
 
 
-def test_what_a_stop_leaves_takes_no_others_place(state, folder):
+def test_unscheduled_checkpoint_takes_no_place_of_max_to_keep(state, folder):
     state.save(folder, 9, scheduled=False, max_to_keep=2)
     assert set(_names(folder)) == {*_whole(4, 8, 9), "ckpt-9.unscheduled"}
     state.save(folder, 12, max_to_keep=2)
     assert _names(folder) == _whole(8, 12)
 
 
-def test_a_scheduled_checkpoint_replaces_one_of_a_stop(state, folder):
-    """As where --save_checkpoints_steps is another than before."""
+def test_scheduled_checkpoint_replaces_unscheduled_one_of_its_step(
+    state, folder
+):
+    """It does so where --save_checkpoints_steps has changed."""
     state.save(folder, 9, scheduled=False)
     state.save(folder, 9)
     state.save(folder, 12)
     assert _names(folder) == _whole(4, 8, 9, 12)
 
 
-def test_tensorflow_alone_can_read_it(folder):
+def test_tensorflow_reads_checkpoint_by_its_names(folder):
     kernel = tf.Variable(tf.zeros(1_000))
     step = tf.Variable(0, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(

@@ -1,4 +1,4 @@
-"""Data and settings that are damaged: opened as they were, or named."""
+"""Damaged data and settings: they read as before, or are named."""
 
 import random
 import types
@@ -8,14 +8,14 @@ import pytest
 from t2t_repro import hparam, registry, run_json, runs
 from t2t_repro.data import encode, generate, manifest
 
-OFTEN = pytest.mark.parametrize(
+COUNTS = pytest.mark.parametrize(
     "count", [6, pytest.param(60, marks=pytest.mark.slow)]
 )
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """A corpus of three shards, and what is read of it."""
+    """Return the folder of a corpus of three shards."""
     monkeypatch.setattr(encode, "CHUNK_PAIRS", 5)
     choices = random.Random(0)
     words = ["an", "bed", "can", "dan", "ebb", "fad"]
@@ -33,7 +33,7 @@ def data(tmp_path, monkeypatch):
 
 
 def read_data(folder):
-    """All that a training or a report reads of a corpus."""
+    """Return all that a training or a report reads of a corpus."""
     found = [manifest.open_vocabularies(folder).sha256]
     for split in ("train", "test"):
         corpus = manifest.open_corpus(folder, split)
@@ -41,15 +41,14 @@ def read_data(folder):
     return [*found, corpus.text("inputs"), corpus.text("targets")]
 
 
-@OFTEN
-def test_any_damage_to_data(data, damage, count):
-    """Where the manifest is damaged, it is named; else what it tells of."""
+@COUNTS
+def test_damage_to_any_data_file_is_found(data, damage, count):
     expected, made = read_data(data), manifest.read(data)
 
     def open_it():
         assert read_data(data) == expected
         found = manifest.read(data)
-        # A name that is not ours is beside those that are.
+        # A changed name would be one more key, which nobody reads.
         assert {name: found.get(name) for name in made} == made
 
     paths = sorted(data.iterdir())
@@ -60,7 +59,7 @@ def test_any_damage_to_data(data, damage, count):
 
 @pytest.fixture
 def run_folder(data, tmp_path):
-    """A run on it."""
+    """Return the folder of a run on the data."""
     registry.load_definitions()
     problem = types.SimpleNamespace(
         requested_name="parallel_text",
@@ -80,8 +79,8 @@ def run_folder(data, tmp_path):
     return folder
 
 
-@OFTEN
-def test_any_damage_to_a_run(run_folder, damage, count):
+@COUNTS
+def test_damage_to_any_file_of_a_run_is_found(run_folder, damage, count):
     expected = runs.open_run(run_folder)
     assert isinstance(expected.hparams, hparam.HParams)
 

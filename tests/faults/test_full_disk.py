@@ -1,7 +1,4 @@
-"""A full disk ends any command with a message, whoever was writing.
-
-What is there stays whole, and with room again the command ends well.
-"""
+"""Full disks: a command ends with a message, and its older files stay whole."""
 
 import pathlib
 import shutil
@@ -11,7 +8,7 @@ import sys
 import pytest
 
 PAGE = 4_096  # bytes of memory, of which small disks are made
-FULL = pathlib.Path("/dev/full")  # Linux's: every write to it fails
+FULL = pathlib.Path("/dev/full")  # of Linux: every write to it fails
 WRITE = {
     "python": f"open('{FULL}', 'w').write('x' * 100_000)",
     "tensorflow": f"""
@@ -22,9 +19,11 @@ WRITE = {
 }
 
 
+# tests/test_files.py has the same without processes.
+@pytest.mark.slow
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 @pytest.mark.parametrize("writer", WRITE)
-def test_a_full_disk_is_a_message(writer):
+def test_full_disk_ends_a_process_with_a_message(writer):
     script = (
         "from t2t_repro import common_flags\n"
         "def main():\n"
@@ -43,8 +42,8 @@ def test_a_full_disk_is_a_message(writer):
     assert "Traceback" not in result.stderr
 
 
-# What writes what into the folder of a run, which is on the disk, with so many
-# bytes of room: nothing, or what is half enough.
+# {command: (the file that it cannot write, free bytes, flags)}. The free bytes
+# are none, or half of those needed.
 COMMANDS = {
     "avg_checkpoints": ("averaged/ckpt-12", 0, ["--num_last_checkpoints=3"]),
     "decoder": ("out.txt", 0, ["--decode_hparams=beam_size=1"]),
@@ -56,7 +55,7 @@ COMMANDS = {
 
 @pytest.fixture
 def fill(small_disk):
-    """A function: leaves so many bytes free, in pages of memory."""
+    """Return a function that leaves so many bytes free, in whole pages."""
 
     def write(room):
         with open(small_disk / "filler", "wb", buffering=0) as file:
@@ -67,7 +66,7 @@ def fill(small_disk):
 
 
 def contents(folder):
-    """Files of a folder that have their name."""
+    """Return {path: bytes} of the complete files of a folder."""
     return {
         path: path.read_bytes()
         for path in folder.rglob("*")
@@ -75,13 +74,14 @@ def contents(folder):
     }
 
 
-def assert_told(result, path, disk):
+def assert_full(result, path, disk):
+    """Check that an error names a file and the disk."""
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
-    told = result.stderr.rpartition("Error: ")[2]
-    assert "No space left on device" in told
-    assert str(path) in told
-    assert f"Make room on the disk and start again (of {disk}, " in told
+    message = result.stderr.rpartition("Error: ")[2]
+    assert "No space left on device" in message
+    assert str(path) in message
+    assert f"Make room on the disk and start again (of {disk}, " in message
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def assert_told(result, path, disk):
         for name in COMMANDS
     ],
 )
-def test_a_command_whose_disk_is_full(
+def test_command_names_full_disk_and_works_with_room_again(
     trainings, trained, small_disk, fill, name
 ):
     path, room, flags = COMMANDS[name]
@@ -113,7 +113,7 @@ def test_a_command_whose_disk_is_full(
     def command():
         return trainings.run(name, run, f"--output_dir={run}", *flags)
 
-    assert_told(command(), run / path, small_disk)
+    assert_full(command(), run / path, small_disk)
     assert contents(run) == before
     (small_disk / "filler").unlink()
     result = command()
@@ -131,16 +131,15 @@ def test_a_command_whose_disk_is_full(
         (["lock", "vocab.model", "manifest.json"], ".arrow"),
     ],
 )
-def test_datagen_whose_disk_is_full(
+def test_datagen_names_full_disk_and_continues_to_the_same_bytes(
     trainings, trained, small_disk, fill, there, name
 ):
-    """It goes on, and ends with the same bytes."""
     expected = trainings.data()
     sizes = [(expected / one).stat().st_size for one in there]
     fill(sum(-(-size // PAGE) * PAGE for size in sizes))
     flags = trainings.data_flags(small_disk)
     result = trainings.run("datagen", small_disk, *flags)
-    assert_told(result, name, small_disk)
+    assert_full(result, name, small_disk)
     assert not list(small_disk.glob("*/manifest.json"))
     (small_disk / "filler").unlink()
     result = trainings.run("datagen", small_disk, *flags)

@@ -1,4 +1,4 @@
-"""Folders that cannot be written to: named, and nothing in them lost."""
+"""Folders that cannot be written to: errors name them, and their files stay."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-# Commands that write to the folder of a run, and what they were to write.
+# {command: (the folder that it would make in a run, flags)}.
 COMMANDS = {
     "avg_checkpoints": ("averaged", ["--num_last_checkpoints=3"]),
     "evaluate": ("translations", []),
@@ -16,7 +16,7 @@ COMMANDS = {
 
 
 def remount(folder):
-    """Binds a folder to itself, to be read only; whether that is allowed."""
+    """Mount a folder read-only on itself; return whether that is allowed."""
     for command in (
         ["mount", "--bind", str(folder), str(folder)],
         ["mount", "-o", "remount,ro,bind", str(folder)],
@@ -30,16 +30,16 @@ def remount(folder):
 
 @pytest.fixture
 def read_only():
-    """A function of a folder: from now on it can be read only.
+    """Return a function that makes a folder read-only.
 
-    Permissions do not bind root, who can mount; others are bound by them.
+    Root may write in spite of permissions, but it can mount.
     """
     mounted, closed = [], []
 
     def close(folder):
         if os.geteuid() == 0:
             if not remount(folder):
-                pytest.skip("root, who cannot mount here, may write anywhere")
+                pytest.skip("root may write anywhere and cannot mount here")
             mounted.append(folder)
             return
         for path in (folder, *folder.rglob("*")):
@@ -60,42 +60,43 @@ def contents(folder):
     }
 
 
-def assert_told(result, folder):
+def assert_refused(result, folder):
+    """Check that an error names a folder that is read-only."""
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
-    told = result.stderr.rpartition("Error: ")[2]
-    assert "Read-only file system" in told or "Permission denied" in told
-    assert f"'{folder}" in told or f"{folder}/" in told
-    assert "Give this user access to it, or name another folder" in told
+    message = result.stderr.rpartition("Error: ")[2]
+    assert "Read-only file system" in message or "Permission denied" in message
+    assert f"'{folder}" in message or f"{folder}/" in message
+    assert "Give this user access to it, or name another folder" in message
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_run_that_cannot_be_written_to(
+def test_command_names_read_only_run_and_leaves_it_as_it_was(
     trainings, trained, read_only, tmp_path, name
 ):
-    """It is told before the work begins."""
     path, flags = COMMANDS[name]
     run = shutil.copytree(trained, tmp_path / "run")
     before = contents(run)
     read_only(run)
     result = trainings.run(name, run, f"--output_dir={run}", *flags)
-    assert_told(result, run / path)
+    assert_refused(result, run / path)
     assert contents(run) == before
 
 
-def test_a_training_that_cannot_write(trainings, trained, read_only, tmp_path):
+def test_trainer_names_read_only_run_and_leaves_it_as_it_was(
+    trainings, trained, read_only, tmp_path
+):
     run = shutil.copytree(trained, tmp_path / "run")
     before = contents(run)
     read_only(run)
     arguments, env = trainings.command(run, steps=16)
-    assert_told(trainings.run("trainer", run, *arguments), run)
+    assert_refused(trainings.run("trainer", run, *arguments), run)
     assert contents(run) == before
 
 
-def test_data_that_is_there_is_only_read(
+def test_datagen_verifies_read_only_data_and_makes_no_other(
     trainings, trained, read_only, tmp_path
 ):
-    """Of raw text likewise; but what is missing cannot be made."""
     raw = shutil.copytree(trainings.folder / "raw", tmp_path / "raw")
     data = shutil.copytree(trainings.folder / "data", tmp_path / "data")
     before = contents(data)
@@ -107,5 +108,5 @@ def test_data_that_is_there_is_only_read(
     assert "as it was written" in result.stdout
     flags = [*flags, "--problem_args=name=other,languages=xx-yy"]
     flags.append(f"--raw_dir={raw}")
-    assert_told(trainings.run("datagen", data, *flags), data)
+    assert_refused(trainings.run("datagen", data, *flags), data)
     assert contents(data) == before

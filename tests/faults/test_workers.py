@@ -1,4 +1,4 @@
-"""Two processes train as one does, stop together, and go on together."""
+"""Trainings by two processes, compared with one process, and with faults."""
 
 import contextlib
 import json
@@ -10,14 +10,16 @@ import pytest
 
 from t2t_repro.training import checkpoints
 
+# Each test starts processes that import TensorFlow for seconds.
+pytestmark = pytest.mark.slow
 STEPS = 6
-SECONDS = 3600  # workers that take longer wait for each other
+SECONDS = 3600  # workers that take longer wait for each other for ever
 SMALL = "hidden_size=16,filter_size=32,num_heads=2,batch_tokens=256"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def free_ports(count):
-    """Ports of this machine that nobody listens on."""
+    """Return ports of this machine that nobody listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -26,8 +28,11 @@ def free_ports(count):
 
 
 @pytest.fixture(scope="module")
-def pair_of(trainings):
-    """A function of a training, and of faults -> exit codes, what is said."""
+def train_pair(trainings):
+    """Return a function that trains with two workers, each with a fault.
+
+    It returns their exit codes and texts.
+    """
 
     def train(output_dir, *flags, faults=(None, None), **settings):
         cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
@@ -53,7 +58,7 @@ def pair_of(trainings):
 
 
 def files_of(folder):
-    """Its files, but for what names a moment or a process."""
+    """Return the files of a folder, without times and processes in names."""
     return sorted(
         str(path.relative_to(folder)).partition(".tfevents")[0]
         for path in folder.rglob("*")
@@ -61,7 +66,7 @@ def files_of(folder):
 
 
 def assert_close(actual, expected, name):
-    """Weights, moments and step of a checkpoint, within 1e-5 of the largest."""
+    """Check weights, moments and step, to 1e-5 of the largest value."""
     stored, wanted = (
         checkpoints.CheckpointReader(folder / "checkpoints" / name)
         for folder in (actual, expected)
@@ -77,9 +82,9 @@ def assert_close(actual, expected, name):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(pair_of, tmp_path_factory):
+def undisturbed(train_pair, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    codes, printed = pair_of(folder, steps=STEPS)
+    codes, printed = train_pair(folder, steps=STEPS)
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
         assert "2 replicas on CPUs of 2 workers (MultiWorker" in text
@@ -87,8 +92,8 @@ def undisturbed(pair_of, tmp_path_factory):
     return folder
 
 
-def test_two_workers_update_as_one(trainings, undisturbed, tmp_path):
-    """Dropout is on. The data is made by the first worker only."""
+def test_two_workers_make_the_updates_of_one(trainings, undisturbed, tmp_path):
+    """Dropout is on, and only the first worker makes the data."""
     code, printed = trainings.train(tmp_path, steps=STEPS)
     assert code == 0, printed
     assert files_of(undisturbed) == files_of(tmp_path)
@@ -96,35 +101,29 @@ def test_two_workers_update_as_one(trainings, undisturbed, tmp_path):
         assert_close(undisturbed, tmp_path, f"ckpt-{step}")
 
 
-@pytest.mark.slow
-def test_a_signal_to_one_worker_stops_all(
-    pair_of, undisturbed, assert_same_training, tmp_path
+def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
+    train_pair, undisturbed, assert_same_training, tmp_path
 ):
-    """And both go on from the first one's checkpoint, to the same bits.
-
-    The first one translates some sentences, and the other one waits for it.
-    """
+    """The chief translates some sentences while the other worker waits."""
     translate = "--eval_bleu_sentences=9"
-    codes, printed = pair_of(
+    codes, printed = train_pair(
         tmp_path, translate, faults=(None, "SIGTERM step 3"), steps=STEPS
     )
     assert codes == [143, 143], "\n".join(printed)
     for text in printed:
         assert "Stopped after step 3; checkpoint ckpt-3." in text
-    codes, printed = pair_of(tmp_path, translate, steps=STEPS)
+    codes, printed = train_pair(tmp_path, translate, steps=STEPS)
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
         assert f"Continuing from {tmp_path}/checkpoints/ckpt-3." in text
     assert_same_training(tmp_path, undisturbed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("dead", [0, 1])
-def test_no_worker_waits_for_a_dead_one(pair_of, tmp_path, dead):
-    """It hears of it within seconds, and what is saved is whole."""
+def test_worker_ends_where_the_other_is_killed(train_pair, tmp_path, dead):
     faults = [None, None]
     faults[dead] = "SIGKILL step 6"
-    codes, printed = pair_of(tmp_path, faults=faults, steps=STEPS)
+    codes, printed = train_pair(tmp_path, faults=faults, steps=STEPS)
     assert codes[dead] == -9
     assert codes[1 - dead] == 1, printed[1 - dead]
     message = f"Error: Worker {1 - dead} of 2 has lost another worker, whose"
@@ -133,19 +132,17 @@ def test_no_worker_waits_for_a_dead_one(pair_of, tmp_path, dead):
     assert [path.name for path in listed] == ["ckpt-4"]
 
 
-@pytest.mark.slow
-def test_no_worker_waits_for_data_that_cannot_be_made(pair_of, tmp_path):
+def test_worker_ends_where_the_chief_cannot_make_the_data(train_pair, tmp_path):
     missing = "--problem_args=name=none,languages=aa-bb,vocab_size=300"
-    codes, (said, heard) = pair_of(tmp_path, missing)
+    codes, (chief, other) = train_pair(tmp_path, missing)
     assert codes == [1, 1]
-    assert "validation.aa" in said
-    assert "Worker 1 of 2 has lost another worker" in heard
+    assert "validation.aa" in chief
+    assert "Worker 1 of 2 has lost another worker" in other
 
 
-@pytest.mark.slow
-def test_all_workers_refuse_what_is_not_finite(pair_of, tmp_path):
+def test_both_workers_end_where_a_loss_is_not_finite(train_pair, tmp_path):
     absurd = "learning_rate_constant=3e30,learning_rate_warmup_steps=10"
-    codes, printed = pair_of(
+    codes, printed = train_pair(
         tmp_path,
         f"--hparams={SMALL},{absurd}",
         "--save_checkpoints_steps=1",

@@ -1,4 +1,4 @@
-"""Fixtures: modules of commands, one after another in one process."""
+"""A fixture that imports commands, one after another, in one process."""
 
 import contextlib
 import importlib
@@ -10,7 +10,7 @@ from absl import flags
 
 @pytest.fixture(scope="session")
 def command():
-    """A context of a command's module, whose flags go with it."""
+    """Return a context of a command's module, which removes its flags."""
 
     @contextlib.contextmanager
     def load(name):

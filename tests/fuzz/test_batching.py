@@ -1,10 +1,8 @@
-"""From any text to a batch: nothing is lost, and what is left out is told."""
-
-import pathlib
-import runpy
+"""Properties of encoding and batching on random text: no pair is lost."""
 
 import numpy as np
 import pytest
+from file_strategies import LINES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +10,7 @@ from t2t_repro.data import batch_plan, encode
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.sentence_piece import Bpe
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
-PAIRS = st.lists(st.tuples(DAMAGE["LINES"], DAMAGE["LINES"]), max_size=8)
+PAIRS = st.lists(st.tuples(LINES, LINES), max_size=8)
 LENGTHS = st.lists(
     st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=40
 )
@@ -50,7 +47,7 @@ def _fits(vocabulary, pair, most, ratio):
 
 
 @given(PAIRS)
-def test_a_split_to_score_is_kept_as_it_is(vocabulary, pairs):
+def test_split_to_score_keeps_all_pairs(vocabulary, pairs):
     part = encode.Encoder(Vocabularies.shared(vocabulary), None).encode(pairs)
     assert sum(part.dropped.values()) == 0
     texts = zip(part.texts["inputs"], part.texts["targets"], strict=True)
@@ -66,10 +63,9 @@ def test_a_split_to_score_is_kept_as_it_is(vocabulary, pairs):
     st.integers(0, 1 << 40),
     st.integers(0, (1 << 31) - 1),
 )
-def test_any_step_of_any_plan_is_a_batch(
+def test_batch_of_any_step_of_any_plan_fits(
     batching, pairs, tokens, most, unit, step, seed
 ):
-    """However far the training has come."""
     inputs, targets = np.array(pairs).T
     lengths = {"inputs": inputs, "targets": targets}
     if not len(batch_plan.usable_pairs(lengths, most)):

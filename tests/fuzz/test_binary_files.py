@@ -1,10 +1,9 @@
-"""Vocabularies and shards: read as what they are, or refused by name."""
+"""Edited vocabularies and shards: each is read, or named by an error."""
 
 import contextlib
-import pathlib
-import runpy
 
 import pytest
+from file_strategies import LINES, edited_bytes, read_or_refuse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,14 +13,13 @@ from t2t_repro.text import moses
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
-LINES = ["two birds sing", "the cat sat on the mat", "a dog ran in the park"]
+TRAINING_LINES = ["two birds sing", "the cat sat on the mat", "a dog ran"]
 IDS = {"inputs": [[5, 1], [6, 7, 1]], "targets": [[8, 1], [1]]}
 
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return Bpe.learn(LINES * 9, 290)
+    return Bpe.learn(TRAINING_LINES * 9, 290)
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +28,11 @@ def folder(tmp_path_factory):
 
 
 @given(data=st.data())
-def test_a_vocabulary_is_one_or_named(vocabulary, folder, data):
-    content = data.draw(DAMAGE["of_bytes"](vocabulary.model))
-    found = DAMAGE["read"](Bpe.load, folder / "vocab", content)
+def test_edited_vocabulary_works_or_is_named(vocabulary, folder, data):
+    content = data.draw(edited_bytes(vocabulary.model))
+    found = read_or_refuse(Bpe.load, folder / "vocab", content)
     if found:
-        for line in (*LINES, "日本", ""):
+        for line in (*TRAINING_LINES, "日本", ""):
             (ids,) = found.encode([line])
             assert ids[-1] == EOS and max(ids) < found.size
             assert len(found.decode([ids])) == 1
@@ -47,11 +45,11 @@ def _shard(folder, texts):
 
 
 @given(data=st.data())
-def test_a_shard_is_pairs_or_named(folder, data):
+def test_edited_shard_has_pairs_or_is_named(folder, data):
     text = {"inputs": ["a", "b"], "targets": ["A", ""]}
-    content = data.draw(DAMAGE["of_bytes"](_shard(folder, text)))
+    content = data.draw(edited_bytes(_shard(folder, text)))
     path = folder / "shard.arrow"
-    found = DAMAGE["read"](lambda path: corpus.Corpus([path]), path, content)
+    found = read_or_refuse(lambda path: corpus.Corpus([path]), path, content)
     if found is None:
         return
     for side in corpus.SIDES:
@@ -63,14 +61,14 @@ def test_a_shard_is_pairs_or_named(folder, data):
 
 
 @pytest.mark.parametrize("size", [0, -1, 10**12])
-def test_a_vocabulary_of_no_size_is_refused(size):
+def test_impossible_vocabulary_size_is_refused(size):
     with pytest.raises(errors.UserError, match="Cannot learn a vocabulary of"):
-        Bpe.learn(LINES, size)
+        Bpe.learn(TRAINING_LINES, size)
 
 
-@given(st.lists(DAMAGE["LINES"], min_size=1, max_size=4))
-def test_any_line_is_encoded_and_stays_what_it_then_is(vocabulary, lines):
-    """What the rule makes of a line, it leaves alone: the round trip holds."""
+@given(st.lists(LINES, min_size=1, max_size=4))
+def test_decoded_line_survives_another_round_trip(vocabulary, lines):
+    """Normalization changes a line once, and its own result no more."""
     ids = vocabulary.encode(lines)
     for row in ids:
         assert row[-1] == EOS and EOS not in row[:-1]
@@ -79,8 +77,8 @@ def test_any_line_is_encoded_and_stays_what_it_then_is(vocabulary, lines):
     assert vocabulary.decode(vocabulary.encode(decoded)) == decoded
 
 
-@given(DAMAGE["LINES"], st.sampled_from(["en", "xx"]))
-def test_tokens_are_a_line_and_letters_stay(line, language):
+@given(LINES, st.sampled_from(["en", "xx"]))
+def test_moses_tokens_are_one_line_with_all_letters(line, language):
     for make in (moses.tokenizer, moses.compound_splitter):
         tokens = make(language)(line)
         assert tokens == " ".join(tokens.split(" "))

@@ -1,19 +1,20 @@
-"""Files that the decoder reads beside lines: pairs to score, and prefixes."""
+"""Edited files of pairs to score and of prefixes, as the decoder reads them."""
 
 import itertools
-import pathlib
-import runpy
 
 import pytest
 from absl.testing import flagsaver
+from file_strategies import LINES, edited_bytes, read_or_refuse
 from hypothesis import given
 from hypothesis import strategies as st
 
 from t2t_repro import errors
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 PAIRS = "a b\tc d\n\te\r\né \u2028\t\u0085\n".encode()
-FIELDS = DAMAGE["LINES"].map(lambda line: line.replace("\t", " ").rstrip("\r"))
+# A byte order mark that begins a file is not part of its text.
+FIELDS = LINES.map(
+    lambda line: line.replace("\t", " ").rstrip("\r").lstrip("\ufeff")
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +28,8 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("files") / "pairs.txt"
 
 
-@given(DAMAGE["of_bytes"](PAIRS))
-def test_a_file_of_pairs_is_read_or_named_by_line(decoder, path, content):
+@given(edited_bytes(PAIRS))
+def test_edited_file_of_pairs_is_read_or_named_by_line(decoder, path, content):
     path.write_bytes(content)
     pairs = []
     try:
@@ -44,15 +45,17 @@ def test_a_file_of_pairs_is_read_or_named_by_line(decoder, path, content):
 
 
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=5))
-def test_pairs_come_back(decoder, path, pairs):
+def test_pairs_are_read_as_written(decoder, path, pairs):
     path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode())
     assert list(decoder._read_tabbed(path)) == pairs
 
 
-@given(DAMAGE["of_bytes"](PAIRS), st.integers(0, 4))
-def test_a_prefix_for_each_line_or_none(decoder, path, content, total):
+@given(edited_bytes(PAIRS), st.integers(0, 4))
+def test_prefix_file_has_a_line_for_each_input_or_is_refused(
+    decoder, path, content, total
+):
     with flagsaver.flagsaver(decode_prefix_file=str(path)):
-        found = DAMAGE["read"](
+        found = read_or_refuse(
             lambda path: list(decoder._read_prefixes(total)), path, content
         )
     assert found is None or len(found) == total

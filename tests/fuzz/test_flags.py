@@ -1,9 +1,8 @@
-"""Flags of every command: whatever is given is taken, or explained."""
+"""Random values of the flags of every command: accepted, or explained."""
 
 import contextlib
 import math
 import pathlib
-import runpy
 
 import hypothesis
 import pytest
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 
 from t2t_repro import common_flags, errors, registry
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 PACKAGE = pathlib.Path(common_flags.__file__).parent
 COMMANDS = [
     path.stem
     for path in sorted(PACKAGE.glob("*.py"))
-    if "common_flags.run(main)" in path.read_text("utf-8")
+    if "common_flags.run(" in path.read_text("utf-8")
 ]
 VALUES = st.one_of(
     st.text(st.characters(exclude_characters="\0"), max_size=20),
@@ -35,7 +33,7 @@ VALUES = st.one_of(
 
 @pytest.fixture(scope="module", params=COMMANDS)
 def names(command, request):
-    """Names of a command's flags, which are there for as long."""
+    """Return the names of a command's flags, which exist for one module."""
     registry.load_definitions()
     with command(request.param):
         yield sorted(
@@ -47,17 +45,17 @@ def names(command, request):
 
 
 def explained(function, *arguments):
-    """What it returns; None: a UserError."""
+    """Return the function's result; None: a UserError."""
     with contextlib.suppress(errors.UserError):
         return function(*arguments)
 
 
-# Of each command.
+# The examples of each command.
 @hypothesis.settings(
     max_examples=max(20, hypothesis.settings().max_examples // 5)
 )
 @given(st.data())
-def test_any_value_is_taken_or_explained(names, data):
+def test_any_flag_value_is_accepted_or_explained(names, data):
     chosen = data.draw(st.lists(st.sampled_from(names), max_size=4))
     argv = ["t2t"] + [f"--{name}={data.draw(VALUES)}" for name in chosen]
     with flagsaver.flagsaver():
@@ -83,7 +81,7 @@ def test_any_value_is_taken_or_explained(names, data):
 
 @pytest.fixture
 def holder():
-    """A flag of several texts, as --inputs is."""
+    """Return a flag of several texts, as --inputs is."""
     made = flags.DEFINE_multi_string("texts_of_a_test", [], "Texts.")
     flags.FLAGS.mark_as_parsed()
     yield made
@@ -91,20 +89,19 @@ def holder():
 
 
 @pytest.mark.parametrize(
-    ("texts", "told"),
+    ("texts", "message"),
     [(["a", "é 🚀"], None), (["a", "\udcff"], r"is not UTF-8: '\\udcff'")],
 )
-def test_text_of_the_command_line_is_utf8(holder, texts, told):
+def test_text_flag_that_is_not_utf8_is_refused(holder, texts, message):
     with flagsaver.flagsaver(texts_of_a_test=texts):
-        if told is None:
+        if message is None:
             assert common_flags.sentences(holder) == texts
         else:
-            with pytest.raises(errors.UserError, match=told):
+            with pytest.raises(errors.UserError, match=message):
                 common_flags.sentences(holder)
 
 
-def test_a_number_flag_takes_finite_numbers():
-    """As bounds alone do not: nan is neither below nor above."""
+def test_number_flag_refuses_what_is_not_finite():
     flag = common_flags.define_number("number_of_a_test", 1.5, "A number.")
     try:
         with flagsaver.flagsaver():

@@ -1,9 +1,9 @@
-"""Files of JSON in data and runs: of the shape that is read, or refused."""
+"""Edited JSON files of data and runs: each has its shape, or is refused."""
 
 import pathlib
-import runpy
 
 import pytest
+from file_strategies import JSON, edited_json, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -11,7 +11,6 @@ from t2t_repro import errors, files, json_files
 from t2t_repro.data import corpus, generate, manifest
 from t2t_repro.training import history
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 MADE = generate.Spec(vocab_size=270)
 PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4
 FACTS = {"problem": "mine", "arguments": {"vocab_size": 270}}
@@ -19,7 +18,7 @@ FACTS = {"problem": "mine", "arguments": {"vocab_size": 270}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A small corpus that datagen has made."""
+    """Return the folder of a small corpus, as datagen makes it."""
     folder = tmp_path_factory.mktemp("data") / "corpus"
     splits = {name: lambda: PAIRS for name in ("train", "validation", "test")}
     generate.generate(folder, splits, MADE, FACTS)
@@ -28,23 +27,23 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """Without its seal, which would tell of damage before its shape does."""
+    """Return the manifest without its seal, which would reveal all edits."""
     return json_files.read(folder / manifest.MANIFEST)
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_whole_manifest_is_read(folder, whole, sealed):
+def test_manifest_is_read_with_and_without_seal(folder, whole, sealed):
     json_files.write(folder / manifest.MANIFEST, whole, sealed)
     assert manifest.read(folder) == whole
     manifest.verify(folder)
 
 
 @given(data=st.data())
-def test_a_manifest_is_read_or_named(folder, whole, data):
-    """And then every file of it is there, or named."""
+def test_edited_manifest_is_read_or_named(folder, whole, data):
+    """Each file of a manifest that is read exists, or an error names it."""
     path = folder / manifest.MANIFEST
-    content = data.draw(DAMAGE["of_json"](whole))
-    found = DAMAGE["read"](lambda path: manifest.read(folder), path, content)
+    content = data.draw(edited_json(whole))
+    found = read_or_refuse(lambda path: manifest.read(folder), path, content)
     if found is None:
         return
     assert isinstance(found["vocabulary"]["size"], int)
@@ -63,10 +62,10 @@ def test_a_manifest_is_read_or_named(folder, whole, data):
 
 
 @given(data=st.data())
-def test_what_was_begun_is_read_or_named(folder, whole, data):
+def test_edited_unfinished_manifest_is_read_or_named(folder, whole, data):
     path = folder / manifest.UNFINISHED
-    content = data.draw(DAMAGE["of_json"](whole))
-    found = DAMAGE["read"](
+    content = data.draw(edited_json(whole))
+    found = read_or_refuse(
         lambda path: manifest.read_unfinished(folder), path, content
     )
     path.unlink()
@@ -81,16 +80,18 @@ ENTRIES = [
 ]
 
 
-@given(DAMAGE["of_json"](ENTRIES), st.integers(1, 40), st.integers(1, 3))
+@given(edited_json(ENTRIES), st.integers(1, 40), st.integers(1, 3))
 @example(b"\xff", 20, 1)
 @example(b"[" * 100_000, 20, 1)
 @example(b'[{"step": 10, "perplexity": 0.5}]', 20, 1)
 @example(b'[{"step": 1%s}]' % (b"0" * 5_000), 20, 1)
-def test_validations_are_read_or_named(tmp_path_factory, content, step, wait):
+def test_edited_validations_are_read_or_named(
+    tmp_path_factory, content, step, wait
+):
     folder = tmp_path_factory.getbasetemp() / "history"
     folder.mkdir(exist_ok=True)
     path = folder / history.VALIDATION
-    kept = DAMAGE["read"](
+    kept = read_or_refuse(
         lambda path: history.History(folder, step), path, content
     )
     if kept:
@@ -112,7 +113,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("shape", "value"), SHAPES)
-def test_a_value_of_the_shape_is_read(tmp_path, shape, value):
+def test_value_of_its_shape_is_read(tmp_path, shape, value):
     json_files.write(tmp_path / "a.json", value)
     assert json_files.read(tmp_path / "a.json", shape) == value
 
@@ -132,38 +133,38 @@ def test_a_value_of_the_shape_is_read(tmp_path, shape, value):
         ),
     ],
 )
-def test_a_value_of_another_shape_is_named(tmp_path, shape, value, message):
+def test_value_of_another_shape_is_named(tmp_path, shape, value, message):
     path = tmp_path / "a.json"
     json_files.write(path, value)
     with pytest.raises(errors.UserError, match=f"{path} is damaged: {message}"):
         json_files.read(path, shape)
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_folder_in_place_of_a_file_is_named(tmp_path):
     with pytest.raises(errors.UserError, match=f"{tmp_path} is damaged"):
         json_files.read(tmp_path)
 
 
-@given(DAMAGE["JSON"])
-def test_what_is_written_is_read(tmp_path_factory, value):
+@given(JSON)
+def test_any_value_is_read_as_written(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"
     json_files.write(path, value)
-    assert repr(json_files.read(path)) == repr(value)  # nan is no nan
+    assert repr(json_files.read(path)) == repr(value)  # nan differs from nan
 
 
-def test_names_of_files_that_are_no_text_come_back(tmp_path):
+def test_path_that_is_not_utf8_is_read_as_written(tmp_path):
     name = b"/data/\xff\xe4".decode("utf-8", "surrogateescape")
     json_files.write(tmp_path / "a.json", {"data_dir": name})
     assert json_files.read(tmp_path / "a.json") == {"data_dir": name}
 
 
-def test_a_home_that_is_not_there_is_named():
+def test_missing_home_is_named():
     with pytest.raises(errors.UserError, match="~nobody_of_this_name/data"):
         files.path("~nobody_of_this_name/data")
     assert files.path("~").is_absolute()
 
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
-def test_what_has_no_name_is_not_written(name):
+def test_path_without_a_name_is_refused(name):
     with pytest.raises(errors.UserError, match="is no name for what is writ"):
         files.write_text(pathlib.Path(name), "")

@@ -1,31 +1,29 @@
-"""Bodies of requests: inputs by name, or a reason that a client can read."""
+"""Random requests: a server gets inputs by name, or explains its refusal."""
 
 import base64
 import json
-import pathlib
-import runpy
 
 import grpc
 import numpy as np
 import pytest
+from file_strategies import JSON, LINES, edited_json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro.serving import failure, json_predict, limits
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 WHOLE = (
     {"instances": ["a b", {"b64": "YSBi"}]},
     {"instances": [{"inputs": "a", "targets": {"b64": ""}}]},
     {"signature_name": "score", "inputs": {"inputs": ["a"], "targets": ["b"]}},
     {"inputs": ["a", "b"]},
 )
-TEXT = st.one_of(DAMAGE["LINES"], st.text(st.characters()))
+TEXT = st.one_of(LINES, st.text(st.characters()))
 NAMES = st.sampled_from([["inputs"], ["inputs", "targets"]])
 
 
 def inputs_of(body, names):
-    """{name: column}; None: a Failure that says why."""
+    """Return {name: column} of a body; None: a Failure with a message."""
     try:
         return json_predict.parse(body).inputs(names)
     except failure.Failure as error:
@@ -35,12 +33,12 @@ def inputs_of(body, names):
         return None
 
 
-@given(st.one_of(*map(DAMAGE["of_json"], WHOLE)), NAMES)
+@given(st.one_of(*map(edited_json, WHOLE)), NAMES)
 @example(b"[" * 100_000, ["inputs"])
 @example(b'{"inputs": %s1}' % (b"9" * 5_000), ["inputs"])
 @example(b'{"inputs": ["\\ud800"]}', ["inputs"])
 @example('{"inputs": [{"b64": "é"}]}'.encode(), ["inputs"])
-def test_any_body_is_inputs_or_explained(body, names):
+def test_any_body_gives_inputs_or_an_explained_failure(body, names):
     found = inputs_of(body, names)
     for column in (found or {}).values():
         assert {type(value) for value in column} <= {bytes}
@@ -49,7 +47,7 @@ def test_any_body_is_inputs_or_explained(body, names):
 
 
 @given(st.lists(TEXT, max_size=4), st.booleans(), st.booleans())
-def test_text_arrives_as_it_was_sent(lines, by_row, packed):
+def test_text_arrives_as_sent(lines, by_row, packed):
     def packed_or_not(line):
         encoded = base64.b64encode(line.encode()).decode()
         return {"b64": encoded} if packed else line
@@ -61,7 +59,7 @@ def test_text_arrives_as_it_was_sent(lines, by_row, packed):
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1, max_size=3), st.booleans())
-def test_any_output_is_an_answer(texts, by_row):
+def test_any_output_becomes_an_answer(texts, by_row):
     outputs = {
         "outputs": np.array([*texts, b""], object)[: len(texts)],
         "scores": np.zeros(len(texts), np.float32),
@@ -79,7 +77,7 @@ def test_any_output_is_an_answer(texts, by_row):
     st.integers(1, 4),
     st.integers(1, 40),
 )
-def test_requests_of_a_client_are_those_that_a_server_takes(lines, size, most):
+def test_client_splits_requests_within_the_servers_limits(lines, size, most):
     taken = limits.Limits(max_batch_size=size, max_batch_bytes=most)
     parts = list(limits.split(lines, taken))
     assert [line for part in parts for line in part] == lines
@@ -89,8 +87,10 @@ def test_requests_of_a_client_are_those_that_a_server_takes(lines, size, most):
 
 
 @pytest.mark.parametrize("names", [["inputs"], ["inputs", "targets"]])
-@given(content=DAMAGE["JSON"], by_row=st.booleans())
-def test_any_content_is_inputs_or_explained(names, content, by_row):
+@given(content=JSON, by_row=st.booleans())
+def test_any_content_gives_inputs_or_an_explained_failure(
+    names, content, by_row
+):
     key = "instances" if by_row else "inputs"
     body = json.dumps({key: content}).encode()
     for column in (inputs_of(body, names) or {}).values():

@@ -1,12 +1,11 @@
-"""What runs, exports and clusters say of themselves: read, or explained."""
+"""Edited descriptions of runs, exports and clusters: read, or explained."""
 
 import dataclasses
 import json
-import pathlib
-import runpy
 
 import pytest
 import tensorflow as tf
+from file_strategies import edited_json, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
@@ -17,7 +16,6 @@ from t2t_repro.serving import client, failure, limits, rpc, saved_model, service
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import averaging, checkpoints, workers
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 registry.load_definitions()
 PROBLEM = runs.build_problem("number_words_ende")
 CONFIG = {
@@ -28,7 +26,7 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A folder with run.json, as the trainer writes it, and a vocabulary."""
+    """Return a folder with run.json and a vocabulary, as the trainer does."""
     folder = tmp_path_factory.mktemp("run")
     vocabularies = Vocabularies.shared(Bpe.learn(["a b c", "c d"] * 9, 268))
     (folder / "manifest.json").write_text("{}")
@@ -50,7 +48,7 @@ def whole(run):
     return json_files.read(run / run_json.RUN)
 
 
-def test_a_run_without_a_model_is_refused(run, whole):
+def test_run_without_model_is_refused(run, whole):
     hparams = {k: v for k, v in whole["hparams"].items() if k != "model"}
     json_files.write(run / run_json.RUN, whole | {"hparams": hparams})
     message = r"run\.json is damaged: it\['hparams'\] lacks model\."
@@ -59,8 +57,8 @@ def test_a_run_without_a_model_is_refused(run, whole):
 
 
 @given(data=st.data())
-def test_a_run_is_opened_or_explained(run, whole, data):
-    content = data.draw(DAMAGE["of_json"](whole))
+def test_edited_run_is_opened_or_explained(run, whole, data):
+    content = data.draw(edited_json(whole))
     (run / run_json.RUN).write_bytes(content)
     try:
         found = runs.open_run(run)
@@ -74,8 +72,8 @@ def test_a_run_is_opened_or_explained(run, whole, data):
 
 
 @given(data=st.data())
-def test_a_run_goes_on_or_is_explained(run, whole, data):
-    (run / run_json.RUN).write_bytes(data.draw(DAMAGE["of_json"](whole)))
+def test_edited_run_resumes_or_is_explained(run, whole, data):
+    (run / run_json.RUN).write_bytes(data.draw(edited_json(whole)))
     vocabularies = Vocabularies.shared(Bpe.load(run / "vocab.model"))
     try:
         run_json.start(run, whole, vocabularies, "one CPU")
@@ -85,19 +83,19 @@ def test_a_run_goes_on_or_is_explained(run, whole, data):
     assert runs.open_run(run).settings["hparams"] == whole["hparams"]
 
 
-@given(DAMAGE["of_json"]({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
-def test_stored_scores_are_read_or_named(run, content):
+@given(edited_json({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
+def test_edited_scores_are_read_or_named(run, content):
     path = run / runs.TRANSLATIONS / "test.json"
     path.parent.mkdir(exist_ok=True)
-    found = DAMAGE["read"](lambda path: runs.stored_scores(run), path, content)
+    found = read_or_refuse(lambda path: runs.stored_scores(run), path, content)
     assert found is None or isinstance(found["test"], dict)
 
 
-@given(DAMAGE["of_json"](CONFIG))
+@given(edited_json(CONFIG))
 @example(b"[" * 100_000)
 @example(json.dumps(CONFIG | {"task": {"type": "worker", "index": True}}))
 @example(json.dumps(CONFIG | {"task": {"type": "worker", "index": 1.0}}))
-def test_a_cluster_is_one_or_explained(content):
+def test_edited_cluster_is_valid_or_explained(content):
     text = content if isinstance(content, str) else content.decode("latin-1")
     text = text.replace("\0", "")
     with pytest.MonkeyPatch.context() as patch:
@@ -123,7 +121,7 @@ def test_a_cluster_is_one_or_explained(content):
         unique=True,
     )
 )
-def test_versions_are_folders_with_numbers_for_names(tmp_path_factory, names):
+def test_versions_are_folders_named_by_numbers(tmp_path_factory, names):
     folder = tmp_path_factory.mktemp("export")
     for name in names:
         (folder / name).mkdir()
@@ -135,7 +133,7 @@ def test_versions_are_folders_with_numbers_for_names(tmp_path_factory, names):
     }
 
 
-def test_a_version_that_cannot_be_loaded_is_named(tmp_path):
+def test_version_that_cannot_be_loaded_is_named(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff\0")
     with pytest.raises(errors.UserError, match=f"Cannot load {tmp_path / '1'}"):
@@ -143,7 +141,7 @@ def test_a_version_that_cannot_be_loaded_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])
-def test_a_checkpoint_of_no_name_is_refused(path, tmp_path):
+def test_checkpoint_without_a_name_is_refused(path, tmp_path):
     with pytest.raises(errors.UserError, match="There is no checkpoint"):
         checkpoints.CheckpointReader(path)
     with pytest.raises(errors.UserError, match="No checkpoint"):
@@ -154,7 +152,7 @@ def test_a_checkpoint_of_no_name_is_refused(path, tmp_path):
 @example("a:65536")
 @example("a:" + "9" * 5_000)
 @example("a:²")
-def test_a_server_has_a_port_or_is_refused(server):
+def test_server_has_host_and_port_or_is_refused(server):
     try:
         found = client.RestClient(server, "t2t", 1.0)
     except errors.UserError as error:
@@ -164,7 +162,7 @@ def test_a_server_has_a_port_or_is_refused(server):
 
 
 @pytest.mark.parametrize("host", ["a" * 64, "..", "é" * 70])
-def test_a_host_of_no_possible_name_is_refused(host):
+def test_impossible_host_name_is_refused(host):
     found = client.RestClient(f"{host}:1", "t2t", 1.0)
     with pytest.raises(errors.UserError, match="says no HTTP: UnicodeError"):
         found.predict(["a"])
@@ -179,7 +177,7 @@ SIZES = st.lists(st.integers(-2, 4), max_size=2)
         st.tuples(st.integers(0, 22), SIZES, st.lists(st.binary(max_size=4))),
     )
 )
-def test_any_message_is_inputs_or_explained(tensors):
+def test_any_message_gives_inputs_or_an_explained_failure(tensors):
     request = predict_pb2.PredictRequest()
     for name, (kind, sizes, values) in tensors.items():
         tensor = request.inputs[name]

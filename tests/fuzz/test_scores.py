@@ -1,12 +1,11 @@
-"""Scores, samples and drawings of any text, as evaluate and report make."""
+"""Scores, samples and drawings of random text."""
 
 import json
 import math
-import pathlib
-import runpy
 import xml.etree.ElementTree
 
 import hypothesis
+from file_strategies import LINES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +14,6 @@ from t2t_repro.metrics.suite import PARSING, TRANSLATION, Suite
 from t2t_repro.reports import sample_translations, scoring, stored_scores
 from t2t_repro.text import linear, test_sets, tree_svg
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
-LINES = DAMAGE["LINES"]
 FEW = hypothesis.settings(
     max_examples=max(20, hypothesis.settings().max_examples // 5)
 )
@@ -63,7 +60,7 @@ def test_samples_are_lines_of_the_text(rows):
 
 @given(LINES, st.lists(LINES, max_size=6))
 def test_any_line_is_drawn_as_a_tree(sentence, tokens):
-    """What a model writes, of words that a user may have written."""
+    """The tokens are a model's output, the words a user's."""
     words = sentence.split()
     tree = linear.read(" ".join([*tokens, "(S", "XX", ")S"]), words).tree
     assert tree.words == tuple(words)
@@ -74,7 +71,7 @@ def test_any_line_is_drawn_as_a_tree(sentence, tokens):
 
 
 @given(st.lists(st.integers(1, 40), max_size=9), st.integers(0, 10**9))
-def test_sentences_to_draw_are_some_of_those_there(lengths, count):
+def test_chosen_sentences_are_distinct_and_short_enough(lengths, count):
     found = sample_translations.choose_by_length(lengths, count)
     assert len(set(found)) == len(found) <= count
     assert all(lengths[i] <= sample_translations.LONGEST for i in found)

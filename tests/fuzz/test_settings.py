@@ -1,19 +1,18 @@
-"""Settings as text: what is written is read, and all else is explained."""
+"""Settings as random text: parsed as written, or explained."""
 
 import dataclasses
 import math
 import pathlib
-import runpy
 import types
 
 import pytest
+from file_strategies import JSON
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from t2t_repro import errors, fields, hparam, registry
 from t2t_repro.problem import build_problem
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 registry.load_definitions()
 NAMES = [
     *(entry.name for entry in registry.problems),
@@ -23,14 +22,14 @@ VALUES = {
     bool: st.booleans(),
     int: st.integers(-(1 << 31), (1 << 31) - 1),
     float: st.floats(allow_nan=False, allow_infinity=False),
-    # Commas part settings, and spaces around a value are none of it.
+    # Commas separate settings, and spaces around a value are dropped.
     str: st.text().map(lambda text: text.replace(",", "").strip()),
 }
 
 
 @dataclasses.dataclass
 class Settings:
-    """A setting of every type."""
+    """Settings, one of every type."""
 
     flag: bool = False
     whole: int = 0
@@ -56,7 +55,7 @@ NOISE = st.one_of(
 
 
 @given(SOME, st.sampled_from(["", " ", "\t"]))
-def test_what_is_written_is_parsed(values, space):
+def test_settings_are_parsed_as_written(values, space):
     text = f"{space},{space}".join(
         f"{key}{space}={space}{value}" for key, value in values.items()
     )
@@ -77,7 +76,7 @@ def test_any_text_is_typed_settings_or_explained(text):
 
 
 @given(SOME.filter(bool))
-def test_a_setting_is_given_once(values):
+def test_setting_given_twice_is_refused(values):
     key, value = next(iter(values.items()))
     assume(value != "")
     with pytest.raises(errors.UserError, match="given twice"):
@@ -85,7 +84,7 @@ def test_a_setting_is_given_once(values):
 
 
 @given(st.sampled_from(sorted(KINDS)), st.text(max_size=3))
-def test_a_key_that_is_not_there_is_named(key, letters):
+def test_unknown_key_is_named_with_known_ones(key, letters):
     wrong = f"{key}x{letters.replace(',', '').replace('=', '')}".strip()
     with pytest.raises(errors.UserError) as raised:
         fields.parse(Settings, f"{wrong}=1")
@@ -93,7 +92,7 @@ def test_a_key_that_is_not_there_is_named(key, letters):
     assert "Known: flag, whole, real, text." in str(raised.value)
 
 
-ANYTHING = st.one_of(*VALUES.values(), DAMAGE["JSON"])
+ANYTHING = st.one_of(*VALUES.values(), JSON)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,6 @@ ANYTHING = st.one_of(*VALUES.values(), DAMAGE["JSON"])
 )
 @given(data=st.data())
 def test_stored_settings_are_valid_or_explained(values, data):
-    """As run.json may have them: each value of a type, and in a range."""
     stored = dataclasses.asdict(values)
     key = data.draw(st.sampled_from(list(stored)))
     stored[key] = data.draw(ANYTHING)
@@ -130,14 +128,14 @@ def test_stored_settings_are_valid_or_explained(values, data):
         ("sampling_temp", 10**400, "finite"),
     ],
 )
-def test_a_number_that_tensorflow_lacks_is_refused(name, value, rule):
+def test_number_beyond_32_bits_or_infinite_is_refused(name, value, rule):
     with pytest.raises(errors.UserError, match=f"{name} must be {rule}; got"):
         hparam.DecodeHParams(**{name: value})
 
 
 @given(st.sampled_from(NAMES), st.integers(0, 30), st.sampled_from("_xe"))
 @example("multi30k_ende_rev", 0, "_")
-def test_a_misspelt_problem_is_answered_with_near_ones(name, place, letter):
+def test_misspelt_problem_suggests_near_names(name, place, letter):
     place %= len(name)
     for wrong in (
         name[:place] + name[place + 1 :],
@@ -168,7 +166,7 @@ def test_a_misspelt_problem_is_answered_with_near_ones(name, place, letter):
 @example("parallel_text", {"name": "..", "languages": "a-b", "max_length": "9"})
 @example("parallel_text", {"name": "a", "languages": ["a-b"]})
 @example("multi30k_ende", "vocabulary=~nobody_of_this_name/vocab.model")
-def test_a_problem_is_built_or_explained(name, arguments):
+def test_any_problem_is_built_or_explained(name, arguments):
     try:
         built = build_problem(name, arguments)
     except errors.UserError as error:
@@ -182,7 +180,7 @@ def test_a_problem_is_built_or_explained(name, arguments):
 
 
 @given(st.text(), st.text())
-def test_any_name_may_be_asked_for(name, other):
+def test_any_name_can_be_registered(name, other):
     some = registry.Registry("thing")
     some.register(name)(types.SimpleNamespace)
     assert some[name].value is types.SimpleNamespace

@@ -1,10 +1,9 @@
-"""Files of text: whatever is in them is read, or refused by name and line."""
+"""Edited text files: each is read, or named by an error, with the line."""
 
 import gzip
-import pathlib
-import runpy
 
 import pytest
+from file_strategies import edited_bytes, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from t2t_repro.metrics import scores
 from t2t_repro.problem import build_problem
 from t2t_repro.text import linear, parallel_files, trees
 
-DAMAGE = runpy.run_path(str(pathlib.Path(__file__).with_name("damage.py")))
 TEXT = (
     b"\xef\xbb\xbfa b\r\n\nc\xc2\x85d \xe2\x80\xa8 e\n\0\t\n"
     + "עברית \u200f👩\u200d🚀\n".encode()
@@ -36,9 +34,9 @@ def read_all(path):
     return list(parallel_files.read_lines(path))
 
 
-@given(DAMAGE["of_bytes"](TEXT))
+@given(edited_bytes(TEXT))
 def test_lines_are_those_between_line_feeds(folder, content):
-    lines = DAMAGE["read"](read_all, folder / "text", content)
+    lines = read_or_refuse(read_all, folder / "text", content)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -48,8 +46,8 @@ def test_lines_are_those_between_line_feeds(folder, content):
     assert lines == [line.removesuffix("\r") for line in expected]
 
 
-@given(DAMAGE["of_bytes"](TEXT))
-def test_a_line_that_is_not_utf8_is_the_first_such(folder, content):
+@given(edited_bytes(TEXT))
+def test_first_line_that_is_not_utf8_is_named(folder, content):
     path = folder / "text"
     path.write_bytes(content)
     good = []
@@ -62,23 +60,23 @@ def test_a_line_that_is_not_utf8_is_the_first_such(folder, content):
             content.split(b"\n")[len(good)].decode()
 
 
-@given(DAMAGE["of_bytes"](gzip.compress(TEXT), gzip.compress(b"a\n") * 2))
+@given(edited_bytes(gzip.compress(TEXT), gzip.compress(b"a\n") * 2))
 @example(gzip.compress(TEXT)[:-4])
 @example(gzip.compress(TEXT) + b"\0" * 9)
-def test_a_gz_is_read_or_named(folder, content):
-    lines = DAMAGE["read"](read_all, folder / "text.gz", content)
+def test_edited_gz_is_read_or_named(folder, content):
+    lines = read_or_refuse(read_all, folder / "text.gz", content)
     if lines is not None and content:
         text = gzip.decompress(content).decode("utf-8-sig")
         text = text.replace("\r\n", "\n")
         assert "\n".join(lines) + "\n" in (text, text + "\n", "\n")
 
 
-@given(DAMAGE["of_bytes"](TEXT), DAMAGE["of_bytes"](TEXT))
-def test_pairs_are_of_all_lines_or_none(folder, inputs, targets):
+@given(edited_bytes(TEXT), edited_bytes(TEXT))
+def test_pairs_are_of_all_lines_or_refused(folder, inputs, targets):
     (folder / "inputs").write_bytes(inputs)
     paths = folder / "inputs", folder / "targets"
     pairs = (
-        DAMAGE["read"](
+        read_or_refuse(
             lambda _: list(parallel_files.read_pairs(*paths)), paths[1], targets
         )
         if _decodes(inputs)
@@ -109,22 +107,22 @@ def assert_is_tree(tree):
         assert inner.end <= outer.end or outer.end <= inner.first
 
 
-@given(DAMAGE["of_bytes"](TREES, TREES.replace(b"\n   ", b" ")))
-def test_a_file_of_trees_is_read_or_named_by_line(folder, content):
+@given(edited_bytes(TREES, TREES.replace(b"\n   ", b" ")))
+def test_edited_file_of_trees_is_read_or_named_by_line(folder, content):
     path = folder / "trees.mrg"
-    found = DAMAGE["read"](
+    found = read_or_refuse(
         lambda path: list(trees.read(read_all(path), path)), path, content
     )
     for tree in found or ():
         assert_is_tree(tree)
 
 
-@given(DAMAGE["of_bytes"](TREES))
-def test_pairs_of_a_treebank_hold_their_trees(folder, content):
-    """What datagen takes, evaluate can score: each parse is its own."""
+@given(edited_bytes(TREES))
+def test_treebank_pairs_score_as_their_own_parses(folder, content):
+    """Each parse that datagen accepts is its own perfect parse."""
     registry.load_definitions()
     wsj = build_problem("wsj_parsing")
-    pairs = DAMAGE["read"](
+    pairs = read_or_refuse(
         lambda path: list(wsj.pairs("train", folder, None)),
         folder / "train.mrg",
         content,
@@ -158,7 +156,7 @@ NODES = st.recursive(
 
 
 def bracketed(node, space):
-    """A node as text, some white space between any two tokens."""
+    """Return a node as text, with white space between any two tokens."""
     label, content = node
     if isinstance(content, str):  # always on one line
         blank = space.strip("\n")
@@ -179,7 +177,7 @@ def built(node, builder):
 
 
 @given(st.lists(NODES, max_size=3), st.sampled_from(["", "  ", "\n  ", "\t"]))
-def test_brackets_in_any_layout_are_the_tree(nodes, space):
+def test_brackets_in_any_layout_give_the_same_tree(nodes, space):
     text = "\n".join(bracketed(node, space) for node in nodes)
     expected = []
     for node in nodes:

@@ -1,8 +1,15 @@
-"""The fixture `forked`: commands that run in forks of one process."""
+"""The fixture `forked`: commands in forks of a process that has TensorFlow.
 
-import json
+A command in a process of its own needs 3.8 s of a CPU before it does anything,
+nearly all for imports. In a fork of multiprocessing's fork server, which has
+imported the libraries, it needs 0.1 s.
+"""
+
+import atexit
+import multiprocessing
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -10,84 +17,112 @@ import tempfile
 
 import pytest
 
+ROOT = pathlib.Path(__file__).parents[2]
+LIMIT = 3600  # seconds: a command that takes longer hangs on any machine
+# What commands import. Commands themselves define flags, each its own.
+PRELOADED = (
+    "evaluation reporting metrics.bleu metrics.ter serving.client "
+    "serving.saved_model serving.to_ctranslate2 training.averaging "
+    "training.train_loop"
+).split()
+
+
+def run_module(arguments, streams, env):
+    """Run `python -m t2t_repro.ARGUMENTS` in this process, which it ends.
+
+    Args:
+        arguments: the module's name in the package, then the flags.
+        streams: paths of the input, the output and the errors.
+        env: variables to add to the environment.
+    """
+    signal.alarm(LIMIT)
+    for number, path in enumerate(streams):
+        with open(path, "ab" if number else "rb") as file:
+            os.dup2(file.fileno(), number)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    os.environ.update(env)
+    sys.argv[1:] = arguments[1:]
+    try:
+        name = f"t2t_repro.{arguments[0]}"
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing leaves them out
+
+
+class Command:
+    """A command in a fork."""
+
+    def __init__(self, context, folder, arguments, stdin="", env=None):
+        """Start it.
+
+        Args:
+            context: of multiprocessing.
+            folder: for the files that are its streams.
+            arguments: of run_module().
+            stdin: text.
+            env: of run_module().
+        """
+        self._arguments = [*map(str, arguments)]
+        folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        streams = [folder / name for name in ("in", "out", "err")]
+        for path, text in zip(streams, (stdin, "", ""), strict=True):
+            path.write_text(text, "utf-8", "surrogateescape")
+        self._output, self._errors = streams[1:]
+        self._process = context.Process(
+            target=run_module,
+            args=(self._arguments, streams, env or {}),
+            daemon=True,
+        )
+        self._process.start()
+        self.pid = self._process.pid
+
+    def printed(self) -> str:
+        """Return what it has printed so far."""
+        return self._output.read_text("utf-8")
+
+    def wait(self, kill_after=None) -> subprocess.CompletedProcess:
+        """Return the result, with text.
+
+        Args:
+            kill_after: seconds after which it gets SIGKILL; None: never.
+        """
+        self._process.join(kill_after)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        return subprocess.CompletedProcess(
+            self._arguments,
+            self._process.exitcode,
+            self.printed(),
+            self._errors.read_text("utf-8"),
+        )
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        self.wait(kill_after=0)
+
 
 class Forks:
-    """The process of forks.py, and what it is asked for."""
+    """Runs commands in forks, in the folder of the project."""
 
     def __init__(self, folder):
+        """Keep a folder for the streams of commands."""
         self._folder = folder
-        self.process = subprocess.Popen(
-            [sys.executable, pathlib.Path(__file__).with_name("forks.py")],
-            cwd=pathlib.Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(
+            ["pytest", *(f"t2t_repro.{name}" for name in PRELOADED)]
         )
 
-    def ask(self, **request):
-        """-> the number that is answered."""
-        print(json.dumps(request), file=self.process.stdin, flush=True)
-        return int(self.process.stdout.readline())
+    def start(self, *arguments, **settings) -> Command:
+        """Start a command; settings are stdin and env."""
+        return Command(self._context, self._folder, arguments, **settings)
 
-    def __call__(self, name, *arguments, **settings):
-        """-> CompletedProcess. Settings are stdin, env and kill_after."""
-        command = Fork(self, self._folder, name, arguments)
-        return command.completed(command.start(**settings))
-
-    def start(self, name, *arguments, **settings):
-        """-> Fork, which goes on while others are started."""
-        folder = pathlib.Path(tempfile.mkdtemp(dir=self._folder))
-        command = Fork(self, folder, name, arguments)
-        command.pid = command.start(background=True, **settings)
-        return command
-
-
-class Fork:
-    """A command that runs in a fork."""
-
-    def __init__(self, forks, folder, name, arguments):
-        self._forks, self._arguments = forks, (name, *map(str, arguments))
-        self._streams = [folder / name for name in ("in", "out", "err")]
-
-    def start(self, stdin="", env=None, **settings):
-        """-> the answer."""
-        for path, text in zip(self._streams, (stdin, "", ""), strict=True):
-            path.write_text(text, "utf-8", "surrogateescape")
-        return self._forks.ask(
-            name=self._arguments[0],
-            arguments=self._arguments[1:],
-            streams=[str(path) for path in self._streams],
-            env=env or {},
-            **settings,
-        )
-
-    def completed(self, code):
-        """-> CompletedProcess."""
-        out, err = (path.read_text("utf-8") for path in self._streams[1:])
-        return subprocess.CompletedProcess(self._arguments, code, out, err)
-
-    def printed(self):
-        """What it has printed so far."""
-        return self._streams[1].read_text("utf-8")
-
-    def wait(self):
-        """-> CompletedProcess, when a fork in the background has ended."""
-        pid, self.pid = self.pid, None
-        return self.completed(self._forks.ask(wait=pid))
-
-    def kill(self):
-        """Ends it, if it has not ended."""
-        os.kill(self.pid, signal.SIGKILL)
-        self.wait()
+    def __call__(self, *arguments, kill_after=None, **settings):
+        """Run a command to its end; return a CompletedProcess with text."""
+        return self.start(*arguments, **settings).wait(kill_after)
 
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory):
-    """A function of a command, its arguments, stdin and env: runs a fork.
-
-    What it returns is a CompletedProcess with text, as of python -m, but it
-    comes seconds sooner: TensorFlow is imported once.
-    """
-    forks = Forks(tmp_path_factory.mktemp("forked"))
-    yield forks
-    forks.process.communicate()  # it ends where its requests do
+    """Return Forks: forked("decoder", "--output_dir=x", stdin="a")."""
+    return Forks(tmp_path_factory.mktemp("forked"))

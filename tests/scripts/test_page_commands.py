@@ -3,9 +3,9 @@
 import os
 import subprocess
 
-import cold_start
-import page_commands
 import pytest
+
+from scripts.release import cold_start, page_commands
 
 PAGE = """
 ```python

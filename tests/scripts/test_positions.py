@@ -1,8 +1,8 @@
 """BLEU beyond the training length: classes of lengths, and their table."""
 
-import positions
 import pytest
 
+from scripts.paper import positions
 from t2t_repro import errors
 
 

@@ -1,4 +1,4 @@
-"""scripts/reproduce_*.sh: which commands, with a python that echoes."""
+"""scripts/reproduce/*.sh: which commands, with a python that echoes."""
 
 import os
 import pathlib
@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-SCRIPTS = pathlib.Path(__file__).parent.parent.parent / "scripts"
+FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "reproduce"
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def reproduce(tmp_path):
 
     def run(name, *arguments):
         done = subprocess.run(
-            [SCRIPTS / f"reproduce_{name}.sh", *arguments],
+            [FOLDER / f"{name}.sh", *arguments],
             env=os.environ | {"PATH": path},
             capture_output=True,
             encoding="utf-8",
@@ -62,7 +62,7 @@ def test_a_model_that_is_not_the_papers(reproduce, pair, arguments):
     done, called = reproduce(f"wmt14_{pair}", *arguments)
     assert done.returncode == 1
     assert not called
-    assert f"reproduce_wmt14_{pair}.sh base|big FOLDER" in done.stderr
+    assert f"wmt14_{pair}.sh base|big FOLDER" in done.stderr
 
 
 def test_the_parser_in_the_papers_precision(reproduce):
@@ -74,7 +74,7 @@ def test_the_parser_in_the_papers_precision(reproduce):
         "--hparams_set=parsing --mixed_precision=float32 --raw_dir=T "
         f"--data_dir=F/data --output_dir=F/{problem} --num_gpus=1"
     )
-    assert called[-1].endswith(f"/table4.py F/{problem}")
+    assert called[-1].endswith(f"scripts.paper.table4_parsing F/{problem}")
     done, called = reproduce("table4", problem, "T")
     assert done.returncode == 1
     assert not called
@@ -105,7 +105,8 @@ def test_multi30k_in_half_an_hour(reproduce, pair):
 def test_tables_in_small(reproduce, table):
     done, (called,) = reproduce("tables_multi30k", table, "F", "--seed=2")
     assert done.returncode == 0
-    assert f"/scripts/{table}.py --problem=multi30k_ende" in called
+    assert f" -m scripts.paper.{table}" in called
+    assert " --problem=multi30k_ende " in called
     assert called.endswith(f"--data_dir=F/data --output_dir=F/{table} --seed=2")
     assert ("max_length=16," in called) == (table == "positions")
     assert ("num_averaged_checkpoints=5" in called) == (table == "table2")

@@ -1,8 +1,8 @@
-"""The table that scripts/table4.py prints."""
+"""The table that scripts/paper/table4_parsing.py prints."""
 
 import pytest
-import table4
 
+from scripts.paper import table4_parsing
 from t2t_repro.metrics.suite import PARSING, Suite
 from t2t_repro.text import linear
 
@@ -19,13 +19,13 @@ def described(**changes):
         "scores": scores(90.04),
         "right_branching": scores(11.96),
     }
-    return table4.describe(row | changes).split("\n")
+    return table4_parsing.describe(row | changes).split("\n")
 
 
 def test_the_rows_of_wsj_only_and_ours():
     head, rule, *rows = described()
     assert head.startswith("| parser: WSJ only, discriminative | F1 | prec")
-    assert rule.count("---:") == len(table4.FIGURES)
+    assert rule.count("---:") == len(table4_parsing.FIGURES)
     assert len(rows) == 5 + 2
     assert "| Transformer (4 layers) | 91.3 |" in rows[4]
     assert "| t2t_repro, parsing: 2,416 trees | 90.0 | 50.0 |" in rows[5]
@@ -57,7 +57,7 @@ def test_other_trees_are_not_called_section_23():
 )
 def test_right_branching(sentence, line, parse):
     gold = linear.read(line, sentence.split()).tree
-    assert linear.write(table4.right_branching(gold)) == parse
+    assert linear.write(table4_parsing.right_branching(gold)) == parse
 
 
 def test_the_score_of_right_branching():
@@ -68,6 +68,6 @@ def test_the_score_of_right_branching():
         "(S (NP XX )NP , (VP XX )VP )S",
     ]
     suite = Suite(PARSING)
-    found = table4.right_branching_scores(suite, sentences, references)
+    found = table4_parsing.right_branching_scores(suite, sentences, references)
     assert found["bracketing_recall"] == pytest.approx(100 * 4 / 7)
     assert found["bracketing_precision"] == pytest.approx(100 * 4 / 5)

@@ -7,10 +7,8 @@ import sys
 import types
 
 import pytest
-import table_jobs
-import table_rows
-import table_runs
 
+from scripts.paper import table_jobs, table_rows, table_runs
 from t2t_repro import errors, json_files, registry
 from t2t_repro.problem import build_problem
 
@@ -153,7 +151,7 @@ def script(name, *arguments):
     """Runs a script in a process of its own."""
     paths = filter(None, [os.environ.get("PYTHONPATH")])
     return subprocess.run(
-        [sys.executable, ROOT / "scripts" / name, *arguments],
+        [sys.executable, "-m", f"scripts.paper.{name}", *arguments],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *paths])},
         capture_output=True,
@@ -199,7 +197,7 @@ def micro(number_words, folder):
 
 @pytest.mark.slow
 def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
-    call = ("table3.py", "--rows=base", *micro(number_words, tmp_path))
+    call = ("table3_variations", "--rows=base", *micro(number_words, tmp_path))
     done = script(*call)
     assert done.returncode == 0, done.stderr
     results = tmp_path / "rows" / "results"
@@ -207,7 +205,9 @@ def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
     assert row["hparams"]["hidden_size"] == 16
     assert row["hparams"]["num_hidden_layers"] == 1
     assert row["machine"] == "this one"
-    assert row["command"].startswith("scripts/table3.py --")
+    assert row["command"].startswith(
+        "python -m scripts.paper.table3_variations --"
+    )
     assert "--divide_widths=32" in row["command"]
     assert str(tmp_path) not in row["command"]
     assert [one["step"] for one in row["figures"]["curve"]] == [2, 4]
@@ -220,6 +220,6 @@ def test_a_row_of_table_3_from_nothing_to_the_table(number_words, tmp_path):
     assert "base, seed 1: finished on" in again.stdout
     assert not folder.exists()
     # The ladder knows number words, but not this model.
-    beside = script("ladder.py", f"--output_dir={tmp_path / 'away'}")
+    beside = script("reference_curves", f"--output_dir={tmp_path / 'away'}")
     assert beside.returncode == 2, beside.stderr
     assert "hidden_size is 16, ours 128" in beside.stdout

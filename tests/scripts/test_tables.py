@@ -4,11 +4,13 @@ import dataclasses
 import types
 
 import pytest
-import table2
-import table3
-import table_layout
-import table_rows
 
+from scripts.paper import (
+    table2_systems,
+    table3_variations,
+    table_layout,
+    table_rows,
+)
 from t2t_repro import errors, registry
 from t2t_repro.problem import build_problem
 from t2t_repro.reports import paper
@@ -24,7 +26,7 @@ def _definitions():
 def reduced(row, widths=4, layers=2, overrides=None):
     name = f"table3_{row}"
     found = table_rows.changes(
-        name, table3.BASE, widths, layers, overrides or {}
+        name, table3_variations.BASE, widths, layers, overrides or {}
     )
     return dataclasses.replace(registry.build_hparams(name), **found)
 
@@ -33,7 +35,7 @@ def reduced(row, widths=4, layers=2, overrides=None):
 def test_a_reduced_row_is_to_base_what_the_papers_is(row):
     small, small_base = reduced(row), reduced("base")
     row = registry.build_hparams(f"table3_{row}")
-    base = registry.build_hparams(table3.BASE)
+    base = registry.build_hparams(table3_variations.BASE)
     for name in (*table_rows.WIDTHS, "num_heads", "num_hidden_layers"):
         ours = getattr(small, name) * getattr(base, name)
         assert ours == getattr(row, name) * getattr(small_base, name), name
@@ -42,7 +44,9 @@ def test_a_reduced_row_is_to_base_what_the_papers_is(row):
 
 
 def test_no_division_changes_nothing():
-    assert table_rows.changes("table3_big", table3.BASE, 1, 1, {}) == {}
+    assert (
+        table_rows.changes("table3_big", table3_variations.BASE, 1, 1, {}) == {}
+    )
 
 
 def test_overrides_leave_a_row_what_it_is_about():
@@ -125,7 +129,7 @@ RESULTS = [
 
 
 def test_table_3_lays_ours_beside_the_papers():
-    lines = table3.layout(RESULTS, "bleu").splitlines()
+    lines = table3_variations.layout(RESULTS, "bleu").splitlines()
     assert lines[2:5] == [
         "| base |  | 10.50 (10.00–11.00) | 4.92 | 20.5 (20.0–21.0) | 25.8 "
         "| +0.0 | +0.0 | 1.23 | 65 |",
@@ -145,20 +149,24 @@ def test_tables_of_another_metric_are_named_by_it():
     results = [result("base", 1, 10.0, 20.0)]
     figures = results[0]["figures"]
     figures["scores"] = figures["signatures"] = {"bracketing_f1": 90.0}
-    head, _, row, *_ = table3.layout(results, "bracketing_f1").splitlines()
+    head, _, row, *_ = table3_variations.layout(
+        results, "bracketing_f1"
+    ).splitlines()
     assert (
         "| PPL | paper | bracketing f1 | paper | bracketing f1 − base" in head
     )
     assert "| 90.0 | 25.8 |" in row
-    lines = table2.layout(results, "enparse", "bracketing_f1").splitlines()
+    lines = table2_systems.layout(
+        results, "enparse", "bracketing_f1"
+    ).splitlines()
     assert lines[0] == "| model | bracketing f1 | sacreBLEU | training FLOPs |"
     assert lines[2] == "| ours: base | 90.00 |  | 2.5e+15 |"
-    (row,) = table2.summary(results, "bracketing_f1")
+    (row,) = table2_systems.summary(results, "bracketing_f1")
     assert row["bracketing_f1"] == 90.0 and "bleu" not in row
 
 
 def test_table_3_as_json():
-    base, *_ = table3.summary(RESULTS, "bleu")
+    base, *_ = table3_variations.summary(RESULTS, "bleu")
     assert base == {
         "row": "base",
         "seeds": [1, 2],
@@ -172,14 +180,14 @@ def test_table_3_as_json():
 
 
 def test_table_2_puts_ours_below_the_published():
-    lines = table2.layout(RESULTS[:2], "ende", SPLIT).splitlines()
+    lines = table2_systems.layout(RESULTS[:2], "ende", SPLIT).splitlines()
     assert lines[2] == "| ByteNet | 23.75 |  |  |"
     assert lines[9] == "| Transformer (big) | 28.4 |  | 2.3e+19 |"
     assert lines[10] == (
         "| ours: base | 21.50 (21.00–22.00) | 20.50 (20.00–21.00) | 2.5e+15 |"
     )
     assert "p, validation split, bleu_compound_split T; 100 steps" in lines[12]
-    (row,) = table2.summary(RESULTS[:2], SPLIT)
+    (row,) = table2_systems.summary(RESULTS[:2], SPLIT)
     assert (row[SPLIT], row["bleu"]) == (21.5, 20.5)
 
 
@@ -201,7 +209,7 @@ def test_what_is_laid_beside_the_papers_bleu(name, arguments, score):
 
 def test_rows_that_equal_base_in_the_paper_have_no_side():
     results = [*RESULTS[:1], result("a_h16", 1, 9.0, 10.0)]
-    table = table3.summary(results, "bleu")
+    table = table3_variations.summary(results, "bleu")
     assert "by bleu: every row on the paper's side of base (a_h16 equal" in (
-        table3.agreement(table, "bleu")
+        table3_variations.agreement(table, "bleu")
     )

@@ -55,7 +55,7 @@ class Runs:
         return Runs(hparams, self.corpora, self.vocabularies.target.size)
 
     def train(self, folder, strategy=None, **options):
-        """Train; return the exit code and the printed text."""
+        """Train and return the exit code and the printed text."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             task = setup.Task(

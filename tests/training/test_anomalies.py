@@ -47,7 +47,7 @@ def test_infinite_loss_in_float32_before_any_checkpoint():
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf])
 def test_non_finite_gradient_stops_except_in_float16(norm):
-    """In float16, loss scaling skips gradients that overflow."""
+    """Loss scaling skips gradients that overflow in float16."""
     for policy in ("float32", "mixed_bfloat16"):
         message = f"gradient of step 7 has the norm {norm}, with a loss of 2.5"
         with pytest.raises(errors.UserError, match=message):

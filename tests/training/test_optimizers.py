@@ -174,7 +174,7 @@ def test_moving_average_begins_with_the_first_update(
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
-    """In float16 updates that overflow are skipped, here the first, too."""
+    """Updates that overflow in float16 are skipped, the first included."""
     overflow = [np.full(shape, np.inf) for shape in SHAPES]
     gradients = [overflow, _gradients()[0], overflow]
     hparams = dataclasses.replace(hparams, ema_decay=0.75)

@@ -282,7 +282,7 @@ def test_update_does_not_depend_on_packing(trial_of, expected):
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_gradients_in_16_bits_have_the_direction_of_float32(trial_of, policy):
-    """In float16 the norm is that of the gradient without the loss scale."""
+    """The norm in float16 is that of the gradient without the loss scale."""
     actual = trial_of(policy=policy).run(steps=1)
     expected = trial_of().run(steps=1)
     np.testing.assert_allclose(

@@ -1,13 +1,17 @@
-"""Signals that come when they hurt: a folder for --usr_dir.
+"""Faults at a chosen moment of a command, whose --usr_dir is this folder.
 
-FAULT="SIGTERM step 3" sends that signal before the third step of a training,
-"SIGKILL index 2" before the second index of a checkpoint gets its name, when
-its data already has, "SIGKILL run 5" before a server's fifth batch, the first
-four of which warm it up. "SIGKILL change 7" comes before the seventh time that
-Python opens a file of the folder DISK for writing, renames or removes one, and
-"COUNT change 0" counts these times. "SIGXFSZ size 900" is the system's, to whom
-writes more than 900 bytes to a file, Python or not: it ends in the midst of
-that. "FILL step 3" fills the disk of DISK.
+The environment variable FAULT has a fault, a place and a number:
+
+    SIGTERM step 3    SIGTERM before the third step of a training
+    SIGKILL index 2   before the second index of a checkpoint is renamed, when
+                      its data already is
+    SIGKILL run 5     before the fifth batch of a server; four warm it up
+    SIGKILL change 7  before Python opens a file of the folder DISK for writing,
+                      renames or removes one for the seventh time
+    COUNT change 0    count these times, and print them at the end
+    SIGXFSZ size 900  the system's own signal, in the midst of a write beyond
+                      900 bytes of a file, by Python or any library
+    FILL step 3       fill the disk of DISK before the third step
 """
 
 import atexit
@@ -30,7 +34,7 @@ def fill_disk():
 
 
 def advance():
-    """Strikes, the time that was named."""
+    """Count a call; cause the fault if it is the one."""
     global count
     count += 1
     if count == number:
@@ -50,7 +54,7 @@ def sabotage(function, is_one=lambda *args: True):
 
 
 def watch_changes(event, arguments):
-    """A hook of Python's audit."""
+    """Count changes of files; a hook of Python's audit events."""
     if event == "open":
         if not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             return

@@ -1,0 +1,1 @@
+"""Benchmarks of data, training, decoding and serving."""

@@ -1,0 +1,221 @@
+"""Benchmark of data: encoding, packing, planning, batches and memory.
+
+    python -m scripts.benchmarks.bench_data \\
+        --text=train.en:train.de --news=news.en:news.de
+
+Ratios compare two measurements of the same run. The last line is a JSON list of
+{name, value, unit, peer, ratio}.
+"""
+
+import itertools
+import pathlib
+import tempfile
+import time
+
+import numpy as np
+import sentencepiece
+from absl import app, flags
+
+from scripts.benchmarks import harness
+from t2t_repro.data import (
+    batch_plan,
+    corpus,
+    encode,
+    generate,
+    manifest,
+    packing,
+)
+from t2t_repro.text import parallel_files
+from t2t_repro.text.sentence_piece import Bpe
+
+_TEXT = flags.DEFINE_multi_string(
+    "text",
+    None,
+    "INPUTS:TARGETS, aligned files. They are encoded, packed, and repeated to "
+    "make the large corpora.",
+    required=True,
+)
+_NEWS = flags.DEFINE_multi_string(
+    "news",
+    [],
+    "INPUTS:TARGETS, aligned files of longer sentences, which are packed too.",
+)
+_WORKERS = flags.DEFINE_integer("num_workers", 2, "Number of encoding threads.")
+
+SIZES = (100_000, 400_000, 1_600_000, 4_000_000)  # pairs
+SYNTHETIC_SIZE = 41_000_000  # pairs of WMT14 en-fr
+VOCAB_SIZE = 8_000
+ROW_LENGTH = 256
+
+
+def best_seconds(function):
+    """Return the seconds of the fastest of three calls."""
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def read_all_pairs(names):
+    """Return all pairs of files named as "INPUTS:TARGETS"."""
+    return [
+        pair
+        for files in names
+        for pair in parallel_files.read_pairs(
+            *map(pathlib.Path, files.split(":"))
+        )
+    ]
+
+
+def measure_encoding(folder, pairs):
+    """Measure reading, encoding and writing of text.
+
+    The peer is SentencePiece's own call for many sentences.
+    """
+    generated = generate.generate(
+        folder, {"train": lambda: pairs}, generate.Spec(VOCAB_SIZE), {}
+    )
+    vocabularies = manifest.open_vocabularies(folder)
+    encoder = encode.Encoder(vocabularies, ROW_LENGTH)
+    text = {
+        key: generated["splits"]["train"][key]
+        for key in ("read", "text_sha256")
+    }
+
+    def encode_split():
+        for path in folder.glob("*.arrow"):
+            path.unlink()
+        encode.encode_split(
+            folder,
+            "train",
+            (pair for pair in read_all_pairs(_TEXT.value)),
+            text,
+            encoder,
+            _WORKERS.value,
+            generate.SHARD_PAIRS,
+        )
+
+    processor = sentencepiece.SentencePieceProcessor(
+        model_proto=vocabularies.source.model
+    )
+    lines = list(itertools.chain.from_iterable(pairs))
+    peer = len(pairs) / best_seconds(
+        lambda: processor.Encode(lines, num_threads=_WORKERS.value)
+    )
+    rate = len(pairs) / best_seconds(encode_split)
+    name = f"encoding, {_WORKERS.value} workers"
+    harness.report(
+        name, rate, "pairs/s", "SentencePiece's batch call", rate / peer
+    )
+
+
+def measure_packing(name, pairs):
+    """Measure how full rows are, with a vocabulary learned from the text."""
+    lines = itertools.chain.from_iterable(pairs)
+    vocabulary = Bpe.learn(lines, VOCAB_SIZE)
+    lengths = np.array(
+        [
+            list(map(len, vocabulary.encode(side)))
+            for side in zip(*pairs, strict=True)
+        ]
+    )
+    lengths = lengths[:, lengths.max(axis=0) <= ROW_LENGTH]
+    lengths = np.random.default_rng(0).permutation(lengths, axis=1)
+    rows = packing.pack(*lengths, ROW_LENGTH).max() + 1
+    emptier, fuller = sorted(lengths.sum(axis=1) / (rows * ROW_LENGTH))
+    harness.report(
+        f"fuller side of packed rows, {name}", fuller, "of the slots"
+    )
+    harness.report(
+        f"other side of packed rows, {name}", emptier, "of the slots"
+    )
+
+
+def repeat(folder, pairs):
+    """Write and yield shards of random pairs of a corpus.
+
+    Args:
+        folder: of the corpus.
+        pairs: number of pairs in all shards together.
+    """
+    small = manifest.open_corpus(folder, "train")
+    sentences = {side: small.sentences(side) for side in corpus.SIDES}
+    generator = np.random.default_rng(0)
+    for first in range(0, pairs, generate.SHARD_PAIRS):
+        count = min(generate.SHARD_PAIRS, pairs - first)
+        rows = generator.integers(len(small), size=count).tolist()
+        ids = {
+            side: [lists[i] for i in rows] for side, lists in sentences.items()
+        }
+        path = folder / f"{pairs:08d}-{first:08d}.arrow"
+        corpus.write_shard(path, ids, {}, VOCAB_SIZE)
+        yield path
+
+
+def measure_corpora(folder):
+    """Measure planning, batches and memory for corpora of growing size."""
+    figures = {}
+    for size in SIZES:
+        shards = [str(path) for path in repeat(folder, size)]
+        for batching in ("packed", "bucketed"):
+            figures[batching, size] = harness.measure_in_process(
+                "scripts.benchmarks.bench_data_probe",
+                "corpus",
+                batching=batching,
+                shards=shards,
+            )
+    units = {
+        "planning": "s",
+        "batches through tf.data": "real tokens/s",
+        "CPU of a batch": "us",
+        "memory, not mapped": "MB",
+    }
+    for batching in ("packed", "bucketed"):
+        for name, unit in units.items():
+            for size in SIZES:
+                value = figures[batching, size][name]
+                least = figures[batching, SIZES[0]][name]
+                peer = f"{SIZES[0]:,} pairs" if size > SIZES[0] else None
+                label = f"{name}, {batching}, {size:,} pairs"
+                harness.report(
+                    label, value, unit, peer, value / least if peer else None
+                )
+
+
+def measure_synthetic():
+    """Measure planning alone, for as many pairs as WMT14 en-fr has."""
+    random = np.random.default_rng(0)
+    inputs = random.lognormal(3.1, 0.6, SYNTHETIC_SIZE)
+    targets = inputs * random.lognormal(0.05, 0.2, SYNTHETIC_SIZE)
+    lengths = {
+        side: np.minimum(array.astype(np.int32) + 2, ROW_LENGTH)
+        for side, array in (("inputs", inputs), ("targets", targets))
+    }
+    for batching in ("packed", "bucketed"):
+        start = time.perf_counter()
+        batch_plan.build(lengths, batching, 25_000, ROW_LENGTH, seed=0)
+        seconds = time.perf_counter() - start
+        harness.report(
+            f"planning, {batching}, {SYNTHETIC_SIZE:,} pairs", seconds, "s"
+        )
+
+
+def main(_):
+    harness.print_machine()
+    pairs = read_all_pairs(_TEXT.value)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        measure_encoding(folder, pairs)
+        for files in _TEXT.value:
+            measure_packing(pathlib.Path(files).name, read_all_pairs([files]))
+        if _NEWS.value:
+            measure_packing("news", read_all_pairs(_NEWS.value))
+        measure_corpora(folder)
+    measure_synthetic()
+    harness.print_json()
+
+
+if __name__ == "__main__":
+    app.run(main)

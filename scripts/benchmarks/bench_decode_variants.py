@@ -1,0 +1,110 @@
+"""Variants of the search that must return the same outputs."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.decoding import beam_search, decode_loop, rules, score, search
+from t2t_repro.text.vocabulary import PAD
+
+TIE = 1e-5  # rounding decides between scores that differ by less
+
+
+class Comparison(NamedTuple):
+    """Counts of sentences whose best outputs two searches share or not."""
+
+    sentences: int
+    different: int
+    ties: int  # among the different ones
+
+
+def compare(actual, expected) -> Comparison:
+    """Compare Hypotheses of the same sentences; their T may differ."""
+    length = max(actual.ids.shape[-1], expected.ids.shape[-1])
+    actual_ids, expected_ids = (
+        np.pad(x.ids[:, 0], ((0, 0), (0, length - x.ids.shape[-1])))
+        for x in (actual, expected)
+    )
+    different = (actual_ids != expected_ids).any(-1)
+    difference = np.abs(actual.scores[:, 0] - expected.scores[:, 0])
+    return Comparison(
+        len(different),
+        int(different.sum()),
+        int((different & (difference < TIE)).sum()),
+    )
+
+
+def variants(models, rows, hparams, xla=True):
+    """Yield the name and the Hypotheses of each variant.
+
+    Args:
+        models: of search.search.
+        rows: [B, L] int32, ids with EOS, PAD after.
+        hparams: DecodeHParams.
+        xla: whether to compile one variant with XLA, which is slow.
+    """
+
+    def run_search(rows, **settings):
+        return search.search(models, tf.constant(rows), hparams, **settings)
+
+    yield "one block of steps", run_search(rows, block=None)
+    yield "blocks of 4 steps", run_search(rows, block=4)
+    if xla:
+        compiled = tf.function(
+            lambda: run_search(rows, block=None), jit_compile=True
+        )
+        yield "XLA", compiled()
+    yield "3 shards", run_search(rows, num_shards=3)
+    yield "more padding", run_search(np.pad(rows, ((0, 0), (0, 5))))
+    order = np.random.default_rng(1).permutation(len(rows))
+    shuffled, inverse = run_search(rows[order]), np.argsort(order)
+    yield (
+        "another order",
+        decode_loop.Hypotheses(*(tf.gather(x, inverse) for x in shuffled)),
+    )
+    cut = len(rows) // 3
+    batches = zip(run_search(rows[:cut]), run_search(rows[cut:]), strict=True)
+    yield (
+        "other batches",
+        decode_loop.Hypotheses(*(tf.concat(x, 0) for x in batches)),
+    )
+
+
+def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
+    """Return the result of a beam search that has no cache."""
+    beams = hparams.beam_size
+    room = rows.shape[1] + hparams.extra_length
+
+    def step_fn(before, position, state):
+        past = decode_loop.set_subwords(
+            state["past"], position - 1, before
+        )  # nowhere, at 0
+        # The subword to predict is not read, but must not be padding.
+        whole = decode_loop.set_subwords(
+            past, position, tf.fill(tf.shape(before), 2)
+        )
+        sources = tf.repeat(state["inputs"], beams, axis=0)
+        batch = score.make_features(sources, tf.reshape(whole, (-1, room)))
+        logits = model(batch)[:, position]
+        shape = (-1, beams, logits.shape[-1])
+        return tf.reshape(logits, shape), None, state | {"past": past}
+
+    def reorder(state, parents):
+        return state | {
+            "past": decode_loop.gather_beams(state["past"], parents)
+        }
+
+    past = tf.zeros((len(rows), beams, room), tf.int32)
+    limits = (rows != PAD).sum(1) + hparams.extra_length
+    return beam_search.beam_search(
+        decode_loop.SearchModel(
+            step_fn, {"past": past, "inputs": tf.constant(rows)}, reorder
+        ),
+        rules.sentences(tf.constant(limits, tf.int32)),
+        rules.LengthLimit(),
+        beams,
+        room,
+        hparams.alpha,
+        1,
+    )

@@ -1,0 +1,144 @@
+"""Process of bench_train and bench_gpu that trains PyTorch's nn.Transformer.
+
+    python -m scripts.benchmarks.bench_train_pytorch FILE.npz SETTINGS
+
+FILE.npz holds inputs and targets as flat ids and lengths. The pairs are sorted
+by length and cut into batches of the requested number of target tokens. This
+gives the least padding that a model without packing can have. The program
+prints one JSON object: the seconds of each step, and real tokens of all steps.
+"""
+
+import json
+import math
+import sys
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+PAD, BOS = 0, 2
+
+
+class Model(nn.Module):
+    """nn.Transformer with tied embeddings and sinusoids, as in the paper."""
+
+    def __init__(self, settings):
+        super().__init__()
+        width = settings["hidden_size"]
+        self.scale = width**0.5
+        self.embedding = nn.Embedding(settings["vocab_size"], width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.dropout = nn.Dropout(settings["dropout"])
+        self.transformer = nn.Transformer(
+            width,
+            settings["num_heads"],
+            settings["num_hidden_layers"],
+            settings["num_hidden_layers"],
+            settings["filter_size"],
+            settings["dropout"],
+            batch_first=True,
+        )
+        positions = torch.arange(settings["max_length"] + 1)[:, None]
+        rates = torch.exp(
+            torch.arange(0, width, 2) * (-math.log(10_000.0) / width)
+        )
+        table = torch.empty(len(positions), width)
+        table[:, 0::2] = torch.sin(positions * rates)
+        table[:, 1::2] = torch.cos(positions * rates)
+        self.register_buffer("positions", table)
+
+    def embed(self, ids):
+        vectors = self.embedding(ids) * self.scale
+        return self.dropout(vectors + self.positions[: ids.shape[1]])
+
+    def forward(self, inputs, shifted):
+        length = shifted.shape[1]
+        future = torch.ones(
+            length, length, dtype=torch.bool, device=shifted.device
+        ).triu(1)
+        hidden = self.transformer(
+            self.embed(inputs),
+            self.embed(shifted),
+            tgt_mask=future,
+            src_key_padding_mask=inputs == PAD,
+            tgt_key_padding_mask=shifted == PAD,
+            memory_key_padding_mask=inputs == PAD,
+            tgt_is_causal=True,
+        )
+        return hidden @ self.embedding.weight.t()
+
+
+def read(path):
+    """Return a list of pairs of two lists of ids."""
+    arrays = np.load(path)
+    sides = [
+        np.split(arrays[side], np.cumsum(arrays[f"{side}_lengths"])[:-1])
+        for side in ("inputs", "targets")
+    ]
+    return list(zip(*sides, strict=True))
+
+
+def pad(sentences, first=()):
+    """Return lists of ids as [B, T], each after the ids `first`."""
+    rows = [[*first, *ids] for ids in sentences]
+    length = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (length - len(row)) for row in rows])
+
+
+def make_batches(pairs, batch_tokens):
+    """Return batches (inputs, shifted targets, targets) in random order."""
+    pairs = sorted(pairs, key=lambda pair: (len(pair[1]), len(pair[0])))
+    batches, batch = [], []
+    for pair in pairs:
+        batch.append(pair)
+        if sum(len(targets) for _, targets in batch) >= batch_tokens:
+            batches.append(batch)
+            batch = []
+    np.random.default_rng(0).shuffle(batches)
+    return [
+        (
+            pad([inputs for inputs, _ in batch]),
+            pad([targets[:-1] for _, targets in batch], first=[BOS]),
+            pad([targets for _, targets in batch]),
+        )
+        for batch in batches
+    ]
+
+
+def main():
+    path, settings = sys.argv[1], json.loads(sys.argv[2])
+    torch.set_num_threads(settings["threads"])
+    torch.set_float32_matmul_precision("high")  # TF32, where a GPU has it
+    torch.manual_seed(0)
+    device = settings["device"]
+    model = Model(settings).to(device)
+    adam = torch.optim.Adam(
+        model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9
+    )
+    cross_entropy = nn.CrossEntropyLoss(
+        ignore_index=PAD, label_smoothing=settings["label_smoothing"]
+    )
+    batches = make_batches(read(path), settings["batch_tokens"])
+    half = settings["dtype"] == "bfloat16"
+    seconds, tokens = [], 0
+    for number in range(settings["warm_up"] + settings["steps"]):
+        batch = batches[number % len(batches)]
+        start = time.perf_counter()
+        inputs, shifted, targets = (ids.to(device) for ids in batch)
+        adam.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            logits = model(inputs, shifted)
+            loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        adam.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if number >= settings["warm_up"]:
+            seconds.append(time.perf_counter() - start)
+            tokens += int((inputs != PAD).sum() + (targets != PAD).sum())
+    print(json.dumps({"seconds": seconds, "tokens": tokens}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Benchmark harness: measured processes, timing and printed results."""
+
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import platform
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from t2t_repro import registry
+
+EOS = 1
+MODEL_SIZES = {
+    "tiny": {
+        "hidden_size": 128,
+        "filter_size": 512,
+        "num_heads": 4,
+        "num_hidden_layers": 2,
+        "vocab_size": 8_192,
+    },
+    "small": {
+        "hidden_size": 256,
+        "filter_size": 1024,
+        "num_heads": 4,
+        "num_hidden_layers": 3,
+        "vocab_size": 8_192,
+    },
+    "base": {
+        "hidden_size": 512,
+        "filter_size": 2048,
+        "num_heads": 8,
+        "num_hidden_layers": 6,
+        "vocab_size": 32_768,
+    },
+}
+_RESULTS = []
+
+
+def machine() -> str:
+    """Return the date and a description of this machine."""
+    return (
+        f"{datetime.date.today()}, {platform.machine()}, {os.cpu_count()} "
+        f"cores, Python {platform.python_version()}"
+    )
+
+
+def print_machine():
+    """Print the date and the machine, before the first result."""
+    print(machine())
+
+
+def report(name, value, unit, peer=None, ratio=None):
+    """Print a result, and keep it for print_json().
+
+    Args:
+        name: what was measured.
+        value: a number.
+        unit: its unit, as it is printed.
+        peer: what the value is compared with.
+        ratio: value divided by the peer's.
+    """
+    _RESULTS.append(
+        dict(name=name, value=value, unit=unit, peer=peer, ratio=ratio)
+    )
+    comparison = f" = {ratio:.2f} x {peer}" if peer else ""
+    print(f"{name}: {value:,.4g} {unit}{comparison}", flush=True)
+
+
+def print_json():
+    """Print all results as one JSON list of {name, value, unit, peer, ratio}.
+
+    It is the last line that a benchmark prints.
+    """
+    print(json.dumps(_RESULTS))
+
+
+def last_json(*command):
+    """Run a command; return the JSON value on the last line it prints."""
+    finished = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def measure_in_process(module, measure, **settings):
+    """Return a measurement by a new Python process.
+
+    The memory and the threads of earlier measurements would disturb it here.
+
+    Args:
+        module: full name of a module that ends with run_measurement().
+        measure: name of one of its measurements.
+        **settings: JSON values.
+    """
+    arguments = json.dumps(settings | {"measure": measure})
+    return last_json(sys.executable, "-m", module, arguments)
+
+
+def pytorch(python, arrays, settings):
+    """Return the measurement of bench_train_pytorch by a Python with torch."""
+    module = "scripts.benchmarks.bench_train_pytorch"
+    return last_json(python, "-m", module, str(arrays), json.dumps(settings))
+
+
+def run_measurement(measures, threading=None):
+    """Run the measurement that the command line names; print its JSON.
+
+    Args:
+        measures: {name: a function of the settings}.
+        threading: tf.config.threading, to set the number of threads from the
+            settings: "threads" operations at the same time, with
+            "intra_threads" threads each (by default as many).
+    """
+    settings = json.loads(sys.argv[1])
+    if threading:
+        threads = settings["threads"]
+        intra_threads = settings.get("intra_threads", threads)
+        threading.set_intra_op_parallelism_threads(intra_threads)
+        threading.set_inter_op_parallelism_threads(threads)
+    print(json.dumps(measures[settings["measure"]](settings)))
+
+
+def time_calls(function, times):
+    """Return the seconds of each of `times` calls, after a warm-up call."""
+    function()
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def resident_megabytes():
+    """Return the resident memory of this process in MB."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+def random_inputs(settings):
+    """Return random sentences [B, L] int32 that end with EOS."""
+    shape = settings["batch"], settings["length"]
+    generator = np.random.default_rng(0)
+    inputs = generator.integers(3, settings["vocab_size"], shape, np.int32)
+    inputs[:, -1] = EOS
+    return inputs
+
+
+def build_hparams(settings, **changes):
+    """Return the hparams set "base" in the model size of the settings."""
+    registry.load_definitions()
+    names = "hidden_size filter_size num_heads num_hidden_layers".split()
+    changes |= {name: settings[name] for name in names}
+    return dataclasses.replace(registry.build_hparams("base"), **changes)

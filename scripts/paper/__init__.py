@@ -1,0 +1,1 @@
+"""Tables, claims and reference curves of the paper."""

@@ -1,0 +1,171 @@
+"""BLEU beyond the training length: sinusoids against learned positions.
+
+    python -m scripts.paper.positions \\
+        --problem=multi30k_ende --output_dir=FOLDER --hparams=max_length=16,…
+
+"It may allow the model to extrapolate to sequence lengths longer than the ones
+encountered during training", section 3.5 says of sinusoids. Here both kinds are
+trained on the pairs of at most max_length subwords a side, and translate the
+whole test set, which is scored by the length of the source. Resumed and reduced
+as table3.py is.
+"""
+
+import statistics
+
+from absl import flags
+
+from scripts.paper import table_jobs, table_layout, table_rows, table_runs
+from t2t_repro import common_flags, errors, prepare, runs
+from t2t_repro.data import manifest
+from t2t_repro.metrics import scores
+from t2t_repro.metrics.suite import Suite
+from t2t_repro.text import parallel_files
+
+BASE = "table3_base"
+ROWS = {"sinusoids": BASE, "learned": "table3_e_learned_positions"}
+SPLIT = "test"
+# Of the training length: where the classes of source lengths end.
+ENDS = (0.5, 1.0, 1.25, 1.5, 2.0)
+
+
+def main():
+    job = table_jobs.job(SPLIT, averaged=False)
+    table = table_rows.Table(ROWS, BASE)
+    table_runs.t2t("datagen", *job.to_commands, *job.to_datagen)
+    lengths = _test_set(job.problem, common_flags.data_dir()).lengths["inputs"]
+    for row in table.selected():
+        hparams = table_runs.settings(row, job)["hparams"]
+        require_longer(lengths.max(), hparams["max_length"])
+    table_runs.run_all(table, job, summary, layout, measure)
+
+
+def require_longer(longest, trained):
+    """Raises a UserError where no source is beyond what is trained on."""
+    if longest <= trained:
+        raise errors.UserError(
+            f"No source is longer than max_length={trained}, which is trained "
+            f"on: the longest has {longest} subwords. Lower "
+            "--hparams=max_length=…."
+        )
+
+
+def _test_set(problem, data_dir):
+    folder = prepare.data_folder(data_dir, problem)
+    return manifest.open_corpus(folder, SPLIT, problem.reverse)
+
+
+def measure(folder, stored) -> dict:
+    """The figures of a training, and BLEU by the source's length."""
+    run = runs.open_run(folder)
+    corpus = _test_set(run.problem, run.settings["data_dir"])
+    path = folder / runs.TRANSLATIONS / f"{SPLIT}.txt"
+    by_length = score_by_length(
+        corpus.lengths["inputs"].tolist(),
+        list(parallel_files.read_lines(path)),
+        corpus.text("targets"),
+        run.hparams.max_length,
+    )
+    return table_runs.figures(folder, stored) | {"by_length": by_length}
+
+
+def classes(lengths, trained) -> dict[tuple[int, int | None], list[int]]:
+    """{(first, last length): which sentences}, without empty classes.
+
+    Args:
+        lengths: of the sources, subwords with EOS.
+        trained: the longest that was trained on.
+    """
+    ends = [int(trained * end) for end in ENDS]
+    bounds = zip([0, *ends], [*ends, None], strict=True)
+    found = {}
+    for before, end in bounds:
+        within = [
+            i
+            for i, length in enumerate(lengths)
+            if before < length and (end is None or length <= end)
+        ]
+        if within:
+            found[before + 1, end] = within
+    return found
+
+
+def score_by_length(lengths, hypotheses, references, trained) -> list[dict]:
+    """BLEU of each class of source lengths.
+
+    Args:
+        lengths: of the sources, subwords with EOS.
+        hypotheses: [sentences].
+        references: [sentences].
+        trained: the longest length that was trained on.
+    """
+    table = []
+    for (first, last), chosen in classes(lengths, trained).items():
+        found = scores.score(
+            Suite(("bleu",)),
+            [hypotheses[i] for i in chosen],
+            [[references[i] for i in chosen]],
+        )
+        table.append(
+            {
+                "first": first,
+                "last": last,
+                "sentences": len(chosen),
+                "bleu": found["bleu"].value,
+                "signature": found["bleu"].signature,
+            }
+        )
+    return table
+
+
+def summary(results) -> list[dict]:
+    """Means and ranges over seeds, a dict a class of lengths."""
+    table = []
+    for name, of_row in table_layout.by_row(results).items():
+        tables = [result["figures"]["by_length"] for result in of_row]
+        for same in zip(*tables, strict=True):
+            shape = {k: same[0][k] for k in ("first", "last", "sentences")}
+            scores = [one["bleu"] for one in same]
+            table.append(
+                {"row": name}
+                | shape
+                | table_layout.mean_and_range("bleu", scores)
+            )
+    return table
+
+
+def layout(results) -> str:
+    """The table in Markdown: a row for each class of lengths."""
+    rows = table_layout.by_row(results)
+    trained = results[0]["hparams"]["max_length"]
+    tables = {
+        name: list(
+            zip(*(r["figures"]["by_length"] for r in of_row), strict=True)
+        )
+        for name, of_row in rows.items()
+    }
+    lines = []
+    for same in zip(*tables.values(), strict=True):
+        scores = [[one["bleu"] for one in seeds] for seeds in same]
+        shape = same[0][0]
+        cells = [table_layout.spread(values, 1) for values in scores]
+        if len(scores) == 2:
+            gain = statistics.fmean(scores[0]) - statistics.fmean(scores[1])
+            cells.append(table_layout.number(gain, 1, "+"))
+        lines.append((_name(shape, trained), str(shape["sentences"]), *cells))
+    titles = [f"BLEU, {name}" for name in tables]
+    more = ["sinusoids − learned"] if len(tables) == 2 else []
+    columns = ["source subwords", "sentences", *titles, *more]
+    provenance = table_layout.provenance(results)
+    return f"{table_layout.markdown(columns, lines)}\n\n{provenance}\n"
+
+
+def _name(shape, trained):
+    last = "…" if shape["last"] is None else shape["last"]
+    beyond = ", beyond training" if shape["first"] > trained else ""
+    return f"{shape['first']}–{last}{beyond}"
+
+
+if __name__ == "__main__":
+    table_rows.define_flags()
+    flags.adopt_module_key_flags(table_rows)
+    common_flags.run(main)

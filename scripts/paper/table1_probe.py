@@ -1,0 +1,40 @@
+"""Time and memory of one layer type over n and d; for table1_complexity.
+
+It prints one JSON list. Its settings are {"layer", "n", "d", "times"}.
+"""
+
+import tensorflow as tf
+
+from scripts.benchmarks import harness
+from scripts.paper import table1_layers
+
+MEMORY = tf.config.experimental  # counts what tensors take, not what a
+# process holds: allocators keep what was freed.
+
+
+def measure(kind, n, d, times):
+    """Seconds of a forward pass, the fastest, and memory beside what stays."""
+    layer = kind.build(d)
+    call = tf.function(lambda x: layer(x), autograph=False)
+    x = tf.random.normal((1, n, d))
+    call(x)  # traces, and makes weights
+    device = x.device.rpartition("device:")[2]
+    before = MEMORY.get_memory_info(device)["current"]
+    MEMORY.reset_memory_stats(device)
+    seconds = min(harness.time_calls(lambda: call(x).numpy(), times))
+    used = MEMORY.get_memory_info(device)["peak"] - before
+    return {"n": n, "d": d, "seconds": seconds, "bytes": used}
+
+
+def measure_grid(settings):
+    """Return a measurement for each pair of n and d."""
+    kind = table1_layers.TYPES[settings["layer"]]
+    return [
+        measure(kind, n, d, settings["times"])
+        for n in settings["n"]
+        for d in settings["d"]
+    ]
+
+
+if __name__ == "__main__":
+    harness.run_measurement({"layer": measure_grid})

@@ -1,0 +1,118 @@
+"""A parser's row of Table 4, beside the paper's and a trivial parser's.
+
+    python -m scripts.paper.table4_parsing OUTPUT_DIR
+
+OUTPUT_DIR is a training of wsj_parsing or wsj_parsing_semi, after ``evaluate
+--split=test``. Prints a table, and one JSON line last.
+"""
+
+import json
+import pathlib
+import sys
+
+from scripts.paper import table_layout
+from t2t_repro import errors, json_files, prepare, registry, runs
+from t2t_repro.data import manifest
+from t2t_repro.metrics import parsing, scores
+from t2t_repro.reports import paper
+from t2t_repro.text import linear, trees
+from t2t_repro.text.trees import Span, Tree
+
+FIGURES = {  # metrics of parses, and their columns
+    "bracketing_f1": "F1",
+    "bracketing_precision": "precision",
+    "bracketing_recall": "recall",
+    "bracketing_exact_match": "exact match",
+    "unbalanced_trees": "unbalanced",
+    "miscounted_trees": "miscounted",
+}
+
+
+def main(output_dir):
+    registry.load_definitions()
+    run = runs.open_run(pathlib.Path(output_dir).expanduser())
+    if run.problem.requested_name not in paper.PARSERS:
+        raise errors.UserError(
+            f"{output_dir} is a training of {run.problem.requested_name}; "
+            f"Table 4 is of {' and '.join(paper.PARSERS)}."
+        )
+    path = run.output_dir / runs.TRANSLATIONS / "test.json"
+    if not path.exists():
+        raise errors.UserError(
+            f"There is no {path}. Run evaluate with --split=test first."
+        )
+    row = _row(run, json_files.read(path))
+    print(describe(row))
+    print(json.dumps(row))
+
+
+def _row(run, stored):
+    """Return what there is to say of a training."""
+    folder = prepare.data_folder(run.settings["data_dir"], run.problem)
+    corpus = manifest.open_corpus(folder, "test")
+    baseline = right_branching_scores(
+        run.problem.suite, corpus.text("inputs"), corpus.text("targets")
+    )
+    return {
+        "problem": run.problem.requested_name,
+        "hparams_set": run.settings["hparams_set"],
+        "checkpoints": stored["checkpoints"],
+        "decode_hparams": stored["decode_hparams"],
+        "test_trees": len(corpus),
+        "test_source": manifest.read(folder)["sources"]["test"],
+        "scores": {key: stored[key] for key in baseline},
+        "right_branching": baseline,
+    }
+
+
+def right_branching(gold: Tree) -> Tree:
+    """Return a trivial parse: every word but the last opens a constituent.
+
+    The first is S and the others VP, since that is what reaches to the end of
+    an English sentence. A punctuation mark at the end hangs on S.
+    """
+    length = len(gold.words)
+    last = length - (
+        gold.tags[-1:] != () and gold.tags[-1] in trees.PUNCTUATION
+    )
+    inner = (Span("VP", first, last) for first in range(1, last - 1))
+    outer = [Span("S", 0, length)] if length else []
+    return gold._replace(spans=(*outer, *inner))
+
+
+def right_branching_scores(suite, sentences, references) -> dict:
+    """Return the scores of the trivial parses, as evaluate stores them."""
+    golds = parsing.read_references(sentences, references)
+    parses = [linear.write(right_branching(gold)) for gold in golds]
+    found = scores.score(suite, parses, [references], sentences)
+    return scores.flat(suite.build(), found)
+
+
+def describe(row) -> str:
+    """The table, in Markdown."""
+    training = paper.PARSERS[row["problem"]].training
+    trees = f"{row['test_trees']:,} trees"
+    if row["test_trees"] != paper.SECTION_23:
+        trees += ", not section 23"
+    rows = [
+        (name, table_layout.number(parser.f1, 1), *[""] * (len(FIGURES) - 1))
+        for name, parser in paper.TABLE_4.items()
+        if parser.training == training
+    ]
+    for name, values in (
+        (f"t2t_repro, {row['hparams_set']}: {trees}", row["scores"]),
+        (f"right-branching: {trees}", row["right_branching"]),
+    ):
+        cells = (table_layout.number(values[key], 1) for key in FIGURES)
+        rows.append((name, *cells))
+    columns = (f"parser: {training}", *FIGURES.values())
+    return table_layout.markdown(columns, rows)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    try:
+        main(sys.argv[1])
+    except errors.UserError as error:
+        sys.exit(f"Error: {error}")

@@ -1,0 +1,162 @@
+"""Verdicts on a paper's claims, by a rule that is fixed before the results.
+
+A claim is a difference between two rows of a table: "one head is 0.9 BLEU worse
+than base". Each row is trained with several seeds. The rule:
+
+1. The standard deviation between seeds is pooled over all rows of the table,
+   since a few seeds of one row estimate it badly.
+2. The 95% confidence interval of a difference of means is Student's, with the
+   degrees of freedom of the pooled deviation. With several claims in one table
+   its level is raised by Bonferroni's correction.
+3. Where the paper has a difference: "agrees" if the interval lies on the
+   paper's side of 0, "contradicts" if it lies on the other side.
+   Where the paper has none: "agrees" if the interval lies within the margin
+   around 0, "contradicts" if it lies outside the margin.
+4. In every other case, and where a row has not converged: "cannot tell".
+
+The power calculation says what the rule can see: the smallest difference that
+it finds with a probability of 80%, and the seeds that a claim would need.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from scipy import stats
+
+from t2t_repro import errors
+
+LEVEL, POWER = 0.05, 0.8
+MARGIN = 0.5  # a smaller difference in BLEU is none
+AGREES, CONTRADICTS, CANNOT_TELL = "agrees", "contradicts", "cannot tell"
+
+
+class Row(NamedTuple):
+    """Scores of one row of a table."""
+
+    scores: Sequence[float]  # one for each seed
+    converged: bool = True  # False: the budget ended a training
+
+
+class Verdict(NamedTuple):
+    """A claim of the paper beside our difference."""
+
+    verdict: str
+    difference: float  # of means, row minus base
+    interval: tuple[float, float]
+    paper: float
+    detectable: float  # smallest true difference found with probability POWER
+    seeds_needed: int | None  # for a true difference as large as the paper's
+
+
+def judge(
+    rows: Mapping[str, Row], base: str, claims: Mapping[str, float]
+) -> dict[str, Verdict]:
+    """Judge each claim about a row of a table.
+
+    Args:
+        rows: {name: Row}.
+        base: the row that the others are compared with.
+        claims: {name: the paper's difference from base}.
+
+    Raises:
+        UserError: no row has two seeds, so that nothing is known of noise.
+    """
+    deviation, freedom = pooled_deviation(rows)
+    level = LEVEL / len(claims)
+    return {
+        name: _judge_one(
+            rows[name], rows[base], paper, deviation, freedom, level
+        )
+        for name, paper in claims.items()
+    }
+
+
+def pooled_deviation(rows: Mapping[str, Row]) -> tuple[float, int]:
+    """Return the standard deviation between seeds, and its degrees of freedom.
+
+    Raises:
+        UserError: no row has two seeds.
+    """
+    freedom = sum(len(row.scores) - 1 for row in rows.values())
+    if freedom < 1:
+        raise errors.UserError(
+            "A verdict needs at least two seeds of one row; got "
+            f"{', '.join(f'{len(r.scores)} of {n}' for n, r in rows.items())}."
+        )
+    squares = 0.0
+    for row in rows.values():
+        mean = math.fsum(row.scores) / len(row.scores)
+        squares += math.fsum((score - mean) ** 2 for score in row.scores)
+    return math.sqrt(squares / freedom), freedom
+
+
+def _judge_one(row, base, paper, deviation, freedom, level):
+    difference = _mean(row.scores) - _mean(base.scores)
+    counts = len(row.scores), len(base.scores)
+    half = stats.t.ppf(1 - level / 2, freedom) * _error(deviation, *counts)
+    low, high = difference - half, difference + half
+    verdict = CANNOT_TELL
+    if row.converged and base.converged:
+        verdict = _verdict(low, high, paper)
+    return Verdict(
+        verdict,
+        difference,
+        (low, high),
+        paper,
+        detectable(deviation, freedom, *counts, level),
+        seeds_needed(deviation, paper, level),
+    )
+
+
+def _verdict(low, high, paper):
+    if not paper:
+        if -MARGIN <= low and high <= MARGIN:
+            return AGREES
+        outside = low > MARGIN or high < -MARGIN
+        return CONTRADICTS if outside else CANNOT_TELL
+    if low <= 0 <= high:
+        return CANNOT_TELL
+    return AGREES if (low > 0) == (paper > 0) else CONTRADICTS
+
+
+def detectable(
+    deviation: float, freedom: int, one: int, other: int, level: float = LEVEL
+) -> float:
+    """Return the smallest difference that is found with probability POWER.
+
+    The usual approximation: the sum of both quantiles times the standard error
+    (Cohen 1988, section 2.4, with Student's quantiles).
+
+    Args:
+        deviation: standard deviation between seeds.
+        freedom: degrees of freedom of the deviation.
+        one: seeds of one row.
+        other: seeds of the other row.
+        level: probability of a false alarm.
+    """
+    quantiles = stats.t.ppf([1 - level / 2, POWER], freedom)
+    return float(quantiles.sum() * _error(deviation, one, other))
+
+
+def seeds_needed(
+    deviation: float, difference: float, level: float = LEVEL
+) -> int | None:
+    """Return how many seeds of each row would show a difference.
+
+    Normal quantiles, as if the deviation were known. None where the difference
+    is 0: no number of seeds shows that.
+    """
+    if not difference:
+        return None
+    quantiles = stats.norm.ppf([1 - level / 2, POWER])
+    return math.ceil(2 * (quantiles.sum() * deviation / difference) ** 2)
+
+
+def _mean(values):
+    return math.fsum(values) / len(values)
+
+
+def _error(deviation, one, other):
+    """Return the standard error of a difference of means."""
+    return deviation * math.sqrt(1 / one + 1 / other)

@@ -1,0 +1,1 @@
+"""Checks and fixtures of a release."""

@@ -1,0 +1,283 @@
+"""Writes tests/golden/pytorch_transformer.npz: what PyTorch computes.
+
+    python -m venv torch_venv
+    torch_venv/bin/pip install torch==2.13.0 numpy
+    torch_venv/bin/python -m scripts.release.golden_pytorch
+
+A small Transformer of torch.nn's own layers, post-norm and pre-norm, in
+float64: so the numbers are the right ones, and the same on every machine. It
+shares no code with t2t_repro, only the names of its weights. Five sentences
+are computed twice, with padding and packed into rows, along different ways
+through PyTorch: a padding mask, and a mask of every query and key. The script
+insists that both give the same, and stores it once.
+
+The file holds, with N real positions of the sentences one after the other:
+
+    command, torch, settings   how it was made; hparams, as JSON
+    weights/PATH               float16, which holds each weight exactly
+    LAYOUT/FEATURE             ids, segments and positions: padded, packed
+    NORM/encoder_output        [N, D] float32, for post_norm and pre_norm
+    NORM/logits                [N, V] float32
+    NORM/smoothed, NORM/plain  [] float32, mean losses of a token
+    NORM/gradients/PATH        of the smoothed loss, float32
+"""
+
+import json
+import pathlib
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILE = ROOT / "tests" / "golden" / "pytorch_transformer.npz"
+SETTINGS = {
+    "hidden_size": 16,
+    "filter_size": 32,
+    "num_heads": 4,
+    "num_hidden_layers": 2,
+    "label_smoothing": 0.1,
+}
+VOCAB_SIZE = 23
+EPSILON = 1e-6  # of layer normalisation
+SEED = 20170612
+
+LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # of source and target
+PACKED = ((0, 1), (2, 3, 4))  # the sentences of each row
+
+
+class Transformer(nn.Module):
+    """torch.nn's stacks between the paper's embeddings and softmax."""
+
+    def __init__(self, norm_first):
+        super().__init__()
+        size, layers = SETTINGS["hidden_size"], SETTINGS["num_hidden_layers"]
+        options = {
+            "d_model": size,
+            "nhead": SETTINGS["num_heads"],
+            "dim_feedforward": SETTINGS["filter_size"],
+            "dropout": 0.0,
+            "layer_norm_eps": EPSILON,
+            "batch_first": True,
+            "norm_first": norm_first,
+        }
+
+        def final_norm():
+            return nn.LayerNorm(size, EPSILON) if norm_first else None
+
+        self.embedding = nn.Parameter(torch.empty(VOCAB_SIZE, size))
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(**options),
+            layers,
+            norm=final_norm(),
+            enable_nested_tensor=False,
+        )
+        self.decoder = nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(**options), layers, norm=final_norm()
+        )
+
+    def forward(self, batch, encoder_masks, decoder_masks):
+        """-> encoder output [B, L, D], logits [B, T, V]."""
+        memory = self.encoder(
+            self.embed(batch["inputs"], batch["inputs_position"]),
+            **encoder_masks,
+        )
+        # What came before a sentence is a row of zeros below the matrix.
+        position = batch["targets_position"]
+        previous = torch.where(
+            position == 0, VOCAB_SIZE, batch["targets"].roll(1, dims=1)
+        )
+        x = self.embed(previous, position)
+        y = self.decoder(x, memory, **decoder_masks)
+        return memory, functional.linear(y, self.embedding)
+
+    def embed(self, ids, position):
+        """Section 3.4's sqrt(D), and section 3.5's sinusoids."""
+        size = SETTINGS["hidden_size"]
+        matrix = torch.cat([self.embedding, torch.zeros(1, size)])
+        table = np.empty((ids.shape[1], size))
+        for column in range(0, size, 2):
+            angles = np.arange(len(table)) / 10_000 ** (column / size)
+            table[:, column] = np.sin(angles)
+            table[:, column + 1] = np.cos(angles)
+        vectors = functional.embedding(ids, matrix) * size**0.5
+        return vectors + torch.from_numpy(table)[position]
+
+
+def named_arrays(model, array):
+    """{path in t2t_repro: view} of `array` of each of torch's parameters."""
+    named = {"embedding/weight": array(model.embedding)}
+
+    def attention(path, module):
+        # torch keeps three matrices in one, and each as [out, in].
+        for name, matrix in zip(
+            ("query", "key", "value"),
+            array(module.in_proj_weight).chunk(3),
+            strict=True,
+        ):
+            named[f"{path}/{name}/kernel"] = matrix.T
+        matrix = array(module.out_proj.weight)
+        named[f"{path}/output_projection/kernel"] = matrix.T
+
+    def dense(path, module):
+        named[f"{path}/kernel"] = array(module.weight).T
+        named[f"{path}/bias"] = array(module.bias)
+
+    def norm(path, module):
+        named[f"{path}/gamma"] = array(module.weight)
+        named[f"{path}/beta"] = array(module.bias)
+
+    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for i, layer in enumerate(stack.layers):
+            blocks = {"self_attention": layer.self_attn}
+            if name == "decoder":
+                blocks["cross_attention"] = layer.multihead_attn
+            path = f"{name}/layer_{i}"
+            for block, module in blocks.items():
+                attention(f"{path}/{block}/multihead_attention", module)
+            dense(f"{path}/ffn/feed_forward/filter", layer.linear1)
+            dense(f"{path}/ffn/feed_forward/output_projection", layer.linear2)
+            for number, block in enumerate((*blocks, "ffn"), start=1):
+                module = getattr(layer, f"norm{number}")
+                name_of_norm = "input_norm" if layer.norm_first else "norm"
+                norm(f"{path}/{block}/{name_of_norm}", module)
+        if stack.norm is not None:
+            norm(f"{name}/norm", stack.norm)
+    return named
+
+
+def draw_weights(random):
+    """{path: float16 array}, none of them 0 or 1 throughout."""
+    weights = {}
+    for norm_first in (False, True):
+        model = Transformer(norm_first)
+        for path, view in named_arrays(model, lambda p: p.detach()).items():
+            if path not in weights:
+                mean = 1.0 if path.endswith("gamma") else 0.0
+                drawn = random.normal(mean, 0.25, view.shape)
+                weights[path] = drawn.astype(np.float16)
+    return weights
+
+
+def load(model, weights):
+    """Sets torch's parameters; attention's biases, which we lack, to 0."""
+    for name, parameter in model.named_parameters():
+        if name.endswith(("in_proj_bias", "out_proj.bias")):
+            nn.init.zeros_(parameter)
+    for path, view in named_arrays(model, lambda p: p.detach()).items():
+        view.copy_(torch.from_numpy(weights[path]))
+
+
+def draw_sentences(random):
+    """Pairs of lists of ids; 1 ends a sentence, 0 is padding."""
+    return [
+        [[*random.integers(2, VOCAB_SIZE, n - 1), 1] for n in lengths]
+        for lengths in LENGTHS
+    ]
+
+
+def lay_out(sentences, rows):
+    """{feature: [rows, slots] int64}; a row ends in a slot of padding."""
+    batch = {}
+    for side, name in enumerate(("inputs", "targets")):
+        texts = [[sentences[i][side] for i in row] for row in rows]
+        slots = 1 + max(sum(map(len, row)) for row in texts)
+        ids, segments, positions = np.zeros((3, len(rows), slots), np.int64)
+        for number, row in enumerate(texts):
+            start = 0
+            for segment, text in enumerate(row, start=1):
+                place = number, slice(start, start + len(text))
+                ids[place] = text
+                segments[place] = segment
+                positions[place] = range(len(text))
+                start += len(text)
+        batch[name] = ids
+        batch[f"{name}_segment"] = segments
+        batch[f"{name}_position"] = positions
+    return batch
+
+
+def padding_masks(batch):
+    """torch's masks for a sentence a row; True is hidden."""
+    padding = batch["inputs_segment"] == 0
+    length = batch["targets"].shape[1]
+    return {"src_key_padding_mask": padding}, {
+        "tgt_mask": torch.ones(length, length).triu(1).bool(),
+        "memory_key_padding_mask": padding,
+    }
+
+
+def packing_masks(batch):
+    """torch's masks for packed rows, [B * H, T, L]; True is hidden."""
+
+    def apart(queries, keys):
+        queries, keys = (batch[f"{side}_segment"] for side in (queries, keys))
+        hidden = queries[:, :, None] != keys[:, None]
+        # Padding must see something: softmax over nothing is not a number.
+        hidden &= (queries > 0)[:, :, None]
+        return hidden.repeat_interleave(SETTINGS["num_heads"], dim=0)
+
+    length = batch["targets"].shape[1]
+    future = torch.ones(length, length).triu(1).bool()
+    return {"mask": apart("inputs", "inputs")}, {
+        "tgt_mask": apart("targets", "targets") | future,
+        "memory_mask": apart("targets", "inputs"),
+    }
+
+
+def compute(model, batch, masks):
+    """{name: array} of a batch: outputs, losses and gradients."""
+    model.zero_grad()
+    memory, logits = model(batch, *masks)
+    memory = memory[batch["inputs_segment"] > 0]
+    real = batch["targets_segment"] > 0
+    logits, labels = logits[real], batch["targets"][real]
+    # torch gives e' / V to every subword, the target too; tensor2tensor
+    # e / (V - 1) to each other. They are the same where e' = e V / (V - 1).
+    smoothing = SETTINGS["label_smoothing"] * VOCAB_SIZE / (VOCAB_SIZE - 1)
+    smoothed = functional.cross_entropy(
+        logits, labels, label_smoothing=smoothing
+    )
+    smoothed.backward()
+    results = {
+        "encoder_output": memory,
+        "logits": logits,
+        "smoothed": smoothed,
+        "plain": functional.cross_entropy(logits, labels),
+    }
+    for path, view in named_arrays(model, lambda p: p.grad).items():
+        results[f"gradients/{path}"] = view
+    return {name: value.detach().numpy() for name, value in results.items()}
+
+
+def main():
+    torch.set_default_dtype(torch.float64)
+    random = np.random.default_rng(SEED)
+    sentences, weights = draw_sentences(random), draw_weights(random)
+    padded = lay_out(sentences, [[i] for i in range(len(sentences))])
+    packed = lay_out(sentences, PACKED)
+    stored = {
+        "command": "python -m scripts.release.golden_pytorch",
+        "torch": torch.__version__,
+        "settings": json.dumps(SETTINGS),
+    }
+    stored |= {f"weights/{path}": array for path, array in weights.items()}
+    for layout, batch in (("padded", padded), ("packed", packed)):
+        for feature, array in batch.items():
+            stored[f"{layout}/{feature}"] = array.astype(np.uint8)
+            batch[feature] = torch.from_numpy(array)
+    for norm in ("post_norm", "pre_norm"):
+        model = Transformer(norm_first=norm == "pre_norm")
+        load(model, weights)
+        results = compute(model, padded, padding_masks(padded))
+        others = compute(model, packed, packing_masks(packed))
+        for name, array in results.items():
+            np.testing.assert_allclose(others[name], array, atol=1e-12)
+            stored[f"{norm}/{name}"] = array.astype(np.float32)
+    np.savez_compressed(FILE, **stored)
+    print(f"{FILE}: {len(stored)} arrays, {FILE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

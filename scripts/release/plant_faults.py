@@ -1,0 +1,251 @@
+"""Plants known faults in a copy of the project, one at a time, and tests it.
+
+A test suite that is made faster must still find what it found before. Each
+fault of planted_faults.txt changes one place of the library. The tests that
+should notice it run until the first failure:
+
+    python -m scripts.release.plant_faults --jobs=2 --result=faults.json
+    python -m scripts.release.plant_faults --only="causal mask"
+
+A fault is caught if a test fails. A test process that ends in any other way
+does not count. Tests marked slow run only if the others have not caught it.
+The suite must pass without the faults, or the result means nothing.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import pathlib
+import queue
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[2]
+FAULTS = pathlib.Path(__file__).with_name("planted_faults.txt")
+# Exit codes of pytest.
+FAILED, NO_TESTS = 1, 5
+COLLECTED = ("not slow", "slow")  # values of -m, in turn
+
+
+class Fault(NamedTuple):
+    """A change of one file, and the tests that should notice it."""
+
+    name: str
+    file: str  # relative to the project
+    old: str
+    new: str
+    tests: list[str]  # arguments of pytest
+
+
+class Result(NamedTuple):
+    """Outcome of the tests on a copy with a fault."""
+
+    name: str
+    file: str
+    caught: bool
+    by: str  # the first test that failed, or how the tests ended
+    seconds: float
+
+
+def read_faults(text: str) -> list[Fault]:
+    """Parse blocks that are separated by blank lines.
+
+    A block is a name, a file, lines "- " of the old text, lines "+ " of the
+    new text, and lines with the arguments of pytest. A line "#" is a comment.
+    """
+    faults = []
+    for block in re.split(r"\n{2,}", text.strip()):
+        lines = [one for one in block.split("\n") if not one.startswith("#")]
+        if not lines:
+            continue
+        parts = collections.defaultdict(list)
+        for line in lines[2:]:
+            changed = line[:2] in ("- ", "+ ")
+            parts[line[0] if changed else "tests"].append(
+                line[2:] if changed else line.strip()
+            )
+        old, new = ("\n".join(parts[sign]) for sign in "-+")
+        tests = " ".join(parts["tests"]).split()
+        faults.append(Fault(lines[0], lines[1].strip(), old, new, tests))
+    return faults
+
+
+def find_misfits(faults: list[Fault], root: pathlib.Path) -> list[str]:
+    """Return what is wrong with a list of faults, a line each."""
+    names = collections.Counter(fault.name for fault in faults)
+    found = [f"{name}: given {n} times" for name, n in names.items() if n > 1]
+    for fault in faults:
+        path = root / fault.file
+        count = path.read_text().count(fault.old) if path.is_file() else 0
+        if not fault.old or count != 1:
+            found.append(
+                f"{fault.name}: {fault.file} has the old text {count} times, "
+                "where 1 is needed"
+            )
+        for test in fault.tests:
+            if not (root / test.partition("::")[0]).exists():
+                found.append(f"{fault.name}: there is no {test}")
+    return found
+
+
+def copy_project(target: pathlib.Path) -> None:
+    """Copy all files that git tracks or would add."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    ).stdout.decode()
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():  # else it is removed, and not committed
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+class Workplace:
+    """A copy of the project in which faults are planted and removed."""
+
+    def __init__(self, root: pathlib.Path, launcher: list[str], limit: float):
+        """Take a copy, a command to run pytest under, and seconds of a run."""
+        self._root, self._launcher, self._limit = root, launcher, limit
+
+    def test(self, fault: Fault) -> Result:
+        """Run the tests with a fault."""
+        path = self._root / fault.file
+        whole = path.read_text()
+        path.write_text(whole.replace(fault.old, fault.new))
+        start = time.monotonic()
+        try:
+            caught, by = self._run(fault.tests)
+        finally:
+            path.write_text(whole)
+        seconds = round(time.monotonic() - start, 1)
+        return Result(fault.name, fault.file, caught, by, seconds)
+
+    def _run(self, tests):
+        """Return whether a test failed, and which, or how the tests ended."""
+        by = "no test ran"
+        for marked in COLLECTED:
+            code, output = self._pytest([*tests, "-m", marked])
+            if code == NO_TESTS:
+                continue
+            failures = re.findall(
+                "^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE
+            )
+            if code == FAILED and failures:
+                slow = " (slow)" * (marked == "slow")
+                return True, failures[0] + slow
+            if code:
+                return False, f"pytest ended with {code}: {output[-300:]}"
+            by = "all tests passed"
+        return False, by
+
+    def _pytest(self, arguments):
+        command = [*self._launcher, sys.executable, "-m", "pytest", "-x", "-q"]
+        command += ["--tb=no", "-p", "no:cacheprovider", *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self._root,
+                env=os.environ
+                | {
+                    "PYTHONPATH": str(self._root),
+                    # Two faults may follow each other within a second, which
+                    # is all that the cache of bytecode distinguishes.
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=self._limit,
+            )
+        except subprocess.TimeoutExpired:
+            return "a timeout", f"more than {self._limit:g} s"
+        return done.returncode, done.stdout
+
+
+def test_all(faults, jobs, launcher, limit):
+    """Yield a Result for each fault, `jobs` of them at a time."""
+    with tempfile.TemporaryDirectory() as folder:
+        free = queue.SimpleQueue()
+        for number in range(jobs):
+            root = pathlib.Path(folder, str(number))
+            copy_project(root)
+            free.put(Workplace(root, launcher, limit))
+
+        def test(fault):
+            workplace = free.get()
+            try:
+                return workplace.test(fault)
+            finally:
+                free.put(workplace)
+
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            for done in concurrent.futures.as_completed(
+                pool.submit(test, fault) for fault in faults
+            ):
+                yield done.result()
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description="Test the project with known faults, one at a time."
+    )
+    parser.add_argument(
+        "--only", help="regular expression: faults with such a name"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="at the same time")
+    parser.add_argument("--result", type=pathlib.Path, help="a JSON file")
+    parser.add_argument(
+        "--launcher", default="", help='command to run pytest under: "nice"'
+    )
+    parser.add_argument(
+        "--limit", type=float, default=900, help="seconds of a test process"
+    )
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    faults = read_faults(FAULTS.read_text())
+    if wrong := find_misfits(faults, ROOT):
+        sys.exit("\n".join(wrong))
+    wanted = re.compile(arguments.only or "")
+    faults = [fault for fault in faults if wanted.search(fault.name)]
+    results = []
+    for result in test_all(
+        faults,
+        arguments.jobs,
+        shlex.split(arguments.launcher),
+        arguments.limit,
+    ):
+        results.append(result)
+        caught = "caught" if result.caught else "NOT CAUGHT"
+        print(
+            f"{len(results):3}/{len(faults)} {result.seconds:6.1f} s "
+            f"{caught:10} {result.name}: {result.by}",
+            flush=True,
+        )
+    missed = [result.name for result in results if not result.caught]
+    print(f"{len(results) - len(missed)} of {len(results)} faults are caught.")
+    if arguments.result:
+        order = {fault.name: place for place, fault in enumerate(faults)}
+        results.sort(key=lambda result: order[result.name])
+        arguments.result.write_text(
+            json.dumps([result._asdict() for result in results], indent=2)
+            + "\n"
+        )
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()

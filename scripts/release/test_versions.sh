@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The tests, with the lowest and with the highest versions of all packages that
+# setup.py admits: before a release, and when a bound there is changed.
+#
+#     scripts/release/test_versions.sh FOLDER [arguments of pytest]
+set -euo pipefail
+folder=$1
+shift
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+
+# uv resolves to lowest versions, which pip cannot.
+python3 -m venv "$folder/uv"
+"$folder/uv/bin/pip" install --quiet uv
+
+for versions in lowest-direct highest; do
+  bin="$folder/$versions/bin"
+  python3 -m venv "$folder/$versions"
+  "$folder/uv/bin/uv" pip install --quiet --python "$bin/python" \
+    --resolution "$versions" --editable '.[dev]'
+  say "$versions: $("$bin/pip" list --format=freeze |
+    grep -E '^(tensorflow|keras|numpy|jax)(-text)?==' | xargs)"
+  touch "$folder/$versions/installed"  # or make would, and as it likes
+  PYTEST_ADDOPTS=${*@Q} make test VENV="$folder/$versions"
+done

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The whole road on number words: data, training, averaging, scores,
+# export, and three translations through the exported model.
+#
+#     scripts/reproduce/demo.sh FOLDER [flags of the trainer]
+set -euo pipefail
+folder=$1
+shift
+problem=number_words_ende
+run="$folder/train"
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*" >&2; }
+t2t() {
+  say "python -m t2t_repro.$*"
+  python -m "t2t_repro.$@"
+}
+
+SECONDS=0
+# A German number is one word: its BLEU, of runs of four, is 0.
+t2t trainer --problem=$problem --hparams_set=tiny --eval_bleu_sentences=0 \
+  --data_dir="$folder/data" --output_dir="$run" "$@"
+t2t avg_checkpoints --output_dir="$run"
+t2t evaluate --output_dir="$run" --split=test
+t2t exporter --output_dir="$run" --export_dir="$folder/export"
+# Three cardinals of the test split: no form of them was trained on.
+grep -v -m 3 -E '(th|first|second|third)$' \
+  "$folder/data/downloads/$problem/test.en" > "$folder/unseen.en"
+t2t query --export_dir="$folder/export" < "$folder/unseen.en" \
+  > "$folder/unseen.de"
+paste -d '=' "$folder/unseen.en" "$folder/unseen.de" | sed 's/=/ -> /'
+say "Done in $((SECONDS / 60)) min $((SECONDS % 60)) s; see $folder/."

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The Transformer's row of the paper's Table 4, beside the paper's: data,
+# training, averaging, bracketing F1 of section 23, parses as pictures. Needs
+# GPUs, and a Penn Treebank: see problems/wsj_parsing.py for its folder.
+#
+#     scripts/reproduce/table4.sh wsj_parsing TREEBANK FOLDER [flags of the trainer]
+#     scripts/reproduce/table4.sh wsj_parsing_semi TREEBANK FOLDER […]
+set -euo pipefail
+if [[ $# -lt 3 ]]; then
+  echo "Usage: $0 wsj_parsing|wsj_parsing_semi TREEBANK FOLDER [flags]" >&2
+  exit 1
+fi
+problem=$1 treebank=$2 folder=$3
+shift 3
+
+run="$folder/$problem"
+# Single precision, as everything in the paper.
+python -m t2t_repro.trainer --problem="$problem" --hparams_set=parsing \
+  --mixed_precision=float32 --raw_dir="$treebank" \
+  --data_dir="$folder/data" --output_dir="$run" "$@"
+python -m t2t_repro.avg_checkpoints --output_dir="$run"
+python -m t2t_repro.evaluate --output_dir="$run" --split=test
+python -m t2t_repro.report --output_dir="$run"
+root=$(cd "$(dirname "$0")/../.." && pwd)
+PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} \
+  python -m scripts.paper.table4_parsing "$run"

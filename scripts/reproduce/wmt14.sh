@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A row of the paper's Table 2, from nothing to scores, export and report:
+# what wmt14_ende.sh and wmt14_enfr.sh have in common.
+# Needs GPUs, and internet or --raw_dir. Started again it goes on.
+#
+#     scripts/reproduce/wmt14.sh wmt14_ende big FOLDER [flags of the trainer]
+set -euo pipefail
+problem=$1 hparams_set=$2 folder=$3
+shift 3
+
+run="$folder/$problem/$hparams_set"
+t2t() {
+  printf '\n\033[1m%s\033[0m\n' "python -m t2t_repro.$*"
+  python -m "t2t_repro.$@"
+}
+
+# Single precision, as the paper's FLOPs are counted (section 6.1, Table 2).
+# --mixed_precision=bfloat16 after FOLDER is faster, and another experiment.
+t2t trainer --problem="$problem" --hparams_set="$hparams_set" \
+  --mixed_precision=float32 \
+  --data_dir="$folder/data" --output_dir="$run" "$@"
+t2t avg_checkpoints --output_dir="$run"
+t2t evaluate --output_dir="$run" --split=test
+t2t exporter --output_dir="$run" --export_dir="$run/export"
+t2t report --output_dir="$run"

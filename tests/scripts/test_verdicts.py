@@ -1,0 +1,81 @@
+"""Verdicts: the rule by hand and by simulation."""
+
+import numpy as np
+import pytest
+
+from scripts.paper import verdicts
+from scripts.paper.verdicts import Row
+from t2t_repro import errors
+
+NOISE = {"noise": Row([0.0, 2.0])}  # deviation sqrt(2), one degree of freedom
+
+
+def judge_one(row, paper, base=(25.0, 25.1, 24.9)):
+    rows = {"base": Row(base), "row": row}
+    return verdicts.judge(rows, "base", {"row": paper})["row"]
+
+
+def test_pooled_deviation_weighs_rows_by_their_seeds():
+    """Squares 2 of one degree of freedom and 2 of two: sqrt(4 / 3)."""
+    rows = NOISE | {"other": Row([4.0, 5.0, 6.0])}
+    assert verdicts.pooled_deviation(rows) == (pytest.approx((4 / 3) ** 0.5), 3)
+
+
+def test_interval_is_that_of_student():
+    """s = 0.1 with 4 degrees of freedom: 2.776 * 0.1 * sqrt(2 / 3)."""
+    found = judge_one(Row([24.0, 24.1, 23.9]), -0.9)
+    assert found.difference == pytest.approx(-1)
+    half = 2.7764451 * 0.1 * (2 / 3) ** 0.5
+    assert found.interval == pytest.approx((-1 - half, -1 + half))
+
+
+@pytest.mark.parametrize(
+    ("scores", "paper", "verdict"),
+    [
+        ([24.0, 24.1, 23.9], -0.9, "agrees"),
+        ([24.0, 24.1, 23.9], 0.4, "contradicts"),
+        ([25.05, 25.15, 24.95], 0.4, "cannot tell"),
+        ([25.05, 25.15, 24.95], 0.0, "agrees"),  # within the margin
+        ([26.0, 26.1, 25.9], 0.0, "contradicts"),
+        ([25.5, 25.6, 25.4], 0.0, "cannot tell"),  # across the margin
+    ],
+)
+def test_verdict_follows_from_interval_and_claim(scores, paper, verdict):
+    assert judge_one(Row(scores), paper).verdict == verdict
+
+
+def test_row_that_has_not_converged_cannot_tell():
+    row = Row([20.0, 20.1, 19.9], converged=False)
+    assert judge_one(row, -0.9).verdict == "cannot tell"
+
+
+def test_more_claims_widen_each_interval():
+    rows = {"base": Row([1.0, 2.0]), "a": Row([3.0, 4.0]), "b": Row([3.0, 4.0])}
+    one = verdicts.judge(rows, "base", {"a": 1})["a"].interval
+    low, high = verdicts.judge(rows, "base", {"a": 1, "b": 1})["a"].interval
+    assert low < one[0] and one[1] < high
+
+
+def test_one_seed_a_row_is_refused():
+    with pytest.raises(errors.UserError, match="two seeds.*1 of base, 1 of r"):
+        verdicts.judge({"base": Row([1]), "r": Row([2])}, "base", {"r": 1})
+
+
+def test_detectable_difference_is_found_as_often_as_promised():
+    """Three seeds of ten rows: 20 degrees of freedom."""
+    draws = np.random.default_rng(0)
+    true = verdicts.detectable(1.0, 20, 3, 3)
+    found = 0
+    for _ in range(1000):
+        rows = {str(i): Row(draws.normal(0, 1, 3).tolist()) for i in range(9)}
+        rows["row"] = Row(draws.normal(true, 1, 3).tolist())
+        found += (
+            verdicts.judge(rows, "0", {"row": 1})["row"].verdict == "agrees"
+        )
+    assert 0.76 < found / 1000 < 0.84
+
+
+def test_seeds_needed_by_hand():
+    """2 * ((1.960 + 0.842) * 0.5 / 0.9)^2 = 4.84."""
+    assert verdicts.seeds_needed(0.5, -0.9) == 5
+    assert verdicts.seeds_needed(0.5, 0) is None
