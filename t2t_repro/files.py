@@ -110,7 +110,7 @@ def atomic_text_file(path: pathlib.Path) -> Iterator[TextIO]:
         yield file
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
+def wait_until(condition: Callable[[], object]) -> bool:
     """Wait for what another machine has written to be visible here.
 
     Returns:

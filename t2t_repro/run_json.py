@@ -57,7 +57,7 @@ def settings(
     random_seed: int,
     data_folder: pathlib.Path,
     vocabularies: Vocabularies,
-    rows_per_batch: int | None,
+    rows_per_batch: int | dict[str, int],
 ) -> dict[str, Any]:
     """Return the settings of a training, as run.json has them."""
     settings = {
