@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """Return the manifest without its checksum, which would reveal all edits."""
+    """Return the manifest without its checksum, which reveals all edits."""
     return json_files.read(folder / manifest.MANIFEST)
 
 
