@@ -105,8 +105,12 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            f"t2t-{name.replace('_', '-')} = t2t_repro.common_flags:run_script"
-            for name in COMMANDS
+            "t2t = t2t_repro.__main__:main",
+            # tensor2tensor's names of the same commands.
+            *(
+                f"t2t-{name.replace('_', '-')} = t2t_repro.__main__:main"
+                for name in COMMANDS
+            ),
         ]
     },
 )

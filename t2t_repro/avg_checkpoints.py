@@ -1,26 +1,30 @@
-"""Averages the weights of a training's last checkpoints (section 6.1).
+"""Average the weights of a run's last checkpoints.
 
-python -m t2t_repro.avg_checkpoints --output_dir=…
+t2t avg_checkpoints --output_dir=…
 """
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, run_json, runs
-from t2t_repro.training import averaging, checkpoints
+from t2t_repro import common_flags, errors, files
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
     None,
-    "How many of the last to average; by default the hparams set's.",
+    "Number of checkpoints to average; by default the hparams set's.",
     lower_bound=1,
 )
 _CHECKPOINTS = flags.DEFINE_list(
-    "checkpoints", [], "Paths to average, instead of the last ones."
+    "checkpoints",
+    [],
+    "Paths of checkpoints to average, comma-separated, instead of the last.",
 )
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
+def main() -> None:
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro import run_json, runs
+    from t2t_repro.training import averaging, checkpoints
+
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
@@ -41,4 +45,4 @@ def main():
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(main, common_flags.RUN)

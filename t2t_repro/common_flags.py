@@ -4,119 +4,124 @@ A flag exists only for what is not a hyperparameter; the rest is
 --hparams=key=value. Only commands read flags.
 """
 
-import contextlib
 import dataclasses
 import math
 import os
 import pathlib
-import runpy
 import signal
 import sys
 import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 
 from absl import app, flags, logging
 
-from t2t_repro import errors, fields, files, hparam, registry
+from t2t_repro import (
+    command_help,
+    errors,
+    fields,
+    files,
+    hparam,
+    registry,
+    tensorflow_import,
+)
 from t2t_repro.problem import Problem, build_problem
 
 _MOST = 2**31 - 1  # TensorFlow counts with 32 bits
-_NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
-
-
-@contextlib.contextmanager
-def _silent_stderr():
-    """Sends what is written to file descriptor 2 to nowhere."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
-def _import_tensorflow():
-    """Imports TensorFlow, without its notes on missing GPUs where none is.
-
-    It writes them before its logging can be told not to. Where there is a
-    driver they stay: they then say why a GPU is not used.
-    """
-    quiet = os.name == "posix" and not _NVIDIA_DRIVER.exists()
-    with _silent_stderr() if quiet else contextlib.nullcontext():
-        import tensorflow as tf
-
-        tf.config.list_physical_devices()
-
-
-# Now: the modules that a command imports after this one import TensorFlow.
-_import_tensorflow()
+_HELP = ("--help", "-help", "-h", "-?", "--helpshort")
+_HELPFULL = ("--helpfull", "-helpfull")
+# Groups of flags for run(), of commands that open a run.
+RUN = {
+    "Required: --output_dir, or --problem and --hparams_set": (
+        "output_dir",
+        "problem",
+        "hparams_set",
+    ),
+    "Checks: refused where the run has other values": (
+        "problem_args",
+        "hparams",
+    ),
+}
 
 _PROBLEM = flags.DEFINE_string(
-    "problem", None, "Name of the problem; X_rev swaps X's languages."
+    "problem",
+    None,
+    "Name of the problem: data and languages. X_rev swaps X's languages; "
+    "--registry_help lists all.",
 )
 _PROBLEM_ARGS = flags.DEFINE_string(
-    "problem_args", "", "Arguments of the problem: key=value,key=value."
+    "problem_args",
+    "",
+    "Arguments of the problem; their names are below.",
 )
 _HPARAMS_SET = flags.DEFINE_string(
-    "hparams_set", None, "Name of the hparams set."
+    "hparams_set",
+    None,
+    "Name of the hparams set: model and training. --registry_help lists all.",
 )
 _HPARAMS = flags.DEFINE_string(
-    "hparams", "", "Settings that differ from the set's: key=value,key=value."
+    "hparams",
+    "",
+    "Hparams that differ from the set's; their names are below.",
 )
 _DATA_DIR = flags.DEFINE_string(
-    "data_dir", "~/t2t_data", "Folder of generated data and of downloads."
+    "data_dir", "~/t2t_data", "Folder for generated data and downloads."
 )
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir",
     None,
-    "Folder of the training; ~/t2t_train/PROBLEM/HPARAMS_SET if left out.",
+    "Folder of the run; by default ~/t2t_train/PROBLEM/HPARAMS_SET.",
 )
 _USR_DIR = flags.DEFINE_string(
-    "usr_dir", None, "Folder of Python modules with definitions of your own."
+    "usr_dir", None, "Folder of Python modules with your own definitions."
 )
 flags.DEFINE_alias("t2t_usr_dir", "usr_dir")
 _REGISTRY_HELP = flags.DEFINE_bool(
     "registry_help",
     False,
-    "List problems, hparams sets, models, metrics and more, and exit.",
+    "List problems, hparams sets, models, metrics and other names, and exit.",
 )
+# The functions below define flags of the command that calls them.
+flags.disclaim_key_flags()
 
 
 def define_raw_data_flags():
-    """Of the commands that may generate data."""
+    """Define flags of the commands that may generate data."""
     flags.DEFINE_string(
-        "raw_dir", None, "Folder with the raw files: no download then."
+        "raw_dir", None, "Folder of the raw files, instead of a download."
     )
     flags.DEFINE_integer(
-        "num_workers", os.cpu_count(), "Threads that encode.", lower_bound=1
+        "num_workers",
+        os.cpu_count(),
+        "Number of threads that encode text.",
+        lower_bound=1,
     )
 
 
 def define_datagen_flags():
-    """The same, and what they do with data that is there."""
+    """Define the same flags, and --verify for data that exists."""
     define_raw_data_flags()
     flags.DEFINE_bool(
-        "verify", False, "Compare every file of the data with its checksum."
+        "verify",
+        False,
+        "Compare every file of the data with its checksum first.",
     )
 
 
 def define_decoding_flags():
-    """Of the commands that load a trained model."""
+    """Define flags of the commands that load a trained model."""
     flags.DEFINE_string(
         "checkpoint_path",
         None,
-        "Checkpoint, as …/ckpt-1500; several, comma-separated, make an "
-        "ensemble. By default the averaged one where there is one, else the "
-        "latest.",
+        "Checkpoint such as RUN/checkpoints/ckpt-1500; several, "
+        "comma-separated, make an ensemble. By default the averaged "
+        "checkpoint if there is one, else the latest.",
     )
     flags.DEFINE_string(
         "decode_hparams",
         "",
-        "Settings of the search that differ from the paper's: "
-        "beam_size=4,alpha=0.6,extra_length=50,return_beams=false,"
-        "sampling_temp=0.0,….",
+        "Settings of the search that differ from the problem's; their "
+        "names are below.",
     )
 
 
@@ -142,13 +147,13 @@ def define_fields(cls):
 
 
 def values_of(cls):
-    """Return the settings that the flags of define_fields() say."""
+    """Return the settings of the flags that define_fields() defines."""
     names = [field.name for field in dataclasses.fields(cls)]
     return cls(**{name: getattr(flags.FLAGS, name) for name in names})
 
 
 def define_number(name, default, text, lower_bound=None, upper_bound=None):
-    """A float flag that takes neither nan nor inf."""
+    """Define a float flag that refuses nan and inf."""
     flag = flags.DEFINE_float(name, default, text, lower_bound, upper_bound)
     flags.register_validator(
         flag,
@@ -159,7 +164,7 @@ def define_number(name, default, text, lower_bound=None, upper_bound=None):
 
 
 def sentences(flag) -> list[str]:
-    """The values of a flag, which the shell gives as bytes: UTF-8."""
+    """Return the values of a flag, which must be UTF-8."""
     for line in flag.value:
         try:
             line.encode("utf-8")
@@ -171,33 +176,29 @@ def sentences(flag) -> list[str]:
     return flag.value
 
 
-def run_script():
-    """Entry point of the scripts t2t-NAME: python -m t2t_repro.NAME."""
-    script = pathlib.Path(sys.argv[0]).stem.removeprefix("t2t-")
-    # As a module that is run, so that --help finds its flags.
-    runpy.run_module(
-        f"t2t_repro.{script.replace('-', '_')}", None, "__main__", True
-    )
+def run(
+    main: Callable[[], int | None],
+    groups: Mapping[str, Iterable[str]] | None = None,
+) -> NoReturn:
+    """Run a command: load definitions, call main(), explain UserErrors.
 
+    Modules that need TensorFlow are imported within main(), so that --help
+    and mistakes in flags answer at once.
 
-def run(main):
-    """Runs a command: loads definitions, calls main(), explains UserErrors."""
+    Args:
+        main: the command; returns an exit status, or None for 0.
+        groups: {title: names of flags} that --help shows first, the required
+            ones at the top.
+    """
+    module = sys.modules[main.__module__]
 
-    def start(argv):
+    def start(arguments):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow says much
         # Text is UTF-8 whatever the locale; names of files may be no text.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
-            if len(argv) > 1:
-                raise errors.UserError(f"Unexpected arguments: {argv[1:]}.")
-            registry.load_definitions(_USR_DIR.value)
-            if _REGISTRY_HELP.value:
-                print(registry.describe(), flush=True)
-                return 0
-            code = main()
-            sys.stdout.flush()  # here a full disk is still explained
-            return code
+            return _run(main, arguments, module.__doc__ or "", groups or {})
         except errors.UserError as error:
             print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
@@ -214,7 +215,51 @@ def run(main):
             print("Interrupted.", file=sys.stderr)
             return 130
 
-    app.run(start)
+    app.run(start, flags_parser=_parse)
+
+
+def _parse(argv):
+    """Parse flags; return the arguments that are left, and requests of help.
+
+    absl's own --help ends with status 1.
+    """
+    requests = [item for item in argv[1:] if item in (*_HELP, *_HELPFULL)]
+    try:
+        rest = flags.FLAGS([item for item in argv if item not in requests])
+    except flags.Error as error:
+        print(
+            f"Error: {error} {_program(argv[0])} --help tells the flags.",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    return rest[1:], requests
+
+
+def _program(path):
+    """Return how a user calls this command."""
+    name = pathlib.Path(path)
+    here = pathlib.Path(__file__).parent
+    return f"t2t {name.stem}" if name.parent == here else name.name
+
+
+def _run(main, arguments, description, groups):
+    """Print the help that is asked for, or call main()."""
+    rest, help_requests = arguments
+    registry.load_definitions(_USR_DIR.value)
+    if help_requests:
+        print(command_help.page(description, groups, sys.argv[0]), flush=True)
+        if {*help_requests} & {*_HELPFULL}:
+            print(f"\n{command_help.absl_flags()}", flush=True)
+        return 0
+    if rest:
+        raise errors.UserError(f"Unexpected arguments: {rest}.")
+    if _REGISTRY_HELP.value:
+        print(registry.describe(), flush=True)
+        return 0
+    tensorflow_import.import_tensorflow()
+    code = main()
+    sys.stdout.flush()  # here a full disk is still explained
+    return code
 
 
 def problem() -> Problem:

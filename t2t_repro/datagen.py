@@ -1,17 +1,17 @@
-"""Makes the data of a problem: vocabulary, encoded splits, manifest.
+"""Make the data of a problem: vocabulary, encoded splits, manifest.
 
-python -m t2t_repro.datagen --problem=multi30k_ende
+t2t datagen --problem=multi30k_ende
 """
 
-from absl import flags
-
-from t2t_repro import common_flags, prepare
+from t2t_repro import common_flags
 
 common_flags.define_datagen_flags()
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
+def main() -> None:
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro import prepare
+
     prepare.prepare(
         common_flags.problem(),
         common_flags.data_dir(),
@@ -22,4 +22,10 @@ def main():
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(
+        main,
+        {
+            "Required": ("problem",),
+            "Settings and folders": ("problem_args", "data_dir"),
+        },
+    )

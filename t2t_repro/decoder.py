@@ -1,6 +1,6 @@
-"""Translates files, standard input, or what is typed; scores translations.
+"""Translate text, or compute the probabilities of translations.
 
-    python -m t2t_repro.decoder --output_dir=… --decode_from_file=in.txt \\
+    t2t decoder --output_dir=… --decode_from_file=in.txt \\
         --decode_to_file=out.txt
 """
 
@@ -10,66 +10,76 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, runs
-from t2t_repro.decoding import attention_trace, shards, translate
+from t2t_repro import common_flags, errors, files
 from t2t_repro.text import parallel_files
 
 common_flags.define_decoding_flags()
 _FROM_FILE = flags.DEFINE_string(
-    "decode_from_file", None, "Sentences, a line each; else standard input."
+    "decode_from_file",
+    None,
+    "File of sentences, one a line; by default standard input.",
 )
 _TO_FILE = flags.DEFINE_string(
-    "decode_to_file", None, "Translations go here; else to standard output."
+    "decode_to_file",
+    None,
+    "File for the translations; by default standard output.",
 )
 _PREFIX_FILE = flags.DEFINE_string(
     "decode_prefix_file",
     None,
-    "With --decode_from_file: how each line's translation begins; lines may "
-    "be empty.",
+    "With --decode_from_file: file whose lines are the beginnings of the "
+    "translations; lines may be empty.",
 )
 _INTERACTIVE = flags.DEFINE_bool(
-    "decode_interactive", False, "Translate line by line, as they are typed."
+    "decode_interactive", False, "Translate each line as it is typed."
 )
 _SCORE_FILE = flags.DEFINE_string(
     "score_file",
     None,
-    "Lines of input, tab, target: write each target's log-probability and, "
-    "after a tab, its length in subwords with EOS, instead of translating.",
+    "File with lines of input, tab, target. Instead of translations, write "
+    "each target's log-probability, a tab, and its length in subwords with "
+    "EOS.",
 )
 _SCORE_SUBWORDS = flags.DEFINE_bool(
     "score_subwords",
     False,
-    "With --score_file: after another tab, each subword with its "
+    "With --score_file: also write, after another tab, each subword with its "
     "log-probability.",
 )
 _ATTENTION = flags.DEFINE_bool(
     "decode_attention",
     False,
-    "Instead of translations, write a JSON object a line: also the pieces of "
-    "both sides, and where each piece of the translation looked, "
-    "[layers][target][source], the mean over heads.",
+    "Write a JSON object a line: the translation, the subwords of both sides, "
+    "and the attention weights of target to source, "
+    "[layers][target][source], averaged over heads.",
 )
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
-    # Shards are of a file's batches. One sentence has none, and what is scored
-    # has large operations: there, threads share an operation.
+def main() -> None:
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro import runs
+    from t2t_repro.decoding import shards
+
+    # A file's batches are split into shards, each on a thread. A single
+    # sentence has no shards, and scoring has large operations: there, threads
+    # share an operation.
     if not (_INTERACTIVE.value or _ATTENTION.value or _SCORE_FILE.value):
         shards.use_one_thread_per_operation()
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    models, _ = runs.load_models(run, common_flags.checkpoint_path())
     hparams = common_flags.decode_hparams(run.problem)
-    translator = translate.Translator(models, run.vocabularies, hparams)
+    checkpoint_path = common_flags.checkpoint_path()
     source, target = run.problem.normalizers
-    if _INTERACTIVE.value:
-        _converse(translator, source, hparams.max_input_length)
-    elif _ATTENTION.value:
+    if _ATTENTION.value:
+        models, _ = runs.load_models(run, checkpoint_path)
         tracer = _tracer(models, run, hparams)
         lines, _ = _read_lines()
         _write(_attention_lines(tracer, map(source, lines)))
+        return
+    translator = runs.load_translator(run, checkpoint_path, hparams)
+    if _INTERACTIVE.value:
+        _converse(translator, source, hparams.max_input_length)
     elif _SCORE_FILE.value:
         pairs = _read_tabbed(_SCORE_FILE.value)
         # No list: the file may be larger than memory.
@@ -77,35 +87,39 @@ def main():
         _write(map(_score_line, scores))
     else:
         lines, total = _read_lines()
-        found = translator.translate(
+        translations = translator.translate(
             map(source, lines), total, map(target, _read_prefixes(total))
         )
-        # All beams, if asked for, on one line: tensor2tensor's way.
-        _write("\t".join(one.texts) for one in found)
+        # All beams on one line, as in tensor2tensor.
+        _write("\t".join(item.texts) for item in translations)
         if translator.refused:
             raise errors.UserError(translator.refused_summary())
 
 
 def _converse(translator, normalize, most):
-    """Prompts, translates and prints until the end of the input."""
+    """Prompt, translate and print until the end of the input."""
     prompt = "> " if sys.stdin.isatty() else ""
-    # A slip of the keyboard ends no conversation.
+    # Invalid UTF-8 does not end the conversation.
     sys.stdin.reconfigure(encoding="utf-8", errors="replace")
     while True:
         try:
             line = input(prompt)
         except EOFError:
             return
-        (one,) = translator.translate([normalize(line)])
+        (translation,) = translator.translate([normalize(line)])
         for subwords in translator.refused.values():
             print(f"{subwords:,} subwords are more than {most:,}.", flush=True)
         if not translator.refused:
-            for text, score in zip(one.texts, one.scores, strict=True):
+            for text, score in zip(
+                translation.texts, translation.scores, strict=True
+            ):
                 print(f"{score:8.4f}  {text}", flush=True)
 
 
 def _tracer(models, run, hparams):
     """Return the AttentionTracer of the only model."""
+    from t2t_repro.decoding import attention_trace
+
     if len(models) > 1:
         raise errors.UserError(
             "--decode_attention looks into one model; --checkpoint_path names "
@@ -127,9 +141,9 @@ def _attention_lines(tracer, lines):
 
 
 def _read_lines():
-    """Lines to translate, and their number for a progress bar."""
+    """Return the lines to translate, and their number if it is known."""
     if not _FROM_FILE.value:
-        # Not sys.stdin's lines: those would be split at U+0085 too.
+        # Iteration over sys.stdin would split lines at U+0085, too.
         return (
             parallel_files.split_lines(sys.stdin.buffer, "standard input"),
             None,
@@ -140,7 +154,7 @@ def _read_lines():
 
 
 def _read_prefixes(total):
-    """How each of `total` translations begins: anyhow, without a file."""
+    """Return the beginnings of `total` translations; "" without a file."""
     name = _PREFIX_FILE.value
     if not name:
         return itertools.repeat("")
@@ -154,7 +168,7 @@ def _read_prefixes(total):
 
 
 def _read_tabbed(name):
-    """Pairs of a file, as they are asked for."""
+    """Yield the pairs of a file."""
     for number, line in enumerate(parallel_files.read_lines(name), 1):
         pair = tuple(line.split("\t"))
         if len(pair) != 2:
@@ -169,12 +183,14 @@ def _score_line(score):
     fields = [f"{score.total:.6f}", str(len(score.pieces))]
     if _SCORE_SUBWORDS.value:
         pairs = zip(score.pieces, score.log_probs, strict=True)
-        fields.append(" ".join(f"{piece} {one:.6f}" for piece, one in pairs))
+        fields.append(
+            " ".join(f"{piece} {value:.6f}" for piece, value in pairs)
+        )
     return "\t".join(fields)
 
 
 def _write(lines):
-    """Writes lines as they come."""
+    """Write lines as they arrive."""
     if not _TO_FILE.value:
         for line in lines:
             print(line, flush=True)
@@ -185,4 +201,4 @@ def _write(lines):
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(main, common_flags.RUN)

@@ -1,7 +1,7 @@
-"""Score a model on a test set, or translations that are there: docs/scores.md.
+"""Score a model on a test set, or a file of translations.
 
-python -m t2t_repro.evaluate --output_dir=… --split=test
-python -m t2t_repro.evaluate --translations=out --references=ref --language=de
+t2t evaluate --output_dir=… --split=test
+t2t evaluate --translations=out --references=ref --language=de
 """
 
 import json
@@ -10,28 +10,36 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, evaluation, files, json_files, runs
+from t2t_repro import common_flags, files, json_files
 from t2t_repro.problem import scoring_problem
 from t2t_repro.text import parallel_files, test_sets
 
 common_flags.define_decoding_flags()
 _SPLIT = flags.DEFINE_string(
-    "split", "test", "validation, test, or a test set of sacreBLEU: wmt14/full."
+    "split",
+    "test",
+    "Split to score: validation, test, or a test set of sacreBLEU such as "
+    "wmt14/full.",
 )
 _TRANSLATIONS = flags.DEFINE_string(
-    "translations", None, "Score this file instead of translating."
+    "translations",
+    None,
+    "File of translations to score, instead of translating.",
 )
 _REFERENCES = flags.DEFINE_list(
-    "references", [], "Reference files instead of --split; one or more."
+    "references", [], "Reference files, comma-separated, instead of --split."
 )
 _SOURCES = flags.DEFINE_string(
-    "sources", None, "With --references: the file that is translated."
+    "sources", None, "With --references: file of the source sentences."
 )
 _LANGUAGES = [
     flags.DEFINE_string(
-        name, "en", f"Language of {text}, if no problem says it."
+        name, "en", f"Language of {text}, where no problem says it."
     )
-    for name, text in (("source_language", "sources"), ("language", "the rest"))
+    for name, text in (
+        ("source_language", "sources"),
+        ("language", "translations"),
+    )
 ]
 flags.register_multi_flags_validator(
     _LANGUAGES,
@@ -39,20 +47,29 @@ flags.register_multi_flags_validator(
     "must be a language's code, as en, de or fr",
 )
 _TOKENIZED = flags.DEFINE_bool(
-    "tokenized", False, "Translations and references are tokenized already."
+    "tokenized", False, "Take translations and references as tokenized text."
 )
 _BASELINE = flags.DEFINE_string(
-    "baseline", None, "Another system's output: test the difference to it."
+    "baseline",
+    None,
+    "Output of another system: test whether the difference is significant.",
 )
 _SAMPLES = flags.DEFINE_integer(
-    "bootstrap_samples", 1_000, "Samples for 95% intervals; 1: none.", 1
+    "bootstrap_samples",
+    1_000,
+    "Bootstrap samples for 95% intervals; 1: none.",
+    1,
 )
-_FILE = flags.DEFINE_string("scores_file", None, "JSON of all that is printed.")
+_FILE = flags.DEFINE_string(
+    "scores_file", None, "JSON file for all scores and settings."
+)
 flags.DEFINE_alias("sheet_file", "scores_file")
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
+def main() -> None:
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro import evaluation, runs
+
     run, problem = None, scoring_problem(tuple(f.value for f in _LANGUAGES))
     if not _TRANSLATIONS.value or flags.FLAGS.output_dir:
         folder = common_flags.output_dir()
@@ -70,7 +87,7 @@ def main():
         list(parallel_files.read_lines(flag.value)) if flag.value else None
         for flag in (_TRANSLATIONS, _BASELINE)
     )
-    found = evaluation.evaluate(
+    result = evaluation.evaluate(
         run or problem,
         test_set,
         translations,
@@ -80,11 +97,25 @@ def main():
         decode_hparams=common_flags.decode_hparams(problem),
         samples=_SAMPLES.value,
     )
-    print(found.text)
+    print(result.text)
     if _FILE.value:
-        json_files.write(files.path(_FILE.value), found.scores | found.details)
-    print(json.dumps(found.scores))
+        json_files.write(
+            files.path(_FILE.value), result.scores | result.details
+        )
+    print(json.dumps(result.scores))
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(
+        main,
+        {
+            "Required: a run, or --translations": (
+                "output_dir",
+                "problem",
+                "hparams_set",
+                "translations",
+            ),
+            "References": ("references", "split", "sources"),
+            "Settings and folders": ("problem_args", "hparams", "data_dir"),
+        },
+    )

@@ -1,4 +1,4 @@
-"""Evaluating a model, or translations that exist already, in one call.
+"""Evaluation of a model, or of existing translations, in one call.
 
 evaluation.evaluate(run)                         # its problem's test split
 evaluation.evaluate(run, "wmt14/full")           # a test set of sacreBLEU
@@ -33,53 +33,52 @@ def evaluate(
 ) -> Evaluation:
     """Score translations in the metrics that their problem names.
 
-    A run that translates keeps translations and scores in its folder.
+    Translations by a run are stored with their scores in its folder.
 
     Args:
-        subject: what translates, or the problem that translations are of.
-        test_set: a split of the problem, a set as sacreBLEU names it, or text,
-            which the problem normalizes.
-        translations: [lines] to score; None: the run makes them.
-        baseline: another system's [lines]; the difference to it is tested.
+        subject: the run that translates, or the problem of `translations`.
+        test_set: a split of the problem, sacreBLEU's name of a test set, or
+            text, which the problem normalizes.
+        translations: [lines] to score; None: the run translates.
+        baseline: another system's [lines]; tests the difference from it.
         data_dir: folder of generated data; None: the run's.
-        checkpoint_path: of runs.load_models().
-        decode_hparams: the search; None: the problem's.
-        samples: of the bootstrap that gives intervals; 1: none.
+        checkpoint_path: argument of runs.load_models().
+        decode_hparams: settings of the search; None: the problem's.
+        samples: of the bootstrap for intervals; 1: no intervals.
 
     Raises:
         UserError: the line counts differ, or there is nothing to score, to
             compare with or to translate.
     """
-    run = subject if isinstance(subject, runs.Run) else None
-    task = run.problem if run else subject
+    run, task = _run_and_problem(subject)
     if isinstance(test_set, str):
         test_set = open_test_set(subject, test_set, data_dir)
     else:
         test_set = test_set.normalized(*task.normalizers)
-    # Now, and not after hours of translating.
-    compared = [
-        lines for lines in (translations, baseline) if lines is not None
-    ]
-    test_sets.require_same_counts(*test_set.texts, *compared)
+    # Checked here, before hours of translation.
+    others = [lines for lines in (translations, baseline) if lines is not None]
+    test_sets.require_same_counts(*test_set.texts, *others)
     if translations is not None:
         return scoring.score(
             translations, test_set, task.suite, baseline, samples
         )
     if run is None or test_set.sources is None:
         raise errors.UserError(
-            "There is nothing to score. Name a trained model and the text that "
-            "it translates (--output_dir, and --sources with --references), "
-            "or --translations."
+            "There is nothing to score. Give a trained model and text to "
+            "translate (--output_dir, and --sources with --references), or "
+            "--translations."
         )
     files.require_writable(run.output_dir / runs.TRANSLATIONS)
-    translations, how = _translate(
+    translations, details = _translate(
         run, test_set.sources, checkpoint_path, decode_hparams or task.search
     )
-    found = scoring.score(translations, test_set, task.suite, baseline, samples)
-    found = found._replace(details=how | found.details)
+    result = scoring.score(
+        translations, test_set, task.suite, baseline, samples
+    )
+    result = result._replace(details=details | result.details)
     if test_set.name:
-        _store(run, test_set.name, translations, found)
-    return found
+        _store(run, test_set.name, translations, result)
+    return result
 
 
 def open_test_set(
@@ -89,71 +88,79 @@ def open_test_set(
 
     Args:
         subject: the run, or the problem.
-        name: "validation", "test", or a set as sacreBLEU names it.
+        name: "validation", "test", or sacreBLEU's name of a test set.
         data_dir: folder of generated data; None: the run's.
 
     Raises:
         UserError: there is no such text.
     """
-    run = subject if isinstance(subject, runs.Run) else None
-    task = run.problem if run else subject
+    run, task = _run_and_problem(subject)
     known = test_sets.is_known(name)
     if task.registered_name and (name in problem.SPLITS or not known):
-        if data_dir is None and run is None:
-            raise errors.UserError(
-                f"The {name} split of {task.requested_name} is in a folder of "
-                "generated data; got no data_dir. Name it."
-            )
-        folder = prepare.data_folder(data_dir or run.settings["data_dir"], task)
+        if data_dir is None:
+            if run is None:
+                raise errors.UserError(
+                    f"The {name} split of {task.requested_name} is in a folder "
+                    "of generated data; got no data_dir. Give it."
+                )
+            data_dir = run.settings["data_dir"]
+        folder = prepare.data_folder(data_dir, task)
         corpus = manifest.open_corpus(folder, name, task.reverse)
         if run:
             _warn_of_other_data(run, folder)
-        # Its text is stored as the problem normalizes it.
+        # The stored text is normalized.
         return TestSet(corpus.text("inputs"), [corpus.text("targets")], name)
     if known:
         languages = task.source_language, task.target_language
-        found = test_sets.from_sacrebleu(name, languages)
-        return found.normalized(*task.normalizers)
+        stored = test_sets.from_sacrebleu(name, languages)
+        return stored.normalized(*task.normalizers)
     raise errors.UserError(
-        "--translations are compared with --references, or with a --split: "
-        "a test set that sacreBLEU knows, like wmt14/full, or test of the "
-        f"--problem that is named; got --split={name} and neither "
-        "--references nor --problem."
+        "--translations need --references or a --split: a test set that "
+        "sacreBLEU knows, such as wmt14/full, or a split of a --problem; got "
+        f"--split={name} and neither --references nor --problem."
     )
 
 
+def _run_and_problem(
+    subject: runs.Run | Problem,
+) -> tuple[runs.Run | None, Problem]:
+    if isinstance(subject, runs.Run):
+        return subject, subject.problem
+    return None, subject
+
+
 def _warn_of_other_data(run, folder):
-    """A test set that was made anew may be of other text."""
+    """Warn if the data has changed since the training."""
     if manifest.sha256(folder) != run.settings["manifest_sha256"]:
         print(
             f"{folder / manifest.MANIFEST} is not that of the data which this "
-            "run was trained on: the scores are of the text that is there now.",
+            "run was trained on: the scores are of the present text.",
             file=sys.stderr,
         )
 
 
 def _translate(run, sources, checkpoint_path, hparams):
-    """Return translations, and how they were made."""
+    """Return translations, and the checkpoints and settings behind them."""
     shards.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
-    # Of the files as they were read: a training that goes on removes them.
-    how = {
+    # Computed now: a training in progress may remove these files.
+    details = {
         "checkpoints": runs.names(paths),
         "checkpoints_sha256": runs.checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
     translator = translate.Translator(models, run.vocabularies, hparams)
-    found = list(translator.translate(sources, len(sources)))
+    translated = list(translator.translate(sources, len(sources)))
     if translator.refused:
         print(translator.refused_summary(), file=sys.stderr)
-    return [translation.texts[0] for translation in found], how
+    return [hypotheses.texts[0] for hypotheses in translated], details
 
 
-def _store(run, name, translations, found):
-    """Leave translations and scores in the run, for the report."""
+def _store(run, name, translations, result):
+    """Write translations and scores to the run's folder, for the report."""
     path = run.output_dir / runs.TRANSLATIONS / f"{name}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, "".join(f"{line}\n" for line in translations))
     json_files.write(
-        path.with_name(f"{path.stem}.json"), found.scores | found.details
+        path.with_name(f"{path.stem}.json"), result.scores | result.details
     )

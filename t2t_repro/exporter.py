@@ -1,34 +1,35 @@
-"""Exports a trained model: for TF Serving, or for CTranslate2.
+"""Export a model for TensorFlow Serving or CTranslate2.
 
-python -m t2t_repro.exporter --output_dir=… --export_dir=…
+t2t exporter --output_dir=… --export_dir=…
 """
 
 from absl import flags
 
-from t2t_repro import common_flags, exporting, runs
-from t2t_repro.serving import served_model
+from t2t_repro import common_flags
 
 common_flags.define_decoding_flags()
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir",
     None,
-    "Of a SavedModel: gets a folder per version; OUTPUT_DIR/export if left "
-    "out. For CTranslate2: becomes the model; OUTPUT_DIR/ctranslate2.",
+    "Folder of the SavedModel's versions, by default OUTPUT_DIR/export; for "
+    "CTranslate2 the folder of the model, by default OUTPUT_DIR/ctranslate2.",
 )
 _FORMAT = flags.DEFINE_enum(
-    "format", "saved_model", list(exporting.FORMATS), "What to write."
+    "format", "saved_model", ["saved_model", "ctranslate2"], "What to write."
 )
 _WEIGHTS_DTYPE = flags.DEFINE_enum(
     "weights_dtype",
     "float32",
-    served_model.WEIGHTS_DTYPES,
-    "What a SavedModel stores weights in; 16 bits are half the size. It "
+    ["float32", "float16", "bfloat16"],
+    "Type in which a SavedModel stores weights; 16 bits halve its size. It "
     "computes in float32.",
 )
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
+def main() -> None:
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro import exporting, runs
+
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
@@ -44,4 +45,4 @@ def main():
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(main, common_flags.RUN)

@@ -1,12 +1,13 @@
-"""Exports of a run: for TensorFlow Serving, or for CTranslate2."""
+"""Exports of a run to TensorFlow Serving or CTranslate2."""
 
 import dataclasses
 import pathlib
 
 from t2t_repro import errors, run_json, runs
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving import saved_model, to_ctranslate2
 
-# The function that writes a format, and the folder in the run it goes to.
+# Format -> the function that writes it, and its default folder in the run.
 FORMATS = {
     "saved_model": (saved_model.export, "export"),
     "ctranslate2": (to_ctranslate2.export, "ctranslate2"),
@@ -15,21 +16,22 @@ FORMATS = {
 
 def write(
     run: runs.Run,
-    export_dir=None,
+    export_dir: str | pathlib.Path | None = None,
     format: str = "saved_model",
     checkpoint_path: str | None = None,
-    decode_hparams=None,
+    decode_hparams: DecodeHParams | None = None,
     weights_dtype: str = "float32",
 ) -> pathlib.Path:
-    """Export a run, with its search inside.
+    """Export a run.
 
     Args:
-        run: of runs.open_run().
-        export_dir: of a SavedModel: gets a folder for each version; of
-            CTranslate2: becomes the model. None: a folder in the run.
+        run: result of runs.open_run().
+        export_dir: for a SavedModel, the parent of a folder for each version;
+            for CTranslate2, the folder of the model. None: a folder in the
+            run.
         format: one of FORMATS.
-        checkpoint_path: of runs.load_models().
-        decode_hparams: DecodeHParams; None: those of the problem.
+        checkpoint_path: argument of runs.load_models().
+        decode_hparams: settings of the search; None: those of the problem.
         weights_dtype: one of serving.served_model.WEIGHTS_DTYPES.
 
     Returns:
@@ -41,9 +43,8 @@ def write(
     if run.problem.normalizes:
         raise errors.UserError(
             f"{run.problem.registered_name} changes its text before the model "
-            "sees it, which an exported graph cannot do: it would translate "
-            "raw text badly. Translate with decoder, or train on the text as "
-            "it is."
+            "reads it, which an exported graph cannot do. Translate with "
+            "decoder, or train on the text as it is."
         )
     models, paths = runs.load_models(run, checkpoint_path)
     hparams = decode_hparams or run.problem.search

@@ -1,7 +1,7 @@
-"""Translates through an exported model, in this process or behind a server.
+"""Translate with an exported model, here or through a server.
 
-python -m t2t_repro.query --export_dir=… --inputs="A sentence."
-python -m t2t_repro.query --server=127.0.0.1:8500 --inputs="A sentence."
+t2t query --export_dir=… --inputs="A sentence."
+t2t query --server=127.0.0.1:8500 --inputs="A sentence."
 """
 
 import sys
@@ -9,47 +9,47 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, errors
-from t2t_repro.serving import client, limits
+from t2t_repro.serving import limits
 from t2t_repro.text import parallel_files
 
-_EXPORT_DIR = flags.DEFINE_string(
-    "export_dir", None, "Folder that the exporter has written to."
-)
+_EXPORT_DIR = flags.DEFINE_string("export_dir", None, "Folder of an export.")
 _SERVER = flags.DEFINE_string(
     "server",
     None,
-    "HOST:PORT of TF Serving or of t2t_repro.serve, instead of --export_dir.",
+    "HOST:PORT of TensorFlow Serving or of `t2t serve`, instead of "
+    "--export_dir.",
 )
 _PROTOCOL = flags.DEFINE_enum(
     "protocol",
     "grpc",
-    list(client.PROTOCOLS),
-    "What --server speaks on its port.",
+    ["grpc", "rest"],
+    "Protocol that --server speaks on this port.",
 )
 _SERVABLE_NAME = flags.DEFINE_string(
-    "servable_name", "t2t", "What --server calls the model."
+    "servable_name", "t2t", "Name of the model at --server."
 )
 _TIMEOUT_SECS = common_flags.define_number(
     "timeout_secs",
     30.0,
-    "Seconds that --server has for each request, of --max_batch_size lines or "
-    "of fewer long ones; while it is unavailable it is asked again.",
+    "Seconds that --server has for a request, of --max_batch_size lines or "
+    "of fewer long ones. Within them `query` retries an unavailable server.",
     lower_bound=0.001,
     upper_bound=86_400,
 )
 _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "max_batch_size",
     limits.Limits().max_batch_size,
-    "Most lines in a request; no more than --server takes.",
+    "Most lines in a request, within what --server takes.",
     lower_bound=1,
 )
 _INPUTS = flags.DEFINE_multi_string(
-    "inputs", [], "A sentence; may be given again. Else standard input."
+    "inputs",
+    [],
+    "A sentence; may be repeated. By default the lines of standard input.",
 )
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
+def main() -> None:
     model = _client()
     lines = common_flags.sentences(_INPUTS) or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
@@ -59,6 +59,9 @@ def main():
 
 
 def _client():
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro.serving import client
+
     if bool(_EXPORT_DIR.value) == bool(_SERVER.value):
         raise errors.UserError(
             "Name the model with one of --export_dir and --server; got "
@@ -72,4 +75,4 @@ def _client():
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(main, {"Required, one of": ("export_dir", "server")})

@@ -1,4 +1,4 @@
-"""Writing report/index.html: data, curves, scores, cost, samples, attention."""
+"""Reports: report/index.html with curves, scores, cost and attention."""
 
 import dataclasses
 import pathlib
@@ -22,13 +22,15 @@ from t2t_repro.training import checkpoints
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a report shows beside what its runs have."""
+    """Options of a report."""
 
-    data_dir: pathlib.Path | None = None  # None: that of each run
-    sentences: Sequence[str] = ()  # to draw the attention of
-    num_sentences: int = 3  # without them: of the validation split
-    pictures: bool = False  # also write every picture as a file
-    flops_per_second: float | None = None  # that each run's devices sustain
+    data_dir: pathlib.Path | None = None  # None: of each run
+    sentences: Sequence[str] = ()  # whose attention is plotted
+    # Without `sentences`: how many of the validation split.
+    num_sentences: int = 3
+    pictures: bool = False  # whether each plot is also a file
+    # Sustained rate of all devices of a run.
+    flops_per_second: float | None = None
 
 
 class Report(NamedTuple):
@@ -46,46 +48,46 @@ def write(opened: Sequence[runs.Run], options: Options = Options()) -> Report:
         options: what to show.
 
     Raises:
-        UserError: a run comes twice, or its translations are of other data.
+        UserError: a run is given twice, or its translations are of other data.
     """
     folders = [run.output_dir for run in opened]
     if len(set(folders)) < len(folders):
         raise errors.UserError(
             "--output_dir names a run twice; got "
-            f"{', '.join(map(str, folders))}. Name each once."
+            f"{', '.join(map(str, folders))}. Give each run once."
         )
     folder = folders[0] / "report"
     files.require_writable(folder)
-    subjects = [
-        _subject(run, name, options)
+    summaries = [
+        _summarize(run, name, options)
         for run, name in zip(opened, _names(folders), strict=True)
     ]
-    files.write_text(folder / "index.html", page.render(subjects))
-    written = _write_pictures(folder, subjects) if options.pictures else {}
+    files.write_text(folder / "index.html", page.render(summaries))
+    written = _write_pictures(folder, summaries) if options.pictures else {}
     return Report(folder / "index.html", written)
 
 
 def _names(folders):
-    """The last part of each path, or all of it where that tells too little."""
+    """Return the last component of each path, or the paths if two are equal."""
     names = [folder.absolute().name for folder in folders]
-    different = len(set(names)) == len(names)
-    return names if different else [str(folder) for folder in folders]
+    distinct = len(set(names)) == len(names)
+    return names if distinct else [str(folder) for folder in folders]
 
 
-def _subject(run, name, options):
+def _summarize(run, name, options):
     data_dir = options.data_dir or run.settings["data_dir"]
     data = prepare.data_folder(data_dir, run.problem)
-    stored = _manifest(data, run)
+    contents = _read_manifest(data, run)
     read = curves.read(run.output_dir)
     folder = run.output_dir / runs.TRANSLATIONS
     scores = runs.stored_scores(run.output_dir)
     ranked = {
         split: _samples(run, data, split, folder / f"{split}.txt")
         for split in scores
-        if stored and split in stored["splits"]
+        if contents and split in contents["splits"]
     }
     checkpoint, attention, no_attention = _attention(
-        run, stored and data, options
+        run, data if contents else None, options
     )
     return page.RunSummary(
         name=name,
@@ -95,17 +97,17 @@ def _subject(run, name, options):
         cost=cost.training_cost(
             building.build_abstract(run.hparams, **run.vocabularies.sizes),
             run.hparams.batch_tokens,
-            stored and _mean_lengths(run, data),
+            _mean_lengths(run, data) if contents else None,
             _steps(run, read),
             curves.training_seconds(read),
             options.flops_per_second,
         ),
-        manifest=stored,
+        manifest=contents,
         scores=scores,
         samples=ranked,
         drawings={
-            split: _drawings(run.problem, found)
-            for split, found in ranked.items()
+            split: _drawings(run.problem, samples)
+            for split, samples in ranked.items()
         },
         checkpoint=checkpoint,
         attention=attention,
@@ -113,20 +115,20 @@ def _subject(run, name, options):
     )
 
 
-def _manifest(data, run):
-    """Of the data that the run was trained on; None: it is not there."""
+def _read_manifest(data, run):
+    """Return the manifest of the run's data, None if missing or changed."""
     same = manifest.sha256(data) == run.settings["manifest_sha256"]
     return manifest.read(data) if same else None
 
 
 def _mean_lengths(run, data):
-    """Return mean subwords of the inputs and targets that are trained on."""
+    """Return mean subwords of the inputs and targets in training."""
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
     return batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
 
 
 def _steps(run, read):
-    """How many were done; where there are no events, by the checkpoints."""
+    """Return the number of finished steps, by events and checkpoints."""
     kept = checkpoints.list_checkpoints(run.output_dir / run_json.CHECKPOINTS)
     return max([curves.steps_done(read), *map(checkpoints.step_of, kept)])
 
@@ -148,29 +150,29 @@ def _samples(run, data, split, path):
 
 
 def _drawings(problem, ranked):
-    """The first sample of each kind, where the headline metric draws them."""
+    """Draw the first sample of each group, if the headline metric can draw."""
     suite = problem.suite
     metric = suite.build()[suite.headline]
-    found = []
-    for one in (kind[0] for kind in ranked if kind):
+    drawings = []
+    for sample in (group[0] for group in ranked if group):
         sides = [
-            metric.draw(" ".join(part.text for part in side), one.inputs)
-            for side in (one.translation, one.reference)
+            metric.draw(" ".join(span.text for span in side), sample.inputs)
+            for side in (sample.translation, sample.reference)
         ]
         if all(sides):
-            found.append(page.OutputDrawing(f"line {one.line}", *sides))
-    return found
+            drawings.append(page.OutputDrawing(f"line {sample.line}", *sides))
+    return drawings
 
 
 def _attention(run, data, options):
-    """Return the checkpoint's name, pictures.Sentences, and why none."""
+    """Return the checkpoint's name, the plots, and a reason for no plots."""
     if "cross" not in registry.models[run.hparams.model].value.attention_kinds:
         return None, [], f"{run.hparams.model} has no attention weights"
     normalize, _ = run.problem.normalizers
-    given = list(map(normalize, options.sentences))
-    lines = given or _lines(run, data, options.num_sentences)
+    lines = list(map(normalize, options.sentences))
+    lines = lines or _validation_lines(run, data, options.num_sentences)
     if not lines:
-        return None, [], "no sentence was asked for"
+        return None, [], "no sentence was requested"
     try:
         path = runs.find_checkpoint(run.output_dir)
     except errors.UserError:  # a training that has just begun
@@ -184,8 +186,8 @@ def _attention(run, data, options):
     return path.name, plots, ""
 
 
-def _lines(run, data, count):
-    """Some sentences of the validation split, from middling to long ones."""
+def _validation_lines(run, data, count):
+    """Select sentences of the validation split, of median to great length."""
     if data is None:
         return []
     corpus = manifest.open_corpus(data, "validation", run.problem.reverse)
@@ -196,11 +198,11 @@ def _lines(run, data, count):
     return [text[i] for i in chosen]
 
 
-def _write_pictures(folder, subjects):
-    """Write every picture of attention; {folder: number of files}."""
-    names = attention_plots.folder_names([subject.name for subject in subjects])
-    places = [folder / "attention" / name for name in names]
+def _write_pictures(folder, summaries):
+    """Write every attention plot; return {folder: number of files}."""
+    names = attention_plots.folder_names([run.name for run in summaries])
+    folders = [folder / "attention" / name for name in names]
     return {
-        place: attention_plots.write(place, subject.attention)
-        for place, subject in zip(places, subjects, strict=True)
+        folder: attention_plots.write(folder, run.attention)
+        for folder, run in zip(folders, summaries, strict=True)
     }

@@ -1,6 +1,6 @@
-"""Serves an exported model as TensorFlow Serving would, with a page at /.
+"""Serve an exported model over REST and gRPC, with a web page.
 
-python -m t2t_repro.serve --export_dir=…
+t2t serve --export_dir=…
 """
 
 import asyncio
@@ -16,31 +16,31 @@ _DEFAULTS = limits.Limits()
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir",
     None,
-    "Folder that the exporter has written to; a newer version that comes into "
-    "it is taken up.",
+    "Folder of an export; the server loads a newer version as soon as the "
+    "folder has one.",
 )
 _HOST = flags.DEFINE_string(
     "host",
     "127.0.0.1",
-    "Address to listen on. There is no authentication: any other than loopback "
-    "opens the model to whoever reaches it.",
+    "Address to listen on. There is no authentication: on an address other "
+    "than loopback, whoever reaches it can use the model.",
 )
 _REST_PORT = flags.DEFINE_integer(
     "rest_port",
     8501,
-    "Port of REST, the page and /metrics; 0: any free one.",
+    "Port of REST, the page and /metrics; 0: any free port.",
     lower_bound=0,
     upper_bound=65_535,
 )
 _GRPC_PORT = flags.DEFINE_integer(
     "grpc_port",
     8500,
-    "Port of gRPC; 0: any free one.",
+    "Port of gRPC; 0: any free port.",
     lower_bound=0,
     upper_bound=65_535,
 )
 _SERVABLE_NAME = flags.DEFINE_string(
-    "servable_name", "t2t", "What clients call the model."
+    "servable_name", "t2t", "Name of the model in requests."
 )
 _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "max_batch_size",
@@ -51,7 +51,8 @@ _MAX_BATCH_SIZE = flags.DEFINE_integer(
 _MAX_BATCH_BYTES = flags.DEFINE_integer(
     "max_batch_bytes",
     _DEFAULTS.max_batch_bytes,
-    "Most bytes of these, each sentence counted as long as the longest.",
+    "Most bytes of a request or batch, each sentence counted as long as the "
+    "longest.",
     lower_bound=1,
 )
 _BATCH_TIMEOUT_MS = common_flags.define_number(
@@ -64,21 +65,20 @@ _BATCH_TIMEOUT_MS = common_flags.define_number(
 _MAX_WAITING = flags.DEFINE_integer(
     "max_waiting",
     _DEFAULTS.max_waiting,
-    "Most sentences in a queue; more are told to try again.",
+    "Most sentences in the queue; further requests are refused and may retry.",
     lower_bound=1,
 )
 _GRACE_SECS = common_flags.define_number(
     "grace_secs",
     20.0,
-    "Seconds that what is in flight has for its answer after SIGTERM. Less "
-    "than the 30 after which Kubernetes kills.",
+    "Seconds that requests in flight have to finish after SIGTERM; less than "
+    "the 30 after which Kubernetes kills.",
     lower_bound=0,
     upper_bound=86_400,
 )
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
+def main() -> None:
     try:
         from t2t_repro.serving import server, service
     except ModuleNotFoundError as error:
@@ -123,4 +123,4 @@ def main():
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(main, {"Required": ("export_dir",)})

@@ -1,6 +1,6 @@
-"""Shows an hparams set: as a diff from its parents, as JSON, and its cost.
+"""Show an hparams set: differences from its parents, JSON, and cost.
 
-python -m t2t_repro.show --hparams_set=big
+t2t show --hparams_set=big
 
 The cost stands beside the paper's, where it has figures for the set.
 """
@@ -10,30 +10,30 @@ import itertools
 from absl import flags
 
 from t2t_repro import common_flags, fields, registry
-from t2t_repro.models import building
-from t2t_repro.reports import cost, paper
-from t2t_repro.training import optimizer, schedules
 
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size",
     37_000,
-    "V, for the parameter count: en-de has 37,000.",
+    "Subwords V of the vocabulary, for the parameter count; the paper's en-de "
+    "has 37,000.",
     lower_bound=1,
     upper_bound=2**31 - 1,
 )
 _MEAN_LENGTH = flags.DEFINE_integer(
     "mean_length",
     30,
-    "Subwords of a sentence, for the FLOP count.",
+    "Mean subwords of a sentence, for the FLOP count.",
     lower_bound=1,
     upper_bound=2**31 - 1,
 )
-flags.adopt_module_key_flags(common_flags)
 
 UPDATES = (1, 100, 4_000, 8_000, 100_000)
 
 
-def main():
+def main() -> None:
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro.training import optimizer
+
     name, hparams = common_flags.hparams_set(), common_flags.hparams()
     optimizer.check(hparams)
     for line in (
@@ -46,7 +46,7 @@ def main():
 
 
 def _differences(name, hparams):
-    """A line for each value that --hparams, or a set of the chain, changes."""
+    """Yield a line for each value that --hparams or a parent set changes."""
     chain = []
     while name:
         chain.append((name, registry.build_hparams(name)))
@@ -66,7 +66,9 @@ def _differences(name, hparams):
 
 
 def _schedule(hparams):
-    """The learning rate of some updates, counted from 1, and its peak."""
+    """Yield the learning rate of some updates, from 1, and its peak."""
+    from t2t_repro.training import schedules
+
     yield f"learning rate: {hparams.learning_rate_schedule}"
     for update in UPDATES:
         rate = float(schedules.learning_rate(hparams, update))
@@ -75,7 +77,10 @@ def _schedule(hparams):
 
 
 def _cost(name, hparams):
-    """Parameters and FLOPs, ours and the paper's side by side."""
+    """Yield parameters and FLOPs, ours and the paper's side by side."""
+    from t2t_repro.models import building
+    from t2t_repro.reports import cost, paper
+
     vocab_size, length = _VOCAB_SIZE.value, _MEAN_LENGTH.value
     model = building.build_abstract(hparams, vocab_size)
     count = model.count_params()
@@ -110,4 +115,6 @@ def _cost(name, hparams):
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(
+        main, {"Required": ("hparams_set",), "Settings": ("hparams",)}
+    )

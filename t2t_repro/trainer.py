@@ -1,19 +1,21 @@
-"""Trains a model: generates data that is missing, goes on where it stopped.
+"""Train a model, or continue a training that was stopped.
 
-python -m t2t_repro.trainer --problem=wmt14_ende --hparams_set=big
+Data that is missing is made first.
+
+t2t trainer --problem=wmt14_ende --hparams_set=big
 """
 
-from absl import flags
-
 from t2t_repro import common_flags
-from t2t_repro.training import job, options
+from t2t_repro.training import options
 
 common_flags.define_datagen_flags()
 common_flags.define_fields(options.Options)
-flags.adopt_module_key_flags(common_flags)
 
 
-def main():
+def main() -> int:
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro.training import job
+
     return job.train(
         common_flags.problem(),
         common_flags.hparams(),
@@ -30,4 +32,12 @@ def main():
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    common_flags.run(
+        main,
+        {
+            "Required": ("problem", "hparams_set"),
+            "Settings": ("problem_args", "hparams"),
+            "Data": ("data_dir", "raw_dir", "num_workers", "verify"),
+            "Training": ("output_dir",),
+        },
+    )

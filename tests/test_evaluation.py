@@ -1,4 +1,4 @@
-"""Evaluating from Python, without a model."""
+"""Evaluations from Python, without a model."""
 
 import pytest
 
@@ -15,26 +15,29 @@ def captions():
     return build_problem("multi30k_ende_lctok")
 
 
-def test_text_is_scored_in_the_metrics_of_the_problem(captions):
-    """It normalizes references; translations are as it would write them."""
+def test_text_is_scored_in_the_metrics_of_its_problem(captions):
+    """The references are normalized; the translations already are."""
     lower = [line.lower() for line in LINES]
-    found = evaluation.evaluate(
+    result = evaluation.evaluate(
         captions, test_sets.TestSet(None, [LINES]), lower, samples=1
     )
-    assert found.scores["exact_match"] == 100
-    assert found.details["signatures"]["bleu_tok"].endswith("text:tokenized")
-    assert "bleu_tok, of these tokens, is the one to compare" in found.text
+    assert result.scores["exact_match"] == 100
+    assert result.details["signatures"]["bleu_tok"].endswith("text:tokenized")
+    assert (
+        "bleu_tok, which uses these tokens, is the score to compare"
+        in result.text
+    )
 
 
-def test_plain_text_needs_no_problem_of_its_own():
-    found = evaluation.evaluate(
+def test_plain_text_needs_no_registered_problem():
+    result = evaluation.evaluate(
         scoring_problem(("en", "de")),
         test_sets.TestSet(None, [LINES]),
         LINES,
         samples=1,
     )
-    assert found.scores["bleu"] == pytest.approx(100)
-    assert "text:moses-de" in found.details["signatures"]["bleu_tok"]
+    assert result.scores["bleu"] == pytest.approx(100)
+    assert "text:moses-de" in result.details["signatures"]["bleu_tok"]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,8 @@ def test_plain_text_needs_no_problem_of_its_own():
         (test_sets.TestSet(LINES, [LINES]), LINES[:1], "got 2 and 2 and 1"),
     ],
 )
-def test_what_is_missing_is_told(captions, test_set, translations, complaint):
+def test_missing_or_wrong_input_is_an_error(
+    captions, test_set, translations, complaint
+):
     with pytest.raises(errors.UserError, match=complaint):
         evaluation.evaluate(captions, test_set, translations)

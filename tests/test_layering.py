@@ -18,6 +18,7 @@ ROW_0 = (
     "json_files",
     "locks",
     "progress",
+    "tensorflow_import",
     "types",
 )
 ROWS = (
@@ -80,7 +81,8 @@ ROWS = (
     (("evaluation",), ("reporting",), ("exporting",), ("training.job",)),
     (("problems",), ("hparams",)),
     (
-        ("common_flags",),
+        ("common_flags", "command_help"),
+        ("__main__",),
         ("avg_checkpoints",),
         ("datagen",),
         ("decoder",),
@@ -102,7 +104,7 @@ MAY_DEFINITIONS_IMPORT = (
     "metrics",
     "problem",
 )
-COMMANDS = [cell[0] for cell in ROWS[-1]]
+COMMANDS = [module for cell in ROWS[-1] for module in cell]
 # These run without TensorFlow: installing it is not needed to read them.
 WITHOUT_TENSORFLOW = (
     "arguments",

@@ -7,8 +7,8 @@ The fixture count_outcome of tests/conftest.py records them, as properties
 "fault/subject/outcome". What is printed is kept in scripts/results/faults.json.
 """
 
+import argparse
 import json
-import sys
 from xml.etree import ElementTree
 
 
@@ -29,5 +29,13 @@ def count(path) -> dict[str, dict[str, dict[str, int]]]:
     }
 
 
+def main():
+    parser = argparse.ArgumentParser(
+        description="Add up the outcomes of injected faults."
+    )
+    parser.add_argument("path", help="XML file of pytest --junitxml")
+    print(json.dumps(count(parser.parse_args().path), indent=2))
+
+
 if __name__ == "__main__":
-    print(json.dumps(count(sys.argv[1]), indent=2))
+    main()

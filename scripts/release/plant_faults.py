@@ -78,7 +78,7 @@ def read_faults(text: str) -> list[Fault]:
     return faults
 
 
-def problems(faults: list[Fault], root: pathlib.Path) -> list[str]:
+def find_misfits(faults: list[Fault], root: pathlib.Path) -> list[str]:
     """Return what is wrong with a list of faults, a line each."""
     names = collections.Counter(fault.name for fault in faults)
     found = [f"{name}: given {n} times" for name, n in names.items() if n > 1]
@@ -137,8 +137,9 @@ class Workplace:
             code, output = self._pytest([*tests, "-m", marked])
             if code == NO_TESTS:
                 continue
-            failures = re.findall(r"^FAILED (\S+)", output, re.MULTILINE)
-            failures += re.findall(r"^ERROR (\S+)", output, re.MULTILINE)
+            failures = re.findall(
+                "^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE
+            )
             if code == FAILED and failures:
                 slow = " (slow)" * (marked == "slow")
                 return True, failures[0] + slow
@@ -216,7 +217,7 @@ def parse_arguments():
 def main():
     arguments = parse_arguments()
     faults = read_faults(FAULTS.read_text())
-    if wrong := problems(faults, ROOT):
+    if wrong := find_misfits(faults, ROOT):
         sys.exit("\n".join(wrong))
     wanted = re.compile(arguments.only or "")
     faults = [fault for fault in faults if wanted.search(fault.name)]

@@ -30,6 +30,7 @@ import keras
 from keras import ops
 
 from t2t_repro import errors
+from t2t_repro.types import Tensor
 
 # What an auxiliary loss may be divided by: counts of the whole batch.
 DENOMINATORS = ("target_tokens", "source_tokens", "sentences")
@@ -61,9 +62,9 @@ class AttentionWeights(NamedTuple):
     the model does not have is None.
     """
 
-    cross: object = None  # [layers, B, H, T, L], from targets to inputs
-    encoder: object = None  # [layers, B, H, L, L]
-    decoder: object = None  # [layers, B, H, T, T]
+    cross: Tensor = None  # [layers, B, H, T, L], from targets to inputs
+    encoder: Tensor = None  # [layers, B, H, L, L]
+    decoder: Tensor = None  # [layers, B, H, T, T]
 
 
 class DecodingState(NamedTuple):

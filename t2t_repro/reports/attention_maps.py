@@ -1,4 +1,4 @@
-"""What heads do, and which of them are worth a picture, by stated rules."""
+"""Patterns of attention heads, and rules that select heads for figures."""
 
 from typing import NamedTuple
 
@@ -6,43 +6,43 @@ import numpy as np
 
 from t2t_repro.models.seq2seq import AttentionWeights
 
-START = "<s>"  # what the decoder is fed before its first piece
+START = "<s>"  # the decoder's input before its first piece
 EOS = "</s>"
-MOSTLY = 0.5  # of a head's weight
+MAJORITY = 0.5  # of a head's weight
 
 
 class Attention(NamedTuple):
-    """One kind of attention, in all layers and heads, in one sentence."""
+    """One kind of attention in one sentence: all layers and heads."""
 
     title: str
-    queries: list[str]  # pieces that look
-    keys: list[str]  # pieces that are looked at
+    queries: list[str]  # pieces
+    keys: list[str]  # pieces
     weights: np.ndarray  # [layers, H, queries, keys]
     offsets: dict[str, int]  # name -> distance of the key from the query
 
 
 class HeadChoice(NamedTuple):
-    """Heads for one picture, and why these."""
+    """Heads selected for one figure, and the rule that selects them."""
 
     title: str
     reason: str
-    layer: int  # from 0, as heads and queries
+    layer: int  # counted from 0, as heads and queries are
     heads: list[int]
-    queries: list[int] | None  # None: all of them
+    queries: list[int] | None  # None: all
 
 
 def attentions(
     source: list[str], target: list[str], weights: AttentionWeights
 ) -> dict[str, Attention]:
-    """Return the attentions of a sentence by name, those that a model has.
+    """Return the kinds of attention that a model has, by name.
 
-    What the decoder reads is shifted: where it writes piece t, its last key is
+    The decoder's input is shifted: at the output of piece t, the last key is
     piece t - 1.
     """
     shifted = [START, *target[:-1]]
     around = {"previous": -1, "itself": 0, "next": 1}
     before = {"last but one": -1, "last": 0}
-    found = {
+    kinds = {
         "encoder": Attention(
             "Encoder self-attention", source, source, weights.encoder, around
         ),
@@ -53,25 +53,28 @@ def attentions(
             "Encoder-decoder attention", target, source, weights.cross, {}
         ),
     }
-    return {k: one for k, one in found.items() if one.weights is not None}
+    return {
+        name: kind for name, kind in kinds.items() if kind.weights is not None
+    }
 
 
 def is_word(piece: str) -> bool:
-    """Whether it is of a word: no punctuation, no end, no single byte."""
+    """Return whether a piece is of a word: no punctuation, EOS or byte."""
     special = len(piece) > 1 and piece[0] == "<" and piece[-1] == ">"
     return not special and any(map(str.isalnum, piece))
 
 
 def words(pieces: list[str]) -> np.ndarray:
-    """[pieces] bool: is_word of each."""
+    """Return is_word of each piece, [pieces] bool."""
     return np.array(list(map(is_word, pieces)), bool)
 
 
 def pattern(attention: Attention, layer: int, head: int) -> str:
-    """What a head does in this sentence, in a word or two.
+    """Name the pattern of a head in this sentence.
 
-    The name of a place where MOSTLY of its weight lies, and how much of it;
-    else over how many pieces it spreads: the exponential of its mean entropy.
+    The result is the place of at least MAJORITY of its weight, with its share.
+    Without such a place it is the number of pieces over which the weight
+    spreads: the exponential of the mean entropy.
     """
     weights = attention.weights[layer, head]
     shares = {
@@ -81,8 +84,8 @@ def pattern(attention: Attention, layer: int, head: int) -> str:
     }
     marks = ~words(attention.keys)
     shares["marks, end"] = weights[:, marks].sum(1).mean()
-    name = max(shares, key=shares.get)
-    if shares[name] >= MOSTLY:
+    name = max(shares, key=shares.__getitem__)
+    if shares[name] >= MAJORITY:
         return f"{name} {shares[name]:.0%}"
     logs = np.log(np.where(weights > 0, weights, 1))
     entropy = -(weights * logs).sum(1).mean()
@@ -90,22 +93,23 @@ def pattern(attention: Attention, layer: int, head: int) -> str:
 
 
 def long_distance(encoder: Attention) -> HeadChoice | None:
-    """As Figure 3: a word whose heads, in one layer, look far away.
+    """Select the word with the most distant attention, as in Figure 3.
 
-    None: there are no two words.
+    None: the sentence has no two words.
     """
     distances = _distances(encoder)
-    of_words = _word_pairs(encoder)
-    # [layers, queries], over the heads' mean.
-    reach = (encoder.weights * distances * of_words).sum(-1).mean(1)
+    word_pairs = _word_pairs(encoder)
+    # [layers, queries], a mean over heads.
+    reach = (encoder.weights * distances * word_pairs).sum(-1).mean(1)
     if not reach.any():
         return None
     layer, query = np.unravel_index(reach.argmax(), reach.shape)
     return HeadChoice(
         "Over a long distance",
-        "The word, and the layer, whose heads together look furthest: the "
-        "greatest sum of weight times distance in pieces, on words alone. "
-        "Every head has its colour. (Figure 3 of the paper shows “making”.)",
+        "The word and the layer with the most distant attention: the greatest "
+        "sum of weight times distance in pieces, between words only, as a mean "
+        "over heads. Each head has a color. (Figure 3 of the paper shows "
+        "“making”.)",
         int(layer),
         list(range(encoder.weights.shape[1])),
         [int(query)],
@@ -113,15 +117,15 @@ def long_distance(encoder: Attention) -> HeadChoice | None:
 
 
 def back_reference(encoder: Attention) -> HeadChoice | None:
-    """As Figure 4: a word from which two heads look at one earlier word.
+    """Select two heads that link a word to an earlier one, as in Figure 4.
 
-    None: there are no such words.
+    None: the sentence has no such words.
     """
     length = len(encoder.keys)
-    earlier = np.tri(length, k=-2, dtype=bool)  # nearer ones may be one word
+    earlier = np.tri(length, k=-2, dtype=bool)  # neighbors may be one word
     same = np.array(encoder.keys)[:, None] == np.array(encoder.keys)
     weights = encoder.weights * (_word_pairs(encoder) & earlier & ~same)
-    # Of the two best heads of a layer for each pair of pieces, the weaker.
+    # The weaker of the two best heads of a layer, for each pair of pieces.
     both = np.sort(weights, axis=1)[:, -2:].min(1)
     if not both.any():
         return None
@@ -129,9 +133,10 @@ def back_reference(encoder: Attention) -> HeadChoice | None:
     heads = weights[layer, :, query, key].argsort()[::-1][:2]
     return HeadChoice(
         "Back to an earlier word",
-        "The word from which two heads of one layer look back most sharply, "
-        "even the weaker of them, at the same other word, two pieces away at "
-        "least. (In Figure 4 of the paper “its” finds “Law”: an anaphora.)",
+        "The word from which two heads of one layer attend to the same earlier "
+        "word, at least two pieces away, with the greatest weight of the "
+        "weaker head. (In Figure 4 of the paper “its” finds “Law”: an "
+        "anaphora.)",
         int(layer),
         heads.tolist(),
         [int(query)],
@@ -139,7 +144,7 @@ def back_reference(encoder: Attention) -> HeadChoice | None:
 
 
 def structure(encoder: Attention) -> list[HeadChoice]:
-    """As Figure 5: the two sharpest heads that do different things."""
+    """Select the two sharpest heads of different patterns, as in Figure 5."""
     others = _word_pairs(encoder) & (_distances(encoder) > 0)
     sharpness = _sharpness(encoder.weights * others, words(encoder.queries))
     order = sharpness.ravel().argsort()[::-1]
@@ -149,14 +154,15 @@ def structure(encoder: Attention) -> list[HeadChoice]:
     second = [
         place
         for place in places[1:]
-        if _shared(encoder.weights[place], encoder.weights[first[0]]) < MOSTLY
+        if _overlap(encoder.weights[place], encoder.weights[first[0]])
+        < MAJORITY
     ]
     return [
         HeadChoice(
             "Structure of the sentence",
-            "The head that looks most sharply at single words other than the "
-            "one it looks from, and the next such head that shares less than "
-            "half of its weight with it. (As Figure 5 of the paper.)",
+            "The head with the sharpest attention from words to single other "
+            "words, and the next sharpest that shares less than half of its "
+            "weight with the first. (As Figure 5 of the paper.)",
             int(layer),
             [int(head)],
             None,
@@ -166,22 +172,23 @@ def structure(encoder: Attention) -> list[HeadChoice]:
 
 
 def alignment(cross: Attention) -> HeadChoice | None:
-    """The head of cross-attention that reads the whole source, word by word.
+    """Select the cross-attention head that aligns all words of the source.
 
     None: a side has no word.
     """
     read, written = words(cross.keys), words(cross.queries)
     if not read.any() or not written.any():
         return None
-    # Each word of the source: by which word it is looked at most, and how much.
-    covered = cross.weights[:, :, written][..., read].max(2).mean(-1)
-    layer, head = np.unravel_index(covered.argmax(), covered.shape)
+    # Maximum over target words for each source word; the mean over these.
+    coverage = cross.weights[:, :, written][..., read].max(2).mean(-1)
+    layer, head = np.unravel_index(coverage.argmax(), coverage.shape)
     return HeadChoice(
         "Alignment",
-        "The head of the decoder in which each word of the source has, at its "
-        "maximum over the words of the translation, the greatest mean weight: "
-        "it reads all of them, and one at a time. A piece stands where it is "
-        "written; some heads look at what the piece before it came from.",
+        "The head of the decoder that aligns the source best: the greatest "
+        "mean, over source words, of the maximum weight over target words. It "
+        "attends to all source words, one at a time. Rows are the pieces that "
+        "the decoder outputs; some heads attend to the source of the piece "
+        "before.",
         int(layer),
         [int(head)],
         None,
@@ -194,17 +201,17 @@ def _distances(attention):
 
 
 def _word_pairs(attention):
-    """[queries, keys] bool: both are of words."""
+    """Return which pairs are of words, [queries, keys] bool."""
     return words(attention.queries)[:, None] & words(attention.keys)
 
 
-def _sharpness(weights, of_queries):
-    """[layers, H]: mean of the greatest weight of each such query."""
-    if not of_queries.any():
+def _sharpness(weights, selected):
+    """Return the selected queries' mean greatest weight, [layers, H]."""
+    if not selected.any():
         return np.zeros(weights.shape[:2])
-    return weights.max(-1)[..., of_queries].mean(-1)
+    return weights.max(-1)[..., selected].mean(-1)
 
 
-def _shared(one, other):
-    """Weight that two heads put on the same keys, a mean over queries."""
-    return np.minimum(one, other).sum(1).mean()
+def _overlap(weights, others):
+    """Return the weight of two heads on the same keys, a mean over queries."""
+    return np.minimum(weights, others).sum(1).mean()

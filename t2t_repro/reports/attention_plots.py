@@ -1,15 +1,16 @@
-"""Pictures of attention: all heads of a layer small, single ones large."""
+"""Plots of attention: all heads of a layer small, selected heads large."""
 
 import io
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib import colors, pyplot
 
 from t2t_repro import files
+from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.reports import attention_maps, attention_svg, curves
 
 _COLUMNS = 4  # heads side by side
@@ -26,7 +27,7 @@ class LayerPlot(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """Drawings that belong together, and by which rule they were chosen."""
+    """Drawings of selected heads, and the rule that selected them."""
 
     title: str
     reason: str
@@ -34,7 +35,7 @@ class Figure(NamedTuple):
 
 
 class SentencePlots(NamedTuple):
-    """All pictures of a sentence."""
+    """All plots of a sentence."""
 
     inputs: str
     outputs: str
@@ -42,13 +43,21 @@ class SentencePlots(NamedTuple):
     layers: dict[str, list[LayerPlot]]  # title of the attention -> its layers
 
 
-def plot_sentence(inputs, outputs, source, target, weights) -> SentencePlots:
-    """Draw an AttentionTrace of decoding.attention_trace.
+def plot_sentence(
+    inputs: str,
+    outputs: str,
+    source: list[str],
+    target: list[str],
+    weights: AttentionWeights,
+) -> SentencePlots:
+    """Plot the attention of one sentence.
 
     Args:
-        inputs, outputs: a sentence and its translation.
-        source, target: their pieces.
-        weights: AttentionWeights of it alone, numpy.
+        inputs: a sentence.
+        outputs: its translation.
+        source: pieces of the sentence.
+        target: pieces of the translation.
+        weights: NumPy arrays without B.
     """
     kinds = attention_maps.attentions(source, target, weights)
     return SentencePlots(
@@ -62,66 +71,70 @@ def plot_sentence(inputs, outputs, source, target, weights) -> SentencePlots:
     )
 
 
-def _self_attention_figures(encoder):
+def _self_attention_figures(
+    encoder: attention_maps.Attention | None,
+) -> Iterator[Figure]:
     if encoder is None:
         return
+
+    def draw(*choices):
+        return [attention_svg.draw_lines(encoder, one) for one in choices]
+
     if far := attention_maps.long_distance(encoder):
-        yield Figure(
-            far.title, far.reason, [attention_svg.draw_lines(encoder, far)]
-        )
+        yield Figure(far.title, far.reason, draw(far))
     if back := attention_maps.back_reference(encoder):
-        whole = back._replace(heads=back.heads[:1], queries=None)
-        drawn = [
-            attention_svg.draw_lines(encoder, one) for one in (whole, back)
-        ]
-        yield Figure(back.title, back.reason, drawn)
+        all_queries = back._replace(heads=back.heads[:1], queries=None)
+        yield Figure(back.title, back.reason, draw(all_queries, back))
     if pair := attention_maps.structure(encoder):
-        drawn = [attention_svg.draw_lines(encoder, one) for one in pair]
-        yield Figure(pair[0].title, pair[0].reason, drawn)
+        yield Figure(pair[0].title, pair[0].reason, draw(*pair))
 
 
-def _cross_attention_figures(cross):
-    if found := attention_maps.alignment(cross):
-        drawn = [
-            attention_svg.draw_matrix(cross, found),
-            attention_svg.draw_lines(cross, found),
+def _cross_attention_figures(
+    cross: attention_maps.Attention,
+) -> Iterator[Figure]:
+    if choice := attention_maps.alignment(cross):
+        drawings = [
+            attention_svg.draw_matrix(cross, choice),
+            attention_svg.draw_lines(cross, choice),
         ]
-        yield Figure(found.title, found.reason, drawn)
+        yield Figure(choice.title, choice.reason, drawings)
 
 
 def plot_layers(attention: attention_maps.Attention) -> list[LayerPlot]:
-    """A small picture of every head, by layers."""
-    found = []
+    """Plot every head small, one plot for each layer."""
+    plots = []
     for layer, weights in enumerate(attention.weights):
-        habits = [
+        patterns = [
             attention_maps.pattern(attention, layer, head)
             for head in range(len(weights))
         ]
         title = f"{attention.title}, layer {layer + 1}"
-        told = "; ".join(
-            f"head {h}: {text}" for h, text in enumerate(habits, 1)
+        heads = "; ".join(
+            f"head {number}: {text}" for number, text in enumerate(patterns, 1)
         )
-        found.append(
-            LayerPlot(title, f"{title}. {told}.", _grid(weights, habits))
-        )
-    return found
+        alt = f"{title}. {heads}."
+        plots.append(LayerPlot(title, alt, _head_grid(weights, patterns)))
+    return plots
 
 
-def _grid(weights, labels):
-    """Weights [H, queries, keys] -> PNG; darker is more, by its square root.
+def _head_grid(weights, labels):
+    """Draw weights [H, queries, keys] as a PNG.
 
-    A weight is one square of whole pixels, so that no edge is blurred.
+    A darker square is a greater weight, by its square root. A square has whole
+    pixels, so that no edge is blurred.
     """
     heads, queries, keys = weights.shape
     cell = max(3, _TILE // max(queries, keys))
-    across = min(_COLUMNS, heads)
-    wide = max(keys * cell, _TILE) + _GAP  # a label has some 20 letters
-    high = queries * cell + _LABEL + _GAP
-    width, height = across * wide, math.ceil(heads / across) * high
+    columns = min(_COLUMNS, heads)
+    tile_width = max(keys * cell, _TILE) + _GAP  # a label has some 20 letters
+    tile_height = queries * cell + _LABEL + _GAP
+    width = columns * tile_width
+    height = math.ceil(heads / columns) * tile_height
     image = np.ones((height, width, 4))
     figure = pyplot.figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
     for head, (weight, label) in enumerate(zip(weights, labels, strict=True)):
-        top, left = head // across * high + _LABEL, head % across * wide
+        top = head // columns * tile_height + _LABEL
+        left = head % columns * tile_width
         tile = _shade(np.sqrt(weight.clip(0, 1)))
         tile = tile.repeat(cell, 0).repeat(cell, 1)
         image[top : top + len(tile), left : left + tile.shape[1]] = tile
@@ -140,19 +153,19 @@ _shade = colors.LinearSegmentedColormap.from_list(
 
 
 def write(folder: pathlib.Path, sentences: Sequence[SentencePlots]) -> int:
-    """Every picture of attention as a file of its own; how many.
+    """Write every plot to a file of its own; return the number of files.
 
     1-encoder-self-attention-layer-1.png: all heads of a layer.
-    1-alignment-1.svg: single heads with lines.
+    1-alignment-1.svg: selected heads.
     """
     contents = {}
-    for place, sentence in enumerate(sentences, 1):
-        for of_kind in sentence.layers.values():
-            for layer in of_kind:
-                contents[f"{place}-{slug(layer.title)}.png"] = layer.png
+    for number, sentence in enumerate(sentences, 1):
+        for layers in sentence.layers.values():
+            for layer in layers:
+                contents[f"{number}-{slug(layer.title)}.png"] = layer.png
         for figure in sentence.figures:
             for i, drawing in enumerate(figure.drawings, 1):
-                name = f"{place}-{slug(figure.title)}-{i}.svg"
+                name = f"{number}-{slug(figure.title)}-{i}.svg"
                 contents[name] = drawing.svg.encode()
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
@@ -161,7 +174,10 @@ def write(folder: pathlib.Path, sentences: Sequence[SentencePlots]) -> int:
 
 
 def folder_names(names: Sequence[str]) -> list[str]:
-    """A folder for each run where there are several: base_1 and base-1, too."""
+    """Return a distinct folder name for each run, "" for a single run.
+
+    Example: of base_1, base-1 and big: base-1-run-1, base-1-run-2 and big.
+    """
     if len(names) == 1:
         return [""]
     slugs = list(map(slug, names))
@@ -172,6 +188,9 @@ def folder_names(names: Sequence[str]) -> list[str]:
 
 
 def slug(title: str) -> str:
-    """ "Encoder self-attention, layer 1" -> encoder-self-attention-layer-1."""
+    """Convert a title to a part of a file name.
+
+    Example: "Alignment, layer 1" is alignment-layer-1.
+    """
     letters = "".join(c if c.isalnum() else " " for c in title.lower())
     return "-".join(letters.split())

@@ -1,19 +1,17 @@
-"""Single heads of attention, large: lines between pieces, or squares.
-
-Functions take an attention.Attention and an attention.Choice of it.
-"""
+"""Large drawings of selected heads: lines between pieces, or squares."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from t2t_repro.reports import attention_maps, curves, templates
+from t2t_repro.reports import curves, templates
+from t2t_repro.reports.attention_maps import Attention, HeadChoice, is_word
 from t2t_repro.text import pixels
 
-FAINTEST = 0.02  # a line or a square of less weight is not drawn
-_ROW = 19  # a piece's height
-_GAP = 20  # 6 from a piece to what is beside it, 14 for its wide letters
-_ACROSS = 150  # that lines go
+FAINTEST = 0.02  # least weight of a line or square
+_ROW = 19  # height of a piece
+_GAP = 20  # 6 between a piece and the lines, 14 for wide letters
+_SPAN = 150  # of a line, from the queries to the keys
 
 
 class Stroke(NamedTuple):
@@ -29,12 +27,12 @@ class Drawing(NamedTuple):
     """One or several heads, large."""
 
     title: str  # "Encoder self-attention, layer 2, heads 1 and 3"
-    svg: str  # which stands alone as well
+    svg: str  # a complete document
 
 
-def strokes(attention, choice) -> list[Stroke]:
-    """The lines of a picture, the strongest last: on top."""
-    found = [
+def strokes(attention: Attention, choice: HeadChoice) -> list[Stroke]:
+    """Return the lines of a drawing, the strongest last: on top."""
+    candidates = [
         Stroke(
             query,
             key,
@@ -46,39 +44,42 @@ def strokes(attention, choice) -> list[Stroke]:
         for key in range(len(attention.keys))
     ]
     return sorted(
-        (one for one in found if one.weight >= FAINTEST),
-        key=lambda one: one.weight,
+        (stroke for stroke in candidates if stroke.weight >= FAINTEST),
+        key=lambda stroke: stroke.weight,
     )
 
 
-def draw_lines(attention, choice) -> Drawing:
-    """Queries on the left, keys on the right, weights as lines between."""
+def draw_lines(attention: Attention, choice: HeadChoice) -> Drawing:
+    """Draw queries on the left, keys on the right, weights as lines between."""
     queries, keys = map(readable, (attention.queries, attention.keys))
     left = _widest(queries)
-    right = left + _ACROSS
+    right = left + _SPAN
     heads = {
         head: (number, curves.COLORS[number % len(curves.COLORS)])
         for number, head in enumerate(choice.heads)
     }
-    drawn = [
-        {
-            "y1": _middle(one.query) + _aside(heads[one.head][0], len(heads)),
-            "y2": _middle(one.key) + _aside(heads[one.head][0], len(heads)),
-            "color": heads[one.head][1],
-            "opacity": round(one.weight, 3),
-            "query": one.query,
-        }
-        for one in strokes(attention, choice)
-    ]
+    lines = []
+    for stroke in strokes(attention, choice):
+        number, color = heads[stroke.head]
+        shift = _shift(number, len(heads))
+        lines.append(
+            {
+                "y1": _middle(stroke.query) + shift,
+                "y2": _middle(stroke.key) + shift,
+                "color": color,
+                "opacity": round(stroke.weight, 3),
+                "query": stroke.query,
+            }
+        )
     title = _title(attention, choice)
     svg = templates.render(
         "lines.svg.j2",
         title=title,
-        told=_told(attention, choice),
+        description=_description(attention, choice),
         queries=[(_middle(i), text) for i, text in enumerate(queries)],
         keys=[(_middle(i), text) for i, text in enumerate(keys)],
         chosen=choice.queries or range(len(queries)),
-        strokes=drawn,
+        lines=lines,
         legend=[(head + 1, color) for head, (_, color) in heads.items()],
         left=left,
         right=right,
@@ -88,17 +89,15 @@ def draw_lines(attention, choice) -> Drawing:
     return Drawing(title, svg)
 
 
-def draw_matrix(attention, choice) -> Drawing:
-    """Queries down, keys across, one head's weights as squares."""
+def draw_matrix(attention: Attention, choice: HeadChoice) -> Drawing:
+    """Draw one head as a matrix: queries down, keys across."""
     queries, keys = map(readable, (attention.queries, attention.keys))
-    left = _widest(queries)
-    top = _widest(keys)
     weights = attention.weights[choice.layer, choice.heads[0]]
     title = _title(attention, choice)
     svg = templates.render(
         "matrix.svg.j2",
         title=title,
-        told=_told(attention, choice),
+        description=_description(attention, choice),
         queries=queries,
         keys=keys,
         squares=[
@@ -106,18 +105,18 @@ def draw_matrix(attention, choice) -> Drawing:
             for i, j in np.argwhere(weights >= FAINTEST).tolist()
         ],
         color=curves.COLORS[0],
-        left=left,
-        top=top,
+        left=_widest(queries),
+        top=_widest(keys),
         side=_ROW,
     )
     return Drawing(title, svg)
 
 
 def readable(pieces: list[str]) -> list[str]:
-    """As people read them: "▁Zwei" is Zwei, and "hunde" after it ·hunde."""
+    """Replace the marks of words: "▁Zwei" is Zwei, "hunde" after it ·hunde."""
     return [
         f"·{piece}"
-        if attention_maps.is_word(piece) and piece[0] != "▁"
+        if is_word(piece) and piece[0] != "▁"
         else piece.removeprefix("▁") or piece
         for piece in pieces
     ]
@@ -127,12 +126,12 @@ def _widest(texts):
     return max(map(pixels.width, texts)) + _GAP
 
 
-def _middle(place):
-    return _ROW * (place + 1.5)
+def _middle(row):
+    return _ROW * (row + 1.5)
 
 
-def _aside(number, heads):
-    """Heads' lines lie beside one another, not on one another."""
+def _shift(number, heads):
+    """Return a vertical shift, so that lines of two heads do not coincide."""
     return round(min(2.0, 12 / heads) * (number - (heads - 1) / 2), 2)
 
 
@@ -148,16 +147,17 @@ def _title(attention, choice):
     title = f"{attention.title}, layer {choice.layer + 1}, {heads}"
     if choice.queries is None:
         return title
-    looking = [readable(attention.queries)[query] for query in choice.queries]
-    return f"{title}, from “{', '.join(looking)}”"
+    pieces = readable(attention.queries)
+    queries = ", ".join(pieces[query] for query in choice.queries)
+    return f"{title}, from “{queries}”"
 
 
-def _told(attention, choice):
-    """The strongest lines in words, for those who do not see them."""
+def _description(attention, choice):
+    """Describe the strongest lines in words, for screen readers."""
     strongest = strokes(attention, choice)[:-6:-1]
     queries, keys = map(readable, (attention.queries, attention.keys))
-    told = ", ".join(
-        f"{queries[one.query]} to {keys[one.key]} {one.weight:.2f}"
-        for one in strongest
+    weights = ", ".join(
+        f"{queries[stroke.query]} to {keys[stroke.key]} {stroke.weight:.2f}"
+        for stroke in strongest
     )
-    return f"Strongest: {told}."
+    return f"Strongest: {weights}."

@@ -1,37 +1,37 @@
-"""Curves of a training, read from its TensorBoard events."""
+"""Training curves, read from TensorBoard events and plotted as SVG."""
 
 import io
 import math
 import pathlib
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import matplotlib
 import tensorflow as tf
 
-matplotlib.use("Agg")  # no window
-from matplotlib import pyplot, ticker  # noqa: E402
+matplotlib.use("Agg")  # draws without a display
+from matplotlib import figure, pyplot, ticker  # noqa: E402
 
 Curve = list[tuple[int, float]]  # (step, value)
-# Told from one another by eyes of any kind (Okabe and Ito 2008).
+# Distinct with any kind of color vision (Okabe and Ito 2008).
 COLORS = (
     "#0072b2 #d55e00 #009e73 #cc79a7 #e69f00 #56b4e9 #882255 #117733"
 ).split()
-_STYLE = {
-    "svg.fonttype": "none",  # text stays text: small, and found by a search
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: smaller, and searchable
     "font.family": "sans-serif",
-    "text.parse_math": False,  # names of runs are no formulas
+    "text.parse_math": False,  # $ in names of runs is no formula
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-# No date and no addresses in a picture.
+# No date and no addresses in an SVG.
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 class Plot(NamedTuple):
-    """What one picture shows of every run."""
+    """The scalars that one plot shows of every run."""
 
     title: str
     train: str | None  # name of the scalar
@@ -49,12 +49,12 @@ PLOTS = (
 
 
 def read(output_dir: pathlib.Path) -> dict[str, Curve]:
-    """Every scalar of a training by its name, steps rising.
+    """Read all scalars of a training by name, in the order of steps.
 
-    Where a training went on from an earlier step, what it had recorded from
-    the first step on that it then records again counts no more.
+    A resumed training repeats steps. The records of its new session replace
+    all older ones from the first step of that session on.
     """
-    curves = defaultdict(dict)
+    curves: dict[str, dict[int, float]] = defaultdict(dict)
     paths = output_dir.glob("events.out.tfevents.*")
     for path in sorted(paths, key=_session):
         session = list(_scalars(path))
@@ -70,13 +70,13 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
 
 
 def _session(path):
-    """Which of a training's sessions wrote a file: 0 where it does not say."""
+    """Return a sort key: the number of the session, 0 without one; the name."""
     number = re.search(r"\.session-(\d+)$", path.name)
     return int(number[1]) if number else 0, path.name
 
 
 def _scalars(path):
-    """(name, step, value) of a session's file."""
+    """Yield (name, step, value) of a session's file."""
     for event in _events(path):
         for value in event.summary.value:
             if value.tensor.dtype == tf.float32.as_datatype_enum:
@@ -85,7 +85,7 @@ def _scalars(path):
 
 
 def _events(path):
-    """Events of a file, up to where it ends or its writer was killed."""
+    """Yield the events of a file, up to a record that was cut off."""
     try:
         for record in tf.data.TFRecordDataset(str(path), buffer_size=1 << 20):
             yield tf.compat.v1.Event.FromString(record.numpy())
@@ -94,14 +94,14 @@ def _events(path):
 
 
 def steps_done(curves: dict[str, Curve]) -> int:
-    """The last step that the events tell of."""
+    """Return the last recorded step, 0 without any."""
     return max((curve[-1][0] for curve in curves.values()), default=0)
 
 
 def training_seconds(curves: dict[str, Curve]) -> float | None:
-    """Time of all steps at their recorded speeds; None: none is recorded.
+    """Return the time of all steps at their recorded speeds, or None.
 
-    Compiling and validation are left out.
+    Compilation and validation are left out.
     """
     speeds = curves.get("train/steps_per_second", [])
     before, total = 0, 0.0
@@ -112,25 +112,25 @@ def training_seconds(curves: dict[str, Curve]) -> float | None:
 
 
 class _Numbers(ticker.LogFormatter):
-    """1,000, where a logarithmic scale's own labels are formulas: 10^{3}."""
+    """Labels such as 1,000 on a logarithmic scale; the default is 10^{3}."""
 
-    def __call__(self, x, pos=None):
+    def __call__(self, x: float, pos: int | None = None) -> str:
         return f"{x:,g}" if super().__call__(x, pos) else ""
 
 
 def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
-    """One picture of all runs, as SVG text; None: no run has such a curve.
+    """Plot a curve of all runs; return SVG text, or None without a curve.
 
     Args:
-        plot: what to show.
-        runs: name of each -> its curves.
+        plot: the scalars to show.
+        runs: {name: curves}.
     """
-    drawn = list(_drawn(plot, runs))
-    if not drawn:
+    lines = list(_lines(plot, runs))
+    if not lines:
         return None
     with matplotlib.rc_context(_STYLE):
-        figure, axes = pyplot.subplots(figsize=(5, 2.8), layout="constrained")
-        for label, curve, style in drawn:
+        image, axes = pyplot.subplots(figsize=(5, 2.8), layout="constrained")
+        for label, curve, style in lines:
             axes.plot(*zip(*curve, strict=True), label=label, **style)
         axes.set_yscale(plot.scale)
         if plot.scale == "log":
@@ -144,54 +144,55 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
         axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
         axes.grid(alpha=0.3)
-        if len(drawn) > 1:
+        if len(lines) > 1:
             axes.legend(frameon=False)
-        svg = to_svg(figure)
-    return _labelled(svg, f"{plot.title}. {_in_words(drawn)}")
+        svg = to_svg(image)
+    return _add_label(svg, f"{plot.title}. {_in_words(lines)}")
 
 
-def _drawn(plot, runs):
-    """(label, curve, style) of each line of a picture."""
+def _lines(
+    plot: Plot, runs: Mapping[str, dict[str, Curve]]
+) -> Iterator[tuple[str, Curve, dict]]:
+    """Yield (label, curve, style) of each line of a plot."""
     for i, (run, curves) in enumerate(runs.items()):
         for j, name in enumerate((plot.train, plot.validation)):
-            curve = curves.get(name)
-            if not curve:
+            if name is None or not (curve := curves.get(name)):
                 continue
             split = name.partition("/")[0]
             if len(runs) == 1:
                 label, color = split, COLORS[j]
             else:
                 label, color = f"{run}: {split}", COLORS[i % len(COLORS)]
-            measured = j == 1 or len(curve) == 1
+            has_markers = j == 1 or len(curve) == 1
             style = {
                 "color": color,
                 "linewidth": 1.8 if j else 1.0,
                 "linestyle": "--" if j else "-",
-                "marker": "o" if measured else None,
+                "marker": "o" if has_markers else None,
                 "markersize": 3,
             }
             yield label, curve, style
 
 
-def to_svg(figure) -> str:
-    """A figure as the text of an <svg> element, closing the figure."""
-    image = io.StringIO()
-    figure.savefig(image, format="svg", metadata=_NO_METADATA)
-    pyplot.close(figure)
-    svg = image.getvalue()
+def to_svg(image: figure.Figure) -> str:
+    """Convert a figure to the text of an <svg> element, and close it."""
+    text = io.StringIO()
+    image.savefig(text, format="svg", metadata=_NO_METADATA)
+    pyplot.close(image)
+    svg = text.getvalue()
     return svg[svg.index("<svg") :]
 
 
-def _labelled(svg, text):
-    """For those who do not see it."""
+def _add_label(svg, text):
+    """Add a label for screen readers."""
     escaped = text.replace("&", "&amp;").replace('"', "&quot;")
     escaped = escaped.replace("<", "&lt;")
     return svg.replace("<svg", f'<svg role="img" aria-label="{escaped}"', 1)
 
 
-def _in_words(drawn):
+def _in_words(lines):
     return " ".join(
         f"{label}: from {curve[0][1]:.4g} at step {curve[0][0]:,} to "
         f"{curve[-1][1]:.4g} at step {curve[-1][0]:,}."
-        for label, curve, _ in drawn
+        for label, curve, _ in lines
     )

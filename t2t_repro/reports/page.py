@@ -1,4 +1,4 @@
-"""A self-contained HTML page of one run, or of several side by side."""
+"""Self-contained HTML page of one run, or of several side by side."""
 
 import base64
 import math
@@ -20,8 +20,8 @@ from t2t_repro.reports import (
 )
 
 UNKNOWN = "–"
-# Shown at a glance where a run has them, after its headline metric.
-_AT_A_GLANCE = ("bleu", "bleu_tok", "chrf", "exact_match")
+# Metrics of the overview, after the headline metric.
+_OVERVIEW_METRICS = ("bleu", "bleu_tok", "chrf", "exact_match")
 _LABELS = {
     "bleu": "sacreBLEU",
     "bleu_tok": "tokenized BLEU",
@@ -41,167 +41,170 @@ class OutputDrawing(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """What the page says of one run."""
+    """One run in a report."""
 
     name: str
     settings: dict  # run.json
     headline: str  # metric of its problem
     curves: dict[str, curves.Curve]
     cost: cost.TrainingCost
-    manifest: dict | None  # of its data; None: the data is not there
-    scores: dict[str, dict]  # split -> what evaluate has stored
-    # split -> some of its translations
+    manifest: dict | None  # of its data; None: missing
+    scores: dict[str, dict]  # split -> stored scores
+    # By split.
     samples: dict[str, sample_translations.RankedSamples]
-    drawings: dict[str, list[OutputDrawing]]  # split -> some of its samples
-    checkpoint: str | None  # that attention is of; None: there is none
+    drawings: dict[str, list[OutputDrawing]]  # by split
+    checkpoint: str | None  # of the attention; None: no attention
     attention: list[attention_plots.SentencePlots]
-    no_attention: str  # why there is none
+    no_attention: str  # reason
 
 
-def render(subjects: Sequence[RunSummary]) -> str:
-    """The page, with everything it needs inside."""
+def render(runs: Sequence[RunSummary]) -> str:
+    """Render the page, with all styles and images inside."""
     filters = {
         "command": command,
         "number": number,
         "label": label,
         "data_uri": _data_uri,
     }
-    runs = {subject.name: subject.curves for subject in subjects}
-    kinds = _plots(subjects)
-    plots = [curves.plot(kind, runs) for kind in kinds]
+    curves_by_run = {run.name: run.curves for run in runs}
+    kinds = _plots(runs)
+    plots = [curves.plot(kind, curves_by_run) for kind in kinds]
     return templates.render(
         "page.html.j2",
         filters,
-        subjects=subjects,
-        several=len(subjects) > 1,
-        glance=_glance(subjects),
+        runs=runs,
+        several=len(runs) > 1,
+        overview=_overview(runs),
         plots=[
             (plot.title, markupsafe.Markup(svg))
             for plot, svg in zip(kinds, plots, strict=True)
             if svg
         ],
-        splits=_splits(subjects),
-        descriptions={one.name: one.summary for one in registry.metrics},
+        splits=_splits(runs),
+        descriptions={entry.name: entry.summary for entry in registry.metrics},
         columns=stored_scores.columns,
-        costs=_costs(subjects),
-        hparams=_hparams(subjects),
+        costs=_costs(runs),
+        hparams=_hparams(runs),
     )
 
 
-def _glance(subjects):
-    """(label, a text for each run) of what is asked first."""
-    splits = dict.fromkeys(split for one in subjects for split in one.scores)
+def _overview(runs):
+    """List (label, [text of each run]) of the overview."""
+    splits = dict.fromkeys(split for run in runs for split in run.scores)
     rows = [
-        ("Problem", lambda one: one.settings["problem"]),
-        ("hparams set", lambda one: one.settings["hparams_set"]),
-        ("Seed", lambda one: one.settings["random_seed"]),
+        ("Problem", lambda run: run.settings["problem"]),
+        ("hparams set", lambda run: run.settings["hparams_set"]),
+        ("Seed", lambda run: run.settings["random_seed"]),
         ("Computed on", _computed_on),
-        ("Parameters", lambda one: number(one.cost.parameters)),
-        ("Steps done", lambda one: number(one.cost.steps)),
+        ("Parameters", lambda run: number(run.cost.parameters)),
+        ("Steps done", lambda run: number(run.cost.steps)),
         (
             "Validation perplexity, the last",
-            lambda one: _last(one, "validation/perplexity"),
+            lambda run: _last(run, "validation/perplexity"),
         ),
     ]
     rows += [
         (
             f"Validation {label(name)} of a sample, the last",
-            lambda one, name=name: _last(one, f"validation/{name}"),
+            lambda run, name=name: _last(run, f"validation/{name}"),
         )
-        for name in _sampled(subjects)
+        for name in _sampled(runs)
     ]
-    headlines = [subject.headline for subject in subjects]
+    headlines = [run.headline for run in runs]
     rows += [
         (
             f"{label(name)}, {split}",
-            lambda one, name=name, split=split: number(
-                one.scores.get(split, {}).get(name)
+            lambda run, name=name, split=split: number(
+                run.scores.get(split, {}).get(name)
             ),
         )
         for split in splits
-        for name in dict.fromkeys([*headlines, *_AT_A_GLANCE])
+        for name in dict.fromkeys([*headlines, *_OVERVIEW_METRICS])
     ]
-    told = [(label, [text(one) for one in subjects]) for label, text in rows]
-    return [row for row in told if set(row[1]) != {UNKNOWN}]
+    texts = [(label, [text(run) for run in runs]) for label, text in rows]
+    return [row for row in texts if set(row[1]) != {UNKNOWN}]
 
 
-def _plots(subjects):
-    """The curves of trainings, those of the samples' metrics among them."""
-    of_samples = (
+def _plots(runs):
+    """Return the plots, those of metrics of validation samples included."""
+    sample_plots = (
         curves.Plot(f"Validation {label(name)}", None, f"validation/{name}")
-        for name in _sampled(subjects)
+        for name in _sampled(runs)
     )
     loss, perplexity, *others = curves.PLOTS
-    return [loss, perplexity, *of_samples, *others]
+    return [loss, perplexity, *sample_plots, *others]
 
 
-def _sampled(subjects):
-    """Metrics that a validation sample was scored by, headlines first."""
-    headlines = [subject.headline for subject in subjects]
-    names = dict.fromkeys([*headlines, *(one.name for one in registry.metrics)])
+def _sampled(runs):
+    """List the metrics of validation samples, headlines first."""
+    headlines = [run.headline for run in runs]
+    names = dict.fromkeys(
+        [*headlines, *(entry.name for entry in registry.metrics)]
+    )
     return [
         name
         for name in names
-        if any(f"validation/{name}" in one.curves for one in subjects)
+        if any(f"validation/{name}" in run.curves for run in runs)
     ]
 
 
-def _computed_on(subject):
-    """Devices and precision, of all sessions where they differ."""
-    sessions = subject.settings.get("hardware", [])  # not in older runs
+def _computed_on(run):
+    """Return devices and precision of all sessions."""
+    sessions = run.settings.get("hardware", [])  # older runs have none
     return "; ".join(dict.fromkeys(sessions)) or UNKNOWN
 
 
-def _last(subject, name):
-    curve = subject.curves.get(name)
+def _last(run, name):
+    curve = run.curves.get(name)
     return number(curve[-1][1]) if curve else UNKNOWN
 
 
-def _splits(subjects):
-    """Split -> its scores by run, and the names of their numbers in order."""
-    found = {}
-    for subject in subjects:
-        for split, stored in subject.scores.items():
+def _splits(runs):
+    """Return {split: (scores by run, names of their numbers)}."""
+    by_split = {}
+    for run in runs:
+        for split, stored in run.scores.items():
             read = stored_scores.read(stored)
-            found.setdefault(split, {})[subject.name] = read
+            by_split.setdefault(split, {})[run.name] = read
     return {
         split: (
-            of_runs,
+            scores,
             list(
                 dict.fromkeys(
-                    key for one in of_runs.values() for key in one.numbers
+                    key for stored in scores.values() for key in stored.numbers
                 )
             ),
         )
-        for split, of_runs in found.items()
+        for split, scores in by_split.items()
     }
 
 
-def _costs(subjects):
-    """(label, a figure for each run): ours, and what the paper has of them."""
-    sets = [one.settings["hparams_set"] for one in subjects]
-    rows_of_paper = [
-        paper.table_2_row(one.settings["problem"], one.settings["hparams_set"])
-        for one in subjects
+def _costs(runs):
+    """List (label, [figure of each run]): ours, and those of the paper."""
+    sets = [run.settings["hparams_set"] for run in runs]
+    paper_rows = [
+        paper.table_2_row(run.settings["problem"], run.settings["hparams_set"])
+        for run in runs
     ]
-    costs = [one.cost for one in subjects]
+    costs = [run.cost for run in runs]
     rows = [
-        ("Parameters", [one.parameters for one in costs]),
-        ("as in Table 3", [_rounded(paper.parameters(one)) for one in sets]),
-        ("FLOPs, counted", [one.counted_flops for one in costs]),
-        (_AS_THE_PAPER, [one.estimated_flops for one in costs]),
-        ("as in Table 2", [row and row.flops for row in rows_of_paper]),
-        ("Time of the steps", [duration(one.seconds) for one in costs]),
+        ("Parameters", [cost.parameters for cost in costs]),
+        ("as in Table 3", [_rounded(paper.parameters(name)) for name in sets]),
+        ("FLOPs, counted", [cost.counted_flops for cost in costs]),
+        (_AS_THE_PAPER, [cost.estimated_flops for cost in costs]),
+        ("as in Table 2", [row and row.flops for row in paper_rows]),
+        ("Time of the steps", [duration(cost.seconds) for cost in costs]),
         (
             "Counted FLOP/s of all devices together",
-            [one.counted_flops_per_second for one in costs],
+            [cost.counted_flops_per_second for cost in costs],
         ),
     ]
     return [
         row
         for row in rows
-        # A dash in this one asks for the flags that the text below names.
-        if row[0] == _AS_THE_PAPER or any(one is not None for one in row[1])
+        # Kept without a figure: the text below the table names its flags.
+        if row[0] == _AS_THE_PAPER
+        or any(figure is not None for figure in row[1])
     ]
 
 
@@ -209,26 +212,27 @@ def _rounded(value):
     return None if value is None else round(value)
 
 
-def _hparams(subjects):
-    """(name, a value for each run, whether these differ)."""
-    sets = [one.settings["hparams"] for one in subjects]
+def _hparams(runs):
+    """List (name, [value of each run], whether they differ)."""
+    sets = [run.settings["hparams"] for run in runs]
     names = dict.fromkeys(name for values in sets for name in values)
     return [
         (name, values, len(set(map(repr, values))) > 1)
         for name in names
-        for values in [[one.get(name, UNKNOWN) for one in sets]]
+        for values in [[hparams.get(name, UNKNOWN) for hparams in sets]]
     ]
 
 
 def label(metric: str) -> str:
-    """Return the name of a metric for a heading."""
+    """Return the display name of a metric."""
     return _LABELS.get(metric, metric.replace("_", " "))
 
 
-def number(value) -> str:
-    """12345 -> 12,345, 39.567 -> 39.57, 0.0249 -> 0.025, 3.3e18 -> 3.30e18.
+def number(value: object) -> str:
+    """Format a value; None is a dash.
 
-    None is a dash.
+    Examples: 12345 is 12,345; 39.567 is 39.57; 0.0249 is 0.025; 3.3e18 is
+    3.30e18.
     """
     if value is None:
         return UNKNOWN
@@ -243,7 +247,7 @@ def number(value) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """5025 -> "1 h 23 min"; below an hour, "23 min 45 s"."""
+    """Format a duration as "1 h 23 min", below an hour as "23 min 45 s"."""
     if seconds is None:
         return UNKNOWN
     minutes, rest = divmod(round(seconds), 60)
@@ -253,11 +257,11 @@ def duration(seconds: float | None) -> str:
 
 
 def command(line: str) -> str:
-    """A line of run.json's, with the command as one would type it."""
+    """Format a command line of run.json as one would type it."""
     first, space, rest = line.partition(" ")
     path = pathlib.PurePath(first)
     if path.suffix == ".py":
-        return f"python -m t2t_repro.{path.stem}{space}{rest}"
+        return f"t2t {path.stem}{space}{rest}"
     return f"{path.name}{space}{rest}"
 
 

@@ -1,10 +1,10 @@
-"""The paper's figures (arXiv 1706.03762), to lay ours beside."""
+"""The paper's results (arXiv 1706.03762), to compare with ours."""
 
 from typing import NamedTuple
 
 
 class Table2Row(NamedTuple):
-    """A row of Table 2 in one language pair: newstest2014."""
+    """A row of Table 2 for one language pair: newstest2014."""
 
     bleu: float
     flops: float | None  # time x GPUs x sustained rate of a GPU
@@ -41,7 +41,7 @@ class Table3Row(NamedTuple):
 
     perplexity: float  # per subword
     bleu: float
-    parameters: float | None  # None where the table leaves it open
+    parameters: float | None  # None: empty in the table
 
 
 # An hparams set's name after "table3_" -> its row. The counts of parameters fit
@@ -98,13 +98,13 @@ TABLE_4 = {
     "Luong et al. (2015)": Table4Row("multi-task", 93.0),
     "Dyer et al. (2016), generative": Table4Row("generative", 93.3),
 }
-# Problems that are a row's.
+# Registered problems -> their rows of Table 4.
 PARSERS = {
     "wsj_parsing": TABLE_4["Transformer (4 layers)"],
     "wsj_parsing_semi": TABLE_4["Transformer (4 layers), semi-supervised"],
 }
 
-# hparams sets -> the rows of Table 2 that they train.
+# hparams sets -> their rows of Table 2.
 SYSTEMS = {
     "base": "Transformer (base model)",
     "big": "Transformer (big)",
@@ -113,7 +113,7 @@ SYSTEMS = {
 
 
 def table_2_row(problem: str, hparams_set: str) -> Table2Row | None:
-    """The row of Table 2 that a training repeats."""
+    """Return the row of Table 2 that a training reproduces, if any."""
     pair = problem.removeprefix("wmt14_")
     if pair == problem:
         return None
@@ -121,16 +121,19 @@ def table_2_row(problem: str, hparams_set: str) -> Table2Row | None:
 
 
 def parameters(name: str) -> float | None:
-    """Of an hparams set in Table 3.
+    """Return the parameters of an hparams set in Table 3, if it states them.
 
-    base and big are the models of table3_base and table3_big: these differ in
-    averaging alone.
+    base and big are the models of table3_base and table3_big, which differ
+    only in the averaging of checkpoints.
     """
     row = TABLE_3.get(name.removeprefix("table3_"))
-    return row and row.parameters
+    return row.parameters if row else None
 
 
 def training_flops(name: str) -> float | None:
-    """Of an hparams set in Table 2, which has the same for both pairs."""
+    """Return the training FLOPs of an hparams set in Table 2, if any.
+
+    They are the same for both language pairs.
+    """
     system = SYSTEMS.get(name)
-    return system and TABLE_2["ende"][system].flops
+    return TABLE_2["ende"][system].flops if system else None

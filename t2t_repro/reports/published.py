@@ -1,7 +1,7 @@
 """Published scores of known test sets, each with its convention.
 
-A test set is known by its references: by the letters and digits of the first
-one, so that quotes, spaces, case and tokenization make no other test set.
+A test set is identified by the letters and digits of its reference, so that
+quotes, spaces, case and tokenization do not matter.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from t2t_repro.reports import paper
 
 
 class Published(NamedTuple):
-    """A score that someone published."""
+    """A published score."""
 
     system: str
     score: float
@@ -23,7 +23,7 @@ class Published(NamedTuple):
     source: str
 
 
-# Letters and digits of the reference, summed up -> what it is the reference of.
+# Beginning of the sha256 of letters and digits of the reference -> test set.
 TEST_SETS = {
     "afceea102c170b70": "newstest2013 en-de, 3,000 lines",
     "7999b6220a55b289": "newstest2014 en-de, 3,003 lines",
@@ -35,17 +35,17 @@ TEST_SETS = {
 }
 _PAPER = "arXiv 1706.03762"
 _UNSTATED = "not stated"
-# The reference's quotes had been made plain by hand, which ours have not been.
+# Their reference has plain quotes, replaced by hand; ours is as distributed.
 _PLAIN_QUOTES = "bleu_compound_split of plain quotes"
 # transformer_base, checkpoint 3817425.
 _POPEL = "tensor2tensor#317, M. Popel"
-# Its column of 2014 says "wmt14", and not of which of two sizes.
+# Its column of 2014 says "wmt14", without the size of the test set.
 _POPEL_2014 = f"{_POPEL}; size not stated"
 _OTT = "Ott et al. 2018, arXiv 1806.00187"
 
 
 def _table_2(pair, convention):
-    """The Transformers of Table 2, and the others as the paper quotes them."""
+    """Return the rows of Table 2, those that the paper quotes included."""
     return tuple(
         Published(
             system,
@@ -57,7 +57,7 @@ def _table_2(pair, convention):
     )
 
 
-_OF_EITHER_SIZE = (
+_NEWSTEST2014 = (
     Published("tensor2tensor base", 27.52, "bleu", _POPEL_2014),
     Published("tensor2tensor base", 28.33, "bleu_intl", _POPEL_2014),
     Published("tensor2tensor base", 28.85, "bleu_intl_lc", _POPEL_2014),
@@ -81,11 +81,11 @@ SCORES = {
     ),
     "newstest2014 en-de, 3,003 lines": (
         *_table_2("ende", _PLAIN_QUOTES),
-        *_OF_EITHER_SIZE,
+        *_NEWSTEST2014,
         Published("fairseq big", 28.6, "bleu", _OTT),
         Published("fairseq big", 29.29, "bleu_compound_split", _OTT),
     ),
-    "newstest2014 en-de, 2,737 lines": _OF_EITHER_SIZE,
+    "newstest2014 en-de, 2,737 lines": _NEWSTEST2014,
     "newstest2014 en-fr, 3,003 lines": _table_2("enfr", _UNSTATED),
     "Multi30k test_2016_flickr en-de, 1,000 lines": (
         Published(
@@ -99,7 +99,7 @@ SCORES = {
 
 
 def identify_test_set(reference: Sequence[str]) -> str | None:
-    """The name of the test set that has this reference, if it is known."""
+    """Return the name of the test set with this reference, None if unknown."""
     letters = (
         re.sub(r"[\W_]+", "", html.unescape(line).lower()) for line in reference
     )
@@ -107,8 +107,8 @@ def identify_test_set(reference: Sequence[str]) -> str | None:
     return TEST_SETS.get(digest[:16])
 
 
-def describe(name: str) -> str:
-    """What is published for a test set, a line a score."""
+def summary(name: str) -> str:
+    """List the scores published for a test set, one a line."""
     lines = [f"Published for {name}:"]
     for system, score, convention, source in SCORES.get(name, ()):
         lines.append(f"{score:8.2f}  {convention:35} {system} ({source})")

@@ -1,4 +1,4 @@
-"""Sample translations: the best, the middling and the worst, marked."""
+"""Sample translations: the best, middle and worst, with marked differences."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ import numpy as np
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
 
-PER_GROUP = 4  # samples of a kind
-LONGEST = 32  # subwords of a sentence that is drawn without being asked for
+PER_GROUP = 4  # samples
+LONGEST = 32  # subwords of a sentence that choose_by_length() selects
 
 
 class Span(NamedTuple):
-    """Words that stand together."""
+    """Consecutive words that are equal, or differ, in both texts."""
 
     text: str
-    differs: bool  # the other side has something else here
+    differs: bool  # from the other text
 
 
 class Sample(NamedTuple):
@@ -45,17 +45,17 @@ def rank(
     suite: Suite,
     each: int = PER_GROUP,
 ) -> RankedSamples:
-    """Score every line, and take some from the top, middle and end.
+    """Score every line, and select the best, middle and worst.
 
-    Of equal scores the longer reference is the better one. No line is in two
-    kinds: few lines are best, then worst, then middle.
+    Of equal scores the one with the longer reference ranks higher. No line is
+    in two groups: the best are taken first, then the worst, then the middle.
 
     Args:
         inputs: [lines].
         translations: [lines].
         references: [lines].
-        suite: whose headline metric ranks them.
-        each: samples of a kind.
+        suite: its headline metric ranks the lines.
+        each: samples in a group.
     """
     if not len(inputs):
         return RankedSamples([], [], [])
@@ -67,8 +67,7 @@ def rank(
         for name, metric in metrics.items()
     }
 
-    def rank_of(i):
-        """The greater, the better."""
+    def sort_key(i):
         signed = (
             -values[name][i]
             if metric.higher_is_better is False
@@ -77,17 +76,17 @@ def rank(
         )
         return *signed, len(references[i].split())
 
-    order = sorted(range(len(references)), key=rank_of, reverse=True)
+    order = sorted(range(len(references)), key=sort_key, reverse=True)
 
-    def samples(places):
+    def samples(indices):
         return [
             Sample(
                 i + 1,
                 inputs[i],
                 *diff_words(translations[i], references[i]),
-                {name: found[i] for name, found in values.items()},
+                {name: scores[i] for name, scores in values.items()},
             )
-            for i in places
+            for i in indices
         ]
 
     rest = order[each:]
@@ -102,12 +101,14 @@ def rank(
 
 
 def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
-    """Some sentences from middling to long, but at most LONGEST.
+    """Select sentences from median length to LONGEST; return their indices.
 
-    Example: of lengths 1 to 21, 3 sentences are those of 11, 16 and 21.
+    Example: of the lengths 1 to 21, three are 11, 16 and 21.
     """
     usable = [i for i in range(len(lengths)) if lengths[i] <= LONGEST]
-    usable.sort(key=lambda i: lengths[i])  # stable: the first of its length
+    usable.sort(
+        key=lambda i: lengths[i]
+    )  # stable sort: the first of equal length
     if not usable or not count:
         return []
     count = min(count, len(usable))
@@ -115,17 +116,20 @@ def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
     return list(dict.fromkeys(usable[round(rank)] for rank in ranks))
 
 
-def diff_words(one: str, other: str) -> tuple[list[Span], list[Span]]:
-    """Both texts in parts that differ, or do not.
+def diff_words(
+    translation: str, reference: str
+) -> tuple[list[Span], list[Span]]:
+    """Split two texts into spans that are equal or differ.
 
-    Example: "a b c", "a x c" -> parts "a", "b", "c" and "a", "x", "c", of
-    which the second differ.
+    Example: "a b c" and "a x c" have the spans "a", "b", "c" and "a", "x",
+    "c", of which the second ones differ.
     """
-    words, others = one.split(), other.split()
+    words, others = translation.split(), reference.split()
     matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
-    left, right = [], []
+    left: list[Span] = []
+    right: list[Span] = []
     for tag, i, j, k, m in matcher.get_opcodes():
-        for parts, found in ((left, words[i:j]), (right, others[k:m])):
-            if found:
-                parts.append(Span(" ".join(found), tag != "equal"))
+        for spans, span in ((left, words[i:j]), (right, others[k:m])):
+            if span:
+                spans.append(Span(" ".join(span), tag != "equal"))
     return left, right

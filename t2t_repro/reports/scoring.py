@@ -1,4 +1,4 @@
-"""The scores of a system's output, and what puts them in place."""
+"""Scores of a system's output, beside published ones and a baseline."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from t2t_repro.text.test_sets import TestSet, require_same_counts
 
 
 class Evaluation(NamedTuple):
-    """What is known of a system's output."""
+    """The result of an evaluation."""
 
     scores: dict  # {metric: value}, and the signature of the first one
-    # Signatures, intervals, scores by length, published ones, the difference
-    # to a baseline, and how translations were made; fit for JSON.
+    # Signatures, intervals, scores by length, published scores, the difference
+    # from a baseline, and settings of the translations; serializable as JSON.
     details: dict
-    text: str  # all of it, human-readable
+    text: str  # human-readable, with all scores and details
 
 
 def score(
@@ -32,10 +32,10 @@ def score(
 
     Args:
         hypotheses: [lines].
-        test_set: of as many lines.
+        test_set: with the same number of lines.
         suite: the metrics, and the language of the text.
-        baseline: another system's [lines]; the difference to it is tested.
-        samples: of the bootstrap that gives intervals; 1: none.
+        baseline: another system's [lines]; tests the difference from it.
+        samples: of the bootstrap for intervals; 1: no intervals.
 
     Raises:
         UserError: the line counts differ, there is no line, or a metric
@@ -48,8 +48,8 @@ def score(
     counts = None
     if samples > 1:
         counts = significance.resample(len(hypotheses), samples)
-    found = scores.aggregate(metrics, statistics, len(references), counts)
-    of = "source" if sources else "reference"
+    aggregated = scores.aggregate(metrics, statistics, len(references), counts)
+    side = "source" if sources else "reference"
     names = dict.fromkeys([suite.headline, "length_ratio"])
     by_length = lengths.buckets(
         {name: metrics[name] for name in names if name in metrics},
@@ -57,11 +57,18 @@ def score(
         sources or references[0],
     )
     details = {
-        "signatures": {name: one.signature for name, one in found.items()},
-        "plus_minus": {name: one.plus_minus for name, one in found.items()},
-        f"by_{of}_length": [bucket.row() for bucket in by_length],
+        "signatures": {
+            name: score.signature for name, score in aggregated.items()
+        },
+        "plus_minus": {
+            name: score.plus_minus for name, score in aggregated.items()
+        },
+        f"by_{side}_length": [bucket.row() for bucket in by_length],
     }
-    parts = [describe(metrics, found, suite), lengths.summary(by_length, of)]
+    paragraphs = [
+        summary(metrics, aggregated, suite),
+        lengths.summary(by_length, side),
+    ]
     # Published scores are of one reference.
     name = (
         published.identify_test_set(references[0])
@@ -72,17 +79,25 @@ def score(
         rows = published.SCORES.get(name, ())
         details["test_set"] = name
         details["published"] = [row._asdict() for row in rows]
-        parts.append(published.describe(name))
+        paragraphs.append(published.summary(name))
     if baseline is not None:
-        of_baseline = scores.count(metrics, baseline, references, sources)
-        differences = _compare(metrics, statistics, of_baseline)
-        details["baseline"] = [one._asdict() for one in differences]
-        parts.append("\n".join(one.summary() for one in differences))
-    return Evaluation(scores.flat(metrics, found), details, "\n\n".join(parts))
+        baseline_statistics = scores.count(
+            metrics, baseline, references, sources
+        )
+        differences = _compare(metrics, statistics, baseline_statistics)
+        details["baseline"] = [
+            difference._asdict() for difference in differences
+        ]
+        paragraphs.append(
+            "\n".join(difference.summary() for difference in differences)
+        )
+    return Evaluation(
+        scores.flat(metrics, aggregated), details, "\n\n".join(paragraphs)
+    )
 
 
 def _compare(metrics, system, baseline):
-    """Return the Difference to a baseline in each metric."""
+    """Return the Difference from a baseline in each metric."""
     lines = len(next(iter(system.values())))
     counts = significance.resample(lines, significance.SAMPLES)
     return [
@@ -93,14 +108,14 @@ def _compare(metrics, system, baseline):
     ]
 
 
-def describe(
+def summary(
     metrics: Mapping[str, Metric],
-    found: Mapping[str, scores.Score],
+    results: Mapping[str, scores.Score],
     suite: Suite,
 ) -> str:
-    """Return a line for each metric, and then how to check each."""
+    """List each score, then its signature and how to verify it."""
     lines, width = [], max(20, *map(len, metrics))
-    for name, (value, _, spread) in found.items():
+    for name, (value, _, spread) in results.items():
         shown = "" if spread is None else f"± {spread:.2f}"
         meaning = registry.metrics[name].summary
         lines.append(
@@ -108,11 +123,11 @@ def describe(
         )
     if suite.headline != suite.names[0]:
         lines.append(
-            f"The text is tokenized: {suite.headline}, of these tokens, is the "
-            "one to compare with others."
+            f"The text is tokenized: {suite.headline}, which uses these "
+            "tokens, is the score to compare with other systems."
         )
     lines.append("")
     for name, metric in metrics.items():
-        lines.append(f"{name}: {found[name].signature}")
+        lines.append(f"{name}: {results[name].signature}")
         lines += [f"    {metric.check}"] if metric.check else []
     return "\n".join(lines)

@@ -1,18 +1,18 @@
-"""Stored scores for the page: whatever evaluate has written of a split."""
+"""Stored scores of a split, as evaluate writes them, sorted for the page."""
 
 from typing import NamedTuple
 
 
 class StoredScores(NamedTuple):
-    """The entries of a file by their kind."""
+    """The entries of a file, by kind."""
 
     numbers: dict[str, float]
-    notes: dict[str, dict]  # name -> a remark on each of the numbers
+    notes: dict[str, dict]  # name -> {number: remark}
     tables: dict[str, list[dict]]  # name -> rows
     facts: dict[str, str]  # signature, checkpoints, settings of the search
 
     def formatted(self, key: str) -> str:
-        """A number with its interval, where there is one."""
+        """Format a number, with its interval if there is one."""
         margin = self.notes.get("plus_minus", {}).get(key)
         value = self.numbers.get(key)
         if value is None:
@@ -20,7 +20,7 @@ class StoredScores(NamedTuple):
         return f"{value:.2f}" + (f" ± {margin:.2f}" if margin else "")
 
     def other_notes(self) -> list[dict]:
-        """The other notes, a row for each number that has some."""
+        """Return the notes other than intervals, a row for each number."""
         rows = [
             {"score": key}
             | {
@@ -34,23 +34,23 @@ class StoredScores(NamedTuple):
 
 
 def read(stored: dict) -> StoredScores:
-    """Sorts the entries of translations/SPLIT.json; empty ones are left out."""
-    numbers = {key: one for key, one in stored.items() if _is_number(one)}
-    found = StoredScores(numbers, {}, {}, {})
+    """Sort the entries of translations/SPLIT.json; leave out empty ones."""
+    numbers = {key: value for key, value in stored.items() if _is_number(value)}
+    scores = StoredScores(numbers, {}, {}, {})
     for key, value in stored.items():
         if key in numbers or value in (None, [], {}):
             continue
         if isinstance(value, dict) and set(value) <= set(numbers):
-            found.notes[key] = value
+            scores.notes[key] = value
         elif rows := _rows(value):
-            found.tables[key] = rows
+            scores.tables[key] = rows
         else:
-            found.facts[key] = _words(value)
-    return found
+            scores.facts[key] = _words(value)
+    return scores
 
 
 def columns(rows: list[dict]) -> list[str]:
-    """Names that rows have, each once, in order of appearance."""
+    """Return the names in the rows, each once, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
@@ -59,7 +59,7 @@ def _is_number(value):
 
 
 def _rows(value):
-    """Rows of a list of dicts, or of a dict of dicts; [] of all else."""
+    """Convert a list or dict of dicts to rows; return [] for other values."""
     if isinstance(value, dict):
         named = value.items()
         if all(isinstance(row, dict) for row in value.values()):

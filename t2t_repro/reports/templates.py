@@ -1,14 +1,15 @@
-"""Templates of pages and pictures: what lies beside this module as *.j2."""
+"""Templates of pages and drawings: the files *.j2 beside this module."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jinja2
 
 
 def render(
-    name: str, filters: Mapping[str, Callable] | None = None, /, **values
+    name: str, filters: Mapping[str, Callable] | None = None, /, **values: Any
 ) -> str:
-    """A template's text; values are escaped, and one that is missing raises."""
+    """Render a template. Values are escaped; a missing one is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("t2t_repro.reports", "."),
         autoescape=True,

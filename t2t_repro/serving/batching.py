@@ -1,7 +1,7 @@
-"""Dynamic batches: requests that arrive together go through together.
+"""Dynamic batching: requests that arrive together share one model call.
 
-A queue belongs to one signature of one version and lives in one event loop.
-A request is never split, so its answers cannot be mixed with another's.
+A queue belongs to one signature of one version, and to one event loop. A
+request is never split, so that its outputs are rows of one batch.
 """
 
 import asyncio
@@ -13,62 +13,64 @@ from collections.abc import Callable
 
 import grpc
 import numpy as np
+import prometheus_client as prometheus
 
 from t2t_repro.serving import failure
 from t2t_repro.serving.limits import Limits
 
-Inputs = dict[str, list[bytes]]  # by name, one value a sentence
+Inputs = dict[str, list[bytes]]  # by name, one value for each sentence
 Outputs = dict[str, np.ndarray]  # by name, [B, …]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # each equal to itself alone
-class _Waiting:
+@dataclasses.dataclass(frozen=True, eq=False)  # compared by identity
+class _Request:
     """A request in the queue."""
 
     inputs: Inputs
     size: int  # sentences
-    longest: int  # bytes of a sentence
+    longest: int  # bytes of the longest sentence
     arrived: float  # seconds, the event loop's clock
     answer: asyncio.Future
 
 
 class Queue:
-    """Collects requests of a signature and runs them, a batch at a time."""
+    """Queue that collects requests of a signature and runs them in batches."""
 
     def __init__(
         self,
         run: Callable[[Inputs], Outputs],
         limits: Limits,
-        sizes,
-        waiting,
+        sizes: prometheus.Histogram,
+        waiting: prometheus.Gauge,
     ):
-        """Starts to wait for requests; needs a running event loop.
+        """Start to wait for requests. This needs a running event loop.
 
         Args:
             run: called in another thread, with one batch at a time.
-            limits: of a batch, of the time that its first request waits for
-                others (unless the model is busy for longer), and of the
-                sentences that may wait.
-            sizes: Prometheus histogram, of sentences in a batch.
-            waiting: Prometheus gauge, of sentences in the queue.
+            limits: size of a batch, time that its first request waits for
+                others (longer while the model is busy), and sentences that
+                may wait.
+            sizes: receives the number of sentences of each batch.
+            waiting: the number of sentences in the queue.
         """
         self._run = run
         self._limits = limits
         self._sizes = sizes
         self._gauge = waiting
-        self._requests: collections.deque[_Waiting] = collections.deque()
+        self._requests: collections.deque[_Request] = collections.deque()
         self._size = 0
         self._changed = asyncio.Event()
         self._closing = False
         self._worker = asyncio.create_task(self._work())
 
     def submit(self, inputs: Inputs) -> asyncio.Future[Outputs]:
-        """The outputs to come of sentences that the limits hold.
+        """Return a future of the outputs of sentences within the limits.
 
-        Cancelled, a request leaves the queue.
+        A request whose future is cancelled leaves the queue.
 
         Raises:
-            Failure: the queue is full; from the future: the model failed.
+            Failure: the queue is full. The future raises one if the model
+                failed.
         """
         size = len(next(iter(inputs.values())))
         most = self._limits.max_waiting
@@ -78,7 +80,7 @@ class Queue:
                 f"{most} may. Try again in a moment."
             )
         loop = asyncio.get_running_loop()
-        request = _Waiting(
+        request = _Request(
             inputs,
             size,
             max(map(len, itertools.chain(*inputs.values()))),
@@ -90,11 +92,12 @@ class Queue:
         request.answer.add_done_callback(lambda _: self._forget(request))
         return request.answer
 
-    async def close(self):
-        """Answers what waits, and ends; nothing may be submitted after."""
+    async def close(self) -> None:
+        """Answer waiting requests and end. No request may follow."""
         self._closing = True
         self._changed.set()
-        await asyncio.shield(self._worker)  # whose answers are others'
+        # A cancelled close() must not cancel the answers of requests.
+        await asyncio.shield(self._worker)
 
     def _resize(self, change):
         self._size += change
@@ -102,7 +105,7 @@ class Queue:
         self._changed.set()
 
     def _forget(self, request):
-        """An answered request has left the queue; one given up may be there."""
+        """Remove a cancelled request that is still in the queue."""
         if request.answer.cancelled() and request in self._requests:
             self._requests.remove(request)
             self._resize(-request.size)
@@ -116,71 +119,71 @@ class Queue:
             await self._answer(batch)
 
     def _take(self):
-        """The oldest request, with those whose length is nearest to its own.
+        """Take the oldest request, and the requests nearest to its length.
 
-        A batch is as slow as its longest sentence, and none is passed over
-        once it is the oldest.
+        A batch takes as long as its longest sentence. Each request is served
+        at the latest when it has become the oldest.
         """
         length = self._requests[0].longest
         batch, size, longest = [], 0, 0
         for request in sorted(
             self._requests, key=lambda request: abs(request.longest - length)
         ):
-            wider = max(longest, request.longest)
-            if self._limits.allow(size + request.size, wider):
+            new_longest = max(longest, request.longest)
+            if self._limits.allow(size + request.size, new_longest):
                 batch.append(request)
-                size, longest = size + request.size, wider
+                size, longest = size + request.size, new_longest
         for request in batch:
             self._requests.remove(request)
         return batch
 
     async def _wait_for_batch(self):
-        """True when a batch is due, False when there will be none."""
+        """Wait for a batch; return False when the queue is closed and empty."""
         now = asyncio.get_running_loop().time
         enough = self._limits.max_batch_size
         while self._size < enough and not self._closing:
-            patience = None
+            timeout = None
             if self._requests:
                 oldest = self._requests[0].arrived
-                patience = oldest + self._limits.batch_timeout_ms / 1000 - now()
-                if patience <= 0:
+                timeout = oldest + self._limits.batch_timeout_ms / 1000 - now()
+                if timeout <= 0:
                     break
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), patience)
+                await asyncio.wait_for(self._changed.wait(), timeout)
             except asyncio.TimeoutError:
-                pass  # the batch is as full as it gets
+                pass  # the first request has waited long enough
         return bool(self._requests)
 
     async def _answer(self, batch):
         inputs = {
-            name: [value for one in batch for value in one.inputs[name]]
+            name: [value for request in batch for value in request.inputs[name]]
             for name in batch[0].inputs
         }
         loop = asyncio.get_running_loop()
         try:
             outputs = await loop.run_in_executor(None, self._run, inputs)
-            _require_rows(outputs, sum(one.size for one in batch))
+            _check_rows(outputs, sum(request.size for request in batch))
         except Exception as error:
-            if len(batch) > 1:  # one of them must not spoil the others
-                for one in batch:
-                    await self._answer([one])
+            if len(batch) > 1:  # retry one by one: only the bad request fails
+                for request in batch:
+                    await self._answer([request])
                 return
             logging.exception("A request failed in the model.")
             _fail(batch[0], error)
             return
         first = 0
-        for one in batch:
-            rows = slice(first, first + one.size)
-            if not one.answer.done():  # nobody waits for it any more
-                one.answer.set_result(
+        for request in batch:
+            rows = slice(first, first + request.size)
+            if not request.answer.done():  # done: the client has cancelled
+                request.answer.set_result(
                     {name: array[rows] for name, array in outputs.items()}
                 )
-            first += one.size
+            first += request.size
 
 
-def _require_rows(outputs, count):
-    """Of every output, by which requests are told apart."""
+def _check_rows(outputs, count):
+    """Require one row for each sentence, by which a batch is split."""
     for name, array in outputs.items():
         if array.shape[:1] != (count,):
             raise ValueError(

@@ -1,12 +1,13 @@
-"""Clients of an exported model, here or behind a server: one interface.
+"""Clients of an exported model, in this process or behind a server.
 
-A server is TensorFlow Serving or t2t_repro.serve, which speak alike.
+The server is TensorFlow Serving or t2t_repro.serve: the protocols are the same.
 """
 
 import abc
 import dataclasses
 import http.client
 import json
+import pathlib
 import random
 import re
 import sys
@@ -23,12 +24,12 @@ from t2t_repro import errors, files
 from t2t_repro.decoding.translate import Translation
 from t2t_repro.serving import limits, saved_model
 
-_LIMITS = limits.Limits()  # of a server that was told no others
+_LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
 _PORT = re.compile("[0-9]{1,5}")
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
-    # A server that is started again is found within these pauses.
+    # These pauses bound the time until a restarted server is found.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
@@ -36,69 +37,76 @@ _CHANNEL = (
 
 
 class Client(abc.ABC):
-    """Translates text."""
+    """Base class of clients that translate text."""
 
     def translate(
         self,
         lines: Sequence[str],
         max_batch_size: int = _LIMITS.max_batch_size,
     ) -> Iterator[Translation]:
-        """The best translation of each line, in order; so many at once."""
-        taken = dataclasses.replace(_LIMITS, max_batch_size=max_batch_size)
-        for part in limits.split(lines, taken):
-            for text, score in zip(*self.predict(part), strict=True):
+        """Yield the best translation of each line, in order.
+
+        Args:
+            lines: one sentence each.
+            max_batch_size: most lines of one request.
+        """
+        batch_limits = dataclasses.replace(
+            _LIMITS, max_batch_size=max_batch_size
+        )
+        for batch in limits.split(lines, batch_limits):
+            for text, score in zip(*self.predict(batch), strict=True):
                 yield Translation([text], [score])
 
     @abc.abstractmethod
     def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
-        """Outputs and scores of a few lines."""
+        """Return the outputs and scores of a few lines."""
 
 
 class LocalClient(Client):
     """The newest version in an export folder, loaded into this process."""
 
-    def __init__(self, export_dir):
-        """Loads the model.
+    def __init__(self, export_dir: str | pathlib.Path):
+        """Load the model.
 
         Raises:
-            UserError: there is none, or it is damaged.
+            UserError: there is no model, or it is damaged.
         """
         folder = files.path(export_dir)
-        self.folder = folder / str(saved_model.newest(folder))  # of the version
+        self.folder = folder / str(saved_model.newest(folder))  # a version
         saved_model.read_verified_card(self.folder)
         try:
             self._model = tf.saved_model.load(str(self.folder))
-        except Exception as error:  # of TensorFlow, which has no one type
+        except Exception as error:  # TensorFlow raises many types
             raise errors.UserError(
                 f"Cannot load {self.folder}: {error}. Export it again, or "
                 "remove that folder."
             ) from error
 
-    def predict(self, lines):
-        found = self._model.signatures["serving_default"](
+    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
+        outputs = self._model.signatures["serving_default"](
             inputs=tf.constant(lines)
         )
-        texts = [text.decode("utf-8") for text in found["outputs"].numpy()]
-        return texts, found["scores"].numpy().tolist()
+        texts = [text.decode("utf-8") for text in outputs["outputs"].numpy()]
+        return texts, outputs["scores"].numpy().tolist()
 
 
 class Unavailable(Exception):
-    """The server cannot answer now; it may in a moment."""
+    """A temporary failure of the server: a retry may succeed."""
 
 
 class RemoteClient(Client):
-    """A server, asked again while it is unavailable and there is time."""
+    """Client of a server that retries while the server is unavailable."""
 
     def __init__(self, server: str, name: str, timeout_secs: float):
-        """Connects to nothing yet.
+        """Keep the address; the first request connects.
 
         Args:
             server: "HOST:PORT".
-            name: that the server gives the model.
-            timeout_secs: that a request may take, all its attempts together.
+            name: the server's name of the model.
+            timeout_secs: longest duration of a request, with all its attempts.
 
         Raises:
-            UserError: `server` is not of that form.
+            UserError: `server` does not have this form.
         """
         self.server, self.name = server, name
         self._timeout = timeout_secs
@@ -110,7 +118,7 @@ class RemoteClient(Client):
             )
         self.host, self.port = host, int(port)
 
-    def predict(self, lines):
+    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
         end, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
         while True:
             try:
@@ -119,33 +127,37 @@ class RemoteClient(Client):
                 if time.monotonic() + pause >= end:
                     raise errors.UserError(
                         f"{self.server} has not answered within "
-                        f"{self._timeout:g} s: {error}. See that it runs, and "
-                        "that the port is that of the protocol; or wait longer "
-                        "with --timeout_secs."
+                        f"{self._timeout:g} s: {error}. Check that it "
+                        "runs, and that the port is that of the protocol; or "
+                        "wait longer with --timeout_secs."
                     ) from error
-                print(f"{self.server}: {error}; again.", file=sys.stderr)
-            # Clients that failed together must not come back together.
+                print(f"{self.server}: {error}; retrying.", file=sys.stderr)
+            # Random: clients that failed together must not retry together.
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     @abc.abstractmethod
-    def predict_once(self, lines, timeout) -> tuple[list[str], list[float]]:
-        """One attempt, of `timeout` seconds at most.
+    def predict_once(
+        self, lines: list[str], timeout: float
+    ) -> tuple[list[str], list[float]]:
+        """Make one attempt, of at most `timeout` seconds.
 
         Raises:
-            Unavailable: another may succeed.
-            UserError: another would not; what the server said.
+            Unavailable: a retry may succeed.
+            UserError: a retry would fail, too; has the server's message.
         """
 
-    def server_error(self, code, message) -> errors.UserError:
-        """The error that says what the server said."""
+    def server_error(self, code: str, message: str) -> errors.UserError:
+        """Return an error with the server's message."""
         return errors.UserError(f"{self.server} says {code}: {message}")
 
 
 class RestClient(RemoteClient):
-    """TensorFlow Serving's REST API."""
+    """Client of TensorFlow Serving's REST API."""
 
-    def predict_once(self, lines, timeout):
+    def predict_once(
+        self, lines: list[str], timeout: float
+    ) -> tuple[list[str], list[float]]:
         connection = http.client.HTTPConnection(
             self.host, self.port, timeout=timeout
         )
@@ -161,7 +173,7 @@ class RestClient(RemoteClient):
         except (OSError, http.client.IncompleteRead) as error:
             raise Unavailable(str(error)) from error
         except (http.client.HTTPException, UnicodeError) as error:
-            # UnicodeError: no name of a host is like this one.
+            # UnicodeError: the host's name cannot be encoded.
             raise self.server_error("no HTTP", repr(error)) from error
         finally:
             connection.close()
@@ -182,15 +194,17 @@ class RestClient(RemoteClient):
 
 
 class GrpcClient(RemoteClient):
-    """PredictionService.Predict, over one connection."""
+    """Client of PredictionService.Predict, over one connection."""
 
-    def __init__(self, server, name, timeout_secs):
+    def __init__(self, server: str, name: str, timeout_secs: float):
         super().__init__(server, name, timeout_secs)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(
             grpc.insecure_channel(server, _CHANNEL)
         )
 
-    def predict_once(self, lines, timeout):
+    def predict_once(
+        self, lines: list[str], timeout: float
+    ) -> tuple[list[str], list[float]]:
         request = predict_pb2.PredictRequest()
         request.model_spec.name = self.name
         request.model_spec.signature_name = "serving_default"
@@ -198,16 +212,16 @@ class GrpcClient(RemoteClient):
             tf.make_tensor_proto(list(lines), tf.string)
         )
         try:
-            found = self._stub.Predict(request, timeout=timeout).outputs
+            outputs = self._stub.Predict(request, timeout=timeout).outputs
         except grpc.RpcError as error:
             code, message = error.code(), error.details()
             if code == grpc.StatusCode.UNAVAILABLE:
                 raise Unavailable(message) from error
             raise self.server_error(code.name, message) from error
-        texts = tf.make_ndarray(found["outputs"]).tolist()
-        scores = tf.make_ndarray(found["scores"]).tolist()
+        texts = tf.make_ndarray(outputs["outputs"]).tolist()
+        scores = tf.make_ndarray(outputs["scores"]).tolist()
         return [text.decode("utf-8") for text in texts], scores
 
 
-# A function of RemoteClient's arguments for each that a server speaks.
+# Classes of clients, with RemoteClient's arguments, by protocol.
 PROTOCOLS = {"grpc": GrpcClient, "rest": RestClient}

@@ -1,8 +1,8 @@
-"""Why a request is refused, in gRPC's codes and in those of HTTP."""
+"""Failures of a request, with their codes in gRPC and HTTP."""
 
 import grpc
 
-# As TensorFlow Serving's REST API pairs them.
+# The same pairs as in TensorFlow Serving's REST API.
 HTTP_STATUS = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -13,7 +13,7 @@ HTTP_STATUS = {
 
 
 class Failure(Exception):
-    """An answer that is no translation: a code and what to tell the client."""
+    """An error that the client receives: a code and a message."""
 
     def __init__(self, code: grpc.StatusCode, message: str):
         super().__init__(message)
@@ -22,15 +22,15 @@ class Failure(Exception):
 
 
 def invalid(message: str) -> Failure:
-    """The request is wrong, and would be again."""
+    """Return the failure of a request that a retry cannot help."""
     return Failure(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 def not_found(message: str) -> Failure:
-    """There is no such model or version."""
+    """Return the failure of a request for an unknown model or version."""
     return Failure(grpc.StatusCode.NOT_FOUND, message)
 
 
 def unavailable(message: str) -> Failure:
-    """Not now; the client may try again."""
+    """Return a temporary failure: the client may retry."""
     return Failure(grpc.StatusCode.UNAVAILABLE, message)

@@ -1,51 +1,54 @@
-"""The contract of vocabularies with an exported graph: strings in and out."""
+"""Interface of vocabularies in an exported graph: strings in and out."""
 
 import importlib
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.text.vocabulary import Vocabulary
 
 
 class GraphVocabulary(tf.Module):
     """Base class of vocabularies in a graph; Vocabulary.graph_class names one.
 
-    Its results are those of the Vocabulary that it is made from. Attributes
-    hold its tables and variables, so that a SavedModel has them.
+    Its results equal those of the Vocabulary that it is built from. Attributes
+    hold its tables and variables, so that a SavedModel contains them.
     """
 
-    def __init__(self, vocabulary):
-        """Make what the graph needs of a Vocabulary."""
+    def __init__(self, vocabulary: Vocabulary):
+        """Build what the graph needs of a vocabulary."""
         super().__init__()
 
-    def encode(self, lines):
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
         """Convert strings [B] to ragged ids [B, None] int32, without EOS."""
         raise self._lacks("encode")
 
-    def decode(self, ids):
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Convert ragged ids [N, None], without PAD and EOS, to strings [N]."""
         raise self._lacks("decode")
 
-    def pieces(self, ids):
-        """Convert ids [B, L] to strings [B, L], also of PAD and EOS."""
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        """Convert ids [B, L] to strings [B, L], PAD and EOS included."""
         raise self._lacks("pieces")
 
     def _lacks(self, name):
         return errors.UserError(
             f"{type(self).__name__} has no {name}: serving/graph_vocabulary.py "
-            "says what a vocabulary in a graph owes."
+            "lists the methods of a vocabulary in a graph."
         )
 
 
-def build(vocabularies) -> list[GraphVocabulary]:
-    """Make the graph's vocabularies of source and target.
+def build(vocabularies: Vocabularies) -> Sequence[GraphVocabulary]:
+    """Build the graph's vocabularies of source and target.
 
     Raises:
-        UserError: names a vocabulary that cannot be in a graph.
+        UserError: names a vocabulary that has no form in a graph.
     """
     if vocabularies.is_shared:
         return [_build(vocabularies.source)] * 2
-    return [_build(one) for one in vocabularies]
+    return [_build(vocabulary) for vocabulary in vocabularies]
 
 
 def _build(vocabulary):
@@ -54,14 +57,14 @@ def _build(vocabulary):
         raise errors.UserError(
             f"The vocabulary {name} has no graph_class, and without it no "
             "SavedModel can read text. Translate with decoder, or give "
-            f"{name} one: serving/graph_vocabulary.py says what it owes."
+            f"{name} one: serving/graph_vocabulary.py lists its methods."
         )
-    module, _, wanted = vocabulary.graph_class.rpartition(".")
-    cls = getattr(importlib.import_module(module), wanted)
-    if not issubclass(cls, GraphVocabulary):
+    module, _, class_name = vocabulary.graph_class.rpartition(".")
+    graph_class = getattr(importlib.import_module(module), class_name)
+    if not issubclass(graph_class, GraphVocabulary):
         raise errors.UserError(
             f"graph_class of the vocabulary {name} must be a subclass of "
             "t2t_repro.serving.graph_vocabulary.GraphVocabulary; got "
             f"{vocabulary.graph_class!r}."
         )
-    return cls(vocabulary)
+    return graph_class(vocabulary)

@@ -1,33 +1,36 @@
-"""TensorFlow Serving's JSON: requests by row or by column, and answers.
+"""TensorFlow Serving's JSON: requests by row or by column, and responses.
 
-    {"instances": ["a", "b"]}                  one input, a row a sentence
+    {"instances": ["a", "b"]}                  one input, one row per sentence
     {"instances": [{"inputs": "a"}, …]}        inputs by name
     {"inputs": ["a", "b"]}                     one input, a column
     {"inputs": {"inputs": ["a", "b"]}}         inputs by name
 
-beside "signature_name". By row, the answer is {"predictions": [row, …]}, by
-column {"outputs": {name: column}}.
+The optional key "signature_name" selects a signature. The response to rows is
+{"predictions": [row, …]}, that to columns {"outputs": {name: column}}.
 """
 
 import base64
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from t2t_repro.serving import batching, failure
 
 
 class Request(NamedTuple):
-    """A body that is a request, its inputs not yet those of a signature."""
+    """A parsed request whose inputs are not yet checked with a signature."""
 
     signature: str  # "" is the default
     by_row: bool
-    content: object  # of "instances" or "inputs"
+    content: Any  # value of "instances" or "inputs"
 
     def inputs(self, names: list[str]) -> batching.Inputs:
-        """The inputs by name, where a signature's are `names`.
+        """Return the inputs by name.
+
+        Args:
+            names: of the inputs of the signature.
 
         Raises:
-            Failure: it is not as above.
+            Failure: the content has none of the forms above.
         """
         content = self.content
         if self.by_row:
@@ -38,7 +41,7 @@ class Request(NamedTuple):
 
 
 def parse(body: bytes) -> Request:
-    """A body -> a request.
+    """Parse the body of a request.
 
     Raises:
         Failure: it is not JSON, or not a request.
@@ -52,17 +55,17 @@ def parse(body: bytes) -> Request:
     signature = value.get("signature_name", "")
     if not isinstance(signature, str):
         raise failure.invalid("'signature_name' must be a string.")
-    found = {"instances", "inputs"} & set(value)
-    if len(found) != 1:
+    keys = {"instances", "inputs"} & set(value)
+    if len(keys) != 1:
         raise failure.invalid(
             "The request must have one of the keys 'instances' and 'inputs'."
         )
-    (key,) = found
+    (key,) = keys
     return Request(signature, key == "instances", value[key])
 
 
 def build_response(outputs: batching.Outputs, by_row: bool) -> dict:
-    """Outputs -> what the client gets, in the form in which it asked."""
+    """Build the response, in the form of the request."""
     columns = {name: _plain(array.tolist()) for name, array in outputs.items()}
     if not by_row:
         return {"outputs": columns}
@@ -73,7 +76,7 @@ def build_response(outputs: batching.Outputs, by_row: bool) -> dict:
 
 
 def _columns(rows, names):
-    """Rows -> columns by name."""
+    """Convert rows to columns by name."""
     if not isinstance(rows, list):
         raise failure.invalid("'instances' must be a list.")
     by_name = [
@@ -89,7 +92,7 @@ def _columns(rows, names):
 
 
 def _only(names):
-    """The input that need not be named."""
+    """Return the name of the only input, which a request may leave out."""
     if len(names) != 1:
         raise failure.invalid(
             f"The signature has several inputs, name them: {', '.join(names)}."
@@ -104,7 +107,7 @@ def _texts(name, column):
 
 
 def _text(place, value):
-    """A string, or {"b64": …} of its bytes -> bytes."""
+    """Convert a string, or {"b64": base64 of its bytes}, to bytes."""
     try:
         match value:
             case str():
@@ -119,7 +122,7 @@ def _text(place, value):
 
 
 def _plain(value):
-    """Bytes within lists -> strings."""
+    """Convert the bytes of nested lists to strings."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value.decode("utf-8", "replace") if type(value) is bytes else value

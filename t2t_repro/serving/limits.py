@@ -1,4 +1,4 @@
-"""What a server takes on, and requests of a client that it takes."""
+"""Limits of a server, and batches of a client that respect them."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -6,19 +6,24 @@ from collections.abc import Iterator, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Of t2t_repro.serve, and what `query` asks for by default."""
+    """Limits of t2t_repro.serve, and the default batches of `query`."""
 
     max_batch_size: int = 32  # sentences; no request may have more
-    # Of a batch and of a request, each sentence padded to the longest: a batch
-    # of these takes seconds, and 32 sentences may have 2,048 bytes each.
+    # Of a batch and of a request, with each sentence padded to the longest. A
+    # batch of this size takes seconds; 32 sentences may have 2,048 bytes each.
     max_batch_bytes: int = 64 << 10
     batch_timeout_ms: float = 5.0  # the first of a batch waits for others
     max_waiting: int = 1024  # sentences in a queue
     max_request_bytes: int = 4 << 20  # gRPC's own default
-    timeout_secs: float = 60.0  # of requests that name no deadline
+    timeout_secs: float = 60.0  # of requests without a deadline
 
     def allow(self, size: int, longest: int) -> bool:
-        """Whether so many sentences, of at most so many bytes, may be one."""
+        """Return whether a batch may have this size.
+
+        Args:
+            size: number of sentences.
+            longest: bytes of the longest sentence.
+        """
         return (
             size <= self.max_batch_size
             and size * longest <= self.max_batch_bytes
@@ -26,17 +31,18 @@ class Limits:
 
 
 def split(lines: Sequence[str], limits: Limits) -> Iterator[list[str]]:
-    """Lines in order, as many together as `limits` hold.
+    """Yield the lines in order, in the largest batches that `limits` allow.
 
-    A line that is too long for them comes alone.
+    A line that is longer than the limits forms a batch of its own.
     """
-    part, longest = [], 0
+    batch: list[str] = []
+    longest = 0
     for line in lines:
         length = len(line.encode("utf-8"))
-        if part and not limits.allow(len(part) + 1, max(longest, length)):
-            yield part
-            part, longest = [], 0
-        part.append(line)
+        if batch and not limits.allow(len(batch) + 1, max(longest, length)):
+            yield batch
+            batch, longest = [], 0
+        batch.append(line)
         longest = max(longest, length)
-    if part:
-        yield part
+    if batch:
+        yield batch

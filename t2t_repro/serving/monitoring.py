@@ -1,29 +1,29 @@
-"""What the embedded server counts, as Prometheus reads it."""
+"""Metrics of the embedded server, in the format of Prometheus."""
 
 import prometheus_client as prometheus
 
 CONTENT_TYPE = prometheus.CONTENT_TYPE_PLAIN_0_0_4
-# From a cached word on a GPU to a page of text on a slow CPU.
+# From one cached word on a GPU to a page of text on a slow CPU.
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counters of one server, apart from those of any other in the process."""
+    """Metrics of one server, in a registry of its own."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._registry = prometheus.CollectorRegistry()
-        asked = ("protocol", "signature")
+        labels = ("protocol", "signature")
         self.requests = prometheus.Counter(
             "t2t_requests",
             "Requests answered, by gRPC's name of the outcome.",
-            (*asked, "code"),
+            (*labels, "code"),
             registry=self._registry,
         )
         self.seconds = prometheus.Histogram(
             "t2t_request_seconds",
             "From a request's arrival to its answer.",
-            asked,
+            labels,
             buckets=_SECONDS,
             registry=self._registry,
         )
@@ -47,5 +47,5 @@ class Metrics:
         )
 
     def text(self) -> bytes:
-        """All of them, in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return prometheus.generate_latest(self._registry)

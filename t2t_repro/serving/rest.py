@@ -21,7 +21,7 @@ from t2t_repro.serving import (
 _STATIC = pathlib.Path(__file__).parent / "static"
 _PAGE = "index.html"
 _HEADERS = {
-    # What a page of ours needs: nothing from anywhere else.
+    # The page loads nothing from other hosts.
     "Content-Security-Policy": "default-src 'self'",
     "X-Content-Type-Options": "nosniff",
 }
@@ -30,9 +30,10 @@ _VERSION = _MODEL + r"/versions/{version:\d{1,18}}"
 
 
 def build_application(served: service.Service) -> web.Application:
-    """Every path that is answered."""
+    """Build the application with all its routes."""
     app = web.Application(
-        middlewares=[_explain], client_max_size=served.limits.max_request_bytes
+        middlewares=[_explain_errors],
+        client_max_size=served.limits.max_request_bytes,
     )
     handlers = _Handlers(served)
     for model in (_MODEL, _VERSION):
@@ -43,32 +44,33 @@ def build_application(served: service.Service) -> web.Application:
     app.router.add_get("/", handlers.page)
     for path in sorted(_STATIC.iterdir()):
         if path.name != _PAGE:
-            app.router.add_get(f"/{path.name}", _file(path))
+            app.router.add_get(f"/{path.name}", _file_handler(path))
     return app
 
 
 class _Handlers:
-    """From HTTP to the service and back."""
+    """Handlers that convert between HTTP and the service."""
 
-    def __init__(self, served):
+    def __init__(self, served: service.Service):
         self._service = served
 
-    async def predict(self, request):
+    async def predict(self, request: web.Request) -> web.Response:
         body = json_predict.parse(await request.read())
-        found = await self._service.predict(
+        prediction = await self._service.predict(
             "rest", *_model(request), body.signature, body.inputs
         )
-        # Where a model looks is many numbers: others are answered meanwhile.
+        # In a thread: attention weights are many numbers, and other requests
+        # must not wait for their JSON.
         text = await asyncio.get_running_loop().run_in_executor(
             None,
             lambda: json.dumps(
-                json_predict.build_response(found.outputs, body.by_row)
+                json_predict.build_response(prediction.outputs, body.by_row)
             ),
         )
         return web.json_response(text=text, headers=_HEADERS)
 
-    async def status(self, request):
-        found = self._service.versions.statuses(*_model(request))
+    async def status(self, request: web.Request) -> web.Response:
+        statuses = self._service.versions.statuses(*_model(request))
         return _json(
             {
                 "model_version_status": [
@@ -80,12 +82,12 @@ class _Handlers:
                             "error_message": status.error,
                         },
                     }
-                    for version, status in found
+                    for version, status in statuses
                 ]
             }
         )
 
-    async def metadata(self, request):
+    async def metadata(self, request: web.Request) -> web.Response:
         model = self._service.versions.find(*_model(request))
         signatures = get_model_metadata_pb2.SignatureDefMap(
             signature_def=model.signature_defs
@@ -108,13 +110,13 @@ class _Handlers:
             }
         )
 
-    async def metrics(self, request):
+    async def metrics(self, request: web.Request) -> web.Response:
         return web.Response(
             body=self._service.metrics.text(),
             headers={"Content-Type": monitoring.CONTENT_TYPE},
         )
 
-    async def page(self, request):
+    async def page(self, request: web.Request) -> web.Response:
         page = string.Template((_STATIC / _PAGE).read_text("utf-8"))
         text = page.substitute(model=html.escape(self._service.name))
         return web.Response(
@@ -122,17 +124,17 @@ class _Handlers:
         )
 
 
-def _file(path):
+def _file_handler(path):
     async def send(request):
         return web.FileResponse(path, headers=_HEADERS)
 
     return send
 
 
-def _model(request):
-    """Name and version of the model that a path names."""
+def _model(request: web.Request) -> tuple[str, int | None]:
+    """Return the name and version in a path; None is the newest version."""
     version = request.match_info.get("version")
-    return request.match_info["name"], version and int(version)
+    return request.match_info["name"], int(version) if version else None
 
 
 def _json(value, status=200):
@@ -140,8 +142,8 @@ def _json(value, status=200):
 
 
 @web.middleware
-async def _explain(request, handler):
-    """Says in JSON why a request is refused."""
+async def _explain_errors(request, handler):
+    """Answer a refused request with the reason in JSON."""
     try:
         return await handler(request)
     except failure.Failure as error:

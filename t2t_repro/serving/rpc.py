@@ -1,4 +1,4 @@
-"""TensorFlow Serving's gRPC services: Predict, metadata and status."""
+"""TensorFlow Serving's gRPC services: predictions, metadata and status."""
 
 import grpc
 import tensorflow as tf
@@ -6,6 +6,7 @@ from google.protobuf import json_format, struct_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
+    model_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
@@ -18,70 +19,81 @@ _STRING = tf.string.as_datatype_enum
 
 
 def build_server(served: service.Service) -> grpc.aio.Server:
-    """A server of both services, not yet bound to a port."""
-    made = grpc.aio.server(
+    """Build a server of both services, not yet bound to a port."""
+    grpc_server = grpc.aio.server(
         options=(
             (
                 "grpc.max_receive_message_length",
                 served.limits.max_request_bytes,
             ),
             ("grpc.max_send_message_length", -1),
-            # A second server on the same port is a mistake, not a helper.
+            # A second server on the same port must fail, not share the load.
             ("grpc.so_reuseport", 0),
         )
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _Prediction(served), made
+        _PredictionServicer(served), grpc_server
     )
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        _Models(served), made
+        _ModelServicer(served), grpc_server
     )
-    return made
+    return grpc_server
 
 
-class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
-    """Classify, Regress and MultiInference are left unimplemented."""
+class _PredictionServicer(
+    prediction_service_pb2_grpc.PredictionServiceServicer
+):
+    """Predict and GetModelMetadata; other methods are unimplemented."""
 
-    def __init__(self, served):
+    def __init__(self, served: service.Service):
         self._service = served
 
-    async def Predict(self, request, context):
+    async def Predict(
+        self,
+        request: predict_pb2.PredictRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> predict_pb2.PredictResponse:
         try:
-            found = await self._service.predict(
+            prediction = await self._service.predict(
                 "grpc",
                 *_model(request.model_spec),
                 request.model_spec.signature_name,
                 lambda names: _inputs(request),
                 context.time_remaining(),
             )
-            wanted = _filter(request.output_filter, found.outputs)
+            names = _filter(request.output_filter, prediction.outputs)
         except failure.Failure as error:
             await context.abort(error.code, error.message)
         response = predict_pb2.PredictResponse()
         spec = response.model_spec
-        spec.name, spec.signature_name = self._service.name, found.signature
-        spec.version.value = found.version
-        for name in wanted:
+        spec.name = self._service.name
+        spec.signature_name = prediction.signature
+        spec.version.value = prediction.version
+        for name in names:
             response.outputs[name].CopyFrom(
-                tf.make_tensor_proto(found.outputs[name])
+                tf.make_tensor_proto(prediction.outputs[name])
             )
         return response
 
-    async def GetModelMetadata(self, request, context):
+    async def GetModelMetadata(
+        self,
+        request: get_model_metadata_pb2.GetModelMetadataRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> get_model_metadata_pb2.GetModelMetadataResponse:
         try:
             model = self._service.versions.find(*_model(request.model_spec))
-            asked = list(request.metadata_field)
-            if not asked or set(asked) - {"signature_def", "model_card"}:
+            fields = list(request.metadata_field)
+            if not fields or set(fields) - {"signature_def", "model_card"}:
                 raise failure.invalid(
                     "metadata_field may be signature_def and model_card; got "
-                    f"{asked}."
+                    f"{fields}."
                 )
         except failure.Failure as error:
             await context.abort(error.code, error.message)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.name = self._service.name
         response.model_spec.version.value = model.version
-        known = {
+        metadata = {
             "signature_def": get_model_metadata_pb2.SignatureDefMap(
                 signature_def=model.signature_defs
             ),
@@ -89,24 +101,30 @@ class _Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
                 model.card, struct_pb2.Struct()
             ),
         }
-        for name in asked:
-            response.metadata[name].Pack(known[name])
+        for name in fields:
+            response.metadata[name].Pack(metadata[name])
         return response
 
 
-class _Models(model_service_pb2_grpc.ModelServiceServicer):
-    """HandleReloadConfigRequest is left unimplemented."""
+class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
+    """GetModelStatus; HandleReloadConfigRequest is unimplemented."""
 
-    def __init__(self, served):
+    def __init__(self, served: service.Service):
         self._service = served
 
-    async def GetModelStatus(self, request, context):
+    async def GetModelStatus(
+        self,
+        request: get_model_status_pb2.GetModelStatusRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> get_model_status_pb2.GetModelStatusResponse:
         try:
-            found = self._service.versions.statuses(*_model(request.model_spec))
+            statuses = self._service.versions.statuses(
+                *_model(request.model_spec)
+            )
         except failure.Failure as error:
             await context.abort(error.code, error.message)
         response = get_model_status_pb2.GetModelStatusResponse()
-        for version, status in found:
+        for version, status in statuses:
             entry = response.model_version_status.add()
             entry.version, entry.state = version, status.state
             if status.error:
@@ -115,8 +133,8 @@ class _Models(model_service_pb2_grpc.ModelServiceServicer):
         return response
 
 
-def _model(spec):
-    """Name and version of the model that a request names."""
+def _model(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
+    """Return the name and version in a request; None is the newest version."""
     if spec.HasField("version_label"):
         raise failure.invalid("Versions have numbers here, and no labels.")
     version = spec.version.value if spec.HasField("version") else None
@@ -124,7 +142,11 @@ def _model(spec):
 
 
 def _inputs(request):
-    """By hand: a message may claim any shape, and tf.make_ndarray obeys it."""
+    """Return the inputs by name.
+
+    This does without tf.make_ndarray, which allocates whatever shape a message
+    claims.
+    """
     for name, tensor in request.inputs.items():
         sizes = [dim.size for dim in tensor.tensor_shape.dim]
         count = len(tensor.string_val)
@@ -140,7 +162,7 @@ def _inputs(request):
 
 
 def _filter(names, outputs):
-    """The outputs that are asked for: all, where none is."""
+    """Return the names of the requested outputs; without a filter, of all."""
     if unknown := sorted(set(names) - set(outputs)):
         raise failure.invalid(
             f"The signature's outputs are {', '.join(sorted(outputs))}; got "

@@ -1,16 +1,20 @@
-"""A SavedModel that TF Serving loads as it is: versions in a folder.
+"""SavedModels in the layout of TF Serving: versions in an export folder.
 
 The model card has the sha256 of graph and weights, which `serve` and `query`
-compare as they load. TF Serving does not read it.
+verify when they load a version. TF Serving does not read it.
 """
 
 import pathlib
 import re
+from collections.abc import Sequence
 
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from t2t_repro import errors, files, json_files
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.serving import served_model, warm_up
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
@@ -18,31 +22,34 @@ _VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
 def export(
-    models,
-    vocabularies,
-    decode_hparams,
-    export_dir,
-    card,
-    weights_dtype="float32",
+    models: Sequence[Seq2Seq],
+    vocabularies: Vocabularies,
+    decode_hparams: DecodeHParams,
+    export_dir: str | pathlib.Path,
+    card: dict,
+    weights_dtype: str = "float32",
 ) -> pathlib.Path:
-    """Writes the next version of a SavedModel.
+    """Write the next version of a SavedModel.
 
-    TF Serving polls the folder, so a version is written under a name that is
-    no number, and renamed.
+    TF Serving polls the folder. A version is therefore written under a name
+    that is no number, and renamed when it is complete.
 
     Args:
-        models, vocabularies, decode_hparams: of translate.Translator.
-        export_dir: gets a folder 1, or one more than the highest there.
-        card: what the model card is to say, beside the operations.
-        weights_dtype: that they are stored in, one of
+        models: arguments of translate.Translator, as the next two.
+        vocabularies: of source and target.
+        decode_hparams: settings of the search.
+        export_dir: receives a folder named by the version: 1, or the highest
+            one there plus 1.
+        card: entries of the model card, beside the operations and checksums.
+        weights_dtype: dtype of the stored weights, one of
             served_model.WEIGHTS_DTYPES.
 
     Returns:
         The version's folder.
 
     Raises:
-        UserError: a weight is beyond `weights_dtype`, or a vocabulary cannot
-            be in a graph.
+        UserError: a weight is too large for `weights_dtype`, or a vocabulary
+            has no form in a graph.
     """
     served = served_model.ServedModel(
         models, vocabularies, decode_hparams, weights_dtype
@@ -55,21 +62,21 @@ def export(
             served, str(temporary), signatures=served.signatures()
         )
         graph = read_graph(temporary)
-        made = {
+        entries = {
             "weights_dtype": weights_dtype,
             "operations": operations(graph),
             "files": _checksums(temporary),
         }
         (temporary / MODEL_CARD).parent.mkdir()
-        json_files.write(temporary / MODEL_CARD, card | made, sealed=True)
+        json_files.write(temporary / MODEL_CARD, card | entries, sealed=True)
         warm_up.write(temporary, graph.signature_def, vocabularies)
     return folder
 
 
 def _checksums(folder):
-    """{path: sha256} of a version's files; not of those in assets.extra.
+    """Return {path: sha256} of a version's files, assets.extra left out.
 
-    The card has a seal, and the records of warm-up requests have checksums.
+    The card there has a seal, and records of warm-up requests have checksums.
     """
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {
@@ -82,9 +89,9 @@ def _checksums(folder):
 
 
 def read_verified_card(folder: pathlib.Path) -> dict:
-    """The model card of a version, whose files are as it says.
+    """Return the model card of a version after a check of its checksums.
 
-    {} where there is none: the SavedModel is another program's.
+    A SavedModel of another program has no card: the result is {}.
 
     Raises:
         UserError: names the file that is damaged.
@@ -93,19 +100,19 @@ def read_verified_card(folder: pathlib.Path) -> dict:
     if not path.exists():
         return {}
     card = json_files.read(path)
-    wanted, found = card.get("files", {}), _checksums(folder)
-    for name in wanted:
-        if found.get(name) != wanted[name]:
+    expected, actual = card.get("files", {}), _checksums(folder)
+    for name in expected:
+        if actual.get(name) != expected[name]:
             raise errors.UserError(
                 f"{folder / name} is damaged: sha256 is "
-                f"{found.get(name, 'no file')} instead of {wanted[name]}. "
+                f"{actual.get(name, 'no file')} instead of {expected[name]}. "
                 "Export the model again."
             )
     return card
 
 
-def read_graph(folder: pathlib.Path):
-    """The MetaGraphDef of a version's folder."""
+def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
+    """Read the graph in a version's folder."""
     saved = saved_model_pb2.SavedModel.FromString(
         (folder / "saved_model.pb").read_bytes()
     )
@@ -113,30 +120,33 @@ def read_graph(folder: pathlib.Path):
     return graph
 
 
-def operations(graph) -> list[str]:
-    """Names of all operations of a MetaGraphDef, its functions' among them."""
+def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
+    """List the names of all operations, those in functions included."""
     functions = graph.graph_def.library.function
-    nodes = [graph.graph_def.node, *(one.node_def for one in functions)]
-    return sorted({node.op for some in nodes for node in some})
+    graphs = [
+        graph.graph_def.node,
+        *(function.node_def for function in functions),
+    ]
+    return sorted({node.op for nodes in graphs for node in nodes})
 
 
 def newest(export_dir: pathlib.Path) -> int:
-    """The newest version in an export folder.
+    """Return the newest version in an export folder.
 
     Raises:
         UserError: there is none.
     """
-    found = versions(export_dir) if export_dir.is_dir() else []
-    if not found:
+    numbers = versions(export_dir) if export_dir.is_dir() else []
+    if not numbers:
         raise errors.UserError(
-            f"There is no exported model in {export_dir}. Make one with the "
-            "exporter, or name the right --export_dir."
+            f"There is no exported model in {export_dir}. Create one with "
+            "the exporter, or give the right --export_dir."
         )
-    return found[-1]
+    return numbers[-1]
 
 
 def versions(export_dir: pathlib.Path) -> list[int]:
-    """Versions in an export folder, in rising order."""
+    """List the versions in an export folder, in ascending order."""
     return sorted(
         int(path.name)
         for path in export_dir.iterdir()

@@ -1,26 +1,29 @@
-"""SentencePiece's vocabularies in a graph: operations of TF Text."""
+"""SentencePiece vocabularies in a graph: operations of TF Text."""
 
+import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.serving.graph_vocabulary import GraphVocabulary
+from t2t_repro.text.vocabulary import Vocabulary
 
 
 class SentencePieceGraph(GraphVocabulary):
     """A SentencePiece model, which TF Text's operations read."""
 
-    def __init__(self, vocabulary):
+    def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
-        # A loaded graph finds the model by the name of the operation that made
-        # it: with TF Text's own name, a second vocabulary is the first again.
+        # A loaded graph finds the model by the name of the operation that
+        # created it: under TF Text's default name, a second vocabulary would
+        # be the first one.
         self.tokenizer = tensorflow_text.SentencepieceTokenizer(
             vocabulary.model, name=f"vocabulary_{vocabulary.sha256}"
         )
 
-    def encode(self, lines):
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
         return self.tokenizer.tokenize(lines)
 
-    def decode(self, ids):
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         return self.tokenizer.detokenize(ids)
 
-    def pieces(self, ids):
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
         return self.tokenizer.id_to_string(ids)

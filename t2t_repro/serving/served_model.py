@@ -1,6 +1,6 @@
-"""What an exported model is: text in, text out, in one graph.
+"""The exported model: text in, text out, in one graph.
 
-Signatures (strings in and out, so that nothing can pad ids in between):
+Signatures (strings in and out, so that no caller needs to pad ids):
 
     serving_default  inputs [B]          -> outputs, scores, truncated [B]
     n_best           inputs [B]          -> outputs, scores [B, W], truncated
@@ -9,110 +9,137 @@ Signatures (strings in and out, so that nothing can pad ids in between):
         source_pieces [B, L], source_lengths [B], target_pieces [B, T],
         target_lengths [B], weights [B, layers, T, L]
 
-The last one reads attention_trace.MAX_SUBWORDS pieces at most. Its pieces end
-in EOS and are padded with "", and its weights are means over heads, and over
-layers where models of an ensemble differ in their number: every output has
-a row for each sentence, by which a server that makes batches splits it. (TF
-Serving would refuse flat values then.)
+The last one reads at most attention_trace.MAX_SUBWORDS subwords. Its pieces end
+in EOS and are padded with "". Its weights are means over heads; they are also
+means over layers if models of an ensemble differ in the number of layers. Every
+output has a row for each sentence, by which a server splits a batch. (TF
+Serving's batching rejects outputs without this dimension.)
 
-It has stock TensorFlow and TF Text operations only, and no Python, as far as
-its vocabularies have.
+All operations are TensorFlow's and TF Text's. None calls Python, unless one of
+a user's own vocabulary does.
 
-Weights may be stored in 16 bits, which halves the file and the memory that it
-takes at rest. A call computes in float32 all the same, with the rounded
-weights: few CPUs have a fast float16, and scores come out alike anywhere. They
-are cast once a call, before the search, which costs what reading them does.
+Weights may be stored in 16 bits, which halves the file and its memory. A call
+still computes in float32, with the rounded weights: few CPUs have a fast
+float16, and scores are the same on any hardware. Each call casts the weights
+once before the search, which takes as long as reading them.
 """
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import attention_trace, score, search
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.serving import graph_vocabulary
 from t2t_repro.text.vocabulary import EOS, PAD
 
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 _TEXT = tf.TensorSpec([None], tf.string)
+_Outputs = dict[str, tf.Tensor]
 
 
 class ServedModel(tf.Module):
     """Vocabularies, models and search in one graph."""
 
-    def __init__(self, models, vocabularies, decode_hparams, weights_dtype):
-        """Takes what translate.Translator takes, and one of WEIGHTS_DTYPES."""
+    def __init__(
+        self,
+        models: Sequence[Seq2Seq],
+        vocabularies: Vocabularies,
+        decode_hparams: DecodeHParams,
+        weights_dtype: str,
+    ):
+        """Copy the weights of the models, and build the vocabularies.
+
+        Args:
+            models: one, or an ensemble.
+            vocabularies: of source and target.
+            decode_hparams: settings of the search.
+            weights_dtype: dtype of the copied weights, one of WEIGHTS_DTYPES.
+
+        Raises:
+            UserError: a weight is too large for `weights_dtype`, or a
+                vocabulary has no form in a graph.
+        """
         super().__init__("served_model")
-        # Attributes, by which SavedModel finds what they hold.
+        # Attributes: SavedModel saves what it finds in them.
         self.source, self.target = graph_vocabulary.build(vocabularies)
         self.weights = [
-            _rounded(weight, weights_dtype)
+            _stored(weight, weights_dtype)
             for model in models
             for weight in model.weights
         ]
-        # In closures, out of SavedModel's sight, which would export Keras's
-        # own functions with them: the variables are all it needs.
+        # The models are in closures: SavedModel would export the functions of
+        # Keras models in attributes, and it needs the variables only.
         call = _with_weights(models, self.weights)
         rule = search.build_rules(decode_hparams, vocabularies.target)
         search.require_attention(models, rule)
-        self._find = lambda ids, return_beams: call(
+        self._search_ids = lambda ids, return_beams: call(
             functools.partial(search.search, rule=rule),
             ids,
             dataclasses.replace(decode_hparams, return_beams=return_beams),
         )
-        self._sum = lambda *pair: call(score.sentence_log_probs, *pair)
-        self._attend = lambda *pair: call(score.mean_attention, *pair)
-        # SavedModel traces every function that it finds.
+        self._score_ids = lambda *pair: call(score.sentence_log_probs, *pair)
+        self._attention = lambda *pair: call(score.mean_attention, *pair)
+        # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
             self.attention = tf.function(
-                self._translate_with_weights, input_signature=[_TEXT]
+                self._translate_with_attention, input_signature=[_TEXT]
             )
         self._beams = decode_hparams.beam_size
-        self._most = decode_hparams.max_input_length
+        self._max_length = decode_hparams.max_input_length
 
-    def _encode(self, vocabulary, text, most):
-        """Strings [B] -> ids [B, L] with EOS, lengths and truncated [B]."""
+    def _encode(self, vocabulary, text, max_length):
+        """Convert strings [B] to ids with EOS [B, L], lengths, truncated."""
         ids = vocabulary.encode(text)
-        truncated = ids.row_lengths() > most - 1  # and EOS
-        ids = ids[:, : most - 1]
+        truncated = ids.row_lengths() > max_length - 1  # and EOS
+        ids = ids[:, : max_length - 1]
         lengths = tf.cast(ids.row_lengths(), tf.int32)
-        # Not by a ragged concatenation, of which oneDNN complains: its
-        # transposition is of int64.
+        # Padding instead of a ragged concatenation: the latter transposes
+        # int64, about which oneDNN logs errors.
         ids = tf.pad(ids.to_tensor(PAD), [[0, 0], [0, 1]], constant_values=PAD)
         at_end = tf.range(tf.shape(ids)[1]) == lengths[:, None]
         return tf.where(at_end, EOS, ids), lengths + 1, truncated
 
     def _decode(self, ids):
-        """Ids [N, T], up to the first EOS -> strings [N], each one line."""
+        """Convert ids [N, T], up to the first EOS, to lines [N]."""
         before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
         text_ids = tf.ragged.boolean_mask(ids, before_eos & (ids != PAD))
         text = self.target.decode(text_ids)
         return tf.strings.regex_replace(text, r"[\t\n\r]", " ")
 
     def _pieces(self, vocabulary, ids, lengths):
-        """Ids [B, L] -> strings [B, L], as the vocabulary spells them."""
+        """Convert ids [B, L] to the vocabulary's pieces [B, L]."""
         pieces = vocabulary.pieces(ids)
         return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
 
     def _search(self, inputs, return_beams):
-        ids, lengths, truncated = self._encode(self.source, inputs, self._most)
-        found = self._find(ids, return_beams)
-        flat = tf.reshape(found.ids, (-1, tf.shape(found.ids)[-1]))
-        # Fixed, the number of beams is in the signature, for all to see.
+        ids, lengths, truncated = self._encode(
+            self.source, inputs, self._max_length
+        )
+        hypotheses = self._search_ids(ids, return_beams)
+        flat = tf.reshape(hypotheses.ids, (-1, tf.shape(hypotheses.ids)[-1]))
+        # A static number of beams appears in the signature.
         shape = (-1, self._beams if return_beams else 1)
         texts = tf.reshape(self._decode(flat), shape)
         blank = (lengths == 1)[:, None]  # EOS alone
         return {
             "outputs": tf.where(blank, "", texts),
-            "scores": tf.where(blank, 0.0, tf.reshape(found.scores, shape)),
+            "scores": tf.where(
+                blank, 0.0, tf.reshape(hypotheses.scores, shape)
+            ),
             "truncated": truncated,
         }
 
-    def signatures(self):
-        """Return {name: function}; without weights there is no attention."""
+    def signatures(self) -> dict[str, Any]:
+        """Return {name: function}; "attention" only if all models have it."""
         signatures = {
             "serving_default": self.translate,
             "n_best": self.n_best,
@@ -123,39 +150,40 @@ class ServedModel(tf.Module):
         return signatures
 
     @tf.function(input_signature=[_TEXT])
-    def n_best(self, inputs):
-        """All beams, best first."""
+    def n_best(self, inputs: tf.Tensor) -> _Outputs:
+        """Translate into all beams, best first."""
         return self._search(inputs, return_beams=True)
 
     @tf.function(input_signature=[_TEXT])
-    def translate(self, inputs):
-        """The best beam."""
-        found = self._search(inputs, return_beams=False)
-        return found | {
-            "outputs": found["outputs"][:, 0],
-            "scores": found["scores"][:, 0],
+    def translate(self, inputs: tf.Tensor) -> _Outputs:
+        """Translate into the best beam."""
+        outputs = self._search(inputs, return_beams=False)
+        return outputs | {
+            "outputs": outputs["outputs"][:, 0],
+            "scores": outputs["scores"][:, 0],
         }
 
     @tf.function(input_signature=[_TEXT, _TEXT])
-    def score(self, inputs, targets):
-        """Sums of log-probabilities of given targets, and their lengths."""
-        input_ids, _, input_cut = self._encode(self.source, inputs, self._most)
+    def score(self, inputs: tf.Tensor, targets: tf.Tensor) -> _Outputs:
+        """Return log-probabilities of given targets, and their lengths."""
+        most = self._max_length
+        input_ids, _, input_cut = self._encode(self.source, inputs, most)
         target_ids, lengths, target_cut = self._encode(
-            self.target, targets, self._most
+            self.target, targets, most
         )
         return {
-            "scores": self._sum(input_ids, target_ids),
+            "scores": self._score_ids(input_ids, target_ids),
             "lengths": lengths,
             "truncated": input_cut | target_cut,
         }
 
-    def _translate_with_weights(self, inputs):
-        """The best beam, and where each of its pieces looked."""
-        # Of a thousand pieces, weights would be gigabytes, and no picture.
-        most = min(self._most, attention_trace.MAX_SUBWORDS)
+    def _translate_with_attention(self, inputs):
+        """Translate into the best beam, with its cross-attention weights."""
+        # Weights of a thousand pieces would be gigabytes.
+        most = min(self._max_length, attention_trace.MAX_SUBWORDS)
         ids, lengths, truncated = self._encode(self.source, inputs, most)
         blank = lengths == 1  # EOS alone
-        best = self._find(ids, return_beams=False).ids[:, 0]
+        best = self._search_ids(ids, return_beams=False).ids[:, 0]
         longest = tf.reduce_max(
             tf.reduce_sum(tf.cast(best != PAD, tf.int32), 1)
         )
@@ -170,24 +198,27 @@ class ServedModel(tf.Module):
                 self.target, target_ids, target_lengths
             ),
             "target_lengths": target_lengths,
-            "weights": self._attend(ids, target_ids),
+            "weights": self._attention(ids, target_ids),
         }
 
 
-def _rounded(weight, dtype):
-    """A variable of a Keras variable's value in `dtype`."""
+def _stored(weight, dtype):
+    """Copy a Keras variable to a tf.Variable of `dtype`."""
     value = tf.cast(weight.value, dtype)
     if not tf.reduce_all(tf.math.is_finite(value)):
         raise errors.UserError(
             f"{dtype} cannot hold {weight.path}: its values go to "
             f"{tf.reduce_max(abs(weight.value)):.3g}, and {dtype}'s to "
-            f"{value.dtype.max:.3g}. Say --weights_dtype=bfloat16 or float32."
+            f"{value.dtype.max:.3g}. Use --weights_dtype=bfloat16 or float32."
         )
     return tf.Variable(value, trainable=False)
 
 
 def _with_weights(models, stored):
-    """A function that calls others, on models with the values of `stored`."""
+    """Return call(function, *arguments), which uses the stored weights.
+
+    It calls function(models, *arguments) with the values of `stored`.
+    """
     weights = [weight for model in models for weight in model.weights]
 
     def call(function, *arguments):

@@ -1,4 +1,4 @@
-"""The embedded server: both protocols in one event loop, until it is told."""
+"""The embedded server: both protocols in one event loop."""
 
 import asyncio
 import contextlib
@@ -15,15 +15,15 @@ from t2t_repro import errors
 from t2t_repro.serving import rest, rpc, service
 
 POLL_SECS = 1.0  # TensorFlow Serving's file_system_poll_wait_seconds
-_FAREWELL_SECS = 1.0  # for telling clients that they get no answer
+_ERROR_RESPONSE_SECS = 1.0  # after the grace, to refuse what is left
 
 
 class Unfinished(Exception):
-    """A batch is still in the model when a server has to end."""
+    """The grace period is over, and a batch is still in the model."""
 
 
 class Ports(NamedTuple):
-    """Where a server listens."""
+    """Ports of a server."""
 
     rest: int
     grpc: int
@@ -35,15 +35,18 @@ async def serve(
     ports: Ports,
     ready: Callable[[Ports], None],
     grace_secs: float,
-):
-    """Serves until SIGTERM or SIGINT, and then what is in flight.
+) -> None:
+    """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
-    What is in the model after the grace ends with the process, whose exit
-    status is 1 then: a thread within TensorFlow cannot be told to stop.
+    A batch that is in the model after the grace period ends with the process,
+    whose exit status is then 1: a thread in TensorFlow cannot be stopped.
 
     Args:
-        served, host, ports, grace_secs: as of `running`.
-        ready: called with the ports when requests are taken.
+        served: argument of `running`, as the next two and the last.
+        host: address to listen on.
+        ports: to listen on.
+        ready: called with the ports when the server accepts requests.
+        grace_secs: seconds for requests in flight.
     """
     try:
         async with running(served, host, ports, grace_secs) as bound:
@@ -54,7 +57,7 @@ async def serve(
             await stop.wait()
     except Unfinished as error:
         print(error, file=sys.stderr, flush=True)
-        os._exit(1)  # exit() would wait for that thread
+        os._exit(1)  # exit() would wait for the thread in TensorFlow
 
 
 @contextlib.asynccontextmanager
@@ -65,27 +68,27 @@ async def running(
     grace_secs: float,
     poll_secs: float = POLL_SECS,
 ) -> AsyncIterator[Ports]:
-    """A server that takes requests within, and answers them before it ends.
+    """Run a server inside the context; finish its requests on leaving.
 
     Args:
         served: what to serve.
         host: address to listen on.
         ports: 0 lets the system choose.
-        grace_secs: that requests in flight have for their answers at the end.
-        poll_secs: between looks for a new version.
+        grace_secs: seconds that requests in flight have at the end.
+        poll_secs: seconds between checks for a new version.
 
     Yields:
-        Ports as they are.
+        The ports in use.
 
     Raises:
-        UserError: no model, or a port that is taken.
-        Unfinished: the grace was too short for some.
+        UserError: there is no model, or a port is in use.
+        Unfinished: the grace period was too short.
     """
     await served.versions.start()
     runner = web.AppRunner(
         rest.build_application(served),
         access_log=None,
-        handler_cancellation=True,  # who has hung up wants no answer
+        handler_cancellation=True,  # when the client closes the connection
         shutdown_timeout=grace_secs,
     )
     await runner.setup()
@@ -96,8 +99,8 @@ async def running(
         await runner.cleanup()
         raise errors.UserError(
             f"Cannot listen on {host}, ports {ports.rest} (REST) and "
-            f"{ports.grpc} (gRPC): {error}. Name others with --rest_port and "
-            "--grpc_port."
+            f"{ports.grpc} (gRPC): {error}. Choose others with --rest_port "
+            "and --grpc_port."
         ) from error
     watching = asyncio.create_task(served.versions.watch(poll_secs))
     try:
@@ -107,24 +110,24 @@ async def running(
         try:
             await asyncio.wait_for(
                 _finish(grpc_server, listener, runner, served, grace_secs),
-                grace_secs + _FAREWELL_SECS,
+                grace_secs + _ERROR_RESPONSE_SECS,
             )
         except asyncio.TimeoutError:
             raise Unfinished(
-                f"What was in the model after {grace_secs:g} s of grace has "
-                "been given up."
+                f"A batch was in the model after {grace_secs:g} s of grace; "
+                "its requests have no answer."
             ) from None
 
 
 async def _listen(runner, grpc_server, host, ports):
-    """Opens both ports: what listens for REST, and the Ports as they are."""
-    # aiohttp's own could not be told to accept no more and stay open.
+    """Open both ports; return the REST listener and the Ports in use."""
+    # aiohttp's own listener cannot stop accepting without being closed.
     listener = await asyncio.get_running_loop().create_server(
         runner.server, host, ports.rest, backlog=128
     )
     try:
         grpc_port = grpc_server.add_insecure_port(
-            f"{_literal(host)}:{ports.grpc}"
+            f"{_bracketed(host)}:{ports.grpc}"
         )
         await grpc_server.start()
     except BaseException:
@@ -134,12 +137,12 @@ async def _listen(runner, grpc_server, host, ports):
 
 
 async def _finish(grpc_server, listener, runner, served, grace_secs):
-    """Takes no more, and answers what is in flight."""
-    # asyncio forgets a connection that it has accepted and not yet handed over
-    # when its listener closes: the client would wait until the grace is over.
-    # So it accepts no more, and hands over what it has, before it closes.
-    for listening in listener.sockets:
-        asyncio.get_running_loop().remove_reader(listening)
+    """Stop accepting requests, and answer those in flight."""
+    # When a listener closes, asyncio drops connections that are accepted but
+    # not yet passed to a handler: their clients would wait until the grace is
+    # over. So stop accepting, let the loop pass them on, and then close.
+    for open_socket in listener.sockets:
+        asyncio.get_running_loop().remove_reader(open_socket)
     await asyncio.sleep(0)
     listener.close()
     await asyncio.gather(grpc_server.stop(grace_secs), runner.cleanup())
@@ -147,13 +150,13 @@ async def _finish(grpc_server, listener, runner, served, grace_secs):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _literal(host):
-    """As an address stands before a port: ::1 in brackets."""
+def _bracketed(host):
+    """Put an IPv6 address in brackets, as before a port: [::1]."""
     return f"[{host}]" if ":" in host else host

@@ -1,8 +1,10 @@
-"""Predictions, whichever protocol asks for them: checks, queues, deadlines."""
+"""Predictions for both protocols: checks, queues and deadlines."""
 
 import asyncio
 import contextlib
+import pathlib
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import grpc
@@ -14,7 +16,7 @@ DEFAULT_SIGNATURE = "serving_default"
 
 
 class Prediction(NamedTuple):
-    """Outputs and where they come from."""
+    """Outputs, with the version and signature that computed them."""
 
     version: int
     signature: str
@@ -22,10 +24,12 @@ class Prediction(NamedTuple):
 
 
 class Service:
-    """One model behind the protocols."""
+    """One model, its queues and its metrics, for all protocols."""
 
-    def __init__(self, export_dir, name: str, limits: Limits):
-        """Loads nothing yet; see versions.Versions."""
+    def __init__(
+        self, export_dir: str | pathlib.Path, name: str, limits: Limits
+    ):
+        """Prepare the service; `versions.start` loads the model."""
         self.name = name
         self.limits = limits
         self.metrics = monitoring.Metrics()
@@ -34,19 +38,26 @@ class Service:
         )
 
     async def predict(
-        self, protocol, name, version, signature, read_inputs, timeout=None
+        self,
+        protocol: str,
+        name: str,
+        version: int | None,
+        signature: str,
+        read_inputs: Callable[[list[str]], batching.Inputs],
+        timeout: float | None = None,
     ) -> Prediction:
-        """Runs a request.
+        """Run a request.
 
         Args:
-            protocol: "rest" or "grpc", for the metrics.
-            name, version: of the model; version None is the newest.
-            signature: its name; "" is the default.
-            read_inputs: the signature's input names -> Inputs.
-            timeout: seconds; None: the server's.
+            protocol: "rest" or "grpc", a label of the metrics.
+            name: of the model.
+            version: of the model; None: the newest.
+            signature: its name; "": the default.
+            read_inputs: converts the signature's input names to the inputs.
+            timeout: seconds; None: that of the limits.
 
         Raises:
-            Failure: why there is no prediction.
+            Failure: has the reason why there is no prediction.
         """
         signature = signature or DEFAULT_SIGNATURE
         with self._measured(protocol, signature):
@@ -69,7 +80,7 @@ class Service:
 
     @contextlib.contextmanager
     def _measured(self, protocol, signature):
-        """Counts a request and its seconds, however it ends."""
+        """Record a request and its seconds, whatever its outcome."""
         start = time.perf_counter()
         code = grpc.StatusCode.CANCELLED
         try:
@@ -79,7 +90,7 @@ class Service:
             code = error.code
             raise
         finally:
-            # A name that a client made up must not grow into a series.
+            # Unknown names share a label: clients cannot add time series.
             known = self.versions.signatures()
             labels = protocol, signature if signature in known else "unknown"
             self.metrics.requests.labels(*labels, code.name).inc()
@@ -96,11 +107,18 @@ class Service:
         )
 
 
-def check_inputs(inputs: batching.Inputs, names: list[str], limits: Limits):
-    """Refuses what a model must not see.
+def check_inputs(
+    inputs: batching.Inputs, names: list[str], limits: Limits
+) -> None:
+    """Check the inputs of a request.
+
+    Args:
+        inputs: by name.
+        names: of the signature's inputs, sorted.
+        limits: of a request.
 
     Raises:
-        Failure: what is wrong, with which input.
+        Failure: names the input that is wrong.
     """
     if sorted(inputs) != names:
         raise failure.invalid(

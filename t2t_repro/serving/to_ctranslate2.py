@@ -1,71 +1,74 @@
-"""A model's folder for CTranslate2, a fast decoder of Transformers on CPUs.
+"""Exports to CTranslate2, a fast inference engine for Transformers on CPUs.
 
-    model.bin, config.json, shared_vocabulary.json    what CTranslate2 loads
-    vocab.model                                       as in the run
+    model.bin, config.json, shared_vocabulary.json    CTranslate2 loads these
+    vocab.model                                       copied from the run
     model_card.json
 
 Separate vocabularies are source_vocabulary.json and target_vocabulary.json,
 with vocab.inputs.model and vocab.targets.model.
 
-CTranslate2 takes and gives vocabularies' pieces, without EOS, which it adds;
-it searches in its own way, as each call asks. Weights are float32;
-``ctranslate2.Translator(folder, compute_type="int8")`` rounds them as it loads.
+CTranslate2 reads and returns subwords as text, without EOS, which it adds.
+Its search is its own, with the settings of each call. Weights are float32;
+``ctranslate2.Translator(folder, compute_type="int8")`` rounds them on loading.
 """
 
 import pathlib
+from collections.abc import Sequence
 
 from t2t_repro import errors, files, json_files
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text.vocabulary import EOS, PAD
 
 MODEL_CARD = "model_card.json"
-# The decoder's first input is a zero vector: one more row of zeros, which no
-# output is. No piece has its name: pieces have no spaces.
+# The decoder's first input is a zero vector: an additional row of zeros, which
+# is never an output. No subword has its name: subwords have no spaces.
 START = "<zero vector>"
 
 
 def export(
-    models,
-    vocabularies,
-    decode_hparams,
-    export_dir,
-    card,
-    weights_dtype="float32",
+    models: Sequence[Seq2Seq],
+    vocabularies: Vocabularies,
+    decode_hparams: DecodeHParams,
+    export_dir: str | pathlib.Path,
+    card: dict,
+    weights_dtype: str = "float32",
 ) -> pathlib.Path:
-    """Writes a folder that ``ctranslate2.Translator`` loads.
+    """Write a folder that ``ctranslate2.Translator`` loads.
 
-    It is written under another name and renamed.
+    The folder is written under another name and renamed when it is complete.
 
     Args:
         models: one; CTranslate2 has no ensembles.
         vocabularies: of source and target.
-        decode_hparams: DecodeHParams, of which the lengths are kept: there are
-            as many positions as these may need.
+        decode_hparams: its lengths give the number of positions.
         export_dir: the folder; absent or empty.
-        card: what the model card is to say.
-        weights_dtype: float32; CTranslate2 rounds as it loads.
+        card: entries of the model card.
+        weights_dtype: float32; CTranslate2 rounds weights on loading.
 
     Returns:
         The folder.
 
     Raises:
-        UserError: the folder is taken, the package is not installed, or
-            CTranslate2 has no such model.
+        UserError: the folder is not empty, the package is not installed, or
+            CTranslate2 does not support the model.
     """
     if weights_dtype != "float32":
         raise errors.UserError(
-            "CTranslate2 rounds weights as it loads them (compute_type), and "
-            f"is given float32; got --weights_dtype={weights_dtype}."
+            "CTranslate2 rounds weights on loading (compute_type) and "
+            f"reads float32; got --weights_dtype={weights_dtype}."
         )
     folder = files.path(export_dir).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UserError(
-            f"{folder} is there already. Remove it, or name another "
+            f"{folder} already exists. Remove it, or choose another "
             "--export_dir."
         )
     if len(models) > 1:
         raise errors.UserError(
             f"CTranslate2 has no ensembles; got {len(models)} checkpoints. "
-            "Name one, or average them with avg_checkpoints."
+            "Choose one, or average them with avg_checkpoints."
         )
     positions = decode_hparams.max_input_length + decode_hparams.extra_length
     spec = models[0].ctranslate2_spec(_specs(), positions)
@@ -85,29 +88,29 @@ def _specs():
         from ctranslate2 import specs
     except ImportError as error:
         raise errors.UserError(
-            f"CTranslate2's package is needed to write its format ({error}). "
+            f"The package ctranslate2 is needed to write its format ({error}). "
             "Install it: pip install 't2t_repro[ctranslate2]'."
         ) from error
     return specs
 
 
 def _add_vocabularies(spec, vocabularies):
-    """Add pieces by id, then START, and tell which of them are special.
+    """Add the subwords by id, then START, and the names of special ones.
 
     Raises:
-        UserError: pieces do not tell ids apart, or the sides differ in the
-            pieces that CTranslate2 knows one of.
+        UserError: two ids have the same text, or the sides have different
+            special subwords, of which CTranslate2 has one set.
     """
-    sides = [one.pieces(range(one.size)) for one in vocabularies]
+    sides = [side.pieces(range(side.size)) for side in vocabularies]
     for pieces in sides:
         if len({*pieces, START}) <= len(pieces):
             raise errors.UserError(
-                "CTranslate2 tells subwords apart by their text, and this "
-                "vocabulary has two of the same. Export a SavedModel instead."
+                "CTranslate2 knows subwords by their text, and two of this "
+                "vocabulary are the same. Export a SavedModel instead."
             )
     source, target = (
-        (pieces[_unknown(one)], pieces[EOS])
-        for one, pieces in zip(vocabularies, sides, strict=True)
+        (pieces[_unknown(side)], pieces[EOS])
+        for side, pieces in zip(vocabularies, sides, strict=True)
     )
     if source != target:
         raise errors.UserError(

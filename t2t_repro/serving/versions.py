@@ -1,14 +1,15 @@
-"""The versions in an export folder, of which the newest is served.
+"""Versions in an export folder, of which the newest is served.
 
-As TensorFlow Serving does by default: a newer version is loaded beside the
-one that serves, takes its place when it is ready, and the older one ends when
-its last request is answered.
+The policy is TensorFlow Serving's default: a newer version is loaded beside
+the one in service and replaces it when it is ready. The older version ends
+when its last request is answered.
 """
 
 import asyncio
 import contextlib
 import pathlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import tensorflow as tf
@@ -22,18 +23,18 @@ State = get_model_status_pb2.ModelVersionStatus.State
 
 
 class Status(NamedTuple):
-    """What the status API says of a version."""
+    """Status of a version in the status API."""
 
     state: int  # State
-    error: str = ""  # why it could not be loaded
-    files: frozenset = frozenset()  # of which it could not
+    error: str = ""  # of a failed load
+    files: frozenset = frozenset()  # at the time of a failed load
 
 
 class Model:
     """One version in memory."""
 
     def __init__(self, folder: pathlib.Path):
-        """Loads it and sends it warm-up requests, which takes seconds."""
+        """Load the version and run its warm-up requests: this takes seconds."""
         self.version = int(folder.name)
         self.card = saved_model.read_verified_card(folder)
         self.signature_defs = dict(saved_model.read_graph(folder).signature_def)
@@ -49,7 +50,7 @@ class Model:
             )
 
     def input_names(self, signature: str) -> list[str]:
-        """What a signature takes.
+        """Return the names of a signature's inputs, sorted.
 
         Raises:
             Failure: there is no such signature.
@@ -62,52 +63,70 @@ class Model:
         return sorted(self.signature_defs[signature].inputs)
 
     def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
-        """One batch through the model, in this thread."""
-        # NumPy's own strings would lose NULs at their end.
+        """Run a batch in this thread."""
+        # dtype object: NumPy's strings would lose NULs at their end.
         tensors = {
             name: tf.constant(np.array(values, object))
             for name, values in inputs.items()
         }
-        found = self._model.signatures[signature](**tensors)
-        return {name: tensor.numpy() for name, tensor in found.items()}
+        outputs = self._model.signatures[signature](**tensors)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
-    def queue(self, signature: str, settings) -> batching.Queue:
-        """The queue of a signature; `settings` makes it, the first time."""
+    def queue(
+        self,
+        signature: str,
+        new_queue: Callable[
+            [Callable[[batching.Inputs], batching.Outputs], str], batching.Queue
+        ],
+    ) -> batching.Queue:
+        """Return the queue of a signature.
+
+        Args:
+            signature: its name.
+            new_queue: called once with the function that runs a batch, and the
+                signature.
+        """
         if signature not in self._queues:
-            self._queues[signature] = settings(
+            self._queues[signature] = new_queue(
                 lambda inputs: self.run(signature, inputs), signature
             )
         return self._queues[signature]
 
-    async def close(self):
-        """Answers what waits for this version."""
+    async def close(self) -> None:
+        """Answer the requests that wait for this version."""
         for queue in self._queues.values():
             await queue.close()
 
 
 class Versions:
-    """Keeps the newest version of a folder in memory."""
+    """The newest version of a folder in memory, and the states of others."""
 
-    def __init__(self, export_dir, name: str, loaded):
-        """Loads nothing yet.
+    def __init__(
+        self,
+        export_dir: str | pathlib.Path,
+        name: str,
+        on_new_version: Callable[[int], object],
+    ):
+        """Keep the settings; `start` loads the model.
 
         Args:
-            export_dir: of the exporter.
-            name: that clients give the model.
-            loaded: called with the number of each version that takes over.
+            export_dir: folder that the exporter has written.
+            name: of the model in requests.
+            on_new_version: called with the number of each version when it
+                begins to serve.
         """
         self._folder = files.path(export_dir)
         self._name = name
-        self._loaded = loaded
+        self._on_new_version = on_new_version
         self._model: Model | None = None
         self._statuses: dict[int, Status] = {}
-        self._loading: asyncio.Future | None = None  # the last load
+        self._loading: asyncio.Future | None = None  # of the last load
 
-    async def start(self):
-        """Loads the newest version.
+    async def start(self) -> None:
+        """Load the newest version.
 
         Raises:
-            UserError: there is none, or it cannot be loaded.
+            UserError: there is no version, or it cannot be loaded.
         """
         version = saved_model.newest(self._folder)
         await self._load(version)
@@ -117,91 +136,96 @@ class Versions:
                 "it again, or remove that folder."
             )
 
-    async def watch(self, poll_secs: float):
-        """Follows the folder for ever."""
+    async def watch(self, poll_secs: float) -> NoReturn:
+        """Poll the folder for new versions, without end."""
         while True:
             await asyncio.sleep(poll_secs)
             try:
-                found = saved_model.versions(self._folder)
+                present = saved_model.versions(self._folder)
             except OSError:
-                continue  # a folder that is away is no reason to stop
-            for gone in set(self._statuses) - set(found):
+                continue  # an unmounted folder may come back
+            for gone in set(self._statuses) - set(present):
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
-            newest = found[-1] if found else self._model.version
-            if newest != self._model.version and not self._failed(newest):
+            newest = present[-1] if present else self._current().version
+            if newest != self._current().version and not self._failed(newest):
                 await self._load(newest)
 
     def _failed(self, version):
-        """Whether it could not be loaded, and is what it was then.
+        """Return whether a load failed and the files have not changed since.
 
-        A copy may be under way, of which the folder has a part.
+        After a change a retry may succeed: the folder may be a copy in
+        progress.
         """
         status = self._statuses.get(version, Status(State.UNKNOWN))
         folder = self._folder / str(version)
         return bool(status.error) and status.files == _files_of(folder)
 
-    async def close(self):
-        """Answers what waits, and ends what is being loaded."""
+    async def close(self) -> None:
+        """Wait for a load in progress, and answer the waiting requests."""
         if self._loading:
             await asyncio.wait([self._loading])
         if self._model:
             await self._model.close()
 
     def find(self, name: str, version: int | None) -> Model:
-        """The model that a request names.
+        """Return the model with a name and version.
 
         Raises:
-            Failure: it is not here.
+            Failure: no such model is in service.
         """
-        model = self._model
+        model = self._current()
         if name != self._name or version not in (None, model.version):
-            wanted = "Latest" if version is None else "Specific"
+            choice = "Latest" if version is None else "Specific"
             number = "" if version is None else f", {version}"
             raise failure.not_found(
-                f"Servable not found for request: {wanted}({name}{number})"
+                f"Servable not found for request: {choice}({name}{number})"
             )
         return model
 
     def signatures(self) -> set[str]:
-        """Names of what the model can be asked."""
-        return set(self._model.signature_defs)
+        """Return the names of the model's signatures."""
+        return set(self._current().signature_defs)
 
     def statuses(
         self, name: str, version: int | None
     ) -> list[tuple[int, Status]]:
-        """Versions known of, newest first.
+        """Return the known versions with their states, newest first.
 
         Raises:
-            Failure: there is none.
+            Failure: there is no such version.
         """
-        found = [
+        statuses = [
             (known, status)
             for known, status in sorted(self._statuses.items(), reverse=True)
             if version in (None, known)
         ]
-        if name != self._name or not found:
+        if name != self._name or not statuses:
             number = "" if version is None else f" with version {version}"
             raise failure.not_found(
                 f"Could not find any versions of model {name}{number}"
             )
-        return found
+        return statuses
+
+    def _current(self):
+        assert self._model, "start() comes first"
+        return self._model
 
     async def _load(self, version):
         folder = self._folder / str(version)
-        found = _files_of(folder)
+        present = _files_of(folder)
         self._statuses[version] = Status(State.LOADING)
         loop = asyncio.get_running_loop()
         self._loading = loop.run_in_executor(None, Model, folder)
         try:
-            # Whoever waits may be cancelled: a thread goes on all the same.
+            # Shielded: a thread continues after its waiter is cancelled.
             model = await asyncio.shield(self._loading)
-        except Exception as error:  # of TensorFlow, which has no one type
-            self._statuses[version] = Status(State.END, str(error), found)
+        except Exception as error:  # TensorFlow raises many types
+            self._statuses[version] = Status(State.END, str(error), present)
             return
         old, self._model = self._model, model
         self._statuses[version] = Status(State.AVAILABLE)
-        self._loaded(version)
+        self._on_new_version(version)
         if old:
             self._statuses[old.version] = Status(State.UNLOADING)
             await old.close()
@@ -209,11 +233,11 @@ class Versions:
 
 
 def _files_of(folder):
-    """Paths, sizes and times; of files that come and go, those that stay."""
-    found = set()
-    with contextlib.suppress(OSError):  # a folder is gone
+    """Return paths, sizes and times of files; skip those that disappear."""
+    stats = set()
+    with contextlib.suppress(OSError):  # a folder has disappeared
         for path in folder.rglob("*"):
             with contextlib.suppress(OSError):
                 stat = path.stat()
-                found.add((str(path), stat.st_size, stat.st_mtime_ns))
-    return frozenset(found)
+                stats.add((str(path), stat.st_size, stat.st_mtime_ns))
+    return frozenset(stats)

@@ -1,30 +1,35 @@
-"""Warm-up requests: a version answers them before it takes others.
+"""Warm-up requests: a version runs them before it serves.
 
-The first requests of a graph trace and allocate, and are not to be a user's.
-They lie in TensorFlow Serving's file, and t2t_repro.serve takes them from
-there as TensorFlow Serving does.
+The first requests of a graph are slow, because they trace and allocate. Both
+TensorFlow Serving and t2t_repro.serve read warm-up requests from the same file.
 """
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from t2t_repro import errors
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.vocabulary import EOS
 
 REQUESTS = pathlib.Path("assets.extra") / "tf_serving_warmup_requests"
 _LENGTHS = (4, 32)  # subwords of the sentences: two, so that one is padded
 
 
-def write(folder: pathlib.Path, signature_defs, vocabularies):
-    """Write a request for each signature, of text that vocabularies know.
+def write(
+    folder: pathlib.Path,
+    signature_defs: Mapping[str, meta_graph_pb2.SignatureDef],
+    vocabularies: Vocabularies,
+) -> None:
+    """Write a request for each signature.
 
     Args:
-        folder: of a SavedModel, with assets.extra/ in it.
-        signature_defs: {name: SignatureDef}, with inputs of strings [B].
-        vocabularies: of "inputs" and of "targets".
+        folder: of a SavedModel, which contains assets.extra/.
+        signature_defs: by name; inputs are strings [B].
+        vocabularies: which spell the text of "inputs" and of "targets".
     """
     texts = {
         "inputs": _texts(vocabularies.source),
@@ -33,7 +38,7 @@ def write(folder: pathlib.Path, signature_defs, vocabularies):
     with tf.io.TFRecordWriter(str(folder / REQUESTS)) as file:
         for name, definition in sorted(signature_defs.items()):
             if not definition.inputs:
-                continue  # TensorFlow's own initialisation
+                continue  # TensorFlow's initialization
             log = prediction_log_pb2.PredictionLog()
             request = log.predict_log.request
             request.model_spec.signature_name = name
@@ -43,14 +48,14 @@ def write(folder: pathlib.Path, signature_defs, vocabularies):
 
 
 def _texts(vocabulary):
-    """Return sentences of the highest ids, which are rare, as a tensor."""
+    """Return sentences of the highest ids, which are rare subwords."""
     ids = range(EOS + 1, vocabulary.size)
     rows = [ids[-length:] for length in _LENGTHS]
     return tf.make_tensor_proto(vocabulary.decode(rows), tf.string)
 
 
 def read(folder: pathlib.Path) -> Iterator[predict_pb2.PredictRequest]:
-    """The requests of a version's folder; none where it has no such file.
+    """Yield the requests in a version's folder; none without the file.
 
     Raises:
         UserError: the file is damaged.

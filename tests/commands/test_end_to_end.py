@@ -176,7 +176,7 @@ def test_decoder_and_ctranslate2_agree(averaged, run, tmp_path):
     assert card["checkpoints"] == ["averaged/ckpt-60"]
     assert "data_dir" not in card
     again = run("exporter", *arguments)
-    assert again.returncode == 1 and "is there already" in again.stderr
+    assert again.returncode == 1 and "already exists" in again.stderr
     lines = (averaged / "raw" / "test.xx").read_text().splitlines()[:10]
     greedy = "--decode_hparams=beam_size=1"
     decoded = ok(run("decoder", out, greedy, stdin="\n".join(lines)))

@@ -69,7 +69,7 @@ def test_what_translations_are_compared_with_must_be_named(run, tmp_path):
     (tmp_path / "out").write_text("one\n")
     result = run("evaluate", f"--translations={tmp_path / 'out'}")
     assert result.returncode == 1
-    assert "like wmt14/full" in result.stderr and "Traceback" not in (
+    assert "such as wmt14/full" in result.stderr and "Traceback" not in (
         result.stderr
     )
 

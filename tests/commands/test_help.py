@@ -1,5 +1,6 @@
-"""--help and --registry_help of every command."""
+"""t2t, and --help and --registry_help of every command."""
 
+import dataclasses
 import pathlib
 import re
 import signal
@@ -8,39 +9,53 @@ import sys
 
 import pytest
 
-COMMANDS = {
-    "avg_checkpoints": ["num_last_checkpoints", "checkpoints"],
-    "datagen": ["raw_dir", "num_workers", "verify"],
-    "decoder": ["decode_from_file", "checkpoint_path", "score_file"],
-    "evaluate": ["split", "references", "baseline", "sources", "tokenized"],
-    "exporter": ["export_dir", "decode_hparams", "format", "weights_dtype"],
-    "query": ["export_dir", "server", "protocol", "inputs"],
-    "report": [],
-    "serve": [
-        "export_dir",
-        "host",
-        "rest_port",
-        "max_batch_bytes",
-        "grace_secs",
-    ],
-    "show": ["vocab_size"],
-    "trainer": ["train_steps", "raw_dir", "verify", "xla", "profile"],
-}
-SHARED = (
-    "problem problem_args hparams_set hparams data_dir output_dir usr_dir "
-    "registry_help"
-).split()
-
+from t2t_repro import __main__ as t2t
+from t2t_repro import __version__, hparam, problem, registry
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
+# Flags that a command's help shows first, and settings that it lists.
+REQUIRED = {
+    "avg_checkpoints": "output_dir problem hparams_set",
+    "datagen": "problem",
+    "decoder": "output_dir problem hparams_set",
+    "evaluate": "output_dir problem hparams_set translations",
+    "exporter": "output_dir problem hparams_set",
+    "query": "export_dir server",
+    "report": "output_dir problem hparams_set",
+    "serve": "export_dir",
+    "show": "hparams_set",
+    "trainer": "problem hparams_set",
+}
+# Runs the command line without the time that TensorFlow takes.
+RUN = """
+import sys
+from t2t_repro.__main__ import main
+try:
+    code = main()
+except SystemExit as end:
+    code = end.code
+heavy = {"tensorflow", "keras", "tensorflow_text"} & set(sys.modules)
+sys.exit(f"imports {heavy}" if heavy else code)
+"""
+
+
+def t2t_command(*arguments):
+    """Run t2t in a process of its own; TensorFlow is not to be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", RUN, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
 
 
 def flags_in_pages(name):
-    """Flags that README.md, docs/ and scripts give to a command."""
+    """Yield the flags that README.md, docs/ and scripts give to a command."""
     pages = (
         *ROOT.glob("*.md"),
         *ROOT.glob("docs/*.md"),
-        *ROOT.glob("scripts/**/*.sh"),
+        *ROOT.glob("scripts/*.sh"),
     )
     calls = rf"(?:python -m t2t_repro\.|\bt2t[ -]){name.replace('_', '[-_]')}\b"
     for page in pages:
@@ -49,17 +64,109 @@ def flags_in_pages(name):
             yield from re.findall(r"--([a-z]\w+)", call)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_help_is_complete(run, name):
-    result = run(name, "--help")
+def settings_of(flag):
+    """Return the names that a flag of settings takes."""
+    registry.load_definitions()
+    classes = {
+        "decode_hparams": [hparam.DecodeHParams],
+        "problem_args": [
+            problem.Problem,
+            *(entry.value for entry in registry.problems),
+        ],
+        "hparams": [
+            registry.models.hparams_class(model.name)
+            for model in registry.models
+        ],
+    }
+    return {f.name for cls in classes[flag] for f in dataclasses.fields(cls)}
+
+
+@pytest.mark.parametrize("name", sorted(t2t.COMMANDS))
+def test_help_names_every_flag_and_setting_without_tensorflow(name):
+    result = t2t_command(name, "--help")
+    assert result.returncode == 0, result.stderr
     text = result.stdout
-    named = {*COMMANDS[name], *SHARED, *flags_in_pages(name)}
-    for flag in sorted(named):
-        assert re.search(rf"^  --(\[no\])?{flag}:", text, re.M), flag
-    assert f"t2t_repro.{name}" in text  # the example in the docstring
+    shown = re.findall(r"^  --(?:\[no\])?(\w+)", text, re.M)
+    required = REQUIRED[name].split()
+    assert shown[: len(required)] == required
+    aliases = {"sheet_file", "t2t_usr_dir"}
+    assert {*flags_in_pages(name)} - aliases <= {*shown}
+    assert "logtostderr" not in shown
+    settings = set(re.findall(r"^  (\w+)", text, re.M))
+    for flag in ("decode_hparams", "problem_args", "hparams"):
+        assert flag not in shown or settings_of(flag) <= settings
+    assert f"t2t {name}" in text  # the example in the docstring
 
 
-def test_registry_help_lists_ours_and_the_users(run, tmp_path):
+def test_every_setting_has_a_help_text():
+    text = t2t_command("trainer", "--help").stdout
+    text += t2t_command("decoder", "--help").stdout
+    # A label, and beside or below it a sentence.
+    assert not re.findall(r"^  (?:--)?\w+\S* *\n  ?\S", text, re.M)
+    assert not re.findall(r"^  \S+ +\(", text, re.M)
+
+
+def test_help_shows_settings_of_a_users_model():
+    toys = ROOT / "tests" / "toys"
+    # A model imports Keras, so this is not t2t_command().
+    result = subprocess.run(
+        [sys.executable, "-m", "t2t_repro.show", "-h", f"--usr_dir={toys}"],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "takes for the model toy_gru:\n  attention_size" in result.stdout
+
+
+def test_helpfull_adds_flags_of_absl():
+    result = t2t_command("show", "--helpfull")
+    assert result.returncode == 0
+    assert "--hparams_set=" in result.stdout
+    assert "logtostderr" in result.stdout
+
+
+def test_t2t_lists_commands():
+    result = t2t_command("--help")
+    assert result.returncode == 0
+    for name in t2t.COMMANDS:
+        assert re.search(rf"^  {name} +[A-Z].+\.$", result.stdout, re.M), name
+    assert t2t_command("--version").stdout == f"{__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("trainr",), r"Unknown command 'trainr'. Did you mean trainer\?"),
+        ((), "Usage: t2t COMMAND"),
+        (("trainer", "--problm=x"), "(?s)problm.*problem.*t2t trainer --help"),
+        (("datagen", "x"), r"Unexpected arguments: \['x'\]"),
+        (("query", "--timeout_secs=nan"), "(?s)timeout_secs.*t2t query --help"),
+    ],
+)
+def test_mistake_on_command_line_is_explained_at_once(arguments, message):
+    result = t2t_command(*arguments)
+    assert result.returncode == 1
+    assert re.search(message, result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+def test_choices_of_flags_are_those_of_the_libraries():
+    """Commands spell them out, since the libraries import TensorFlow."""
+    from t2t_repro import exporting
+    from t2t_repro.serving import client, served_model
+
+    for name, choices in (
+        ("exporter", exporting.FORMATS),
+        ("exporter", served_model.WEIGHTS_DTYPES),
+        ("query", client.PROTOCOLS),
+    ):
+        source = (ROOT / "t2t_repro" / f"{name}.py").read_text("utf-8")
+        listed = ", ".join(f'"{choice}"' for choice in choices)
+        assert f"[{listed}]" in source
+
+
+def test_registry_help_lists_ours_and_the_users(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import dataclasses\n"
         "from t2t_repro.registry import hparams_sets\n"
@@ -68,23 +175,15 @@ def test_registry_help_lists_ours_and_the_users(run, tmp_path):
         '    """Mine."""\n'
         "    return dataclasses.replace(parent, num_heads=4)\n"
     )
-    result = run("show", "--registry_help", f"--usr_dir={tmp_path}")
+    result = t2t_command("show", "--registry_help", f"--t2t_usr_dir={tmp_path}")
     assert result.returncode == 0, result.stderr
-    for name in (
-        "wmt14_ende",
-        "multi30k_enfr",
-        "parallel_text",
-        "big",
-        "transformer",
-    ):
+    for name in ("wmt14_ende", "parallel_text", "big", "transformer"):
         assert re.search(rf"^  {name} +\S", result.stdout, re.M), name
     assert re.search(r"^  my_set +Mine\.\n +\S*mine\.py$", result.stdout, re.M)
-    shown = run("show", "--hparams_set=my_set", f"--t2t_usr_dir={tmp_path}")
-    assert "num_heads: 8 -> 4" in shown.stdout
 
 
-def test_a_reader_that_has_read_enough_is_no_error():
-    """As of `| head -1`."""
+def test_closed_pipe_is_no_error():
+    """As with `| head -1`."""
     process = subprocess.Popen(
         [sys.executable, "-m", "t2t_repro.datagen", "--registry_help"],
         cwd=ROOT,

@@ -151,7 +151,7 @@ def check_death(
     result = asked.wait()
     assert result.returncode == 0, result.stderr
     assert result.stdout == translations
-    assert "; again." in result.stderr
+    assert "; retrying." in result.stderr
     count_outcome("kills", "serve", "survived")
 
 

@@ -43,7 +43,7 @@ def values(hypotheses, references, language="en", tokenized=False):
 
 
 def described(found, suite):
-    return scoring.describe(suite.build(), found, suite)
+    return scoring.summary(suite.build(), found, suite)
 
 
 def by_hand(matches, totals, brevity=1.0):
@@ -274,7 +274,9 @@ def test_describe_says_how_to_check_each_score():
     )
     tokens = described(found, suite._replace(tokenized=True))
     assert "tokenizer.perl" not in tokens
-    assert "bleu_tok, of these tokens, is the one to compare" in tokens
+    assert (
+        "bleu_tok, which uses these tokens, is the score to compare" in tokens
+    )
 
 
 def test_the_check_of_exact_match_compares_text(tmp_path):

@@ -1,9 +1,9 @@
-"""Heads and their habits, in weights written by hand."""
+"""Patterns and selections of heads, in weights written by hand."""
 
 import numpy as np
 import pytest
 
-from t2t_repro.models.transformer import AttentionWeights
+from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.reports import attention_maps
 
 PIECES = ["▁the", "▁cat", "▁ate", "▁its", "▁fish", ".", "</s>"]
@@ -11,7 +11,7 @@ L = len(PIECES)
 
 
 def at(*keys, weight=1.0):
-    """[L, L]: query i gives `weight` to keys[i], and the rest to EOS."""
+    """Return [L, L]: query i gives `weight` to keys[i], the rest to EOS."""
     weights = np.zeros((L, L))
     weights[:, -1] = 1 - weight
     weights[np.arange(L), keys] += weight
@@ -49,31 +49,31 @@ def encoder(*layers):
         ((at(*[1] * L) + at(*[3] * L)) / 2, "over 2.0 pieces"),
     ],
 )
-def test_habit(weights, text):
+def test_pattern_of_head(weights, text):
     assert attention_maps.pattern(encoder([weights]), 0, 0) == text
 
 
-def test_what_the_decoder_reads_is_shifted():
-    """Where it writes "b", its last key is the "a" before."""
+def test_keys_of_decoder_are_shifted():
+    """At the output of "b", the last key is the "a" before it."""
     weights = AttentionWeights(
         encoder=np.zeros((1, 1, 2, 2)),
         decoder=np.zeros((1, 1, 3, 3)),
         cross=np.zeros((1, 1, 3, 2)),
     )
-    found = attention_maps.attentions(
+    kinds = attention_maps.attentions(
         ["x", "</s>"], ["a", "b", "</s>"], weights
     )
-    assert found["decoder"].queries == ["a", "b", "</s>"]
-    assert found["decoder"].keys == ["<s>", "a", "b"]
-    assert found["cross"].queries == ["a", "b", "</s>"]
-    assert found["cross"].keys == ["x", "</s>"]
-    for kind in found.values():
+    assert kinds["decoder"].queries == ["a", "b", "</s>"]
+    assert kinds["decoder"].keys == ["<s>", "a", "b"]
+    assert kinds["cross"].queries == ["a", "b", "</s>"]
+    assert kinds["cross"].keys == ["x", "</s>"]
+    for kind in kinds.values():
         shape = (len(kind.queries), len(kind.keys))
         assert kind.weights.shape[2:] == shape
 
 
 @pytest.mark.parametrize(
-    ("piece", "yes"),
+    ("piece", "expected"),
     [
         ("▁cat", True),
         ("s", True),
@@ -85,24 +85,24 @@ def test_what_the_decoder_reads_is_shifted():
         ("<", False),
     ],
 )
-def test_words(piece, yes):
-    assert attention_maps.is_word(piece) == yes
+def test_is_word_excludes_punctuation_and_special_pieces(piece, expected):
+    assert attention_maps.is_word(piece) == expected
 
 
-def test_the_farthest_word_is_of_the_layer_that_looks_far():
+def test_long_distance_selects_layer_with_distant_attention():
     far = at(0, 0, 0, 0, 0, 0, 0)
     found = attention_maps.long_distance(
         encoder([offset(-1), END], [EVEN, far])
     )
-    # fish, the last word, looks at the first, 4 pieces away.
+    # "fish", the last word, attends to the first, 4 pieces away.
     assert (found.layer, found.heads, found.queries) == (1, [0, 1], [4])
 
 
-def test_distance_to_the_end_does_not_count():
+def test_long_distance_ignores_eos():
     assert attention_maps.long_distance(encoder([END])) is None
 
 
-def test_a_reference_back_is_found_with_its_two_heads():
+def test_back_reference_is_found_with_its_two_heads():
     pronoun = EVEN.copy()
     pronoun[3] = np.eye(L)[1] * 0.9 + np.eye(L)[6] * 0.1  # its -> cat
     found = attention_maps.back_reference(
@@ -111,21 +111,21 @@ def test_a_reference_back_is_found_with_its_two_heads():
     assert (found.layer, found.heads, found.queries) == (1, [1, 2], [3])
 
 
-def test_both_heads_look_back():
-    """One that looks very sharply and alone is none of two."""
-    alone, two = EVEN.copy(), EVEN.copy()
-    alone[4] = np.eye(L)[0]
+def test_back_reference_needs_both_heads():
+    """A single sharp head does not suffice."""
+    single, two = EVEN.copy(), EVEN.copy()
+    single[4] = np.eye(L)[0]
     two[3] = np.eye(L)[1] * 0.6 + np.eye(L)[6] * 0.4
-    found = attention_maps.back_reference(encoder([alone, EVEN], [two, two]))
+    found = attention_maps.back_reference(encoder([single, EVEN], [two, two]))
     assert (found.layer, found.queries) == (1, [3])
 
 
-def test_neighbours_and_later_words_are_no_reference_back():
+def test_back_reference_excludes_neighbors_and_later_words():
     assert attention_maps.back_reference(encoder([offset(-1)])) is None
     assert attention_maps.back_reference(encoder([offset(2)])) is None
 
 
-def test_structure_takes_sharp_heads_that_differ():
+def test_structure_selects_sharp_heads_that_differ():
     like_first = (9 * offset(-1) + EVEN) / 10
     heads = [EVEN, offset(-1), like_first, offset(1, 0.8)]
     found = attention_maps.structure(encoder(heads, [offset(0)] * 4))
@@ -133,7 +133,7 @@ def test_structure_takes_sharp_heads_that_differ():
     assert all(one.queries is None for one in found)
 
 
-def test_no_structure_where_all_look_at_themselves():
+def test_structure_without_attention_to_other_words_is_empty():
     assert attention_maps.structure(encoder([offset(0), END])) == []
 
 
@@ -147,7 +147,7 @@ def cross(*layers):
     )
 
 
-def test_alignment_is_the_head_that_reads_every_word():
+def test_alignment_selects_head_that_covers_every_word():
     one_word = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 0]])
     in_turn = np.array([[0.9, 0.1, 0], [0.2, 0.8, 0], [0, 0, 1]])
     even = np.full((3, 3), 1 / 3)
@@ -157,7 +157,7 @@ def test_alignment_is_the_head_that_reads_every_word():
     assert (found.layer, found.heads) == (1, [1])
 
 
-def test_no_alignment_without_words():
+def test_sentence_without_words_has_no_selection():
     empty = attention_maps.Attention(
         "", ["</s>"], ["</s>"], np.ones((1, 1, 1, 1)), {}
     )

@@ -1,4 +1,4 @@
-"""Pictures: each weight is where it belongs, and as strong as it is."""
+"""Drawings of attention: what a reader sees of each weight."""
 
 import io
 import re
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from t2t_repro.models.transformer import AttentionWeights
+from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.reports import attention_maps, attention_plots, attention_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -27,7 +27,15 @@ def choice(heads=(0,), queries=None):
     return attention_maps.HeadChoice("", "", 1, list(heads), queries)
 
 
-def test_strokes_are_the_weights_that_can_be_seen():
+def tree(drawing):
+    return ElementTree.fromstring(drawing.svg)
+
+
+def texts(root):
+    return [text.text.strip() for text in root.iter(f"{SVG}text")]
+
+
+def test_strokes_are_the_visible_weights_in_rising_order():
     assert attention_svg.strokes(CROSS, choice()) == [
         (1, 1, 0.19, 0),
         (0, 1, 0.3, 0),
@@ -41,84 +49,51 @@ def test_strokes_are_the_weights_that_can_be_seen():
     ]
 
 
-def tree(drawing):
-    return ElementTree.fromstring(drawing.svg)
-
-
-def heights(root):
-    """{text of a piece: y of its middle} of each column."""
-    columns = {"end": {}, None: {}}
-    for text in root.iter(f"{SVG}text"):
-        if text.get("font-size") is None:  # no legend
-            column = columns[text.get("text-anchor")]
-            column[text.text] = float(text.get("y")) - 5
-    return columns["end"], columns[None]
-
-
-def test_lines_go_from_piece_to_piece_with_the_weight_as_opacity():
+def test_lines_of_each_query_have_weights_as_opacity():
     root = tree(attention_svg.draw_lines(CROSS, choice()))
-    queries, keys = heights(root)
-    assert list(queries) == ["ja", "</s>"] and list(keys) == ["a", "·b", "</s>"]
-    found = {
-        (float(line.get("y1")), float(line.get("y2"))): float(
-            line.get("stroke-opacity")
-        )
-        for line in root.iter(f"{SVG}line")
+    opacities = {
+        group.find(f"{SVG}text").text: [
+            float(line.get("stroke-opacity"))
+            for line in group.iter(f"{SVG}line")
+        ]
+        for group in root.iter(f"{SVG}g")
     }
-    assert found == {
-        (queries["ja"], keys["a"]): 0.7,
-        (queries["ja"], keys["·b"]): 0.3,
-        (queries["</s>"], keys["·b"]): 0.19,
-        (queries["</s>"], keys["</s>"]): 0.8,
-    }
+    assert opacities == {"ja": [0.3, 0.7], "</s>": [0.19, 0.8]}
+    assert {"a", "·b", "</s>"} <= set(texts(root))
 
 
-def test_heads_have_colours_and_lie_beside_one_another():
+def test_each_head_has_a_color_in_lines_and_legend():
     root = tree(attention_svg.draw_lines(CROSS, choice([0, 1], [0])))
-    lines = list(root.iter(f"{SVG}line"))
-    assert len({line.get("stroke") for line in lines}) == 2
-    same = [line for line in lines if line.get("stroke-opacity") != "0.7"]
-    assert same[0].get("y1") != same[1].get("y1")
-    legend = [t for t in root.iter(f"{SVG}text") if t.get("font-size") == "11"]
-    assert [text.text.strip() for text in legend] == ["head 1", "head 2"]
-    assert legend[0].get("fill") == lines[0].get("stroke")
+    lines = {line.get("stroke") for line in root.iter(f"{SVG}line")}
+    legend = {
+        text.text.strip(): text.get("fill")
+        for text in root.iter(f"{SVG}text")
+        if text.text.strip().startswith("head ")
+    }
+    assert list(legend) == ["head 1", "head 2"]
+    assert set(legend.values()) == lines and len(lines) == 2
 
 
-def test_nothing_is_drawn_outside():
-    for draw in (attention_svg.draw_lines, attention_svg.draw_matrix):
-        root = tree(draw(CROSS, choice([0])))
-        _, _, width, height = map(float, root.get("viewBox").split())
-        for element in root.iter():
-            for key, most in (("x", width), ("y", height), ("x2", width)):
-                assert 0 <= float(element.get(key, 0)) <= most
-
-
-def test_a_matrix_has_queries_down_and_keys_across():
+def test_matrix_has_a_square_for_each_visible_weight():
     root = tree(attention_svg.draw_matrix(CROSS, choice()))
-    frame, *squares = root.iter(f"{SVG}rect")
-    left, top = float(frame.get("x")), float(frame.get("y"))
-    side = float(squares[0].get("width"))
-    found = np.zeros((2, 3))
-    for square in squares:
-        row = (float(square.get("y")) - top) / side
-        column = (float(square.get("x")) - left) / side
-        found[int(row), int(column)] = square.get("fill-opacity")
-    np.testing.assert_allclose(found, np.where(WEIGHTS < 0.02, 0, WEIGHTS))
+    _, *squares = root.iter(f"{SVG}rect")
+    opacities = [float(square.get("fill-opacity")) for square in squares]
+    assert opacities == WEIGHTS[WEIGHTS >= attention_svg.FAINTEST].tolist()
+    assert texts(root) == ["a", "·b", "</s>", "ja", "</s>"]
 
 
-def test_pictures_tell_what_they_show():
+def test_drawing_has_title_and_description_for_screen_readers():
     drawing = attention_svg.draw_lines(CROSS, choice([0, 1], [0]))
-    assert drawing.title == (
-        "Encoder-decoder attention, layer 2, all heads, from “ja”"
-    )
+    for fact in ("Encoder-decoder", "layer 2", "all heads", "from “ja”"):
+        assert fact in drawing.title
     root = tree(drawing)
     assert root.get("role") == "img"
     assert root.find(f"{SVG}title").text == drawing.title
-    told = root.find(f"{SVG}desc").text
-    assert told == "Strongest: ja to ·b 1.00, ja to a 0.70, ja to ·b 0.30."
+    description = root.find(f"{SVG}desc").text
+    assert re.search(r"ja to ·b 1\.00.* a 0\.70.* ·b 0\.30", description)
 
 
-def test_text_is_never_markup():
+def test_hostile_text_is_never_markup():
     pieces = ["▁<script>", "&"]
     weights = np.full((1, 1, 2, 2), 0.5)
     hostile = attention_maps.Attention("", pieces, pieces, weights, {})
@@ -126,32 +101,27 @@ def test_text_is_never_markup():
         hostile, attention_maps.HeadChoice("", "", 0, [0], None)
     )
     assert "<script>" not in drawing.svg
-    assert list(heights(tree(drawing))[0]) == ["<script>", "&"]
+    assert {"<script>", "&"} <= set(texts(tree(drawing)))
 
 
-@pytest.mark.parametrize("heads", [1, 4, 5])
-def test_a_layers_picture_has_each_head_in_its_place(heads):
-    """Of head h, query 1 looks at key h: one dark square in each tile."""
+@pytest.mark.parametrize("heads", [1, 5])
+def test_layer_plot_has_one_dark_square_per_head(heads):
+    """Query 1 of head h attends to key h only."""
     weights = np.zeros((1, heads, 3, 5))
     weights[0, range(heads), 1, range(heads)] = 1
     pieces = list("abcde")
     kind = attention_maps.Attention("Kind", pieces[:3], pieces, weights, {})
     (layer,) = attention_plots.plot_layers(kind)
     assert layer.title == "Kind, layer 1" and "head 1: " in layer.alt
-    shades = image.imread(io.BytesIO(layer.png))[..., :3].sum(-1)
-    cell = 132 // 5
-    wide, high = 5 * cell + 14, 3 * cell + 34  # room at right, and above
-    for head in range(heads):
-        left, top = head % 4 * wide, head // 4 * high + 22
-        tile = shades[top : top + 3 * cell, left : left + 5 * cell]
-        squares = tile[cell // 2 :: cell, cell // 2 :: cell]
-        assert np.unravel_index(squares.argmin(), squares.shape) == (1, head)
-        assert (squares < 1).sum() == 1
+    pixels = image.imread(io.BytesIO(layer.png))[..., :3].sum(-1)
+    cell = attention_plots._TILE // 5
+    dark = (pixels < 0.7).sum()  # letters of labels have few such pixels
+    assert heads * cell**2 <= dark < (heads + 1) * cell**2
 
 
 @pytest.fixture(scope="module")
 def sentence():
-    """Two layers of two heads, at random, of 4 and of 3 pieces."""
+    """Plots of random weights: two layers, two heads, 4 and 3 pieces."""
     random = np.random.default_rng(0)
 
     def weights(queries, keys):
@@ -168,7 +138,7 @@ def sentence():
     )
 
 
-def test_a_sentence_has_every_layer_and_the_papers_figures(sentence):
+def test_sentence_has_every_layer_and_the_papers_figures(sentence):
     assert [len(layers) for layers in sentence.layers.values()] == [2, 2, 2]
     assert [figure.title for figure in sentence.figures] == [
         "Over a long distance",
@@ -179,7 +149,7 @@ def test_a_sentence_has_every_layer_and_the_papers_figures(sentence):
     assert all(figure.drawings for figure in sentence.figures)
 
 
-def test_pictures_as_files(sentence, tmp_path):
+def test_written_files_are_complete_documents(sentence, tmp_path):
     count = attention_plots.write(tmp_path / "new", [sentence, sentence])
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert len(names) == count
@@ -188,7 +158,7 @@ def test_pictures_as_files(sentence, tmp_path):
     for path in (tmp_path / "new").glob("*.svg"):
         text = path.read_text("utf-8")
         ElementTree.fromstring(text)
-        # Names of XML's vocabularies are addresses; nothing is loaded.
+        # Addresses are allowed as names of XML namespaces, not as sources.
         assert not re.search(r"(href|src)=['\"]https?://|url\(http", text)
 
 
@@ -196,7 +166,6 @@ def test_pictures_as_files(sentence, tmp_path):
     ("names", "folders"),
     [
         (["any name"], [""]),
-        (["base", "big"], ["base", "big"]),
         (
             ["base_1", "base-1", "big"],
             ["base-1-run-1", "base-1-run-2", "big"],

@@ -1,4 +1,4 @@
-"""The page of runs that are made of literals."""
+"""The page of runs, given as literals."""
 
 import html.parser
 
@@ -30,7 +30,7 @@ MANIFEST = {
         }
     },
 }
-SUBJECT = page.RunSummary(
+RUN = page.RunSummary(
     name="one",
     settings=SETTINGS,
     headline="bleu",
@@ -57,7 +57,7 @@ SUBJECT = page.RunSummary(
     ],
     no_attention="",
 )
-BEGUN = SUBJECT._replace(
+NEW_RUN = RUN._replace(
     name="two",
     settings=SETTINGS | {"hparams": {"hidden_size": 128, "pos": "sinusoids"}},
     curves={},
@@ -74,7 +74,7 @@ VOID = {"meta", "img", "link", "br"}
 
 
 class Reader(html.parser.HTMLParser):
-    """Elements that are open, headings, and the text of the page."""
+    """Open elements, levels of headings, links, images and text of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -107,8 +107,8 @@ class Reader(html.parser.HTMLParser):
 
 @pytest.fixture(
     scope="module",
-    params=[[SUBJECT], [BEGUN], [SUBJECT, BEGUN]],
-    ids=["one", "begun", "both"],
+    params=[[RUN], [NEW_RUN], [RUN, NEW_RUN]],
+    ids=["one", "new", "both"],
 )
 def reader(request):
     return Reader(page.render(request.param))
@@ -118,29 +118,29 @@ def words(reader):
     return " ".join(reader.text.split())
 
 
-def test_elements_are_nested(reader):
+def test_page_closes_every_element(reader):
     assert not reader.open
 
 
-def test_headings_leave_no_level_out(reader):
+def test_headings_skip_no_level(reader):
     assert reader.levels[0] == 1 and reader.levels.count(1) == 1
     for above, level in zip(reader.levels, reader.levels[1:], strict=False):
         assert level <= above + 1
 
 
-def test_links_lead_somewhere(reader):
+def test_links_have_targets(reader):
     assert reader.links
     assert {link.removeprefix("#") for link in reader.links} <= set(reader.ids)
 
 
-def test_pictures_have_words(reader):
+def test_images_have_alternative_text(reader):
     for picture in reader.images:
         assert picture["alt"] == "Alt"
         assert picture["src"] == "data:image/png;base64,cG5n"
 
 
-def test_what_a_run_has_is_told():
-    text = words(Reader(page.render([SUBJECT])))
+def test_page_shows_everything_of_a_run():
+    text = words(Reader(page.render([RUN])))
     for part in (
         "base on made_up, a Transformer trained for 20 steps.",
         "Parameters 63,045,632",
@@ -154,15 +154,15 @@ def test_what_a_run_has_is_told():
         "<b>in</b>",
         "test: line 1, drawn a ours b reference",
         "cafe",
-        "python -m t2t_repro.trainer --problem=made_up",
+        "t2t trainer --problem=made_up",
     ):
         assert part in text, part
 
 
-def test_what_a_run_has_not_is_told():
-    text = words(Reader(page.render([BEGUN])))
+def test_page_states_what_is_missing():
+    text = words(Reader(page.render([NEW_RUN])))
     for part in (
-        "The data is no longer where the training found it",
+        "The data of the training is missing or has changed",
         "feed",
         "No curves",
         "No scores yet",
@@ -173,27 +173,27 @@ def test_what_a_run_has_not_is_told():
     assert "FLOPs, counted" not in text
 
 
-def test_runs_stand_side_by_side():
-    rendered = page.render([SUBJECT, BEGUN])
+def test_several_runs_stand_side_by_side():
+    rendered = page.render([RUN, NEW_RUN])
     text = words(Reader(rendered))
     assert "2 trainings side by side." in text
     assert "Parameters 63,045,632 1,000" in text
     assert "sacreBLEU, test 27.50 –" in text
     assert "8 replicas; one CPU" in text
-    # What differs is marked, and that alone.
+    # Only differing hyperparameters are marked.
     rows = rendered.count('<tr class="differs">')
     assert rows == 1 and "hidden_size 512 128" in text
 
 
-def test_a_headline_of_any_name_comes_first():
-    """Validations of before it was one, in BLEU, are shown, too."""
-    of_words = SUBJECT._replace(
+def test_headline_metric_comes_first():
+    """Older validations in BLEU are also shown."""
+    run = RUN._replace(
         headline="exact_match",
-        curves=SUBJECT.curves | {"validation/exact_match": [(20, 50.5)]},
+        curves=RUN.curves | {"validation/exact_match": [(20, 50.5)]},
         scores={"test": {"exact_match": 61.25, "bleu": 27.5}},
     )
-    text = words(Reader(page.render([of_words])))
-    glance = text[text.index("At a glance") : text.index("Trained on what")]
+    text = words(Reader(page.render([run])))
+    glance = text[text.index("At a glance") : text.index("Training data")]
     first, second, *_ = (
         glance.index(part)
         for part in (
@@ -222,7 +222,7 @@ def test_a_headline_of_any_name_comes_first():
         (True, "True"),
     ],
 )
-def test_numbers_for_people(value, text):
+def test_number_is_readable(value, text):
     assert page.number(value) == text
 
 
@@ -236,7 +236,7 @@ def test_numbers_for_people(value, text):
         (360_000, "100 h 0 min"),
     ],
 )
-def test_times_for_people(seconds, text):
+def test_duration_is_readable(seconds, text):
     assert page.duration(seconds) == text
 
 
@@ -245,11 +245,11 @@ def test_times_for_people(seconds, text):
     [
         (
             "/x/t2t_repro/trainer.py --a=b c",
-            "python -m t2t_repro.trainer --a=b c",
+            "t2t trainer --a=b c",
         ),
         ("/usr/bin/t2t-trainer --a", "t2t-trainer --a"),
-        ("trainer.py", "python -m t2t_repro.trainer"),
+        ("trainer.py", "t2t trainer"),
     ],
 )
-def test_commands_as_they_are_typed(line, text):
+def test_command_is_as_typed(line, text):
     assert page.command(line) == text

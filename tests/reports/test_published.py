@@ -1,4 +1,4 @@
-"""Published scores, and the test sets they belong to."""
+"""Published scores, and the identification of their test sets."""
 
 import hashlib
 
@@ -24,7 +24,7 @@ def known(monkeypatch):
         ["Er sagt_Ja", "Üben @-@ 1"],
     ],
 )
-def test_a_set_is_known_whatever_its_quotes_case_and_tokens(known, reference):
+def test_set_is_identified_despite_quotes_case_and_tokens(known, reference):
     assert published.identify_test_set(reference) == "mine"
 
 
@@ -32,11 +32,11 @@ def test_a_set_is_known_whatever_its_quotes_case_and_tokens(known, reference):
     "reference",
     [["Er sagt Ja"], ["Er sagt Ja", "Üben 2"], ["Üben 1", "Er sagt Ja"], []],
 )
-def test_another_text_is_another_set(known, reference):
+def test_other_text_is_not_identified(known, reference):
     assert published.identify_test_set(reference) is None
 
 
-def test_every_score_is_of_a_known_set_and_says_its_convention():
+def test_every_score_has_a_known_set_and_convention():
     assert set(published.SCORES) <= set(published.TEST_SETS.values())
     for rows in published.SCORES.values():
         for row in rows:
@@ -46,23 +46,23 @@ def test_every_score_is_of_a_known_set_and_says_its_convention():
             assert row.source
 
 
-def test_the_papers_rows_are_the_papers():
+def test_newstest2014_has_all_rows_of_table_2():
     rows = published.SCORES["newstest2014 en-de, 3,003 lines"]
-    found = {row.system: row for row in rows if "Table 2" in row.source}
-    assert set(found) == set(paper.TABLE_2["ende"])
-    big = found["Transformer (big)"]
+    by_system = {row.system: row for row in rows if "Table 2" in row.source}
+    assert set(by_system) == set(paper.TABLE_2["ende"])
+    big = by_system["Transformer (big)"]
     assert (big.score, big.convention) == (
         28.4,
         "bleu_compound_split of plain quotes",
     )
-    assert found["ConvS2S"].convention == "not stated"
+    assert by_system["ConvS2S"].convention == "not stated"
 
 
-def test_describe_has_a_line_a_score():
-    text = published.describe("Multi30k test_2016_flickr en-de, 1,000 lines")
+def test_summary_has_one_line_per_score():
+    text = published.summary("Multi30k test_2016_flickr en-de, 1,000 lines")
     title, row = text.splitlines()
     assert (
         title == "Published for Multi30k test_2016_flickr en-de, 1,000 lines:"
     )
     assert row.split()[0] == "41.02" and "arXiv 2105.14462" in row
-    assert published.describe("nowhere") == "The test set is nowhere."
+    assert published.summary("nowhere") == "The test set is nowhere."

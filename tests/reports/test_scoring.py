@@ -1,4 +1,4 @@
-"""All that is said of an output, put together."""
+"""Evaluations of a system's output."""
 
 import json
 
@@ -13,40 +13,40 @@ from t2t_repro.text import test_sets
 HYPOTHESES = ["the cat sat on the mat", "a dog ran home today"]
 REFERENCES = [["the cat sat on a mat", "a dog ran home today"]]
 SOURCES = ["die Katze " * 6, "ein Hund"]
-ALONE = test_sets.TestSet(None, REFERENCES)
+WITHOUT_SOURCES = test_sets.TestSet(None, REFERENCES)
 WITH_SOURCES = test_sets.TestSet(SOURCES, REFERENCES)
 
 
-def test_lengths_are_the_sources_where_it_is_known():
-    made = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), samples=5)
-    assert "bleu by words of the source" in made.text
-    counts = [b["sentences"] for b in made.details["by_source_length"]]
+def test_buckets_are_of_source_lengths_if_known():
+    result = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), samples=5)
+    assert "bleu by words of the source" in result.text
+    counts = [b["sentences"] for b in result.details["by_source_length"]]
     assert counts == [1, 1]
-    made = scoring.score(HYPOTHESES, ALONE, Suite(), samples=5)
-    assert "bleu by words of the reference" in made.text
-    assert len(made.details["by_reference_length"]) == 1
+    result = scoring.score(HYPOTHESES, WITHOUT_SOURCES, Suite(), samples=5)
+    assert "bleu by words of the reference" in result.text
+    assert len(result.details["by_reference_length"]) == 1
 
 
-def test_published_scores_are_of_one_reference(monkeypatch):
+def test_two_references_have_no_published_scores(monkeypatch):
     monkeypatch.setattr(
         scoring.published, "identify_test_set", lambda lines: "a set"
     )
     of_two = test_sets.TestSet(None, [REFERENCES[0], HYPOTHESES])
-    made = scoring.score(HYPOTHESES, of_two, Suite(), samples=1)
-    assert "published" not in made.details
-    assert "ublished" not in made.text
+    result = scoring.score(HYPOTHESES, of_two, Suite(), samples=1)
+    assert "published" not in result.details
+    assert "ublished" not in result.text
 
 
-def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
+def test_details_are_json_with_all_printed_figures(monkeypatch):
     name = "Multi30k test_2016_flickr en-de, 1,000 lines"
     monkeypatch.setattr(
         scoring.published, "identify_test_set", lambda lines: name
     )
-    made = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), REFERENCES[0], 5)
-    found = scores.score(Suite(), HYPOTHESES, REFERENCES)
-    assert made.scores == scores.flat(Suite().build(), found)
-    assert json.loads(json.dumps(made.details)) == made.details
-    assert set(made.details) == {
+    result = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), REFERENCES[0], 5)
+    expected = scores.score(Suite(), HYPOTHESES, REFERENCES)
+    assert result.scores == scores.flat(Suite().build(), expected)
+    assert json.loads(json.dumps(result.details)) == result.details
+    assert set(result.details) == {
         "signatures",
         "plus_minus",
         "by_source_length",
@@ -54,32 +54,32 @@ def test_details_are_json_and_say_all_that_is_printed(monkeypatch):
         "published",
         "baseline",
     }
-    assert set(made.details["plus_minus"]) == set(TRANSLATION)
-    assert made.details["published"][0]["score"] == 41.02
-    tested = [one["metric"] for one in made.details["baseline"]]
+    assert set(result.details["plus_minus"]) == set(TRANSLATION)
+    assert result.details["published"][0]["score"] == 41.02
+    tested = [one["metric"] for one in result.details["baseline"]]
     assert tested == list(TRANSLATION)
-    assert made.details["baseline"][0]["baseline"] > made.scores["bleu"]
+    assert result.details["baseline"][0]["baseline"] > result.scores["bleu"]
     for part in ("41.02", "against 100.00 of the baseline", "tok:intl"):
-        assert part in made.text
+        assert part in result.text
 
 
 @pytest.mark.parametrize("sources", [[], SOURCES[:1], [*SOURCES, "mehr"]])
-def test_sources_of_another_number_are_refused(sources):
+def test_wrong_number_of_sources_is_refused(sources):
     test_set = test_sets.TestSet(sources, REFERENCES)
     with pytest.raises(errors.UserError, match=f"2 and 2 and {len(sources)}"):
         scoring.score(HYPOTHESES, test_set, Suite(), samples=1)
 
 
-def test_an_unknown_set_has_nothing_published():
-    made = scoring.score(HYPOTHESES, ALONE, Suite(), samples=1)
-    assert not {"test_set", "published", "baseline"} & set(made.details)
-    assert set(made.details["plus_minus"].values()) == {None}
-    assert "ublished" not in made.text
+def test_unknown_set_has_no_published_scores():
+    result = scoring.score(HYPOTHESES, WITHOUT_SOURCES, Suite(), samples=1)
+    assert not {"test_set", "published", "baseline"} & set(result.details)
+    assert set(result.details["plus_minus"].values()) == {None}
+    assert "ublished" not in result.text
 
 
-def test_lengths_are_scored_by_the_headline():
+def test_buckets_are_scored_by_the_headline_metric():
     suite = Suite(tokenized=True)
-    made = scoring.score(HYPOTHESES, ALONE, suite, samples=1)
-    (row,) = made.details["by_reference_length"]
-    assert row["bleu_tok"] == made.scores["bleu_tok"] and "bleu" not in row
-    assert "bleu_tok by words of the reference" in made.text
+    result = scoring.score(HYPOTHESES, WITHOUT_SOURCES, suite, samples=1)
+    (row,) = result.details["by_reference_length"]
+    assert row["bleu_tok"] == result.scores["bleu_tok"] and "bleu" not in row
+    assert "bleu_tok by words of the reference" in result.text

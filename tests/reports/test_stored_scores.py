@@ -1,4 +1,4 @@
-"""Stored scores of any make: each entry is shown, and in its place."""
+"""Stored scores of any kind: each entry has its place."""
 
 from t2t_repro.reports import stored_scores
 
@@ -17,32 +17,32 @@ STORED = {
 }
 
 
-def test_entries_are_sorted_by_their_kind():
-    found = stored_scores.read(STORED)
-    assert found.numbers == {"bleu": 39.567, "ter": 44}
-    assert set(found.notes) == {"plus_minus", "signatures"}
-    assert found.tables == {
+def test_entries_are_sorted_by_kind():
+    scores = stored_scores.read(STORED)
+    assert scores.numbers == {"bleu": 39.567, "ter": 44}
+    assert set(scores.notes) == {"plus_minus", "signatures"}
+    assert scores.tables == {
         "by_length": STORED["by_length"],
         "against": [
             {"name": "base", "bleu": 27.3},
             {"name": "big", "bleu": 28.4},
         ],
     }
-    assert found.facts == {
+    assert scores.facts == {
         "signature": "nrefs:1",
         "checkpoints": "ckpt-5, ckpt-6",
         "decode_hparams": "beam_size 4, alpha 0.6, return_beams False",
     }
 
 
-def test_an_interval_stands_beside_its_number():
-    found = stored_scores.read(STORED)
-    assert found.formatted("bleu") == "39.57 ± 0.75"
-    assert found.formatted("ter") == "44.00"
-    assert found.formatted("chrf") == "–"
+def test_number_has_its_interval():
+    scores = stored_scores.read(STORED)
+    assert scores.formatted("bleu") == "39.57 ± 0.75"
+    assert scores.formatted("ter") == "44.00"
+    assert scores.formatted("chrf") == "–"
 
 
-def test_remarks_are_of_the_numbers():
+def test_other_notes_have_a_row_per_number():
     assert stored_scores.read(STORED).other_notes() == [
         {"score": "bleu", "signatures": "a|b"},
         {"score": "ter", "signatures": "c|d"},
@@ -50,7 +50,7 @@ def test_remarks_are_of_the_numbers():
     assert stored_scores.read({"bleu": 1.0}).other_notes() == []
 
 
-def test_columns_are_those_of_any_row():
+def test_columns_are_names_of_all_rows():
     assert stored_scores.columns([{"a": 1, "b": 2}, {"a": 1, "c": 3}]) == list(
         "abc"
     )

@@ -1,4 +1,4 @@
-"""A tiny model with random weights, exported once, and a server around it."""
+"""Fixtures: a tiny exported model with random weights, and a server of it."""
 
 import asyncio
 import dataclasses
@@ -9,37 +9,53 @@ import threading
 
 import pytest
 
-SECONDS = 60  # what takes longer hangs
+SECONDS = 60  # timeout
+TARGETS = ["ZWEI VÖGEL", "DIE KATZE SAẞ", "QUAKT"]
 
 
 @pytest.fixture(scope="session")
-def parts(tiny_hparams, vocabularies):
-    """A function of a seed -> what the exporter takes: a tiny model's parts."""
+def separate_vocabularies(vocabulary):
+    """Two SentencePiece vocabularies, of different sizes and algorithms."""
+    from t2t_repro.data.vocabulary_pair import Vocabularies
+    from t2t_repro.text.sentence_piece import Unigram
+
+    vocabularies = Vocabularies(vocabulary, Unigram.learn(TARGETS * 5, 277))
+    assert len(set(vocabularies.sizes.values())) == 2
+    return vocabularies
+
+
+@pytest.fixture(scope="session")
+def build_exportable(tiny_hparams, separate_vocabularies):
+    """A function of a seed: a tiny model, its vocabularies and a search."""
     import keras
 
     from t2t_repro import hparam
     from t2t_repro.models import building
 
-    hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+    hparams = dataclasses.replace(
+        tiny_hparams,
+        num_hidden_layers=1,
+        shared_embedding_and_softmax_weights=False,
+    )
     search = hparam.DecodeHParams(
         beam_size=3, extra_length=3, max_input_length=40
     )
 
-    def make(seed):
+    def build(seed):
         keras.utils.set_random_seed(seed)
-        model = building.build(hparams, **vocabularies.sizes)
-        return [model], vocabularies, search
+        model = building.build(hparams, **separate_vocabularies.sizes)
+        return [model], separate_vocabularies, search
 
-    return make
+    return build
 
 
 @pytest.fixture(scope="session")
-def exported(parts, tmp_path_factory):
-    """A folder with version 2 of parts(1), whose weights are bfloat16."""
+def exported(build_exportable, tmp_path_factory):
+    """A folder with version 2 of build_exportable(1), weights in bfloat16."""
     from t2t_repro.serving import saved_model
 
     folder = tmp_path_factory.mktemp("exported")
-    models, vocabularies, search = parts(1)
+    models, vocabularies, search = build_exportable(1)
     card = {"decode_hparams": dataclasses.asdict(search)}
     saved_model.export(models, vocabularies, search, folder, card, "bfloat16")
     (folder / "1").rename(folder / "2")
@@ -48,9 +64,9 @@ def exported(parts, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toys(tmp_path_factory):
-    """A folder with versions 1 and 2 of a model that loads at once.
+    """A folder with versions 1 and 2 of a model that loads fast.
 
-    It says what it is told, with scores of -1 and of -2.
+    Outputs are the inputs; scores are -1 for version 1, and -2 for version 2.
     """
     import tensorflow as tf
 
@@ -81,35 +97,35 @@ def toys(tmp_path_factory):
 
 @pytest.fixture
 def export_dir(toys, tmp_path):
-    """A folder with version 1 of the toy alone."""
+    """A folder with version 1 of the toy."""
     shutil.copytree(toys / "1", tmp_path / "export" / "1")
     return tmp_path / "export"
 
 
 @pytest.fixture
 def publish(toys, export_dir):
-    """Puts version 2 into export_dir, as the exporter does: in one rename."""
+    """A function that publishes version 2 in export_dir by a rename."""
 
-    def put():
+    def publish():
         shutil.copytree(toys / "2", export_dir / "2.tmp")
         (export_dir / "2.tmp").rename(export_dir / "2")
 
-    return put
+    return publish
 
 
 @pytest.fixture(scope="session")
 def local(exported):
-    """A function of a signature and its inputs: its arrays, by name."""
+    """A function of a signature and its inputs: the outputs as arrays."""
     import tensorflow as tf
 
     signatures = tf.saved_model.load(str(exported / "2")).signatures
 
-    def ask(signature, **inputs):
+    def run(signature, **inputs):
         tensors = {k: tf.constant(v) for k, v in inputs.items()}
-        found = signatures[signature](**tensors)
-        return {name: array.numpy() for name, array in found.items()}
+        outputs = signatures[signature](**tensors)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
-    return ask
+    return run
 
 
 class Embedded:
@@ -136,7 +152,7 @@ class Embedded:
         assert not self._thread.is_alive()
 
     def stop(self):
-        """Begins to stop, and does not wait for it."""
+        """Begin to stop, without waiting."""
         self._loop.call_soon_threadsafe(self._stop.set)
 
     def _run(self):
@@ -146,15 +162,15 @@ class Embedded:
         from t2t_repro.serving import server
 
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        wanted = server.Ports(*self.ports)
+        requested = server.Ports(*self.ports)
         async with server.running(
-            self.service, "127.0.0.1", wanted, SECONDS, poll_secs=0.02
+            self.service, "127.0.0.1", requested, SECONDS, poll_secs=0.02
         ) as self.ports:
             self._ready.set()
             await self._stop.wait()
 
     def http(self, method, path, body=None, **headers):
-        """(status, what the JSON says) of a request."""
+        """Send a request; return the status and the content, JSON parsed."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         connection = http.client.HTTPConnection(
@@ -171,26 +187,26 @@ class Embedded:
             connection.close()
 
     def predict(self, body, path="/v1/models/t2t:predict"):
-        """POST."""
+        """Post a request for predictions."""
         return self.http("POST", path, body)
 
 
 @pytest.fixture(scope="session")
 def embedded():
-    """Embedded; each test may want other limits."""
+    """The class Embedded, for tests with limits of their own."""
     return Embedded
 
 
 @pytest.fixture(scope="session")
 def server(exported, embedded):
-    """One that serves version 2 to tests that leave it as it was."""
+    """A server of version 2, for tests that do not change it."""
     with embedded(exported) as running:
         yield running
 
 
 @pytest.fixture
 def gate(monkeypatch):
-    """Holds the model until gate.open is set; gate.entered: it was asked."""
+    """A gate before the model: `open` opens it, `entered` counts calls."""
     from t2t_repro.serving import versions
 
     run = versions.Model.run
@@ -205,7 +221,7 @@ def gate(monkeypatch):
         return run(model, *arguments)
 
     def close():
-        """After loading, which warms up."""
+        """Close the gate, after the warm-up."""
         monkeypatch.setattr(versions.Model, "run", held)
 
     Gate.close = staticmethod(close)

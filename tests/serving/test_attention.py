@@ -1,4 +1,4 @@
-"""The attention signature: pieces, and weights that belong to them."""
+"""The signature "attention": pieces, and the weights between them."""
 
 import numpy as np
 import pytest
@@ -7,21 +7,21 @@ TEXTS = ["two birds sing", "", "birds", "🐶 \0 the cat sat on the mat"]
 
 
 @pytest.fixture(scope="module")
-def found(local):
+def outputs(local):
     return local("attention", inputs=TEXTS)
 
 
-def test_outputs_are_those_of_the_default_signature(local, found):
+def test_attention_outputs_equal_default_signature(local, outputs):
     expected = local("serving_default", inputs=TEXTS)
-    assert found["outputs"].tolist() == expected["outputs"].tolist()
-    assert found["truncated"].tolist() == expected["truncated"].tolist()
+    assert outputs["outputs"].tolist() == expected["outputs"].tolist()
+    assert outputs["truncated"].tolist() == expected["truncated"].tolist()
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_pieces_spell_the_text_and_end(found, side):
-    lengths = found[f"{side}_lengths"]
+def test_pieces_spell_text_and_eos(outputs, side):
+    lengths = outputs[f"{side}_lengths"]
     for pieces, length, text in zip(
-        found[f"{side}_pieces"], lengths, TEXTS, strict=True
+        outputs[f"{side}_pieces"], lengths, TEXTS, strict=True
     ):
         pieces = [piece.decode() for piece in pieces]
         assert not any(pieces[length:])
@@ -33,9 +33,9 @@ def test_pieces_spell_the_text_and_end(found, side):
     assert lengths[1] == (1 if side == "source" else 0)  # "" is EOS alone
 
 
-def test_weights_are_distributions_over_the_source(found):
-    weights = found["weights"]
-    sizes = (found["target_lengths"], found["source_lengths"])
+def test_weights_are_distributions_over_source(outputs):
+    weights = outputs["weights"]
+    sizes = (outputs["target_lengths"], outputs["source_lengths"])
     assert weights.shape == (4, 1, *(max(size) for size in sizes))
     for row, length, source_length in zip(weights, *sizes, strict=True):
         np.testing.assert_allclose(row[:, :length].sum(-1), 1, rtol=1e-5)
@@ -43,20 +43,20 @@ def test_weights_are_distributions_over_the_source(found):
         assert not row[:, :, source_length:].any()
 
 
-def test_weights_do_not_depend_on_the_batch(local, found):
+def test_weights_do_not_depend_on_batch(local, outputs):
     for i, text in enumerate(TEXTS):
-        alone = local("attention", inputs=[text])["weights"][0]
-        _, targets, sources = alone.shape
+        single = local("attention", inputs=[text])["weights"][0]
+        _, targets, sources = single.shape
         np.testing.assert_allclose(
-            found["weights"][i][:, :targets, :sources], alone, atol=1e-5
+            outputs["weights"][i][:, :targets, :sources], single, atol=1e-5
         )
 
 
-def test_it_goes_through_a_server(server, found):
+def test_attention_through_server_equals_local(server, outputs):
     body = {"signature_name": "attention", "instances": TEXTS}
     status, answer = server.predict(body)
     assert status == 200
     for row, weights in zip(
-        answer["predictions"], found["weights"], strict=True
+        answer["predictions"], outputs["weights"], strict=True
     ):
         np.testing.assert_allclose(row["weights"], weights, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Queues, with functions in the model's place."""
+"""Queues of requests, with functions in place of a model."""
 
 import asyncio
 import threading
@@ -10,31 +10,31 @@ import pytest
 
 from t2t_repro.serving import batching, failure, limits
 
-SECONDS = 60  # what takes longer hangs
+SECONDS = 60  # timeout
 
 
 def echo(inputs):
-    """Each sentence's answer is itself, beside the size of its batch."""
+    """Return each sentence, and the size of its batch."""
     texts = np.array(inputs["inputs"], object)
-    return {"outputs": texts, "together": np.full(len(texts), len(texts))}
+    return {"outputs": texts, "batch_size": np.full(len(texts), len(texts))}
 
 
-class Held:
-    """A model that waits to be let go, and keeps what it was asked."""
+class BlockedModel:
+    """A model that blocks until `go` is set, and records its batches."""
 
     def __init__(self, run=echo):
-        self.run, self.go, self.asked = run, threading.Event(), []
+        self.run, self.go, self.batches = run, threading.Event(), []
         self.entered = asyncio.Event()
 
     def __call__(self, inputs):
-        self.asked.append(inputs["inputs"])
+        self.batches.append(inputs["inputs"])
         self.loop.call_soon_threadsafe(self.entered.set)
         assert self.go.wait(SECONDS)
         return self.run(inputs)
 
 
 def run_with(run, test, **settings):
-    """Runs the coroutine function `test` of a queue before `run`."""
+    """Run the coroutine function `test` with a queue of the model `run`."""
     defaults = {"max_batch_size": 4, "batch_timeout_ms": 0.0}
 
     async def main():
@@ -42,8 +42,8 @@ def run_with(run, test, **settings):
         registry = prometheus_client.CollectorRegistry()
         sizes = prometheus_client.Histogram("s", "", registry=registry)
         waiting = prometheus_client.Gauge("w", "", registry=registry)
-        taken = limits.Limits(**defaults | settings)
-        queue = batching.Queue(run, taken, sizes=sizes, waiting=waiting)
+        queue_limits = limits.Limits(**defaults | settings)
+        queue = batching.Queue(run, queue_limits, sizes=sizes, waiting=waiting)
         try:
             await asyncio.wait_for(test(queue), SECONDS)
         finally:
@@ -54,7 +54,7 @@ def run_with(run, test, **settings):
     asyncio.run(main())
 
 
-def ask(queue, *texts):
+def submit(queue, *texts):
     return queue.submit({"inputs": [text.encode() for text in texts]})
 
 
@@ -62,13 +62,17 @@ def texts(outputs):
     return [text.decode() for text in outputs["outputs"]]
 
 
-def test_what_arrives_meanwhile_goes_together():
-    model = Held()
+def test_requests_that_arrive_during_a_batch_share_the_next():
+    model = BlockedModel()
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
-        others = [ask(queue, "b"), ask(queue, "c", "d"), ask(queue, "e")]
+        others = [
+            submit(queue, "b"),
+            submit(queue, "c", "d"),
+            submit(queue, "e"),
+        ]
         model.go.set()
         assert texts(await first) == ["a"]
         answers = [await other for other in others]
@@ -77,38 +81,38 @@ def test_what_arrives_meanwhile_goes_together():
             ["c", "d"],
             ["e"],
         ]
-        assert answers[0]["together"].tolist() == [4]
+        assert answers[0]["batch_size"].tolist() == [4]
 
     run_with(model, test)
 
 
-def test_a_request_is_not_split():
-    model = Held()
+def test_request_is_never_split():
+    model = BlockedModel()
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
-        others = [ask(queue, "b", "c", "d"), ask(queue, "e", "f")]
+        others = [submit(queue, "b", "c", "d"), submit(queue, "e", "f")]
         model.go.set()
         await asyncio.gather(first, *others)
-        assert model.asked == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f"]]
+        assert model.batches == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f"]]
 
     run_with(model, test)
 
 
-def test_like_lengths_go_together_but_the_oldest_first():
-    model = Held()
+def test_similar_lengths_share_a_batch_and_oldest_goes_first():
+    model = BlockedModel()
     words = ["x" * length for length in (9, 1, 8, 2, 9, 3, 9, 9)]
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
-        others = [ask(queue, word) for word in words]
+        others = [submit(queue, word) for word in words]
         model.go.set()
         await first
         for word, other in zip(words, others, strict=True):
             assert texts(await other) == [word]
-        assert [list(map(len, asked)) for asked in model.asked] == [
+        assert [list(map(len, batch)) for batch in model.batches] == [
             [1],
             [9, 9, 9, 9],
             [1, 2, 3, 8],
@@ -117,16 +121,16 @@ def test_like_lengths_go_together_but_the_oldest_first():
     run_with(model, test)
 
 
-def test_long_ones_go_in_batches_of_fewer():
-    model = Held()
+def test_long_sentences_form_smaller_batches():
+    model = BlockedModel()
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
-        others = [ask(queue, "x" * length) for length in (6, 1, 6, 5, 1)]
+        others = [submit(queue, "x" * length) for length in (6, 1, 6, 5, 1)]
         model.go.set()
         await asyncio.gather(first, *others)
-        assert [list(map(len, asked)) for asked in model.asked] == [
+        assert [list(map(len, batch)) for batch in model.batches] == [
             [1],
             [6, 6],
             [1, 1, 5],
@@ -135,81 +139,83 @@ def test_long_ones_go_in_batches_of_fewer():
     run_with(model, test, max_batch_bytes=15)
 
 
-def test_the_first_waits_for_others():
-    model = Held()
+def test_first_request_waits_for_others():
+    model = BlockedModel()
     model.go.set()
 
     async def test(queue):
-        found = await asyncio.gather(*(ask(queue, letter) for letter in "abcd"))
-        assert [one["together"].tolist() for one in found] == [[4]] * 4
+        answers = await asyncio.gather(
+            *(submit(queue, letter) for letter in "abcd")
+        )
+        assert [one["batch_size"].tolist() for one in answers] == [[4]] * 4
 
-    # Longer than the test may take: a full batch must not wait it out.
+    # Beyond the test's timeout: a full batch starts before it.
     run_with(model, test, batch_timeout_ms=10_000 * SECONDS)
 
 
-def test_a_full_queue_refuses():
-    model = Held()
+def test_full_queue_is_unavailable():
+    model = BlockedModel()
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
-        second = ask(queue, "b", "c")
+        second = submit(queue, "b", "c")
         with pytest.raises(failure.Failure, match="2 sentences wait") as error:
-            ask(queue, "d")
+            submit(queue, "d")
         assert error.value.code == grpc.StatusCode.UNAVAILABLE
         model.go.set()
         await asyncio.gather(first, second)
-        assert texts(await ask(queue, "d")) == ["d"]
+        assert texts(await submit(queue, "d")) == ["d"]
 
     run_with(model, test, max_waiting=2)
 
 
-def test_who_gives_up_leaves_the_queue():
-    model = Held()
+def test_cancelled_request_leaves_queue():
+    model = BlockedModel()
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(ask(queue, "b"), 0.001)
-        third = ask(queue, "c")
+            await asyncio.wait_for(submit(queue, "b"), 0.001)
+        third = submit(queue, "c")
         model.go.set()
         await asyncio.gather(first, third)
-        assert model.asked == [[b"a"], [b"c"]]
+        assert model.batches == [[b"a"], [b"c"]]
 
     run_with(model, test)
 
 
-def test_a_bad_request_spoils_no_other():
+def test_bad_request_fails_alone():
     def picky(inputs):
         if b"bad" in inputs["inputs"]:
             raise ValueError("no")
         return echo(inputs)
 
-    model = Held(picky)
+    model = BlockedModel(picky)
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
-        others = [ask(queue, "b"), ask(queue, "bad"), ask(queue, "c")]
+        others = [submit(queue, "b"), submit(queue, "bad"), submit(queue, "c")]
         model.go.set()
         await first
         assert texts(await others[0]) == ["b"]
         with pytest.raises(failure.Failure, match="The model failed: no"):
             await others[1]
         assert texts(await others[2]) == ["c"]
-        assert texts(await ask(queue, "d")) == ["d"]
+        assert texts(await submit(queue, "d")) == ["d"]
 
     run_with(model, test)
 
 
-def test_closing_answers_what_waits():
-    model = Held()
+def test_close_answers_waiting_requests():
+    model = BlockedModel()
 
     async def test(queue):
-        first = ask(queue, "a")
+        first = submit(queue, "a")
         await model.entered.wait()
-        second = ask(queue, "b")
+        second = submit(queue, "b")
         closing = asyncio.ensure_future(queue.close())
         model.go.set()
         await closing
@@ -218,15 +224,15 @@ def test_closing_answers_what_waits():
     run_with(model, test)
 
 
-@pytest.mark.parametrize("shape", [(), (2, 3)], ids=["no rows", "other rows"])
-def test_outputs_without_a_row_for_each_sentence_fail(shape):
-    """And the queue goes on."""
-    model = Held(lambda inputs: echo(inputs) | {"odd": np.zeros(shape)})
+@pytest.mark.parametrize("shape", [(), (2, 3)], ids=["no rows", "wrong number"])
+def test_output_without_a_row_per_sentence_fails(shape):
+    """The queue continues afterwards."""
+    model = BlockedModel(lambda inputs: echo(inputs) | {"odd": np.zeros(shape)})
     model.go.set()
 
     async def test(queue):
         for _ in range(2):
             with pytest.raises(failure.Failure, match="its output odd has the"):
-                await ask(queue, "a")
+                await submit(queue, "a")
 
     run_with(model, test)

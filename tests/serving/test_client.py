@@ -1,4 +1,4 @@
-"""Clients against the embedded server, and against servers that fail."""
+"""Clients of the embedded server, and of servers that fail."""
 
 import http.server
 import json
@@ -6,12 +6,13 @@ import shutil
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from t2t_repro import errors
 from t2t_repro.serving import client
 
-SECONDS = 60  # what takes longer hangs
+SECONDS = 60  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat"] * 20
 PROTOCOLS = pytest.mark.parametrize("protocol", ["grpc", "rest"])
 
@@ -27,12 +28,15 @@ def local_client(exported):
 
 
 @PROTOCOLS
-def test_servers_say_what_the_model_says(server, local_client, protocol):
-    found = list(connect(server, protocol).translate(LINES))
-    expected = list(local_client.translate(LINES))
-    assert [one.texts for one in found] == [one.texts for one in expected]
-    for one, other in zip(found, expected, strict=True):
-        assert one.scores == pytest.approx(other.scores, rel=1e-5)
+def test_remote_translations_equal_local_ones(server, local_client, protocol):
+    remote = list(connect(server, protocol).translate(LINES))
+    local = list(local_client.translate(LINES))
+    assert [one.texts for one in remote] == [one.texts for one in local]
+    np.testing.assert_allclose(
+        [one.scores for one in remote],
+        [one.scores for one in local],
+        rtol=1e-5,
+    )
 
 
 @PROTOCOLS
@@ -43,57 +47,55 @@ def test_servers_say_what_the_model_says(server, local_client, protocol):
         ("t2t", ["a", "x" * 70_000], "1 x 70,000; at most 65,536"),
     ],
 )
-def test_what_a_server_says_is_told(server, protocol, name, lines, words):
-    asked = connect(server, protocol, name)
+def test_server_error_reaches_the_user(server, protocol, name, lines, words):
+    remote = connect(server, protocol, name)
     with pytest.raises(errors.UserError, match=f"127.0.0.1:.* says .*{words}"):
-        list(asked.translate(lines))
+        list(remote.translate(lines))
 
 
 @PROTOCOLS
-def test_many_long_lines_are_asked_for_a_few_at_a_time(
-    server, local_client, protocol
-):
-    """Together, 40 would be refused."""
+def test_long_lines_are_sent_in_small_batches(server, local_client, protocol):
+    """A batch of all 40 would be refused."""
     lines = [f"a {'x' * 8_000}", "a dog"] * 20
-    found = connect(server, protocol).translate(lines)
-    assert [one.texts for one in found] == [
+    translated = connect(server, protocol).translate(lines)
+    assert [one.texts for one in translated] == [
         one.texts for one in local_client.translate(lines[:2])
     ] * 20
 
 
 @PROTOCOLS
-def test_a_server_that_takes_less_is_asked_for_less(
+def test_smaller_max_batch_size_suits_a_stricter_server(
     export_dir, embedded, protocol
 ):
     with embedded(export_dir, max_batch_size=2) as server:
-        asked = connect(server, protocol)
+        remote = connect(server, protocol)
         with pytest.raises(errors.UserError, match="1 to 2 sentences; got 5"):
-            list(asked.translate(LINES[:5]))
-        assert len(list(asked.translate(LINES[:5], max_batch_size=2))) == 5
+            list(remote.translate(LINES[:5]))
+        assert len(list(remote.translate(LINES[:5], max_batch_size=2))) == 5
 
 
 @PROTOCOLS
-def test_a_deadline(export_dir, embedded, gate, protocol):
+def test_timeout_is_an_error(export_dir, embedded, gate, protocol):
     with embedded(export_dir) as server:
         gate.close()
-        asked = connect(server, protocol, timeout_secs=0.3)
+        remote = connect(server, protocol, timeout_secs=0.3)
         with pytest.raises(errors.UserError, match="127.0.0.1:"):
-            list(asked.translate(["a"]))
+            list(remote.translate(["a"]))
         gate.open.set()
 
 
 @PROTOCOLS
-def test_a_full_queue_is_asked_again(
+def test_client_retries_while_queue_is_full(
     export_dir, embedded, gate, protocol, monkeypatch
 ):
     with embedded(export_dir, max_waiting=1, batch_timeout_ms=0) as server:
         gate.close()
-        asked = connect(server, protocol)
-        # One in the model, one in the queue; a third finds it full.
-        others = [threading.Thread(target=translate_one, args=(asked,))]
+        remote = connect(server, protocol)
+        # One in the model, one in the queue, which is full for a third.
+        others = [threading.Thread(target=translate_one, args=(remote,))]
         others[0].start()
         assert gate.entered.acquire(timeout=SECONDS)
-        others.append(threading.Thread(target=translate_one, args=(asked,)))
+        others.append(threading.Thread(target=translate_one, args=(remote,)))
         others[1].start()
         refusals = []
 
@@ -101,21 +103,21 @@ def test_a_full_queue_is_asked_again(
             refusals.append(arguments[0])
             gate.open.set()
 
-        waiting_for_the_second(server)
+        wait_for_queued_sentence(server)
         monkeypatch.setattr(client, "print", open_gate, raising=False)
-        translate_one(asked)
+        translate_one(remote)
         for other in others:
             other.join(SECONDS)
     assert "The queue is full" in refusals[0]
 
 
-def translate_one(asked):
-    (found,) = asked.translate(["a dog"])
-    assert found.scores[0] < 0
+def translate_one(remote):
+    (translation,) = remote.translate(["a dog"])
+    assert translation.scores[0] < 0
 
 
-def waiting_for_the_second(server):
-    """Returns when a sentence waits in the queue."""
+def wait_for_queued_sentence(server):
+    """Wait until a sentence is in the queue."""
     line = b't2t_waiting_sentences{signature="serving_default"} 1.0'
     end = time.monotonic() + SECONDS
     while line not in server.http("GET", "/metrics")[1]:
@@ -123,14 +125,14 @@ def waiting_for_the_second(server):
 
 
 @PROTOCOLS
-def test_a_server_that_is_started_again(export_dir, embedded, protocol):
+def test_client_finds_a_restarted_server(export_dir, embedded, protocol):
     with embedded(export_dir) as first:
         ports = first.ports
-        asked = connect(first, protocol)
-        assert list(asked.translate(["a"]))
+        remote = connect(first, protocol)
+        assert list(remote.translate(["a"]))
     answers = []
     waiting = threading.Thread(
-        target=lambda: answers.extend(asked.translate(["a"]))
+        target=lambda: answers.extend(remote.translate(["a"]))
     )
     waiting.start()
     with embedded(export_dir, ports=ports):
@@ -139,22 +141,21 @@ def test_a_server_that_is_started_again(export_dir, embedded, protocol):
 
 
 @PROTOCOLS
-def test_no_server(protocol):
-    asked = client.PROTOCOLS[protocol]("127.0.0.1:1", "t2t", 0.3)
+def test_missing_server_is_an_error_after_timeout(protocol):
+    remote = client.PROTOCOLS[protocol]("127.0.0.1:1", "t2t", 0.3)
     with pytest.raises(errors.UserError, match="not answered within 0.3 s"):
-        list(asked.translate(["a"]))
+        list(remote.translate(["a"]))
 
 
 @pytest.mark.parametrize("server", ["localhost", ":1", "host:", "host:x"])
-@PROTOCOLS
-def test_an_address_without_a_port(server, protocol):
+def test_address_without_host_or_port_is_an_error(server):
     with pytest.raises(errors.UserError, match="HOST:PORT.*got"):
-        client.PROTOCOLS[protocol](server, "t2t", 1)
+        client.RestClient(server, "t2t", 1)
 
 
 @pytest.fixture
 def scripted():
-    """A function of (status, body) of each answer in turn: a REST client."""
+    """A function of the answers (status, body), in order: a REST client."""
     servers = []
 
     def make(*answers):
@@ -172,7 +173,9 @@ def scripted():
                 pass
 
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, args=(0.01,), daemon=True
+        ).start()
         servers.append(server)
         address = f"127.0.0.1:{server.server_port}"
         return client.RestClient(address, "t2t", SECONDS)
@@ -183,16 +186,17 @@ def scripted():
         server.server_close()
 
 
-def test_503_is_asked_again(scripted, capsys):
+def test_client_retries_after_503(scripted, capsys):
     good = {"outputs": {"outputs": ["x"], "scores": [-1.0]}}
-    asked = scripted(
+    remote = scripted(
         (503, b'{"error": "full"}'),
         (503, b"no JSON"),
         (200, json.dumps(good).encode()),
     )
-    assert list(asked.translate(["a"])) == [(["x"], [-1.0])]
-    told = capsys.readouterr().err
-    assert ": full; again." in told and ": no JSON; again." in told
+    assert list(remote.translate(["a"])) == [(["x"], [-1.0])]
+    printed = capsys.readouterr().err
+    assert ": full; retrying." in printed
+    assert ": no JSON; retrying." in printed
 
 
 @pytest.mark.parametrize(
@@ -204,20 +208,20 @@ def test_503_is_asked_again(scripted, capsys):
         (404, b"[]", r"HTTP 404: \[\]"),
     ],
 )
-def test_other_answers_are_told(scripted, status, body, words):
-    asked = scripted((status, body))
+def test_unexpected_answer_is_an_error(scripted, status, body, words):
+    remote = scripted((status, body))
     with pytest.raises(errors.UserError, match=words):
-        list(asked.translate(["a"]))
+        list(remote.translate(["a"]))
 
 
-def test_the_wrong_port_is_told(server):
+def test_wrong_port_is_an_error(server):
     address = f"127.0.0.1:{server.ports.grpc}"
-    asked = client.RestClient(address, "t2t", 1)
+    remote = client.RestClient(address, "t2t", 1)
     with pytest.raises(errors.UserError, match=address):
-        list(asked.translate(["a"]))
+        list(remote.translate(["a"]))
 
 
-def test_no_export(tmp_path):
+def test_missing_export_is_an_error(tmp_path):
     shutil.rmtree(tmp_path)
     with pytest.raises(errors.UserError, match="no exported model"):
         client.LocalClient(tmp_path)

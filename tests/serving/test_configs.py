@@ -1,7 +1,7 @@
-"""TensorFlow Serving's settings in scripts/serving/, and its page's commands.
+"""Settings of TensorFlow Serving in scripts/serving/, and its page in docs/.
 
-Its batching and monitoring messages are in no Python package; they are read
-as text.
+No Python package has the batching and monitoring messages, so these are read as
+text.
 """
 
 import pathlib
@@ -17,43 +17,43 @@ CONFIGS = ROOT / "scripts" / "serving"
 
 
 def values(name):
-    """{key: value} of the lines `key { value: 3 }`."""
+    """Read the lines `key { value: 3 }` as {key: value}."""
     text = (CONFIGS / name).read_text()
     return dict(re.findall(r"^(\w+) \{ value: (\d+) \}", text, re.M))
 
 
-def test_models():
-    found = text_format.Parse(
+def test_models_config_serves_latest_version():
+    config = text_format.Parse(
         (CONFIGS / "models.config").read_text(),
         model_server_config_pb2.ModelServerConfig(),
     )
-    (model,) = found.model_config_list.config
+    (model,) = config.model_config_list.config
     assert (model.name, model.model_platform) == ("t2t", "tensorflow")
     assert model.model_version_policy.latest.num_versions == 1
     page = (ROOT / "docs" / "serving.md").read_text()
     assert f"multi30k:{model.base_path}:ro" in page
 
 
-def test_batches_are_those_of_the_embedded_server():
-    taken = limits.Limits()
-    found = {
+def test_batching_config_equals_limits_of_embedded_server():
+    defaults = limits.Limits()
+    config = {
         key: int(value) for key, value in values("batching.config").items()
     }
-    assert found.pop("num_batch_threads") > 0
-    assert found == {
-        "max_batch_size": taken.max_batch_size,
-        "batch_timeout_micros": taken.batch_timeout_ms * 1000,
-        "max_enqueued_batches": taken.max_waiting // taken.max_batch_size,
+    assert config.pop("num_batch_threads") > 0
+    assert config == {
+        "max_batch_size": defaults.max_batch_size,
+        "batch_timeout_micros": defaults.batch_timeout_ms * 1000,
+        "max_enqueued_batches": defaults.max_waiting // defaults.max_batch_size,
     }
 
 
-def test_metrics_are_where_the_embedded_server_has_them(server):
+def test_metrics_path_equals_that_of_embedded_server(server):
     text = (CONFIGS / "monitoring.config").read_text()
     (path,) = re.findall(r'path: "(.+)"', text)
     assert server.http("GET", path)[0] == 200
 
 
-def test_the_page_names_files_that_exist():
+def test_page_names_every_config_file():
     page = (ROOT / "docs" / "serving.md").read_text()
     named = set(re.findall(r"/(\w+\.config)", page))
     assert named == {path.name for path in CONFIGS.glob("*.config")}

@@ -1,4 +1,4 @@
-"""How a client splits what it asks for."""
+"""Batches of a client's lines within the limits of a server."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,21 +8,21 @@ from t2t_repro.serving import limits
 TIGHT = limits.Limits(max_batch_size=3, max_batch_bytes=8)
 
 
-def test_by_number_and_by_bytes():
+def test_split_limits_number_and_bytes():
     lines = ["aa", "b", "cccc", "éé", "x" * 50, "d", "", "", "e"]
     assert list(limits.split(lines, TIGHT)) == [
         ["aa", "b"],
         ["cccc", "éé"],  # 2 x 4 bytes
-        ["x" * 50],  # too long for a server, which says so
+        ["x" * 50],  # beyond the limits, which the server reports
         ["d", "", ""],
         ["e"],
     ]
 
 
 @given(st.lists(st.text(max_size=12)))
-def test_nothing_is_lost_and_no_part_is_too_much(lines):
-    parts = list(limits.split(lines, TIGHT))
-    assert [line for part in parts for line in part] == lines
-    for part in parts:
-        longest = max(len(line.encode()) for line in part)
-        assert TIGHT.allow(len(part), longest) or len(part) == 1
+def test_split_keeps_every_line_and_the_limits(lines):
+    batches = list(limits.split(lines, TIGHT))
+    assert [line for batch in batches for line in batch] == lines
+    for batch in batches:
+        longest = max(len(line.encode()) for line in batch)
+        assert TIGHT.allow(len(batch), longest) or len(batch) == 1

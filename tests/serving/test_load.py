@@ -1,4 +1,4 @@
-"""scripts/benchmarks/bench_serve.py, short: nothing lost, nothing swapped."""
+"""scripts/benchmarks/bench_serve.py, short: no answer is lost or swapped."""
 
 import json
 import os
@@ -9,12 +9,14 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
-SECONDS = 600  # what takes longer hangs
+SECONDS = 600  # timeout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_many_clients_and_a_killed_server(exported, tmp_path, protocol):
+def test_many_clients_of_killed_server_get_right_answers(
+    exported, tmp_path, protocol
+):
     paths = filter(None, [os.environ.get("PYTHONPATH")])
     words = "a dog ran in the park today and two birds sing cat".split()
     (tmp_path / "text").write_text(

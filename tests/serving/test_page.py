@@ -1,4 +1,4 @@
-"""The page: what it is made of, and in a headless Chromium what it does."""
+"""The server's page: its files, and its behavior in a headless Chromium."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ import pytest
 
 from t2t_repro import serving
 
-SECONDS = 60  # what takes longer hangs
+SECONDS = 60  # timeout
 STATIC = pathlib.Path(serving.__file__).parent / "static"
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 QUIET = (
@@ -24,7 +24,7 @@ QUIET = (
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
 
 
-def test_the_page_is_served_with_the_models_name(server):
+def test_page_has_the_models_name(server):
     status, page = server.http("GET", "/")
     assert status == 200
     assert b'<meta name="model" content="t2t">' in page
@@ -34,31 +34,31 @@ def test_the_page_is_served_with_the_models_name(server):
         assert server.http("GET", f"/{path.name}") == (200, path.read_bytes())
 
 
-def test_nothing_comes_from_elsewhere():
+def test_page_loads_nothing_from_other_hosts():
     for path in STATIC.iterdir():
         text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
         text = text.replace("http://HOST:PORT", "")
         assert not re.search(r"https?://|@import|url\(", text), path.name
 
 
-def test_what_the_script_looks_for_is_there():
+def test_ids_in_script_exist_in_page():
     page = (STATIC / "index.html").read_text("utf-8")
     script = (STATIC / "page.js").read_text("utf-8")
     ids = set(re.findall(r'\bid="([\w-]+)"', page))
-    assert set(re.findall(r'\bat\("([\w-]+)"\)', script)) <= ids
+    assert set(re.findall(r'\bbyId\("([\w-]+)"\)', script)) <= ids
     assert set(re.findall(r'\bfor="([\w-]+)"', page)) <= ids
     assert set(re.findall(r'aria-describedby="([\w-]+)"', page)) <= ids
 
 
 class Browser:
-    """One tab of a Chromium, over its DevTools protocol."""
+    """A tab of Chromium, controlled by the DevTools protocol."""
 
     def __init__(self, socket):
         self._socket, self._numbers = socket, itertools.count()
-        self.urls = []  # that it asked for
+        self.urls = []  # of its requests
 
     async def call(self, method, **parameters):
-        """The result of a command."""
+        """Run a command and return its result."""
         number = next(self._numbers)
         await self._socket.send_json(
             {"id": number, "method": method, "params": parameters}
@@ -71,7 +71,7 @@ class Browser:
                 return message["result"]
 
     async def value(self, expression):
-        """What JavaScript makes of an expression."""
+        """Evaluate an expression of JavaScript."""
         result = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True
         )
@@ -79,13 +79,13 @@ class Browser:
         return result["result"].get("value")
 
     async def until(self, expression):
-        """Returns when an expression is true."""
+        """Wait until an expression is true."""
         end = asyncio.get_running_loop().time() + SECONDS
         while not await self.value(expression):
             assert asyncio.get_running_loop().time() < end, expression
 
     async def press(self, key):
-        """A key, down and up."""
+        """Press and release a key."""
         keys = {"key": key, "code": key, "windowsVirtualKeyCode": 13}
         await self.call("Input.dispatchKeyEvent", type="keyDown", **keys)
         await self.call("Input.dispatchKeyEvent", type="keyUp", **keys)
@@ -93,7 +93,7 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    """The address of a running Chromium's DevTools."""
+    """The address of the DevTools of a running Chromium."""
     folder = tmp_path_factory.mktemp("chromium")
     process = subprocess.Popen(
         [CHROMIUM, *QUIET, f"--user-data-dir={folder}", "about:blank"],
@@ -104,7 +104,7 @@ def chromium(tmp_path_factory):
     try:
         found = (re.search(r"ws://(127\.0\.0\.1:\d+)/", line) for line in lines)
         address = next(match[1] for match in found if match)
-        # Nobody reads what else it says; a full pipe would stop it.
+        # Read the rest of its output: a full pipe would stop it.
         threading.Thread(target=process.stderr.read, daemon=True).start()
         yield address
     finally:
@@ -113,7 +113,7 @@ def chromium(tmp_path_factory):
 
 
 def visit(chromium, url, test):
-    """Runs the coroutine function `test` of a Browser at `url`."""
+    """Run the coroutine function `test` with a Browser at `url`."""
 
     async def main():
         async with aiohttp.ClientSession() as session:
@@ -144,7 +144,7 @@ DONE = "document.querySelector('#picture svg, #error:not([hidden])') != null"
 
 
 @needs_chromium
-def test_a_sentence_is_typed_and_translated(server, local, chromium):
+def test_typed_sentence_is_translated(server, local, chromium):
     sentence = "two birds sing"
     expected = local("n_best", inputs=[sentence])
 
@@ -178,7 +178,7 @@ def test_a_sentence_is_typed_and_translated(server, local, chromium):
 
 
 @needs_chromium
-def test_rows_of_the_picture_sum_to_one(server, chromium):
+def test_rows_of_attention_sum_to_one(server, chromium):
     async def test(browser):
         await browser.until(DONE)
         sums = await browser.value(
@@ -195,7 +195,7 @@ def test_rows_of_the_picture_sum_to_one(server, chromium):
 
 
 @needs_chromium
-def test_a_phone_needs_no_sideways_scrolling(server, chromium):
+def test_page_fits_the_width_of_a_phone(server, chromium):
     async def test(browser):
         await browser.call(
             "Emulation.setDeviceMetricsOverride",
@@ -214,7 +214,7 @@ def test_a_phone_needs_no_sideways_scrolling(server, chromium):
 
 
 @needs_chromium
-def test_what_is_wrong_is_said(server, chromium):
+def test_server_error_is_shown(server, chromium):
     async def test(browser):
         await browser.until(DONE)
         said = await browser.value(text_of("error"))
@@ -225,8 +225,8 @@ def test_what_is_wrong_is_said(server, chromium):
 
 
 @needs_chromium
-def test_text_is_never_markup(server, chromium):
-    """A source of hostile text: the words in the picture are the user's."""
+def test_hostile_text_is_never_markup(server, chromium):
+    """The words in the drawing come from the user."""
 
     async def test(browser):
         await browser.until(DONE)
@@ -239,7 +239,7 @@ def test_text_is_never_markup(server, chromium):
 
 
 @needs_chromium
-def test_an_export_without_attention_says_so(
+def test_export_without_attention_has_a_message(
     exported, embedded, chromium, monkeypatch
 ):
     from t2t_repro.serving import failure, versions

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST API, as its documentation has it."""
+"""TensorFlow Serving's REST API, as documented."""
 
 import base64
 import concurrent.futures
@@ -20,18 +20,18 @@ TEXTS = [
 
 
 def columns(local, texts, signature="serving_default"):
-    """What the model says, as JSON has it."""
-    found = local(signature, inputs=texts)
+    """Return the model's outputs as values of JSON."""
+    outputs = local(signature, inputs=texts)
     return {
         name: np.vectorize(lambda v: v.decode() if type(v) is bytes else v)(
             array
         ).tolist()
-        for name, array in found.items()
+        for name, array in outputs.items()
     }
 
 
 def assert_close(found, expected):
-    """Equal, floats to float32: another batch adds in another order."""
+    """Assert equality; scores may differ by the order of float32 sums."""
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         if name == "scores":
@@ -41,7 +41,7 @@ def assert_close(found, expected):
 
 
 @pytest.mark.parametrize("signature", ["serving_default", "n_best"])
-def test_by_column(server, local, signature):
+def test_predict_by_column_equals_model(server, local, signature):
     body = {"inputs": {"inputs": TEXTS}, "signature_name": signature}
     status, answer = server.predict(body)
     assert status == 200
@@ -50,7 +50,7 @@ def test_by_column(server, local, signature):
     assert (status, unnamed) == (200, answer)
 
 
-def test_by_row(server, local):
+def test_predict_by_row_equals_model(server, local):
     expected = columns(local, TEXTS)
     for rows in (
         TEXTS,
@@ -66,7 +66,7 @@ def test_by_row(server, local):
         )
 
 
-def test_two_inputs(server, local):
+def test_predict_with_two_inputs_equals_model(server, local):
     rows = [{"inputs": "birds", "targets": "a dog"}]
     body = {"signature_name": "score", "instances": rows}
     status, answer = server.predict(body)
@@ -76,7 +76,7 @@ def test_two_inputs(server, local):
     assert score == pytest.approx(expected["scores"][0], rel=1e-5)
 
 
-def test_an_empty_string_is_empty(server):
+def test_empty_string_translates_to_empty_string(server):
     _, answer = server.predict({"instances": ["", "birds"]})
     first, second = answer["predictions"]
     assert first == {"outputs": "", "scores": 0.0, "truncated": False}
@@ -119,7 +119,7 @@ def test_an_empty_string_is_empty(server):
         ),
     ],
 )
-def test_bad_requests(server, body, message):
+def test_bad_request_is_400_and_server_continues(server, body, message):
     status, answer = server.predict(body)
     assert status == 400
     with pytest.raises(ValueError, match=message):
@@ -127,13 +127,13 @@ def test_bad_requests(server, body, message):
     assert server.predict({"instances": ["birds"]})[0] == 200
 
 
-def test_too_many_bytes(server):
+def test_too_large_body_is_413(server):
     status, answer = server.predict(b" " * (5 << 20))
     assert status == 413
     assert "4194304" in answer["error"]
 
 
-def test_a_body_that_is_not_what_its_header_says(server):
+def test_body_that_contradicts_its_header_is_400(server):
     status, answer = server.http(
         "POST",
         "/v1/models/t2t:predict",
@@ -160,14 +160,14 @@ def test_a_body_that_is_not_what_its_header_says(server):
         ("POST", "/v1/models/t2t:classify", 404, "Malformed request"),
     ],
 )
-def test_paths_that_are_not_there(server, method, path, status, message):
+def test_unknown_path_is_an_error(server, method, path, status, message):
     body = {"instances": ["a"]} if method == "POST" else None
     found, answer = server.http(method, path, body)
     assert found == status
     assert message in answer["error"]
 
 
-def test_status_and_metadata(server):
+def test_status_and_metadata_of_each_path(server):
     for path in ("/v1/models/t2t", "/v1/models/t2t/versions/2"):
         status, answer = server.http("GET", path)
         assert status == 200
@@ -183,18 +183,20 @@ def test_status_and_metadata(server):
         status, answer = server.http("GET", f"{path}/metadata")
         assert status == 200
         assert answer["model_spec"]["version"] == "2"
-        found = answer["metadata"]["signature_def"]["signature_def"]
-        takes = found["score"]["inputs"]["targets"]
-        assert takes["dtype"] == "DT_STRING"
-        assert takes["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
-        beams = found["n_best"]["outputs"]["outputs"]["tensor_shape"]["dim"]
+        signatures = answer["metadata"]["signature_def"]["signature_def"]
+        targets = signatures["score"]["inputs"]["targets"]
+        assert targets["dtype"] == "DT_STRING"
+        assert targets["tensor_shape"]["dim"] == [{"size": "-1", "name": ""}]
+        beams = signatures["n_best"]["outputs"]["outputs"]["tensor_shape"][
+            "dim"
+        ]
         assert [dim["size"] for dim in beams] == ["-1", "3"]
         card = answer["metadata"]["model_card"]
         assert card["decode_hparams"]["beam_size"] == 3
         assert card["weights_dtype"] == "bfloat16"
 
 
-def test_metrics(export_dir, embedded):
+def test_metrics_count_requests_by_outcome(export_dir, embedded):
     with embedded(export_dir) as server:
         server.predict({"instances": ["a", "b"]})
         server.predict({"instances": []})
@@ -215,7 +217,7 @@ def test_metrics(export_dir, embedded):
         assert line in text.decode().splitlines()
 
 
-def test_a_full_queue_is_503(export_dir, embedded, gate):
+def test_full_queue_is_503(export_dir, embedded, gate):
     with (
         embedded(export_dir, max_waiting=1, batch_timeout_ms=0) as server,
         concurrent.futures.ThreadPoolExecutor() as pool,
@@ -230,7 +232,7 @@ def test_a_full_queue_is_503(export_dir, embedded, gate):
         assert held.result()[0] == 200
 
 
-def test_a_deadline_is_504(export_dir, embedded, gate):
+def test_timeout_is_504(export_dir, embedded, gate):
     with embedded(export_dir, timeout_secs=0.05) as server:
         gate.close()
         status, answer = server.predict({"instances": ["a"]})
@@ -239,9 +241,9 @@ def test_a_deadline_is_504(export_dir, embedded, gate):
         gate.open.set()
 
 
-def test_stopping_answers_what_is_in_flight(export_dir, embedded, gate):
+def test_stop_answers_requests_in_flight(export_dir, embedded, gate):
     def ask_until_refused():
-        with pytest.raises(ConnectionError):  # and nobody waits in vain
+        with pytest.raises(ConnectionError):  # no client waits for ever
             while True:
                 server.http("GET", "/metrics")
                 answered.release()
@@ -255,7 +257,7 @@ def test_stopping_answers_what_is_in_flight(export_dir, embedded, gate):
             asking = [pool.submit(ask_until_refused) for _ in range(8)]
             for _ in range(16):
                 assert answered.acquire(timeout=60)
-            server.stop()  # with new connections at every moment of it
+            server.stop()  # while new connections arrive
             for one in asking:
                 one.result()
             assert not held.done()
@@ -265,7 +267,7 @@ def test_stopping_answers_what_is_in_flight(export_dir, embedded, gate):
     assert answer["predictions"]
 
 
-def test_answers_belong_to_their_requests(server, local):
+def test_concurrent_requests_get_their_own_answers(server, local):
     words = "a dog ran in the park today and two birds sing cat".split()
     texts = [f"{x} {y} {z}" for x in words for y in words for z in words[:1]]
     expected = columns(local, texts)["scores"]
@@ -278,7 +280,7 @@ def test_answers_belong_to_their_requests(server, local):
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-def test_a_connection_serves_many_requests(server):
+def test_connection_serves_many_requests(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.ports.rest)
     for text in ("a", "b"):
         body = json.dumps({"instances": [text]})

@@ -13,7 +13,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-SECONDS = 60  # what takes longer hangs
+SECONDS = 60  # timeout
 TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
 
 
@@ -40,9 +40,11 @@ def request(texts=TEXTS, name="t2t", signature="", version=None):
     return message
 
 
-@pytest.mark.parametrize("signature", ["", "serving_default", "n_best"])
-@pytest.mark.parametrize("version", [None, 2])
-def test_predict(stub, local, signature, version):
+@pytest.mark.parametrize(
+    ("signature", "version"),
+    [("", None), ("serving_default", 2), ("n_best", 2)],
+)
+def test_predict_equals_model(stub, local, signature, version):
     response = stub.Predict(
         request(signature=signature, version=version), timeout=SECONDS
     )
@@ -60,7 +62,7 @@ def test_predict(stub, local, signature, version):
             assert found.tolist() == array.tolist()
 
 
-def test_output_filter(stub):
+def test_output_filter_selects_outputs(stub):
     message = request()
     message.output_filter.append("outputs")
     assert list(stub.Predict(message, timeout=SECONDS).outputs) == ["outputs"]
@@ -93,12 +95,14 @@ def refusal(stub, message, code):
         (predict_pb2.PredictRequest(), "NOT_FOUND", "Latest()"),
     ],
 )
-def test_bad_requests(stub, message, code, words):
+def test_bad_request_is_refused_and_server_continues(
+    stub, message, code, words
+):
     assert words in refusal(stub, message, grpc.StatusCode[code])
     assert stub.Predict(request(), timeout=SECONDS).outputs
 
 
-def test_a_message_may_not_claim_a_shape(stub):
+def test_message_with_a_false_shape_is_refused(stub):
     message = request([b"a"])
     (dim,) = message.inputs["inputs"].tensor_shape.dim
     dim.size = 1 << 40
@@ -107,7 +111,7 @@ def test_a_message_may_not_claim_a_shape(stub):
     )
 
 
-def test_labels_are_refused(stub):
+def test_version_label_is_refused(stub):
     message = request()
     message.model_spec.version_label = "stable"
     assert "no labels" in refusal(
@@ -115,13 +119,13 @@ def test_labels_are_refused(stub):
     )
 
 
-def test_too_many_bytes(stub):
+def test_too_large_message_is_refused(stub):
     message = request([b"x" * (5 << 20)])
     refusal(stub, message, grpc.StatusCode.RESOURCE_EXHAUSTED)
     assert stub.Predict(request(), timeout=SECONDS).outputs
 
 
-def test_a_deadline_is_respected(export_dir, embedded, gate):
+def test_deadline_of_the_client_is_respected(export_dir, embedded, gate):
     with embedded(export_dir) as server:
         gate.close()
         with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
@@ -132,7 +136,7 @@ def test_a_deadline_is_respected(export_dir, embedded, gate):
         gate.open.set()
 
 
-def test_status(channel):
+def test_status_of_known_and_unknown_model(channel):
     stub = model_service_pb2_grpc.ModelServiceStub(channel)
     message = get_model_status_pb2.GetModelStatusRequest()
     message.model_spec.name = "t2t"
@@ -144,7 +148,7 @@ def test_status(channel):
         stub.GetModelStatus(message)
 
 
-def test_metadata(stub):
+def test_metadata_has_signatures_and_card(stub):
     message = get_model_metadata_pb2.GetModelMetadataRequest()
     message.model_spec.name = "t2t"
     message.metadata_field.extend(["signature_def", "model_card"])

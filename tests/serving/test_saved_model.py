@@ -1,4 +1,4 @@
-"""What an export consists of, and that it needs nothing of ours to run."""
+"""The exported SavedModel: its operations, outputs, weights and warm-up."""
 
 import collections
 import math
@@ -13,16 +13,16 @@ from t2t_repro import errors, hparam, json_files
 from t2t_repro.decoding import translate
 from t2t_repro.serving import saved_model, served_model, warm_up
 
-SECONDS = 300  # what takes longer hangs
+SECONDS = 300  # timeout
 SIGNATURES = ["attention", "n_best", "score", "serving_default"]
-TEXT_OPERATIONS = {  # TF Text's, which TensorFlow Serving has in it
+TEXT_OPERATIONS = {  # TF Text's, which TensorFlow Serving contains
     "SentencepieceOp",
     "SentencepieceTokenizeOp",
     "SentencepieceIdToStringOp",
     "SentencepieceDetokenizeOp",
 }
-HOSTILE = [b"", b"\xff\xfe a dog", "🐶".encode(), b"\0", b"x" * 1_000_000]
-ALONE = """
+HOSTILE = [b"", b"\xff\xfe a dog", "🐶".encode(), b"\0", b"x" * 100_000]
+SCRIPT = """
 import sys
 import tensorflow as tf
 import tensorflow_text
@@ -33,20 +33,20 @@ sys.stdout.buffer.write(b"\\n".join(found["outputs"].numpy()))
 """
 
 
-def test_operations_are_those_of_tensorflow_and_tf_text(exported):
+def test_all_operations_are_those_of_tensorflow_and_tf_text(exported):
     found = set(saved_model.operations(saved_model.read_graph(exported / "2")))
     card = json_files.read(exported / "2" / saved_model.MODEL_CARD)
     assert card["operations"] == sorted(found)
     assert "StatefulPartitionedCall" in found
-    assert any("While" in name for name in found)  # functions, too
+    assert any("While" in name for name in found)  # in functions
     assert found - set(dir(tf.raw_ops)) == TEXT_OPERATIONS
     assert not {name for name in found if "PyFunc" in name}
-    # TF Serving has no compiler for GPUs, and does not use the one for CPUs.
+    # TF Serving has no XLA for GPUs, and does not use that for CPUs.
     assert not {name for name in found if "Xla" in name}
 
 
-def test_outputs_are_lines(vocabulary, vocabularies):
-    """As the decoder's are, even where a model spells line ends in bytes."""
+def test_output_with_line_ends_is_one_line(vocabulary, vocabularies):
+    """The output equals the decoder's, even for line ends spelled as bytes."""
     served = served_model.ServedModel(
         [], vocabularies, hparam.DecodeHParams(), "float32"
     )
@@ -60,10 +60,11 @@ def test_outputs_are_lines(vocabulary, vocabularies):
     assert "   \0" in expected[0] and "\n" not in expected[1]
 
 
-def test_it_runs_where_there_is_nothing_of_ours(exported, local, tmp_path):
+@pytest.mark.slow
+def test_export_runs_without_this_package(exported, local, tmp_path):
     texts = ["two birds sing", "", "the cat"]
     result = subprocess.run(
-        [sys.executable, "-c", ALONE, exported / "2", *texts],
+        [sys.executable, "-c", SCRIPT, exported / "2", *texts],
         cwd=tmp_path,
         capture_output=True,
         timeout=SECONDS,
@@ -74,7 +75,7 @@ def test_it_runs_where_there_is_nothing_of_ours(exported, local, tmp_path):
 
 
 @pytest.mark.parametrize("signature", SIGNATURES)
-def test_any_bytes_get_a_row_in_every_output(local, signature):
+def test_any_bytes_have_a_row_in_every_output(local, signature):
     inputs = {"inputs": HOSTILE}
     if signature == "score":
         inputs["targets"] = HOSTILE[::-1]
@@ -84,7 +85,7 @@ def test_any_bytes_get_a_row_in_every_output(local, signature):
     assert cut.tolist() == [False, False, False, False, True]
 
 
-def test_warm_up_requests_ask_every_signature(exported, local):
+def test_warm_up_requests_call_every_signature(exported, local):
     requests = list(warm_up.read(exported / "2"))
     assert [one.model_spec.signature_name for one in requests] == SIGNATURES
     for request in requests:
@@ -98,8 +99,25 @@ def test_warm_up_requests_ask_every_signature(exported, local):
         assert 0 < short < long
 
 
-def test_every_weight_is_stored_in_16_bits(exported, parts):
-    (model,), *_ = parts(1)
+def test_warm_up_text_is_of_each_sides_vocabulary(
+    exported, separate_vocabularies
+):
+    (request,) = (
+        request
+        for request in warm_up.read(exported / "2")
+        if request.model_spec.signature_name == "score"
+    )
+    for key, vocabulary in zip(
+        ("inputs", "targets"), separate_vocabularies, strict=True
+    ):
+        texts = tf.make_ndarray(request.inputs[key])
+        ids = range(2, vocabulary.size)
+        rows = [ids[-4:], ids[-32:]]
+        assert [t.decode() for t in texts] == vocabulary.decode(rows)
+
+
+def test_every_weight_is_stored_in_16_bits(exported, build_exportable):
+    (model,), *_ = build_exportable(1)
     card = json_files.read(exported / "2" / saved_model.MODEL_CARD)
     assert card["weights_dtype"] == "bfloat16"
     path = exported / "2" / "variables" / "variables"
@@ -112,29 +130,43 @@ def test_every_weight_is_stored_in_16_bits(exported, parts):
     assert not numbers[tf.float32]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_16_bits_compute_as_rounded_weights_in_float32(parts, local, dtype):
-    (model,), vocabularies, search = parts(1)
+@pytest.fixture(scope="module")
+def rounded_translator(build_exportable):
+    """A Translator in float32 with the weights of the export, rounded."""
+    models, vocabularies, search = build_exportable(1)
+    for weight in models[0].weights:
+        weight.assign(tf.cast(tf.cast(weight.value, "bfloat16"), tf.float32))
+    return translate.Translator(models, vocabularies, search)
+
+
+def test_16_bit_export_translates_as_rounded_weights(rounded_translator, local):
     lines = ["two birds sing", "", "a dog ran in the park today", "🐶"]
-    if dtype == "bfloat16":  # as they are exported
-        found = local("serving_default", inputs=lines)
-    else:
-        served = served_model.ServedModel([model], vocabularies, search, dtype)
-        found = served.translate(tf.constant(lines))
-    for weight in model.weights:
-        weight.assign(tf.cast(tf.cast(weight.value, dtype), tf.float32))
-    translator = translate.Translator([model], vocabularies, search)
-    expected = list(translator.translate(lines))
-    assert [text.decode() for text in np.array(found["outputs"])] == [
-        one.texts[0] for one in expected
+    outputs = local("serving_default", inputs=lines)
+    expected = list(rounded_translator.translate(lines))
+    assert [text.decode() for text in outputs["outputs"]] == [
+        translation.texts[0] for translation in expected
     ]
     np.testing.assert_allclose(
-        found["scores"], [one.scores[0] for one in expected], rtol=1e-5
+        outputs["scores"],
+        [translation.scores[0] for translation in expected],
+        rtol=1e-5,
     )
 
 
-def test_a_weight_beyond_float16(parts, tmp_path):
-    (model,), vocabularies, search = parts(2)
+def test_16_bit_export_scores_as_rounded_weights(rounded_translator, local):
+    inputs, targets = ["two birds sing", "birds"], ["ZWEI VÖGEL", "QUAKT"]
+    pairs = zip(inputs, targets, strict=True)
+    expected = list(rounded_translator.score(pairs))
+    outputs = local("score", inputs=inputs, targets=targets)
+    np.testing.assert_allclose(
+        outputs["scores"], [score.total for score in expected], rtol=1e-4
+    )
+    lengths = [len(score.pieces) for score in expected]
+    assert outputs["lengths"].tolist() == lengths
+
+
+def test_weight_beyond_float16_is_an_error(build_exportable, tmp_path):
+    (model,), vocabularies, search = build_exportable(2)
     weight = model.weights[0]
     weight.assign(weight + 1e5)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""A CTranslate2 folder computes what the model does, or is refused."""
+"""Exports to CTranslate2 compute what the model does, or are refused."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ ctranslate2 = pytest.importorskip(
 
 _MODELS = pathlib.Path(__file__).parent.parent / "models"
 VARIANTS = runpy.run_path(f"{_MODELS}/variants.py")["VARIANTS"]
-REFUSED = {  # variant: what the message says
+REFUSED = {  # variant: a pattern of the message
     "no_norm": "hparam layer_postprocess_sequence must be 'dan' after 'none'",
     "both_norms": "hparam layer_postprocess_sequence .* got 'dan'",
     "additive": "hparam attention_type must be a dot product; got 'additive'",
@@ -36,18 +36,40 @@ REFUSED = {  # variant: what the message says
         for name in ("glu", "reglu", "geglu", "swiglu")
     },
 }
-HELD = VARIANTS.keys() - REFUSED.keys()
-SIZES = {"key_channels": 20, "value_channels": 6}
-MORE = {
-    "relative_sizes": VARIANTS["relative"] | VARIANTS["sizes"],
-    "smaller_values": {f"attention_{key}": n for key, n in SIZES.items()},
-    "pre_norm_apart": VARIANTS["pre_norm"] | VARIANTS["apart"],
-    "unscaled_relative": VARIANTS["relative"] | VARIANTS["unscaled"],
+SUPPORTED = {
+    name: changes for name, changes in VARIANTS.items() if name not in REFUSED
 }
+SMALL_VALUES = {"attention_key_channels": 20, "attention_value_channels": 6}
+# All supported options, several at a time.
+COMBINATIONS = {
+    "default": VARIANTS["default"],
+    "relative_sizes": VARIANTS["relative"] | VARIANTS["sizes"],
+    "relative_unscaled": VARIANTS["relative"] | VARIANTS["unscaled"],
+    "pre_norm_apart_gelu": VARIANTS["pre_norm"]
+    | VARIANTS["apart"]
+    | VARIANTS["gelu"]
+    | VARIANTS["deep_encoder"],
+    "learned_tied_silu": VARIANTS["learned"]
+    | VARIANTS["targets_tied"]
+    | VARIANTS["silu"]
+    | VARIANTS["biases"],
+    "timing_deep_decoder": VARIANTS["timing"]
+    | VARIANTS["deep_decoder"]
+    | SMALL_VALUES,
+    "no_positions": VARIANTS["no_positions"],
+}
+CASES = [
+    *(pytest.param(COMBINATIONS[name], id=name) for name in COMBINATIONS),
+    *(
+        pytest.param(changes, id=name, marks=pytest.mark.slow)
+        for name, changes in SUPPORTED.items()
+        if name not in COMBINATIONS
+    ),
+]
 LINES = ["a b c d", "f", "e d c b a k l i", "l l k a b c d e f g h i j", "k"]
 TARGETS = ["D C B A", "A B C D E F G H I J K", "A", "B C", "F F F"]
-LEARNED = 8  # positions, fewer than the longest of LINES and TARGETS have
-MOST = 20  # subwords of an output
+MAX_LENGTH = 8  # learned positions, fewer than LINES and TARGETS need
+MAX_OUTPUT = 20  # subwords
 LENGTHS = hparam.DecodeHParams(max_input_length=16, extra_length=8)
 
 
@@ -62,11 +84,16 @@ def vocabulary():
 
 
 @pytest.fixture(scope="module")
+def shared(vocabulary):
+    return Vocabularies.shared(vocabulary)
+
+
+@pytest.fixture(scope="module")
 def build(tiny_hparams, randomize, vocabulary):
-    """A function of changes -> a model in which every weight is random."""
+    """A function of changes of HParams: a model with random weights."""
 
     def build(changes):
-        changes = {"num_hidden_layers": 1, "max_length": LEARNED} | changes
+        changes = {"num_hidden_layers": 1, "max_length": MAX_LENGTH} | changes
         hparams = dataclasses.replace(tiny_hparams, **changes)
         model = building.build(hparams, vocabulary.size)
         randomize(model)
@@ -76,25 +103,19 @@ def build(tiny_hparams, randomize, vocabulary):
 
 
 @pytest.fixture
-def export(build, vocabulary, tmp_path):
-    """A function of changes -> the model and its folder."""
+def export(build, shared, tmp_path):
+    """A function of changes of HParams: the model and its folder."""
 
     def export(changes):
         model, folder = build(changes), tmp_path / "folder"
-        to_ctranslate2.export(
-            [model],
-            Vocabularies.shared(vocabulary),
-            LENGTHS,
-            folder,
-            {"run": 1},
-        )
+        to_ctranslate2.export([model], shared, LENGTHS, folder, {"run": 1})
         return model, folder
 
     return export
 
 
 def log_probs(model, inputs, targets):
-    """Ids [L], [T] -> [T, V]."""
+    """Return the model's log-probabilities [T, V] of ids [L] and [T]."""
     batch = {}
     for side, ids in (("inputs", inputs), ("targets", targets)):
         batch[side] = np.array([ids])
@@ -103,11 +124,11 @@ def log_probs(model, inputs, targets):
     return tf.nn.log_softmax(model(batch))[0].numpy()
 
 
-@pytest.mark.parametrize("name", [*sorted(HELD), *MORE])
-def test_log_probabilities_and_greedy_outputs_are_the_models(
-    export, vocabulary, name
+@pytest.mark.parametrize("changes", CASES)
+def test_log_probabilities_and_greedy_outputs_equal_the_models(
+    export, vocabulary, changes
 ):
-    model, folder = export((VARIANTS | MORE)[name])
+    model, folder = export(changes)
     theirs = ctranslate2.Translator(
         str(folder), compute_type="float32", intra_threads=1
     )
@@ -119,26 +140,26 @@ def test_log_probabilities_and_greedy_outputs_are_the_models(
         pieces.Encode(text, out_type=str) for text in (LINES, TARGETS)
     )
     scored = theirs.score_batch(source, target)
-    for ids, target_ids, found in zip(inputs, targets, scored, strict=True):
+    for ids, target_ids, result in zip(inputs, targets, scored, strict=True):
         ours = log_probs(model, ids, target_ids)
         ours = ours[np.arange(len(target_ids)), target_ids]
-        np.testing.assert_allclose(found.log_probs, ours, atol=1e-4)
+        np.testing.assert_allclose(result.log_probs, ours, atol=1e-4)
     translated = theirs.translate_batch(
         source,
         beam_size=1,
-        max_decoding_length=MOST,
-        # No part of any text, which a random model does not know.
+        max_decoding_length=MAX_OUTPUT,
+        # No text has PAD, but a random model may predict it.
         suppress_sequences=[[pieces.IdToPiece(PAD)]],
     )
-    for ids, found in zip(inputs, translated, strict=True):
-        chosen = pieces.PieceToId(found.hypotheses[0]) + [EOS]
+    for ids, result in zip(inputs, translated, strict=True):
+        chosen = pieces.PieceToId(result.hypotheses[0]) + [EOS]
         ours = log_probs(model, ids, chosen)
         ours[:, PAD] = -np.inf
-        # What is best after each prefix; the longest are cut without EOS.
-        assert ours.argmax(-1).tolist()[:MOST] == chosen[:MOST]
+        # The best id after each prefix; the longest are cut without EOS.
+        assert ours.argmax(-1).tolist()[:MAX_OUTPUT] == chosen[:MAX_OUTPUT]
 
 
-def test_each_side_has_its_own_vocabulary(
+def test_separate_vocabularies_score_as_the_model(
     tiny_hparams, randomize, vocabulary, tmp_path
 ):
     target = Unigram.learn(TARGETS * 5, 274)
@@ -153,24 +174,23 @@ def test_each_side_has_its_own_vocabulary(
     )
     assert not (folder / "shared_vocabulary.json").exists()
     theirs = ctranslate2.Translator(str(folder), compute_type="float32")
-    pairs = [side.encode(text[:1]) for side, text in _sides(vocabularies)]
+    pairs = [
+        side.encode(text[:1])
+        for side, text in zip(vocabularies, (LINES, TARGETS), strict=True)
+    ]
     pieces = [
         [side.pieces(row[:-1]) for row in rows]
         for side, rows in zip(vocabularies, pairs, strict=True)
     ]
-    (found,) = theirs.score_batch(*pieces)
+    (result,) = theirs.score_batch(*pieces)
     ((ids,), (target_ids,)) = pairs
     ours = log_probs(model, ids, target_ids)
     ours = ours[np.arange(len(target_ids)), target_ids]
-    np.testing.assert_allclose(found.log_probs, ours, atol=1e-4)
+    np.testing.assert_allclose(result.log_probs, ours, atol=1e-4)
 
 
-def _sides(vocabularies):
-    return zip(vocabularies, (LINES, TARGETS), strict=True)
-
-
-class Spelt(Vocabulary):
-    """Ids by name; the bytes say which."""
+class ListedVocabulary(Vocabulary):
+    """A vocabulary whose bytes list its subwords."""
 
     unknown = 2
 
@@ -185,7 +205,11 @@ class Spelt(Vocabulary):
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        (b"<pad> </s> <unk> a a", b"<pad> </s> <unk> b", "two of the same"),
+        (
+            b"<pad> </s> <unk> a a",
+            b"<pad> </s> <unk> b",
+            "two of this vocabulary",
+        ),
         (
             b"<pad> </s> <unk> a",
             b"<pad> <eos> <unk> b",
@@ -193,13 +217,13 @@ class Spelt(Vocabulary):
         ),
     ],
 )
-def test_vocabularies_that_ctranslate2_lacks_are_refused(
+def test_unsupported_vocabularies_are_refused(
     build, tmp_path, source, target, message
 ):
     with pytest.raises(errors.UserError, match=f"CTranslate2 .*{message}"):
         to_ctranslate2.export(
             [build({})],
-            Vocabularies(Spelt(source), Spelt(target)),
+            Vocabularies(ListedVocabulary(source), ListedVocabulary(target)),
             LENGTHS,
             tmp_path / "folder",
             {},
@@ -207,57 +231,45 @@ def test_vocabularies_that_ctranslate2_lacks_are_refused(
     assert not (tmp_path / "folder").exists()
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_ctranslate2_lacks_is_named(export, tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ["no_norm", "both_norms", "additive", "restricted", "swiglu"]
+)
+def test_unsupported_option_is_named(export, tmp_path, name):
     with pytest.raises(errors.UserError, match=REFUSED[name]):
         export(VARIANTS[name])
     assert not list(tmp_path.iterdir())
 
 
-def test_positions_beside_relative_ones_are_refused(export):
+def test_absolute_and_relative_positions_together_are_refused(export):
     with pytest.raises(errors.UserError, match="hparam pos must be 'none'"):
         export({"max_relative_position": 2})
 
 
-def test_a_model_of_the_users_own_is_refused(build, vocabulary, tmp_path):
+def test_own_model_is_refused(build, shared, tmp_path):
     model = build({})
     model.hparams = dataclasses.replace(model.hparams, model="my_transformer")
     with pytest.raises(errors.UserError, match="hparam model .*my_transformer"):
-        to_ctranslate2.export(
-            [model],
-            Vocabularies.shared(vocabulary),
-            LENGTHS,
-            tmp_path / "folder",
-            {},
-        )
+        to_ctranslate2.export([model], shared, LENGTHS, tmp_path / "folder", {})
 
 
-def test_an_ensemble_is_refused(build, vocabulary, tmp_path):
+def test_ensemble_is_refused(shared, tmp_path):
     with pytest.raises(errors.UserError, match="no ensembles; got 2"):
         to_ctranslate2.export(
-            [build({})] * 2,
-            Vocabularies.shared(vocabulary),
-            LENGTHS,
-            tmp_path / "folder",
-            {},
+            [None, None], shared, LENGTHS, tmp_path / "folder", {}
         )
 
 
-def test_without_the_package_it_says_what_to_install(
-    build, vocabulary, monkeypatch, tmp_path
+def test_missing_package_is_named_with_its_installation(
+    build, shared, monkeypatch, tmp_path
 ):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(errors.UserError, match=r"t2t_repro\[ctranslate2\]"):
         to_ctranslate2.export(
-            [build({})],
-            Vocabularies.shared(vocabulary),
-            LENGTHS,
-            tmp_path / "folder",
-            {},
+            [build({})], shared, LENGTHS, tmp_path / "folder", {}
         )
 
 
-def test_a_folder_is_whole_and_never_written_over(export, vocabulary):
+def test_folder_is_complete_and_never_overwritten(export, vocabulary):
     _, folder = export({})
     assert (folder / "vocab.model").read_bytes() == vocabulary.model
     card = json.loads((folder / "model_card.json").read_text())
@@ -266,12 +278,12 @@ def test_a_folder_is_whole_and_never_written_over(export, vocabulary):
     assert config["layer_norm_epsilon"] == 1e-6
     assert [path.name for path in folder.parent.iterdir()] == ["folder"]
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(errors.UserError, match="folder is there already"):
+    with pytest.raises(errors.UserError, match="folder already exists"):
         export({})
     assert before == {path: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_an_empty_folder_and_what_a_kill_left_are_taken(export, tmp_path):
+def test_empty_folder_and_leftovers_of_a_kill_are_replaced(export, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder.tmp").mkdir()
     (tmp_path / "folder.tmp" / "half").write_text("half")
@@ -280,7 +292,7 @@ def test_an_empty_folder_and_what_a_kill_left_are_taken(export, tmp_path):
     assert ctranslate2.contains_model(str(folder))
 
 
-def test_a_shared_matrix_is_written_once(export, vocabulary):
+def test_shared_matrix_is_written_once(export, vocabulary):
     model, folder = export({})
     weights = sum(weight.numpy().nbytes for weight in model.weights)
     matrix = model.embedding.weight.numpy().nbytes

@@ -1,4 +1,4 @@
-"""scripts/serving/translate.c: the model in a program that has no Python."""
+"""scripts/serving/translate.c: the exported model in a C program."""
 
 import pathlib
 import shutil
@@ -8,18 +8,21 @@ import sys
 import pytest
 
 FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "serving"
-SECONDS = 300  # what takes longer hangs
+SECONDS = 300  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat on the mat"] * 10
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("make") and shutil.which("cc")),
-    reason="no make, or no C compiler",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("make") and shutil.which("cc")),
+        reason="no make, or no C compiler",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory):
-    """A function of settings of the Makefile -> a CompletedProcess."""
+    """A function of settings of the Makefile that runs make."""
     build = tmp_path_factory.mktemp("build")
 
     def make(*settings, stdin=b""):
@@ -36,7 +39,7 @@ def make(tmp_path_factory):
     return make
 
 
-def test_it_says_what_the_model_says_in_python(make, exported, local):
+def test_c_program_translates_as_python(make, exported, local):
     result = make(
         "run", f"EXPORT={exported / '2'}", stdin="\n".join(LINES).encode()
     )
@@ -45,7 +48,7 @@ def test_it_says_what_the_model_says_in_python(make, exported, local):
     assert result.stdout.split(b"\n") == [*expected.tolist(), b""]
 
 
-def test_what_is_wrong_is_said(make, exported, tmp_path):
+def test_c_program_reports_missing_model_and_library(make, exported, tmp_path):
     for settings, words in (
         ([f"EXPORT={tmp_path}"], "Could not find SavedModel"),
         ([f"EXPORT={exported / '2'}", "OPERATIONS=none.so"], "none.so"),

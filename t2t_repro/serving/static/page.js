@@ -1,16 +1,16 @@
-// Asks the server that sent this page, or ?server=http://HOST:PORT, which may
-// be TensorFlow Serving with --rest_api_enable_cors_support; ?model= and
-// ?text= say of which model and what.
+// Sends requests to the server of this page, or to ?server=http://HOST:PORT,
+// which may be TensorFlow Serving with --rest_api_enable_cors_support. ?model=
+// names another model; ?text= is translated at once.
 "use strict";
 
-const asked = new URLSearchParams(location.search);
-const model = asked.get("model") ?? document.querySelector("meta[name=model]").content;
-const url = `${asked.get("server") ?? ""}/v1/models/${encodeURIComponent(model)}`;
-const at = (id) => document.getElementById(id);
+const parameters = new URLSearchParams(location.search);
+const model = parameters.get("model") ?? document.querySelector("meta[name=model]").content;
+const url = `${parameters.get("server") ?? ""}/v1/models/${encodeURIComponent(model)}`;
+const byId = (id) => document.getElementById(id);
 const CELL = 26; // pixels
-let running = new AbortController();
+let request = new AbortController();
 
-async function answerOf(response) {
+async function readJson(response) {
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(body.error ?? `HTTP ${response.status}`);
   return body;
@@ -19,15 +19,15 @@ async function answerOf(response) {
 async function predict(signature, text, signal) {
   const body = JSON.stringify({ signature_name: signature, inputs: [text] });
   const response = await fetch(`${url}:predict`, { method: "POST", body, signal });
-  return (await answerOf(response)).outputs;
+  return (await readJson(response)).outputs;
 }
 
 async function translate(text) {
-  running.abort(); // an answer to what was typed before comes too late
-  running = new AbortController();
-  const { signal } = running;
-  at("error").hidden = true;
-  at("result").setAttribute("aria-busy", "true");
+  request.abort(); // its answer would be that of an earlier text
+  request = new AbortController();
+  const { signal } = request;
+  byId("error").hidden = true;
+  byId("result").setAttribute("aria-busy", "true");
   try {
     showHypotheses(await predict("n_best", text, signal));
     await predict("attention", text, signal).then(showAttention, (error) => {
@@ -36,17 +36,17 @@ async function translate(text) {
     });
   } catch (error) {
     if (signal.aborted) return;
-    at("error").textContent = error.message;
-    at("error").hidden = false;
-    at("result").hidden = true;
+    byId("error").textContent = error.message;
+    byId("error").hidden = false;
+    byId("result").hidden = true;
   }
-  at("result").setAttribute("aria-busy", "false");
+  byId("result").setAttribute("aria-busy", "false");
 }
 
 function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }) {
-  at("best").textContent = texts[0];
-  at("truncated").hidden = !cut;
-  at("hypotheses").replaceChildren(
+  byId("best").textContent = texts[0];
+  byId("truncated").hidden = !cut;
+  byId("hypotheses").replaceChildren(
     ...texts.map((text, i) => {
       const item = document.createElement("li");
       const score = document.createElement("data");
@@ -56,60 +56,60 @@ function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }
       return item;
     }),
   );
-  at("attention").hidden = true;
-  at("no-attention").hidden = true;
-  at("result").hidden = false;
+  byId("attention").hidden = true;
+  byId("no-attention").hidden = true;
+  byId("result").hidden = false;
 }
 
 function showNoAttention(error) {
-  const old = /signature/i.test(error.message);
-  at("no-attention").textContent = old
-    ? "This export has no signature attention: export the model again to see it."
+  const noSignature = /signature/i.test(error.message);
+  byId("no-attention").textContent = noSignature
+    ? "This export has no signature attention: export the model again to get it."
     : error.message;
-  at("no-attention").hidden = false;
+  byId("no-attention").hidden = false;
 }
 
-function showAttention(found) {
-  if (found.truncated[0]) return showNoAttention(new Error("The text is too long for a picture."));
-  const source = words(found.source_pieces[0].slice(0, found.source_lengths[0]));
-  const target = words(found.target_pieces[0].slice(0, found.target_lengths[0]));
-  const layers = found.weights[0].map((weights) => byWord(weights, source, target));
+function showAttention(outputs) {
+  if (outputs.truncated[0]) return showNoAttention(new Error("The text is too long for a picture."));
+  const source = words(outputs.source_pieces[0].slice(0, outputs.source_lengths[0]));
+  const target = words(outputs.target_pieces[0].slice(0, outputs.target_lengths[0]));
+  const layers = outputs.weights[0].map((weights) => byWord(weights, source, target));
   const mean = target.map((_, t) =>
     source.map((_, s) => layers.reduce((sum, layer) => sum + layer[t][s], 0) / layers.length),
   );
   const choices = [["mean of all", mean], ...layers.map((layer, i) => [`${i + 1}`, layer])];
-  at("layer").replaceChildren(...choices.map(([name]) => new Option(name)));
+  byId("layer").replaceChildren(...choices.map(([name]) => new Option(name)));
   const draw = () => {
-    const [, weights] = choices[at("layer").selectedIndex];
-    at("picture").replaceChildren(picture(source, target, weights));
+    const [, weights] = choices[byId("layer").selectedIndex];
+    byId("picture").replaceChildren(picture(source, target, weights));
   };
-  at("layer").onchange = draw;
+  byId("layer").onchange = draw;
   draw();
-  at("attention").hidden = false;
+  byId("attention").hidden = false;
 }
 
-// Pieces -> [{text, pieces: their places}]: "▁" begins a word, and bytes that
-// the vocabulary has no letter for are spelt <0xF0>.
+// Join pieces to words: [{text, pieces: their indices}]. "▁" begins a word; a
+// byte of a letter that the vocabulary lacks is a piece such as <0xF0>.
 function words(pieces) {
-  const found = [];
-  pieces.forEach((piece, place) => {
-    if (place === 0 || piece.startsWith("▁") || piece === "</s>") {
-      found.push({ text: "", pieces: [] });
+  const joined = [];
+  pieces.forEach((piece, index) => {
+    if (index === 0 || piece.startsWith("▁") || piece === "</s>") {
+      joined.push({ text: "", pieces: [] });
     }
-    const word = found.at(-1);
+    const word = joined.at(-1);
     word.text += piece === "</s>" ? "(end)" : piece.replaceAll("▁", " ").trim();
-    word.pieces.push(place);
+    word.pieces.push(index);
   });
-  for (const word of found) {
+  for (const word of joined) {
     word.text = word.text.replace(/(<0x[0-9A-F]{2}>)+/g, (bytes) =>
       new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}(?=>)/g), (b) => parseInt(b, 16))),
     );
   }
-  return found;
+  return joined;
 }
 
-// Weights of pieces -> of words: what a word is looked at is the sum over its
-// pieces; where a word looks is the mean over its own.
+// Convert weights between pieces to weights between words: the sum over the
+// pieces of a source word, the mean over the pieces of a target word.
 function byWord(weights, source, target) {
   return target.map(({ pieces: rows }) =>
     source.map(({ pieces: columns }) => {
@@ -160,25 +160,25 @@ function picture(source, target, weights) {
   return drawing;
 }
 
-at("form").addEventListener("submit", (event) => {
+byId("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  const text = at("text").value.trim();
+  const text = byId("text").value.trim();
   if (text) translate(text);
 });
-at("text").addEventListener("keydown", (event) => {
-  // An input method's own Enter chooses a word.
+byId("text").addEventListener("keydown", (event) => {
+  // isComposing: the Enter confirms a word of an input method.
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();
-  at("form").requestSubmit();
+  byId("form").requestSubmit();
 });
-fetch(url).then(answerOf).then(
+fetch(url).then(readJson).then(
   ({ model_version_status: versions }) => {
     const serving = versions.find((version) => version.state === "AVAILABLE");
-    at("model").textContent = `${model}, version ${serving?.version ?? "none"}`;
+    byId("model").textContent = `${model}, version ${serving?.version ?? "none"}`;
   },
-  (error) => { at("model").textContent = error.message; },
+  (error) => { byId("model").textContent = error.message; },
 );
-if (asked.get("text")) {
-  at("text").value = asked.get("text");
-  at("form").requestSubmit();
+if (parameters.get("text")) {
+  byId("text").value = parameters.get("text");
+  byId("form").requestSubmit();
 }

@@ -1,0 +1,157 @@
+"""A queue of trainings: several at a time, each within a budget of minutes."""
+
+import concurrent.futures
+import contextlib
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from t2t_repro import errors, json_files
+
+BUDGET = "budget.json"  # in the folder of a run: minutes that it has used
+_RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget
+
+
+class Task(NamedTuple):
+    """An entry of the queue."""
+
+    name: str
+    run: Callable[[], None]
+
+
+class Progress:
+    """Progress of a queue, with an estimate of the time that is left."""
+
+    def __init__(
+        self,
+        total: int,
+        processes: int,
+        write: Callable[[str], None] = print,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total, self._processes = total, processes
+        self._write, self._clock = write, clock
+        self._lock = threading.Lock()
+        self._started: dict[str, float] = {}
+        self._seconds: list[float] = []  # of each finished task
+
+    @contextlib.contextmanager
+    def running(self, name: str):
+        """Report the start and the end of a task."""
+        with self._lock:
+            self._started[name] = self._clock()
+            self._write(f"{name}: started. {self.summary()}")
+        try:
+            yield
+        finally:
+            with self._lock:
+                began = self._started.pop(name)
+                self._seconds.append(self._clock() - began)
+        with self._lock:
+            self._write(f"{name}: finished. {self.summary()}")
+
+    def summary(self) -> str:
+        """Return "3 of 12 finished, 2 running, about 41 min left."."""
+        text = (
+            f"{len(self._seconds)} of {self._total} finished, "
+            f"{len(self._started)} running"
+        )
+        if not self._seconds:
+            return f"{text}."
+        return f"{text}, about {self._seconds_left() / 60:.0f} min left."
+
+    def _seconds_left(self):
+        """Take the mean of the finished tasks for each of the others."""
+        mean = sum(self._seconds) / len(self._seconds)
+        now = self._clock()
+        running = sum(
+            max(mean - (now - began), 0) for began in self._started.values()
+        )
+        waiting = self._total - len(self._seconds) - len(self._started)
+        return (running + waiting * mean) / self._processes
+
+
+def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
+    """Run tasks in their order, `processes` at a time.
+
+    A task that fails does not stop the others; Ctrl-C leaves out those that
+    have not begun.
+
+    Raises:
+        UserError: tasks failed; names each with its error.
+    """
+    failed = {}
+
+    def run_one(task):
+        try:
+            with progress.running(task.name):
+                task.run()
+        except errors.UserError as error:
+            failed[task.name] = error
+
+    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+        futures = [pool.submit(run_one, task) for task in tasks]
+        try:
+            for future in futures:
+                future.result()
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+    if failed:
+        raise errors.UserError(
+            f"{len(failed)} of {len(tasks)} failed: "
+            + " ".join(f"{name}: {error}" for name, error in failed.items())
+        )
+
+
+class Budget:
+    """Minutes that a training may take, over all sessions."""
+
+    def __init__(self, folder: pathlib.Path, minutes: float | None):
+        """Read what earlier sessions in `folder` used; None: no limit."""
+        self._path, self._minutes = folder / BUDGET, minutes
+        self.used = 0.0
+        if self._path.exists():
+            self.used = json_files.read(self._path, {"minutes": float})[
+                "minutes"
+            ]
+
+    @property
+    def exhausted(self) -> bool:
+        """True if no time is left."""
+        return self._minutes is not None and self.used >= self._minutes
+
+    def call(self, command: Sequence[str], **settings) -> int:
+        """Run a command; end it by SIGTERM when the budget is used up.
+
+        The trainer then saves a checkpoint. Ctrl-C reaches the command, too,
+        since it belongs to the same terminal.
+
+        Returns:
+            Its exit status.
+        """
+        began, before = time.monotonic(), self.used
+        with subprocess.Popen(command, **settings) as process:
+            while True:
+                wait = _RECORD_SECONDS
+                if self._minutes is not None:
+                    left = (self._minutes - self.used) * 60
+                    wait = min(wait, max(left, 0))
+                try:
+                    return process.wait(wait)
+                except subprocess.TimeoutExpired:
+                    if self.exhausted:
+                        process.send_signal(signal.SIGTERM)
+                        return process.wait()
+                finally:
+                    elapsed = time.monotonic() - began
+                    self._record(before + elapsed / 60)
+
+    def _record(self, minutes):
+        self.used = minutes
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        json_files.write(self._path, {"minutes": minutes})

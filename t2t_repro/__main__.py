@@ -1,0 +1,81 @@
+"""Entry point of `t2t COMMAND`."""
+
+import ast
+import pathlib
+import runpy
+import sys
+
+from t2t_repro import __version__, errors
+
+# In the order in which a newcomer needs them.
+COMMANDS = (
+    "trainer",
+    "avg_checkpoints",
+    "evaluate",
+    "decoder",
+    "report",
+    "exporter",
+    "query",
+    "serve",
+    "datagen",
+    "show",
+)
+
+
+def main() -> int:
+    """Run the command that the command line names.
+
+    tensor2tensor's names work, too: `t2t-trainer` is `t2t trainer`.
+
+    Returns:
+        The exit status: 1 for a command that is missing or unknown. A command
+        ends the process with its own.
+    """
+    program, *arguments = sys.argv
+    stem = pathlib.Path(program).stem
+    if stem.startswith("t2t-"):
+        arguments.insert(0, stem.removeprefix("t2t-"))
+    if not arguments:
+        print(usage(), file=sys.stderr)
+        return 1
+    name = arguments[0].replace("-", "_")
+    if arguments[0] in ("--help", "-h", "help"):
+        print(usage())
+    elif arguments[0] == "--version":
+        print(__version__)
+    elif name in COMMANDS:
+        sys.argv = [program, *arguments[1:]]
+        # Run as a main module, it is what `python -m` would have started.
+        runpy.run_module(f"t2t_repro.{name}", None, "__main__", True)
+    else:
+        print(
+            f"Error: Unknown command {arguments[0]!r}."
+            f"{errors.hint(name, COMMANDS)} t2t --help lists the commands.",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
+
+
+def usage() -> str:
+    """Return the list of commands, each with the first line of its help."""
+    lines = [f"  {name:17}{_summary(name)}" for name in COMMANDS]
+    return "\n".join(
+        (
+            "Usage: t2t COMMAND FLAGS",
+            "",
+            *lines,
+            "",
+            "t2t COMMAND --help explains the flags of a command.",
+        )
+    )
+
+
+def _summary(name):
+    """Return the first line of a command's docstring, without importing it."""
+    source = pathlib.Path(__file__).with_name(f"{name}.py").read_text("utf-8")
+    return ast.get_docstring(ast.parse(source)).partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Help pages of commands: flags in groups, then the settings they take.
+
+Nothing here imports TensorFlow: --help answers at once.
+"""
+
+import dataclasses
+import re
+import textwrap
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+
+from absl import flags
+
+from t2t_repro import fields, hparam, registry
+from t2t_repro.problem import Problem
+
+_WIDTH, _INDENT = 80, 28
+_GENERAL = ("usr_dir", "registry_help")
+_UNBOUNDED = 2**31 - 1  # an upper bound that says "32 bits"
+_HELP = (
+    "Print this help. --helpfull adds absl's flags for logging and profiling."
+)
+_SETTINGS = "NAME=VALUE,…"
+_REPEAT = re.compile(r";\s+repeat this option.*", re.DOTALL)  # absl's
+_PLACEHOLDERS = {
+    "problem": "NAME",
+    "hparams_set": "NAME",
+    "problem_args": _SETTINGS,
+    "hparams": _SETTINGS,
+    "decode_hparams": _SETTINGS,
+}
+_TYPE_NAMES = {bool: "true or false", int: "integer", float: "number"}
+
+
+def page(
+    description: str, groups: Mapping[str, Iterable[str]], program: str
+) -> str:
+    """Return the help of a command.
+
+    Args:
+        description: docstring of the command's module.
+        groups: {title: names of flags}, which come first.
+        program: name of the main module for absl, sys.argv[0].
+    """
+    own = [flag.name for flag in _own_flags(program)]
+    shown = [name for names in groups.values() for name in names]
+    rest = [name for name in own if name not in (*shown, *_GENERAL)]
+    sections = [description.strip()]
+    for title, names in {**groups, "Options": rest}.items():
+        sections.append(_section(title, map(_flag_entry, names)))
+    general = [*map(_flag_entry, _GENERAL), _entry("--help", _HELP)]
+    sections.append(_section("General", general))
+    for flag, title, cls, inherited in _settings({*shown, *rest}):
+        entries = [
+            _setting_entry(cls, field)
+            for field in dataclasses.fields(cls)
+            if field.name not in inherited
+        ]
+        sections.append(_section(f"Names that --{flag} takes{title}", entries))
+    return "\n\n".join(filter(None, sections))
+
+
+def absl_flags() -> str:
+    """Return absl's help on its own flags."""
+    modules = ("absl.app", "absl.logging")
+    return "\n\n".join(map(flags.FLAGS.module_help, modules))
+
+
+def _own_flags(program):
+    """Return the flags that the main module defines, without aliases."""
+    return [
+        flag
+        for flag in flags.FLAGS.get_key_flags_for_module(program)
+        if not flag.help.startswith("Alias for --")
+    ]
+
+
+def _settings(names) -> Iterator[tuple[str, str, type, set[str]]]:
+    """Yield the settings classes of flags: flag, title, class, known names."""
+    if "decode_hparams" in names:
+        yield "decode_hparams", "", hparam.DecodeHParams, set()
+    if "problem_args" in names:
+        yield "problem_args", "", Problem, set()
+        known = _names(Problem)
+        for entry in registry.problems:
+            if _names(entry.value) - known:
+                title = f" for {entry.name}"
+                yield "problem_args", title, entry.value, known
+    if "hparams" in names:
+        title = "; those without a default have the hparams set's value"
+        yield "hparams", title, hparam.HParams, set()
+        known = _names(hparam.HParams)
+        for model in registry.models:
+            cls = registry.models.hparams_class(model.name)
+            yield "hparams", f" for the model {model.name}", cls, known
+
+
+def _names(cls):
+    return {field.name for field in dataclasses.fields(cls)}
+
+
+def _section(title, entries):
+    lines = [line for entry in entries for line in entry]
+    return "\n".join([f"{title}:", *lines]) if lines else ""
+
+
+def _flag_entry(name):
+    """Return the lines of a flag."""
+    flag = flags.FLAGS[name]
+    kind, notes = flag.flag_type(), []
+    text = _REPEAT.sub("", flag.help)
+    if kind == "bool":
+        label = f"--[no]{name}"
+    elif choices := getattr(flag.parser, "enum_values", None):
+        label = f"--{name}=NAME"
+        notes.append(_join(choices))
+        text = text.removeprefix(f"<{'|'.join(choices)}>: ")
+    else:
+        label = f"--{name}={_placeholder(name, kind)}"
+    low = getattr(flag.parser, "lower_bound", None)
+    high = getattr(flag.parser, "upper_bound", None)
+    if high is not None and high < _UNBOUNDED:
+        notes.append(f"{low:,} to {high:,}")
+    elif low is not None:
+        notes.append(f"at least {low}")
+    if flag.default not in (None, "", [], False):
+        notes.append(f"default: {flag.default}")
+    return _entry(label, text, notes)
+
+
+def _placeholder(name, kind):
+    if kind in ("int", "float"):
+        return "N"
+    if name.endswith("_dir"):
+        return "FOLDER"
+    default = "FILE" if name.endswith("_file") else "TEXT"
+    return _PLACEHOLDERS.get(name, default)
+
+
+def _setting_entry(cls, field):
+    """Return the lines of a field of a settings dataclass."""
+    kind = typing.get_type_hints(cls)[field.name]
+    rules = fields.rules_of(field)
+    notes = [_TYPE_NAMES[kind]] if kind in _TYPE_NAMES else []
+    notes += [
+        _join(rule.choices) if rule.choices else rule.text for rule in rules
+    ]
+    if field.default not in (dataclasses.MISSING, ""):
+        default = str(field.default)
+        notes.append(f"default: {default.lower() if kind is bool else default}")
+    return _entry(field.name, field.metadata.get(fields.HELP, ""), notes)
+
+
+def _join(choices):
+    *most, last = map(str, choices)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _entry(label, text, notes=()):
+    """Return lines: a label, and its explanation in a column beside it."""
+    if notes:
+        text = f"{text} ({'; '.join(notes)})"
+    column = " " * _INDENT
+    lines = textwrap.wrap(
+        text, _WIDTH, initial_indent=column, subsequent_indent=column
+    )
+    head = f"  {label}"
+    if lines and len(head) < _INDENT - 1:
+        return [head.ljust(_INDENT) + lines[0].lstrip(), *lines[1:]]
+    return [head, *lines]

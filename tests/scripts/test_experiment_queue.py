@@ -1,0 +1,79 @@
+"""The queue of trainings: order, failures, time left, budgets."""
+
+import json
+import signal
+import sys
+import threading
+
+import pytest
+
+from scripts.paper.experiment_queue import Budget, Progress, Task, run
+from t2t_repro import errors
+
+SLEEPER = "import time; time.sleep(600)"
+
+
+def quiet(total, processes=1, clock=lambda: 0.0):
+    lines = []
+    return Progress(total, processes, lines.append, clock), lines
+
+
+def test_tasks_run_in_order_by_one_process():
+    done = []
+    tasks = [Task(str(i), lambda i=i: done.append(i)) for i in range(5)]
+    run(tasks, 1, quiet(5)[0])
+    assert done == list(range(5))
+
+
+def test_two_processes_run_two_tasks_at_once():
+    """Each waits for the other: one process alone would never end."""
+    meet = threading.Barrier(2, timeout=60)
+    tasks = [Task(name, meet.wait) for name in "ab"]
+    run(tasks, 2, quiet(2, 2)[0])
+
+
+def test_failed_task_is_named_after_the_others_have_run():
+    done = []
+
+    def fail():
+        raise errors.UserError("The data is missing.")
+
+    tasks = [Task("one", fail), Task("two", lambda: done.append(2))]
+    with pytest.raises(errors.UserError, match="1 of 2 failed: one: The data"):
+        run(tasks, 1, quiet(2)[0])
+    assert done == [2]
+
+
+def test_time_left_is_by_the_mean_of_finished_tasks():
+    """10 minutes each, 2 at once: 30 / 2, then (6 + 20) / 2."""
+    now = [0.0]
+    progress, lines = quiet(4, 2, lambda: now[0])
+    with progress.running("a"):
+        now[0] = 600.0
+    assert lines[-1] == (
+        "a: finished. 1 of 4 finished, 0 running, about 15 min left."
+    )
+    with progress.running("b"):
+        now[0] += 240
+        assert progress.summary() == (
+            "1 of 4 finished, 1 running, about 13 min left."
+        )
+
+
+def test_command_within_its_budget_ends_by_itself(tmp_path):
+    budget = Budget(tmp_path, 10)
+    assert budget.call([sys.executable, "-c", "raise SystemExit(3)"]) == 3
+    assert 0 < budget.used < 10 and not budget.exhausted
+    assert Budget(tmp_path, 10).used == budget.used
+
+
+def test_used_up_budget_ends_the_command_by_sigterm(tmp_path):
+    budget = Budget(tmp_path, 0.001)
+    status = budget.call([sys.executable, "-c", SLEEPER])
+    assert status == -signal.SIGTERM and budget.exhausted
+
+
+def test_minutes_of_earlier_sessions_count(tmp_path):
+    (tmp_path / "budget.json").write_text(json.dumps({"minutes": 7.5}))
+    assert Budget(tmp_path, 7).exhausted and not Budget(tmp_path, 8).exhausted
+    assert not Budget(tmp_path, None).exhausted
