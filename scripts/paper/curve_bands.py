@@ -150,7 +150,7 @@ def _curve(values, name):
     }
 
 
-def usual_cause(deviations: Sequence[Deviation], first_step: int) -> str:
+def usual_cause(deviations: Sequence[Deviation], first_step: float) -> str:
     """Return the usual causes of deviations like these.
 
     Args:

@@ -135,7 +135,7 @@ def _published(settings, references):
         f"{', '.join(sorted(known)) or 'no problem'}."
     )
     name, hparams_set = settings["problem"], settings["hparams_set"]
-    published = paper.training(name, hparams_set)
+    published = paper.table_2_row(name, hparams_set)
     if published:
         text += (
             f" The paper reports BLEU {published.bleu} on newstest2014, with "

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from absl import flags
 
 from t2t_repro import common_flags, errors, prepare
+from t2t_repro.problem import Problem
 
 # Flags of the trainer that a row's file records -> the flags to use instead.
 _RECORDED = {
@@ -30,7 +31,7 @@ _FORBIDDEN = (
 class Job(NamedTuple):
     """Settings that all rows share."""
 
-    problem: object  # problem.Problem
+    problem: Problem
     split: str  # scored split
     averaged: bool  # whether to average the last checkpoints
     data: pathlib.Path  # folder of the encoded data, made for the first row
