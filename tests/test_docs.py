@@ -21,9 +21,9 @@ WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 TIMEOUT_SECONDS = 1_800  # for the commands of a page, which take minutes
 # The entry point of setup.py, for environments that were installed before it.
 ENTRY_POINT = f"""#!{sys.executable}
-import runpy, sys
-name = sys.argv.pop(1)
-runpy.run_module(f"t2t_repro.{{name}}", None, "__main__", True)
+import sys
+from t2t_repro.__main__ import main
+sys.exit(main())
 """
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 
@@ -212,12 +212,19 @@ def test_errors_refer_to_sections_of_troubleshooting():
     assert sections <= anchors(ROOT / "docs" / "troubleshooting.md")
 
 
+@pytest.fixture(scope="module")
+def data_folder(tmp_path_factory):
+    """Folder of data that all pages share."""
+    return tmp_path_factory.mktemp("data")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page", WITH_COMMANDS, ids=lambda path: path.name.removesuffix(".md")
 )
-def test_commands_run(page, tmp_path):
+def test_commands_run(page, tmp_path, data_folder):
     text = page.read_text("utf-8")
+    (tmp_path / "data").symlink_to(data_folder)
     page_commands.write_files(text, tmp_path)
     script = page_commands.script(page_commands.shell_commands(text))
     entry_point = tmp_path / "bin" / "t2t"

@@ -1,4 +1,4 @@
-"""Where a model looks while it translates a sentence."""
+"""Attention weights of a sentence and its translation."""
 
 import dataclasses
 from typing import NamedTuple
@@ -6,33 +6,40 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import score, search
-from t2t_repro.models.seq2seq import AttentionWeights
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import AttentionWeights, Seq2Seq
 from t2t_repro.text.vocabulary import PAD
 
-MAX_SUBWORDS = 128  # subwords: no picture of more can be read
+MAX_SUBWORDS = 128  # a larger picture would be illegible
 
 
 class AttentionTrace(NamedTuple):
-    """A sentence, its translation, and all attention on the way."""
+    """Attention weights of a sentence and its translation."""
 
     inputs: str
     outputs: str
     source: list[str]  # L pieces, EOS the last
     target: list[str]  # T pieces, EOS the last
-    weights: AttentionWeights  # of this sentence, numpy, without B
+    weights: AttentionWeights  # numpy arrays without the axis B
 
 
 class AttentionTracer:
-    """A model, its vocabularies and a search, to look at a sentence with."""
+    """Search with one model that also returns its attention weights."""
 
-    def __init__(self, model, vocabularies, decode_hparams):
-        """Keep everything, and trace nothing yet.
+    def __init__(
+        self,
+        model: Seq2Seq,
+        vocabularies: Vocabularies,
+        decode_hparams: DecodeHParams,
+    ) -> None:
+        """Store the arguments; TensorFlow traces the search later.
 
         Args:
             model: Seq2Seq with cross-attention weights.
             vocabularies: of source and target.
-            decode_hparams: DecodeHParams.
+            decode_hparams: settings of the search.
 
         Raises:
             UserError: the model has no attention weights.
@@ -40,13 +47,13 @@ class AttentionTracer:
         if "cross" not in model.attention_kinds:
             raise errors.UserError(
                 f"The model {model.hparams.model!r} has no attention weights "
-                "to look at."
+                "to show."
             )
         self._model = model
         self._source, self._target = vocabularies
         hparams = dataclasses.replace(decode_hparams, return_beams=False)
         rule = search.build_rules(hparams, self._target)
-        self._find = tf.function(
+        self._search = tf.function(
             lambda inputs: search.search(
                 [model], inputs, hparams, rule=rule
             ).ids[:, 0],
@@ -54,31 +61,35 @@ class AttentionTracer:
         )
 
     def trace(self, line: str) -> AttentionTrace:
-        """Translates a line and looks where the model looks.
+        """Translate a line and return its attention weights.
 
-        Alone, so that no picture has padding in it.
+        The line is a batch by itself, so that no padding appears.
 
         Raises:
-            UserError: it is blank, or longer than LONGEST subwords.
+            UserError: the line is blank or longer than MAX_SUBWORDS.
         """
         (ids,) = self._source.encode([line])
         if not 1 < len(ids) <= MAX_SUBWORDS:
             raise errors.UserError(
-                f"A sentence to look at has 1 to {MAX_SUBWORDS - 1} subwords; "
-                f"got {len(ids) - 1} in {line[:80]!r}."
+                "Attention is shown for sentences of 1 to "
+                f"{MAX_SUBWORDS - 1} subwords; got {len(ids) - 1} in "
+                f"{line[:80]!r}."
             )
         inputs = tf.constant([ids], tf.int32)
-        targets = self._find(inputs)
+        targets = self._search(inputs)
         targets = tf.boolean_mask(targets, targets[0] != PAD, axis=1)
         batch = score.make_features(inputs, targets)
         weights = self._model.attention_weights(batch)
-        found = targets[0].numpy().tolist()
+        output_ids = targets[0].numpy().tolist()
         return AttentionTrace(
             line,
-            self._target.decode([found])[0],
+            self._target.decode([output_ids])[0],
             self._source.pieces(ids),
-            self._target.pieces(found),
+            self._target.pieces(output_ids),
             AttentionWeights(
-                *(one if one is None else one[:, 0].numpy() for one in weights)
+                *(
+                    None if kind is None else kind[:, 0].numpy()
+                    for kind in weights
+                )
             ),
         )

@@ -1,12 +1,12 @@
 """Beam search with GNMT's length penalty (section 6.1; Wu et al. 2016).
 
-A pure function of a step function: it knows no model. Two sets of hypotheses
-are kept, as in tensor2tensor: live ones, which can grow, and finished ones,
-which end in EOS. A sentence is done when no live hypothesis can still beat
-the worst finished one that is wanted.
+The search is a pure function of a step function and independent of models. As
+in tensor2tensor it keeps two sets of hypotheses: live ones, which can grow, and
+finished ones, which end in EOS. A sentence is done when no live hypothesis can
+beat the worst finished one that is wanted.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -19,8 +19,8 @@ class Finished(NamedTuple):
     """Hypotheses that have ended, best first."""
 
     ids: tf.Tensor  # [B, W, T] int32
-    scores: tf.Tensor  # [B, W] float32; FORBIDDEN: there is none yet
-    # [B, W] float32, not divided by the length penalty; () unless asked for.
+    scores: tf.Tensor  # [B, W] float32; FORBIDDEN: the place is empty
+    # [B, W] float32, not divided by the length penalty; () unless requested.
     raw_scores: tf.Tensor | tuple
 
 
@@ -31,20 +31,25 @@ class BeamState(NamedTuple):
     live_log_probs: tf.Tensor  # [B, W] float32, best first
     finished: Finished
     sentences: rules.Sentences
-    rule_state: object  # of live hypotheses
-    model_state: object  # of live hypotheses
+    rule_state: Any  # of live hypotheses
+    model_state: Any  # of live hypotheses
 
 
-def length_penalty(length, alpha):
+def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
     """Return GNMT's ((5 + length) / 6)^alpha; length counts EOS."""
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
 
 
-def output_score(log_probs, length, alpha, final_score):
+def output_score(
+    log_probs: tf.Tensor,
+    length: tf.Tensor,
+    alpha: float,
+    final_score: tf.Tensor | None,
+) -> tf.Tensor:
     """Return the score of outputs of `length` subwords.
 
     Args:
-        log_probs: float32, with what rules have added to each subword.
+        log_probs: float32, including what rules add to each subword.
         length: int32, EOS included.
         alpha: of the length penalty.
         final_score: of rules.Rule; None: nothing.
@@ -57,38 +62,43 @@ def output_score(log_probs, length, alpha, final_score):
 
 
 def beam_search(
-    model,
-    sentences,
-    rule,
-    beam_size,
-    max_length,
-    alpha,
-    wanted,
-    raw_scores=False,
+    model: decode_loop.SearchModel,
+    sentences: rules.Sentences,
+    rule: rules.Rule,
+    beam_size: int,
+    max_length: tf.Tensor | int,
+    alpha: float,
+    num_outputs: int,
+    raw_scores: bool = False,
 ) -> decode_loop.Hypotheses:
     """Find the best outputs of every sentence.
 
     Args:
-        model: loop.SearchModel.
-        sentences: rules.Sentences.
-        rule: rules.Rule.
+        model: the model's state and step function.
+        sentences: inputs, limits and prefixes.
+        rule: what may come next, and additions to scores.
         beam_size: W.
-        max_length: T, [] int32, no less than any of the limits.
+        max_length: T, [] int32, at least the largest limit.
         alpha: of the length penalty.
-        wanted: how many to return, at most W: it stops when they are sure.
+        num_outputs: hypotheses to return, at most W. The search stops when
+            they are certain.
         raw_scores: return scores that are not divided by the length penalty.
     """
 
     def result(state):
         ids, scores, raw = state.finished
         scores = raw if raw_scores else scores
-        return decode_loop.Hypotheses(ids[:, :wanted], scores[:, :wanted])
+        return decode_loop.Hypotheses(
+            ids[:, :num_outputs], scores[:, :num_outputs]
+        )
 
     return decode_loop.run(
         model,
         _start(model, sentences, rule, beam_size, max_length, raw_scores),
-        lambda at, state: _can_improve(at, state, rule, alpha, wanted),
-        lambda at, state: _advance(at, state, model, rule, alpha),
+        lambda position, state: _can_improve(
+            position, state, rule, alpha, num_outputs
+        ),
+        lambda position, state: _advance(position, state, model, rule, alpha),
         result,
     )
 
@@ -96,42 +106,44 @@ def beam_search(
 def _start(model, sentences, rule, beams, max_length, raw_scores):
     batch = tf.shape(sentences.limits)[0]
     ids = decode_loop.padding_ids(batch, beams, max_length)
-    none = tf.fill((batch, beams), FORBIDDEN)
+    empty = tf.fill((batch, beams), FORBIDDEN)
     # One hypothesis at first: W equal ones would give W equal outputs.
     first = tf.one_hot(0, beams, 0.0, FORBIDDEN)[None]
     return BeamState(
         live_ids=ids,
         live_log_probs=tf.broadcast_to(first, (batch, beams)),
-        finished=Finished(ids, none, none if raw_scores else ()),
+        finished=Finished(ids, empty, empty if raw_scores else ()),
         sentences=sentences,
         rule_state=rule.start(sentences, beams),
         model_state=model.state,
     )
 
 
-def _can_improve(position, state, rule, alpha, wanted):
-    """Return where a live hypothesis could still enter the wanted ones, [B].
+def _can_improve(position, state, rule, alpha, num_outputs):
+    """Return where [B] a live hypothesis may still become an output.
 
-    Log-probabilities only fall, so a live one's best score is what it has now
-    under the largest penalty that it may reach, with what the rule may add.
+    Log-probabilities only fall. The best score that a live hypothesis can
+    reach is therefore its present log-probability, divided by the largest
+    length penalty it may reach, plus what the rule may add.
     """
     live, limits = state.live_log_probs, state.sentences.limits
     step = rules.Step(position, state.live_ids, state.sentences)
-    most = rule.upper_bound(step, state.rule_state)
-    if most is None:
+    bound = rule.upper_bound(step, state.rule_state)
+    if bound is None:
         best_live = live[:, 0] / length_penalty(limits, alpha)
     else:
-        # The rule may have made it positive, for the least penalty to be best.
+        # A rule may have made `live` positive; then the smallest length
+        # penalty gives the best score.
         best_live = tf.reduce_max(
             tf.maximum(
                 live / length_penalty(limits, alpha)[:, None],
                 live / length_penalty(position + 1, alpha),
             )
-            + most,
+            + bound,
             axis=1,
         )
-    worst_wanted = state.finished.scores[:, wanted - 1]
-    return (position < limits) & (best_live > worst_wanted)
+    worst_output = state.finished.scores[:, num_outputs - 1]
+    return (position < limits) & (best_live > worst_output)
 
 
 def _advance(position, state, model, rule, alpha):
@@ -139,22 +151,23 @@ def _advance(position, state, model, rule, alpha):
     logits, step, state = decode_loop.predict(
         model, rule, state.live_ids, position, state
     )
-    # Each live hypothesis ends in one way, so 2 W candidates leave W that go
-    # on even if the W best all end. One beam is greedy: its best, EOS or not.
+    # Each live hypothesis has one candidate that ends. Of 2 W candidates at
+    # least W continue, even if the best W end. One beam is greedy: its best
+    # candidate counts, EOS or not.
     count = 2 * width if width > 1 else 1
     log_probs, subwords = candidates.top_candidates(
         logits, count, rule, step, state.rule_state
     )  # of each beam
-    of_each = log_probs.shape[-1]
+    per_beam = log_probs.shape[-1]
     totals = log_probs + state.live_log_probs[..., None]
-    best, places = tf.math.top_k(_flat(totals), count)  # [B, 2W]
-    subwords = tf.gather(_flat(subwords), places, batch_dims=1)
-    parents = places // of_each
+    best, indices = tf.math.top_k(_flatten_beams(totals), count)  # [B, 2W]
+    subwords = tf.gather(_flatten_beams(subwords), indices, batch_dims=1)
+    parents = indices // per_beam
     ids = tf.gather(state.live_ids, parents, batch_dims=1)
     ids = decode_loop.set_subwords(ids, position, subwords)  # [B, 2W, T]
-    ends = subwords == EOS
-    live_log_probs, chosen = tf.math.top_k(
-        tf.where(ends, FORBIDDEN, best), width
+    is_eos = subwords == EOS
+    live_log_probs, live = tf.math.top_k(
+        tf.where(is_eos, FORBIDDEN, best), width
     )
     final_score = rule.final_score(step, state.rule_state)
     if final_score is not None:
@@ -162,33 +175,33 @@ def _advance(position, state, model, rule, alpha):
         final_score = tf.gather(final_score, parents, batch_dims=1)
     scores = output_score(best, position + 1, alpha, final_score)
     # A forbidden candidate never enters the finished set, even if it is EOS.
-    found = ends & (best > FORBIDDEN / 2)
+    ends = is_eos & (best > FORBIDDEN / 2)
     ended = Finished(
         ids,
-        tf.where(found, scores, FORBIDDEN),
-        tf.nest.map_structure(  # of nothing, unless asked for
-            lambda _: tf.where(found, best, FORBIDDEN),
+        tf.where(ends, scores, FORBIDDEN),
+        tf.nest.map_structure(  # an empty nest unless requested
+            lambda _: tf.where(ends, best, FORBIDDEN),
             state.finished.raw_scores,
         ),
     )
-    chosen_parents = tf.gather(parents, chosen, batch_dims=1)
+    live_parents = tf.gather(parents, live, batch_dims=1)
     return state._replace(
-        live_ids=tf.gather(ids, chosen, batch_dims=1),
+        live_ids=tf.gather(ids, live, batch_dims=1),
         live_log_probs=live_log_probs,
-        finished=_best(state.finished, ended, width),
-        rule_state=decode_loop.gather_beams(state.rule_state, chosen_parents),
-        model_state=model.reorder_fn(state.model_state, chosen_parents),
+        finished=_best_finished(state.finished, ended, width),
+        rule_state=decode_loop.gather_beams(state.rule_state, live_parents),
+        model_state=model.reorder_fn(state.model_state, live_parents),
     )
 
 
-def _flat(x):
-    """Return [B, W, C] as [B, W * C]."""
+def _flatten_beams(x):
+    """Reshape [B, W, C] to [B, W * C]."""
     return tf.reshape(x, (-1, x.shape[1] * x.shape[2]))
 
 
-def _best(one, other, count) -> Finished:
+def _best_finished(old: Finished, new: Finished, count: int) -> Finished:
     """Return the `count` best of two sets of finished hypotheses."""
-    both = tf.nest.map_structure(lambda *pair: tf.concat(pair, 1), one, other)
-    scores, chosen = tf.math.top_k(both.scores, count)
-    rest = decode_loop.gather_beams(both._replace(scores=()), chosen)
-    return rest._replace(scores=scores)
+    both = tf.nest.map_structure(lambda *pair: tf.concat(pair, 1), old, new)
+    scores, best = tf.math.top_k(both.scores, count)
+    others = decode_loop.gather_beams(both._replace(scores=()), best)
+    return others._replace(scores=scores)

@@ -1,18 +1,21 @@
-"""The subwords that may come next, and how likely each of them is.
+"""Candidates for the next subword, and their log-probabilities.
 
 Every search applies its rules here, and one more: PAD is not part of any text,
-and never comes.
+so it is never a candidate.
 """
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro.decoding.rules import FORBIDDEN
+from t2t_repro.decoding.rules import FORBIDDEN, Rule, Step
 from t2t_repro.text.vocabulary import EOS, PAD
 
-_GROUP = 64  # subwords whose maximum is taken first; for speed alone
+_GROUP_SIZE = 64  # subwords whose maximum is taken first; affects only speed
 
 
-def log_normalizers(logits):
+def log_normalizers(logits: tf.Tensor) -> tf.Tensor:
     """Return log(sum(exp(logits))) over V, of [B, W, V] -> [B, W].
 
     On CPUs softmax is three times as fast as log_softmax. The greatest
@@ -24,48 +27,61 @@ def log_normalizers(logits):
     return (greatest - tf.math.log(share))[..., 0]
 
 
-def top_candidates(logits, count, rule, step, state):
-    """Return the likeliest subwords that may come next.
+def top_candidates(
+    logits: tf.Tensor, count: int, rule: Rule, step: Step, state: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the most probable subwords that may come next.
 
     Args:
         logits: [B, W, V] float32, of the models.
-        count: how many are wanted.
-        rule: rules.Rule.
-        step: rules.Step.
+        count: number of candidates that the search needs.
+        rule: what may come next, and additions to scores.
+        step: position and hypotheses.
         state: of the rule.
 
     Returns:
         log-probabilities, with what the rule adds, and subwords [B, W, C],
-        where C is a little more than `count`: FORBIDDEN is the log-probability
-        of what may not come.
+        where C is a little more than `count`. Subwords that may not come have
+        the log-probability FORBIDDEN.
     """
-    # PAD and `excluded` can take away no more than are read beyond `count`: it
-    # is cheaper to mask them here than among all V subwords.
+    # Masking PAD and `excluded` removes no more candidates than are read beyond
+    # `count`; that is cheaper than masking them among all V subwords.
     excluded = rule.excluded(step, state)
-    likely, subwords = top_k(
+    log_probs, subwords = top_k(
         rule.score(logits, step, state),
         min(count + 1 + len(excluded), logits.shape[-1]),
     )
-    # Of these alone: as log-probabilities, V subwords would be written again.
+    # Only the candidates are normalized: a log_softmax would write all V again.
     normalizers = log_normalizers(logits)[..., None]
-    likely -= normalizers
-    likely = tf.where(_is_excluded(subwords, excluded), FORBIDDEN, likely)
-    forced = _forced_subwords(likely, rule, step, state)
-    alone = tf.gather(logits, forced[..., None], batch_dims=2) - normalizers
-    rest = tf.fill(tf.shape(likely[..., 1:]), FORBIDDEN)
+    log_probs -= normalizers
+    log_probs = tf.where(_is_excluded(subwords, excluded), FORBIDDEN, log_probs)
+    forced = _forced_subwords(log_probs, rule, step, state)
+    forced_log_probs = (
+        tf.gather(logits, forced[..., None], batch_dims=2) - normalizers
+    )
+    others = tf.fill(tf.shape(log_probs[..., 1:]), FORBIDDEN)
     is_free = (forced == PAD)[..., None]
     return (
-        tf.where(is_free, likely, tf.concat([alone, rest], -1)),
+        tf.where(is_free, log_probs, tf.concat([forced_log_probs, others], -1)),
         tf.where(is_free, subwords, forced[..., None]),
     )
 
 
-def sample_subwords(logits, draw, rule, step, state):
-    """Return a subword [B, W] int32 of each hypothesis, and its score.
+def sample_subwords(
+    logits: tf.Tensor,
+    sample: Callable[[tf.Tensor], tf.Tensor],
+    rule: Rule,
+    step: Step,
+    state: Any,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sample a subword for each hypothesis.
 
     Args:
-        logits, rule, step, state: as of top_candidates().
-        draw: function of logits [B, W, V] that returns a subword of each.
+        logits: [B, W, V] float32, of the models.
+        sample: function of logits [B, W, V] that returns subwords [B, W].
+        rule: as in top_candidates().
+        step: as in top_candidates().
+        state: of the rule.
 
     Returns:
         subwords [B, W] int32, log-probabilities with what the rule adds.
@@ -77,26 +93,29 @@ def sample_subwords(logits, draw, rule, step, state):
     )
     forced = _forced_subwords(allowed, rule, step, state)
     is_free = forced == PAD
-    subwords = tf.where(is_free, draw(allowed), forced)
-    own, scored = (
+    subwords = tf.where(is_free, sample(allowed), forced)
+    raw, with_rule = (
         tf.gather(values, subwords[..., None], batch_dims=2)[..., 0]
         for values in (logits, allowed)
     )
-    return subwords, tf.where(is_free, scored, own) - log_normalizers(logits)
+    selected = tf.where(is_free, with_rule, raw)
+    return subwords, selected - log_normalizers(logits)
 
 
-def _is_excluded(subwords, excluded):
+def _is_excluded(subwords: tf.Tensor, excluded: Sequence) -> tf.Tensor:
     """Return where `subwords` [B, W, C] or [V] are PAD or excluded."""
-    found = subwords == PAD
-    for one in excluded:
-        found |= subwords == one[..., None]
-    return found
+    result = subwords == PAD
+    for subword in excluded:
+        result |= subwords == subword[..., None]
+    return result
 
 
-def _forced_subwords(scores, rule, step, state):
-    """Return the only subword that may come [B, W] int32; PAD: it is free.
+def _forced_subwords(
+    scores: tf.Tensor, rule: Rule, step: Step, state: Any
+) -> tf.Tensor:
+    """Return forced subwords [B, W] int32, PAD where any may come.
 
-    Where rules leave none of `scores` [B, W, C], the output ends.
+    If rules allow none of `scores` [B, W, C], EOS is forced.
     """
     none_is_left = tf.reduce_all(scores < FORBIDDEN / 2, -1)
     forced = rule.forced(step, state)
@@ -105,25 +124,24 @@ def _forced_subwords(scores, rule, step, state):
     return tf.where((forced == PAD) & none_is_left, EOS, forced)
 
 
-def top_k(values, count):
-    """Return tf.math.top_k of [B, W, V], in two rounds that read V only once.
+def top_k(values: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return tf.math.top_k of [B, W, V], in two rounds that read V once.
 
-    The `count` largest values lie in the `count` groups of subwords whose
-    largest are the largest. That is 5 times as fast for 32,000 subwords.
+    The `count` largest values lie in the `count` groups of subwords with the
+    largest maxima. This is 5 times as fast for 32,000 subwords.
     """
     size = values.shape[-1]
-    if size < 4 * _GROUP * count:
+    if size < 4 * _GROUP_SIZE * count:
         return tf.math.top_k(values, count)
-    groups = -(-size // _GROUP)
-    if extra := groups * _GROUP - size:
-        paddings = ((0, 0), (0, 0), (0, extra))
+    num_groups = -(-size // _GROUP_SIZE)
+    if padding := num_groups * _GROUP_SIZE - size:
+        paddings = ((0, 0), (0, 0), (0, padding))
         values = tf.pad(values, paddings, constant_values=2 * FORBIDDEN)
     batch, beams = tf.shape(values)[0], values.shape[1]
-    shape = (batch, beams, groups, _GROUP)
-    values = tf.reshape(values, shape)
-    _, chosen = tf.math.top_k(tf.reduce_max(values, -1), count)
-    some = tf.gather(values, chosen, batch_dims=2)
-    some = tf.reshape(some, (batch, beams, count * _GROUP))
-    best, places = tf.math.top_k(some, count)
-    group = tf.gather(chosen, places // _GROUP, batch_dims=2)
-    return best, group * _GROUP + places % _GROUP
+    values = tf.reshape(values, (batch, beams, num_groups, _GROUP_SIZE))
+    _, groups = tf.math.top_k(tf.reduce_max(values, -1), count)
+    members = tf.gather(values, groups, batch_dims=2)
+    members = tf.reshape(members, (batch, beams, count * _GROUP_SIZE))
+    best, indices = tf.math.top_k(members, count)
+    group = tf.gather(groups, indices // _GROUP_SIZE, batch_dims=2)
+    return best, group * _GROUP_SIZE + indices % _GROUP_SIZE

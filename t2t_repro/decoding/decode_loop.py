@@ -1,12 +1,12 @@
-"""The loop of a search: step after step, in blocks of them.
+"""Loop of a search over blocks of steps.
 
-After each block, sentences that are done leave the batch, and the state of the
-model may change its shapes: a step costs what the sentences and positions at
-hand do.
+After each block, finished sentences leave the batch, and the state of the model
+may change its shapes. A step's cost is thus that of the sentences and positions
+it works on.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -14,12 +14,12 @@ from t2t_repro.decoding import rules
 from t2t_repro.text.vocabulary import PAD
 
 
-def gather_beams(state, parents):
-    """Return a nest of tensors [B, W, …], beams in the order of `parents`.
+def gather_beams(state: Any, parents: tf.Tensor) -> Any:
+    """Return a nest of tensors [B, W, …] with beams in the order of `parents`.
 
     Args:
         state: the nest.
-        parents: [B, W'] int32, the beam that each hypothesis was in before.
+        parents: [B, W'] int32, previous beam of each hypothesis.
     """
     return tf.nest.map_structure(
         lambda x: tf.gather(x, parents, batch_dims=1), state
@@ -27,32 +27,38 @@ def gather_beams(state, parents):
 
 
 class SearchModel(NamedTuple):
-    """A model as searches see it: a state, and functions of the state.
+    """Interface of models to searches: a state, and functions of the state.
 
-    `step_fn` takes ids [B, W] int32, the subwords before; the position [] int32
-    that they predict; and the state. It returns logits [B, W, V] float32, whose
+    `step_fn` takes ids [B, W] int32, the previous subwords; the position []
+    int32 to predict; and the state. It returns logits [B, W, V] float32, whose
     softmax is the distribution of the next subword; attention [B, W, L] float32
     over the source, or None; and the state. At position 0 it does not read ids.
     """
 
     step_fn: Callable
-    state: object  # before the first step: a nest of tensors [B, …]
-    # (state, parents [B, W]) -> state of hypotheses that were in those beams.
+    state: Any  # before the first step: a nest of tensors [B, …]
+    # (state, parents [B, W]) -> state with hypotheses from those beams.
     reorder_fn: Callable = gather_beams
     # state -> state; called after each block of steps.
     compact_fn: Callable = lambda state: state
-    block: int | None = None  # steps; None: all in one, with fixed shapes
+    block: int | None = None  # steps; None: one block, with fixed shapes
 
 
 class Hypotheses(NamedTuple):
-    """What a search found, best first."""
+    """Outputs of a search, best first."""
 
-    ids: tf.Tensor  # [B, wanted, T] int32, PAD after EOS
-    scores: tf.Tensor  # [B, wanted] float32, of beam_search.output_score()
+    ids: tf.Tensor  # [B, num_outputs, T] int32, PAD after EOS
+    scores: tf.Tensor  # [B, num_outputs] float32, see beam_search.output_score
 
 
-def run(model, state, unfinished, advance, result) -> Hypotheses:
-    """Advance the state of a search until no sentence is unfinished.
+def run(
+    model: SearchModel,
+    state: Any,
+    unfinished: Callable,
+    advance: Callable,
+    result: Callable,
+) -> Hypotheses:
+    """Advance the state of a search until all sentences are finished.
 
     Args:
         model: SearchModel.
@@ -60,8 +66,8 @@ def run(model, state, unfinished, advance, result) -> Hypotheses:
             model's.
         unfinished: (position [] int32, state) -> [B] bool.
         advance: (position, state) -> state.
-        result: state -> Hypotheses, which remain as they are when a finished
-            sentence is advanced.
+        result: state -> Hypotheses; advancing a finished sentence must not
+            change its hypotheses.
     """
     position = tf.constant(0)
     if model.block is None:
@@ -69,41 +75,43 @@ def run(model, state, unfinished, advance, result) -> Hypotheses:
         return result(state)
     rows = tf.range(tf.shape(tf.nest.flatten(state)[0])[0])
 
-    def advance_block(position, rows, state, found):
+    def advance_block(position, rows, state, outputs):
         position, state = _advance_until(
             position, state, unfinished, advance, position + model.block
         )
-        found = tf.nest.map_structure(
-            lambda all_rows, some: tf.tensor_scatter_nd_update(
-                all_rows, rows[:, None], some
+        outputs = tf.nest.map_structure(
+            lambda old, new: tf.tensor_scatter_nd_update(
+                old, rows[:, None], new
             ),
-            found,
+            outputs,
             result(state),
         )
         rows, state = _select_rows(unfinished(position, state), (rows, state))
         compacted = model.compact_fn(state.model_state)
-        return position, rows, state._replace(model_state=compacted), found
+        return position, rows, state._replace(model_state=compacted), outputs
 
-    def any_left(position, rows, state, found):
+    def any_left(position, rows, state, outputs):
         return tf.size(rows) > 0
 
     first = (position, rows, state, result(state))
     shapes = tf.nest.map_structure(_shape_of_any_batch, first)
-    of_state = shapes[2]._replace(model_state=_shapes_of_any_block(model))
-    shapes = (*shapes[:2], of_state, shapes[3])
-    _, _, _, found = tf.while_loop(
+    state_shapes = shapes[2]._replace(model_state=_shapes_of_any_block(model))
+    shapes = (*shapes[:2], state_shapes, shapes[3])
+    _, _, _, outputs = tf.while_loop(
         any_left, advance_block, first, shape_invariants=shapes
     )
-    return found
+    return outputs
 
 
 def _advance_until(position, state, unfinished, advance, end):
     def continues(position, state):
-        some = tf.reduce_any(unfinished(position, state))
-        return some if end is None else some & (position < end)
+        any_unfinished = tf.reduce_any(unfinished(position, state))
+        if end is None:
+            return any_unfinished
+        return any_unfinished & (position < end)
 
     def body(position, state):
-        # Slices and gathers drop static shapes, which the loop requires.
+        # Slices and gathers lose static shapes, which the loop requires.
         return position + 1, tf.nest.map_structure(
             _with_shape, advance(position, state), state
         )
@@ -132,11 +140,11 @@ def _shape_of_any_batch(tensor):
 
 
 def _shapes_of_any_block(model):
-    """Return shapes of the model's state, None where compact_fn changes one."""
+    """Return shapes of the model's state, None where compact_fn may change."""
     specs = tf.nest.map_structure(
         lambda x: tf.TensorSpec(_shape_of_any_batch(x), x.dtype), model.state
     )
-    # Traced, for in the graph at hand sizes may be constants that are folded.
+    # A graph of its own: in the current one, sizes may be folded to constants.
     compact = tf.function(model.compact_fn).get_concrete_function(specs)
     return tf.nest.map_structure(
         lambda before, after: tf.TensorShape(
@@ -150,8 +158,14 @@ def _shapes_of_any_block(model):
     )
 
 
-def predict(model, rule, ids, position, state):
-    """Ask the model for the next subword, and tell the rule.
+def predict(
+    model: SearchModel,
+    rule: rules.Rule,
+    ids: tf.Tensor,
+    position: tf.Tensor,
+    state: Any,
+) -> tuple[tf.Tensor, rules.Step, Any]:
+    """Run a step of the model, and advance the rule.
 
     Args:
         model: SearchModel.
@@ -161,12 +175,12 @@ def predict(model, rule, ids, position, state):
         state: of the search, with `sentences`, `rule_state`, `model_state`.
 
     Returns:
-        logits [B, W, V] float32, rules.Step, the state with those of model and
-        rule advanced.
+        logits [B, W, V] float32 of the next subword, rules.Step, and the state
+        with advanced states of model and rule.
     """
-    before = tf.gather(ids, tf.maximum(position - 1, 0), axis=2)
+    previous = tf.gather(ids, tf.maximum(position - 1, 0), axis=2)
     logits, attention, model_state = model.step_fn(
-        before, position, state.model_state
+        previous, position, state.model_state
     )
     step = rules.Step(position, ids, state.sentences, attention)
     rule_state = rule.advance(step, state.rule_state)
@@ -174,12 +188,16 @@ def predict(model, rule, ids, position, state):
     return logits, step, state
 
 
-def set_subwords(ids, position, subwords):
+def set_subwords(
+    ids: tf.Tensor, position: tf.Tensor, subwords: tf.Tensor
+) -> tf.Tensor:
     """Return ids [B, W, T] with subwords [B, W] at `position`."""
-    here = tf.range(tf.shape(ids)[-1]) == position
-    return tf.where(here, subwords[..., None], ids)
+    is_position = tf.range(tf.shape(ids)[-1]) == position
+    return tf.where(is_position, subwords[..., None], ids)
 
 
-def padding_ids(batch, beams, max_length):
-    """Return [B, W, T] of PAD."""
+def padding_ids(
+    batch: tf.Tensor, beams: int, max_length: tf.Tensor | int
+) -> tf.Tensor:
+    """Return ids [B, W, T] that are all PAD."""
     return tf.fill((batch, beams, max_length), PAD)

@@ -1,6 +1,6 @@
-"""Greedy search: the likeliest subword at each step, and no other."""
+"""Greedy search: the most probable subword at each step."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,22 +13,32 @@ class GreedyState(NamedTuple):
     """State carried from step to step of greedy search."""
 
     ids: tf.Tensor  # [B, 1, T] int32
-    scores: tf.Tensor  # [B, 1] float32, log-probability; once ended, / penalty
+    scores: tf.Tensor  # [B, 1] float32: log-probability, or score once ended
     ended: tf.Tensor  # [B, 1] bool
     sentences: rules.Sentences
-    rule_state: object
-    model_state: object
+    rule_state: Any
+    model_state: Any
 
 
-def append(state, step, subwords, log_probs, rule, alpha, raw_scores):
-    """Return the state with one subword more for outputs that have not ended.
+def append(
+    state: Any,
+    step: rules.Step,
+    subwords: tf.Tensor,
+    log_probs: tf.Tensor,
+    rule: rules.Rule,
+    alpha: float,
+    raw_scores: bool,
+) -> Any:
+    """Append a subword to the outputs that have not ended.
 
     Args:
         state: NamedTuple with ids, scores, ended and rule_state.
         step: rules.Step.
         subwords: [B, W] int32.
-        log_probs: [B, W] float32, theirs.
-        rule, alpha, raw_scores: as of beam_search().
+        log_probs: [B, W] float32, of the subwords.
+        rule: as in beam_search().
+        alpha: as in beam_search().
+        raw_scores: as in beam_search().
     """
     totals = state.scores + log_probs
     ends = subwords == EOS
@@ -45,11 +55,16 @@ def append(state, step, subwords, log_probs, rule, alpha, raw_scores):
 
 
 def greedy_search(
-    model, sentences, rule, max_length, alpha, raw_scores=False
+    model: decode_loop.SearchModel,
+    sentences: rules.Sentences,
+    rule: rules.Rule,
+    max_length: tf.Tensor | int,
+    alpha: float,
+    raw_scores: bool = False,
 ) -> decode_loop.Hypotheses:
-    """Find what beam_search() finds with one beam; nothing is reordered.
+    """Return the result of beam_search() with one beam, without reordering.
 
-    Args: as of beam_search().
+    The arguments are those of beam_search().
     """
     batch = tf.shape(sentences.limits)[0]
 
@@ -57,11 +72,11 @@ def greedy_search(
         logits, step, state = decode_loop.predict(
             model, rule, state.ids, position, state
         )
-        likely, subwords = candidates.top_candidates(
+        log_probs, subwords = candidates.top_candidates(
             logits, 1, rule, step, state.rule_state
         )
-        best = tf.argmax(likely, -1)[..., None]
-        log_prob = tf.gather(likely, best, batch_dims=2)[..., 0]  # [B, 1]
+        best = tf.argmax(log_probs, -1)[..., None]
+        log_prob = tf.gather(log_probs, best, batch_dims=2)[..., 0]  # [B, 1]
         subword = tf.gather(subwords, best, batch_dims=2)[..., 0]
         return append(state, step, subword, log_prob, rule, alpha, raw_scores)
 

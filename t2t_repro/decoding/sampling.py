@@ -1,11 +1,11 @@
-"""Sampling: outputs drawn from the model, not searched for.
+"""Sampling of outputs from the model's distribution.
 
-A draw is a function of (seed, sentence, which of its outputs, position,
-subword), hashed as dropout's masks are: a sentence's outputs are the same in
-any batch, with XLA or without, and those of two sentences are independent.
+A sample is a function of (seed, sentence, number of the output, position,
+subword), hashed as dropout masks are: a sentence's outputs are the same in any
+batch, with and without XLA, and those of two sentences are independent.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -17,11 +17,11 @@ from t2t_repro.text.vocabulary import PAD
 
 
 class Distribution(NamedTuple):
-    """The distribution to draw from, as DecodeHParams say."""
+    """Distribution to sample from, with the settings of DecodeHParams."""
 
-    temperature: float  # logits are divided by it
-    keep_top_k: int = -1  # only the likeliest so many; -1: all
-    keep_top_p: float = 1.0  # only the likeliest that reach this together
+    temperature: float  # divides the logits
+    keep_top_k: int = -1  # sample from the k most probable; -1: from all
+    keep_top_p: float = 1.0  # from the most probable that sum to p
     seed: int = 0
 
 
@@ -29,37 +29,37 @@ class SampleState(NamedTuple):
     """State carried from step to step of sampling."""
 
     ids: tf.Tensor  # [B, W, T] int32
-    scores: tf.Tensor  # [B, W] float32, log-probability; once ended, / penalty
+    scores: tf.Tensor  # [B, W] float32: log-probability, or score once ended
     ended: tf.Tensor  # [B, W] bool
-    keys: tf.Tensor  # [B, W] int32, of an output's noise
+    keys: tf.Tensor  # [B, W] int32, of each output's random numbers
     sentences: rules.Sentences
-    rule_state: object
-    model_state: object
+    rule_state: Any
+    model_state: Any
 
 
 def sample(
-    model,
-    sentences,
-    rule,
-    keys,
-    num_samples,
-    max_length,
-    alpha,
-    distribution,
-    raw_scores=False,
+    model: decode_loop.SearchModel,
+    sentences: rules.Sentences,
+    rule: rules.Rule,
+    keys: tf.Tensor,
+    num_samples: int,
+    max_length: tf.Tensor | int,
+    alpha: float,
+    distribution: Distribution,
+    raw_scores: bool = False,
 ) -> decode_loop.Hypotheses:
-    """Draw W outputs of every sentence, each subword given those before.
+    """Sample W outputs of every sentence, one subword after another.
+
+    The arguments not listed are those of beam_search().
 
     Args:
-        model, sentences, rule, max_length, alpha, raw_scores: as of
-            beam_search().
-        keys: [B] int32, what tells a sentence's noise from that of others.
+        keys: [B] int32, result of sentence_keys().
         num_samples: W.
-        distribution: Distribution.
+        distribution: temperature and the like.
 
     Returns:
-        Hypotheses in the order they were drawn, scored at temperature 1 with
-        nothing left out.
+        Hypotheses in the order of sampling, scored at temperature 1 without
+        truncation of the distribution.
     """
     batch = tf.shape(sentences.limits)[0]
 
@@ -67,19 +67,18 @@ def sample(
         logits, step, state = decode_loop.predict(
             model, rule, state.ids, position, state
         )
-        noise = counter_rng.hash_int32(state.keys ^ position)
+        step_keys = counter_rng.hash_int32(state.keys ^ position)
         subwords, log_probs = candidates.sample_subwords(
             logits,
-            lambda allowed: sample_ids(allowed, distribution, noise),
+            lambda allowed: sample_ids(allowed, distribution, step_keys),
             rule,
             step,
             state.rule_state,
         )
         return append(state, step, subwords, log_probs, rule, alpha, raw_scores)
 
-    keys = counter_rng.hash_int32(
-        keys ^ counter_rng.hash_int32(tf.constant(distribution.seed))
-    )
+    seed = counter_rng.hash_int32(tf.constant(distribution.seed))
+    keys = counter_rng.hash_int32(keys ^ seed)
     numbers = counter_rng.hash_int32(tf.range(num_samples))
     return decode_loop.run(
         model,
@@ -98,33 +97,40 @@ def sample(
     )
 
 
-def sentence_keys(ids):
-    """Hash each sentence, [B, L] -> [B] int32; PAD after it does not count."""
-    places = counter_rng.hash_int32(tf.range(tf.shape(ids)[1]) + 1)
-    each = tf.where(ids == PAD, 0, counter_rng.hash_int32(ids ^ places))
-    return counter_rng.hash_int32(tf.reduce_sum(each, 1))
+def sentence_keys(ids: tf.Tensor) -> tf.Tensor:
+    """Hash each sentence of ids [B, L] to [B] int32, regardless of padding."""
+    positions = counter_rng.hash_int32(tf.range(tf.shape(ids)[1]) + 1)
+    hashes = counter_rng.hash_int32(ids ^ positions)
+    sums = tf.reduce_sum(tf.where(ids == PAD, 0, hashes), 1)
+    return counter_rng.hash_int32(sums)
 
 
-def sample_ids(logits, distribution, keys):
-    """Draw an id from each distribution of [B, W, V], by the Gumbel maximum.
+def sample_ids(
+    logits: tf.Tensor, distribution: Distribution, keys: tf.Tensor
+) -> tf.Tensor:
+    """Sample an id from each distribution with the Gumbel-max trick.
 
     Args:
         logits: [B, W, V] float32.
-        distribution: Distribution; its seed is not read.
-        keys: [B, W] int32, of the noise.
+        distribution: temperature and the like; the seed is not used.
+        keys: [B, W] int32, of the random numbers.
+
+    Returns:
+        [B, W] int32.
     """
     logits /= distribution.temperature
     size = logits.shape[-1]
     ids = tf.range(size)
     if 0 < distribution.keep_top_k < size or distribution.keep_top_p < 1:
-        kept = size if distribution.keep_top_k < 1 else distribution.keep_top_k
-        # Sorted. What top_k left out counts no more in top_p.
-        logits, ids = candidates.top_k(logits, min(kept, size))
+        count = size if distribution.keep_top_k < 1 else distribution.keep_top_k
+        # Sorted. top_p applies to the distribution that top_k has truncated.
+        logits, ids = candidates.top_k(logits, min(count, size))
         probabilities = tf.nn.softmax(logits)
-        before = tf.cumsum(probabilities, -1, exclusive=True)
-        enough = before >= distribution.keep_top_p
-        logits = tf.where(enough, FORBIDDEN, logits)
-    bits = counter_rng.hash_int32(counter_rng.hash_int32(keys)[..., None] ^ ids)
+        preceding = tf.cumsum(probabilities, -1, exclusive=True)
+        excess = preceding >= distribution.keep_top_p
+        logits = tf.where(excess, FORBIDDEN, logits)
+    key_hashes = counter_rng.hash_int32(keys)
+    bits = counter_rng.hash_int32(key_hashes[..., None] ^ ids)
     gumbel = -tf.math.log(-tf.math.log(counter_rng.to_uniform(bits)))
     best = tf.argmax(logits + gumbel, -1, tf.int32)
     return tf.gather(

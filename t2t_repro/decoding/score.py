@@ -1,77 +1,92 @@
-"""Given outputs: how likely models hold them, and where they look."""
+"""Log-probabilities and attention weights of given outputs."""
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text.vocabulary import PAD
 
-MAX_LOGITS = 2**28  # 1 GiB in float32; their softmax takes as much
+# Most logits of a batch: 1 GiB in float32. Their softmax takes as much.
+MAX_LOGITS = 2**28
 
 
-def subword_log_probs(models, inputs, targets):
-    """Log-probabilities of given outputs, a subword at a time.
+def subword_log_probs(
+    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+) -> tf.Tensor:
+    """Return the log-probability of each subword of given outputs.
 
     Args:
         models: one, or several whose probabilities are averaged.
-        inputs, targets: [B, L] and [B, T] int32, ids with EOS, PAD after.
+        inputs: [B, L] int32, ids with EOS, PAD after.
+        targets: [B, T] int32, the same.
 
     Returns:
         [B, T] float32, 0 where a target is PAD.
     """
     batch = make_features(inputs, targets)
-    log_probs = tf.nn.log_softmax(
-        ensemble_logits([model(batch) for model in models])
-    )
-    of_targets = tf.gather(log_probs, targets[..., None], batch_dims=2)
-    return tf.where(targets != PAD, of_targets[..., 0], 0.0)
+    logits = ensemble_logits([model(batch) for model in models])
+    log_probs = tf.nn.log_softmax(logits)
+    log_probs = tf.gather(log_probs, targets[..., None], batch_dims=2)
+    return tf.where(targets != PAD, log_probs[..., 0], 0.0)
 
 
-def sentence_log_probs(models, inputs, targets):
-    """[B] float32: sums of subword_log_probs, EOS included."""
+def sentence_log_probs(
+    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+) -> tf.Tensor:
+    """Return the log-probabilities [B] of given outputs, EOS included."""
     return tf.reduce_sum(subword_log_probs(models, inputs, targets), 1)
 
 
-def cross_attention(model, inputs, targets):
-    """Where each subword of given outputs looks in the source.
+def cross_attention(
+    model: Seq2Seq, inputs: tf.Tensor, targets: tf.Tensor
+) -> tf.Tensor:
+    """Return the cross-attention weights of given outputs.
 
     Args:
-        model: one of those that found the outputs.
-        inputs, targets: as of subword_log_probs.
+        model: one of the models that found the outputs.
+        inputs: as in subword_log_probs().
+        targets: as in subword_log_probs().
 
     Returns:
-        [layers, B, H, T, L] float32; rows of PAD mean nothing.
+        [layers, B, H, T, L] float32; rows of PAD are undefined.
     """
     return model.attention_weights(make_features(inputs, targets)).cross
 
 
-def mean_attention(models, inputs, targets):
-    """Return the mean of `attention` over heads and models.
+def mean_attention(
+    models: Sequence[Seq2Seq], inputs: tf.Tensor, targets: tf.Tensor
+) -> tf.Tensor:
+    """Return the mean of cross_attention() over heads and models.
 
     Returns:
-        [B, layers, T, L] float32; where T or L is padding, 0. Models that
-        differ in their layers have the mean of these as their only one.
+        [B, layers, T, L] float32, 0 at padding of T or L. If models differ in
+        their number of layers, there is one layer, the mean of all.
     """
     weights = [
         tf.reduce_mean(cross_attention(model, inputs, targets), 2)
         for model in models
     ]  # [layers, B, T, L]
-    if len({one.shape[0] for one in weights}) > 1:
-        weights = [tf.reduce_mean(one, 0, keepdims=True) for one in weights]
+    if len({w.shape[0] for w in weights}) > 1:
+        weights = [tf.reduce_mean(w, 0, keepdims=True) for w in weights]
     mean = tf.transpose(tf.add_n(weights) / len(weights), (1, 0, 2, 3))
-    written = (targets != PAD)[:, None, :, None]
-    read = (inputs != PAD)[:, None, None, :]
-    return tf.where(written & read, mean, 0.0)
+    is_target = (targets != PAD)[:, None, :, None]
+    is_input = (inputs != PAD)[:, None, None, :]
+    return tf.where(is_target & is_input, mean, 0.0)
 
 
-def ensemble_logits(logits):
-    """Logits [..., V] of each model -> logits of their mean probability."""
+def ensemble_logits(logits: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return logits of the mean probability of models' logits [..., V]."""
     if len(logits) == 1:
         return logits[0]
-    log_probs = [tf.nn.log_softmax(one) for one in logits]
+    log_probs = [tf.nn.log_softmax(model_logits) for model_logits in logits]
     return tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
 
 
-def make_features(inputs, targets):
-    """A sentence a row -> features of data/batches.py."""
+def make_features(
+    inputs: tf.Tensor, targets: tf.Tensor
+) -> dict[str, tf.Tensor]:
+    """Return the features of data/batches.py for one sentence per row."""
     batch = {}
     for name, ids in (("inputs", inputs), ("targets", targets)):
         batch[name] = ids

@@ -1,6 +1,7 @@
-"""Search with models: one model, or an ensemble with one vocabulary."""
+"""Search with one model, or with an ensemble that shares a vocabulary."""
 
 import functools
+from collections.abc import Sequence
 
 import tensorflow as tf
 from keras import ops
@@ -9,40 +10,40 @@ from t2t_repro import errors, registry
 from t2t_repro.decoding import decode_loop, rules, sampling, score, shards
 from t2t_repro.decoding.beam_search import beam_search
 from t2t_repro.decoding.greedy import greedy_search
-from t2t_repro.models.seq2seq import DecodingState
-from t2t_repro.text.vocabulary import PAD
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import DecodingState, Seq2Seq
+from t2t_repro.text.vocabulary import PAD, Vocabulary
 
-# Positions that a search is given room for at a time. A step copies what it
-# has room for, and each block copies all that is past.
+# Steps of a block. Each step copies the state of the block's positions, and
+# each block copies the state of all previous ones.
 BLOCK = 8
 
 
 def search(
-    models,
-    inputs,
-    decode_hparams,
-    prefixes=None,
-    block=BLOCK,
-    num_shards=1,
-    constants=None,
-    rule=None,
+    models: Sequence[Seq2Seq],
+    inputs: tf.Tensor,
+    decode_hparams: DecodeHParams,
+    prefixes: tf.Tensor | None = None,
+    block: int | None = BLOCK,
+    num_shards: int = 1,
+    constants: list | None = None,
+    rule: rules.Rules | None = None,
 ) -> decode_loop.Hypotheses:
     """Return the outputs of `models` for a batch.
 
     Args:
         models: one, or several whose probabilities are averaged.
         inputs: [B, L] int32, ids with EOS, PAD after.
-        decode_hparams: DecodeHParams.
-        prefixes: [B, P] int32, how outputs begin, PAD after; None: anyhow.
-        block: of loop.SearchModel; None for XLA, which needs fixed shapes.
-        num_shards: of the batch, searched at the same time.
-        constants: decoding_constants(models), where many searches share
-            them; None: made here.
-        rule: of build_rules(decode_hparams, vocabulary); None: made here,
-            without a vocabulary.
+        decode_hparams: settings of the search.
+        prefixes: [B, P] int32, start of the outputs, PAD after; None: none.
+        block: see decode_loop.SearchModel; None for XLA's fixed shapes.
+        num_shards: shards of the batch that are searched in parallel.
+        constants: decoding_constants(models), if many searches share them.
+        rule: build_rules(decode_hparams, vocabulary); None: the same without
+            a vocabulary.
 
     Returns:
-        Hypotheses, all beams or the best one, as decode_hparams say.
+        Hypotheses, all beams or the best one, depending on decode_hparams.
 
     Raises:
         UserError: a rule needs attention, and a model has none.
@@ -61,32 +62,34 @@ def search(
     )
 
 
-def decoding_constants(models):
-    """Return what each model makes once for many searches.
+def decoding_constants(models: Sequence[Seq2Seq]) -> list:
+    """Return the tensors of each model that many searches share.
 
-    For `base` the copy of the embedding takes 20 ms on a CPU, a twentieth of
-    the search of one sentence.
+    For `base` the copy of the embedding takes 20 ms on a CPU, 5% of the search
+    of one sentence.
     """
     return [model.decoding_constants() for model in models]
 
 
-def build_rules(decode_hparams, vocabulary=None) -> rules.Rules:
-    """Return all rules of a search as one.
+def build_rules(
+    decode_hparams: DecodeHParams, vocabulary: Vocabulary | None = None
+) -> rules.Rules:
+    """Build all rules of a search, combined in one.
 
     Args:
-        decode_hparams: DecodeHParams.
-        vocabulary: of the outputs, which registered rules are called with.
+        decode_hparams: settings of the search.
+        vocabulary: of the outputs, the argument of registered rules.
 
     Raises:
-        UserError: an unknown name, or what is registered is not a rule.
+        UserError: a name is unknown, or its object is not a rule.
     """
-    found = [rules.LengthLimit(), rules.Prefix()]
+    result: list[rules.Rule] = [rules.LengthLimit(), rules.Prefix()]
     if decode_hparams.min_length > 1:
-        found.append(rules.MinLength(decode_hparams.min_length))
+        result.append(rules.MinLength(decode_hparams.min_length))
     if decode_hparams.no_repeat_ngram_size:
-        found.append(rules.NoRepeatNgrams(decode_hparams.no_repeat_ngram_size))
+        result.append(rules.NoRepeatNgrams(decode_hparams.no_repeat_ngram_size))
     if decode_hparams.coverage_penalty:
-        found.append(rules.CoveragePenalty(decode_hparams.coverage_penalty))
+        result.append(rules.CoveragePenalty(decode_hparams.coverage_penalty))
     for name in filter(None, decode_hparams.rules.split("+")):
         entry = registry.search_rules[name]
         rule = entry.value(vocabulary)
@@ -95,16 +98,16 @@ def build_rules(decode_hparams, vocabulary=None) -> rules.Rules:
                 f"The search rule {name!r} of {entry.file} must be a "
                 f"t2t_repro.decoding.rules.Rule; got {rule!r}."
             )
-        found.append(rule)
-    return rules.Rules(found)
+        result.append(rule)
+    return rules.Rules(result)
 
 
-def require_attention(models, rule):
-    """Check that models have the attention that a rule needs.
+def require_attention(models: Sequence[Seq2Seq], rule: rules.Rules) -> None:
+    """Check that models have the attention that rules need.
 
     Args:
         models: one, or several.
-        rule: of build_rules().
+        rule: result of build_rules().
 
     Raises:
         UserError: a model has none; names it and the rules.
@@ -112,29 +115,29 @@ def require_attention(models, rule):
     for model in models if rule.needs_attention else ():
         if "cross" not in model.attention_kinds:
             names = ", ".join(
-                one.name for one in rule.rules if one.needs_attention
+                part.name for part in rule.rules if part.needs_attention
             )
             raise errors.UserError(
                 f"The model {model.hparams.model!r} gives no attention over "
-                f"the source, which these search rules need: {names}. Leave "
-                "them out of --decode_hparams."
+                f"the source, which these search rules need: {names}. Remove "
+                "them from --decode_hparams."
             )
 
 
 def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
     """Search one shard."""
-    extra, alpha = hparams.extra_length, hparams.alpha
-    max_length = ops.shape(inputs)[1] + extra
+    alpha = hparams.alpha
+    max_length = ops.shape(inputs)[1] + hparams.extra_length
     if prefixes is not None:
         max_length = ops.maximum(max_length, ops.shape(prefixes)[1] + 1)
-    sentences = _sentences(models, inputs, extra, prefixes)
-    wanted, beams = hparams.num_outputs, hparams.beam_size
+    sentences = _sentences(models, inputs, hparams.extra_length, prefixes)
+    num_outputs, beams = hparams.num_outputs, hparams.beam_size
     is_sampled = hparams.sampling_temp > 0
     model = build_search_model(
         models,
         constants,
         inputs,
-        wanted if is_sampled else beams,
+        num_outputs if is_sampled else beams,
         max_length,
         block,
         rule,
@@ -146,7 +149,7 @@ def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
             sentences,
             rule,
             sampling.sentence_keys(inputs),
-            wanted,
+            num_outputs,
             max_length,
             alpha,
             sampling.Distribution(
@@ -160,12 +163,12 @@ def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
     if beams == 1:
         return greedy_search(model, sentences, rule, max_length, alpha, raw)
     return beam_search(
-        model, sentences, rule, beams, max_length, alpha, wanted, raw
+        model, sentences, rule, beams, max_length, alpha, num_outputs, raw
     )
 
 
-def _sentences(models, inputs, extra_length, prefixes) -> rules.Sentences:
-    """Return what a search is given, with limits that every model allows."""
+def _sentences(models, inputs, extra_length, prefixes):
+    """Return the Sentences of inputs, with limits that every model allows."""
     lengths = tf.reduce_sum(tf.cast(inputs != PAD, tf.int32), 1)
     sentences = rules.sentences(lengths + extra_length, prefixes, inputs)
     bounds = [model.max_output_lengths(lengths) for model in models]
@@ -178,53 +181,64 @@ def _sentences(models, inputs, extra_length, prefixes) -> rules.Sentences:
 
 
 def build_search_model(
-    models, constants, inputs, num_beams, max_length, block, rule
+    models: Sequence[Seq2Seq],
+    constants: list,
+    inputs: tf.Tensor,
+    num_beams: int,
+    max_length: tf.Tensor | int,
+    block: int | None,
+    rule: rules.Rules,
 ) -> decode_loop.SearchModel:
-    """Return models that decode `inputs` [B, L] together, as one.
+    """Combine models that decode `inputs` [B, L] to one SearchModel.
 
-    Args: as of search(), and
+    The arguments not listed are those of search().
+
+    Args:
         num_beams: W.
-        max_length: most steps.
+        max_length: maximum number of steps.
     """
     capacity = max_length if block is None else block
     states = [
-        model.start_decoding(inputs, num_beams, capacity, made)
-        for model, made in zip(models, constants, strict=True)
+        model.start_decoding(inputs, num_beams, capacity, model_constants)
+        for model, model_constants in zip(models, constants, strict=True)
     ]
     constants = [state.constants for state in states]
 
-    def with_constants(states):
+    # The loop carries no copy of the constants.
+    def add_constants(states):
         return [
-            DecodingState(made, *rest)
-            for made, rest in zip(constants, states, strict=True)
+            DecodingState(model_constants, *state)
+            for model_constants, state in zip(constants, states, strict=True)
         ]
 
-    def without(states):
-        """Leave the constants out, which the loop carries no copy of."""
+    def drop_constants(states):
         return tuple((state.sentences, state.hypotheses) for state in states)
 
     def step_fn(ids, position, states):
         outputs = [
             model.decode_step(ids, position, state)
-            for model, state in zip(models, with_constants(states), strict=True)
+            for model, state in zip(models, add_constants(states), strict=True)
         ]
-        logits = score.ensemble_logits([one.logits for one in outputs])
+        logits = score.ensemble_logits([output.logits for output in outputs])
         attention = None
         if rule.needs_attention:
-            attention = tf.add_n([one.attention for one in outputs])
+            attention = tf.add_n([output.attention for output in outputs])
             attention /= len(outputs)
-        return logits, attention, without([one.state for one in outputs])
+        states = drop_constants([output.state for output in outputs])
+        return logits, attention, states
 
     def reorder_fn(states, parents):
-        pairs = zip(models, with_constants(states), strict=True)
-        return without(
+        pairs = zip(models, add_constants(states), strict=True)
+        return drop_constants(
             [model.reorder_beams(state, parents) for model, state in pairs]
         )
 
     def compact_fn(states):
-        pairs = zip(models, with_constants(states), strict=True)
-        return without([model.compact_state(state) for model, state in pairs])
+        pairs = zip(models, add_constants(states), strict=True)
+        return drop_constants(
+            [model.compact_state(state) for model, state in pairs]
+        )
 
     return decode_loop.SearchModel(
-        step_fn, without(states), reorder_fn, compact_fn, block
+        step_fn, drop_constants(states), reorder_fn, compact_fn, block
     )

@@ -1,20 +1,23 @@
-"""Sentences -> length-sorted batches -> search -> sentences in input order."""
+"""Translation of lines in batches sorted by length, in the order of input."""
 
 import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import score, search, shards
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text import pieces
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
-# Sentences that are sorted by length together, and held in memory.
+# Sentences that are sorted by length together and held in memory.
 SORT_WINDOW = 20_000
 _IDS = tf.TensorSpec([None, None], tf.int32)
 
@@ -27,39 +30,44 @@ class Translation(NamedTuple):
 
 
 class Score(NamedTuple):
-    """A given target's subwords, EOS included, and their log-probabilities."""
+    """Subwords of a given target, EOS included, and their log-probabilities."""
 
     pieces: list[str]
     log_probs: list[float]
 
     @property
     def total(self) -> float:
-        """The log-probability of the whole."""
+        """Return the log-probability of the whole target."""
         return math.fsum(self.log_probs)
 
 
 class Translator:
-    """Models, their vocabularies and a search, ready for any text."""
+    """Models, their vocabularies and a search, which translate any text."""
 
-    def __init__(self, models, vocabularies, decode_hparams):
-        """Keep everything, and trace nothing yet.
+    def __init__(
+        self,
+        models: Sequence[Seq2Seq],
+        vocabularies: Vocabularies,
+        decode_hparams: DecodeHParams,
+    ) -> None:
+        """Store the arguments; TensorFlow traces the search later.
 
         Args:
             models: one, or an ensemble.
-            vocabularies: of source and target, as all the models have them.
-            decode_hparams: DecodeHParams.
+            vocabularies: of source and target, the same for all models.
+            decode_hparams: settings of the search.
 
         Raises:
-            UserError: an unknown search rule, or one that needs attention,
-                which a model does not have.
+            UserError: a search rule is unknown, or it needs attention and a
+                model has none.
         """
         self._models = models
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
         rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, rule)
-        # {number of a line, from 1: its subwords}, of the last `translate`.
-        self.refused = {}
+        # {line number from 1: number of subwords}, of the last translate().
+        self.refused: dict[int, int] = {}
         self.refresh_weights()
         constants = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
@@ -83,8 +91,8 @@ class Translator:
             input_signature=[_IDS, _IDS],
         )
 
-    def refresh_weights(self):
-        """To be called again when the models' weights have changed."""
+    def refresh_weights(self) -> None:
+        """Update the decoding constants after the models' weights changed."""
         self._constants = search.decoding_constants(self._models)
 
     def translate(
@@ -93,84 +101,94 @@ class Translator:
         total: int | None = None,
         prefixes: Iterable[str] = itertools.repeat(""),
     ) -> Iterator[Translation]:
-        """Translations, in the order of `lines`; blank lines stay blank.
+        """Yield translations in the order of `lines`; blank lines stay blank.
 
         A line longer than max_input_length is translated in pieces, whose
-        scores add up; or, with long_inputs=refuse, its translation is blank and
-        its number in `refused`.
+        scores are summed. With long_inputs=refuse its translation is blank
+        and its number is added to `refused`.
 
         Args:
-            lines: read as far as needed: memory is bounded.
-            total: their number, for the progress bar; None: no bar.
-            prefixes: how the translation of each line begins.
+            lines: consumed lazily, so that memory is bounded.
+            total: number of lines, for the progress bar; None: no bar.
+            prefixes: start of the translation of each line.
         """
         self.refused, done = {}, 0
-        lines = zip(lines, prefixes, strict=False)  # repeat() has no end
+        pairs = zip(lines, prefixes, strict=False)  # repeat() has no end
         with progress.bar(
             total=total, desc="translate", unit="line", disable=total is None
         ) as bar:
-            while chunk := list(itertools.islice(lines, SORT_WINDOW)):
-                yield from self._translate_chunk(
-                    *zip(*chunk, strict=True), done, bar
-                )
+            while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
+                yield from self._translate_chunk(chunk, done, bar)
                 done += len(chunk)
 
     def refused_summary(self) -> str:
-        """Which lines the last translate() refused, where it did some."""
+        """Return a message about the lines that translate() refused."""
         shown = ", ".join(
             f"line {number:,} ({subwords:,} subwords)"
             for number, subwords in itertools.islice(self.refused.items(), 10)
         )
         return (
-            "Lines that are longer than max_input_length="
-            f"{self._hparams.max_input_length:,} subwords have an empty "
-            f"translation; all others have theirs. {len(self.refused):,} are: "
-            f"{shown}{', …' if len(self.refused) > 10 else ''}. With "
-            "--decode_hparams=long_inputs=split they are translated in pieces."
+            f"{len(self.refused):,} lines are longer than max_input_length="
+            f"{self._hparams.max_input_length:,} subwords and have an empty "
+            f"translation: {shown}{', …' if len(self.refused) > 10 else ''}. "
+            "All other lines are translated. With "
+            "--decode_hparams=long_inputs=split these are translated in pieces."
         )
 
-    def _translate_chunk(self, lines, prefixes, done, bar):
-        """Translations of some lines, before which `done` others came."""
+    def _translate_chunk(
+        self, chunk: list[tuple[str, str]], done: int, bar: Any
+    ) -> list[Translation]:
+        """Translate (line, prefix) pairs; `done` lines precede them."""
+        lines, prefixes = zip(*chunk, strict=True)
         encoded = self._source.encode(lines)
-        # Without EOS, for they go on.
-        begun = [row[:-1] for row in self._encode(self._target, prefixes)]
-        rows, starts, owners = [], [], []  # ids, prefix and line of each piece
+        # Without EOS, since the output continues.
+        starts = [ids[:-1] for ids in self._encode(self._target, prefixes)]
+        rows: list[list[int]] = []  # ids of each piece
+        row_starts: list[list[int]] = []  # ids of its prefix
+        owners: list[int] = []  # index of its line
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            of_line = self._rows(done + i + 1, line, ids)
-            rows += of_line
-            starts += [begun[i], *[[]] * len(of_line)][: len(of_line)]
-            owners += [i] * len(of_line)
-        missing = np.bincount(owners, minlength=len(lines))  # pieces of lines
-        bar.update(np.count_nonzero(missing == 0))
-        found = [None] * len(rows)
-        for i, translation in self._find(rows, starts):
-            found[i] = translation
-            missing[owners[i]] -= 1
-            bar.update(missing[owners[i]] == 0)
-        parts = [[] for _ in lines]
-        for i, translation in zip(owners, found, strict=True):
-            parts[i].append(translation)
-        return list(map(self._join, parts))
+            line_rows = self._split_line(done + i + 1, line, ids)
+            rows += line_rows
+            # Only the first piece of a line begins with the prefix.
+            row_starts += [
+                starts[i] if k == 0 else [] for k in range(len(line_rows))
+            ]
+            owners += [i] * len(line_rows)
+        remaining = np.bincount(owners, minlength=len(lines))  # pieces of lines
+        bar.update(np.count_nonzero(remaining == 0))
+        outputs: list = [None] * len(rows)
+        for i, translation in self._search_rows(rows, row_starts):
+            outputs[i] = translation
+            remaining[owners[i]] -= 1
+            bar.update(remaining[owners[i]] == 0)
+        pieces_of: list[list[Translation]] = [[] for _ in lines]
+        for i, translation in zip(owners, outputs, strict=True):
+            pieces_of[i].append(translation)
+        return [self._join(translations) for translations in pieces_of]
 
-    def _rows(self, number, line, ids):
-        """A line's ids, or those of its pieces; none: blank, or refused."""
-        most = self._hparams.max_input_length
+    def _split_line(
+        self, number: int, line: str, ids: list[int]
+    ) -> list[list[int]]:
+        """Return the ids of a line's pieces; [] if it is blank or refused."""
+        limit = self._hparams.max_input_length
         if len(ids) == 1:  # EOS
             return []
-        if len(ids) <= most:
+        if len(ids) <= limit:
             return [ids]
         if self._hparams.long_inputs == "refuse":
             self.refused[number] = len(ids)
             return []
-        found = pieces.split(
-            line, lambda piece: len(self._source.encode([piece])[0]) <= most
+        texts = pieces.split(
+            line, lambda piece: len(self._source.encode([piece])[0]) <= limit
         )
-        # A single character may take more than a very low limit.
-        return [_cut(row, most) for row in self._source.encode(found)]
+        # A single character may have more subwords than a very low limit.
+        return [_truncate(row, limit) for row in self._source.encode(texts)]
 
-    def _find(self, rows, starts):
-        """The index and the translation of each row of ids, longest first."""
-        # A beam's cache has a slot for each subword that it may come to.
+    def _search_rows(
+        self, rows: list[list[int]], starts: list[list[int]]
+    ) -> Iterator[tuple[int, Translation]]:
+        """Yield index and translation of each row of ids, longest first."""
+        # A beam's cache has a slot for each subword of its longest output.
         extra = self._hparams.extra_length
         lengths = [
             max(len(row) + extra, len(start) + 1)
@@ -178,87 +196,93 @@ class Translator:
         ]
         slots = self._hparams.batch_tokens // self._hparams.beam_size
         for batch in length_sorted(range(len(rows)), lengths, slots):
-            found = self._search(
+            hypotheses = self._search(
                 self._constants,
                 _pad([rows[i] for i in batch]),
                 _pad([starts[i] for i in batch]),
             )
             for i, ids, scores in zip(
-                batch, found.ids.numpy(), found.scores.numpy(), strict=True
+                batch,
+                hypotheses.ids.numpy(),
+                hypotheses.scores.numpy(),
+                strict=True,
             ):
                 texts = self._target.decode(ids)
                 yield i, Translation(texts, scores.tolist())
 
-    def _join(self, parts):
-        """A line's translation from those of its pieces; [] is a blank one."""
-        if len(parts) == 1:
-            return parts[0]
+    def _join(self, translations: list[Translation]) -> Translation:
+        """Join the translations of a line's pieces; [] is a blank line."""
+        if len(translations) == 1:
+            return translations[0]
         outputs = range(self._hparams.num_outputs)
         return Translation(
-            [" ".join(one.texts[k] for one in parts) for k in outputs],
-            [sum((one.scores[k] for one in parts), 0.0) for k in outputs],
+            [" ".join(t.texts[k] for t in translations) for k in outputs],
+            [sum((t.scores[k] for t in translations), 0.0) for k in outputs],
         )
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Score]:
-        """How likely each target is given its inputs, in order of pairs.
+        """Yield the score of each target given its input, in order.
 
         Args:
-            pairs: read as far as needed: memory is bounded.
+            pairs: consumed lazily, so that memory is bounded.
         """
         pairs = iter(pairs)
         while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
             yield from self._score_chunk(chunk)
 
-    def _score_chunk(self, pairs):
-        """A Score of each of some pairs."""
-        sides = [
-            self._encode(vocabulary, side)
-            for vocabulary, side in zip(
-                (self._source, self._target),
-                zip(*pairs, strict=True),
-                strict=True,
-            )
+    def _score_chunk(self, pairs: list[tuple[str, str]]) -> list[Score]:
+        inputs, targets = zip(*pairs, strict=True)
+        sources = self._encode(self._source, inputs)
+        rows = self._encode(self._target, targets)
+        lengths = [
+            max(len(source), len(row))
+            for source, row in zip(sources, rows, strict=True)
         ]
-        lengths = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
-        results = [None] * len(pairs)
-        # Of every slot, logits are there at once.
-        most = score.MAX_LOGITS // self._target.size
-        slots = min(self._hparams.batch_tokens, most)
+        scores: list = [None] * len(pairs)
+        # The logits of all slots are in memory at once.
+        max_slots = score.MAX_LOGITS // self._target.size
+        slots = min(self._hparams.batch_tokens, max_slots)
         for batch in length_sorted(range(len(pairs)), lengths, slots):
-            found = self._score(*(_pad([s[i] for i in batch]) for s in sides))
-            for i, row in zip(batch, found.numpy(), strict=True):
-                ids = sides[1][i]
-                results[i] = Score(
+            log_probs = self._score(
+                _pad([sources[i] for i in batch]),
+                _pad([rows[i] for i in batch]),
+            )
+            for i, row in zip(batch, log_probs.numpy(), strict=True):
+                ids = rows[i]
+                scores[i] = Score(
                     self._target.pieces(ids), row[: len(ids)].tolist()
                 )
-        return results
+        return scores
 
-    def _encode(self, vocabulary, lines):
-        """Convert lines to ids, cut to max_input_length with EOS."""
-        most = self._hparams.max_input_length
+    def _encode(
+        self, vocabulary: Vocabulary, lines: Sequence[str]
+    ) -> list[list[int]]:
+        """Convert lines to ids, truncated to max_input_length with EOS."""
+        limit = self._hparams.max_input_length
         encoded = vocabulary.encode(lines)
-        if cut := sum(len(row) > most for row in encoded):
+        if count := sum(len(row) > limit for row in encoded):
             warnings.warn(
-                f"{cut:,} lines are longer than max_input_length={most} "
-                "subwords; their ends are not read.",
+                f"{count:,} lines are longer than max_input_length={limit} "
+                "subwords; their ends are ignored.",
                 stacklevel=2,
             )
-        return [_cut(row, most) for row in encoded]
+        return [_truncate(row, limit) for row in encoded]
 
 
-def _cut(ids, most):
-    """At most so many ids, EOS the last."""
-    return ids if len(ids) <= most else ids[: most - 1] + [EOS]
+def _truncate(ids: list[int], limit: int) -> list[int]:
+    """Truncate to `limit` ids, EOS the last."""
+    return ids if len(ids) <= limit else ids[: limit - 1] + [EOS]
 
 
 def length_sorted(
-    indices: Sequence[int], lengths: Sequence[int], slots: int
+    indices: Iterable[int], lengths: Sequence[int], slots: int
 ) -> Iterator[list[int]]:
-    """Batches of indices, longest first, of at most `slots` padded slots.
+    """Yield batches of indices, longest first, of at most `slots` slots.
 
-    Example: indices 0, 1, 2 of lengths 3, 9, 4 with 10 slots: [1], [2, 0].
+    A batch has as many slots as indices times the greatest length. Example:
+    indices 0, 1, 2 of lengths 3, 9, 4 with 10 slots give [1], [2, 0].
     """
-    batch = []
+    batch: list[int] = []
     for i in sorted(indices, key=lambda i: -lengths[i]):
         if batch and (len(batch) + 1) * lengths[batch[0]] > slots:
             yield batch
@@ -268,8 +292,8 @@ def length_sorted(
         yield batch
 
 
-def _pad(rows):
-    """Lists of ids -> [B, L] int32, PAD after each."""
+def _pad(rows: Sequence[Sequence[int]]) -> tf.Tensor:
+    """Return lists of ids as [B, L] int32, PAD after each."""
     array = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
     for row, ids in zip(array, rows, strict=True):
         row[: len(ids)] = ids

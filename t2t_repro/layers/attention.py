@@ -1,46 +1,62 @@
 """Multi-head attention (section 3.2)."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.layers import compatibility, dropout
+from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.types import Tensor
 
-MASKED = -1e9  # a logit that softmax turns to 0 beside any unmasked one
+MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
 
 
 class KeyValues(NamedTuple):
-    """Some of the keys and values that a step of decoding attends to."""
+    """Keys and values that lie in one array and that a step attends to."""
 
-    key: object  # [B, H, L, K]
-    value: object  # [B, H, L, K]
-    distances: object = None  # [B, L] int32, of positions; None: not asked for
+    key: Tensor  # [B, H, L, K]
+    value: Tensor  # [B, H, L, K]
+    distances: Tensor | None = None  # [B, L] int32; None: not needed
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
 class MultiHeadAttention(keras.layers.Layer):
-    """H attentions side by side, each on its own projections (section 3.2.2).
+    """Multi-head attention with projections per head (section 3.2.2).
 
-    Queries come from x [B, T, D]; keys and values from `memory` [B, L, D], or
-    in decoding from a cache that the caller keeps. Keys and values may differ
-    in size.
-    Without `use_bias` projections have no bias, as in tensor2tensor. Masks are
-    explicit arguments: bool, broadcast to [B, H, T, L], True where seen.
+    Queries come from x [B, T, D]. Keys and values come from `memory`
+    [B, L, D], or in decoding from a cache that the caller keeps. Keys and
+    values may differ in size. Without `use_bias`, the projections have no
+    bias, as in tensor2tensor.
+
+    Masks are explicit arguments: bool, broadcast to [B, H, T, L], True where
+    the query may attend to the key.
     """
 
     def __init__(
         self,
-        hidden_size,
-        num_heads,
-        key_channels,
-        value_channels,
-        attention_type,
-        dropout_rate,
-        use_bias=False,
-        **kwargs,
-    ):
-        """key_channels and value_channels are those of all heads together."""
+        hidden_size: int,
+        num_heads: int,
+        key_channels: int,
+        value_channels: int,
+        attention_type: str,
+        dropout_rate: float,
+        use_bias: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Create the sublayers.
+
+        Args:
+            hidden_size: D.
+            num_heads: H.
+            key_channels: total size of the keys of all heads, H * K.
+            value_channels: total size of the values of all heads.
+            attention_type: a key of compatibility.TYPES.
+            dropout_rate: of the attention weights.
+            use_bias: whether the projections have biases.
+            **kwargs: of keras.layers.Layer.
+        """
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.num_heads = num_heads
@@ -66,85 +82,114 @@ class MultiHeadAttention(keras.layers.Layer):
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
 
-    def build(self, x_shape):
-        """Leave it to the sublayers, as they are called: Keras would trace."""
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
 
-    def split_heads(self, x):
-        """[B, T, H * K] -> [B, H, T, K]."""
+    def split_heads(self, x: Tensor) -> Tensor:
+        """Split the channels of x [B, T, H * K] to [B, H, T, K]."""
         batch, length, channels = ops.shape(x)
         head_size = channels // self.num_heads
         x = ops.reshape(x, (batch, length, self.num_heads, head_size))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def project_memory(self, memory):
-        """[B, L, D] -> keys and values, [B, H, L, K] each."""
+    def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [B, H, L, K] of `memory` [B, L, D]."""
         key = self.split_heads(self.key(memory))
         return key, self.split_heads(self.value(memory))
 
-    def logits(self, query, key, distances=None):
-        """query [B, H, T, K] on key [B, H, L, K] -> [B, H, T, L].
+    def logits(
+        self, query: Tensor, key: Tensor, distances: Tensor | None = None
+    ) -> Tensor:
+        """Return the logits [B, H, T, L] of queries and keys.
 
-        Distances from all queries to keys, [B, L] int32, make a difference to
-        subclasses alone. None: both have positions from 0 on.
+        Args:
+            query: [B, H, T, K].
+            key: [B, H, L, K].
+            distances: [B, L] int32, from all queries to each key. None: both
+                have the positions 0, 1, 2, …. Only subclasses read it.
         """
         return self.compatibility(query, key)
 
-    def weighted_sum(self, weights, value, distances=None):
-        """weights [B, H, T, L] of value [B, H, L, K] -> [B, H, T, K]."""
+    def weighted_sum(
+        self, weights: Tensor, value: Tensor, distances: Tensor | None = None
+    ) -> Tensor:
+        """Return the values' weighted sum [B, H, T, K].
+
+        Args:
+            weights: [B, H, T, L].
+            value: [B, H, L, K].
+            distances: as in logits().
+        """
         return ops.matmul(weights, value)
 
-    def call(self, x, mask, memory=None, rng=None):
-        """x on memory, or on itself -> [B, T, D], weights [B, H, T, L].
+    def call(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        memory: Tensor | None = None,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Attend from x to `memory`, or to x itself.
 
-        Equation 1, or another compatibility function in its place. Weights
-        are float32, before dropout.
+        Computes equation 1, or another compatibility function in its place.
+
+        Returns:
+            output [B, T, D]; weights [B, H, T, L] float32, before dropout.
         """
         memory = x if memory is None else memory
         key, value = self.project_memory(memory)
         query = self.split_heads(self.query(x))  # [B, H, T, K]
-        weights = _weights(self.logits(query, key), mask)
+        weights = _softmax(self.logits(query, key), mask)
         dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
-        mixed = self.weighted_sum(dropped, value)
-        batch, _, length, _ = ops.shape(mixed)
-        mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, T, H, K]
-        mixed = ops.reshape(mixed, (batch, length, self.value_channels))
-        return self.output_projection(mixed), weights
+        context = self.weighted_sum(dropped, value)
+        batch, _, length, _ = ops.shape(context)
+        context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, K]
+        context = ops.reshape(context, (batch, length, self.value_channels))
+        return self.output_projection(context), weights
 
-    def beam_heads(self, x, beams):
-        """[B * W, H * K] -> [B, H, W, K], where `beams` is W."""
+    def split_beams_and_heads(self, x: Tensor, num_beams: int) -> Tensor:
+        """Split x [B * W, H * K] to [B, H, W, K]."""
         head_size = x.shape[-1] // self.num_heads
-        x = ops.reshape(x, (-1, beams, self.num_heads, head_size))
+        x = ops.reshape(x, (-1, num_beams, self.num_heads, head_size))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def step(self, x, beams, key_values, mask):
-        """`call` for one position: W beams are W queries of a sentence.
+    def step(
+        self,
+        x: Tensor,
+        num_beams: int,
+        key_values: Sequence[KeyValues],
+        mask: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Attend from one position: W beams are W queries of a sentence.
 
-        Rows of x lie in one matrix, so that each projection is one product of
-        matrices, whatever the number of sentences.
+        All rows of x form one matrix, so that each projection is a single
+        matrix product for any number of sentences.
 
         Args:
             x: [B * W, D].
-            beams: W.
-            key_values: a KeyValues for each array that they lie in.
-            mask: [B, 1, W or 1, L], where L is that of all of them together.
+            num_beams: W.
+            key_values: one KeyValues per array; together they have L keys.
+            mask: [B, 1, W or 1, L].
 
         Returns:
-            [B * W, D], weights [B, H, W, L] float32.
+            output [B * W, D], weights [B, H, W, L] float32.
         """
-        query = self.beam_heads(self.query(x), beams)
-        logits = [self.logits(query, p.key, p.distances) for p in key_values]
-        weights = _weights(ops.concatenate(logits, axis=-1), mask)
-        mixed, first = 0, 0
-        for one in key_values:
-            last = first + ops.shape(one.key)[2]
-            some = ops.cast(weights[..., first:last], one.value.dtype)
-            mixed = mixed + self.weighted_sum(some, one.value, one.distances)
-            first = last
-        mixed = ops.transpose(mixed, (0, 2, 1, 3))  # [B, W, H, K]
-        mixed = ops.reshape(mixed, (-1, self.value_channels))
-        return self.output_projection(mixed), weights
+        query = self.split_beams_and_heads(self.query(x), num_beams)
+        logits = [self.logits(query, kv.key, kv.distances) for kv in key_values]
+        weights = _softmax(ops.concatenate(logits, axis=-1), mask)
+        context, start = 0, 0
+        for kv in key_values:
+            end = start + ops.shape(kv.key)[2]
+            kv_weights = ops.cast(weights[..., start:end], kv.value.dtype)
+            context = context + self.weighted_sum(
+                kv_weights, kv.value, kv.distances
+            )
+            start = end
+        context = ops.transpose(context, (0, 2, 1, 3))  # [B, W, H, K]
+        context = ops.reshape(context, (-1, self.value_channels))
+        return self.output_projection(context), weights
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "hidden_size": self.hidden_size,
             "num_heads": self.num_heads,
@@ -156,11 +201,11 @@ class MultiHeadAttention(keras.layers.Layer):
         }
 
 
-def _weights(logits, mask):
-    """Softmax of logits [B, H, T, L] where the mask is True, in float32.
+def _softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return the masked softmax of logits [B, H, T, L], in float32.
 
     Sums of many exponentials lose their small terms in 16 bits, and float16
-    ends at 65,504. (A bias in the mask's place would be fused with the product
-    and its scale, and what TensorFlow 2.21 makes of them has wrong shapes.)
+    ends at 65,504. (TensorFlow 2.21 would fuse a bias in place of the mask with
+    the product and its scale, and the result has a wrong shape.)
     """
     return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))

@@ -1,52 +1,54 @@
-"""Dropout whose mask is a function of (seed, step, place, row, offset)."""
+"""Dropout whose mask is computed by counter_rng."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from t2t_repro.layers import counter_rng
+from t2t_repro.types import Tensor
 
-# Bits of a significand, its leading 1 included, where they are so few that
-# rounding shows: 1 / (1 - 0.1) would be 0.16% low in bfloat16.
-_FEW_BITS = {"bfloat16": 8, "float16": 11}
-_BITS_OF_PYTHON = 53
+# Bits of the significand with its leading 1, of dtypes with so few that
+# rounding matters: 1 / (1 - 0.1) would be 0.16% low in bfloat16.
+_SIGNIFICAND_BITS = {"bfloat16": 8, "float16": 11}
+_PYTHON_SIGNIFICAND_BITS = 53
 
 
-def keep_scale(rate, dtype) -> float:
-    """Return 1 / (1 - rate), which the rest is multiplied by, in a dtype."""
+def keep_scale(rate: float, dtype: str) -> float:
+    """Return 1 / (1 - rate), the factor of kept elements, as `dtype` has it."""
     fraction, exponent = math.frexp(1.0 / (1.0 - rate))
-    bits = _FEW_BITS.get(dtype, _BITS_OF_PYTHON)
+    bits = _SIGNIFICAND_BITS.get(dtype, _PYTHON_SIGNIFICAND_BITS)
     return math.ldexp(round(math.ldexp(fraction, bits)), exponent - bits)
 
 
 class Dropout(keras.layers.Layer):
-    """Zeroes a share `rate` of x [B, …], and divides the rest by 1 - rate.
+    """Dropout of a share `rate` of x [B, …]; the rest is scaled up.
 
-    In 16 bits the share is the nearest whose factor is a number of the dtype:
-    0.0986 for 0.1 in bfloat16, and never further off than 0.004. (A rate
-    below 0.002 is none at all.) So the mean of x stays what it is, at no cost.
+    In 16 bits the dropped share is the nearest one whose scale is a number of
+    the dtype: 0.0986 for 0.1 in bfloat16, at most 0.004 away from `rate`. (A
+    rate below 0.002 drops nothing.) The mean of x is thus kept exactly.
 
-    Nothing is dropped where `rng` is None: at inference.
+    Without `rng`, at inference, x is returned unchanged.
     """
 
-    def __init__(self, rate, **kwargs):
+    def __init__(self, rate: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = rate
 
-    def build(self, input_shape):
-        # The layer's path tells its mask from those of all other places.
-        self._place = counter_rng.stream_id(self.path)
+    def build(self, input_shape: tuple) -> None:
+        # The path makes the masks of different layers independent.
+        self._stream = counter_rng.stream_id(self.path)
 
-    def call(self, x, rng=None):
+    def call(self, x: Tensor, rng: counter_rng.Rng | None = None) -> Tensor:
         if rng is None or not self.rate:
             return x
-        bits = counter_rng.bits(rng, self._place, ops.shape(x))
-        # Uniform in [-2^31, 2^31): below the threshold with the probability
-        # that makes up for the factor.
-        by = keep_scale(self.rate, self.compute_dtype)
-        threshold = round((1.0 - 1.0 / by) * (1 << 32)) - (1 << 31)
-        return x * (ops.cast(bits >= threshold, x.dtype) * by)
+        bits = counter_rng.bits(rng, self._stream, ops.shape(x))
+        # Bits are uniform in [-2^31, 2^31). The threshold is the share that
+        # makes up for the scale.
+        scale = keep_scale(self.rate, self.compute_dtype)
+        threshold = round((1.0 - 1.0 / scale) * (1 << 32)) - (1 << 31)
+        return x * (ops.cast(bits >= threshold, x.dtype) * scale)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"rate": self.rate}

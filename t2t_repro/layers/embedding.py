@@ -1,24 +1,34 @@
-"""Subwords to vectors and back: one matrix, or several (section 3.4)."""
+"""Embedding of subwords and output layer, with one matrix (section 3.4)."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
+from t2t_repro.types import Tensor
+
 
 class Embedding(keras.layers.Layer):
-    """Ids to vectors on the way in, vectors to logits on the way out.
+    """Matrix that maps ids to vectors, and vectors to logits.
 
-    Section 3.4 has one for all of inputs, targets and logits. Where each has
-    its own, each uses the half that it needs. An output layer may add a bias.
+    In section 3.4 one matrix serves inputs, targets and logits. If each has
+    its own, each uses the direction it needs. An output layer may add a bias.
     """
 
-    def __init__(self, vocab_size, hidden_size, use_bias=False, **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        use_bias: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.use_bias = use_bias
         self.bias = None
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple | None = None) -> None:
         self.weight = self.add_weight(
             name="weight",
             shape=(self.vocab_size, self.hidden_size),
@@ -31,20 +41,20 @@ class Embedding(keras.layers.Layer):
                 name="bias", shape=(self.vocab_size,), initializer="zeros"
             )
 
-    def call(self, ids):
+    def call(self, ids: Tensor) -> Tensor:
         """Return vectors [B, T, D] of ids [B, T], times sqrt(D)."""
         return ops.take(self.weight, ids, axis=0) * self.hidden_size**0.5
 
-    def kernel(self):
-        """Return what makes logits, [D, V] in the compute dtype: a copy."""
+    def kernel(self) -> Tensor:
+        """Return the output kernel [D, V], a copy in the compute dtype."""
         return ops.transpose(ops.cast(self.weight, self.compute_dtype))
 
-    def logits(self, x, kernel=None):
+    def logits(self, x: Tensor, kernel: Tensor | None = None) -> Tensor:
         """Return logits [..., V] float32 of x [..., D].
 
         Args:
             x: states.
-            kernel: of kernel(), where many calls share it; None: made here.
+            kernel: result of kernel(), if many calls share it.
         """
         flat = ops.reshape(x, (-1, self.hidden_size))
         kernel = self.kernel() if kernel is None else kernel
@@ -53,7 +63,7 @@ class Embedding(keras.layers.Layer):
             logits = logits + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.vocab_size))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,

@@ -1,16 +1,20 @@
-"""The position-wise feed-forward network (section 3.3)."""
+"""Position-wise feed-forward network (section 3.3)."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from t2t_repro.layers import dropout
+from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.types import Tensor
 
 ACTIVATIONS = {
     "relu": ops.relu,
     "gelu": lambda x: ops.gelu(x, approximate=False),
     "silu": ops.silu,
 }
-# Gated linear units: of the gate alone (Shazeer 2020, arXiv 2002.05202).
+# Activations of gates in gated linear units (Shazeer 2020, arXiv 2002.05202).
 GATES = {
     "glu": ops.sigmoid,
     "reglu": ACTIVATIONS["relu"],
@@ -21,21 +25,21 @@ GATES = {
 
 @keras.saving.register_keras_serializable("t2t_repro")
 class FeedForward(keras.layers.Layer):
-    """Equation 2: max(0, x W1 + b1) W2 + b2, on x [B, T, D].
+    """Feed-forward network of equation 2: max(0, x W1 + b1) W2 + b2.
 
-    Another activation may take the place of max(0, ·); a gated one makes
-    activation(x W1 + b1) * (x V + c) of it. Dropout, if any, acts on the
-    hidden layer [B, T, F]: tensor2tensor's relu_dropout.
+    Other activations may replace max(0, ·). A gated one replaces the hidden
+    layer by activation(x W1 + b1) * (x V + c). Dropout acts on the hidden layer
+    [B, T, F], as tensor2tensor's relu_dropout.
     """
 
     def __init__(
         self,
-        hidden_size,
-        filter_size,
-        dropout_rate,
-        activation="relu",
-        **kwargs,
-    ):
+        hidden_size: int,
+        filter_size: int,
+        dropout_rate: float,
+        activation: str = "relu",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.filter_size = filter_size
@@ -59,16 +63,16 @@ class FeedForward(keras.layers.Layer):
             hidden_size, name="output_projection", dtype=self.dtype_policy
         )
 
-    def build(self, x_shape):
-        """Leave it to the sublayers, as they are called: Keras would trace."""
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
 
-    def call(self, x, rng=None):
+    def call(self, x: Tensor, rng: Rng | None = None) -> Tensor:
         hidden = self.filter(x)  # [B, T, F]
         if self.linear is not None:
             hidden = hidden * self.linear(x)
         return self.output_projection(self.dropout(hidden, rng=rng))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
             "hidden_size": self.hidden_size,
             "filter_size": self.filter_size,

@@ -1,28 +1,47 @@
-"""Masks: True where a query may see a key."""
+"""Attention masks: True where a query may attend to a key."""
 
 from keras import ops
 
+from t2t_repro.types import Tensor
 
-def same_segment(query_segments, key_segments):
-    """[B, T] and [B, L] segment ids -> [B, 1, T, L] bool.
 
-    True within one sentence of a packed row; 0 is padding, seen by none.
+def same_segment(query_segments: Tensor, key_segments: Tensor) -> Tensor:
+    """Return a mask that is True within each sentence of a packed row.
+
+    Args:
+        query_segments: [B, T], segment ids.
+        key_segments: [B, L]; 0 is padding, which is masked.
+
+    Returns:
+        [B, 1, T, L] bool.
     """
     same = query_segments[:, :, None] == key_segments[:, None, :]
     real = key_segments[:, None, :] > 0
     return ops.logical_and(same, real)[:, None]
 
 
-def causal(query_places, key_places):
-    """[T] and [L] -> [1, 1, T, L] bool, True where the key is not after."""
-    return (query_places[:, None] >= key_places)[None, None]
+def causal(query_indices: Tensor, key_indices: Tensor) -> Tensor:
+    """Return a mask [1, 1, T, L] that is True unless the key comes later.
 
-
-def restricted(query_places, key_places, reach):
-    """[T] and [L] -> [1, 1, T, L] bool, True where |i - j| < reach.
-
-    "Restricted" self-attention of section 4, where a neighbourhood, here of
-    2 reach - 1 positions, is called r.
+    Args:
+        query_indices: [T], indices in the row.
+        key_indices: [L].
     """
-    distances = query_places[:, None] - key_places
+    return (query_indices[:, None] >= key_indices)[None, None]
+
+
+def restricted(
+    query_indices: Tensor, key_indices: Tensor, reach: int
+) -> Tensor:
+    """Return a mask [1, 1, T, L] that is True where |i - j| < reach.
+
+    This is the "restricted" self-attention of section 4. The paper's r is the
+    size of the neighbourhood, here 2 reach - 1.
+
+    Args:
+        query_indices: [T], indices in the row.
+        key_indices: [L].
+        reach: the first masked distance.
+    """
+    distances = query_indices[:, None] - key_indices
     return (ops.absolute(distances) < reach)[None, None]

@@ -1,7 +1,7 @@
-"""Residuals: the one place that orders norm, dropout and addition.
+"""Residual connections: the only module that orders norm, dropout and addition.
 
-Orders are named by tensor2tensor's sequences, of n for layer normalisation,
-d for dropout and a for addition of x:
+The orders have the names of tensor2tensor's sequences: n for layer
+normalization, d for dropout, a for the addition of x.
 
     before  after
     none    dan    LayerNorm(x + Dropout(Sublayer(x))), sections 3.1 and 5.4
@@ -10,29 +10,32 @@ d for dropout and a for addition of x:
     n       dan    LayerNorm(x + Dropout(Sublayer(LayerNorm(x))))
 """
 
+from typing import Any
+
 import keras
 
 from t2t_repro.layers import dropout
+from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.types import Tensor
 
 EPSILON = 1e-6  # of layer normalization, as in tensor2tensor
 
 
-class Residual(keras.layers.Layer):
-    """A sublayer of x alone, with what surrounds it.
+class _ResidualBase(keras.layers.Layer):
+    """Norms, dropout and addition around a sublayer, which subclasses call.
 
-    To be read back from a configuration, a sublayer's class is registered with
-    Keras.
+    The sublayer's class must be registered with Keras for from_config().
     """
 
     def __init__(
         self,
-        sublayer,
-        preprocess_sequence,
-        postprocess_sequence,
-        dropout_rate,
-        epsilon=EPSILON,
-        **kwargs,
-    ):
+        sublayer: keras.layers.Layer,
+        preprocess_sequence: str,
+        postprocess_sequence: str,
+        dropout_rate: float,
+        epsilon: float = EPSILON,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.sublayer = sublayer
         self.preprocess_sequence = preprocess_sequence
@@ -55,21 +58,16 @@ class Residual(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def build(self, x_shape):
-        """Leave it to the sublayers, as they are called: Keras would trace."""
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
 
-    def call(self, x, rng=None):
-        """x [B, T, D] -> [B, T, D]."""
-        y = self.sublayer(self.input_norm(x), rng=rng)
-        return self.add(x, y, rng)
-
-    def add(self, x, y, rng=None):
-        """x and the sublayer's output y -> [B, T, D]."""
+    def add(self, x: Tensor, y: Tensor, rng: Rng | None = None) -> Tensor:
+        """Add the sublayer's output y to x, [B, T, D] both."""
         return self.norm(x + self.dropout(y, rng=rng))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         sublayer = keras.saving.serialize_keras_object(self.sublayer)
-        # A copy builds it within its own name scope, not before.
+        # A copy must build the sublayer within its own name scope, not before.
         sublayer.pop("build_config", None)
         return super().get_config() | {
             "sublayer": sublayer,
@@ -80,27 +78,45 @@ class Residual(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "_ResidualBase":
         sublayer = keras.saving.deserialize_keras_object(config["sublayer"])
         return cls(**config | {"sublayer": sublayer})
 
 
-class AttentionResidual(Residual):
-    """An attention, which takes more than x and tells its weights."""
+class Residual(_ResidualBase):
+    """Residual connection around a sublayer that takes x alone."""
 
-    def call(self, x, context, rng=None):
-        """x [B, T, D], and what attention takes beside it.
+    def call(self, x: Tensor, rng: Rng | None = None) -> Tensor:
+        """Run the sublayer and its surroundings on x [B, T, D]."""
+        y = self.sublayer(self.input_norm(x), rng=rng)
+        return self.add(x, y, rng)
+
+
+class AttentionResidual(_ResidualBase):
+    """Residual connection around attention, which also returns its weights."""
+
+    def call(
+        self, x: Tensor, attention_args: tuple, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run attention and its surroundings on x [B, T, D].
+
+        Args:
+            x: queries' input.
+            attention_args: mask and, optionally, memory.
+            rng: state of random numbers; None at inference.
 
         Returns:
-            [B, T, D], weights [B, H, T, L] float32.
+            output [B, T, D], weights [B, H, T, L] float32.
         """
-        y, weights = self.sublayer(self.input_norm(x), *context, rng=rng)
+        y, weights = self.sublayer(self.input_norm(x), *attention_args, rng=rng)
         return self.add(x, y, rng), weights
 
 
-def norm_or_identity(wanted, epsilon, name, dtype):
-    """Return layer normalization, or the identity where it is not wanted."""
-    if not wanted:
+def norm_or_identity(
+    use_norm: bool, epsilon: float, name: str, dtype: Any
+) -> keras.layers.Layer:
+    """Return a layer normalization, or an identity layer."""
+    if not use_norm:
         return keras.layers.Identity(name=name, dtype=dtype)
     # Keras computes its mean and variance in float32 at least.
     return keras.layers.LayerNormalization(

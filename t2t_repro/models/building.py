@@ -1,21 +1,25 @@
-"""Models from settings: with weights, or with the shapes of weights alone."""
+"""Construction of models from settings, with or without values of weights."""
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from keras import ops
 
 from t2t_repro import errors, keras_compat
+from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.registry import models
+from t2t_repro.types import Tensor
 
 
 def build(
-    hparams,
-    vocab_size,
-    dtype="float32",
-    recompute_grad=False,
-    source_vocab_size=None,
+    hparams: HParams,
+    vocab_size: int,
+    dtype: str = "float32",
+    recompute_grad: bool = False,
+    source_vocab_size: int | None = None,
 ) -> Seq2Seq:
     """Build the model that hparams.model names, with weights.
 
@@ -24,12 +28,12 @@ def build(
         vocab_size: V of the targets, read from the vocabulary.
         dtype: Keras dtype policy: "float32", "mixed_bfloat16",
             "mixed_float16".
-        recompute_grad: whether the backward pass computes activations of a
-            layer again, which are not kept until then.
+        recompute_grad: whether the backward pass computes the activations
+            within a layer again instead of storing them.
         source_vocab_size: V of the inputs; None: the same vocabulary.
 
     Raises:
-        UserError: the model breaks a rule of models/seq2seq.py; names it.
+        UserError: the model violates a rule of models/seq2seq.py.
     """
     check_model(hparams, recompute_grad)
     model = _new(hparams, vocab_size, source_vocab_size, dtype)
@@ -40,10 +44,12 @@ def build(
     return model
 
 
-def build_abstract(hparams, vocab_size, source_vocab_size=None) -> Seq2Seq:
+def build_abstract(
+    hparams: HParams, vocab_size: int, source_vocab_size: int | None = None
+) -> Seq2Seq:
     """Build a model whose weights have shapes, but no values.
 
-    It counts its parameters and FLOPs in a second, whatever its size.
+    It serves to count parameters and FLOPs; this takes a second for any size.
     """
     check_model(hparams)
     with keras_compat.without_values():
@@ -52,12 +58,12 @@ def build_abstract(hparams, vocab_size, source_vocab_size=None) -> Seq2Seq:
     return model
 
 
-def check_model(hparams, recompute_grad=False):
-    """Check that a model can be trained as its settings say, without it.
+def check_model(hparams: HParams, recompute_grad: bool = False) -> None:
+    """Check that the model supports its settings, without building it.
 
     Raises:
-        UserError: the model is none, has other settings, or lacks what is
-            asked for; says which.
+        UserError: what is registered is not a model, has another settings
+            class, or lacks a requested feature.
     """
     cls = models[hparams.model].value
     if not (isinstance(cls, type) and issubclass(cls, Seq2Seq)):
@@ -74,27 +80,32 @@ def check_model(hparams, recompute_grad=False):
         )
     if hparams.batching == "packed" and not cls.packed_rows:
         raise errors.UserError(
-            f"The model {hparams.model!r} takes one sentence a row. Say "
+            f"The model {hparams.model!r} takes one sentence a row. Use "
             "--hparams=batching=bucketed."
         )
     if recompute_grad and not cls.recomputation:
         raise errors.UserError(
-            f"The model {hparams.model!r} cannot recompute activations. Leave "
-            "--recompute_grad out."
+            f"The model {hparams.model!r} cannot recompute activations. Omit "
+            "--recompute_grad."
         )
 
 
-def _new(hparams, vocab_size, source_vocab_size, dtype):
+def _new(
+    hparams: HParams,
+    vocab_size: int,
+    source_vocab_size: int | None,
+    dtype: str,
+) -> Seq2Seq:
     cls = models[hparams.model].value
-    more = {}
+    kwargs = {}
     if source_vocab_size not in (None, vocab_size):
-        more["source_vocab_size"] = source_vocab_size
+        kwargs["source_vocab_size"] = source_vocab_size
     with keras_compat.fresh_names():
-        return cls(hparams, vocab_size, dtype=dtype, **more)
+        return cls(hparams, vocab_size, dtype=dtype, **kwargs)
 
 
-def _batch(row):
-    """Return a batch of one sentence, by the features of data/batches.py."""
+def _batch(row: Tensor) -> dict[str, Tensor]:
+    """Return a batch of one sentence with the features of data/batches.py."""
     return {
         f"{side}{suffix}": row
         for side in ("inputs", "targets")
@@ -102,52 +113,52 @@ def _batch(row):
     }
 
 
-def _check_random_numbers(model):
+def _check_random_numbers(model: Seq2Seq) -> None:
     """Refuse Keras's seed generators: their numbers depend on the replica."""
     weights = {id(weight) for weight in model.weights}
     for variable in model.variables:
         if id(variable) not in weights:
             raise errors.UserError(
-                f"The model {model.hparams.model!r} has {variable.path}, which "
-                "is neither a weight nor drawn by layers/counter_rng.py. Draw "
-                "random numbers with layers.dropout.Dropout or "
+                f"The model {model.hparams.model!r} has the variable "
+                f"{variable.path}, which is not a weight. A state of random "
+                "numbers is not allowed: use layers.dropout.Dropout or "
                 "layers.counter_rng."
             )
 
 
-def by_path(items) -> dict:
+def by_path(items: Iterable[Any]) -> dict[str, Any]:
     """Return {path without the model's own name: item}, in their order.
 
     Args:
         items: weights or layers of one model.
 
     Raises:
-        UserError: two of them have one path.
+        UserError: two of them have the same path.
     """
-    found: dict = {}
+    result: dict[str, Any] = {}
     for item in items:
         path = item.path.partition("/")[2]
-        if path in found:
+        if path in result:
             raise errors.UserError(
-                f"The model has two of {path}: {found[path].path} and "
-                f"{item.path}. Give each layer a name of its own: checkpoints "
-                "store weights by their paths."
+                f"The model has two items with the path {path}: "
+                f"{result[path].path} and {item.path}. Give each layer a "
+                "unique name: checkpoints store weights by their paths."
             )
-        found[path] = item
-    return found
+        result[path] = item
+    return result
 
 
-def _check_paths(model):
+def _check_paths(model: Seq2Seq) -> None:
     """Refuse paths that are used twice, or that Keras has numbered."""
     layers = keras_compat.all_layers(model)
-    places = [layer for layer in layers if isinstance(layer, Dropout)]
-    by_path((*model.weights, *(one for one in places if one.built)))
+    dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
+    by_path((*model.weights, *(layer for layer in dropouts if layer.built)))
     for layer in layers:
         snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(layer).__name__)
         numbered = re.fullmatch(rf"{snake.lower()}_\d+", layer.name)
         if numbered and (layer.weights or isinstance(layer, Dropout)):
             raise errors.UserError(
-                f"The model {model.hparams.model!r} has a layer that Keras has "
-                f"named {layer.path or layer.name}, by the order in which "
-                "layers are made. Name it: name=…."
+                f"The model {model.hparams.model!r} has a layer that Keras "
+                f"named {layer.path or layer.name}, by the order of creation. "
+                "Give it a name: name=…."
             )

@@ -1,79 +1,117 @@
-"""Encoder and decoder stacks (section 3.1): layers of residual sublayers."""
+"""Encoder and decoder stacks (section 3.1): layers of residual sublayers.
+
+Here `hparams` are a TransformerHParams of hparams/transformer_hparams.py.
+"""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from t2t_repro.layers import dropout, residual
-from t2t_repro.layers.attention import MultiHeadAttention
+from t2t_repro.layers.attention import KeyValues, MultiHeadAttention
+from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.relative import RelativeAttention
+from t2t_repro.types import Tensor
 
 
 class EncoderLayer(keras.layers.Layer):
-    """Self-attention and feed-forward, each within a residual."""
+    """Self-attention and feed-forward network, each within a residual."""
 
-    def __init__(self, hparams, **kwargs):
+    def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.self_attention = _self_attention(hparams, self)
         self.ffn = _ffn(hparams, self)
 
-    def build(self, x_shape):
-        """Leave it to the sublayers, as they are called: Keras would trace."""
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
 
-    def call(self, x, mask, rng=None):
-        """x [B, L, D], mask [B, 1, L, L] -> [B, L, D], weights."""
+    def call(
+        self, x: Tensor, mask: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run the layer on x [B, L, D] with mask [B, 1, L, L].
+
+        Returns:
+            output [B, L, D], weights [B, H, L, L].
+        """
         x, weights = self.self_attention(x, (mask,), rng=rng)
         return self.ffn(x, rng=rng), weights
 
 
 class DecoderLayer(keras.layers.Layer):
-    """Self-attention, attention to the source and feed-forward."""
+    """Self-attention, cross-attention and feed-forward network."""
 
-    def __init__(self, hparams, **kwargs):
+    def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.self_attention = _self_attention(hparams, self)
         self.cross_attention = _cross_attention(hparams, self)
         self.ffn = _ffn(hparams, self)
 
-    def build(self, x_shape):
-        """Leave it to the sublayers, as they are called: Keras would trace."""
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
 
-    def call(self, x, memory, self_mask, cross_mask, rng=None):
-        """x [B, T, D], memory [B, L, D] -> [B, T, D], both weights."""
-        x, own = self.self_attention(x, (self_mask,), rng=rng)
-        x, cross = self.cross_attention(x, (cross_mask, memory), rng=rng)
-        return self.ffn(x, rng=rng), (own, cross)
+    def call(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        self_mask: Tensor,
+        cross_mask: Tensor,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Run the layer on x [B, T, D] and memory [B, L, D].
 
-    def step(self, x, past, recent, rows, memory, own_mask, cross_mask):
-        """One position of W beams, which are W queries of a sentence.
+        Returns:
+            output [B, T, D], weights of self-attention [B, H, T, T] and of
+            cross-attention [B, H, T, L].
+        """
+        x, self_weights = self.self_attention(x, (self_mask,), rng=rng)
+        x, cross_weights = self.cross_attention(
+            x, (cross_mask, memory), rng=rng
+        )
+        return self.ffn(x, rng=rng), (self_weights, cross_weights)
+
+    def step(
+        self,
+        x: Tensor,
+        past: KeyValues,
+        recent: KeyValues,
+        rows: Tensor,
+        memory: KeyValues,
+        self_mask: Tensor,
+        cross_mask: Tensor,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
+        """Run the layer on one position: W beams are W queries of a sentence.
 
         Args:
             x: [B * W, D].
-            past: KeyValues of positions that do not change any more.
-            recent: KeyValues of the positions since, and room for more.
-            rows: [B * H, 1] int32, where in `recent` it is written, an array
-                of [B * H * positions, W * K].
+            past: KeyValues of positions that no longer change.
+            recent: KeyValues of the positions since, with empty slots.
+            rows: [B * H, 1] int32, rows of `recent` as an array
+                [B * H * positions, W * K] to which this position is written.
             memory: KeyValues of the source.
-            own_mask: [B, 1, W, L], where L is that of past and recent.
-            cross_mask: [B, 1, 1, L], where L is that of memory.
+            self_mask: [B, 1, W, L], where L counts past and recent slots.
+            cross_mask: [B, 1, 1, L], where L counts source positions.
 
         Returns:
-            [B * W, D], key and value of `recent` with this position's,
-            weights of attention to the source [B, H, W, L].
+            output [B * W, D], key and value of `recent` with this position's,
+            cross-attention weights [B, H, W, L].
         """
-        block, beams = self.self_attention, own_mask.shape[2]
+        block, beams = self.self_attention, self_mask.shape[2]
         normed = block.input_norm(x)
         key, value = (
-            _written(
-                old, block.sublayer.beam_heads(project(normed), beams), rows
+            _write_rows(
+                old,
+                block.sublayer.split_beams_and_heads(project(normed), beams),
+                rows,
             )
             for project, old in (
                 (block.sublayer.key, recent.key),
                 (block.sublayer.value, recent.value),
             )
         )
-        seen = (past, recent._replace(key=key, value=value))
-        y, _ = block.sublayer.step(normed, beams, seen, own_mask)
+        key_values = (past, recent._replace(key=key, value=value))
+        y, _ = block.sublayer.step(normed, beams, key_values, self_mask)
         x = block.add(x, y)
         block = self.cross_attention
         y, weights = block.sublayer.step(
@@ -82,11 +120,16 @@ class DecoderLayer(keras.layers.Layer):
         return self.ffn(block.add(x, y)), (key, value), weights
 
 
-def _written(old, new, rows):
-    """`old` [B, H, slots, K] with `new` [B, H, W, K] at rows [B * H, 1].
+def _write_rows(old: Tensor, new: Tensor, rows: Tensor) -> Tensor:
+    """Return `old` [B, H, slots, K] with `new` [B, H, W, K] at `rows`.
 
-    A position of W slots is a row. (ops.slice_update would be XLA's operation
-    in TensorFlow's graph, and TF Serving has no compiler.)
+    A row holds the W slots of one position. (ops.slice_update would become an
+    XLA operation in TensorFlow's graph, and TF Serving has no XLA compiler.)
+
+    Args:
+        old: array that is copied.
+        new: keys or values of one position.
+        rows: [B * H, 1] int32.
     """
     width = new.shape[2] * new.shape[3]
     written = ops.scatter_update(
@@ -95,26 +138,32 @@ def _written(old, new, rows):
     return ops.reshape(written, ops.shape(old))
 
 
-def _self_attention(hparams, parent):
-    settings = _settings(hparams, parent)
+def _self_attention(
+    hparams: Any, parent: keras.layers.Layer
+) -> residual.AttentionResidual:
+    settings = _attention_settings(hparams, parent)
     if hparams.max_relative_position:
         sublayer = RelativeAttention(hparams.max_relative_position, **settings)
     else:
         sublayer = MultiHeadAttention(**settings)
     return residual.AttentionResidual(
-        sublayer, **_surroundings(hparams, "self_attention", parent)
+        sublayer, **_residual_settings(hparams, "self_attention", parent)
     )
 
 
-def _cross_attention(hparams, parent):
+def _cross_attention(
+    hparams: Any, parent: keras.layers.Layer
+) -> residual.AttentionResidual:
     return residual.AttentionResidual(
-        MultiHeadAttention(**_settings(hparams, parent)),
-        **_surroundings(hparams, "cross_attention", parent),
+        MultiHeadAttention(**_attention_settings(hparams, parent)),
+        **_residual_settings(hparams, "cross_attention", parent),
     )
 
 
-def _settings(hparams, parent):
-    """What every attention of a model has in common."""
+def _attention_settings(
+    hparams: Any, parent: keras.layers.Layer
+) -> dict[str, Any]:
+    """Return the arguments that all attentions of a model share."""
     size = hparams.hidden_size
     return {
         "hidden_size": size,
@@ -129,7 +178,7 @@ def _settings(hparams, parent):
     }
 
 
-def _ffn(hparams, parent):
+def _ffn(hparams: Any, parent: keras.layers.Layer) -> residual.Residual:
     sublayer = FeedForward(
         hparams.hidden_size,
         hparams.filter_size,
@@ -138,11 +187,15 @@ def _ffn(hparams, parent):
         name="feed_forward",
         dtype=parent.dtype_policy,
     )
-    return residual.Residual(sublayer, **_surroundings(hparams, "ffn", parent))
+    return residual.Residual(
+        sublayer, **_residual_settings(hparams, "ffn", parent)
+    )
 
 
-def _surroundings(hparams, name, parent):
-    """What every residual of a model has in common, and its name."""
+def _residual_settings(
+    hparams: Any, name: str, parent: keras.layers.Layer
+) -> dict[str, Any]:
+    """Return the arguments that all residuals of a model share, and `name`."""
     return {
         "preprocess_sequence": hparams.layer_preprocess_sequence,
         "postprocess_sequence": hparams.layer_postprocess_sequence,
@@ -154,13 +207,19 @@ def _surroundings(hparams, name, parent):
 
 
 class Stack(keras.layers.Layer):
-    """Dropout on the embedded input, then N layers of one kind.
+    """Stack of dropout on the embedded input and N layers of one kind.
 
-    Where layers normalise what they are given, the stack normalises what the
-    last one returns, as tensor2tensor does: nobody else would.
+    With pre-norm the stack normalizes the output of its last layer, as in
+    tensor2tensor, since no layer follows that would.
     """
 
-    def __init__(self, layer_class, num_layers, hparams, **kwargs):
+    def __init__(
+        self,
+        layer_class: type[keras.layers.Layer],
+        num_layers: int,
+        hparams: Any,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.dropout = dropout.Dropout(
             hparams.layer_prepostprocess_dropout,
@@ -178,48 +237,60 @@ class Stack(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def build(self, x_shape):
-        """Leave it to the sublayers, as they are called: Keras would trace."""
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
 
-    def call(self, x, context, rng=None, recompute_grad=False):
+    def call(
+        self,
+        x: Tensor,
+        layer_args: tuple,
+        rng: Rng | None = None,
+        recompute_grad: bool = False,
+    ) -> tuple[Tensor, list]:
         """Run the layers on x [B, T, D].
 
         Args:
             x: embedded input.
-            context: the tuple that each layer takes beside it.
-            rng: layers.counter_rng.Rng, or None at inference.
-            recompute_grad: whether activations within a layer are computed
-                again for gradients.
+            layer_args: further arguments of each layer.
+            rng: state of random numbers; None at inference.
+            recompute_grad: whether the backward pass computes the activations
+                within a layer again.
 
         Returns:
-            [B, T, D], a list of what each layer tells of its weights: empty
-            where layers are computed again for gradients.
+            output [B, T, D]; a list of each layer's attention weights, empty
+            if activations are recomputed.
         """
         x, weights = self.dropout(x, rng=rng), []
         for layer in self.layers:
             if recompute_grad and rng is not None:
-                x = _rematerialized(layer, x, context, rng)
+                x = _rematerialize(layer, x, layer_args, rng)
                 continue
-            x, of_layer = layer(x, *context, rng=rng)
-            weights.append(of_layer)
+            x, layer_weights = layer(x, *layer_args, rng=rng)
+            weights.append(layer_weights)
         return self.norm(x), weights
 
 
-def _rematerialized(layer, x, context, rng):
-    """x as `layer` returns it; of the layer, nothing but its inputs is kept.
+def _rematerialize(
+    layer: keras.layers.Layer, x: Tensor, layer_args: tuple, rng: Rng
+) -> Tensor:
+    """Return the layer's output, and keep only its inputs for gradients.
 
-    Keras's remat takes what has a gradient as arguments; masks and rng, which
-    have none and are no floats, come in from outside.
+    Arguments of keras.remat's function must have gradients. Masks and rng are
+    not floats, so the function captures them.
     """
-    is_float = [keras.backend.is_float_dtype(c.dtype) for c in context]
+    is_float = [keras.backend.is_float_dtype(arg.dtype) for arg in layer_args]
 
-    def run(x, *floats):
-        rest = iter(floats)
-        whole = [
-            next(rest) if own else given
-            for own, given in zip(is_float, context, strict=True)
+    def run(x: Tensor, *floats: Tensor) -> Tensor:
+        remaining = iter(floats)
+        args = [
+            next(remaining) if float_arg else arg
+            for float_arg, arg in zip(is_float, layer_args, strict=True)
         ]
-        return layer(x, *whole, rng=rng)[0]
+        return layer(x, *args, rng=rng)[0]
 
-    floats = [c for own, c in zip(is_float, context, strict=True) if own]
+    floats = [
+        arg
+        for float_arg, arg in zip(is_float, layer_args, strict=True)
+        if float_arg
+    ]
     return keras.remat(run)(x, *floats)

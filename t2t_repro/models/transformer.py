@@ -1,9 +1,15 @@
-"""The Transformer (section 3): encode, decode, and one step of decoding."""
+"""The Transformer (section 3): encoder, decoder, and one step of decoding."""
 
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import keras
 from keras import ops
 
 from t2t_repro import errors
 from t2t_repro.layers import embedding, masks, position
+from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.models import transformer_ctranslate2, transformer_flops
 from t2t_repro.models.cache import Cache
 from t2t_repro.models.seq2seq import (
@@ -14,16 +20,23 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
 )
 from t2t_repro.models.stack import DecoderLayer, EncoderLayer, Stack
+from t2t_repro.types import Tensor
 
 
 class Transformer(Seq2Seq):
-    """The encoder-decoder of section 3, in the variants of its hparams."""
+    """Encoder-decoder of section 3, in the variants of TransformerHParams."""
 
     packed_rows = True
     recomputation = True
     attention_kinds = AttentionWeights._fields
 
-    def __init__(self, hparams, vocab_size, name="transformer", **kwargs):
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        name: str = "transformer",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(hparams, vocab_size, name=name, **kwargs)
         self._check_vocabularies()
         policy = self.dtype_policy
@@ -58,7 +71,7 @@ class Transformer(Seq2Seq):
             dtype=policy,
         )
 
-    def _check_vocabularies(self):
+    def _check_vocabularies(self) -> None:
         shared = self.hparams.shared_embedding_and_softmax_weights
         if shared and self.source_vocab_size != self.vocab_size:
             raise errors.UserError(
@@ -68,7 +81,9 @@ class Transformer(Seq2Seq):
                 "shared_embedding_and_softmax_weights=false."
             )
 
-    def _new_embedding(self, name, vocab_size=None):
+    def _new_embedding(
+        self, name: str, vocab_size: int | None = None
+    ) -> embedding.Embedding:
         return embedding.Embedding(
             vocab_size or self.vocab_size,
             self.hparams.hidden_size,
@@ -76,7 +91,7 @@ class Transformer(Seq2Seq):
             dtype=self.dtype_policy,
         )
 
-    def _new_positions(self, name):
+    def _new_positions(self, name: str) -> keras.layers.Layer:
         return position.TYPES[self.hparams.pos](
             max_length=self.hparams.max_length,
             name=name,
@@ -84,41 +99,53 @@ class Transformer(Seq2Seq):
         )
 
     @property
-    def output_layer(self):
+    def output_layer(self) -> embedding.Embedding:
         return self.softmax
 
-    def encode(self, inputs, segments, positions, rng=None):
-        """Encode inputs, segments, positions [B, L] to [B, L, D], weights."""
+    def encode(
+        self,
+        inputs: Tensor,
+        segments: Tensor,
+        positions: Tensor,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, list]:
+        """Encode inputs [B, L].
+
+        Returns:
+            states [B, L, D], weights of each layer (see Stack.call).
+        """
         x = self.inputs_positions(self.inputs_embedding(inputs), positions)
-        places = ops.arange(ops.shape(inputs)[1])
-        mask = self._within_reach(
-            masks.same_segment(segments, segments), places, places
-        )
+        indices = ops.arange(ops.shape(inputs)[1])
+        mask = self._restrict(masks.same_segment(segments, segments), indices)
         return self.encoder(
             x, (mask,), rng=rng, recompute_grad=self.recompute_grad
         )
 
     def decode(
         self,
-        targets,
-        segments,
-        positions,
-        memory,
-        memory_segments,
-        rng=None,
-    ):
-        """Decode targets, segments, positions [B, T] to [B, T, D], weights."""
+        targets: Tensor,
+        segments: Tensor,
+        positions: Tensor,
+        memory: Tensor,
+        memory_segments: Tensor,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, list]:
+        """Decode given targets [B, T].
+
+        Returns:
+            states [B, T, D], weights of each layer (see Stack.call).
+        """
         embedded = self.targets_embedding(targets)
-        # Shifted right, a zero vector first in each sentence of the row.
+        # Shifted right: each sentence of the row begins with a zero vector.
         shifted = ops.pad(embedded, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         not_first = ops.cast(positions > 0, embedded.dtype)[..., None]
         x = self.targets_positions(shifted * not_first, positions)
-        places = ops.arange(ops.shape(targets)[1])
+        indices = ops.arange(ops.shape(targets)[1])
         self_mask = ops.logical_and(
             masks.same_segment(segments, segments),
-            masks.causal(places, places),
+            masks.causal(indices, indices),
         )
-        self_mask = self._within_reach(self_mask, places, places)
+        self_mask = self._restrict(self_mask, indices)
         cross_mask = masks.same_segment(segments, memory_segments)
         return self.decoder(
             x,
@@ -127,16 +154,17 @@ class Transformer(Seq2Seq):
             recompute_grad=self.recompute_grad,
         )
 
-    def _within_reach(self, mask, query_places, key_places):
-        """A mask of self-attention, with hparams.restricted_attention."""
+    def _restrict(self, mask: Tensor, indices: Tensor) -> Tensor:
+        """Apply hparams.restricted_attention to a mask of self-attention."""
         reach = self.hparams.restricted_attention
         if not reach:
             return mask
-        near = masks.restricted(query_places, key_places, reach)
-        return ops.logical_and(mask, near)
+        return ops.logical_and(mask, masks.restricted(indices, indices, reach))
 
-    def _encode_and_decode(self, batch, rng):
-        """-> [B, T, D], weights of the encoder, and of the decoder."""
+    def _encode_and_decode(
+        self, batch: Mapping[str, Tensor], rng: Rng | None
+    ) -> tuple[Tensor, list, list]:
+        """Return states [B, T, D] and weights of encoder and decoder."""
         memory, encoder_weights = self.encode(
             batch["inputs"],
             batch["inputs_segment"],
@@ -153,26 +181,36 @@ class Transformer(Seq2Seq):
         )
         return x, encoder_weights, decoder_weights
 
-    def hidden_states(self, batch, rng=None):
+    def hidden_states(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> HiddenStates:
         return HiddenStates(self._encode_and_decode(batch, rng)[0])
 
-    def attention_weights(self, batch):
+    def attention_weights(
+        self, batch: Mapping[str, Tensor]
+    ) -> AttentionWeights:
         _, encoder, decoder = self._encode_and_decode(batch, rng=None)
-        own, cross = zip(*decoder, strict=True)
+        self_weights, cross_weights = zip(*decoder, strict=True)
         return AttentionWeights(
-            cross=ops.stack(cross),
+            cross=ops.stack(cross_weights),
             encoder=ops.stack(encoder),
-            decoder=ops.stack(own),
+            decoder=ops.stack(self_weights),
         )
 
-    def decoding_constants(self):
+    def decoding_constants(self) -> Tensor:
         return self.softmax.kernel()
 
-    def start_decoding(self, inputs, num_beams, capacity, constants=None):
+    def start_decoding(
+        self,
+        inputs: Tensor,
+        num_beams: int,
+        capacity: Tensor | int,
+        constants: Any = None,
+    ) -> DecodingState:
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")
-        places = ops.broadcast_to(ops.arange(length), (batch, length))
-        memory, _ = self.encode(inputs, segments, places)
+        positions = ops.broadcast_to(ops.arange(length), (batch, length))
+        memory, _ = self.encode(inputs, segments, positions)
         projected = [
             layer.cross_attention.sublayer.project_memory(memory)
             for layer in self.decoder.layers
@@ -188,7 +226,9 @@ class Transformer(Seq2Seq):
             constants = self.decoding_constants()
         return DecodingState(constants, cache, visible)
 
-    def decode_step(self, ids, step, state):
+    def decode_step(
+        self, ids: Tensor, step: Tensor, state: DecodingState
+    ) -> StepOutputs:
         kernel, cache, visible = state
         beams = ids.shape[1]
         x = self.targets_embedding(ids)  # [B, W, D]
@@ -203,12 +243,12 @@ class Transformer(Seq2Seq):
         keys, values, weights = [], [], []
         for i, layer in enumerate(self.decoder.layers):
             past, recent, memory = cache.key_values(i, distances)
-            x, (key, value), weight = layer.step(
+            x, (key, value), layer_weights = layer.step(
                 x, past, recent, rows, memory, mask, cache.memory_mask
             )
             keys.append(key)
             values.append(value)
-            weights.append(weight)
+            weights.append(layer_weights)
         logits = self.softmax.logits(self.decoder.norm(x), kernel)
         logits = ops.reshape(logits, (-1, beams, self.vocab_size))
         cache = cache._replace(keys=tuple(keys), values=tuple(values))
@@ -218,14 +258,14 @@ class Transformer(Seq2Seq):
             logits, DecodingState(kernel, cache, visible), attention
         )
 
-    def compact_state(self, state):
+    def compact_state(self, state: DecodingState) -> DecodingState:
         cache, visible = state.sentences.compact(state.hypotheses)
         return state._replace(sentences=cache, hypotheses=visible)
 
-    def flops(self, source_length, target_length):
+    def flops(self, source_length: float, target_length: float) -> float:
         return transformer_flops.flops(
             self.hparams, self.vocab_size, source_length, target_length
         )
 
-    def ctranslate2_spec(self, specs, positions):
-        return transformer_ctranslate2.convert(self, specs, positions)
+    def ctranslate2_spec(self, specs: ModuleType, max_positions: int) -> Any:
+        return transformer_ctranslate2.convert(self, specs, max_positions)

@@ -1,32 +1,42 @@
-"""The Transformer as a specification of CTranslate2's.
+"""Conversion of the Transformer to a specification of CTranslate2.
 
-The decoder's first input is a zero vector. CTranslate2 has a subword there, so
-each embedding has one more row of zeros, whose logit no search chooses.
+The decoder's first input is a zero vector. CTranslate2 requires a subword
+there, so each embedding gets one more row of zeros, START, with a logit so low
+that no search chooses it.
 """
 
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import keras
 import numpy as np
 
 from t2t_repro import errors
-from t2t_repro.layers import relative
+from t2t_repro.layers.attention import MultiHeadAttention
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.relative import RelativeAttention
+from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.models.stack import Stack
 
-NEVER = -1e9  # logit of the added row
-# CTranslate2's name of each activation of the feed-forward network.
+START_LOGIT = -1e9
+# CTranslate2's names of the activations of the feed-forward network.
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
 
 
-def convert(model, specs, positions):
+def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
     """Convert to a ctranslate2.specs.TransformerSpec without a vocabulary.
 
     Args:
         model: models.transformer.Transformer.
         specs: the module ctranslate2.specs.
-        positions: the most that an input or an output may have.
+        max_positions: maximum length of inputs and outputs.
 
     Raises:
-        UserError: names the hparam that CTranslate2 lacks.
+        UserError: CTranslate2 does not support an hparam; names it.
     """
     hparams = model.hparams
-    _refuse_what_is_lacking(hparams)
+    _check_supported(hparams)
     attention = model.encoder.layers[0].self_attention.sublayer
     settings = {
         "num_heads": hparams.num_heads,
@@ -45,20 +55,22 @@ def convert(model, specs, positions):
             num_layers=hparams.decoder_layers, **settings
         ),
     )
-    # Theirs may have embeddings of several inputs, hence the list.
+    # CTranslate2's encoder has a list: one embedding for each input feature.
     _embedding(spec.encoder.embeddings[0], model.inputs_embedding)
     _embedding(spec.decoder.embeddings, model.targets_embedding)
     _embedding(spec.decoder.projection, model.softmax)
     bias = model.softmax.bias
     bias = np.zeros(model.vocab_size) if bias is None else bias.numpy()
-    spec.decoder.projection.bias = np.append(bias, NEVER).astype(np.float32)
+    spec.decoder.projection.bias = np.append(bias, START_LOGIT).astype(
+        np.float32
+    )
     if not hparams.max_relative_position:
         for side, layer in (
             (spec.encoder, model.inputs_positions),
             (spec.decoder, model.targets_positions),
         ):
             side.position_encodings.encodings = _positions(
-                layer, positions, hparams.hidden_size
+                layer, max_positions, hparams.hidden_size
             )
     _stack(spec.encoder, model.encoder)
     _stack(spec.decoder, model.decoder)
@@ -66,13 +78,13 @@ def convert(model, specs, positions):
     return spec
 
 
-def _refuse_what_is_lacking(hparams):
-    """Raises a UserError that names the hparam that CTranslate2 lacks."""
+def _check_supported(hparams: Any) -> None:
+    """Raise a UserError if CTranslate2 does not support an hparam."""
     norms = (
         hparams.layer_preprocess_sequence,
         hparams.layer_postprocess_sequence,
     )
-    for name, is_there, rule in (
+    for name, is_supported, rule in (
         ("model", hparams.model == "transformer", "'transformer'"),
         (
             "ffn_activation",
@@ -96,25 +108,25 @@ def _refuse_what_is_lacking(hparams):
             "'dan' after 'none' (post-norm) or 'da' after 'n' (pre-norm)",
         ),
     ):
-        if not is_there:
+        if not is_supported:
             raise errors.UserError(
                 f"CTranslate2 has no such model: hparam {name} must be {rule}; "
                 f"got {getattr(hparams, name)!r}. Export a SavedModel instead."
             )
 
 
-def _embedding(spec, layer):
-    """[V, D] -> [V + 1, D], START last."""
+def _embedding(spec: Any, layer: Embedding) -> None:
+    """Copy the weight [V, D] as [V + 1, D], START last."""
     spec.weight = np.pad(layer.weight.numpy(), ((0, 1), (0, 0)))
 
 
-def _positions(layer, count, size):
-    """[count, D], what a layer of layers/position.py adds."""
-    nothing = np.zeros((1, count, size), np.float32)
-    return np.array(layer(nothing, np.arange(count)[None])[0])
+def _positions(layer: keras.layers.Layer, count: int, size: int) -> np.ndarray:
+    """Return the encodings [count, D] of a layer of layers/position.py."""
+    zeros = np.zeros((1, count, size), np.float32)
+    return np.array(layer(zeros, np.arange(count)[None])[0])
 
 
-def _stack(spec, stack):
+def _stack(spec: Any, stack: Stack) -> None:
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         attention = layer.self_attention.sublayer
         _norm(layer_spec.self_attention.layer_norm, layer.self_attention)
@@ -131,28 +143,30 @@ def _stack(spec, stack):
         _gamma_and_beta(spec.layer_norm, stack.norm)
 
 
-def _norm(spec, block):
-    """A residual's one norm, before its sublayer or after it."""
+def _norm(spec: Any, block: keras.layers.Layer) -> None:
+    """Copy a residual's only norm, before or after its sublayer."""
     (norm,) = (n for n in (block.input_norm, block.norm) if n.weights)
     _gamma_and_beta(spec, norm)
 
 
-def _gamma_and_beta(spec, norm):
+def _gamma_and_beta(spec: Any, norm: keras.layers.Layer) -> None:
     spec.gamma, spec.beta = norm.gamma.numpy(), norm.beta.numpy()
 
 
-def _dense(spec, dense):
-    spec.weight = dense.kernel.numpy().T  # theirs is [outputs, inputs]
+def _dense(spec: Any, dense: keras.layers.Layer) -> None:
+    spec.weight = dense.kernel.numpy().T  # CTranslate2: [outputs, inputs]
     spec.bias = dense.bias.numpy()
 
 
-def _attention(spec, attention, products):
-    """Projections, of which theirs computes several in one product.
+def _attention(
+    spec: Any, attention: MultiHeadAttention, products: Sequence[str]
+) -> None:
+    """Copy projections; CTranslate2 computes several in one product.
 
     Args:
         spec: MultiHeadAttentionSpec.
         attention: MultiHeadAttention.
-        products: the letters of what is computed together.
+        products: letters of the projections that share a product.
     """
     size, heads = _head_size(attention), attention.num_heads
     projections = {
@@ -160,42 +174,43 @@ def _attention(spec, attention, products):
         "k": attention.key,
         "v": attention.value,
     }
-    inputs = {
-        letter: _filled_up(dense.kernel.numpy(), heads, size)
+    kernels = {
+        letter: _pad_heads(dense.kernel.numpy(), heads, size)
         for letter, dense in projections.items()
     }
     biases = {}
     if attention.use_bias:
         biases = {
-            letter: _filled_up(dense.bias.numpy()[None], heads, size)[0]
+            letter: _pad_heads(dense.bias.numpy()[None], heads, size)[0]
             for letter, dense in projections.items()
         }
-    *firsts, last = spec.linear
-    for linear, letters in zip(firsts, products, strict=True):
-        linear.weight = np.concatenate([inputs[x].T for x in letters])
+    *inputs, output = spec.linear
+    for linear, letters in zip(inputs, products, strict=True):
+        linear.weight = np.concatenate([kernels[x].T for x in letters])
         if attention.use_bias:
             linear.bias = np.concatenate([biases[x] for x in letters])
-    output = attention.output_projection.kernel.numpy()
-    last.weight = _filled_up(output.T, heads, size)
+    kernel = attention.output_projection.kernel.numpy()
+    output.weight = _pad_heads(kernel.T, heads, size)
     if attention.use_bias:
-        last.bias = attention.output_projection.bias.numpy()
+        output.bias = attention.output_projection.bias.numpy()
     channels = attention.key_channels // attention.num_heads
     unscaled = attention.attention_type == "dot_product_unscaled"
     spec.queries_scale = 1.0 if unscaled else channels**-0.5
-    if isinstance(attention, relative.RelativeAttention):
+    if isinstance(attention, RelativeAttention):
         keys, values = attention.relative_keys, attention.relative_values
-        spec.relative_position_keys = _filled_up(keys.numpy(), 1, size)
-        spec.relative_position_values = _filled_up(values.numpy(), 1, size)
+        spec.relative_position_keys = _pad_heads(keys.numpy(), 1, size)
+        spec.relative_position_values = _pad_heads(values.numpy(), 1, size)
 
 
-def _head_size(attention):
-    """Theirs has one size of keys and values: here, the larger."""
+def _head_size(attention: MultiHeadAttention) -> int:
+    """Return the larger of key and value size: CTranslate2 has one size."""
     channels = max(attention.key_channels, attention.value_channels)
     return channels // attention.num_heads
 
 
-def _filled_up(array, num_heads, size):
-    """[…, H * K] -> […, H * size]: zeros change no product."""
+def _pad_heads(array: np.ndarray, num_heads: int, size: int) -> np.ndarray:
+    """Pad each head of [N, H * K] to `size`; zeros change no product."""
     heads = array.reshape(len(array), num_heads, -1)
-    more = size - heads.shape[-1]
-    return np.pad(heads, ((0, 0), (0, 0), (0, more))).reshape(len(array), -1)
+    padding = size - heads.shape[-1]
+    padded = np.pad(heads, ((0, 0), (0, 0), (0, padding)))
+    return padded.reshape(len(array), -1)

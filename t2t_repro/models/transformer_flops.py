@@ -1,14 +1,16 @@
-"""Multiplications and additions of the Transformer, by arithmetic."""
+"""Number of multiplications and additions of the Transformer."""
+
+from typing import Any
 
 
 def flops(
-    hparams, vocab_size: int, source_length: float, target_length: float
+    hparams: Any, vocab_size: int, source_length: float, target_length: float
 ) -> float:
-    """Count multiplications and additions of one pair, forward.
+    """Return multiplications and additions of one pair's forward pass.
 
-    A matrix product of m x k and k x n costs 2 m k n, masked or not. Norms,
-    softmax and dropout are left out (about 1%), and so is attention from one
-    sentence of a packed row to another, which is masked.
+    A matrix product of m x k and k x n costs 2 m k n, masked or not. The count
+    leaves out norms, softmax and dropout (about 1%), and the masked attention
+    between sentences of a packed row.
 
     Args:
         hparams: TransformerHParams.
@@ -19,21 +21,21 @@ def flops(
     d, keys = hparams.hidden_size, hparams.attention_key_channels
     keys = keys or d
     values = hparams.attention_value_channels or d
-    # For the gated activations three matrices, for the others two.
+    # Gated activations need three matrices, others two.
     ffn = (3 if hparams.ffn_activation.endswith("glu") else 2) * (
         d * hparams.filter_size
     )
-    # Of a query and a key: Q K^T and weights x V. Additive attention adds,
-    # takes a tanh and multiplies by a vector where a dot product multiplies.
+    # Cost of a query and a key: Q K^T and weights x V. Additive attention adds,
+    # takes a tanh and multiplies by a vector in place of the dot product.
     pair = (2 if hparams.attention_type == "additive" else 1) * keys + values
-    # Relative positions: the same products with keys and values of offsets.
-    own_pair = pair + (keys + values) * bool(hparams.max_relative_position)
+    # Relative positions: the same products with vectors of distances.
+    self_pair = pair + (keys + values) * bool(hparams.max_relative_position)
     queries, memory = d * (keys + values), d * (keys + values)
     encoder_layer = source_length * (
-        queries + memory + source_length * own_pair + ffn
+        queries + memory + source_length * self_pair + ffn
     )
     decoder_layer = (
-        target_length * (queries + memory + target_length * own_pair + ffn)
+        target_length * (queries + memory + target_length * self_pair + ffn)
         + target_length * (queries + source_length * pair)
         + source_length * memory
     )

@@ -15,7 +15,7 @@ from t2t_repro import errors
 from t2t_repro.serving import rest, rpc, service
 
 POLL_SECS = 1.0  # TensorFlow Serving's file_system_poll_wait_seconds
-_ERROR_RESPONSE_SECS = 1.0  # after the grace, to refuse what is left
+_ERROR_RESPONSE_SECS = 1.0  # after the grace, for refusals
 
 
 class Unfinished(Exception):
@@ -42,9 +42,9 @@ async def serve(
     whose exit status is then 1: a thread in TensorFlow cannot be stopped.
 
     Args:
-        served: argument of `running`, as the next two and the last.
+        served: the model and its queues.
         host: address to listen on.
-        ports: to listen on.
+        ports: 0 lets the system choose.
         ready: called with the ports when the server accepts requests.
         grace_secs: seconds for requests in flight.
     """
@@ -71,7 +71,7 @@ async def running(
     """Run a server inside the context; finish its requests on leaving.
 
     Args:
-        served: what to serve.
+        served: the model and its queues.
         host: address to listen on.
         ports: 0 lets the system choose.
         grace_secs: seconds that requests in flight have at the end.

@@ -1,4 +1,4 @@
-"""Models that searches are tried on, and Translators of lines."""
+"""Fixtures: tiny models and translators for tests of searches."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def models(tiny_hparams):
 
 @pytest.fixture(scope="package")
 def model(tiny_hparams, vocabulary):
-    """One of text."""
+    """A tiny model of the vocabulary."""
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     keras.utils.set_random_seed(1)
     return building.build(hparams, vocabulary.size)
@@ -29,7 +29,7 @@ def model(tiny_hparams, vocabulary):
 
 @pytest.fixture(scope="package")
 def translator_of(model, vocabularies):
-    """A function of decode hparams: a Translator of the model."""
+    """A function of decode hparams: a Translator with the model."""
 
     def make(**settings):
         settings = {"beam_size": 2, "extra_length": 4} | settings
@@ -41,22 +41,23 @@ def translator_of(model, vocabularies):
 
 @pytest.fixture
 def echo(monkeypatch, vocabularies):
-    """Makes Translators whose outputs are the inputs.
+    """A function of decode hparams: a Translator that returns its inputs.
 
-    Beam w's score is the slots of its batch, source times beams, minus w.
+    Beam w's score is the number of slots of its batch, rows times length times
+    beams, minus w.
     """
 
-    def search_nothing(models, inputs, hparams, prefixes, **how):
+    def return_inputs(models, inputs, hparams, prefixes, **settings):
         beams = hparams.beam_size
         shape = tf.shape(inputs)
         slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
-        wanted = hparams.num_outputs
+        num_outputs = hparams.num_outputs
         return decode_loop.Hypotheses(
-            tf.tile(inputs[:, None], (1, wanted, 1)),
-            tf.cast(slots - tf.range(wanted), tf.float32),
+            tf.tile(inputs[:, None], (1, num_outputs, 1)),
+            tf.cast(slots - tf.range(num_outputs), tf.float32),
         )
 
-    monkeypatch.setattr(search, "search", search_nothing)
+    monkeypatch.setattr(search, "search", return_inputs)
     return lambda **settings: translate.Translator(
         [], vocabularies, hparam.DecodeHParams(**settings)
     )

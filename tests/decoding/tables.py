@@ -1,4 +1,4 @@
-"""A language of four words: log-probabilities of the next, as a table."""
+"""Language model of four words whose log-probabilities are a table."""
 
 import numpy as np
 import tensorflow as tf
@@ -6,41 +6,41 @@ import tensorflow as tf
 from t2t_repro.decoding import decode_loop
 from t2t_repro.text.vocabulary import EOS
 
-V = 5  # PAD, and four words, of which one is EOS
+V = 5  # PAD, EOS and three words
 WORDS = [2, 3, 4]
-PREFIXES = 1009  # rows of a table; a prefix's row is its hash
-START = 1  # the hash of the empty one
+PREFIXES = 1009  # rows of a table: one per hash of a prefix
+START = 1  # hash of the empty prefix
 
 
 def random_table(seed):
-    """[PREFIXES, V] log-probabilities of the next subword."""
+    """Return [PREFIXES, V] log-probabilities of the next subword."""
     logits = np.random.default_rng(seed).normal(size=(PREFIXES, V), scale=1.5)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
-def grown(prefix, subword):
-    """The hash of a prefix, given by its own, with a subword more."""
+def extend_hash(prefix, subword):
+    """Return the hash of a prefix extended by a subword."""
     return (prefix * V + subword) % PREFIXES
 
 
 def log_prob(table, ids):
-    """The sum over `ids`, computed one by one."""
+    """Return the sum of log-probabilities of `ids`."""
     prefix, total = START, 0.0
     for subword in ids:
         total += table[prefix][subword]
-        prefix = grown(prefix, subword)
+        prefix = extend_hash(prefix, subword)
     return total
 
 
 def model_of(table, beams, sentences=1, block=None, attention=None):
-    """loop.SearchModel of a table; its state is the hash of a beam's prefix.
+    """Return a SearchModel whose state is the hash of each beam's prefix.
 
-    attention: [PREFIXES, L], of the next subword after each prefix.
+    `attention` is [PREFIXES, L], of the next subword after each prefix.
     """
     table = tf.cast(table, tf.float32)
 
     def step_fn(ids, position, prefix):
-        prefix = tf.where(position > 0, grown(prefix, ids), prefix)
+        prefix = tf.where(position > 0, extend_hash(prefix, ids), prefix)
         weights = None if attention is None else tf.gather(attention, prefix)
         return tf.gather(table, prefix), weights, prefix
 
@@ -49,18 +49,18 @@ def model_of(table, beams, sentences=1, block=None, attention=None):
 
 
 def every_output(table, limit, alpha):
-    """{ids: score} of all outputs of at most `limit` subwords, with EOS."""
-    found = {}
+    """Return {ids: score} of all outputs of at most `limit` subwords."""
+    outputs = {}
     ids, totals = np.zeros((1, 0), int), np.zeros(1)
     prefixes = np.array([START])
     for length in range(1, limit + 1):
         scores = totals + table[prefixes, EOS]
         scores /= ((5 + length) / 6) ** alpha
         rows = np.insert(ids, length - 1, EOS, axis=1).tolist()
-        found |= zip(map(tuple, rows), scores.tolist(), strict=True)
-        # Each goes on with each word.
+        outputs |= zip(map(tuple, rows), scores.tolist(), strict=True)
+        # Each prefix continues with each word.
         ids = [np.insert(ids, length - 1, word, axis=1) for word in WORDS]
         totals = [totals + table[prefixes, word] for word in WORDS]
-        prefixes = [grown(prefixes, word) for word in WORDS]
+        prefixes = [extend_hash(prefixes, word) for word in WORDS]
         ids, totals, prefixes = map(np.concatenate, (ids, totals, prefixes))
-    return found
+    return outputs

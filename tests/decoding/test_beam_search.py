@@ -1,4 +1,4 @@
-"""Beam search against a greedy loop and hand arithmetic; when it stops."""
+"""Tests of beam search: worked examples, a greedy loop, and stopping."""
 
 import pathlib
 import runpy
@@ -14,18 +14,18 @@ from t2t_repro.text.vocabulary import EOS
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
 V, PREFIXES, START = (TABLES[x] for x in ("V", "PREFIXES", "START"))
-random_table, grown, log_prob = (
-    TABLES[x] for x in ("random_table", "grown", "log_prob")
+random_table, extend_hash, log_prob = (
+    TABLES[x] for x in ("random_table", "extend_hash", "log_prob")
 )
 LIMITED = rules.Rules([rules.LengthLimit(), rules.Prefix()])
-REAL = -1e8  # scores above belong to hypotheses, below to empty places
+REAL = -1e8  # hypotheses score above it, empty places below
 
-examples = hypothesis.settings(max_examples=20, deadline=None)
+examples = hypothesis.settings(max_examples=10, deadline=None)
 
 
-def constant_table(eos, other, rest=-100.0):
-    """The same log-probabilities after any prefix: of EOS, of subword 2."""
-    return np.tile([rest, eos, other, rest, rest], (PREFIXES, 1))
+def constant_table(eos, subword_2, rest=-100.0):
+    """Return a table with the same log-probabilities after every prefix."""
+    return np.tile([rest, eos, subword_2, rest, rest], (PREFIXES, 1))
 
 
 def normalized(table, ids, alpha):
@@ -41,12 +41,12 @@ def run(
     calls=None,
     block=None,
     prefixes=None,
-    wanted=None,
+    num_outputs=None,
 ):
-    """Search `tables`; append each position to `calls`.
+    """Search with `tables`; append each position to `calls`.
 
-    Every beam's state holds the hash of its own prefix: a state that is not
-    reordered with the hypotheses looks up the wrong row.
+    Every beam's state is the hash of its prefix. Without correct reordering it
+    would look up the wrong row.
     """
     tables = tf.constant(np.stack(tables), tf.float32)
 
@@ -54,8 +54,10 @@ def run(
         if calls is not None:
             calls.append(int(position))
         (prefix,) = state["prefix"]
-        prefix = tf.where(position > 0, grown(prefix, ids[..., None]), prefix)
-        # Sentences may have left the batch.
+        prefix = tf.where(
+            position > 0, extend_hash(prefix, ids[..., None]), prefix
+        )
+        # Finished sentences may have left the batch.
         rows = tf.gather(tables, state["sentence"])
         log_probs = tf.gather(rows, prefix[..., 0], batch_dims=1)
         return log_probs, None, state | {"prefix": (prefix,)}
@@ -74,18 +76,18 @@ def run(
         tf.constant(limits),
         None if prefixes is None else tf.constant(prefixes, tf.int32),
     )
-    given = 1 + max(map(len, prefixes or [()]))
-    most = max_length or max(*limits, given)
+    min_length = 1 + max(map(len, prefixes or [()]))
+    max_length = max_length or max(*limits, min_length)
     found = beam_search.beam_search(
         decode_loop.SearchModel(step_fn, state, reorder, _grow, block),
         sentences,
         LIMITED,
         beam_size,
-        most,
+        max_length,
         alpha,
-        wanted or beam_size,
+        num_outputs or beam_size,
     )
-    assert found.ids.shape[1:] == (wanted or beam_size, most)
+    assert found.ids.shape[1:] == (num_outputs or beam_size, max_length)
     return found
 
 
@@ -94,7 +96,7 @@ def _grow(state):
 
 
 def outputs(found, sentence):
-    """[(ids up to EOS, score)] of the real hypotheses of a sentence."""
+    """Return [(ids up to EOS, score)] of a sentence's hypotheses."""
     rows = []
     for ids, score in zip(
         found.ids[sentence].numpy().tolist(),
@@ -118,13 +120,13 @@ def outputs(found, sentence):
         (13, 0.5, 1.7320508),  # 3^0.5
     ],
 )
-def test_length_penalty_literals(length, alpha, expected):
+def test_length_penalty_of_literal_values(length, alpha, expected):
     penalty = beam_search.length_penalty(length, alpha)
     assert float(penalty) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_script_spells_its_words(beam_size):
+def test_search_follows_certain_model(beam_size):
     letters = "_.ehlorw"  # PAD, EOS
     words = ["hello.", "row.__"]
     script = tf.constant([[letters.index(c) for c in word] for word in words])
@@ -147,7 +149,7 @@ def test_a_script_spells_its_words(beam_size):
     assert ["".join(letters[i] for i in ids) for ids in best] == words
 
 
-def test_scores_are_log_probability_over_penalty_literal():
+def test_scores_are_log_probability_over_length_penalty():
     # EOS 0.6, subword 2 0.4: [1] and [2, 1] are the two best.
     table = constant_table(np.log(0.6), np.log(0.4))
     found = run([table], [7], beam_size=2, alpha=1.0)
@@ -163,14 +165,14 @@ def test_scores_are_log_probability_over_penalty_literal():
     alpha=st.sampled_from([0.0, 0.6, 1.0]),
 )
 @hypothesis.example(seed=0, limit=8, alpha=0.6)
-def test_one_beam_is_a_greedy_loop(seed, limit, alpha):
+def test_one_beam_equals_greedy_loop(seed, limit, alpha):
     table = random_table(seed)
     greedy, prefix = [], START
     while EOS not in greedy:
         last = len(greedy) + 1 == limit
         best = 1 + int(np.argmax(table[prefix][1:]))  # PAD never comes
         greedy.append(EOS if last else best)
-        prefix = grown(prefix, greedy[-1])
+        prefix = extend_hash(prefix, greedy[-1])
     ((ids, score),) = outputs(run([table], [limit], 1, alpha), 0)
     assert list(ids) == greedy
     assert score == pytest.approx(normalized(table, greedy, alpha), rel=1e-4)
@@ -183,7 +185,9 @@ def test_one_beam_is_a_greedy_loop(seed, limit, alpha):
     beam_size=st.integers(2, 6),
     alpha=st.sampled_from([0.0, 0.6, 1.0]),
 )
-def test_scores_fall_and_belong_to_their_ids(seed, limit, beam_size, alpha):
+def test_scores_are_sorted_and_belong_to_their_ids(
+    seed, limit, beam_size, alpha
+):
     table = random_table(seed)
     found = run([table], [limit], beam_size, alpha, max_length=limit + 2)
     rows = outputs(found, 0)
@@ -203,8 +207,8 @@ def test_scores_fall_and_belong_to_their_ids(seed, limit, beam_size, alpha):
     longer=st.integers(0, 3),
     block=st.sampled_from([None, 1, 3, 16]),
 )
-def test_a_sentence_is_searched_as_if_alone(seeds, limits, longer, block):
-    # Also where others leave the batch, and the loop goes in blocks.
+def test_sentence_is_independent_of_its_batch(seeds, limits, longer, block):
+    # Other sentences may leave the batch, and the loop may run in blocks.
     tables = [random_table(seed) for seed in seeds]
     limits = limits[: len(tables)]
     together = run(
@@ -217,17 +221,17 @@ def test_a_sentence_is_searched_as_if_alone(seeds, limits, longer, block):
             for found, row in ((together, sentence), (alone, 0))
         )
         assert ids == own_ids
-        # Sums of rows of another batch are rounded otherwise.
+        # Rounding of sums differs between batches.
         assert scores == pytest.approx(own_scores, rel=1e-5)
 
 
 @pytest.mark.parametrize(
     "limit, alpha, steps",
     [
-        # Finished: ln 0.6 = -0.51 and ln 0.24 = -1.43; live after 2: -1.83.
+        # Finished: ln 0.6 = -0.51 and ln 0.24 = -1.43; then live: -1.83.
         (100, 0.0, 2),
         # The worst finished one scores -1.43 / (7/6) = -1.22. A live one may
-        # reach -0.916 n / (105/6): worse than that from n = 23.4 on.
+        # reach -0.916 n / (105/6), which is worse from n = 23.4 on.
         (100, 1.0, 24),
         # -0.916 n / (15/6): worse from n = 3.3 on.
         (10, 1.0, 4),
@@ -240,7 +244,7 @@ def test_stops_when_no_live_hypothesis_can_win(limit, alpha, steps):
     assert calls == list(range(steps))
 
 
-def test_stops_at_the_limit():
+def test_stops_at_limit():
     calls = []
     found = run([constant_table(-50.0, -0.1)], [6], 2, 0.6, 9, calls)
     assert calls == list(range(6))
@@ -253,8 +257,8 @@ def test_stops_at_the_limit():
     limit=st.integers(3, 8),
     alpha=st.sampled_from([0.0, 0.6, 1.0]),
 )
-def test_stopping_early_does_not_change_the_result(seed, limit, alpha):
-    # The companion does not end before its limit, and keeps the search up.
+def test_early_stopping_does_not_change_result(seed, limit, alpha):
+    # The companion ends at its limit, so the search continues until then.
     table, companion = random_table(seed), constant_table(-50.0, -0.1)
     calls = []
     to_the_limit = run([table, companion], [limit, 8], 3, alpha, calls=calls)
@@ -268,7 +272,7 @@ def test_stopping_early_does_not_change_the_result(seed, limit, alpha):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_graph_and_xla_find_the_same(jit_compile):
+def test_graph_and_xla_results_equal_eager_ones(jit_compile):
     tables = [random_table(seed) for seed in range(3)]
     compiled = tf.function(
         lambda: run(tables, [4, 8, 6], 4, 0.6), jit_compile=jit_compile

@@ -1,4 +1,4 @@
-"""What may come next: two rounds of top-k, rules and prefixes, brute force."""
+"""Tests of candidates: top-k in two rounds, rules and prefixes."""
 
 import pathlib
 import runpy
@@ -20,7 +20,7 @@ random_table, model_of, every_output, log_prob = (
     TABLES[x] for x in ("random_table", "model_of", "every_output", "log_prob")
 )
 
-examples = hypothesis.settings(max_examples=25, deadline=None)
+examples = hypothesis.settings(max_examples=12, deadline=None)
 
 
 def settings(min_length=0, no_repeat_ngram_size=0):
@@ -30,21 +30,21 @@ def settings(min_length=0, no_repeat_ngram_size=0):
 
 
 def obeys(ids, limit, prefix, hparams):
-    """Return whether an output with EOS is one that the rules allow."""
-    size, given = hparams.no_repeat_ngram_size, len(prefix)
-    most = max(limit, given + 1)
-    if ids[:given] != prefix or not min(hparams.min_length, most) <= len(ids):
+    """Return whether the rules allow an output with EOS."""
+    size, start = hparams.no_repeat_ngram_size, len(prefix)
+    longest = max(limit, start + 1)
+    if ids[:start] != prefix or len(ids) < min(hparams.min_length, longest):
         return False
-    for end in range(max(size, given + 1), len(ids) if size else 0):
-        # Of the n-gram that ends here; a prefix may repeat what it likes.
+    for end in range(max(size, start + 1), len(ids) if size else 0):
+        # The n-gram that ends here; prefixes may repeat n-grams.
         earlier = [ids[i : i + size] for i in range(end - size)]
         if ids[end - size : end] in earlier:
             return False
-    return len(ids) <= most
+    return len(ids) <= longest
 
 
 def best_outputs(table, limit, prefix, hparams, alpha):
-    """[(score, ids)] of all that is allowed, best first, by enumeration."""
+    """Return [(score, ids)] of all allowed outputs, best first."""
     every = every_output(table, max(limit, len(prefix) + 1), alpha)
     return sorted(
         (
@@ -57,7 +57,7 @@ def best_outputs(table, limit, prefix, hparams, alpha):
 
 
 def outputs(found, sentence=0):
-    """[(score, ids up to EOS)] of what was found."""
+    """Return [(score, ids up to EOS)] of Hypotheses."""
     rows = zip(
         found.scores[sentence].numpy().tolist(),
         found.ids[sentence].numpy().tolist(),
@@ -84,7 +84,9 @@ def outputs(found, sentence=0):
 @hypothesis.example(1, 5, [], settings(0, 2), 0.0)
 @hypothesis.example(2, 5, [], settings(5, 0), 0.6)
 @hypothesis.example(3, 5, [3, 4, 3], settings(0, 0), 0.6)
-def test_a_wide_beam_finds_what_is_allowed(seed, limit, prefix, hparams, alpha):
+def test_wide_beam_finds_best_allowed_outputs(
+    seed, limit, prefix, hparams, alpha
+):
     table = random_table(seed)
     expected = best_outputs(table, limit, tuple(prefix), hparams, alpha)
     sentences = rules.sentences(
@@ -97,7 +99,7 @@ def test_a_wide_beam_finds_what_is_allowed(seed, limit, prefix, hparams, alpha):
         )
     )
     if not expected:
-        # No word may come again, and it is too short to end: it ends.
+        # No word may repeat and the output is too short to end: EOS is forced.
         assert hparams.no_repeat_ngram_size == 1 and hparams.min_length > 4
         return
     assert [ids for _, ids in found[:5]] == [ids for _, ids in expected[:5]]
@@ -119,7 +121,7 @@ def test_a_wide_beam_finds_what_is_allowed(seed, limit, prefix, hparams, alpha):
     block=st.sampled_from([None, 1, 4]),
     data=st.data(),
 )
-def test_greedy_is_beam_search_with_one_beam(
+def test_greedy_search_equals_beam_search_with_one_beam(
     seed, limits, hparams, block, data
 ):
     prefixes = data.draw(
@@ -129,58 +131,58 @@ def test_greedy_is_beam_search_with_one_beam(
             max_size=len(limits),
         )
     )
-    # PAD is after a prefix, and not within.
+    # PAD follows a prefix.
     prefixes = [sorted(prefix, key=lambda i: i == PAD) for prefix in prefixes]
     sentences = rules.sentences(tf.constant(limits), tf.constant(prefixes))
     rule = search.build_rules(hparams)
     model = model_of(random_table(seed), 1, len(limits), block)
-    beam = beam_search.beam_search(model, sentences, rule, 1, 12, 0.6, 1)
+    expected = beam_search.beam_search(model, sentences, rule, 1, 12, 0.6, 1)
     found = greedy.greedy_search(model, sentences, rule, 12, 0.6)
-    np.testing.assert_array_equal(found.ids, beam.ids)
-    np.testing.assert_allclose(found.scores, beam.scores, rtol=1e-5)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
 
-# Compiled: one size with one round, and one with two.
+# XLA: one size with one round, and one with two.
 @pytest.mark.parametrize(
     ("size", "count", "jit_compile"),
     [
         *(
             (size, count, False)
-            for size in (4, 600, 5_120, 5_121, 8_000)
-            for count in (1, 4, 10)
+            for size in (4, 600, 5_120, 5_121)
+            for count in (1, 10)
         ),
         (5_120, 4, True),
         (5_121, 4, True),
     ],
 )
-def test_two_rounds_of_top_k_find_what_one_does(size, count, jit_compile):
+def test_top_k_in_two_rounds_equals_sorting(size, count, jit_compile):
     values = np.random.default_rng(size).permutation(6 * size)
     values = values.reshape(2, 3, size).astype(np.float32)
     count = min(count, size)
-    best, places = tf.function(
+    best, indices = tf.function(
         lambda: candidates.top_k(tf.constant(values), count),
         jit_compile=jit_compile,
     )()
     expected = np.argsort(-values)[..., :count]
-    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(indices, expected)
     np.testing.assert_array_equal(best, np.take_along_axis(values, expected, 2))
 
 
-def test_equal_values_are_found_once_each():
-    _, places = candidates.top_k(tf.zeros((1, 1, 9_000)), 10)
-    assert len(set(places.numpy().ravel().tolist())) == 10
-    assert places.numpy().max() < 9_000
+def test_top_k_of_equal_values_has_distinct_indices():
+    _, indices = candidates.top_k(tf.zeros((1, 1, 9_000)), 10)
+    assert len(set(indices.numpy().ravel().tolist())) == 10
+    assert indices.numpy().max() < 9_000
 
 
-def test_a_prefix_longer_than_the_limit_raises_it():
+def test_prefix_longer_than_limit_raises_limit():
     sentences = rules.sentences(
         tf.constant([2, 2]), tf.constant([[2, 3, 4], [2, 0, 0]])
     )
     assert sentences.limits.numpy().tolist() == [4, 2]
 
 
-def test_where_nothing_may_follow_it_ends():
-    """Three words, none of which may come again: the fourth place is EOS."""
+def test_output_ends_if_no_subword_is_allowed():
+    """Three words may not repeat, so the fourth subword is EOS."""
     table = random_table(0)
     sentences = rules.sentences(tf.constant([9]))
     rule = search.build_rules(settings(9, no_repeat_ngram_size=1))

@@ -1,4 +1,4 @@
-"""What a search must not depend on: blocks, XLA, order, padding, the cache."""
+"""Tests that blocks, XLA, shards, order, padding and cache keep results."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def ids(rows):
 
 
 def many_inputs():
-    """12 sentences of 4 to 8 subwords."""
+    """Return 12 sentences of 4 to 8 subwords."""
     random = np.random.default_rng(0)
     rows = np.zeros((12, 8), np.int32)
     for i, row in enumerate(rows):
@@ -26,34 +26,43 @@ def many_inputs():
     return rows
 
 
-def assert_same(found, expected, name, most_ties=1):
-    """The same best outputs, or scores that only rounding tells apart.
+def assert_same(found, expected, name, max_ties=1):
+    """Check that best outputs are equal, or tied within rounding.
 
-    Those are counted: more than `most_ties` of a batch are too many.
+    At most `max_ties` outputs of a batch may differ by a tie.
     """
-    one, other = (x.scores[:, 0].numpy() for x in (found, expected))
-    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    counted = bench_decode_variants.compare(found, expected)
-    print(f"{name}: {counted}")
-    assert counted.different == counted.ties <= most_ties
+    np.testing.assert_allclose(
+        found.scores[:, 0], expected.scores[:, 0], rtol=1e-4, atol=1e-5
+    )
+    comparison = bench_decode_variants.compare(found, expected)
+    print(f"{name}: {comparison}")
+    assert comparison.different == comparison.ties <= max_ties
+
+
+SETTINGS = [
+    {"min_length": 7, "no_repeat_ngram_size": 2},
+    {},
+    {"beam_size": 1},
+    {"sampling_temp": 1.5},
+]
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "xla"),
     [
-        {},
-        {"beam_size": 1},
-        {"min_length": 7, "no_repeat_ngram_size": 2},
-        {"sampling_temp": 1.5},
+        (SETTINGS[0], False),
+        *(
+            pytest.param(settings, xla, marks=pytest.mark.slow)
+            for settings in SETTINGS
+            for xla in (False, True)
+            if xla or settings is not SETTINGS[0]
+        ),
     ],
 )
-@pytest.mark.parametrize(
-    "xla", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
-def test_blocks_xla_shards_order_and_padding_change_nothing(
+def test_blocks_xla_shards_order_and_padding_keep_result(
     models, settings, xla, monkeypatch
 ):
-    monkeypatch.setattr(shards, "LEAST", 5)  # 12 are two of 6, and none
+    monkeypatch.setattr(shards, "MIN_SENTENCES", 5)  # 12 are two shards
     rows = many_inputs()
     settings = {"extra_length": 9, "return_beams": False} | settings
     hparams = hparam.DecodeHParams(**settings)
@@ -64,16 +73,16 @@ def test_blocks_xla_shards_order_and_padding_change_nothing(
         assert_same(found, expected, name)
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-def test_a_cache_changes_nothing(models, beams):
+@pytest.mark.parametrize("beams", [4])
+def test_cache_keeps_result(models, beams):
     rows = many_inputs()
     hparams = hparam.DecodeHParams(beam_size=beams, extra_length=6)
-    plain = bench_decode_variants.without_cache(models[0], rows, hparams)
+    expected = bench_decode_variants.without_cache(models[0], rows, hparams)
     found = search.search(models[:1], ids(rows), hparams)
-    assert_same(found, plain, f"no cache, beam {beams}")
+    assert_same(found, expected, f"no cache, beam {beams}")
 
 
-def test_other_outputs_are_counted_and_ties_among_them():
+def test_comparison_counts_differences_and_ties():
     expected = decode_loop.Hypotheses(
         ids([[[5, 1, 0]], [[5, 6, 1]], [[7, 1, 0]], [[8, 1, 0]]]),
         tf.constant([[-1.0], [-1.0], [-1.0], [-1.0]]),
@@ -85,9 +94,8 @@ def test_other_outputs_are_counted_and_ties_among_them():
     assert bench_decode_variants.compare(found, expected) == (4, 2, 1)
 
 
-@pytest.mark.parametrize("sampling_temp", [0.0, 1.0])
-@pytest.mark.parametrize("members", [1, 2])
-def test_raw_scores_are_those_of_score(models, members, sampling_temp):
+@pytest.mark.parametrize(("members", "sampling_temp"), [(1, 0.0), (2, 1.0)])
+def test_raw_scores_equal_sentence_log_probs(models, members, sampling_temp):
     rows, settings = many_inputs(), {"extra_length": 6, "return_beams": True}
     hparams = hparam.DecodeHParams(
         raw_scores=True, sampling_temp=sampling_temp, **settings
@@ -100,9 +108,9 @@ def test_raw_scores_are_those_of_score(models, members, sampling_temp):
         np.testing.assert_allclose(found.scores[:, beam], expected, atol=1e-4)
 
 
-def test_one_wanted_is_the_best_of_all(models):
+def test_best_output_is_first_of_all_beams(models):
     rows = many_inputs()
-    one, every = (
+    best, beams = (
         search.search(
             models[:1],
             ids(rows),
@@ -110,5 +118,5 @@ def test_one_wanted_is_the_best_of_all(models):
         )
         for return_beams in (False, True)
     )
-    assert one.ids.shape[1] == 1 and every.ids.shape[1] == 4
-    assert_same(one, every, "one wanted")
+    assert best.ids.shape[1] == 1 and beams.ids.shape[1] == 4
+    assert_same(best, beams, "best only")

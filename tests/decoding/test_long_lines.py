@@ -1,4 +1,4 @@
-"""Lines longer than a model takes: in pieces, or refused by number."""
+"""Tests of lines longer than max_input_length: split or refused."""
 
 import pytest
 
@@ -6,66 +6,58 @@ from t2t_repro.decoding import translate
 
 
 @pytest.mark.parametrize("return_beams", [False, True])
-def test_a_long_input_is_translated_in_pieces(echo, vocabulary, return_beams):
-    """Cut at ends of sentences; the scores of pieces add up."""
+def test_long_line_is_translated_in_pieces(echo, vocabulary, return_beams):
+    """Lines are cut at ends of sentences."""
     sentences = ["birds sing. ", "fish swim! ", "Do dogs? ", "cats sleep"]
-    most = max(len(ids) for ids in vocabulary.encode(sentences))
+    limit = max(len(ids) for ids in vocabulary.encode(sentences))
     translator = echo(
-        max_input_length=most, return_beams=return_beams, beam_size=3
+        max_input_length=limit, return_beams=return_beams, beam_size=3
     )
-    pieces, alone = [], echo(return_beams=return_beams, beam_size=3)
-    translator._search = _remember(translator._search, pieces)
+    batches, whole = [], echo(return_beams=return_beams, beam_size=3)
+    translator._search = _record(translator._search, batches)
     line = "".join(sentences)
-    found, other = translator.translate([line, "birds"])
-    assert found.texts == [line] * (3 if return_beams else 1)
-    assert other == next(alone.translate(["birds"]))._replace(
-        scores=other.scores
-    )
-    rows = [vocabulary.decode([ids])[0] for batch in pieces for ids in batch]
+    joined, short = translator.translate([line, "birds"])
+    assert joined.texts == [line] * (3 if return_beams else 1)
+    assert short.texts == next(whole.translate(["birds"])).texts
+    rows = [vocabulary.decode([ids])[0] for batch in batches for ids in batch]
     assert sorted(rows) == sorted([*map(str.strip, sentences), "birds"])
     assert translator.refused == {}
 
 
-def _remember(search, pieces):
-    def remembering(kernels, ids, starts):
-        pieces.append(ids.numpy())
-        return search(kernels, ids, starts)
+def _record(search, batches):
+    def recording_search(constants, ids, starts):
+        batches.append(ids.numpy())
+        return search(constants, ids, starts)
 
-    return remembering
-
-
-def test_scores_of_pieces_add_up(translator_of_pieces, vocabulary):
-    whole, *parts = translator_of_pieces.translate(
-        ["birds sing. fish swim.", "birds sing.", "fish swim."]
-    )
-    assert whole.texts == [" ".join(part.texts[0] for part in parts)]
-    expected = sum(part.scores[0] for part in parts)
-    assert whole.scores == [pytest.approx(expected, rel=1e-5)]
+    return recording_search
 
 
-@pytest.fixture
-def translator_of_pieces(translator_of, vocabulary):
-    """Whose model takes one sentence of "birds sing. fish swim." at a time."""
+def test_scores_of_pieces_are_summed(echo, vocabulary):
+    """The score is the length of a piece; each is a batch by itself."""
     sentences = ["birds sing.", "fish swim."]
-    most = max(len(ids) for ids in vocabulary.encode(sentences))
-    return translator_of(max_input_length=most)
+    limit = max(len(ids) for ids in vocabulary.encode(sentences))
+    translator = echo(max_input_length=limit, batch_tokens=1)
+    joined, *pieces = translator.translate([" ".join(sentences), *sentences])
+    assert joined.texts == [" ".join(piece.texts[0] for piece in pieces)]
+    assert joined.scores == [sum(piece.scores[0] for piece in pieces)]
 
 
-def test_a_long_input_is_refused_by_number(echo, vocabulary, monkeypatch):
-    """Where the caller asks for it; lines are counted over chunks."""
+def test_long_line_is_refused_by_number(echo, vocabulary, monkeypatch):
+    """With long_inputs=refuse; line numbers continue over windows."""
     monkeypatch.setattr(translate, "SORT_WINDOW", 2)
     translator = echo(max_input_length=10, long_inputs="refuse")
     long = "birds " * 30
     lines = ["birds", "", long, "fish", long]
-    found = [one.texts for one in translator.translate(lines)]
-    assert found == [["birds"], [""], [""], ["fish"], [""]]
+    texts = [translation.texts for translation in translator.translate(lines)]
+    assert texts == [["birds"], [""], [""], ["fish"], [""]]
     subwords = len(vocabulary.encode([long])[0])
     assert translator.refused == {3: subwords, 5: subwords}
-    (found,) = translator.translate(["birds"])
-    assert found.texts == ["birds"]
+    assert "line 3 (" in translator.refused_summary()
+    (translation,) = translator.translate(["birds"])
+    assert translation.texts == ["birds"]
     assert translator.refused == {}
 
 
-def test_a_character_of_many_bytes_is_a_piece(echo):
-    """Its four bytes are more than such a limit allows."""
+def test_character_longer_than_limit_is_truncated(echo):
+    """The character has four subwords, more than the limit."""
     assert len(list(echo(max_input_length=2).translate(["\U0001f984 ok"]))) == 1

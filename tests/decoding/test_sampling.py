@@ -1,4 +1,4 @@
-"""Sampling: its frequencies, its seeds and its ends."""
+"""Tests of sampling: frequencies, seeds and ends of outputs."""
 
 import hypothesis
 import numpy as np
@@ -13,14 +13,14 @@ from t2t_repro.text.vocabulary import EOS, PAD
 V = 6
 NO_RULES = hparam.DecodeHParams()
 
-# Below this 99.9% of chi-squares of 4 degrees of freedom lie: PAD is none.
+# Quantile of 99.9% of chi-square with 4 degrees of freedom (PAD is impossible).
 CHI_SQUARE_999 = 18.47
 
-examples = hypothesis.settings(max_examples=15, deadline=None)
+examples = hypothesis.settings(max_examples=8, deadline=None)
 
 
 def random_table(seed):
-    """[V + 1, V]: log-probabilities after each subword; the last at first."""
+    """Return [V + 1, V] log-probabilities after each subword, or none."""
     logits = np.random.default_rng(seed).normal(size=(V + 1, V))
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
@@ -37,9 +37,9 @@ def run(
     hparams=NO_RULES,
     **distribution,
 ):
-    """Sample; the distribution depends on the subword before the last too.
+    """Sample from a distribution that depends on the last two subwords.
 
-    That one comes from the state, which sampling must hand on as it is.
+    The last but one comes from the state, which sampling must carry.
     """
     tables = tf.constant(np.stack(tables), tf.float32)
 
@@ -47,10 +47,10 @@ def run(
         if calls is not None:
             calls.append(int(position))
         rows = tf.gather(tables, state["sentence"])
-        here = tf.where(position > 0, ids, V)
-        log_probs = tf.gather(rows, here, batch_dims=1)
+        previous = tf.where(position > 0, ids, V)
+        log_probs = tf.gather(rows, previous, batch_dims=1)
         log_probs += tf.gather(rows, state["before"], batch_dims=1)
-        return tf.nn.log_softmax(log_probs), None, state | {"before": here}
+        return tf.nn.log_softmax(log_probs), None, state | {"before": previous}
 
     state = {
         "before": tf.fill((len(limits), num_samples), V),
@@ -69,14 +69,14 @@ def run(
 
 
 def next_log_probs(table, ids):
-    """The distribution after `ids`, in numpy."""
+    """Return the model's log-probabilities after `ids`, in numpy."""
     context = [V, V, *ids][-2:]
     logits = table[context[0]] + table[context[1]]
     return logits - np.log(np.exp(logits).sum())
 
 
 def probabilities(table, ids, temperature):
-    """What is drawn from after `ids`: PAD never comes."""
+    """Return the probabilities of sampling after `ids`, 0 for PAD."""
     powered = np.exp(next_log_probs(table, ids) / temperature)
     powered[PAD] = 0.0
     return powered / powered.sum()
@@ -89,36 +89,36 @@ def until_eos(row):
     return ids[:end]
 
 
-def chi_square(draws, expected):
-    """Of ids, given their probabilities; infinite if one has none."""
-    observed = np.bincount(draws, minlength=len(expected))
+def chi_square(ids, expected):
+    """Return chi-square of ids; infinite if an impossible one occurs."""
+    observed = np.bincount(ids, minlength=len(expected))
     if observed[expected == 0].any():
         return float("inf")
     observed, expected = observed[expected > 0], expected[expected > 0]
-    expected = len(draws) * expected
+    expected = len(ids) * expected
     return float(((observed - expected) ** 2 / expected).sum())
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_frequencies_fit_the_distribution(temperature):
+def test_frequencies_fit_distribution(temperature):
     table = random_table(1)
     found = run([table], [3], 4_000, temperature, seed=5)
     ids = found.ids[0].numpy()
 
-    def fit(draws, prefix):
-        return chi_square(draws, probabilities(table, prefix, temperature))
+    def fit(samples, prefix):
+        return chi_square(samples, probabilities(table, prefix, temperature))
 
     assert fit(ids[:, 0], []) < CHI_SQUARE_999
     second = ids[ids[:, 0] == 2, 1]
     assert len(second) > 100
     assert fit(second, [2]) < CHI_SQUARE_999
-    # The test can tell: another distribution does not fit.
+    # Another distribution does not fit.
     assert fit(second, []) > CHI_SQUARE_999
 
 
 @examples
 @hypothesis.given(seed=st.integers(0, 2**31 - 1), limit=st.integers(1, 6))
-def test_without_temperature_it_is_greedy(seed, limit):
+def test_low_temperature_equals_greedy_loop(seed, limit):
     table = random_table(seed)
     greedy = []
     while EOS not in greedy:
@@ -135,13 +135,13 @@ def test_without_temperature_it_is_greedy(seed, limit):
     limits=st.lists(st.integers(1, 7), min_size=1, max_size=3),
     temperature=st.floats(0.1, 5.0),
 )
-def test_outputs_end_in_time_and_have_their_own_score(
+def test_outputs_end_by_limit_and_scores_are_their_own(
     seed, limits, temperature
 ):
     tables = [random_table(number) for number in range(len(limits))]
-    most = max(limits) + 2
-    found = run(tables, limits, 4, temperature, seed, max_length=most)
-    assert found.ids.shape == (len(limits), 4, most)
+    max_length = max(limits) + 2
+    found = run(tables, limits, 4, temperature, seed, max_length=max_length)
+    assert found.ids.shape == (len(limits), 4, max_length)
     for table, limit, rows, scores in zip(
         tables, limits, found.ids, found.scores, strict=True
     ):
@@ -155,28 +155,28 @@ def test_outputs_end_in_time_and_have_their_own_score(
             assert float(score) == pytest.approx(total, rel=1e-4, abs=1e-5)
 
 
-def test_a_seed_fixes_the_outputs():
+def test_seed_determines_outputs():
     tables = [random_table(1), random_table(2)]
-    first, again, other = (
+    first, again, different = (
         run(tables, [6, 6], 8, 1.0, seed) for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first.ids, again.ids)
     np.testing.assert_array_equal(first.scores, again.scores)
-    assert (first.ids.numpy() != other.ids.numpy()).any()
+    assert (first.ids.numpy() != different.ids.numpy()).any()
 
 
-def test_samples_and_sentences_differ():
+def test_samples_of_equal_sentences_differ():
     found = run([random_table(1)] * 2, [8, 8], 8, 2.0, seed=0)
     rows = {tuple(row) for row in found.ids.numpy().reshape(16, -1).tolist()}
     assert len(rows) > 8
 
 
-def test_a_sentences_outputs_are_its_own_in_any_batch():
+def test_outputs_are_independent_of_batch():
     tables = [random_table(number) for number in range(4)]
     keys, limits = [17, -5, 99, 4], [6, 4, 7, 5]
     together = run(tables, limits, 5, 1.5, seed=3, keys=keys)
     order = [2, 0, 3, 1]
-    mixed = run(
+    reordered = run(
         *([list_[i] for i in order] for list_ in (tables, limits)),
         5,
         1.5,
@@ -184,15 +184,17 @@ def test_a_sentences_outputs_are_its_own_in_any_batch():
         keys=[keys[i] for i in order],
         max_length=9,
     )
-    for place, i in enumerate(order):
-        np.testing.assert_array_equal(mixed.ids[place, :, :7], together.ids[i])
+    for row, i in enumerate(order):
+        np.testing.assert_array_equal(
+            reordered.ids[row, :, :7], together.ids[i]
+        )
         alone = run([tables[i]], [limits[i]], 5, 1.5, seed=3, keys=[keys[i]])
         np.testing.assert_array_equal(
             alone.ids[0], together.ids[i, :, : limits[i]]
         )
 
 
-def test_keys_are_of_the_sentence_alone():
+def test_sentence_keys_ignore_padding():
     rows = tf.constant([[5, 9, 1, 0, 0], [9, 5, 1, 0, 0], [5, 9, 1, 7, 1]])
     keys = sampling.sentence_keys(rows).numpy()
     assert len(set(keys.tolist())) == 3
@@ -201,17 +203,17 @@ def test_keys_are_of_the_sentence_alone():
 
 
 @pytest.mark.parametrize("kept", [1, 2, 4])
-def test_top_k_leaves_the_unlikely_out(kept):
+def test_top_k_truncates_distribution(kept):
     table = random_table(1)
     found = run([table], [3], 4_000, 1.3, seed=5, keep_top_k=kept)
     expected = probabilities(table, [], 1.3)
     expected[np.argsort(expected)[:-kept]] = 0.0
-    draws = found.ids.numpy()[0, :, 0]
-    assert chi_square(draws, expected / expected.sum()) < CHI_SQUARE_999
+    samples = found.ids.numpy()[0, :, 0]
+    assert chi_square(samples, expected / expected.sum()) < CHI_SQUARE_999
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.8, 0.95])
-def test_top_p_leaves_the_tail_out(share):
+def test_top_p_truncates_distribution(share):
     table = random_table(1)
     found = run([table], [3], 4_000, 1.3, seed=5, keep_top_p=share)
     whole = probabilities(table, [], 1.3)
@@ -221,11 +223,11 @@ def test_top_p_leaves_the_tail_out(share):
         if kept.sum() >= share:
             break
     assert 1 <= (kept > 0).sum() < V - 1 or share == 0.95
-    draws = found.ids.numpy()[0, :, 0]
-    assert chi_square(draws, kept / kept.sum()) < CHI_SQUARE_999
+    samples = found.ids.numpy()[0, :, 0]
+    assert chi_square(samples, kept / kept.sum()) < CHI_SQUARE_999
 
 
-def test_outputs_keep_to_the_rules():
+def test_samples_obey_rules():
     hparams = hparam.DecodeHParams(min_length=4, no_repeat_ngram_size=2)
     found = run([random_table(2)], [9], 50, 2.0, seed=1, hparams=hparams)
     for row in found.ids[0]:
@@ -235,7 +237,7 @@ def test_outputs_keep_to_the_rules():
         assert len(set(pairs[:-1])) == len(pairs[:-1])
 
 
-def test_stops_when_all_have_ended():
+def test_stops_when_all_samples_have_ended():
     table = np.full((V + 1, V), -50.0)
     table[:, EOS] = 0.0
     calls = []
@@ -244,10 +246,10 @@ def test_stops_when_all_have_ended():
     assert found.ids[0, :, :2].numpy().tolist() == [[1, 0]] * 4
 
 
-def test_a_graph_draws_the_same():
-    def draw():
+def test_graph_samples_equal_eager_ones():
+    def sample():
         return run([random_table(1)], [6], 4, 1.0, seed=7)
 
-    graph, plain = tf.function(draw)(), draw()
+    graph, plain = tf.function(sample)(), sample()
     np.testing.assert_array_equal(graph.ids, plain.ids)
     np.testing.assert_allclose(graph.scores, plain.scores, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Shards of a batch: all rows, once, in order, whatever their number."""
+"""Tests of shards: all rows come back in order; numbers of threads."""
 
 import os
 import subprocess
@@ -11,53 +11,75 @@ import tensorflow as tf
 from t2t_repro.decoding import shards
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5])
-@pytest.mark.parametrize("batch", [0, 1, 7, 8, 15, 16, 17, 41])
-def test_rows_come_back_in_order(batch, number):
+@pytest.mark.parametrize("num_shards", [1, 2, 5])
+def test_rows_come_back_in_order(num_shards):
+    """Any batch gives balanced shards, of at least MIN_SENTENCES."""
     sizes = []
 
     def halve(rows, others):
-        count = tf.shape(rows)[0]
-        note = tf.py_function(lambda n: sizes.append(int(n)), [count], [])
-        with tf.control_dependencies([note]):
+        size = tf.shape(rows)[0]
+        record = tf.py_function(lambda n: sizes.append(int(n)), [size], [])
+        with tf.control_dependencies([record]):
             return {"sum": rows + others, "half": rows[:, 0] / 2}
 
-    rows = np.arange(2 * batch, dtype=np.int32).reshape(batch, 2)
-    found = tf.function(
-        lambda *rows: shards.map_shards(halve, rows, number),
+    function = tf.function(
+        lambda *rows: shards.map_shards(halve, rows, num_shards),
         input_signature=[tf.TensorSpec([None, 2], tf.int32)] * 2,
-    )(rows, 10 * rows)
-    np.testing.assert_array_equal(found["sum"], 11 * rows)
-    np.testing.assert_array_equal(found["half"], rows[:, 0] / 2)
-    wanted = max(1, min(number, batch // shards.MIN_SENTENCES))
-    used = [size for size in sizes if size]
-    assert len(used) == (wanted if batch else 0)
-    assert max(used, default=0) - min(used, default=0) <= 1
+    )
+    for batch in (0, 1, 7, 8, 15, 16, 17, 41):
+        sizes.clear()
+        rows = np.arange(2 * batch, dtype=np.int32).reshape(batch, 2)
+        result = function(rows, 10 * rows)
+        np.testing.assert_array_equal(result["sum"], 11 * rows)
+        np.testing.assert_array_equal(result["half"], rows[:, 0] / 2)
+        expected = max(1, min(num_shards, batch // shards.MIN_SENTENCES))
+        used = [size for size in sizes if size]
+        assert len(used) == (expected if batch else 0)
+        assert max(used, default=0) - min(used, default=0) <= 1
 
 
-def threads(inter_op=3, **env):
-    """Of one operation, and shards, in a process that has just started."""
+@pytest.mark.parametrize(
+    ("threads", "gpus", "expected"),
+    [(3, [], 3), (64, [], shards.MAX_SHARDS), (3, ["GPU:0"], 1)],
+)
+def test_default_is_one_shard_per_thread(monkeypatch, threads, gpus, expected):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(
+        tf.config.threading,
+        "get_inter_op_parallelism_threads",
+        lambda: threads,
+    )
+    assert shards.default_num_shards() == expected
+
+
+def test_user_setting_of_threads_takes_precedence(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        tf.config.threading,
+        "set_intra_op_parallelism_threads",
+        calls.append,
+    )
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
+    shards.use_one_thread_per_operation()
+    assert calls == []
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    shards.use_one_thread_per_operation()
+    assert calls == [1]
+
+
+@pytest.mark.slow
+def test_operations_of_a_new_process_have_one_thread():
     code = (
         "import tensorflow as tf; from t2t_repro.decoding import shards; "
         "shards.use_one_thread_per_operation(); "
-        f"tf.config.threading.set_inter_op_parallelism_threads({inter_op}); "
-        "print(tf.config.threading.get_intra_op_parallelism_threads(), "
-        "shards.default_num_shards())"
+        "print(tf.config.threading.get_intra_op_parallelism_threads())"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | env,
+        env=os.environ,
         capture_output=True,
         encoding="utf-8",
         timeout=300,
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout.split()
-
-
-def test_an_operation_has_a_thread_unless_the_user_says_otherwise():
-    assert threads() == ["1", "3"]
-    assert threads(64, TF_NUM_INTRAOP_THREADS="2") == [
-        "0",
-        str(shards.MAX_SHARDS),
-    ]
+    assert result.stdout.split() == ["1"]

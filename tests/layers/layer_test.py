@@ -1,4 +1,4 @@
-"""One test of what every layer owes, whatever it computes."""
+"""Generic test of a layer: shapes, dtypes, names and serialization."""
 
 import json
 
@@ -8,14 +8,14 @@ from keras import ops
 
 
 def run_layer_test(layer_class, init_kwargs, inputs, expected_shape, dtype):
-    """Builds, calls, serialises and copies a layer.
+    """Build, call, serialize and copy a layer.
 
     Args:
         layer_class: class of a keras.layers.Layer.
         init_kwargs: its arguments, without name and dtype.
-        inputs: tuple of arrays that it is called on; floats are cast to the
-            compute dtype.
-        expected_shape: of the output, or of the first of several.
+        inputs: tuple of arrays, the arguments of the call; floats are cast to
+            the compute dtype.
+        expected_shape: of the first output.
         dtype: Keras dtype policy.
 
     Returns:
@@ -47,7 +47,7 @@ def _cast(array, dtype):
 
 
 def _numpy(outputs):
-    """One tensor or several -> list of float32 arrays."""
+    """Convert a nest of tensors to a list of float32 arrays."""
     return [
         ops.convert_to_numpy(ops.cast(tensor, "float32"))
         for tensor in keras.tree.flatten(outputs)
@@ -55,7 +55,7 @@ def _numpy(outputs):
 
 
 def _check_names(layer):
-    """Sublayers are named as the attribute that holds them; paths differ."""
+    """Check that sublayers have their attributes' names, and paths differ."""
     for sublayer in layer._layers:
         assert getattr(layer, sublayer.name, None) is sublayer, sublayer.name
         _check_names(sublayer)
@@ -65,7 +65,7 @@ def _check_names(layer):
 
 
 def _check_copy(layer, inputs, outputs):
-    """A layer from the JSON of the configuration computes the same."""
+    """Check that a layer built from its configuration computes the same."""
     config = layer.get_config()
     stored = json.loads(json.dumps(config))
     copy = type(layer).from_config(stored)

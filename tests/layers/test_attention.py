@@ -1,4 +1,4 @@
-"""Attention, against loops over sentences, heads and positions in numpy."""
+"""Tests of attention against loops in numpy."""
 
 import math
 
@@ -31,19 +31,27 @@ def _softmax(logits):
 
 
 def _by_hand(query, key, value, mask, compatible):
-    """[B, H, T, K], [B, H, L, K] twice, bool [B, T, L] -> mixed, weights."""
-    mixed = np.zeros((*query.shape[:3], value.shape[3]))
+    """Return outputs [B, H, T, K] and weights [B, H, T, L].
+
+    Args:
+        query: [B, H, T, K].
+        key: [B, H, L, K].
+        value: [B, H, L, K].
+        mask: bool [B, T, L].
+        compatible: function of a query, a key and the number of the head.
+    """
+    outputs = np.zeros((*query.shape[:3], value.shape[3]))
     weights = np.zeros((*query.shape[:3], key.shape[2]))
     for b, h, t in np.ndindex(query.shape[:3]):
-        seen = np.flatnonzero(mask[b, t])
-        logits = [compatible(query[b, h, t], key[b, h, i], h) for i in seen]
-        weights[b, h, t, seen] = _softmax(np.array(logits, np.float64))
-        mixed[b, h, t] = weights[b, h, t] @ value[b, h]
-    return mixed, weights
+        visible = np.flatnonzero(mask[b, t])
+        logits = [compatible(query[b, h, t], key[b, h, i], h) for i in visible]
+        weights[b, h, t, visible] = _softmax(np.array(logits, np.float64))
+        outputs[b, h, t] = weights[b, h, t] @ value[b, h]
+    return outputs, weights
 
 
 def _mask(seed=0):
-    """bool [B, T, L]; every query sees key 0."""
+    """Return bool [B, T, L] in which every query sees key 0."""
     mask = np.random.default_rng(seed).random((B, T, L)) < 0.5
     mask[:, :, 0] = True
     return mask
@@ -56,7 +64,7 @@ def _layer(**changes):
 
 
 def _weights_of_identity(attention_type, x, memory):
-    """One head without projections: weights [T, L] of x [T, D]."""
+    """Return weights [T, L] of one head with identity projections."""
     size = x.shape[1]
     layer = attention.MultiHeadAttention(
         size, 1, size, size, attention_type, 0.0
@@ -68,7 +76,7 @@ def _weights_of_identity(attention_type, x, memory):
 
 
 @pytest.mark.parametrize("attention_type", sorted(compatibility.TYPES))
-def test_layer(run_layer_test, dtype, attention_type):
+def test_generic_layer_checks(run_layer_test, dtype, attention_type):
     layer = run_layer_test(
         attention.MultiHeadAttention,
         SETTINGS | {"attention_type": attention_type},
@@ -86,8 +94,8 @@ def test_layer(run_layer_test, dtype, attention_type):
     } | (additive if attention_type == "additive" else {})
 
 
-def test_uniform_weights_by_hand():
-    """Equal logits: the mean of the values that the mask lets through."""
+def test_equal_logits_give_mean_of_unmasked_values():
+    """Equal logits give the mean of the unmasked values."""
     layer = attention.MultiHeadAttention(2, 1, 2, 2, "dot_product", 0.0)
     memory = np.array([[[1.0, 10.0], [3.0, 20.0], [99.0, 99.0]]])
     arguments = np.zeros((1, 1, 2)), np.array([[[[1, 1, 0]]]]) > 0, memory
@@ -102,8 +110,8 @@ def test_uniform_weights_by_hand():
     ("attention_type", "odds"),
     [("dot_product", 3), ("dot_product_unscaled", 81)],
 )
-def test_scale_by_hand(attention_type, odds):
-    """q·k = 4 ln 3 over sqrt(16) is ln 3: three to one, and 3^4 without."""
+def test_scale_of_dot_product_is_sqrt_of_key_size(attention_type, odds):
+    """q·k = 4 ln 3, over sqrt(16) ln 3: odds of 3 to 1, and 3^4 unscaled."""
     x = np.full((1, 16), 0.25 * math.log(3))
     memory = np.stack([np.ones(16), np.zeros(16)])
     weights = _weights_of_identity(attention_type, x, memory)
@@ -112,14 +120,14 @@ def test_scale_by_hand(attention_type, odds):
 
 
 @pytest.mark.parametrize("attention_type", sorted(compatibility.TYPES))
-def test_multi_head_equals_loops(attention_type):
+def test_multi_head_attention_equals_loops_in_numpy(attention_type):
     layer = _layer(attention_type=attention_type)
     x, memory, mask = _normal(B, T, D), _normal(B, L, D, seed=1), _mask()
 
     def heads(array, dense):
-        """Head h is columns h·K … (h + 1)·K - 1 of the projection."""
-        parts = np.split(array @ dense.kernel.numpy(), H, axis=-1)
-        return np.stack(parts, axis=1)
+        """Split a projection: head h is columns h·K … (h + 1)·K - 1."""
+        columns = np.split(array @ dense.kernel.numpy(), H, axis=-1)
+        return np.stack(columns, axis=1)
 
     compatible = {
         "dot_product": lambda q, k, h: q @ k / math.sqrt(KEYS // H),
@@ -128,27 +136,28 @@ def test_multi_head_equals_loops(attention_type):
             layer.compatibility.weight.numpy()[h] @ np.tanh(q + k)
         ),
     }[attention_type]
-    mixed, expected_weights = _by_hand(
+    outputs, expected_weights = _by_hand(
         heads(x, layer.query),
         heads(memory, layer.key),
         heads(memory, layer.value),
         mask,
         compatible,
     )
-    side_by_side = np.concatenate([mixed[:, h] for h in range(H)], axis=-1)
+    side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
     expected = side_by_side @ layer.output_projection.kernel.numpy()
     output, weights = layer(x, mask[:, None], memory)
     np.testing.assert_allclose(output, expected, atol=1e-5)
     np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
-def test_without_memory_x_attends_to_itself():
+def test_self_attention_without_memory():
     layer, x, mask = _layer(), _normal(B, T, D), np.ones((1, 1, 1, 1), bool)
-    for alone, expected in zip(layer(x, mask), layer(x, mask, x), strict=True):
-        np.testing.assert_allclose(alone, expected, atol=1e-5)
+    pairs = zip(layer(x, mask), layer(x, mask, x), strict=True)
+    for without_memory, expected in pairs:
+        np.testing.assert_allclose(without_memory, expected, atol=1e-5)
 
 
-def test_masked_keys_have_no_influence():
+def test_masked_keys_do_not_change_output():
     layer, x, memory = _layer(), _normal(B, T, D), _normal(B, L, D)
     mask = np.ones((1, 1, 1, L), bool)
     mask[..., 3:] = False
@@ -156,12 +165,12 @@ def test_masked_keys_have_no_influence():
     changed[:, 3:] = 1e9
     expected, _ = layer(x, mask, memory)
     np.testing.assert_allclose(layer(x, mask, changed)[0], expected, atol=1e-5)
-    # The same as if they were not there at all.
+    # The result is that without these keys.
     shorter, _ = layer(x, mask[..., :3], memory[:, :3])
     np.testing.assert_allclose(shorter, expected, atol=1e-5)
 
 
-def test_order_of_memory_does_not_matter():
+def test_output_is_invariant_to_order_of_memory():
     layer, x, memory = _layer(), _normal(B, T, D), _normal(B, L, D)
     mask, order = _mask()[:, None], [4, 2, 0, 1, 3]
     np.testing.assert_allclose(
@@ -171,14 +180,14 @@ def test_order_of_memory_does_not_matter():
     )
 
 
-def test_a_query_that_sees_nothing_is_finite(dtype):
-    """Padding's own queries: whatever they give must not be NaN."""
+def test_fully_masked_query_gives_finite_output(dtype):
+    """Queries that are padding see no key; NaN would reach the gradients."""
     mask = np.zeros((1, 1, T, L), bool)
     output, _ = _layer(dtype=dtype)(_normal(B, T, D), mask, _normal(B, L, D))
     assert np.isfinite(np.asarray(output, np.float32)).all()
 
 
-def test_softmax_is_float32(dtype):
+def test_softmax_in_16_bits_is_float32(dtype):
     """In 16 bits, 1,000 equal weights would not sum to 1."""
     layer, length = _layer(dtype=dtype), 1000
     mask = np.ones((1, 1, 1, length), bool)
@@ -187,8 +196,8 @@ def test_softmax_is_float32(dtype):
     np.testing.assert_allclose(weights, 1 / length, rtol=1e-5)
 
 
-def test_logits_beyond_float16_are_masked_in_float32():
-    """A masked logit of float16 would be -inf, and a row of them NaN."""
+def test_float16_logits_are_masked_in_float32():
+    """Masked logits in float16 would be -inf, and a row of them NaN."""
     layer = _layer(dtype="mixed_float16")
     mask = np.zeros((1, 1, T, L), bool)
     mask[..., 0] = True
@@ -197,23 +206,20 @@ def test_logits_beyond_float16_are_masked_in_float32():
     np.testing.assert_allclose(weights, expected, atol=1e-6)
 
 
-def test_dropout_acts_on_the_weights():
-    """Each weight is dropped alone, or divided by 1 - rate."""
+def test_dropout_acts_on_attention_weights():
+    """Each weight is dropped independently, or divided by 1 - rate."""
     layer = _layer(dropout_rate=0.4)
     plain = _layer()
     plain.set_weights(layer.get_weights())
     x, memory, mask = _normal(B, T, D), _normal(B, L, D), _mask()[:, None]
     rng = counter_rng.step_rng(1, 2, 0, B)
-    output, told = layer(x, mask, memory, rng=rng)
+    output, returned_weights = layer(x, mask, memory, rng=rng)
     kept = np.asarray(layer.dropout(np.ones((B, H, T, L)), rng=rng))
     assert set(np.unique(kept.round(4))) == {0.0, np.float32(1.6667)}
     _, weights = plain(x, mask, memory)
-    np.testing.assert_allclose(told, weights, atol=1e-5)
+    np.testing.assert_allclose(returned_weights, weights, atol=1e-5)
     _, value = layer.project_memory(ops.convert_to_tensor(memory))
-    mixed = (kept * np.asarray(weights)) @ np.asarray(value)
-    side_by_side = np.concatenate([mixed[:, h] for h in range(H)], axis=-1)
+    outputs = (kept * np.asarray(weights)) @ np.asarray(value)
+    side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
     expected = side_by_side @ layer.output_projection.kernel.numpy()
     np.testing.assert_allclose(output, expected, atol=1e-5)
-    np.testing.assert_allclose(
-        layer(x, mask, memory)[0], plain(x, mask, memory)[0], atol=1e-5
-    )

@@ -1,4 +1,4 @@
-"""Compatibility functions, by hand and against loops over pairs."""
+"""Tests of compatibility functions against numpy and worked examples."""
 
 import math
 
@@ -20,14 +20,14 @@ def _query_and_key():
     return _normal(B, H, T, K), _normal(B, H, L, K, seed=1)
 
 
-def _one(layer, query, key):
-    """The logit of one query and one key, as lists."""
+def _logit(layer, query, key):
+    """Return the logit of one query and one key, given as lists."""
     pair = (np.array([[[x]]], np.float32) for x in (query, key))
     return float(layer(*pair)[0, 0, 0, 0])
 
 
 @pytest.mark.parametrize("name", sorted(compatibility.TYPES))
-def test_layer(run_layer_test, dtype, name):
+def test_generic_layer_checks(run_layer_test, dtype, name):
     layer = run_layer_test(
         compatibility.TYPES[name], {}, _query_and_key(), (B, H, T, L), dtype
     )
@@ -35,7 +35,7 @@ def test_layer(run_layer_test, dtype, name):
     assert {w.path: tuple(w.shape) for w in layer.weights} == expected
 
 
-def test_every_type_of_the_settings_is_here():
+def test_hparams_allow_exactly_these_types():
     (rule,) = TransformerHParams.__dataclass_fields__[
         "attention_type"
     ].metadata["rules"]
@@ -43,29 +43,29 @@ def test_every_type_of_the_settings_is_here():
     assert rule.text == f"one of {tuple(compatibility.TYPES)}"
 
 
-def test_dot_product_by_hand():
+def test_dot_product_of_small_integers():
     """(1·5 + 2·6 + 3·7 + 4·8) / sqrt(4) = 35."""
     layer = compatibility.DotProduct()
-    assert _one(layer, [1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(35)
+    assert _logit(layer, [1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(35)
 
 
-def test_unscaled_by_hand():
+def test_unscaled_dot_product_of_small_integers():
     """1·5 + 2·6 + 3·7 + 4·8 = 70."""
     layer = compatibility.UnscaledDotProduct()
-    assert _one(layer, [1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(70)
+    assert _logit(layer, [1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(70)
 
 
-def test_additive_by_hand():
+def test_additive_logit_of_simple_tanh_values():
     """tanh(ln 3 / 2) = 1/2 and tanh(ln 3) = 4/5: 1 · 1/2 + 10 · 4/5 = 8.5."""
     layer = compatibility.Additive()
-    _one(layer, [0, 0], [0, 0])
+    _logit(layer, [0, 0], [0, 0])
     layer.weight.assign([[1.0, 10.0]])
-    logit = _one(layer, [LN3 / 2, LN3 / 4], [0, LN3 * 3 / 4])
+    logit = _logit(layer, [LN3 / 2, LN3 / 4], [0, LN3 * 3 / 4])
     assert logit == pytest.approx(8.5, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(compatibility.TYPES))
-def test_equals_a_loop_over_pairs(name):
+def test_logits_equal_loop_over_pairs(name):
     layer = compatibility.TYPES[name]()
     query, key = _query_and_key()
     logits = layer(query, key)
@@ -80,8 +80,8 @@ def test_equals_a_loop_over_pairs(name):
         np.testing.assert_allclose(logits[b, h, t, i], expected, atol=1e-5)
 
 
-def test_scale_keeps_the_variance_at_one():
-    """Footnote 4: of q · k it is K, where q and k have variance 1."""
+def test_scaled_dot_product_has_variance_one():
+    """Footnote 4: q · k has variance K if q and k have variance 1."""
     query, key = _normal(1, 1, 300, 64), _normal(1, 1, 300, 64, seed=1)
     scaled = np.asarray(compatibility.DotProduct()(query, key))
     unscaled = np.asarray(compatibility.UnscaledDotProduct()(query, key))

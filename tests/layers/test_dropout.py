@@ -1,4 +1,4 @@
-"""Dropout: brute force against a hash in numpy's uint32; statistics."""
+"""Tests of dropout masks: equality with a hash in numpy, and statistics."""
 
 import dataclasses
 import itertools
@@ -14,11 +14,11 @@ from keras import ops
 from t2t_repro.layers import counter_rng, dropout
 from t2t_repro.models import building
 
-SIGMAS = 5  # of every statistical bound; seeds are fixed
+SIGMAS = 5  # of each statistical bound; seeds are fixed
 
 
 def _lowbias32(x):
-    """C. Wellons's finaliser, on unsigned integers."""
+    """Hash with C. Wellons's finaliser, on unsigned integers."""
     x = np.atleast_1d(x).astype(np.uint32)
     x = x ^ (x >> np.uint32(16))
     x = x * np.uint32(0x7FEB352D)
@@ -27,16 +27,16 @@ def _lowbias32(x):
     return x ^ (x >> np.uint32(16))
 
 
-def _layer(rate, name="place", dtype="float32"):
+def _layer(rate, name="dropout", dtype="float32"):
     layer = dropout.Dropout(rate, name=name, dtype=dtype)
     layer.build(None)
     return layer
 
 
 def _kept(
-    rate=0.5, seed=1, step=2, name="place", first_row=0, shape=(64, 4096)
+    rate=0.5, seed=1, step=2, name="dropout", first_row=0, shape=(64, 4096)
 ):
-    """[B, …] float64: 1 where the mask keeps, 0 where it drops."""
+    """Return [B, …] float64: 1 where the mask keeps, 0 where it drops."""
     rng = counter_rng.step_rng(seed, step, first_row, shape[0])
     kept = np.asarray(_layer(rate, name)(ops.ones(shape), rng)) > 0
     return kept * 1.0
@@ -48,19 +48,19 @@ def _assert_uncorrelated(a, b):
     assert abs(correlation) < SIGMAS / math.sqrt(len(a))
 
 
-def test_layer(run_layer_test, dtype):
+def test_generic_layer_checks(run_layer_test, dtype):
     x = np.ones((2, 3, 4))
     run_layer_test(dropout.Dropout, {"rate": 0.1}, (x,), (2, 3, 4), dtype)
 
 
 @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 1), (-3, 99_999)])
-def test_equals_the_hash_in_numpy(seed, step):
+def test_mask_equals_hash_in_numpy(seed, step):
     rate, rows, size = 0.3, 5, 77
     seed_key = _lowbias32(seed & 0xFFFFFFFF)
     key = _lowbias32(seed_key ^ np.uint32(step))
-    place = np.uint32((zlib.crc32(b"place") - (1 << 31)) & 0xFFFFFFFF)
+    stream = np.uint32((zlib.crc32(b"dropout") - (1 << 31)) & 0xFFFFFFFF)
     row_keys = _lowbias32(
-        _lowbias32(key ^ place) ^ np.arange(10, 10 + rows, dtype=np.uint32)
+        _lowbias32(key ^ stream) ^ np.arange(10, 10 + rows, dtype=np.uint32)
     )
     bits = _lowbias32(row_keys[:, None] ^ np.arange(size, dtype=np.uint32))
     expected = bits.astype(np.int32) >= round(rate * 2**32) - 2**31
@@ -69,7 +69,7 @@ def test_equals_the_hash_in_numpy(seed, step):
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.3, 0.5, 0.9])
-def test_drops_its_share(rate):
+def test_dropped_share_is_the_rate(rate):
     kept = _kept(rate, shape=(128, 8192))
     sigma = math.sqrt(rate * (1 - rate) / kept.size)
     assert abs((1 - kept.mean()) - rate) < SIGMAS * sigma
@@ -82,8 +82,8 @@ def test_drops_its_share(rate):
 @hypothesis.example(0.1)
 @hypothesis.example(0.3)
 @hypothesis.given(st.floats(0.0, 0.9))
-def test_the_mean_stays(policy, rate):
-    """A factor rounded to 8 bits is up to 0.4% off, for 0.1 it is 0.16%."""
+def test_mean_is_preserved(policy, rate):
+    """A scale rounded to 8 bits is up to 0.4% wrong, for 0.1 it is 0.16%."""
     x = ops.ones((512, 4096))
     y = _layer(rate, dtype=policy)(x, counter_rng.step_rng(1, 2, 0, 512))
     values = np.asarray(ops.cast(y, "float32"), np.float64)
@@ -97,31 +97,31 @@ def test_the_mean_stays(policy, rate):
 @hypothesis.given(
     st.floats(0.0, 0.99), st.sampled_from(["bfloat16", "float16"])
 )
-def test_the_factor_is_a_number_of_the_dtype(rate, dtype):
-    by = dropout.keep_scale(rate, dtype)
-    assert float(ops.cast(ops.cast(by, dtype), "float32")) == by
-    assert by == float(ops.cast(ops.cast(1 / (1 - rate), dtype), "float32"))
-    assert abs((1 - 1 / by) - rate) < 0.004
+def test_scale_is_representable_in_dtype(rate, dtype):
+    scale = dropout.keep_scale(rate, dtype)
+    rounded = ops.cast(ops.cast(1 / (1 - rate), dtype), "float32")
+    assert scale == float(rounded)
+    assert abs((1 - 1 / scale) - rate) < 0.004
 
 
-def test_float32_drops_just_the_rate():
+def test_float32_scale_is_exact():
     for rate in np.arange(1000) / 1000:
-        by = dropout.keep_scale(rate, "float32")
-        assert by == 1 / (1 - rate)
-        assert round((1 - 1 / by) * 2**32) == round(rate * 2**32)
+        scale = dropout.keep_scale(rate, "float32")
+        assert scale == 1 / (1 - rate)
+        assert round((1 - 1 / scale) * 2**32) == round(rate * 2**32)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_shares_of_rows_and_columns_vary_as_those_of_independent_draws(axis):
+def test_shares_of_rows_and_columns_have_binomial_variance(axis):
     kept = _kept(0.1, shape=(1024, 512))
     shares = kept.mean(axis)
     expected = 0.1 * 0.9 / kept.shape[axis]
-    # The deviation of a variance of n normal draws is sqrt(2 / n) of it.
+    # The variance of n normal samples has a relative deviation sqrt(2 / n).
     bound = SIGMAS * math.sqrt(2 / len(shares))
     assert abs(shares.var() / expected - 1) < bound
 
 
-def test_all_patterns_of_eight_neighbours_are_equally_likely():
+def test_patterns_of_eight_neighbours_are_uniform():
     kept = _kept(0.5).astype(int).reshape(-1, 8)
     counts = np.bincount(kept @ (1 << np.arange(8)), minlength=256)
     expected = len(kept) / 256
@@ -129,13 +129,13 @@ def test_all_patterns_of_eight_neighbours_are_equally_likely():
     assert abs(chi_squared - 255) < SIGMAS * math.sqrt(2 * 255)
 
 
-@pytest.mark.parametrize("lag", [1, 2, 3, 8, 16, 64, 512, 1024])
+@pytest.mark.parametrize("lag", [1, 2, 8, 64, 1024])
 def test_neighbouring_offsets_are_independent(lag):
     kept = _kept(0.3)
     _assert_uncorrelated(kept[:, lag:], kept[:, :-lag])
 
 
-@pytest.mark.parametrize("lag", [1, 2, 7, 32])
+@pytest.mark.parametrize("lag", [1, 7, 32])
 def test_neighbouring_rows_are_independent(lag):
     kept = _kept(0.3)
     _assert_uncorrelated(kept[lag:], kept[:-lag])
@@ -144,14 +144,14 @@ def test_neighbouring_rows_are_independent(lag):
 @pytest.mark.parametrize(
     "other",
     [{"step": 3}, {"step": 1026}, {"seed": 2}, {"seed": 2, "step": 1}]
-    + [{"name": name} for name in ("places", "layer_0", "layer_1")],
+    + [{"name": name} for name in ("dropout_1", "layer_0")],
     ids=str,
 )
-def test_steps_seeds_and_places_are_independent(other):
+def test_masks_of_steps_seeds_and_streams_are_independent(other):
     _assert_uncorrelated(_kept(0.3), _kept(0.3, **other))
 
 
-def test_places_of_a_model_are_independent(tiny_hparams, vocab_size):
+def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
     hparams = dataclasses.replace(
         tiny_hparams, attention_dropout=0.1, relu_dropout=0.1
     )
@@ -161,8 +161,8 @@ def test_places_of_a_model_are_independent(tiny_hparams, vocab_size):
         for layer in model._flatten_layers()
         if isinstance(layer, dropout.Dropout)
     ]
-    # Two embeddings; two blocks an encoder layer, three a decoder layer, each
-    # with dropout around it and within it.
+    # Two embeddings; two blocks per encoder layer and three per decoder layer,
+    # each with dropout around it and within it.
     assert len(layers) == 2 + 2 * 4 + 2 * 6
     rng = counter_rng.step_rng(0, 0, 0, 16)
     masks = [np.asarray(layer(ops.ones((16, 1024)), rng)) for layer in layers]
@@ -170,7 +170,7 @@ def test_places_of_a_model_are_independent(tiny_hparams, vocab_size):
         _assert_uncorrelated(a, b)
 
 
-def test_a_row_does_not_depend_on_its_batch():
+def test_mask_of_row_is_independent_of_its_batch():
     whole = _kept(0.3, shape=(12, 5, 8))
     part = _kept(0.3, first_row=4, shape=(3, 5, 8))
     np.testing.assert_array_equal(part, whole[4:7])
@@ -181,7 +181,7 @@ def test_a_row_does_not_depend_on_its_batch():
 
 
 @pytest.mark.tensorflow
-def test_plain_graph_and_xla_draw_the_same_mask():
+def test_eager_graph_and_xla_masks_are_equal():
     import tensorflow as tf
 
     layer = _layer(0.1)
@@ -196,13 +196,13 @@ def test_plain_graph_and_xla_draw_the_same_mask():
         eager = call(5, step).numpy()
         plain = tf.function(call)(5, step).numpy()
         xla = tf.function(call, jit_compile=True)(5, step).numpy()
-        for other in (plain, xla):
-            np.testing.assert_array_equal(other == 0, eager == 0)
-            np.testing.assert_allclose(other, eager, rtol=1e-6)
+        for compiled in (plain, xla):
+            np.testing.assert_array_equal(compiled == 0, eager == 0)
+            np.testing.assert_allclose(compiled, eager, rtol=1e-6)
 
 
 @pytest.mark.tensorflow
-def test_keeps_and_scales_values_and_gradients():
+def test_kept_values_and_gradients_are_scaled():
     import tensorflow as tf
 
     x = tf.constant(np.random.default_rng(0).normal(size=(3, 50)), tf.float32)
@@ -217,7 +217,7 @@ def test_keeps_and_scales_values_and_gradients():
     np.testing.assert_allclose(gradient, expected, rtol=1e-6)
 
 
-def test_without_noise_or_rate_nothing_is_dropped():
+def test_without_rng_or_rate_input_is_unchanged():
     x = ops.ones((4, 6))
     assert _layer(0.5)(x, None) is x
     assert _layer(0.0)(x, counter_rng.step_rng(1, 2, 0, 4)) is x

@@ -1,4 +1,4 @@
-"""The embedding: one matrix, in and out."""
+"""Tests of the embedding, whose matrix also gives logits."""
 
 import math
 
@@ -19,7 +19,7 @@ def _layer(dtype="float32"):
     return layer
 
 
-def test_layer(run_layer_test, dtype):
+def test_generic_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
         embedding.Embedding,
         {"vocab_size": V, "hidden_size": D},
@@ -30,13 +30,13 @@ def test_layer(run_layer_test, dtype):
     assert [weight.path for weight in layer.weights] == ["tested/weight"]
 
 
-def test_rows_times_sqrt_of_the_size():
+def test_vectors_are_rows_times_sqrt_of_hidden_size():
     layer = _layer()
     expected = layer.weight.numpy()[IDS] * 4.0  # sqrt(16)
     np.testing.assert_allclose(layer(IDS), expected, rtol=1e-6)
 
 
-def test_logits_are_products_with_the_same_matrix():
+def test_logits_are_products_with_embedding_matrix():
     layer = _layer()
     x = np.random.default_rng(0).normal(size=(2, 3, D)).astype(np.float32)
     logits = layer.logits(ops.convert_to_tensor(x))
@@ -57,7 +57,7 @@ def test_logits_are_float32(dtype, shape):
 
 
 @pytest.mark.tensorflow
-def test_both_uses_send_gradients_to_the_one_matrix():
+def test_gradients_of_lookup_and_logits_are_summed():
     import tensorflow as tf
 
     layer = _layer()
@@ -72,7 +72,7 @@ def test_both_uses_send_gradients_to_the_one_matrix():
     np.testing.assert_allclose(tf.convert_to_tensor(gradient), expected)
 
 
-def test_initial_values_have_deviation_one_over_sqrt_of_the_size():
+def test_initial_deviation_is_one_over_sqrt_of_hidden_size():
     layer = embedding.Embedding(2_000, 64)
     layer.build(None)
     weight = layer.weight.numpy()

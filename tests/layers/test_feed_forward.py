@@ -1,4 +1,4 @@
-"""The feed-forward network, against equation 2 in numpy."""
+"""Tests of the feed-forward network against equation 2 in numpy."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ def _x(*shape):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-def test_layer(run_layer_test, dtype):
+def test_generic_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
         feed_forward.FeedForward,
         {"hidden_size": 4, "filter_size": 6, "dropout_rate": 0.1},
@@ -25,7 +25,7 @@ def test_layer(run_layer_test, dtype):
     }
 
 
-def test_equation_2_with_and_without_dropout_of_the_hidden_layer():
+def test_output_equals_equation_2_with_and_without_dropout():
     layer, x = feed_forward.FeedForward(4, 6, 0.4), _x(2, 3, 4)
     layer(x)
     weights = [_x(4, 6), _x(6), _x(6, 4), _x(4)]
@@ -40,7 +40,7 @@ def test_equation_2_with_and_without_dropout_of_the_hidden_layer():
     np.testing.assert_allclose(layer(x, rng=rng), expected, atol=1e-5)
 
 
-def test_positions_do_not_see_each_other():
+def test_positions_are_independent():
     layer, x = feed_forward.FeedForward(4, 6, 0.0), _x(1, 5, 4)
     expected = np.asarray(layer(x))
     changed = x.copy()

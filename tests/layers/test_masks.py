@@ -1,4 +1,4 @@
-"""Masks, as literal matrices."""
+"""Tests of masks against literal matrices."""
 
 import hypothesis
 import numpy as np
@@ -10,15 +10,15 @@ from t2t_repro.layers import masks
 _SEGMENTS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 
-def test_causal():
+def test_causal_is_lower_triangle():
     expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
     mask = np.asarray(masks.causal(np.arange(4), np.arange(4)))
     assert mask.dtype == bool
     np.testing.assert_array_equal(mask, np.array(expected, bool)[None, None])
 
 
-def test_causal_of_one_place():
-    """A step of decoding: one query, at place 2."""
+def test_causal_of_single_query():
+    """In a step of decoding there is one query, here at index 2."""
     mask = np.asarray(masks.causal(np.array([2]), np.arange(5)))
     np.testing.assert_array_equal(mask, [[[[1, 1, 1, 0, 0]]]])
 
@@ -33,20 +33,20 @@ def test_causal_of_one_place():
         (99, ["#####"] * 5),
     ],
 )
-def test_near_is_a_band(reach, expected):
-    """|i - j| < r; from r = n on it is all."""
+def test_restricted_is_band(reach, expected):
+    """The mask is |i - j| < r, so all True from r = n on."""
     mask = np.asarray(masks.restricted(np.arange(5), np.arange(5), reach))
     assert mask.dtype == bool
-    drawn = np.array([list(row) for row in expected]) == "#"
-    np.testing.assert_array_equal(mask, drawn[None, None])
+    band = np.array([list(row) for row in expected]) == "#"
+    np.testing.assert_array_equal(mask, band[None, None])
 
 
-def test_near_of_one_place():
+def test_restricted_of_single_query():
     mask = np.asarray(masks.restricted(np.array([2]), np.arange(5), 2))
     np.testing.assert_array_equal(mask, [[[[0, 1, 1, 1, 0]]]])
 
 
-def test_same_segment_within_a_packed_row():
+def test_same_segment_within_packed_row():
     row = np.array([[1, 1, 2, 2, 0]])
     expected = [
         [1, 1, 0, 0, 0],
@@ -73,7 +73,7 @@ def test_same_segment_between_targets_and_inputs():
 
 @hypothesis.given(_SEGMENTS, _SEGMENTS)
 @hypothesis.settings(max_examples=50, deadline=None)
-def test_same_segment_is_equality_of_what_is_not_padding(queries, keys):
+def test_same_segment_is_equality_without_padding(queries, keys):
     mask = masks.same_segment(np.array([queries]), np.array([keys]))
     expected = [[q == k and k != 0 for k in keys] for q in queries]
     np.testing.assert_array_equal(mask[0, 0], expected)

@@ -1,4 +1,4 @@
-"""Relative positions, against loops over i, j and clipped distances."""
+"""Tests of relative positions against loops over pairs in numpy."""
 
 import math
 
@@ -9,9 +9,9 @@ from keras import ops
 from t2t_repro.layers import attention, relative
 
 B, T, D, H = 2, 5, 8, 2
-KEYS, VALUES, MOST = 6, 10, 2  # heads have keys of 3, and values of 5
+KEYS, VALUES, MAX = 6, 10, 2  # heads have keys of 3, and values of 5
 SETTINGS = {
-    "max_relative_position": MOST,
+    "max_relative_position": MAX,
     "hidden_size": D,
     "num_heads": H,
     "key_channels": KEYS,
@@ -19,7 +19,7 @@ SETTINGS = {
     "attention_type": "dot_product",
     "dropout_rate": 0.0,
 }
-SEEN = np.ones((1, 1, 1, 1), bool)
+NO_MASK = np.ones((1, 1, 1, 1), bool)
 
 
 def _x(seed=0):
@@ -29,37 +29,37 @@ def _x(seed=0):
 
 def _layer(**changes):
     layer = relative.RelativeAttention(**SETTINGS | changes)
-    layer(_x(), SEEN)
+    layer(_x(), NO_MASK)
     return layer
 
 
 def _by_hand(layer, x, scale, causal):
-    """Equations 3 and 4 of Shaw et al., a pair at a time -> [B, T, D]."""
+    """Compute equations 3 and 4 of Shaw et al. pair by pair, [B, T, D]."""
     heads = {
         name: np.split(x @ getattr(layer, name).kernel.numpy(), H, axis=-1)
         for name in ("query", "key", "value")
     }
-    for_keys = layer.relative_keys.numpy()
-    for_values = layer.relative_values.numpy()
-    mixed = np.zeros((B, H, T, VALUES // H))
+    key_table = layer.relative_keys.numpy()
+    value_table = layer.relative_values.numpy()
+    outputs = np.zeros((B, H, T, VALUES // H))
     for b, h, i in np.ndindex(B, H, T):
         query = heads["query"][h][b, i]
         keys, values = heads["key"][h][b], heads["value"][h][b]
         last = i + 1 if causal else T
-        rows = [min(max(j - i, -MOST), MOST) + MOST for j in range(last)]
+        rows = [min(max(j - i, -MAX), MAX) + MAX for j in range(last)]
         logits = [
-            query @ (keys[j] + for_keys[row]) * scale
+            query @ (keys[j] + key_table[row]) * scale
             for j, row in enumerate(rows)
         ]
         weights = np.exp(np.array(logits) - max(logits))
         weights /= weights.sum()
         for j, row in enumerate(rows):
-            mixed[b, h, i] += weights[j] * (values[j] + for_values[row])
-    side_by_side = np.concatenate([mixed[:, h] for h in range(H)], axis=-1)
+            outputs[b, h, i] += weights[j] * (values[j] + value_table[row])
+    side_by_side = np.concatenate([outputs[:, h] for h in range(H)], axis=-1)
     return side_by_side @ layer.output_projection.kernel.numpy()
 
 
-def test_layer(run_layer_test, dtype):
+def test_generic_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
         relative.RelativeAttention,
         SETTINGS,
@@ -68,8 +68,8 @@ def test_layer(run_layer_test, dtype):
         dtype,
     )
     shapes = {weight.path: tuple(weight.shape) for weight in layer.weights}
-    assert shapes["tested/relative_keys"] == (2 * MOST + 1, KEYS // H)
-    assert shapes["tested/relative_values"] == (2 * MOST + 1, VALUES // H)
+    assert shapes["tested/relative_keys"] == (2 * MAX + 1, KEYS // H)
+    assert shapes["tested/relative_values"] == (2 * MAX + 1, VALUES // H)
     assert len(shapes) == 6
 
 
@@ -78,16 +78,16 @@ def test_layer(run_layer_test, dtype):
     ("attention_type", "scale"),
     [("dot_product", 1 / math.sqrt(KEYS // H)), ("dot_product_unscaled", 1.0)],
 )
-def test_equals_a_loop_over_pairs(attention_type, scale, causal):
-    """The scaled query multiplies keys and their relative vectors alike."""
+def test_output_equals_loop_over_pairs(attention_type, scale, causal):
+    """The scaled query multiplies both keys and their relative vectors."""
     layer, x = _layer(attention_type=attention_type), _x()
-    mask = np.tril(np.ones((T, T), bool))[None, None] if causal else SEEN
+    mask = np.tril(np.ones((T, T), bool))[None, None] if causal else NO_MASK
     expected = _by_hand(layer, x, scale, causal)
     np.testing.assert_allclose(layer(x, mask)[0], expected, atol=1e-5)
 
 
-def test_logits_of_distances_by_hand():
-    """Zero keys and a query of ones: row r of the table is 10^r, times 3."""
+def test_logits_of_clipped_distances():
+    """Keys are 0, the query 1, row r of the table 10^r; heads have size 3."""
     layer = _layer(attention_type="dot_product_unscaled")
     table = 10.0 ** np.arange(5)[:, None] * np.ones(3)
     layer.relative_keys.assign(table)
@@ -106,26 +106,27 @@ def test_logits_of_distances_by_hand():
     np.testing.assert_allclose(logits[0, 0], expected, rtol=1e-6)
 
 
-def test_a_step_is_a_row_of_all():
-    """As in decoding: the last position's query, on keys in two parts."""
+def test_step_equals_row_of_full_attention():
+    """A step of decoding attends to keys in two arrays."""
     layer, x = _layer(), ops.convert_to_tensor(_x())
-    expected, weights = layer(x, SEEN)
+    expected, weights = layer(x, NO_MASK)
     key, value = layer.project_memory(x)
     for i in range(T):
         distances = ops.broadcast_to(ops.arange(T) - i, (B, T))
         key_values = [
-            attention.KeyValues(key[:, :, some], value[:, :, some], of_some)
-            for some, of_some in (
-                (slice(2), distances[:, :2]),
-                (slice(2, T), distances[:, 2:]),
+            attention.KeyValues(
+                key[:, :, slots], value[:, :, slots], distances[:, slots]
             )
+            for slots in (slice(2), slice(2, T))
         ]
-        one, seen = layer.step(x[:, i], 1, key_values, SEEN)
-        np.testing.assert_allclose(one, expected[:, i], atol=1e-5)
-        np.testing.assert_allclose(seen[:, :, 0], weights[:, :, i], atol=1e-5)
+        output, step_weights = layer.step(x[:, i], 1, key_values, NO_MASK)
+        np.testing.assert_allclose(output, expected[:, i], atol=1e-5)
+        np.testing.assert_allclose(
+            step_weights[:, :, 0], weights[:, :, i], atol=1e-5
+        )
 
 
-def test_order_matters_though_nothing_else_tells_positions():
+def test_output_depends_on_order_of_positions():
     layer, x = _layer(), _x()
-    backwards = np.asarray(layer(x[:, ::-1].copy(), SEEN)[0])[:, ::-1]
-    assert np.abs(backwards - np.asarray(layer(x, SEEN)[0])).max() > 0.01
+    backwards = np.asarray(layer(x[:, ::-1].copy(), NO_MASK)[0])[:, ::-1]
+    assert np.abs(backwards - np.asarray(layer(x, NO_MASK)[0])).max() > 0.01

@@ -1,4 +1,4 @@
-"""Residuals: norm, dropout and addition in each order, in numpy."""
+"""Tests of residuals in each order of norm, dropout and addition."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ def _x(seed=0, scale=1.0):
 
 
 class _Doubled(keras.layers.Layer):
-    """2 x: a sublayer without weights, which keeps the rng it gets."""
+    """Sublayer 2 x without weights, which stores the rng it receives."""
 
     rng = None
 
@@ -28,7 +28,7 @@ class _Doubled(keras.layers.Layer):
 
 
 def _block(sequences=POST_NORM, rate=0.0, dtype="float32"):
-    """A Residual whose norms have random gains and biases."""
+    """Return a Residual whose norms have random gains and biases."""
     sublayer = _Doubled(name="sublayer", dtype=dtype)
     block = residual.Residual(
         sublayer, *sequences, rate, name="block", dtype=dtype
@@ -49,14 +49,14 @@ def _norm(x, layer):
 
 
 def _expected(block, sequences, x, kept=1.0):
-    """The table of residual.py; `kept` is what dropout multiplies with."""
+    """Compute the table of residual.py; `kept` is the dropout mask."""
     before = _norm(x, block.input_norm) if sequences[0] == "n" else x
     after = x + 2 * before * kept
     return _norm(after, block.norm) if sequences[1] == "dan" else after
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)
-def test_layer(run_layer_test, dtype, sequences):
+def test_generic_layer_checks(run_layer_test, dtype, sequences):
     settings = {
         "sublayer": feed_forward.FeedForward(
             8, 6, 0.1, name="sublayer", dtype=dtype
@@ -68,7 +68,7 @@ def test_layer(run_layer_test, dtype, sequences):
     run_layer_test(residual.Residual, settings, (_x(),), SHAPE, dtype)
 
 
-def test_layer_of_attention(run_layer_test, dtype):
+def test_generic_layer_checks_of_attention_residual(run_layer_test, dtype):
     settings = {
         "sublayer": attention.MultiHeadAttention(
             8, 2, 8, 8, "dot_product", 0.1, name="sublayer", dtype=dtype
@@ -84,14 +84,14 @@ def test_layer_of_attention(run_layer_test, dtype):
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)
-def test_norm_stands_where_the_sequences_say(sequences):
+def test_norm_is_placed_by_sequences(sequences):
     block, x = _block(sequences), _x()
     expected = _expected(block, sequences, x)
     np.testing.assert_allclose(block(x), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)
-def test_dropout_acts_on_the_sublayer_alone(sequences):
+def test_dropout_acts_on_sublayer_output_only(sequences):
     block, x = _block(sequences, rate=0.4), _x()
     rng = counter_rng.step_rng(1, 2, 0, SHAPE[0])
     kept = np.asarray(block.dropout(np.ones(SHAPE), rng=rng))
@@ -102,7 +102,7 @@ def test_dropout_acts_on_the_sublayer_alone(sequences):
     np.testing.assert_allclose(block(x), expected, atol=1e-5)
 
 
-def test_noise_goes_on_to_the_sublayer():
+def test_rng_is_passed_to_sublayer():
     block, rng = _block(), counter_rng.step_rng(1, 2, 0, SHAPE[0])
     block(_x(), rng=rng)
     np.testing.assert_array_equal(block.sublayer.rng.rows, [0, 1, 2])
@@ -110,8 +110,8 @@ def test_noise_goes_on_to_the_sublayer():
     assert block.sublayer.rng is None
 
 
-def test_self_attention_of_pre_norm_reads_normed_keys_and_values():
-    """Queries, keys and values are all of LayerNorm(x); x alone is added."""
+def test_pre_norm_self_attention_reads_normalized_input():
+    """Queries, keys and values are of LayerNorm(x); x itself is added."""
     sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
     block = residual.AttentionResidual(sublayer, *PRE_NORM, 0.0)
     mask, x = np.tril(np.ones((4, 4), bool))[None, None], _x(scale=5.0)
@@ -124,8 +124,8 @@ def test_self_attention_of_pre_norm_reads_normed_keys_and_values():
     np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
-def test_attention_takes_its_memory_as_it_is():
-    """Memory has the encoder's own norm: pre-norm touches x alone."""
+def test_pre_norm_leaves_memory_unchanged():
+    """The encoder has normalized memory; pre-norm applies to x alone."""
     sublayer = attention.MultiHeadAttention(8, 2, 8, 8, "dot_product", 0.0)
     block = residual.AttentionResidual(sublayer, *PRE_NORM, 0.0)
     mask, x, memory = np.ones((1, 1, 1, 1), bool), _x(), _x(1, scale=5.0)
@@ -136,7 +136,7 @@ def test_attention_takes_its_memory_as_it_is():
 
 
 def test_epsilon_is_1e_6():
-    """Of inputs with a variance near 1e-6, epsilon halves the square."""
+    """The test needs a variance near 1e-6 for epsilon to matter."""
     block, x = _block(), _x(scale=1e-3)
     y = np.zeros(SHAPE, np.float32)
     expected = _norm(x, block.norm)
@@ -144,20 +144,22 @@ def test_epsilon_is_1e_6():
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)
-def test_names(sequences):
-    """Only norms that are there have weights: checkpoints know them so."""
+def test_weights_exist_only_for_existing_norms(sequences):
+    """Only existing norms have weights, whose paths are in checkpoints."""
     block = _block(sequences)
     names = ["input_norm"] * (sequences[0] == "n")
     names += ["norm"] * (sequences[1] == "dan")
     assert [weight.path for weight in block.weights] == [
-        f"block/{name}/{part}" for name in names for part in ("gamma", "beta")
+        f"block/{name}/{weight}"
+        for name in names
+        for weight in ("gamma", "beta")
     ]
     assert block.dropout.path == "block/dropout"
 
 
 @pytest.mark.parametrize("offset", [0.0, 256.0])
-def test_statistics_are_float32_under_bfloat16(offset):
-    """The squares of 256 + x leave bfloat16 no digit for x's variance."""
+def test_norm_statistics_are_float32_under_bfloat16(offset):
+    """In bfloat16 the squares of 256 + x have no digits for the variance."""
     block = _block(dtype="mixed_bfloat16")
     x = ops.cast(_x(scale=8.0) + offset, "bfloat16")
     zeros = ops.zeros(SHAPE, "bfloat16")

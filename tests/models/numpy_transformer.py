@@ -1,4 +1,4 @@
-"""The Transformer in numpy: one sentence at a time, one pair at a time."""
+"""Reference implementation of the Transformer in numpy, without batches."""
 
 import math
 
@@ -25,7 +25,7 @@ ACTIVATIONS = {
 
 
 class NumpyTransformer:
-    """Sections 3.1 to 3.5 and their variants in float64, without batches."""
+    """Sections 3.1 to 3.5 and variants in float64, pair by pair."""
 
     def __init__(self, model):
         self.hparams = model.hparams
@@ -35,7 +35,7 @@ class NumpyTransformer:
         }
 
     def run(self, inputs, targets):
-        """Ids [L], [T] -> logits [T, V], {kind: weights [layers, H, …]}."""
+        """Return logits [T, V] and {kind: weights [layers, H, …]}."""
         names = ("inputs_embedding", "targets_embedding", "softmax")
         if self.hparams.shared_embedding_and_softmax_weights:
             names = ("embedding",) * 3
@@ -50,47 +50,47 @@ class NumpyTransformer:
         y = y + self.positions("targets_positions", *y.shape)
         weights = {"encoder": [], "decoder": [], "cross": []}
         hparams = self.hparams
-        both = hparams.num_hidden_layers
-        for i in range(hparams.num_encoder_layers or both):
+        default_layers = hparams.num_hidden_layers
+        for i in range(hparams.num_encoder_layers or default_layers):
             path = f"encoder/layer_{i}"
-            x, seen = self.self_attention(path, x, causal=False)
-            weights["encoder"].append(seen)
+            x, attended = self.self_attention(path, x, causal=False)
+            weights["encoder"].append(attended)
             x = self.ffn(f"{path}/ffn", x)
         x = self.final_norm("encoder", x)
-        for i in range(hparams.num_decoder_layers or both):
+        for i in range(hparams.num_decoder_layers or default_layers):
             path = f"decoder/layer_{i}"
-            y, seen = self.self_attention(path, y, causal=True)
-            weights["decoder"].append(seen)
-            y, seen = self.cross_attention(path, y, x)
-            weights["cross"].append(seen)
+            y, attended = self.self_attention(path, y, causal=True)
+            weights["decoder"].append(attended)
+            y, attended = self.cross_attention(path, y, x)
+            weights["cross"].append(attended)
             y = self.ffn(f"{path}/ffn", y)
         y = self.final_norm("decoder", y)
-        stacked = {kind: np.array(seen) for kind, seen in weights.items()}
+        stacked = {kind: np.array(layers) for kind, layers in weights.items()}
         return y @ matrices[2].T, stacked
 
     def positions(self, name, length, size):
         pos, table = self.hparams.pos, np.zeros((length, size))
-        for place, i in np.ndindex(length, size // 2):
+        for row, i in np.ndindex(length, size // 2):
             if pos == "sinusoids":
-                angle = place / 10_000 ** (2 * i / size)
+                angle = row / 10_000 ** (2 * i / size)
                 sine, cosine = 2 * i, 2 * i + 1
             else:
-                angle = place / 10_000 ** (i / (size // 2 - 1))
+                angle = row / 10_000 ** (i / (size // 2 - 1))
                 sine, cosine = i, size // 2 + i
-            table[place, sine] = math.sin(angle)
-            table[place, cosine] = math.cos(angle)
+            table[row, sine] = math.sin(angle)
+            table[row, cosine] = math.cos(angle)
         if pos == "emb":
             return self.weights[f"{name}/table"][:length]
         return 0 * table if pos == "none" else table
 
     def self_attention(self, path, x, causal):
         reach = self.hparams.restricted_attention or len(x)
-        seen = [
+        visible = [
             [abs(i - j) < reach and (j <= i or not causal)]
             for i, j in np.ndindex(len(x), len(x))
         ]
         path = f"{path}/self_attention"
-        mask = np.reshape(seen, (len(x), len(x)))
+        mask = np.reshape(visible, (len(x), len(x)))
         normed = self.before(path, x)
         y, weights = self.attend(path, normed, normed, mask)
         return self.after(path, x + y), weights
@@ -115,7 +115,7 @@ class NumpyTransformer:
                 ("value", memory),
             )
         }
-        mixed, all_weights = [], []
+        contexts, all_weights = [], []
         for head in range(self.hparams.num_heads):
             query, key, value = (heads[name][head] for name in heads)
             logits = np.full(mask.shape, -np.inf)
@@ -125,13 +125,13 @@ class NumpyTransformer:
                 )
             weights = np.exp(logits - logits.max(1, keepdims=True))
             weights /= weights.sum(1, keepdims=True)
-            mix = weights @ value
+            context = weights @ value
             for i, j in np.argwhere(mask):
-                mix[i] += weights[i, j] * self.vector(path, "values", j - i)
-            mixed.append(mix)
+                context[i] += weights[i, j] * self.vector(path, "values", j - i)
+            contexts.append(context)
             all_weights.append(weights)
-        mixed = np.concatenate(mixed, axis=1)
-        y = self.project(f"{path}/output_projection", mixed)
+        context = np.concatenate(contexts, axis=1)
+        y = self.project(f"{path}/output_projection", context)
         return y, np.array(all_weights)
 
     def project(self, path, x):
@@ -148,12 +148,12 @@ class NumpyTransformer:
         return product / (math.sqrt(len(query)) if kind == "dot_product" else 1)
 
     def vector(self, path, kind, distance):
-        """Of a relative distance; 0 where an attention has none."""
+        """Return the vector of a distance; 0 if positions are not relative."""
         table = self.weights.get(f"{path}/relative_{kind}")
         if table is None:
             return 0.0
-        most = len(table) // 2
-        return table[min(max(distance, -most), most) + most]
+        limit = len(table) // 2
+        return table[min(max(distance, -limit), limit) + limit]
 
     def ffn(self, path, x):
         inner = f"{path}/feed_forward"

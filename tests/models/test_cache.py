@@ -1,4 +1,4 @@
-"""The cache of decoding: what is visible, and what compact() keeps."""
+"""Tests of the decoding cache: visibility, positions and compaction."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ from t2t_repro.models.seq2seq import gather_beams
 def state():
     """A cache and its visible slots after two steps.
 
-    One layer, one head, keys of 1; 2 sentences, 2 beams, room for 2.
+    One layer, one head, keys of size 1; 2 sentences, 2 beams, 2 positions.
 
-    Keys are 10 * position + beam, and values the same below zero. In the first
-    sentence both hypotheses of position 1 come from beam 1, in the second each
-    stays where it is.
+    Keys are 10 * position + beam, and values are negative keys. In the first
+    sentence both hypotheses of position 1 come from beam 1; in the second, each
+    stays in its beam.
     """
     memory = (np.zeros((2, 1, 3, 1)), np.zeros((2, 1, 3, 1)))
     mask = np.ones((2, 1, 1, 3), bool)
@@ -34,22 +34,22 @@ def _two_steps(cache, visible, parents, first):
     return cache, cache.with_current(visible, first + 1)
 
 
-def test_hypotheses_see_themselves_and_their_ancestors(state):
+def test_hypotheses_see_only_themselves_and_ancestors(state):
     cache, visible = state
-    seen, distances = cache.visible_mask(visible, 1, reach=0)
+    mask, distances = cache.visible_mask(visible, 1, reach=0)
     np.testing.assert_array_equal(
-        seen[:, 0],
+        mask[:, 0],
         [[[0, 1, 1, 0], [0, 1, 0, 1]], [[1, 0, 1, 0], [0, 1, 0, 1]]],
     )
     np.testing.assert_array_equal(distances, [[-1, -1, 0, 0]] * 2)
 
 
-def test_rows_of_two_positions_for_each_of_two_sentences(state):
+def test_write_rows_alternate_between_recent_positions(state):
     np.testing.assert_array_equal(state[0].write_rows(2, 2), [[0], [2]])
     np.testing.assert_array_equal(state[0].write_rows(3, 2), [[1], [3]])
 
 
-def test_compact_drops_slots_that_no_hypothesis_sees(state):
+def test_compact_drops_unseen_slots(state):
     """The second sentence sees all 4 slots, the first one 3 of them."""
     cache, visible = state
     compacted, visible = cache.compact(visible)
@@ -67,8 +67,8 @@ def test_compact_drops_slots_that_no_hypothesis_sees(state):
     assert positions[1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_compact_keeps_one_slot_a_position_of_a_common_ancestor(state):
-    """Once all hypotheses come from one, the past is that one's alone."""
+def test_compact_keeps_one_slot_per_position_of_common_ancestor(state):
+    """When all hypotheses share an ancestor, the past has only its slots."""
     cache, visible = state
     later = _two_steps(*cache.compact(visible), [[0, 0], [1, 1]], 2)
     compacted, visible = later[0].compact(later[1])
@@ -87,12 +87,12 @@ def test_compact_keeps_one_slot_a_position_of_a_common_ancestor(state):
 
 def test_slots_beyond_reach_are_masked(state):
     cache, visible = state
-    seen, _ = cache.visible_mask(visible, 1, reach=1)
-    assert not ops.convert_to_numpy(seen)[..., :2].any()
+    mask, _ = cache.visible_mask(visible, 1, reach=1)
+    assert not ops.convert_to_numpy(mask)[..., :2].any()
 
 
-def test_compact_of_no_sentences():
-    """As at the end of a search."""
+def test_compact_of_empty_batch():
+    """At the end of a search no sentence is left."""
     memory = (np.zeros((0, 1, 3, 1)), np.zeros((0, 1, 3, 1)))
     mask = np.ones((0, 1, 1, 3), bool)
     cache, visible = Cache.empty([memory], mask, 2, 2, "float32")

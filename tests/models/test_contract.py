@@ -1,6 +1,7 @@
-"""The contract of models/seq2seq.py, on the Transformer and on two others."""
+"""Tests of the model interface on the Transformer and two toy models."""
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -21,8 +22,9 @@ every_model = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def build(toys, tiny_hparams, randomize):
-    """A function of a model's name: the model with random weights."""
+    """A function of a model's name: the model with random weights, cached."""
 
+    @functools.cache
     def build(name, **settings):
         hparams = dataclasses.replace(
             tiny_hparams,
@@ -56,28 +58,28 @@ def _logits(model, inputs=INPUTS, targets=TARGETS, rng=None):
 
 
 @every_model
-def test_decode_step_by_step_equals_the_whole(build, name):
-    """Two beams a sentence, which change places at each step."""
+def test_decoding_step_by_step_equals_full_pass(build, name):
+    """Two beams of each sentence are swapped at every step."""
     model = build(name)
     beams = np.stack([TARGETS, np.roll(TARGETS, 1, axis=0)], 1)  # [B, W, T]
-    whole = np.stack([_logits(model, targets=beams[:, w]) for w in range(2)], 1)
+    full = np.stack([_logits(model, targets=beams[:, w]) for w in range(2)], 1)
     state = model.start_decoding(INPUTS, num_beams=2, capacity=3)
     swap = ops.convert_to_tensor([[1, 0], [1, 0]], "int32")
     for step in range(TARGETS.shape[1]):
         if step and step % 3 == 0:
             state = model.compact_state(state)
-        lying = beams[:, ::-1] if step % 2 else beams
-        expected = whole[:, ::-1] if step % 2 else whole
+        current = beams[:, ::-1] if step % 2 else beams
+        expected = full[:, ::-1] if step % 2 else full
         if step:
             state = model.reorder_beams(state, swap)
-        before = lying[:, :, step - 1] if step else lying[:, :, 0] * 0 + 3
+        previous = current[:, :, step - 1] if step else current[:, :, 0] * 0 + 3
         outputs = model.decode_step(
-            ops.convert_to_tensor(before, "int32"),
+            ops.convert_to_tensor(previous, "int32"),
             ops.convert_to_tensor(step, "int32"),
             state,
         )
         state = outputs.state
-        real = lying[:, :, step] > 0
+        real = current[:, :, step] > 0
         np.testing.assert_allclose(
             np.asarray(outputs.logits)[real],
             expected[:, :, step][real],
@@ -93,7 +95,7 @@ def test_decode_step_by_step_equals_the_whole(build, name):
 
 
 @every_model
-def test_a_sentence_does_not_depend_on_padding_or_its_batch(build, name):
+def test_sentence_is_independent_of_padding_and_batch(build, name):
     model = build(name)
     whole = _logits(model)
     alone = _logits(model, INPUTS[1:, :2], TARGETS[1:, :4])
@@ -101,7 +103,7 @@ def test_a_sentence_does_not_depend_on_padding_or_its_batch(build, name):
 
 
 @every_model
-def test_no_target_depends_on_itself_or_on_later_ones(build, name):
+def test_logits_depend_only_on_earlier_targets(build, name):
     model, changed = build(name), TARGETS.copy()
     changed[:, 2] = 11
     before, after = _logits(model), _logits(model, targets=changed)
@@ -110,11 +112,11 @@ def test_no_target_depends_on_itself_or_on_later_ones(build, name):
 
 
 @every_model
-def test_random_numbers_of_a_row_do_not_depend_on_its_batch(build, name):
+def test_random_numbers_of_row_are_independent_of_batch(build, name):
     rates = {
         "transformer": {"layer_prepostprocess_dropout": 0.2},
         "toy_gru": {"embedding_dropout": 0.2},
-        "toy_convolution": {},  # its gate is noisy
+        "toy_convolution": {},  # the gate has noise
     }
     model = build(name, **rates[name])
     whole = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
@@ -126,20 +128,20 @@ def test_random_numbers_of_a_row_do_not_depend_on_its_batch(build, name):
 
 
 @every_model
-def test_attention_weights_are_of_the_kinds_that_are_offered(build, name):
+def test_attention_weights_have_declared_kinds(build, name):
     model = build(name)
     if not model.attention_kinds:
         with pytest.raises(errors.UserError, match="has no attention_weights"):
             model.attention_weights(_features(INPUTS, TARGETS))
         return
     weights = model.attention_weights(_features(INPUTS, TARGETS))
-    for kind, found in weights._asdict().items():
-        assert (found is not None) == (kind in model.attention_kinds)
+    for kind, tensor in weights._asdict().items():
+        assert (tensor is not None) == (kind in model.attention_kinds)
     assert weights.cross.shape[-2:] == (TARGETS.shape[1], INPUTS.shape[1])
 
 
 @every_model
-def test_an_abstract_model_counts_the_same_parameters(build, name):
+def test_abstract_model_has_same_counts(build, name):
     model = build(name)
     abstract = building.build_abstract(model.hparams, V, SOURCE_V)
     assert abstract.count_params() == model.count_params()
@@ -147,19 +149,20 @@ def test_an_abstract_model_counts_the_same_parameters(build, name):
 
 
 @every_model
-def test_paths_do_not_depend_on_other_models_of_the_process(build, name):
+def test_paths_are_independent_of_earlier_models(build, name):
     first, second = (
-        [weight.path for weight in build(name).weights] for _ in range(2)
+        [weight.path for weight in build.__wrapped__(name).weights]
+        for _ in range(2)
     )
     assert first == second
     assert len(set(first)) == len(first)
 
 
 @pytest.mark.parametrize("name", ["toy_gru", "toy_convolution"])
-def test_packed_rows_are_refused_by_name(toys, name):
+def test_unsupported_features_are_refused(toys, name):
     hparams = registry.build_hparams(name)
     packed = dataclasses.replace(hparams, batching="packed")
-    message = f"{name!r} takes one sentence a row. Say --hparams=batching="
+    message = f"{name!r} takes one sentence a row. Use --hparams=batching="
     with pytest.raises(errors.UserError, match=message):
         building.check_model(packed)
     message = f"{name!r} cannot recompute activations"
@@ -174,7 +177,7 @@ def test_settings_of_another_model_are_refused(toys, tiny_hparams):
 
 
 class _Broken(transformer.Transformer):
-    """A Transformer with a layer that breaks a rule."""
+    """Transformer with an additional layer that violates a rule."""
 
     def __init__(self, hparams, vocab_size, **kwargs):
         super().__init__(hparams, vocab_size, **kwargs)
@@ -186,7 +189,7 @@ class _Broken(transformer.Transformer):
 
 
 class _Pair(keras.layers.Layer):
-    """Two layers of one name."""
+    """Layer with two sublayers of the same name."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -203,16 +206,19 @@ class _Pair(keras.layers.Layer):
     [
         (
             lambda: keras.layers.Dropout(0.5, name="keras_dropout"),
-            "neither a weight nor drawn by layers/counter_rng.py",
+            "which is not a weight.*layers.counter_rng",
         ),
         (
             lambda: [keras.layers.Dense(16) for _ in range(2)][1],
-            "Keras has named .*dense_1.*Name it",
+            "Keras named .*dense_1.*Give it a name",
         ),
-        (lambda: _Pair(name="pair"), "has two of .*pair/same/kernel"),
+        (
+            lambda: _Pair(name="pair"),
+            "two items with the path pair/same/kernel",
+        ),
     ],
 )
-def test_a_layer_that_breaks_a_rule_is_named(
+def test_layer_that_violates_a_rule_is_named(
     monkeypatch, tiny_hparams, new_layer, message
 ):
     monkeypatch.setattr(registry.models, "_entries", {})
@@ -224,19 +230,19 @@ def test_a_layer_that_breaks_a_rule_is_named(
         building.build(hparams, V)
 
 
-def test_a_class_that_is_no_model_is_refused(monkeypatch, tiny_hparams):
+def test_registered_object_must_be_model_class(monkeypatch, tiny_hparams):
     monkeypatch.setattr(registry.models, "_entries", {})
-    registry.models.register("none", hparams=type(tiny_hparams))(dict_like)
+    registry.models.register("none", hparams=type(tiny_hparams))(not_a_class)
     hparams = dataclasses.replace(tiny_hparams, model="none")
     with pytest.raises(errors.UserError, match="must be a subclass of"):
         building.check_model(hparams)
 
 
-def dict_like():
-    """No class at all."""
+def not_a_class():
+    """Return nothing: registered in place of a model class."""
 
 
-def test_a_model_that_owes_a_method_is_named(tiny_hparams):
+def test_missing_method_is_named(tiny_hparams):
     model = seq2seq.Seq2Seq(tiny_hparams, V)
     for call in (
         lambda: model.output_layer,

@@ -1,8 +1,7 @@
-"""The Transformer agrees with PyTorch's, which shares no code with it.
+"""Tests of the Transformer against PyTorch's, an independent implementation.
 
-scripts/release/golden_pytorch.py made the numbers, and says how to run it again
-and what the file holds. PyTorch computed in float64, the model does in
-float32.
+scripts/release/golden_pytorch.py computed the numbers in float64; its docstring
+describes the file. The model computes in float32.
 """
 
 import dataclasses
@@ -17,7 +16,7 @@ from t2t_repro.models import building
 from t2t_repro.training import loss
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "pytorch_transformer.npz"
-TOLERANCE = 1e-5  # about 1e-6 was measured
+TOLERANCE = 1e-5  # the measured difference is about 1e-6
 SEQUENCES = {
     "post_norm": ("none", "dan"),  # section 3.1
     "pre_norm": ("n", "da"),  # tensor2tensor
@@ -26,14 +25,14 @@ SEQUENCES = {
 
 @pytest.fixture(scope="module")
 def golden():
-    """{name: array}."""
+    """The file's arrays: {name: array}."""
     with np.load(FILE) as arrays:
         return dict(arrays)
 
 
 @pytest.fixture(scope="module", params=SEQUENCES)
 def trial(request, golden, tiny_hparams):
-    """A model with PyTorch's weights; {name: array} of what PyTorch got."""
+    """A model with PyTorch's weights, and PyTorch's results {name: array}."""
     preprocess, postprocess = SEQUENCES[request.param]
     hparams = dataclasses.replace(
         tiny_hparams,
@@ -57,7 +56,7 @@ def batch(request, golden):
 
 
 def _under(golden, folder):
-    """{"a/b": x} -> {"b": x} for the folder "a"."""
+    """Return {"b": x} of {"a/b": x} for the folder "a"."""
     return {
         name.removeprefix(f"{folder}/"): array
         for name, array in golden.items()
@@ -76,13 +75,13 @@ def _assert_close(actual, expected, name=""):
     )
 
 
-def test_file_says_how_it_was_made(golden):
+def test_file_names_its_script(golden):
     assert "golden_pytorch" in str(golden["command"])
     assert str(golden["torch"]).startswith("2.")
 
 
-def test_batches_hold_the_same_sentences(golden):
-    """One after the other, in rows of their own and packed."""
+def test_padded_and_packed_batches_have_same_sentences(golden):
+    """Padded and packed rows have the same sentences in the same order."""
     padded, packed = _under(golden, "padded"), _under(golden, "packed")
     for side in ("inputs", "targets"):
         assert (padded[f"{side}_segment"] <= 1).all()
@@ -95,13 +94,13 @@ def test_batches_hold_the_same_sentences(golden):
             )
 
 
-def test_weights_are_pytorchs(trial):
-    """All have gradients there, and there are no others."""
+def test_weights_have_pytorch_counterparts(trial):
+    """The model's weights are those that have gradients in PyTorch."""
     model, expected = trial
     assert _by_path(model).keys() == _under(expected, "gradients").keys()
 
 
-def test_encoder_output(trial, batch):
+def test_encoder_output_equals_pytorch(trial, batch):
     model, expected = trial
     segments = batch["inputs_segment"]
     memory, _ = model.encode(
@@ -110,13 +109,13 @@ def test_encoder_output(trial, batch):
     _assert_close(memory.numpy()[segments > 0], expected["encoder_output"])
 
 
-def test_logits(trial, batch):
+def test_logits_equal_pytorch(trial, batch):
     model, expected = trial
     logits = model(batch).numpy()
     _assert_close(logits[batch["targets_segment"] > 0], expected["logits"])
 
 
-def test_losses(trial, batch):
+def test_losses_equal_pytorch(trial, batch):
     model, expected = trial
     sums = loss.batch_loss(model, batch, None, model.hparams.label_smoothing)
     _assert_close(sums.smoothed / sums.tokens, expected["smoothed"])
@@ -124,8 +123,8 @@ def test_losses(trial, batch):
     assert abs(expected["smoothed"] - expected["plain"]) > 100 * TOLERANCE
 
 
-def test_gradients(trial, batch):
-    """Of the mean loss. None is so small that the tolerance would hide it."""
+def test_gradients_equal_pytorch(trial, batch):
+    """All gradients of the mean loss are well above the tolerance."""
     model, expected = trial
     weights = _by_path(model)
     with tf.GradientTape() as tape:

@@ -1,6 +1,6 @@
-"""The Transformer's weights: their names and initial values.
+"""Tests of names and initial values of the Transformer's weights.
 
-tests/reports/test_cost.py counts them.
+tests/reports/test_cost.py tests their number.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ def _paths(hparams, vocab_size):
 
 
 def _blocks():
-    """Each residual of two layers, as "decoder/layer_1/cross_attention"."""
+    """Yield each residual's path, such as "decoder/layer_1/cross_attention"."""
     for layer in ("layer_0", "layer_1"):
         for stack, blocks in (
             ("encoder", ("self_attention", "ffn")),
@@ -32,7 +32,7 @@ def _blocks():
 
 
 def _within(ending, names):
-    """`names` within each block whose name ends so."""
+    """Return paths of `names` in each block whose path ends in `ending`."""
     return {
         f"{block}/{name}"
         for block in _blocks()
@@ -62,12 +62,12 @@ BASE = (
 )
 
 
-def test_names_of_weights(tiny_hparams, vocab_size):
+def test_paths_of_weights(tiny_hparams, vocab_size):
     assert _paths(tiny_hparams, vocab_size) == BASE
 
 
 @pytest.mark.parametrize(
-    ("changes", "gone", "new"),
+    ("changes", "removed", "added"),
     [
         (
             {
@@ -110,19 +110,18 @@ def test_names_of_weights(tiny_hparams, vocab_size):
             ),
         ),
         ({"pos": "timing", "restricted_attention": 3}, set(), set()),
-        ({"attention_key_channels": 6, "relu_dropout": 0.1}, set(), set()),
     ],
 )
-def test_names_of_an_options_weights(
-    tiny_hparams, vocab_size, changes, gone, new
+def test_option_changes_paths_of_weights(
+    tiny_hparams, vocab_size, changes, removed, added
 ):
     hparams = dataclasses.replace(tiny_hparams, **changes)
-    assert gone <= BASE
-    assert _paths(hparams, vocab_size) == BASE - gone | new
+    assert removed <= BASE
+    assert _paths(hparams, vocab_size) == BASE - removed | added
 
 
-def test_initial_values(tiny_hparams, vocab_size):
-    """Glorot uniform kernels, no bias, norms that do nothing."""
+def test_initial_values_of_weights(tiny_hparams, vocab_size):
+    """Kernels are Glorot uniform, biases 0, norms identities."""
     for weight in building.build(tiny_hparams, vocab_size).weights:
         value = weight.numpy()
         if weight.path.endswith("kernel"):
@@ -132,6 +131,6 @@ def test_initial_values(tiny_hparams, vocab_size):
             assert not value.any()
         elif weight.path.endswith("gamma"):
             assert (value == 1).all()
-        else:  # the embedding: 320 draws of deviation 16^-0.5
+        else:  # the embedding: 320 values of deviation 16^-0.5
             assert weight.path.endswith("embedding/weight")
             assert value.std() == pytest.approx(0.25, rel=0.2)

@@ -1,4 +1,4 @@
-"""Every option of the model, alone and with others, as changes of HParams."""
+"""Every option of the Transformer, alone and combined, as HParams changes."""
 
 PRE_NORM = {
     "layer_preprocess_sequence": "n",

@@ -12,7 +12,7 @@ UNKNOWN = 2
 
 @vocabularies.register("characters")
 class Characters(Vocabulary):
-    """The characters of the text, in the order of their code points."""
+    """Characters of the text, in the order of their code points."""
 
     graph_class = f"{__name__}.CharactersGraph"
     unknown = UNKNOWN
@@ -24,8 +24,8 @@ class Characters(Vocabulary):
 
     @classmethod
     def learn(cls, lines, vocab_size, split_by_unicode_script=True):
-        found = sorted(set("".join(lines)))[: vocab_size - len(SPECIAL)]
-        return cls("".join(found).encode("utf-8"))
+        kept = sorted(set("".join(lines)))[: vocab_size - len(SPECIAL)]
+        return cls("".join(kept).encode("utf-8"))
 
     @property
     def size(self):
@@ -45,7 +45,7 @@ class Characters(Vocabulary):
 
 
 class CharactersGraph(GraphVocabulary):
-    """The same, by TensorFlow's own operations."""
+    """Same vocabulary in TensorFlow operations."""
 
     def __init__(self, vocabulary):
         super().__init__(vocabulary)

@@ -1,8 +1,8 @@
-"""A convolutional model without attention: a test of seq2seq.py's contract.
+"""Convolutional model without attention, which tests the model interface.
 
-Position t of the decoder reads column t of the encoder, as ByteNet unfolds
-(arXiv 1610.10099), so that outputs have a bound. Each of its columns is mixed
-from experts by a noisy gate with a loss of its own (arXiv 1701.06538).
+Position t of the decoder reads column t of the encoder, as in ByteNet (arXiv
+1610.10099), which bounds the length of outputs. A noisy gate with an auxiliary
+loss mixes experts for each position (arXiv 1701.06538).
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Convolution(seq2seq.Seq2Seq):
         self.embedding = embedding.Embedding(
             vocab_size, size, name="embedding", **settings
         )
-        # On windows [.., k, D] that lie in one row: a convolution.
+        # A dense layer on flattened windows [.., k, D] is a convolution.
         self.encoder, self.decoder = (
             keras.layers.Dense(size, activation="relu", name=name, **settings)
             for name in ("encoder", "decoder")
@@ -60,7 +60,7 @@ class Convolution(seq2seq.Seq2Seq):
         return self.hparams.target_ratio * input_lengths
 
     def _encode(self, inputs, length):
-        """Ids [B, L] -> [B, length, D], of as many columns as outputs have."""
+        """Encode ids [B, L] to columns [B, length, D], one per target."""
         mask = ops.cast(inputs > 0, self.compute_dtype)[..., None]
         x = self.inputs_embedding(inputs) * mask
         k = self.hparams.kernel_width
@@ -70,7 +70,7 @@ class Convolution(seq2seq.Seq2Seq):
         return ops.pad(x, ((0, 0), (0, more), (0, 0)))[:, :length]
 
     def _windows(self, x):
-        """[…, N + k - 1, D] -> […, N, k * D]."""
+        """Return the windows […, N, k * D] of x […, N + k - 1, D]."""
         k = self.hparams.kernel_width
         count = ops.shape(x)[-2] - k + 1
         return ops.concatenate(
@@ -78,15 +78,15 @@ class Convolution(seq2seq.Seq2Seq):
         )
 
     def _mix(self, x, rng=None):
-        """x [B, …, D] through experts -> [B, …, D], gates [B, …, E]."""
+        """Mix experts of x [B, …, D]: [B, …, D] and gates [B, …, E]."""
         logits = ops.cast(self.gate(x), "float32")
         if rng is not None:
-            place = counter_rng.stream_id(f"{self.gate.path}/noise")
-            logits = logits + counter_rng.normal(rng, place, ops.shape(logits))
+            stream = counter_rng.stream_id(f"{self.gate.path}/noise")
+            logits = logits + counter_rng.normal(rng, stream, ops.shape(logits))
         gates = ops.softmax(logits)
         experts = ops.reshape(self.experts(x), (*ops.shape(x), -1))
-        mixed = experts * ops.cast(gates, x.dtype)[..., None, :]
-        return x + ops.sum(mixed, -1), gates
+        weighted = experts * ops.cast(gates, x.dtype)[..., None, :]
+        return x + ops.sum(weighted, -1), gates
 
     def hidden_states(self, batch, rng=None):
         targets = batch["targets"]
@@ -96,7 +96,7 @@ class Convolution(seq2seq.Seq2Seq):
         x = self.decoder(self._windows(y)) + columns
         states, gates = self._mix(x, rng)
         real = ops.cast(batch["targets_segment"] > 0, "float32")
-        # Least where all experts have the same share.
+        # The loss is least if all experts have the same share.
         uneven = ops.sum(ops.square(gates), -1) * real
         total = self.hparams.balance_weight * ops.sum(uneven)
         balance = seq2seq.AuxiliaryLoss("balance", total, "target_tokens")
@@ -123,13 +123,13 @@ class Convolution(seq2seq.Seq2Seq):
     def flops(self, source_length, target_length):
         d, k = self.hparams.hidden_size, self.hparams.kernel_width
         experts = self.hparams.num_experts
-        of_target = k * d * d + experts * d * (d + 1) + d * self.vocab_size
-        return 2.0 * (source_length * k * d * d + target_length * of_target)
+        per_target = k * d * d + experts * d * (d + 1) + d * self.vocab_size
+        return 2.0 * (source_length * k * d * d + target_length * per_target)
 
 
 @hparams_sets.register("toy_convolution", parent="tiny")
 def toy_convolution(parent):
-    """tiny's training of the convolutional model."""
+    """The convolutional model with the training settings of `tiny`."""
     return ConvolutionHParams.like(
         parent,
         model="toy_convolution",

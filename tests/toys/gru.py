@@ -1,7 +1,8 @@
-"""A recurrent model with attention: a test of the contract of seq2seq.py.
+"""Recurrent model with attention, which tests the model interface.
 
-Both sides are one layer of gated recurrent units (Cho et al. 2014); each state
-of the decoder attends to those of the encoder (Luong et al. 2015, "general").
+Encoder and decoder are one layer of gated recurrent units each (Cho et al.
+2014). The decoder's states attend to the encoder's (Luong et al. 2015,
+"general").
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ class GruHParams(HParams):
 
 
 class Cell(keras.layers.Layer):
-    """Gated recurrent unit, from x […, D] and a state […, D] to the next."""
+    """Gated recurrent unit: x […, D] and a state […, D] give the next state."""
 
     def __init__(self, size, **kwargs):
         super().__init__(**kwargs)
@@ -94,7 +95,7 @@ class Gru(seq2seq.Seq2Seq):
         return memory, self.key(memory), inputs > 0
 
     def _attend(self, states, memory, keys, mask):
-        """States [B, T, D] on memory [B, L, D] -> [B, T, D], [B, T, L]."""
+        """Attend from states [B, T, D] to memory [B, L, D]."""
         logits = ops.einsum("bta,bla->btl", self.query(states), keys)
         logits = ops.where(mask[:, None], ops.cast(logits, "float32"), -1e9)
         weights = ops.softmax(logits)
@@ -139,7 +140,7 @@ class Gru(seq2seq.Seq2Seq):
 
 @hparams_sets.register("toy_gru", parent="tiny")
 def toy_gru(parent):
-    """tiny's training of the recurrent model."""
+    """The recurrent model with the training settings of `tiny`."""
     return GruHParams.like(
         parent,
         model="toy_gru",

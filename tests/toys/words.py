@@ -1,4 +1,4 @@
-"""A vocabulary of words, without a counterpart in exported graphs."""
+"""Vocabulary of words that cannot be exported in a graph."""
 
 import collections
 
@@ -11,7 +11,7 @@ SPECIAL = ["<pad>", "</s>", "<unk>"]
 
 @vocabularies.register("words")
 class Words(Vocabulary):
-    """The most frequent words, as spaces divide them."""
+    """Most frequent words, separated by spaces."""
 
     unknown = 2
 
