@@ -165,10 +165,10 @@ def test_norm_statistics_are_float32_under_bfloat16(offset):
     zeros = ops.zeros(SHAPE, "bfloat16")
     output = block.add(x, zeros)
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
-    seen = ops.convert_to_numpy(ops.cast(x, "float32"))
+    rounded = ops.convert_to_numpy(ops.cast(x, "float32"))
     np.testing.assert_allclose(
         ops.convert_to_numpy(ops.cast(output, "float32")),
-        _norm(seen, block.norm),
+        _norm(rounded, block.norm),
         rtol=0.02,
         atol=0.02,
     )
