@@ -159,7 +159,7 @@ def test_weights_exist_only_for_existing_norms(sequences):
 
 @pytest.mark.parametrize("offset", [0.0, 256.0])
 def test_norm_statistics_are_float32_under_bfloat16(offset):
-    """In bfloat16 the squares of 256 + x have no digits for the variance."""
+    """Squares of 256 + x have no digits for the variance in bfloat16."""
     block = _block(dtype="mixed_bfloat16")
     x = ops.cast(_x(scale=8.0) + offset, "bfloat16")
     zeros = ops.zeros(SHAPE, "bfloat16")
