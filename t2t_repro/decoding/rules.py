@@ -84,10 +84,9 @@ class Rule:
         return state
 
     def score(self, logits: tf.Tensor, step: Step, state: Any) -> tf.Tensor:
-        """Return logits [B, W, V] with what the rule adds to each subword.
+        """Return logits [B, W, V] plus additions, or FORBIDDEN, per subword.
 
-        Subwords that may not come get FORBIDDEN. This reads all V subwords:
-        excluded() is cheaper for a few.
+        This reads all V subwords: excluded() is cheaper for a few.
         """
         return logits
 
@@ -108,7 +107,7 @@ class Rule:
         return None
 
     def final_score(self, step: Step, state: Any) -> tf.Tensor | None:
-        """Return the addition to the score of outputs that end at this step.
+        """Return what is added to the score of outputs that end at this step.
 
         float32, broadcasts to [B, W]; None: nothing.
         """

@@ -240,7 +240,6 @@ class Translator:
             for source, row in zip(sources, rows, strict=True)
         ]
         scores: list = [None] * len(pairs)
-        # The logits of all slots are in memory at once.
         max_slots = score.MAX_LOGITS // self._target.size
         slots = min(self._hparams.batch_tokens, max_slots)
         for batch in length_sorted(range(len(pairs)), lengths, slots):
