@@ -102,7 +102,7 @@ class TransformerHParams(HParams):
         fraction(), help="Dropout of the feed-forward network's hidden layer."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self._require(
             "hidden_size",
@@ -141,7 +141,7 @@ models.declare(
 
 
 @hparams_sets.register("base")
-def base():
+def base() -> TransformerHParams:
     """The paper's base model: 6 + 6 layers, 512 wide, 100,000 steps."""
     return TransformerHParams(
         model="transformer",
@@ -185,7 +185,7 @@ def base():
 
 
 @hparams_sets.register("big", parent="base")
-def big(parent):
+def big(parent: TransformerHParams) -> TransformerHParams:
     """The paper's big model (en-de): 1024 wide, 16 heads, 300,000 steps."""
     return dataclasses.replace(
         parent,
@@ -200,13 +200,13 @@ def big(parent):
 
 
 @hparams_sets.register("big_enfr", parent="big")
-def big_enfr(parent):
+def big_enfr(parent: TransformerHParams) -> TransformerHParams:
     """The paper's big model for en-fr: less dropout."""
     return dataclasses.replace(parent, layer_prepostprocess_dropout=0.1)  # 6.1
 
 
 @hparams_sets.register("parsing", parent="base")
-def parsing(parent):
+def parsing(parent: TransformerHParams) -> TransformerHParams:
     """The paper's parser: 4 + 4 layers, 1024 wide."""
     return dataclasses.replace(
         parent,
@@ -222,7 +222,7 @@ def parsing(parent):
 
 
 @hparams_sets.register("tiny", parent="base")
-def tiny(parent):
+def tiny(parent: TransformerHParams) -> TransformerHParams:
     """Two layers, 128 wide: learns number words on a laptop's CPU."""
     return dataclasses.replace(
         parent,
@@ -242,7 +242,7 @@ def tiny(parent):
 
 
 @hparams_sets.register("multi30k_tiny", parent="base")
-def multi30k_tiny(parent):
+def multi30k_tiny(parent: TransformerHParams) -> TransformerHParams:
     """The small Multi30k model of Wu et al. 2021 (arXiv 2105.14462)."""
     return dataclasses.replace(
         parent,

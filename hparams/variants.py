@@ -1,12 +1,13 @@
-"""What the paper mentions but does not use, and what came after it."""
+"""Variants that the paper mentions but does not use, and later ones."""
 
 import dataclasses
 
+from t2t_repro.hparams.transformer_hparams import TransformerHParams
 from t2t_repro.registry import hparams_sets
 
 
 @hparams_sets.register("base_prenorm", parent="base")
-def base_prenorm(parent):
+def base_prenorm(parent: TransformerHParams) -> TransformerHParams:
     """Base with pre-norm: trains without warm-up (Xiong et al. 2020)."""
     return dataclasses.replace(
         parent,
@@ -19,19 +20,19 @@ def base_prenorm(parent):
 
 
 @hparams_sets.register("base_additive", parent="base")
-def base_additive(parent):
+def base_additive(parent: TransformerHParams) -> TransformerHParams:
     """Base with additive attention (section 3.2.1; Bahdanau et al. 2014)."""
     return dataclasses.replace(parent, attention_type="additive")
 
 
 @hparams_sets.register("base_unscaled", parent="base")
-def base_unscaled(parent):
+def base_unscaled(parent: TransformerHParams) -> TransformerHParams:
     """Base without 1 / sqrt(d_k): section 3.2.1, footnote 4."""
     return dataclasses.replace(parent, attention_type="dot_product_unscaled")
 
 
 @hparams_sets.register("base_restricted", parent="base")
-def base_restricted(parent):
+def base_restricted(parent: TransformerHParams) -> TransformerHParams:
     """Base with self-attention to a neighbourhood of r = 8 (section 4)."""
     # Seven positions to each side are half a sentence of WMT14, about 30
     # subwords; 6 layers reach 42, across most sentences (paths of O(n / r)).
@@ -39,7 +40,7 @@ def base_restricted(parent):
 
 
 @hparams_sets.register("base_adafactor", parent="base")
-def base_adafactor(parent):
+def base_adafactor(parent: TransformerHParams) -> TransformerHParams:
     """Base with Adafactor, as Shazeer and Stern trained it (1804.04235)."""
     return dataclasses.replace(
         parent,
@@ -51,7 +52,7 @@ def base_adafactor(parent):
 
 
 @hparams_sets.register("base_adamw", parent="base")
-def base_adamw(parent):
+def base_adamw(parent: TransformerHParams) -> TransformerHParams:
     """Base with AdamW (Loshchilov and Hutter, arXiv 1711.05101)."""
     return dataclasses.replace(
         parent,
@@ -61,7 +62,7 @@ def base_adamw(parent):
 
 
 @hparams_sets.register("base_lion", parent="base")
-def base_lion(parent):
+def base_lion(parent: TransformerHParams) -> TransformerHParams:
     """Base with Lion (Chen et al., arXiv 2302.06675)."""
     # Section 5: a rate 3 to 10 times lower than AdamW's, and a weight decay as
     # many times higher; beta2 as in algorithm 2.

@@ -1,1 +1,1 @@
-"""Problems: which text, which languages, which vocabulary; a class each."""
+"""Problems: classes that define text, languages and vocabulary."""

@@ -1,6 +1,6 @@
 """Multi30k: 29,000 image captions (Elliott et al. 2016, W16-3210).
 
-The files are the raw, cased ones of the authors' repository; the test set is
+The files are the raw, cased files of the authors' repository. The test set is
 test_2016_flickr.
 """
 
@@ -32,7 +32,7 @@ class Multi30k(Problem):
 
     vocab_size = 10_000
 
-    def raw_files(self, split):
+    def raw_files(self, split: str) -> tuple[RawFile, ...]:
         names = [
             f"{_STEMS[split]}.{language}" for language in self.stored_languages
         ]
@@ -52,14 +52,14 @@ class Multi30kEnDe(Multi30k):
 class Multi30kEnDeLcTok(Multi30kEnDe):
     """multi30k_ende in lower case, tokenized, as most papers score it.
 
-    The text is that of the authors' *.lc.norm.tok.* files; the decoder takes
-    raw text, and its translations are lowercased tokens.
+    The text equals that of the authors' *.lc.norm.tok.* files. The decoder
+    takes raw text; its translations are lowercased tokens.
     """
 
     tokenized = True
 
-    def normalize(self, line, language):
-        """In lower case, with plain punctuation, tokenized."""
+    def normalize(self, line: str, language: str) -> str:
+        """Convert a line to lowercase tokens with plain punctuation."""
         return moses.lowercase_tokenizer(language)(line)
 
 

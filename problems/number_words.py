@@ -1,57 +1,56 @@
 """Numbers in words, English to German or French: needs no download.
 
-"four hundred twenty-one" -> "vierhunderteinundzwanzig". German says the
-units before the tens and writes one word, French counts by twenties: enough
-for a model to learn something, little enough to learn it in minutes.
+"four hundred twenty-one" -> "vierhunderteinundzwanzig". German has the units
+before the tens and writes one word, French counts by twenties. A small model
+learns this in minutes.
 """
 
 import concurrent.futures
 import functools
 import pathlib
+from collections.abc import Iterable, Iterator
 
 import num2words
 import numpy as np
 
 from t2t_repro import files, progress
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
+from t2t_repro.text.parallel_files import Pair
 
 LARGEST = 999_999
 SPLIT_SIZES = {"train": 200_000, "validation": 500, "test": 1_000}  # numbers
-ORDINALS = range(10_000)  # numbers that are also said as ordinals
-YEARS = range(1000, 2100)  # numbers that are also said as years
+ORDINALS = range(10_000)  # numbers that also occur as ordinals
+YEARS = range(1000, 2100)  # numbers that also occur as years
 _CHUNK = 2_000  # numbers spelled by one task of the pool
 
 
-def spell(number, form, language):
-    """A number in words; `form` is "cardinal", "ordinal" or "year"."""
+def spell(number: int, form: str, language: str) -> str:
+    """Write a number in words; `form` is "cardinal", "ordinal" or "year"."""
     words = num2words.num2words(number, lang=language, to=form)
-    if language == "en":  # the American way, without "and" and commas
+    if language == "en":  # as in American English, without "and" and commas
         words = words.replace(" and ", " ").replace(",", "")
     return words
 
 
-def forms(number):
-    """The forms in which a number is in the data."""
-    return ("cardinal",) + tuple(
-        form
-        for form, said in (("ordinal", ORDINALS), ("year", YEARS))
-        if number in said
-    )
+def forms(number: int) -> list[str]:
+    """Return the forms in which a number occurs in the data."""
+    optional = {"ordinal": ORDINALS, "year": YEARS}
+    return ["cardinal", *(f for f, span in optional.items() if number in span)]
 
 
-def numbers(split):
-    """The numbers of a split, in the order of the data.
+def numbers(split: str) -> list[int]:
+    """Return the numbers of a split, in the order of the data.
 
-    A number n is drawn with a weight of 1 / (n + 1000): small numbers, which
-    are few, are most of what people say. Splits are cut from one permutation
-    of the drawn ones, so that a number, in whatever form, is in one only.
+    The probability of a number n is proportional to 1 / (n + 1000): small
+    numbers are few, and the most frequent in language. The splits are disjoint
+    parts of one permutation, so all forms of a number are in the same split.
     """
     random = np.random.Generator(np.random.Philox(key=0))
-    # The smallest of exponential arrival times: a draw without replacement.
+    # The smallest exponential arrival times sample without replacement.
     arrivals = random.exponential(np.arange(LARGEST + 1) + 1000.0)
-    drawn = np.argsort(arrivals)[: sum(SPLIT_SIZES.values())]
-    permuted = random.permutation(drawn)
+    sample = np.argsort(arrivals)[: sum(SPLIT_SIZES.values())]
+    permuted = random.permutation(sample)
     first = 0
     for name, size in SPLIT_SIZES.items():
         if name == split:
@@ -60,7 +59,7 @@ def numbers(split):
     raise KeyError(split)
 
 
-def _spell_chunk(language, chunk):
+def _spell_chunk(language: str, chunk: Iterable[int]) -> list[str]:
     return [
         spell(number, form, language)
         for number in chunk
@@ -68,12 +67,12 @@ def _spell_chunk(language, chunk):
     ]
 
 
-def write_words(path, split, language):
-    """Writes every form of every number of a split, a line each."""
+def write_words(path: pathlib.Path, split: str, language: str) -> None:
+    """Write every form of every number of a split, one a line."""
     values = numbers(split)
     chunks = [values[i : i + _CHUNK] for i in range(0, len(values), _CHUNK)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Spelling takes about 0.1 ms a word, in Python: one process a core.
+    # Spelling takes about 0.1 ms a word of Python code: one process a core.
     with concurrent.futures.ProcessPoolExecutor() as pool:
         spelled = pool.map(functools.partial(_spell_chunk, language), chunks)
         with files.writing(path) as file:
@@ -88,27 +87,29 @@ class NumberWords(Problem):
 
     vocab_size = 512
 
-    def pairs(self, split, raw_dir, download_dir):
-        """Yields from files that are written, not downloaded, once."""
+    def pairs(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[Pair]:
+        """Yield pairs from files, which are generated once, not downloaded."""
         if raw_dir is None:
-            raw_dir = pathlib.Path(download_dir) / self.data_name
+            folder = raw_dir = pathlib.Path(download_dir) / self.data_name
             for file, language in zip(
                 self.raw_files(split), self.stored_languages, strict=True
             ):
-                if not (raw_dir / file.name).exists():
-                    write_words(raw_dir / file.name, split, language)
+                if not (folder / file.name).exists():
+                    write_words(folder / file.name, split, language)
         return super().pairs(split, raw_dir, download_dir)
 
 
 @problems.register("number_words_ende")
 class NumberWordsEnDe(NumberWords):
-    """Numbers in words, English to German: made on the spot."""
+    """Numbers in words, English to German: generated locally."""
 
     stored_languages = ("en", "de")
 
 
 @problems.register("number_words_enfr")
 class NumberWordsEnFr(NumberWords):
-    """Numbers in words, English to French: made on the spot."""
+    """Numbers in words, English to French: generated locally."""
 
     stored_languages = ("en", "fr")

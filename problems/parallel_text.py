@@ -1,4 +1,4 @@
-"""A user's own aligned files, with no Python written."""
+"""Problem of a user's own aligned files, without Python code."""
 
 import re
 
@@ -21,11 +21,11 @@ class ParallelText(Problem):
     )
     vocab_size = 8000
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"[\w.]+", self.name):
             raise errors.UserError(
-                "name must be of letters, digits, '_' and '.', since it "
+                "name must consist of letters, digits, '_' and '.', since it "
                 f"names a folder; got {self.name!r}."
             )
         if not re.fullmatch(r"[\w]+-[\w]+", self.languages):
@@ -33,12 +33,10 @@ class ParallelText(Problem):
                 "languages must be the two file extensions joined by '-', "
                 f"as in en-de; got {self.languages!r}."
             )
+        source, target = self.languages.split("-")
+        self.stored_languages = source, target
 
     @property
-    def stored_languages(self):
-        return tuple(self.languages.split("-"))
-
-    @property
-    def data_name(self):
+    def data_name(self) -> str:
         pair = "".join(self.stored_languages)
         return f"{self.registered_name}_{self.name}_{pair}"

@@ -1,36 +1,44 @@
-"""Any translation dataset of TensorFlow Datasets, with no Python written."""
+"""Problems of TensorFlow Datasets (TFDS): any of its translation datasets."""
 
 import types
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 from t2t_repro import errors
 from t2t_repro.fields import setting
-from t2t_repro.problem import SPLITS, Problem
+from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text import tfds
+from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.test_sets import from_sacrebleu
 
 
 class FromTfds(Problem):
     """Text from TensorFlow Datasets, or plain files from --raw_dir.
 
-    A subclass sets `tfds_name`. TFDS shuffles its lines: those of a test set
-    that others have, too, are sacreBLEU's, where `test_sets` names one.
+    A subclass sets `tfds_name`. TFDS shuffles the lines of public test sets;
+    `test_sets` replaces such splits by those of sacreBLEU.
     """
 
     tfds_name = ""  # dataset and configuration: "wmt14_translate/de-en"
-    test_sets = types.MappingProxyType({})  # split: sacreBLEU's name
+    # {split: sacreBLEU's name}
+    test_sets: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
 
-    def tfds_split(self, split) -> str:
-        """What TFDS calls one of SPLITS; it may be a slice."""
+    def tfds_split(self, split: str) -> str:
+        """Return TFDS's name of one of SPLITS, which may be a slice."""
         return split
 
-    def pairs(self, split, raw_dir, download_dir):
-        """Yields from --raw_dir where one is given, else from TFDS."""
+    def pairs(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[Pair]:
+        """Return the pairs of --raw_dir if it is given, otherwise of TFDS."""
         if raw_dir is not None:
             return super().pairs(split, raw_dir, download_dir)
         if split in self.test_sets:
-            found = from_sacrebleu(self.test_sets[split], self.stored_languages)
-            return zip(found.sources, found.references[0], strict=True)
+            test_set = from_sacrebleu(
+                self.test_sets[split], self.stored_languages
+            )
+            return test_set.pairs()
         return tfds.read_pairs(
             self.tfds_name,
             self.tfds_split(split),
@@ -38,8 +46,8 @@ class FromTfds(Problem):
             download_dir,
         )
 
-    def sources(self, split):
-        """Says the dataset, or sacreBLEU's name of it."""
+    def sources(self, split: str) -> list[dict[str, Any]]:
+        """Name the dataset of TFDS or the test set of sacreBLEU."""
         if split in self.test_sets:
             return [{"sacrebleu": self.test_sets[split]}]
         return [{"tfds": self.tfds_name, "split": self.tfds_split(split)}]
@@ -49,9 +57,9 @@ class FromTfds(Problem):
 class TfdsTranslate(FromTfds):
     """A TFDS dataset: --problem_args=name=ted_hrlr_translate/pt_to_en.
 
-    Its languages are those of its features, in their order, and `languages`
-    says them where TFDS does not know the dataset yet. A dataset without a
-    validation or a test split gets them from slices:
+    The languages are the features of the dataset, in order; `languages` gives
+    them for a dataset that TFDS cannot look up. For a dataset without a
+    validation or a test split, use slices:
 
         name=opus,train=train[2000:],validation=train[:1000],
         test=train[1000:2000]
@@ -75,32 +83,27 @@ class TfdsTranslate(FromTfds):
     )
     test: str = setting(default="test", help="Split of the dataset to test on.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.languages and len(self.languages.split("-")) != 2:
             raise errors.UserError(
                 "languages must be two names joined by '-', as in pt-en; got "
                 f"{self.languages!r}."
             )
-        # Here, so that a run knows them where there is no TFDS.
+        # Stored with a run, which then does not need TFDS.
         self.languages = self.languages or "-".join(tfds.languages(self.name))
+        source, target = self.languages.split("-")
+        self.stored_languages = source, target
+        self.tfds_name = self.name
 
-    @property
-    def stored_languages(self):
-        return tuple(self.languages.split("-"))
-
-    @property
-    def tfds_name(self):
-        return self.name
-
-    def tfds_split(self, split):
-        """The argument of this name."""
+    def tfds_split(self, split: str) -> str:
+        """Return the argument that a split has."""
         return dict(
             zip(SPLITS, (self.train, self.validation, self.test), strict=True)
         )[split]
 
     @property
-    def data_name(self):
-        """Folder of its data: "/" and ":" would make others."""
+    def data_name(self) -> str:
+        """Name of the data folder, with "_" for "/" and ":"."""
         name = self.name.replace("/", "_").replace(":", "_")
         return f"{self.registered_name}_{name}"

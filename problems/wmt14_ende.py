@@ -8,8 +8,8 @@ from t2t_repro.registry import problems
 class Wmt14EnDe(FromTfds):
     """WMT14 English to German: 4.5 million pairs, 37,000 subwords.
 
-    validation is newstest2013, test is newstest2014 in its 3,003 lines, both
-    as sacreBLEU has them.
+    The validation split is newstest2013, the test split newstest2014 with 3,003
+    lines, both from sacreBLEU.
     """
 
     stored_languages = ("en", "de")

@@ -8,10 +8,10 @@ from t2t_repro.registry import problems
 class Wmt14EnFr(FromTfds):
     """WMT14 English to French: 40.8 million pairs, 32,000 subwords.
 
-    The paper has 36 million pairs after a cleaning that it does not state;
-    here all are kept that max_length admits, and datagen says how many.
-    validation is newstest2013, test is newstest2014 in its 3,003 lines, both
-    as sacreBLEU has them.
+    The paper has 36 million pairs after a cleaning that it does not describe.
+    Here all pairs are kept that max_length allows, and datagen prints their
+    number. The validation split is newstest2013, the test split newstest2014
+    with 3,003 lines, both from sacreBLEU.
     """
 
     stored_languages = ("en", "fr")

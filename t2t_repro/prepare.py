@@ -1,71 +1,90 @@
-"""The data of a problem: generated where missing, checked where present."""
+"""Preparation of a problem's data: generated if missing, otherwise checked."""
 
 import functools
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 from t2t_repro import errors, fields, files, locks
-from t2t_repro.data import generate, vocabulary_pair
-from t2t_repro.data import manifest as manifests
-from t2t_repro.problem import SPLITS, Problem
+from t2t_repro.data import generate, manifest, vocabulary_pair
+from t2t_repro.problem import SPLITS, Path, Problem
 
 
-def data_folder(data_dir, problem: Problem) -> pathlib.Path:
-    """Where a problem's data lies: X and X_rev share it."""
+def data_folder(data_dir: Path, problem: Problem) -> pathlib.Path:
+    """Return the folder of a problem's data, which X and X_rev share."""
     return files.path(data_dir) / problem.data_name
 
 
 def prepare(
     problem: Problem,
-    data_dir,
-    raw_dir=None,
+    data_dir: Path,
+    raw_dir: Path | None = None,
     num_workers: int = 1,
     verify: bool = False,
 ) -> pathlib.Path:
-    """Makes a problem's data unless it is there; its folder.
+    """Generate a problem's data if it is missing.
 
-    Where another process is making it, this one waits.
+    If another process is generating it, this one waits.
 
     Args:
-        problem: what to make.
-        data_dir: downloads/ and a folder for each problem go here.
-        raw_dir: folder with the raw files; None: download them.
+        problem: problem whose data is needed.
+        data_dir: parent of downloads/ and of a folder for each problem.
+        raw_dir: folder of the raw files; None: download them.
         num_workers: threads that encode.
-        verify: compare every file with its checksum.
+        verify: whether to compare every file with its checksum.
+
+    Returns:
+        The folder of the data.
 
     Raises:
-        UserError: the data that is there was made with other settings, or is
-            damaged.
+        UserError: the existing data has other settings, or is damaged.
     """
     folder = data_folder(data_dir, problem)
-    if not _made(problem, folder, raw_dir, num_workers):
-        _check(manifests.read(folder), problem, folder)
+    if not _generate_if_missing(problem, folder, raw_dir, num_workers):
+        _check_settings(_read_manifest(folder), problem, folder)
         print(f"The data is there: {folder}.")
         if raw_dir is not None:
             print(f"{raw_dir} is not read again; remove {folder} to do so.")
     if verify:
-        manifests.verify(folder)
+        manifest.verify(folder)
         print(f"Every file in {folder} is as it was written.")
     return folder
 
 
-def _made(problem, folder, raw_dir, num_workers):
-    """Makes the data unless it is there; whether it did."""
-    if manifests.read(folder):  # it may be a folder to read only
+def _read_manifest(folder: pathlib.Path) -> dict[str, Any]:
+    contents = manifest.read(folder)
+    assert contents is not None
+    return contents
+
+
+def _generate_if_missing(
+    problem: Problem,
+    folder: pathlib.Path,
+    raw_dir: Path | None,
+    num_workers: int,
+) -> bool:
+    """Generate the data if it is missing; return whether it was missing."""
+    if manifest.read(folder):  # without a lock: the folder may be read-only
         return False
     with locks.locked(folder, wait=True):
-        missing = not manifests.read(folder)
+        missing = not manifest.read(folder)
         if missing:
             _generate(problem, folder, raw_dir, num_workers)
     return missing
 
 
-def _generate(problem, folder, raw_dir, num_workers):
-    begun = manifests.read_unfinished(folder)
-    if begun:
-        _check(begun, problem, folder)
+def _generate(
+    problem: Problem,
+    folder: pathlib.Path,
+    raw_dir: Path | None,
+    num_workers: int,
+) -> None:
+    unfinished = manifest.read_unfinished(folder)
+    if unfinished:
+        _check_settings(unfinished, problem, folder)
     print(f"Generating data in {folder}.")
     downloads = folder.parent / "downloads"
-    manifest = generate.generate(
+    contents = generate.generate(
         folder,
         {
             split: functools.partial(
@@ -83,20 +102,23 @@ def _generate(problem, folder, raw_dir, num_workers):
             problem.max_length_ratio,
             problem.split_by_unicode_script,
         ),
-        _facts(problem, raw_dir),
+        _metadata(problem, raw_dir),
         num_workers,
     )
-    print(summary(manifest))
+    print(summary(contents))
 
 
-def wait_for_data(problem: Problem, data_dir) -> pathlib.Path:
-    """The folder of a problem's data, which another worker has just made.
+def wait_for_data(problem: Problem, data_dir: Path) -> pathlib.Path:
+    """Wait until the data that another worker generated is visible here.
+
+    Returns:
+        The folder of the data.
 
     Raises:
-        UserError: it is not seen here, or was made with other settings.
+        UserError: the data stays invisible, or has other settings.
     """
     folder = data_folder(data_dir, problem)
-    if not files.appears(lambda: manifests.read(folder)):
+    if not files.appears(lambda: manifest.read(folder)):
         raise errors.UserError(
             f"There is no data in {folder}, where the first worker has it. All "
             "workers must see the same --data_dir."
@@ -104,14 +126,14 @@ def wait_for_data(problem: Problem, data_dir) -> pathlib.Path:
     return prepare(problem, data_dir)
 
 
-def summary(manifest) -> str:
-    """What was read, kept and dropped, a line a split."""
+def summary(contents: Mapping[str, Any]) -> str:
+    """Summarize a manifest: pairs read, kept and dropped in each split."""
     lines = [
         f"Vocabulary {name}: {vocabulary['size']:,} subwords, "
         f"sha256 {vocabulary['sha256'][:12]}…"
-        for name, vocabulary in manifests.vocabulary_files(manifest).items()
+        for name, vocabulary in manifest.vocabulary_files(contents).items()
     ]
-    for split, counts in manifest["splits"].items():
+    for split, counts in contents["splits"].items():
         dropped = ", ".join(
             f"{count:,} {reason.replace('_', ' ')}"
             for reason, count in counts["dropped"].items()
@@ -125,7 +147,7 @@ def summary(manifest) -> str:
     return "\n".join(lines)
 
 
-def _facts(problem, raw_dir):
+def _metadata(problem: Problem, raw_dir: Path | None) -> dict[str, Any]:
     return {
         "problem": problem.registered_name,
         "arguments": problem.arguments,
@@ -139,28 +161,31 @@ def _facts(problem, raw_dir):
     }
 
 
-def _check(manifest, problem, folder):
-    """The manifest must say what the problem says.
+def _check_settings(
+    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
+) -> None:
+    """Raise a UserError if a manifest has other settings than a problem.
 
-    Arguments that came after it have their defaults there.
+    Arguments that were added after the manifest was written have their
+    defaults.
     """
-    wanted = {"problem": problem.registered_name} | problem.arguments
-    arguments = manifest.get("arguments")
-    found = {"problem": manifest.get("problem")}
+    expected = {"problem": problem.registered_name} | problem.arguments
+    arguments = contents.get("arguments")
+    stored = {"problem": contents.get("problem")}
     if isinstance(arguments, dict):
-        found |= fields.with_defaults(type(problem), arguments)
+        stored |= fields.with_defaults(type(problem), arguments)
     if problem.vocabulary_paths:
         given = vocabulary_pair.load(
             problem.vocabulary_type, problem.vocabulary_paths
         )
         for name, vocabulary in given.files.items():
-            wanted[f"{name} sha256"] = vocabulary.sha256
-        for name, facts in manifests.vocabulary_files(manifest).items():
-            found[f"{name} sha256"] = facts["sha256"]
+            expected[f"{name} sha256"] = vocabulary.sha256
+        for name, entry in manifest.vocabulary_files(contents).items():
+            stored[f"{name} sha256"] = entry["sha256"]
     differences = [
-        f"{name} is {found.get(name)!r} there and {value!r} here"
-        for name, value in wanted.items()
-        if found.get(name) != value
+        f"{name} is {stored.get(name)!r} there and {value!r} here"
+        for name, value in expected.items()
+        if stored.get(name) != value
     ]
     if differences:
         raise errors.UserError(

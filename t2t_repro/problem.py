@@ -1,6 +1,7 @@
-"""Problem: a translation task. It yields text; it knows no batch, no model.
+"""Problems: translation tasks that yield text.
 
-A problem is a dataclass, and its fields are its arguments:
+A problem is independent of batches and models. It is a dataclass, whose fields
+are its arguments:
 
     @problems.register("multi30k_ende")
     class Multi30kEnDe(Problem):
@@ -12,24 +13,25 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, files, hparam, registry
 from t2t_repro.fields import setting
-from t2t_repro.metrics.suite import RESERVED, TRANSLATION, Suite
+from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
 _BETWEEN_PATHS = ":"
+Path: TypeAlias = str | pathlib.Path
 
 
 @dataclasses.dataclass(kw_only=True)
 class Problem:
-    """Which text, which languages, which vocabulary.
+    """The text, the languages, the vocabulary and the metrics of a task.
 
-    A subclass sets `stored_languages` and a default of `vocab_size`. Where its
-    text is not in the default `raw_files` it names others, or yields `pairs`
-    itself. `metrics` are the names of those that its outputs are scored by.
+    A subclass sets `stored_languages` and a default of `vocab_size`. If its
+    text is not in the default `raw_files`, it overrides them or `pairs`.
     """
 
     vocab_size: int = setting(
@@ -64,18 +66,18 @@ class Problem:
         "times the subwords of the shorter one; 0: none.",
     )
 
-    # Not arguments, hence not annotated. build() sets the first three.
-    requested_name = ""  # the one it was given, X or X_rev
+    # Not arguments, so not annotated. build_problem() sets the first three.
+    requested_name = ""  # X or X_rev
     registered_name = ""  # X
-    reverse = False  # X_rev: the same data, sides swapped when it is read
+    reverse = False  # True for X_rev: the sides are swapped on reading
     stored_languages = ("", "")  # of inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
-    metrics = TRANSLATION  # names; the first is the headline
-    reversed_metrics = ()  # of X_rev; empty: the same
+    metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
+    reversed_metrics: ClassVar[tuple[str, ...]] = ()  # of X_rev; (): the same
     split_by_unicode_script = True  # see Vocabulary.learn
-    tokenized = False  # normalize() tokenizes: scores are of tokens then
+    tokenized = False  # whether normalize() tokenizes; scores are of tokens
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls) -> None:
         """Make every subclass a dataclass.
 
         ``vocab_size = 10_000`` is a new default; the rest of the field stays.
@@ -90,10 +92,10 @@ class Problem:
                 setattr(cls, field.name, default)
         dataclasses.dataclass(kw_only=True)(cls)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         fields.check_types(self)
         self._check_vocabularies()
-        # The same files from any folder.
+        # Absolute, so that the working directory may change.
         paths = [path.absolute() for path in self.vocabulary_paths]
         self.vocabulary = _BETWEEN_PATHS.join(map(str, paths))
         if self.max_length < 2:
@@ -107,8 +109,8 @@ class Problem:
                 f"at least 1, or 0 for any; got {self.max_length_ratio}."
             )
 
-    def _check_vocabularies(self):
-        registry.vocabularies[self.vocabulary_type]  # refuses an unknown one
+    def _check_vocabularies(self) -> None:
+        registry.vocabularies[self.vocabulary_type]  # UserError if unknown
         if self.source_vocab_size < 0 or (
             self.source_vocab_size and not self.separate_vocabularies
         ):
@@ -127,19 +129,15 @@ class Problem:
 
     @property
     def vocabulary_paths(self) -> list[pathlib.Path]:
-        """Return the files of `vocabulary`: none, a shared one, or two."""
+        """Files of `vocabulary`: none, a shared one, or two."""
         if self.separate_vocabularies:
             names = self.vocabulary.split(_BETWEEN_PATHS)
-        else:  # a colon may be in the name
+        else:  # the name may have a colon
             names = [self.vocabulary]
         return [files.path(name) for name in names if name]
 
-    def check_hparams(self, hparams: hparam.HParams):
-        """Refuse a model that has one embedding for two vocabularies.
-
-        Raises:
-            UserError: says which settings contradict each other.
-        """
+    def check_hparams(self, hparams: hparam.HParams) -> None:
+        """Raise a UserError if one embedding serves two vocabularies."""
         shared = "shared_embedding_and_softmax_weights"
         if self.separate_vocabularies and getattr(hparams, shared, False):
             raise errors.UserError(
@@ -150,52 +148,54 @@ class Problem:
 
     @property
     def data_name(self) -> str:
-        """Folder of this problem's data; X and X_rev share it."""
+        """Name of the folder of the data; X and X_rev share it."""
         return self.registered_name
 
     @property
     def full_name(self) -> str:
-        """Folder of this problem's trainings; tells its arguments too."""
+        """Name of the folder of the runs, which may contain arguments."""
         return self.data_name + (REVERSED if self.reverse else "")
 
     @property
     def source_language(self) -> str:
-        """Language that is translated from."""
+        """Language of the sources."""
         return self.stored_languages[1 if self.reverse else 0]
 
     @property
     def target_language(self) -> str:
-        """Language that is translated to."""
+        """Language of the translations."""
         return self.stored_languages[0 if self.reverse else 1]
 
     @property
     def suite(self) -> Suite:
-        """The metrics of this direction's outputs."""
+        """Metrics of translations in this direction."""
         names = self.reverse and self.reversed_metrics or self.metrics
         return Suite(names, self.target_language, self.tokenized)
 
     @property
     def search(self) -> hparam.DecodeHParams:
-        """The paper's search, with `decode_hparams` applied."""
+        """The paper's search settings, with `decode_hparams` applied."""
         return fields.override(hparam.DecodeHParams(), self.decode_hparams)
 
     @property
-    def arguments(self) -> dict:
-        """The values of --problem_args, for run.json."""
+    def arguments(self) -> dict[str, Any]:
+        """Values of --problem_args, for run.json."""
         return dataclasses.asdict(self)
 
-    def raw_files(self, split: str) -> tuple[RawFile, RawFile]:
-        """The two aligned files of a split: by default train.en, train.de."""
+    def raw_files(self, split: str) -> tuple[RawFile, ...]:
+        """Return the aligned files of a split, by default train.en …"""
         return tuple(
             RawFile(f"{split}.{language}") for language in self.stored_languages
         )
 
-    def sources(self, split: str) -> list[dict]:
-        """Where a split's text comes from, for the manifest."""
+    def sources(self, split: str) -> list[dict[str, Any]]:
+        """Describe the origin of a split's text, for the manifest."""
         return [dataclasses.asdict(file) for file in self.raw_files(split)]
 
-    def pairs(self, split: str, raw_dir, download_dir) -> Iterator[Pair]:
-        """Sentences of a split and their translations, in a fixed order."""
+    def pairs(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[Pair]:
+        """Yield the pairs of a split, in a fixed order."""
         inputs, targets = (
             locate(file, raw_dir, pathlib.Path(download_dir) / self.data_name)
             for file in self.raw_files(split)
@@ -203,16 +203,16 @@ class Problem:
         return read_pairs(inputs, targets)
 
     def normalize(self, line: str, language: str) -> str:
-        """A line of raw text as the model is to see it: as it is.
+        """Convert a line of raw text to the text of the model: no change.
 
-        What a subclass does here is done to the data, to what the decoder
-        reads and to references, and not undone in translations.
+        A subclass changes the data, the inputs of the decoder and references;
+        translations are not converted back.
         """
         return line
 
     @property
     def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
-        """normalize() of the side that is translated from, and of the other."""
+        """Functions that call normalize() for sources and for translations."""
         source, target = self.source_language, self.target_language
         return (
             functools.partial(self.normalize, language=source),
@@ -221,11 +221,13 @@ class Problem:
 
     @property
     def normalizes(self) -> bool:
-        """Whether the model sees other text than the raw one."""
+        """True if normalize() is overridden."""
         return type(self).normalize is not Problem.normalize
 
-    def normalized_pairs(self, split, raw_dir, download_dir) -> Iterator[Pair]:
-        """pairs(), both sides normalized."""
+    def normalized_pairs(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[Pair]:
+        """Yield pairs() with both sides normalized."""
         pairs = self.pairs(split, raw_dir, download_dir)
         if not self.normalizes:
             return pairs
@@ -236,15 +238,17 @@ class Problem:
         )
 
 
-def build_problem(name: str, arguments: str | Mapping = "") -> Problem:
-    """The problem `name`, or its reversal for "X_rev", with its arguments.
+def build_problem(
+    name: str, arguments: str | Mapping[str, Any] = ""
+) -> Problem:
+    """Build a problem with its arguments.
 
     Args:
-        name: a registered name, or one with "_rev" added.
+        name: a registered name X, or X_rev for the opposite direction.
         arguments: "key=value,key=value", or a dict of typed values.
 
     Raises:
-        UserError: unknown name or argument, or a missing one.
+        UserError: the name or an argument is unknown, or one is missing.
     """
     registered, reverse = _registered(name)
     cls = registry.problems[registered].value
@@ -265,14 +269,17 @@ def build_problem(name: str, arguments: str | Mapping = "") -> Problem:
     problem.requested_name = name
     problem.registered_name = registered
     problem.reverse = reverse
-    _check_metrics(problem)
+    for names in (problem.metrics, problem.reversed_metrics or problem.metrics):
+        Suite(names).check(name)
     return problem
 
 
-def arguments_with_defaults(name: str, arguments: Mapping) -> Mapping:
-    """Return stored arguments with the defaults of those that came later.
+def arguments_with_defaults(
+    name: str, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Add to stored arguments the defaults of those that were added later.
 
-    Where the problem `name` is not known, they are as they were stored.
+    Arguments of an unknown problem are returned unchanged.
     """
     registered, _ = _registered(name)
     if registered not in registry.problems:
@@ -280,40 +287,14 @@ def arguments_with_defaults(name: str, arguments: Mapping) -> Mapping:
     return fields.with_defaults(registry.problems[registered].value, arguments)
 
 
-def _registered(name):
-    """Return the name that a problem is registered under; whether reversed."""
+def _registered(name: str) -> tuple[str, bool]:
     stem = name.removesuffix(REVERSED)
     reverse = name not in registry.problems and stem in registry.problems
     return (stem if reverse else name), reverse
 
 
 def scoring_problem(languages: tuple[str, str]) -> Problem:
-    """Return a problem without data, for text in files that is only scored."""
+    """Return a problem without data, for scoring of text in files."""
     problem = Problem(vocab_size=0)
     problem.stored_languages = languages
     return problem
-
-
-def _check_metrics(problem):
-    """Raise a UserError now that would come after the training."""
-    for names in (problem.metrics, problem.reversed_metrics):
-        if not isinstance(names, tuple) or not all(
-            isinstance(name, str) for name in names
-        ):
-            raise errors.UserError(
-                f"metrics of the problem {problem.requested_name!r} must be a "
-                'tuple of names, as ("exact_match", "bleu") or ("exact_match",'
-                f"); got {names!r}."
-            )
-    if not problem.metrics:
-        raise errors.UserError(
-            f"The problem {problem.requested_name!r} names no metric; the "
-            'first of `metrics` is its headline, as ("exact_match",).'
-        )
-    for name in problem.suite.names:
-        registry.metrics[name]  # an unknown one is refused here
-        if name in RESERVED:
-            raise errors.UserError(
-                f"A metric cannot be named {name!r}, which validation.json or "
-                "evaluate's JSON line has for something else. Rename it."
-            )

@@ -1,6 +1,5 @@
-"""Preparing a problem's data once, and knowing it again."""
+"""Preparation of a problem's data: once, and checks of existing data."""
 
-import json
 import random
 import shutil
 from concurrent import futures
@@ -15,8 +14,7 @@ from t2t_repro import (
     prepare,
     registry,
 )
-from t2t_repro.data import encode
-from t2t_repro.data import manifest as manifests
+from t2t_repro.data import encode, manifest
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.text.sentence_piece import Bpe
 
@@ -26,7 +24,7 @@ SIZES = {"train": 60, "validation": 5, "test": 7}
 
 
 def sentences(split):
-    """Pairs of a language and its reversal, letter by letter."""
+    """Yield pairs of a line and its reversal."""
     choices = random.Random(split)
     for _ in range(SIZES[split]):
         words = choices.choices(["an", "bed", "can", "dan", "ebb"], k=4)
@@ -57,68 +55,60 @@ def prepared(tmp_path_factory):
     return tmp_path / "data", json_files.read(folder / "manifest.json")
 
 
-def test_the_manifest_says_what_was_made_of_what(prepared):
-    data_dir, manifest = prepared
-    assert manifest["problem"] == "parallel_text"
-    assert manifest["arguments"] == {
-        "name": "mine",
-        "languages": "en-xx",
-        "vocab_size": 300,
-        "vocabulary": "",
-        "vocabulary_type": "bpe",
-        "separate_vocabularies": False,
-        "source_vocab_size": 0,
-        "max_length": 256,
-        "max_length_ratio": 0.0,
-    }
-    assert manifest["languages"] == ["en", "xx"]
-    assert manifest["vocabulary"] == {
+def test_manifest_has_problem_arguments_and_origin_of_text(prepared):
+    data_dir, contents = prepared
+    assert contents["problem"] == "parallel_text"
+    assert contents["arguments"] == build().arguments
+    assert contents["languages"] == ["en", "xx"]
+    assert contents["vocabulary"] == {
         "size": 300,
         "sha256": files.sha256(data_dir / FOLDER / "vocab.model"),
     }
-    assert set(manifest["versions"]) == {"sentencepiece", "pyarrow"}
-    (source,) = manifest["sources"]["validation"]
+    assert set(contents["versions"]) == {"sentencepiece", "pyarrow"}
+    (source,) = contents["sources"]["validation"]
     assert source["raw_dir"].endswith("raw")
     for split, size in SIZES.items():
-        counts = manifest["splits"][split]
+        counts = contents["splits"][split]
         assert (counts["read"], counts["kept"]) == (size, size)
         assert [shard["pairs"] for shard in counts["shards"]] == [size]
 
 
-def test_what_was_prepared_reads_back(prepared):
-    data_dir, manifest = prepared
-    corpus = manifests.open_corpus(data_dir / FOLDER, "test")
+def test_prepared_text_is_read_back(prepared):
+    data_dir, contents = prepared
+    corpus = manifest.open_corpus(data_dir / FOLDER, "test")
     pairs = list(sentences("test"))
     texts = [corpus.text(side) for side in ("inputs", "targets")]
     assert list(zip(*texts, strict=True)) == pairs
-    tokens = manifest["splits"]["test"]["tokens"]
+    tokens = contents["splits"]["test"]["tokens"]
     assert corpus.lengths["inputs"].sum() == tokens["inputs"]
     assert corpus.lengths["targets"].sum() == tokens["targets"]
 
 
-def test_data_made_before_an_argument_was_added_is_opened(prepared, tmp_path):
-    """And its manifest is not written again."""
-    data_dir, manifest = prepared
+def test_manifest_without_later_arguments_has_their_defaults(
+    prepared, tmp_path
+):
+    """The manifest is not rewritten."""
+    data_dir, contents = prepared
     shutil.copytree(data_dir / FOLDER, tmp_path / FOLDER)
     path = tmp_path / FOLDER / "manifest.json"
     later = ("vocabulary_type", "separate_vocabularies", "source_vocab_size")
-    before = manifest | {"arguments": dict(manifest["arguments"])}
+    before = contents | {"arguments": dict(contents["arguments"])}
     for name in later:
         del before["arguments"][name]
     del before["vocabulary_type"]
     json_files.write(path, before, sealed=True)
-    sha256 = manifests.sha256(tmp_path / FOLDER)
+    sha256 = manifest.sha256(tmp_path / FOLDER)
     prepare.prepare(build(), tmp_path, verify=True)
-    found = manifests.open_vocabularies(tmp_path / FOLDER)
-    assert found.sha256 == manifest["vocabulary"]["sha256"]
-    assert manifests.sha256(tmp_path / FOLDER) == sha256
+    vocabularies = manifest.open_vocabularies(tmp_path / FOLDER)
+    assert vocabularies.sha256 == contents["vocabulary"]["sha256"]
+    assert manifest.sha256(tmp_path / FOLDER) == sha256
     other = build(arguments=f"{ARGUMENTS},vocabulary_type=unigram")
     message = "vocabulary_type is 'bpe' there and 'unigram' here"
     with pytest.raises(errors.UserError, match=message):
         prepare.prepare(other, tmp_path)
 
 
-def test_shared_data_is_not_taken_for_separate_vocabularies(prepared):
+def test_other_kind_of_vocabularies_is_user_error(prepared):
     data_dir, _ = prepared
     other = build(arguments=f"{ARGUMENTS},separate_vocabularies=true")
     message = "separate_vocabularies is False there and True here"
@@ -126,7 +116,7 @@ def test_shared_data_is_not_taken_for_separate_vocabularies(prepared):
         prepare.prepare(other, data_dir)
 
 
-def test_a_second_time_nothing_is_done(prepared, tmp_path, capsys):
+def test_existing_data_is_not_written_again(prepared, tmp_path, capsys):
     data_dir, _ = prepared
     times = {p: p.stat().st_mtime_ns for p in data_dir.rglob("*")}
     folder = prepare.prepare(build(), data_dir, tmp_path / "absent")
@@ -135,9 +125,7 @@ def test_a_second_time_nothing_is_done(prepared, tmp_path, capsys):
     assert f"The data is there: {folder}" in capsys.readouterr().out
 
 
-def test_of_two_at_once_one_makes_it_and_the_other_waits(
-    prepared, tmp_path, capsys
-):
+def test_second_process_waits_for_the_first(prepared, tmp_path, capsys):
     write_raw(tmp_path / "raw")
 
     def make():
@@ -149,21 +137,21 @@ def test_of_two_at_once_one_makes_it_and_the_other_waits(
     printed = capsys.readouterr().out
     assert printed.count("Generating data in") == 1
     assert printed.count("The data is there") == 1
-    made = json_files.read(both[0].result() / "manifest.json")
-    assert made["splits"] == prepared[1]["splits"]
+    stored = json_files.read(both[0].result() / "manifest.json")
+    assert stored["splits"] == prepared[1]["splits"]
 
 
-def test_the_reversal_shares_the_data_with_sides_swapped(prepared, tmp_path):
+def test_reversed_problem_reads_the_same_data_swapped(prepared, tmp_path):
     data_dir, _ = prepared
     backward = build("parallel_text_rev")
     folder = prepare.prepare(backward, data_dir, tmp_path / "absent")
     assert folder == data_dir / FOLDER
-    corpus = manifests.open_corpus(folder, "test", backward.reverse)
+    corpus = manifest.open_corpus(folder, "test", backward.reverse)
     assert corpus.text("inputs") == [pair[1] for pair in sentences("test")]
     assert corpus.text("targets") == [pair[0] for pair in sentences("test")]
 
 
-def test_data_made_with_another_vocab_size_is_refused(prepared):
+def test_other_vocab_size_is_user_error(prepared):
     data_dir, _ = prepared
     other = build(arguments=ARGUMENTS.replace("300", "320"))
     with pytest.raises(errors.UserError) as raised:
@@ -174,17 +162,8 @@ def test_data_made_with_another_vocab_size_is_refused(prepared):
     assert "--data_dir" in message
 
 
-def test_data_made_with_another_max_length_is_refused(prepared):
-    data_dir, _ = prepared
-    other = build(arguments=f"{ARGUMENTS},max_length=128")
-    with pytest.raises(errors.UserError) as raised:
-        prepare.prepare(other, data_dir)
-    assert "max_length is 256 there and 128 here" in str(raised.value)
-    assert "vocab_size" not in str(raised.value)
-
-
-def test_languages_that_share_a_folder_name_are_told_apart(prepared):
-    """en-xx and e-nxx."""
+def test_other_languages_with_the_same_folder_are_user_error(prepared):
+    """en-xx and e-nxx have the folder enxx."""
     data_dir, _ = prepared
     other = build(arguments=ARGUMENTS.replace("en-xx", "e-nxx"))
     assert prepare.data_folder(data_dir, other) == data_dir / FOLDER
@@ -192,38 +171,32 @@ def test_languages_that_share_a_folder_name_are_told_apart(prepared):
         prepare.prepare(other, data_dir)
 
 
-def test_whole_data_is_verified(prepared, capsys):
-    data_dir, _ = prepared
-    manifests.verify(data_dir / FOLDER)
-    assert "verify: 4/4" in capsys.readouterr().err
-
-
-def test_a_flipped_byte_of_any_file_is_found_by_name(prepared):
-    data_dir, manifest = prepared
+def test_flipped_bit_of_any_file_is_user_error_with_name(prepared):
+    data_dir, contents = prepared
     names = [f"{split}-00000-of-00001.arrow" for split in SIZES]
     for name in ["vocab.model", *names]:
         path = data_dir / FOLDER / name
-        whole = path.read_bytes()
-        middle = len(whole) // 2
-        damaged = bytearray(whole)
+        content = path.read_bytes()
+        middle = len(content) // 2
+        damaged = bytearray(content)
         damaged[middle] ^= 1
         path.write_bytes(damaged)
         with pytest.raises(errors.UserError, match=f"{name} is damaged"):
-            manifests.verify(data_dir / FOLDER)
-        path.write_bytes(whole)
-    manifests.verify(data_dir / FOLDER)
+            manifest.verify(data_dir / FOLDER)
+        path.write_bytes(content)
+    manifest.verify(data_dir / FOLDER)
 
 
-def test_a_missing_file_is_found_by_name(prepared):
+def test_missing_file_is_user_error_with_name(prepared):
     data_dir, _ = prepared
     path = data_dir / FOLDER / "test-00000-of-00001.arrow"
     path.rename(data_dir / "aside")
     with pytest.raises(errors.UserError, match="test-00000.*no file"):
-        manifests.verify(data_dir / FOLDER)
+        manifest.verify(data_dir / FOLDER)
     (data_dir / "aside").rename(path)
 
 
-def test_raw_text_is_read_whole_before_anything_is_made(tmp_path):
+def test_raw_text_is_checked_before_anything_is_written(tmp_path):
     raw = tmp_path / "raw"
     write_raw(raw)
     good = (raw / "test.xx").read_text()
@@ -234,12 +207,12 @@ def test_raw_text_is_read_whole_before_anything_is_made(tmp_path):
     assert list(folder.iterdir()) == [folder / locks.LOCK]
     (raw / "test.xx").write_text(good)
     prepare.prepare(build(), tmp_path / "data", raw)
-    manifests.verify(folder)
+    manifest.verify(folder)
 
 
 @pytest.fixture
-def begun(tmp_path, monkeypatch):
-    """A data_dir in which datagen stopped after its first reading."""
+def unfinished(tmp_path, monkeypatch):
+    """A data_dir in which datagen stopped after reading the text."""
     write_raw(tmp_path / "raw")
 
     def stop(*_):
@@ -252,25 +225,25 @@ def begun(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def test_what_was_begun_is_continued(begun, prepared, capsys):
-    prepare.prepare(build(), begun, begun.parent / "raw")
+def test_unfinished_data_is_continued(unfinished, prepared, capsys):
+    prepare.prepare(build(), unfinished, unfinished.parent / "raw")
     shown = capsys.readouterr()
     assert "Continuing what was begun" in shown.out
     assert "read train" not in shown.err
-    made, whole = manifests.read(begun / FOLDER), prepared[1]
-    assert made | {"sources": 0} == whole | {"sources": 0}
+    finished = manifest.read(unfinished / FOLDER)
+    assert finished | {"sources": 0} == prepared[1] | {"sources": 0}
 
 
-def test_what_was_begun_with_other_settings_is_refused(begun):
+def test_unfinished_data_with_other_settings_is_user_error(unfinished):
     other = build(arguments=ARGUMENTS.replace("300", "320"))
     with pytest.raises(errors.UserError, match="300 there and 320 here"):
-        prepare.prepare(other, begun, begun.parent / "raw")
-    assert manifests.read_unfinished(begun / FOLDER)
+        prepare.prepare(other, unfinished, unfinished.parent / "raw")
+    assert manifest.read_unfinished(unfinished / FOLDER)
 
 
-def test_a_vocabulary_that_changed_is_refused_by_name(prepared, tmp_path):
-    data_dir, manifest = prepared
-    (tmp_path / "raw").symlink_to(manifest["sources"]["test"][0]["raw_dir"])
+def test_changed_vocabulary_file_is_user_error_with_name(prepared, tmp_path):
+    data_dir, contents = prepared
+    (tmp_path / "raw").symlink_to(contents["sources"]["test"][0]["raw_dir"])
     vocabulary = tmp_path / "mine.model"
     arguments = f"{ARGUMENTS},vocabulary={vocabulary}"
     vocabulary.write_bytes((data_dir / FOLDER / "vocab.model").read_bytes())
@@ -283,8 +256,8 @@ def test_a_vocabulary_that_changed_is_refused_by_name(prepared, tmp_path):
         prepare.prepare(build(arguments=arguments), mine)
 
 
-def test_description():
-    manifest = {
+def test_summary_has_counts_of_each_split():
+    contents = {
         "vocabulary": {"size": 10_000, "sha256": "0123456789abcdef"},
         "splits": {
             "train": {
@@ -295,14 +268,14 @@ def test_description():
             }
         },
     }
-    assert prepare.summary(manifest) == (
+    assert prepare.summary(contents) == (
         "Vocabulary vocab.model: 10,000 subwords, sha256 0123456789ab…\n"
         "train: 28,990 of 29,000 pairs, 400,000 and 410,000 subwords "
         "(dropped: 9 empty side, 1 longer than max length)"
     )
 
 
-def test_description_of_separate_vocabularies():
+def test_summary_has_each_separate_vocabulary():
     sides = {
         side: {"size": size, "sha256": "0123456789abcdef"}
         for side, size in (("inputs", 9_000), ("targets", 8_000))
@@ -313,23 +286,14 @@ def test_description_of_separate_vocabularies():
     )
 
 
-def test_another_worker_sees_the_data(prepared):
+def test_waiting_worker_gets_the_folder(prepared):
     data_dir, _ = prepared
     assert prepare.wait_for_data(build(), data_dir) == data_dir / FOLDER
 
 
-def test_another_worker_does_not_see_the_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "appears", lambda found: found())
+def test_waiting_worker_without_the_data_is_user_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "appears", lambda condition: condition())
     with pytest.raises(
         errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
     ):
         prepare.wait_for_data(build(), tmp_path)
-
-
-def test_the_description_is_printed(tmp_path, capsys):
-    write_raw(tmp_path / "raw")
-    prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
-    manifest = json.loads(
-        (tmp_path / "data" / FOLDER / "manifest.json").read_text()
-    )
-    assert prepare.summary(manifest) in capsys.readouterr().out

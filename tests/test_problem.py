@@ -22,20 +22,20 @@ COMMON = {  # arguments that every problem has
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch):
-    """Two problems, forgotten afterwards."""
-    for one in (registry.problems, registry.metrics):
-        monkeypatch.setattr(one, "_entries", dict(one._entries))
+    """Two problems, which are unregistered afterwards."""
+    for known in (registry.problems, registry.metrics):
+        monkeypatch.setattr(known, "_entries", dict(known._entries))
 
     @registry.problems.register("toy")
     class Toy(problem.Problem):
-        """No arguments."""
+        """A problem without arguments of its own."""
 
         stored_languages = ("en", "de")
         vocab_size = 300
 
     @registry.problems.register("toy_args")
     class ToyArgs(Toy):
-        """Arguments of every type; the first is needed."""
+        """A problem with arguments of each type; the first is required."""
 
         name: str
         copies: int = 1
@@ -46,7 +46,7 @@ def toys(monkeypatch):
             return f"toy_{self.name}"
 
 
-def test_a_problem_knows_its_names_and_languages():
+def test_problem_has_names_languages_and_arguments():
     built = build_problem("toy")
     assert (built.requested_name, built.registered_name) == ("toy", "toy")
     assert (built.data_name, built.full_name) == ("toy", "toy")
@@ -55,7 +55,7 @@ def test_a_problem_knows_its_names_and_languages():
     assert built.arguments == COMMON
 
 
-def test_a_reversal_swaps_the_sides_of_the_same_data():
+def test_reversed_problem_swaps_languages_of_the_same_data():
     built = build_problem("toy_rev")
     assert (built.requested_name, built.registered_name) == ("toy_rev", "toy")
     assert (built.data_name, built.full_name) == ("toy", "toy_rev")
@@ -64,7 +64,7 @@ def test_a_reversal_swaps_the_sides_of_the_same_data():
     assert built.reverse is True
 
 
-def test_a_problem_of_its_own_called_rev_is_not_reversed():
+def test_registered_name_with_suffix_rev_is_not_reversed():
     cls = registry.problems["toy"].value
     registry.problems.register("toy_rev")(cls)
     built = build_problem("toy_rev")
@@ -72,64 +72,48 @@ def test_a_problem_of_its_own_called_rev_is_not_reversed():
     assert built.reverse is False
 
 
-def test_building_one_does_not_change_another():
-    forward, backward = (
-        build_problem("toy"),
-        build_problem("toy_rev"),
-    )
-    assert (forward.reverse, backward.reverse) == (False, True)
-    assert forward.source_language == "en"
-
-
-def test_arguments_are_typed_text():
+def test_arguments_are_parsed_by_type():
     built = build_problem("toy_args", "name=a,copies=3,loud=true")
     own = {"name": "a", "copies": 3, "loud": True}
     assert built.arguments == COMMON | own
     assert built.data_name == "toy_a"
 
 
-def test_arguments_come_back_as_a_dict():
-    """As run.json gives them."""
+def test_stored_arguments_build_an_equal_problem():
     built = build_problem("toy_args_rev", "name=a,copies=3")
     again = build_problem("toy_args_rev", built.arguments)
     assert again == built
     assert again.full_name == built.full_name == "toy_a_rev"
 
 
-def test_a_missing_argument_is_asked_for():
-    with pytest.raises(errors.UserError) as raised:
+def test_missing_argument_is_user_error():
+    message = "'toy_args' needs --problem_args with name=…"
+    with pytest.raises(errors.UserError, match=message):
         build_problem("toy_args", "copies=3")
-    assert str(raised.value) == (
-        "Problem 'toy_args' needs --problem_args with name=…."
-    )
 
 
 @pytest.mark.parametrize("arguments", ["nam=a", {"name": "a", "nam": "a"}])
-def test_an_unknown_argument_is_named(arguments):
+def test_unknown_argument_is_user_error(arguments):
     with pytest.raises(errors.UserError, match="'nam'.*name"):
         build_problem("toy_args", arguments)
 
 
-def test_a_problem_without_arguments_takes_the_common_ones_only():
-    with pytest.raises(errors.UserError, match="Toy has no 'name'.*max_len"):
-        build_problem("toy", "name=a")
-
-
-def test_a_class_attribute_is_the_default_of_an_argument():
-    """Also where it is inherited: ToyArgs has Toy's vocab_size."""
+def test_inherited_class_attribute_is_default_of_argument():
     assert build_problem("toy_args", "name=a").vocab_size == 300
     built = build_problem("toy_args", "name=a,vocab_size=400")
     assert built.vocab_size == 400
     assert built.arguments["vocab_size"] == 400
 
 
-def test_the_path_of_a_vocabulary_holds_in_any_folder(monkeypatch, tmp_path):
+def test_path_of_vocabulary_becomes_absolute(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     built = build_problem("toy", "vocabulary=other.model")
     assert built.vocabulary == str(tmp_path / "other.model")
 
 
-def test_separate_vocabularies_have_two_paths(monkeypatch, tmp_path):
+def test_colon_separates_paths_of_separate_vocabularies_only(
+    monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     both = "separate_vocabularies=true,vocabulary=a.model:b.model"
     built = build_problem("toy", both)
@@ -163,13 +147,12 @@ def test_separate_vocabularies_have_two_paths(monkeypatch, tmp_path):
         ),
     ],
 )
-def test_vocabularies_that_make_no_sense_are_refused(arguments, message):
+def test_contradictory_vocabulary_arguments_are_user_errors(arguments, message):
     with pytest.raises(errors.UserError, match=message):
         build_problem("toy", arguments)
 
 
-def test_one_embedding_for_two_vocabularies_is_refused(tiny_hparams):
-    """Also where both have the same size."""
+def test_shared_embedding_of_separate_vocabularies_is_user_error(tiny_hparams):
     separate = build_problem("toy", "separate_vocabularies=true")
     own = dataclasses.replace(
         tiny_hparams, shared_embedding_and_softmax_weights=False
@@ -190,20 +173,20 @@ def test_one_embedding_for_two_vocabularies_is_refused(tiny_hparams):
         ("max_length_ratio=nan", "max_length_ratio.*at least 1.*got nan"),
     ],
 )
-def test_limits_that_make_no_sense_are_refused(argument, message):
+def test_limits_out_of_range_are_user_errors(argument, message):
     with pytest.raises(errors.UserError, match=message):
         build_problem("toy", argument)
 
 
 @pytest.mark.parametrize("name", ["toy_agrs", "toy_agrs_rev"])
-def test_an_unknown_name_is_answered_with_near_ones(name):
+def test_unknown_name_is_user_error_with_near_names(name):
     with pytest.raises(errors.UserError) as raised:
         build_problem(name)
     assert f"Unknown problem {name!r}" in str(raised.value)
     assert "Did you mean 'toy_args'" in str(raised.value)
 
 
-def test_metrics_are_those_of_translations_in_both_directions():
+def test_default_metrics_are_those_of_translations():
     for name in ("toy", "toy_rev"):
         suite = build_problem(name).suite
         assert suite.names == TRANSLATION and suite.headline == "bleu"
@@ -211,7 +194,7 @@ def test_metrics_are_those_of_translations_in_both_directions():
     assert build_problem("toy_rev").suite.language == "en"
 
 
-def test_a_reversal_may_have_metrics_of_its_own(monkeypatch):
+def test_reversed_metrics_replace_metrics_of_reversal(monkeypatch):
     toy = registry.problems["toy"].value
     monkeypatch.setattr(toy, "metrics", ("ter",))
     assert build_problem("toy_rev").suite.names == ("ter",)
@@ -230,7 +213,7 @@ def test_a_reversal_may_have_metrics_of_its_own(monkeypatch):
         (("loss",), "cannot be named 'loss'"),
     ],
 )
-def test_metrics_that_are_none_are_refused(monkeypatch, metrics, complaint):
+def test_wrong_metrics_are_user_errors(monkeypatch, metrics, complaint):
     registry.metrics.declare("loss", "none.of.These", "")
     toy = registry.problems["toy"].value
     monkeypatch.setattr(toy, "metrics", metrics)
@@ -238,7 +221,7 @@ def test_metrics_that_are_none_are_refused(monkeypatch, metrics, complaint):
         build_problem("toy")
 
 
-def test_files_are_named_by_split_and_language():
+def test_default_files_are_named_by_split_and_language():
     files = build_problem("toy").raw_files("validation")
     assert [file.name for file in files] == ["validation.en", "validation.de"]
     assert build_problem("toy").sources("test") == [
@@ -251,14 +234,14 @@ def test_pairs_are_read_from_raw_dir(tmp_path):
     (tmp_path / "train.en").write_text("one\ntwo\n")
     (tmp_path / "train.de").write_text("eins\nzwei\n")
     pairs = [("one", "eins"), ("two", "zwei")]
-    for name in ("toy", "toy_rev"):  # the swap is done where data is read
+    for name in ("toy", "toy_rev"):  # opening a corpus swaps the sides
         built = build_problem(name)
         assert list(built.pairs("train", tmp_path, tmp_path)) == pairs
 
 
-def test_a_problem_may_normalize_its_text(tmp_path):
+def test_overridden_normalize_changes_both_sides_of_pairs(tmp_path):
     class Marked(registry.problems["toy"].value):
-        """Each line with its language."""
+        """A problem that marks each line with its language."""
 
         def normalize(self, line, language):
             return f"{language} {line}"
@@ -278,7 +261,7 @@ def test_a_problem_may_normalize_its_text(tmp_path):
     assert list(pairs) == [("one", "eins")]
 
 
-def test_downloads_go_to_a_folder_of_the_data(tmp_path, monkeypatch):
+def test_downloads_go_to_the_folder_of_the_data(tmp_path, monkeypatch):
     asked = []
 
     def locate(file, raw_dir, folder):
@@ -296,9 +279,9 @@ def test_downloads_go_to_a_folder_of_the_data(tmp_path, monkeypatch):
     ]
 
 
-def test_a_problem_may_yield_text_of_its_own(tmp_path):
+def test_overridden_pairs_replace_files(tmp_path):
     class Echo(registry.problems["toy"].value):
-        """Yields what it is asked for."""
+        """A problem that yields the name of the split."""
 
         def pairs(self, split, raw_dir, download_dir):
             yield split, split.upper()
@@ -308,7 +291,7 @@ def test_a_problem_may_yield_text_of_its_own(tmp_path):
     assert list(built.pairs("test", None, tmp_path)) == [("test", "TEST")]
 
 
-def test_a_file_that_nobody_offers_must_be_brought():
+def test_file_without_url_is_user_error_that_suggests_raw_dir():
     files = build_problem("toy").raw_files("train")
     with pytest.raises(errors.UserError, match="train.en .*--raw_dir"):
         parallel_files.locate(files[0], None, "downloads")

@@ -6,6 +6,7 @@ project shares its name with another, and retired names stay retired.
 
 import ast
 import collections
+import functools
 import pathlib
 import re
 
@@ -74,19 +75,24 @@ def test_other_docstring_begins_with_noun_phrase(path):
     assert not wrong, "\n".join(wrong)
 
 
+@functools.cache
+def texts():
+    """Read the code, the pages and the shell scripts: path and text of each."""
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    pages += sorted((ROOT / "docs").glob("*.md"))
+    pages += sorted((ROOT / "scripts").glob("*.md"))
+    scripts = sorted((ROOT / "scripts").rglob("*.sh"))
+    paths = [ROOT / path for path in PATHS] + pages + scripts
+    return [(path.relative_to(ROOT), path.read_text("utf-8")) for path in paths]
+
+
 @pytest.mark.parametrize("word", RETIRED)
 def test_retired_word_has_no_use(word):
     """words/retired.txt has regular expressions of names and coined words."""
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
-    pages += sorted((ROOT / "docs").glob("*.md"))
-    scripts = sorted((ROOT / "scripts").rglob("*.sh"))
-    paths = [ROOT / path for path in PATHS] + pages + scripts
-    pattern = re.compile(word)
     uses = [
-        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in paths
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
-        if pattern.search(line)
+        f"{path}:{text.count(chr(10), 0, use.start()) + 1}: {use[0]}"
+        for path, text in texts()
+        for use in re.finditer(word, text)
     ]
     assert not uses, "\n".join(uses)
 

@@ -1,28 +1,29 @@
-"""Batches: arrays of a plan's batch, and tf.data on top.
+"""Batches: arrays that a plan describes, and tf.data datasets of them.
 
 A batch of two packed pairs [5, 1] -> [7, 8, 1] and [6, 1] -> [9, 1], with row
-length 6, has a row of
+length 6, has this row:
 
     inputs            5  1  6  1  0  0     targets            7  8  1  9  1  0
     inputs_segment    1  1  2  2  0  0     targets_segment    1  1  1  2  2  0
     inputs_position   0  1  0  1  0  0     targets_position   0  1  2  0  1  0
 
-Segment 0 is padding. Numbers travel with each replica's part of a batch:
-`first_row`, where it lies in the whole batch (dropout masks are a function of
-it), and COUNTS of the whole batch (losses are divided by them, once).
+Segment 0 is padding. Each replica's share of a batch also carries numbers:
+`first_row`, the index of its first row in the whole batch (dropout masks depend
+on it), and the COUNTS of the whole batch (losses are divided by them).
 """
 
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data import batch_plan
+from t2t_repro.data.batch_plan import BatchPlan, PackedPlan, Plan
 from t2t_repro.data.corpus import SIDES, Corpus, ranges
 
 
 class Counts(NamedTuple):
-    """What a batch holds."""
+    """Sizes of a batch."""
 
     sentences: int  # pairs
     tokens: int  # real ones, of both sides
@@ -39,9 +40,9 @@ ROW_FEATURES = tuple(
     for side in SIDES
     for suffix in ("", "_segment", "_position")
 )
-# Of a whole batch; losses are divided by them.
+# Counts of the whole batch, by which losses are divided.
 COUNTS = ("target_tokens", "source_tokens", "sentences")
-# What a replica is given: [accumulation, rows, length], and the numbers.
+# One replica's element: features [accumulation, rows, length], and numbers.
 ELEMENT_SPEC = {
     name: tf.TensorSpec([None, None, None], tf.int32) for name in ROW_FEATURES
 } | {
@@ -50,10 +51,8 @@ ELEMENT_SPEC = {
 }
 
 
-def assemble(
-    corpus: Corpus, batch: batch_plan.BatchPlan
-) -> dict[str, np.ndarray]:
-    """The arrays of a batch: ROW_FEATURES, each [rows, row length] int32."""
+def assemble(corpus: Corpus, batch: BatchPlan) -> dict[str, np.ndarray]:
+    """Build the ROW_FEATURES of a batch, each [rows, row length] int32."""
     arrays = {}
     pair_index = np.arange(len(batch.pairs))
     first_of_row = np.searchsorted(batch.rows, batch.rows)  # [n] pair index
@@ -79,120 +78,154 @@ def assemble(
     return arrays
 
 
-def count(corpus: Corpus, batch: batch_plan.BatchPlan) -> Counts:
-    """Sentences, tokens and slots of a batch."""
+def count(corpus: Corpus, batch: BatchPlan) -> Counts:
+    """Count sentences, tokens and slots of a batch."""
     tokens = sum(int(corpus.lengths[side][batch.pairs].sum()) for side in SIDES)
     slots = len(SIDES) * batch.num_rows * batch.row_length
     return Counts(len(batch.pairs), tokens, slots)
 
 
-def split_rows(arrays, replicas, max_tokens_per_replica=None):
-    """[rows, …] -> [replicas, accumulation, rows a part, …], and the numbers.
+def split_rows(
+    arrays: Mapping[str, np.ndarray],
+    replicas: int,
+    max_tokens_per_replica: int | None = None,
+) -> dict[str, np.ndarray]:
+    """Split the rows of a batch among replicas and microbatches.
 
-    Accumulation is what `max_tokens_per_replica` (slots of one side in memory
-    at once) makes necessary: 1 where it is None. Rows of padding fill up where
-    the parts do not divide the rows.
+    Args:
+        arrays: ROW_FEATURES of a batch, each [rows, length].
+        replicas: number of replicas.
+        max_tokens_per_replica: slots of one side that fit into the memory of
+            a replica at once; None: any number.
+
+    Returns:
+        ROW_FEATURES, each [replicas, accumulation, microbatch rows, length],
+        "first_row" [replicas, accumulation], and COUNTS, each [replicas].
+        `accumulation` is the smallest number of microbatches that fit. Rows of
+        padding are added where the microbatches do not divide the rows.
     """
     rows, row_length = arrays["targets"].shape
     limit = max_tokens_per_replica or rows * row_length
-    most_rows = max(1, limit // row_length)  # of a part
-    accumulation = -(-rows // (replicas * most_rows))
-    parts = replicas * accumulation
-    part_rows = -(-rows // parts)
-    padding = ((0, part_rows * parts - rows), (0, 0))
-    split = {
+    max_rows = max(1, limit // row_length)  # of a microbatch
+    accumulation = -(-rows // (replicas * max_rows))
+    microbatches = replicas * accumulation
+    microbatch_rows = -(-rows // microbatches)
+    padding = ((0, microbatch_rows * microbatches - rows), (0, 0))
+    split: dict[str, np.ndarray] = {
         name: np.pad(array, padding).reshape(
-            replicas, accumulation, part_rows, row_length
+            replicas, accumulation, microbatch_rows, row_length
         )
         for name, array in arrays.items()
     }
-    first_rows = np.arange(parts, dtype=np.int32) * part_rows
+    first_rows = np.arange(microbatches, dtype=np.int32) * microbatch_rows
     split["first_row"] = first_rows.reshape(replicas, accumulation)
-    for name, count in zip(COUNTS, _counts(arrays), strict=True):
-        split[name] = np.full(replicas, count, np.float32)
+    for name, number in zip(COUNTS, _counts(arrays), strict=True):
+        split[name] = np.full(replicas, number, np.float32)
     return split
 
 
-def _counts(arrays):
-    """Return the numbers that COUNTS names."""
+def _counts(arrays: Mapping[str, np.ndarray]) -> tuple[int, int, int]:
+    """Return the values of COUNTS."""
     targets, inputs = arrays["targets_segment"], arrays["inputs_segment"]
-    # Segments of a row count its sentences from 1.
+    # The segments of a row number its sentences from 1.
     sentences = targets.max(axis=1).sum()
-    return np.count_nonzero(targets), np.count_nonzero(inputs), sentences
+    tokens = int(np.count_nonzero(targets)), int(np.count_nonzero(inputs))
+    return *tokens, int(sentences)
 
 
 def training_dataset(
-    corpus, plan, first_step, last_step, context, max_tokens_per_replica
+    corpus: Corpus,
+    plan: Plan,
+    first_step: int,
+    last_step: int,
+    context: tf.distribute.InputContext,
+    max_tokens_per_replica: int | None,
 ) -> tf.data.Dataset:
-    """One element a replica, in turn, for each step of [first, last).
+    """Build the dataset of the steps [first_step, last_step).
+
+    Each step has one element for each replica of this worker, in order.
 
     Args:
-        corpus: Corpus.
-        plan: of it.
-        first_step: to begin with.
-        last_step: to end before.
-        context: tf.distribute.InputContext. Each worker takes its own
-            replicas' parts of the same batches.
-        max_tokens_per_replica: as of split_rows().
+        corpus: training pairs.
+        plan: batches of `corpus`.
+        first_step: first step of the dataset.
+        last_step: step after the last one.
+        context: replicas and workers of the job. Each worker takes the shares
+            of its own replicas from the same batches.
+        max_tokens_per_replica: as in split_rows().
 
     Returns:
         Elements of ELEMENT_SPEC.
     """
 
-    def make(step):
+    def load_batch(step: int) -> dict[str, np.ndarray]:
         return split_rows(
             assemble(corpus, plan.batch(step)),
             context.num_replicas_in_sync,
             max_tokens_per_replica,
         )
 
-    return _dataset(tf.data.Dataset.range(first_step, last_step), make, context)
+    steps = tf.data.Dataset.range(first_step, last_step)
+    return _dataset(steps, load_batch, context)
 
 
 def evaluation_dataset(
-    corpus, plan, context, max_tokens_per_replica=None
+    corpus: Corpus,
+    plan: Plan,
+    context: tf.distribute.InputContext,
+    max_tokens_per_replica: int | None = None,
 ) -> tf.data.Dataset:
-    """One pass over a packed corpus; elements as of training."""
-    sweep = list(plan.single_pass())
+    """Build the dataset of one pass over a packed corpus.
 
-    def make(index):
+    Its elements are those of training_dataset().
+    """
+    assert isinstance(plan, PackedPlan)
+    plans = list(plan.single_pass())
+
+    def load_batch(index: int) -> dict[str, np.ndarray]:
         return split_rows(
-            assemble(corpus, sweep[index]),
+            assemble(corpus, plans[index]),
             context.num_replicas_in_sync,
             max_tokens_per_replica,
         )
 
-    return _dataset(tf.data.Dataset.range(len(sweep)), make, context)
+    return _dataset(tf.data.Dataset.range(len(plans)), load_batch, context)
 
 
-def distributed_spec(strategy):
-    """ELEMENT_SPEC, as the elements of a distributed dataset have it."""
+def distributed_spec(
+    strategy: tf.distribute.Strategy,
+) -> dict[str, tf.TypeSpec]:
+    """Return ELEMENT_SPEC as a dataset of `strategy` has it."""
 
-    def empty(context):
+    def empty(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return _dataset(tf.data.Dataset.range(0), lambda _: {}, context)
 
     return strategy.distribute_datasets_from_function(empty).element_spec
 
 
-def _dataset(numbers, make, context):
-    """Maps numbers to the dicts of `make`, and deals them out to replicas.
+def _dataset(
+    indices: tf.data.Dataset,
+    load_batch: Callable[[int], dict[str, np.ndarray]],
+    context: tf.distribute.InputContext,
+) -> tf.data.Dataset:
+    """Map indices to the arrays of `load_batch`, one element for each replica.
 
-    A whole batch is planned on each worker, in about a millisecond; what
-    travels on is the part of the worker's own replicas.
+    Each worker assembles the whole batch, which takes about a millisecond, and
+    keeps the shares of its own replicas.
     """
     replicas = context.num_replicas_in_sync // context.num_input_pipelines
     first = context.input_pipeline_id * replicas
-    kinds = [spec.dtype for spec in ELEMENT_SPEC.values()]
+    dtypes = [spec.dtype for spec in ELEMENT_SPEC.values()]
 
-    def call(number):
-        arrays = make(int(number))
+    def load_own_share(index: np.ndarray) -> list[np.ndarray]:
+        arrays = load_batch(int(index))
         return [arrays[name][first : first + replicas] for name in ELEMENT_SPEC]
 
-    def load(number):
-        values = tf.numpy_function(call, [number], kinds)
+    def load(index: tf.Tensor) -> dict[str, tf.Tensor]:
+        values = tf.numpy_function(load_own_share, [index], dtypes)
         for value, spec in zip(values, ELEMENT_SPEC.values(), strict=True):
             value.set_shape([replicas, *spec.shape])
         return dict(zip(ELEMENT_SPEC, values, strict=True))
 
-    # The order is that of the numbers.
-    return numbers.map(load, num_parallel_calls=1).unbatch().prefetch(8)
+    # One call at a time keeps the order of the indices.
+    return indices.map(load, num_parallel_calls=1).unbatch().prefetch(8)

@@ -1,8 +1,8 @@
-"""Encoding: pairs of text -> shards of ids, on several threads.
+"""Encoding: pairs of text to shards of ids, on several threads.
 
-A shard is made of the pairs [k·S, (k + 1)·S) of the raw text, whatever is
-dropped of them, and its file says what it holds. So a shard that is there
-need not be made again, and one that is not can be made without its fellows.
+Shard k is made of the pairs [k·S, (k + 1)·S) of the raw text, of which some may
+be dropped, and its metadata has the checksum of that text. A shard that exists
+therefore need not be made again, and a missing one is made without the others.
 """
 
 import collections
@@ -10,149 +10,80 @@ import concurrent.futures
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from t2t_repro import errors, files, progress
 from t2t_repro.data import corpus
-from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.data.pair_encoder import EncodedChunk, Encoder
 from t2t_repro.text.parallel_files import Pair
 
 CHUNK_PAIRS = 5_000  # pairs that a thread encodes at once; some MB
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+# The path of a shard, some of its pairs, and these pairs encoded; None instead
+# where the shard exists.
+_ChunkResult = tuple[pathlib.Path, list[Pair], EncodedChunk | None]
+
 
 class Checksums:
-    """sha256 of each side of the text, a line feed after every line."""
+    """sha256 of each side of the text, with a line feed after every line."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._hashes = [hashlib.sha256() for _ in corpus.SIDES]
 
-    def update(self, pairs):
-        """Takes the next pairs."""
+    def update(self, pairs: Sequence[Pair]) -> None:
+        """Add the next pairs."""
         for side, digest in enumerate(self._hashes):
             digest.update("".join(f"{pair[side]}\n" for pair in pairs).encode())
 
     def hexdigests(self) -> dict[str, str]:
-        """{"inputs": …, "targets": …}."""
+        """Return {"inputs": …, "targets": …}."""
         digests = (digest.hexdigest() for digest in self._hashes)
         return dict(zip(corpus.SIDES, digests, strict=True))
-
-
-class EncodedChunk(NamedTuple):
-    """Some pairs, encoded, less those that are dropped."""
-
-    ids: dict[str, pa.LargeListArray]  # a list of ids for each pair
-    texts: dict[str, list[str]]  # {} where ids are enough
-    read: int
-    dropped: dict[str, int]  # by reason
-
-
-class Encoder:
-    """Encodes pairs and drops those that are of no use."""
-
-    def __init__(
-        self, vocabularies: Vocabularies, max_length, max_length_ratio=0.0
-    ):
-        """Takes the limits of a training split, or none.
-
-        Args:
-            vocabularies: of inputs and targets.
-            max_length: subwords with EOS that a side may have; None: every
-                pair is kept as it is, with its text.
-            max_length_ratio: of the longer side to the shorter, in subwords
-                with EOS; 0: any.
-        """
-        self.vocab_size = max(one.size for one in vocabularies)
-        self._vocabularies = vocabularies
-        self._max_length = max_length
-        self._max_length_ratio = max_length_ratio
-
-    def encode(self, pairs: list[Pair]) -> EncodedChunk:
-        """Pairs of text -> the EncodedChunk they make."""
-        lines = [[pair[side] for pair in pairs] for side in (0, 1)]
-        sentences = [
-            vocabulary.encode(side)
-            for vocabulary, side in zip(self._vocabularies, lines, strict=True)
-        ]
-        lengths = np.array([list(map(len, side)) for side in sentences])
-        reasons = self._reasons(lengths.reshape(2, -1))
-        keep = ~np.logical_or.reduce(list(reasons.values()))
-        dtype = np.uint16 if self.vocab_size <= 65_536 else np.int32
-        ids = {}
-        for side, name in enumerate(corpus.SIDES):
-            kept = itertools.compress(sentences[side], keep)
-            ends = np.cumsum(lengths[side][keep], dtype=np.int64)
-            ids[name] = pa.LargeListArray.from_arrays(
-                np.concatenate([[0], ends]),
-                np.fromiter(itertools.chain.from_iterable(kept), dtype),
-            )
-        texts = dict(zip(corpus.SIDES, lines, strict=True))
-        return EncodedChunk(
-            ids,
-            texts if self._max_length is None else {},
-            len(pairs),
-            {name: int(where.sum()) for name, where in reasons.items()},
-        )
-
-    def _reasons(self, lengths):
-        """[2, pairs] -> {reason: [pairs] bool}; the first of several."""
-        shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-        no = np.zeros(len(shorter), bool)
-        limit, ratio = self._max_length, self._max_length_ratio
-        empty = no if limit is None else shorter <= 1  # EOS alone
-        long = no if limit is None else ~empty & (longer > limit)
-        uneven = ~empty & ~long & (longer > ratio * shorter) if ratio else no
-        return {
-            "empty_side": empty,
-            "longer_than_max_length": long,
-            "length_ratio": uneven,
-        }
 
 
 def encode_split(
     folder: pathlib.Path,
     split: str,
     pairs: Iterable[Pair],
-    text: dict,
+    text: dict[str, Any],
     encoder: Encoder,
     num_workers: int,
     shard_pairs: int,
-) -> dict:
-    """Writes the shards of a split that are not there yet.
+) -> dict[str, Any]:
+    """Write the missing shards of a split.
 
     Args:
-        folder: of the corpus.
-        split: "train", …
-        pairs: all of its text, in order.
-        text: what a first reading found: "read", the number of pairs, and
+        folder: folder of the corpus.
+        split: "train", "validation" or "test".
+        pairs: all pairs of the split, in order.
+        text: the result of the first reading: "read", the number of pairs, and
             "text_sha256".
-        encoder: of its pairs.
+        encoder: encoder of the pairs.
         num_workers: threads.
-        shard_pairs: S, pairs of raw text that make a shard.
+        shard_pairs: S, the pairs of raw text of each shard.
 
     Returns:
-        The split's part of the manifest.
+        The split's entry in the manifest.
 
     Raises:
-        UserError: the text is no longer what the first reading found, or was
-            not when a shard was made. Shards of other text are removed.
+        UserError: the text has changed since the first reading or since a
+            shard was made. Shards of other text are removed.
     """
-    count = max(1, -(-text["read"] // shard_pairs))
-    paths = [
-        folder / f"{split}-{index:05d}-of-{count:05d}.arrow"
-        for index in range(count)
-    ]
+    paths = _shard_paths(folder, split, text["read"], shard_pairs)
     missing = {path for path in paths if not path.exists()}
-    if len(missing) < count:
-        print(f"{split}: {count - len(missing)} of {count} shards are there.")
+    if len(missing) < len(paths):
+        existing = len(paths) - len(missing)
+        print(f"{split}: {existing} of {len(paths)} shards are there.")
     checksums, source = Checksums(), iter(pairs)
 
-    def encode(path, some):
-        made = encoder.encode(some) if path in missing else None
-        return path, some, made
+    def encode(path: pathlib.Path, chunk: list[Pair]) -> _ChunkResult:
+        encoded = encoder.encode(chunk) if path in missing else None
+        return path, chunk, encoded
 
     with (
         concurrent.futures.ThreadPoolExecutor(num_workers) as pool,
@@ -160,107 +91,151 @@ def encode_split(
             desc=f"encode {split}", total=text["read"], unit="pair"
         ) as bar,
     ):
-        parts = _parts(source, paths, shard_pairs, checksums)
-        encoded = _ahead(pool, encode, parts, 2 * num_workers)
-        foreign = _write_shards(encoded, encoder.vocab_size, bar)
-    changed = next(source, None) or (
-        checksums.hexdigests() != text["text_sha256"]
-    )
-    for path in missing if changed else foreign:
+        chunks = _chunks_of_shards(source, paths, shard_pairs, checksums)
+        results = _ordered_starmap(pool, encode, chunks, 2 * num_workers)
+        mismatched = _write_shards(results, encoder.vocab_size, bar)
+    is_same = checksums.hexdigests() == text["text_sha256"]
+    if next(source, None) or not is_same:
+        _refuse_changed_text(folder, split, missing)
+    if mismatched:
+        _refuse_shards(folder, mismatched)
+    return _split_entry(paths, text)
+
+
+def _shard_paths(
+    folder: pathlib.Path, split: str, num_pairs: int, shard_pairs: int
+) -> list[pathlib.Path]:
+    count = max(1, -(-num_pairs // shard_pairs))
+    return [
+        folder / f"{split}-{index:05d}-of-{count:05d}.arrow"
+        for index in range(count)
+    ]
+
+
+def _refuse_changed_text(
+    folder: pathlib.Path, split: str, made: Iterable[pathlib.Path]
+) -> None:
+    for path in made:
         path.unlink(missing_ok=True)
-    if changed:
-        raise errors.UserError(
-            f"The raw text of {split!r} has changed since datagen first read "
-            f"it. Bring that text back, or remove {folder}, and run datagen "
-            "again."
-        )
-    if foreign:
-        raise errors.UserError(
-            f"{', '.join(path.name for path in foreign)} in {folder} were of "
-            "other text than there is now, and are removed. Run datagen again."
-        )
-    return _report(paths, text)
+    raise errors.UserError(
+        f"The raw text of {split!r} has changed since datagen first read "
+        f"it. Bring that text back, or remove {folder}, and run datagen "
+        "again."
+    )
 
 
-def _parts(source, paths, shard_pairs, checksums):
-    """Yields (path of the shard, some of its pairs); an empty shard has one."""
+def _refuse_shards(folder: pathlib.Path, paths: list[pathlib.Path]) -> None:
     for path in paths:
-        parts = chunks(itertools.islice(source, shard_pairs), CHUNK_PAIRS)
-        for some in itertools.chain([next(parts, [])], parts):
-            checksums.update(some)
-            yield path, some
+        path.unlink(missing_ok=True)
+    raise errors.UserError(
+        f"{', '.join(path.name for path in paths)} in {folder} were made of "
+        "other text than the present one, and are removed. Run datagen again."
+    )
 
 
-def _write_shards(encoded, vocab_size, bar):
-    """Take (path, pairs, EncodedChunk) in order; None: the shard exists.
+def _chunks_of_shards(
+    source: Iterator[Pair],
+    paths: Iterable[pathlib.Path],
+    shard_pairs: int,
+    checksums: Checksums,
+) -> Iterator[tuple[pathlib.Path, list[Pair]]]:
+    """Yield the chunks of each shard; an empty shard has an empty chunk."""
+    for path in paths:
+        chunks = in_chunks(itertools.islice(source, shard_pairs), CHUNK_PAIRS)
+        for chunk in itertools.chain([next(chunks, [])], chunks):
+            checksums.update(chunk)
+            yield path, chunk
+
+
+def _write_shards(
+    results: Iterable[_ChunkResult], vocab_size: int, bar: Any
+) -> list[pathlib.Path]:
+    """Write shards from their encoded chunks.
 
     Returns:
-        Shards that were there, and are not of these pairs.
+        Existing shards that were made of other text.
     """
-    foreign = []
-    for path, group in itertools.groupby(encoded, lambda part: part[0]):
-        parts, checksums = [], Checksums()
-        for _, some, part in group:
-            parts.append(part)
-            checksums.update(some)
-            bar.update(len(some))
-        text = checksums.hexdigests()
-        if None not in parts:
-            _write(path, parts, vocab_size, text)
-        elif corpus.Corpus([path]).facts[0].get("text_sha256") != text:
-            foreign.append(path)
-    return foreign
+    mismatched = []
+    for path, group in itertools.groupby(results, lambda result: result[0]):
+        encoded, checksums = [], Checksums()
+        for _, chunk, encoded_chunk in group:
+            if encoded_chunk is not None:
+                encoded.append(encoded_chunk)
+            checksums.update(chunk)
+            bar.update(len(chunk))
+        text_sha256 = checksums.hexdigests()
+        if encoded:
+            _write_shard(path, encoded, vocab_size, text_sha256)
+        elif _metadata(path).get("text_sha256") != text_sha256:
+            mismatched.append(path)
+    return mismatched
 
 
-def chunks(items: Iterable, size: int) -> Iterator[list]:
-    """Lists of `size` items; the last may be shorter."""
+def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of `size` items; the last may be shorter."""
     items = iter(items)
     while chunk := list(itertools.islice(items, size)):
         yield chunk
 
 
-def _ahead(pool, function, items, most):
-    """starmap() in order on a pool, `most` calls ahead of the reader."""
-    pending = collections.deque()
+def _ordered_starmap(
+    pool: concurrent.futures.Executor,
+    function: Callable[..., Result],
+    items: Iterable[tuple],
+    max_pending: int,
+) -> Iterator[Result]:
+    """Call `function` on a pool; yield the results in order.
+
+    At most `max_pending` calls are ahead of the consumer.
+    """
+    pending: collections.deque = collections.deque()
     for item in items:
         pending.append(pool.submit(function, *item))
-        if len(pending) > most:
+        if len(pending) > max_pending:
             yield pending.popleft().result()
     while pending:
         yield pending.popleft().result()
 
 
-def _write(path, parts, vocab_size, text_sha256):
-    """Writes a shard that says what it was made of."""
+def _write_shard(
+    path: pathlib.Path,
+    chunks: Sequence[EncodedChunk],
+    vocab_size: int,
+    text_sha256: dict[str, str],
+) -> None:
     ids = {
-        side: pa.concat_arrays([part.ids[side] for part in parts])
+        side: pa.concat_arrays([chunk.ids[side] for chunk in chunks])
         for side in corpus.SIDES
     }
     texts = {
-        side: [line for part in parts for line in part.texts[side]]
-        for side in parts[0].texts
+        side: [line for chunk in chunks for line in chunk.texts[side]]
+        for side in chunks[0].texts
     }
-    facts = {
-        "read": sum(part.read for part in parts),
-        "dropped": {
-            reason: sum(part.dropped[reason] for part in parts)
-            for reason in parts[0].dropped
-        },
+    metadata = {
+        "read": sum(chunk.read for chunk in chunks),
+        "dropped": _total([chunk.dropped for chunk in chunks]),
         "text_sha256": text_sha256,
     }
-    corpus.write_shard(path, ids, texts, vocab_size, facts)
+    corpus.write_shard(path, ids, texts, vocab_size, metadata)
 
 
-def _report(paths, text):
-    """What the shards say, summed up."""
+def _metadata(path: pathlib.Path) -> dict[str, Any]:
+    return corpus.Corpus([path]).shard_metadata[0]
+
+
+def _total(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Sum dicts that have the same keys."""
+    return {key: sum(count[key] for count in counts) for key in counts[0]}
+
+
+def _split_entry(
+    paths: Sequence[pathlib.Path], text: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the manifest's entry of a split: the sums over its shards."""
     shards = [corpus.Corpus([path]) for path in paths]
-    facts = [shard.facts[0] for shard in shards]
     return text | {
         "kept": sum(map(len, shards)),
-        "dropped": {
-            reason: sum(fact["dropped"][reason] for fact in facts)
-            for reason in facts[0]["dropped"]
-        },
+        "dropped": _total([s.shard_metadata[0]["dropped"] for s in shards]),
         "tokens": {
             side: sum(int(shard.lengths[side].sum()) for shard in shards)
             for side in corpus.SIDES

@@ -1,19 +1,20 @@
-"""Text and a vocabulary spec -> encoded corpus. Knows no Problem.
+"""Generation of a corpus from text, independent of Problem.
 
-The text is read twice: first to count and sum it and to learn vocabularies
-from it, then to encode it. What was done is kept: vocabularies and
-``unfinished.json`` after the first reading, and a file for every shard. One
-that was killed goes on from there, and ends with the same bytes.
+The text is read twice: first to count it, to compute its checksum and to learn
+vocabularies from it, then to encode it. The result of the first reading is kept
+in the vocabularies and ``unfinished.json``, and each shard is a file. A process
+that is killed therefore continues where it was, and ends with the same bytes.
 """
 
+import importlib.metadata
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
-from importlib import metadata
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, json_files, progress
 from t2t_repro.data import corpus, encode, manifest, vocabulary_pair
+from t2t_repro.data.pair_encoder import Encoder
 from t2t_repro.text.line_sample import LineSample
 from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.vocabulary import Vocabulary
@@ -23,20 +24,21 @@ SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids
 # 1 GB in memory, and half a minute of learning.
 SAMPLE_LINES = 4_000_000
 
-Splits = dict[str, Callable[[], Iterable[Pair]]]
+# {"train": function that starts reading its pairs, …}
+Splits: TypeAlias = Mapping[str, Callable[[], Iterable[Pair]]]
 
 
 class Spec(NamedTuple):
-    """What of the text becomes the corpus."""
+    """Settings that turn text into a corpus."""
 
-    vocab_size: int  # V, of the vocabulary that is learned from "train"
-    # Paths of vocabularies made elsewhere, one or two: none is learned then.
+    vocab_size: int  # V of the vocabulary that is learned from "train"
+    # Paths of one or two given vocabularies; none is learned then.
     vocabulary_paths: Sequence[pathlib.Path] = ()
     vocabulary_type: str = "bpe"  # name in registry.vocabularies
-    separate_vocabularies: bool = False  # each side is learned from by itself
+    separate_vocabularies: bool = False  # whether each side has its own
     source_vocab_size: int = 0  # V of the inputs, if separate; 0: vocab_size
-    max_length: int = 256  # subwords with EOS that a training side may have
-    max_length_ratio: float = 0.0  # of a training pair's sides; 0: any
+    max_length: int = 256  # most subwords with EOS of a training side
+    max_length_ratio: float = 0.0  # of a training pair's sides; 0: no limit
     split_by_unicode_script: bool = True  # see Vocabulary.learn
 
 
@@ -44,76 +46,77 @@ def generate(
     folder: pathlib.Path,
     splits: Splits,
     spec: Spec,
-    facts: dict,
+    metadata: Mapping[str, Any],
     num_workers: int = 1,
     shard_pairs: int = SHARD_PAIRS,
-) -> dict:
-    """Makes the corpus in `folder`, or what is missing of it; its manifest.
+) -> dict[str, Any]:
+    """Generate the missing files of a corpus.
 
     Args:
-        folder: created where it is missing. If the corpus was begun there, it
-            must be the same one: the caller compares.
-        splits: {"train": function that starts reading its pairs, …}. Pairs of
-            "train" that Spec excludes are dropped; those of other splits are
-            kept as they are, with their text.
-        spec: what of the text becomes the corpus.
-        facts: what else the manifest is to say.
+        folder: created where it is missing. If it has an unfinished corpus,
+            the caller has checked that its settings are the same.
+        splits: text of each split. Pairs of "train" that exceed the limits of
+            `spec` are dropped; other splits keep all pairs and their text.
+        spec: settings of the corpus.
+        metadata: further entries of the manifest.
         num_workers: threads that encode.
-        shard_pairs: pairs of raw text that make a shard.
+        shard_pairs: pairs of raw text of each shard.
+
+    Returns:
+        The manifest.
 
     Raises:
         UserError: no training pair is left, or the text has changed since the
             corpus was begun.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    made = manifest.read_unfinished(folder)
-    if made is None:
-        made = _begin(folder, splits, spec, facts)
+    contents = manifest.read_unfinished(folder)
+    if contents is None:
+        contents = _start(folder, splits, spec, metadata)
     else:
         print(f"Continuing what was begun in {folder}.")
     vocabularies = manifest.open_vocabularies(folder)
+    training = Encoder(vocabularies, spec.max_length, spec.max_length_ratio)
     for split in _train_last(splits):
-        limits = (spec.max_length, spec.max_length_ratio)
-        made["splits"][split] = encode.encode_split(
+        contents["splits"][split] = encode.encode_split(
             folder,
             split,
             splits[split](),
-            made["splits"][split],
-            encode.Encoder(
-                vocabularies, *(limits if split == "train" else [None])
-            ),
+            contents["splits"][split],
+            training if split == "train" else Encoder(vocabularies, None),
             num_workers,
             shard_pairs,
         )
-    _require_pairs(made["splits"]["train"])
-    json_files.write(folder / manifest.UNFINISHED, made, sealed=True)
+    _require_pairs(contents["splits"]["train"])
+    json_files.write(folder / manifest.UNFINISHED, contents, sealed=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
-    return made
+    return contents
 
 
-def _train_last(splits):
-    """The long one last: what is wrong with the others shows at once."""
+def _train_last(splits: Iterable[str]) -> list[str]:
+    """Sort the longest split last: errors in the others then show early."""
     return sorted(splits, key=lambda name: name == "train")
 
 
 class _SideSample(NamedTuple):
-    """Sample of one side or of both, which a vocabulary is learned from."""
+    """The lines that a vocabulary of one side or of both is learned from."""
 
     sides: tuple[int, ...]  # of a pair: 0 the inputs, 1 the targets
     vocab_size: int
     sample: LineSample
 
-    def add(self, pairs):
-        """Let the sample draw from the lines of some pairs."""
+    def add(self, pairs: Iterable[Pair]) -> None:
+        """Add the non-empty lines of some pairs."""
         self.sample.add(
             [pair[side] for pair in pairs for side in self.sides if pair[side]]
         )
 
 
-def _side_samples(spec, cls) -> list[_SideSample]:
-    """Return a sample for each vocabulary to learn, before any text."""
+def _side_samples(spec: Spec, cls: type[Vocabulary]) -> list[_SideSample]:
+    """Return an empty sample for each vocabulary to learn."""
     if spec.vocabulary_paths:
         return []
+    sizes: dict[tuple[int, ...], int]
     if not spec.separate_vocabularies:
         sizes = {(0, 1): spec.vocab_size}
     else:
@@ -126,53 +129,60 @@ def _side_samples(spec, cls) -> list[_SideSample]:
     ]
 
 
-def _begin(folder, splits, spec, facts):
-    """Reads all text, makes the vocabularies, and notes both."""
-    for path in folder.glob("*.arrow"):  # of what text, nobody knows
+def _start(
+    folder: pathlib.Path,
+    splits: Splits,
+    spec: Spec,
+    metadata: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Read all text, and write the vocabularies and the unfinished manifest."""
+    for path in folder.glob("*.arrow"):  # shards of unknown text
         path.unlink()
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
     texts = {
-        split: _survey(
+        split: _read_text(
             split, splits[split](), samples if split == "train" else []
         )
         for split in _train_last(splits)
     }
     if spec.vocabulary_paths:
-        made = vocabulary_pair.load(spec.vocabulary_type, spec.vocabulary_paths)
+        vocabularies = vocabulary_pair.load(
+            spec.vocabulary_type, spec.vocabulary_paths
+        )
     else:
         learned = [_learn(cls, side_sample, spec) for side_sample in samples]
-        made = vocabulary_pair.Vocabularies(learned[0], learned[-1])
-    made.write(folder)
-    begun = (
-        facts
-        | {"vocabulary_type": spec.vocabulary_type}
-        | manifest.vocabulary_facts(made)
-        | {
-            "versions": {
-                name: metadata.version(name)
-                for name in ("sentencepiece", "pyarrow")
-            },
-            "splits": {split: texts[split] for split in splits},
-        }
-    )
-    json_files.write(folder / manifest.UNFINISHED, begun, sealed=True)
-    return begun
+        vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
+    vocabularies.write(folder)
+    contents = {
+        **metadata,
+        "vocabulary_type": spec.vocabulary_type,
+        **manifest.vocabulary_entries(vocabularies),
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("sentencepiece", "pyarrow")
+        },
+        "splits": {split: texts[split] for split in splits},
+    }
+    json_files.write(folder / manifest.UNFINISHED, contents, sealed=True)
+    return contents
 
 
-def _learn(cls, side_sample, spec) -> Vocabulary:
+def _learn(
+    cls: type[Vocabulary], side_sample: _SideSample, spec: Spec
+) -> Vocabulary:
     sample = side_sample.sample
     if not sample.lines:
         raise errors.UserError(
             "There is nothing to train on: the training text is empty."
         )
-    of = (
+    side = (
         f" of {corpus.SIDES[side_sample.sides[0]]}"
         if len(side_sample.sides) == 1
         else ""
     )
     print(
-        f"Learning {side_sample.vocab_size:,} subwords{of} from "
+        f"Learning {side_sample.vocab_size:,} subwords{side} from "
         f"{len(sample.lines):,} of {sample.num_seen:,} lines."
     )
     return cls.learn(
@@ -180,22 +190,24 @@ def _learn(cls, side_sample, spec) -> Vocabulary:
     )
 
 
-def _survey(split, pairs, samples):
-    """Counts and sums the text of a split; lets samples draw from it."""
-    checksums, read = encode.Checksums(), 0
+def _read_text(
+    split: str, pairs: Iterable[Pair], samples: Iterable[_SideSample]
+) -> dict[str, Any]:
+    """Count the pairs of a split, compute checksums, and fill samples."""
+    checksums, num_pairs = encode.Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
-        for some in encode.chunks(pairs, encode.CHUNK_PAIRS):
-            checksums.update(some)
-            read += len(some)
-            bar.update(len(some))
+        for chunk in encode.in_chunks(pairs, encode.CHUNK_PAIRS):
+            checksums.update(chunk)
+            num_pairs += len(chunk)
+            bar.update(len(chunk))
             for side_sample in samples:
-                side_sample.add(some)
-    return {"read": read, "text_sha256": checksums.hexdigests()}
+                side_sample.add(chunk)
+    return {"read": num_pairs, "text_sha256": checksums.hexdigests()}
 
 
-def _require_pairs(report):
-    if not report["kept"]:
+def _require_pairs(train: Mapping[str, Any]) -> None:
+    if not train["kept"]:
         raise errors.UserError(
-            f"There is nothing to train on: of {report['read']:,} training "
-            f"pairs all were dropped: {report['dropped']}."
+            f"There is nothing to train on: all {train['read']:,} training "
+            f"pairs were dropped: {train['dropped']}."
         )

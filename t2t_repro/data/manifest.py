@@ -1,21 +1,23 @@
-"""Manifest: what a finished corpus says of itself, and opening it.
+"""The manifest of a finished corpus, and the functions that open a corpus.
 
-Folder of a corpus: ``vocab.model``, or one for each side (vocabulary_pair.py),
-``train-00000-of-00003.arrow`` and so on for each split, and last, when all the
-rest is there, ``manifest.json``.
+The folder of a corpus has ``vocab.model``, or a vocabulary for each side
+(vocabulary_pair.py), ``train-00000-of-00003.arrow`` and so on for each split,
+and ``manifest.json``, which is written last.
 """
 
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 from t2t_repro import errors, files, json_files, progress
 from t2t_repro.data import corpus, vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 
 MANIFEST = "manifest.json"
-UNFINISHED = "unfinished.json"  # the manifest, before the shards are there
+UNFINISHED = "unfinished.json"  # the manifest until the shards are complete
 _SIDES = {side: str for side in corpus.SIDES}
 _SPLIT = {"read": int, "text_sha256": _SIDES}
-_UNFINISHED_SHAPE = {"splits": {str: _SPLIT}}
+_UNFINISHED_SHAPE: dict[str, Any] = {"splits": {str: _SPLIT}}
 _VOCABULARY = {"size": int, "sha256": str}
 _COUNTS = {
     "kept": int,
@@ -26,28 +28,28 @@ _COUNTS = {
 _SHAPE = _UNFINISHED_SHAPE | {"splits": {str: _SPLIT | _COUNTS}}
 
 
-def read(folder: pathlib.Path) -> dict | None:
-    """The manifest of a finished corpus, or None."""
+def read(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Read the manifest of a finished corpus; None: there is none."""
     path = folder / MANIFEST
     return _read(path, _SHAPE) if path.exists() else None
 
 
 def sha256(folder: pathlib.Path) -> str | None:
-    """Of the manifest of a finished corpus; None: there is none."""
+    """Return the sha256 of the manifest; None: there is no manifest."""
     path = folder / MANIFEST
     return files.sha256(path) if path.exists() else None
 
 
-def read_unfinished(folder: pathlib.Path) -> dict | None:
-    """What is known of a corpus that was begun, or None."""
+def read_unfinished(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Read the manifest of an unfinished corpus; None: there is none."""
     path = folder / UNFINISHED
     return _read(path, _UNFINISHED_SHAPE) if path.exists() else None
 
 
-def _read(path, shape):
-    """Read a manifest, of vocabularies that are shared or separate.
+def _read(path: pathlib.Path, shape: dict[str, Any]) -> dict[str, Any]:
+    """Read a manifest and check its shape.
 
-    Before vocabularies had types, they were all of SentencePiece's BPE.
+    Manifests without a vocabulary type are older than the other types: "bpe".
     """
     stored = json_files.read(path, dict)
     if "vocabularies" in stored:
@@ -57,21 +59,24 @@ def _read(path, shape):
         shape = shape | {"vocabulary": _VOCABULARY}
     if "vocabulary_type" in stored:
         shape = shape | {"vocabulary_type": str}
-    made = json_files.read(path, shape)
-    made.setdefault("vocabulary_type", "bpe")  # last: the rest is as it was
-    return made
+    contents = json_files.read(path, shape)
+    contents.setdefault("vocabulary_type", "bpe")
+    return contents
 
 
-def vocabulary_facts(made: Vocabularies) -> dict:
-    """Return what a manifest says of its vocabularies."""
-    facts = [{"size": one.size, "sha256": one.sha256} for one in made]
-    if made.is_shared:
-        return {"vocabulary": facts[0]}
-    return {"vocabularies": dict(zip(corpus.SIDES, facts, strict=True))}
+def vocabulary_entries(vocabularies: Vocabularies) -> dict[str, Any]:
+    """Return the entries of a manifest that describe its vocabularies."""
+    entries = [
+        {"size": vocabulary.size, "sha256": vocabulary.sha256}
+        for vocabulary in vocabularies
+    ]
+    if vocabularies.is_shared:
+        return {"vocabulary": entries[0]}
+    return {"vocabularies": dict(zip(corpus.SIDES, entries, strict=True))}
 
 
-def vocabulary_files(manifest: dict) -> dict[str, dict]:
-    """Return {file: {"size": V, "sha256": …}} of a manifest."""
+def vocabulary_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return {file name: {"size": V, "sha256": …}} from a manifest."""
     if "vocabularies" not in manifest:
         return {vocabulary_pair.SHARED: manifest["vocabulary"]}
     return {
@@ -80,7 +85,7 @@ def vocabulary_files(manifest: dict) -> dict[str, dict]:
     }
 
 
-def _require(folder):
+def _require(folder: pathlib.Path) -> dict[str, Any]:
     manifest = read(folder)
     if manifest is None:
         raise errors.UserError(
@@ -93,13 +98,14 @@ def _require(folder):
 def open_corpus(
     folder: pathlib.Path, split: str, reverse: bool = False
 ) -> corpus.Corpus:
-    """Maps a split of a finished corpus, and compares all of it.
+    """Map a split of a finished corpus into memory and check its checksums.
 
-    A flipped bit would be another word, and nobody would see it. A gigabyte
-    takes a second or so, and is then in memory for the first batches.
+    A flipped bit would silently be another word. The check takes about a second
+    for a gigabyte, which is then in memory for the first batches.
 
     Raises:
-        UserError: no such data, or damaged data; says how to make it.
+        UserError: there is no such data, or it is damaged; the error says how
+            to generate it.
     """
     manifest = _require(folder)
     if split not in manifest["splits"]:
@@ -109,38 +115,37 @@ def open_corpus(
         )
     shards = manifest["splits"][split]["shards"]
     for shard in shards:
-        _compare(folder / shard["file"], shard["sha256"])
+        _check_sha256(folder / shard["file"], shard["sha256"])
     return corpus.Corpus([folder / shard["file"] for shard in shards], reverse)
 
 
 def open_vocabularies(
     folder: pathlib.Path, reverse: bool = False
 ) -> Vocabularies:
-    """Read the vocabularies of a corpus, finished or begun.
+    """Read the vocabularies of a corpus, finished or unfinished.
 
     Args:
-        folder: of the corpus.
-        reverse: give that of the targets as the source's, and the other way
-            round.
+        folder: folder of the corpus.
+        reverse: whether to swap source and target.
 
     Raises:
-        UserError: one is missing, or not the one that the corpus was made with.
+        UserError: a file is missing, or is not the one of the manifest.
     """
-    made = read_unfinished(folder) or _require(folder)
-    for name, facts in vocabulary_files(made).items():
-        _compare(folder / name, facts["sha256"])
-    found = vocabulary_pair.load(
-        made["vocabulary_type"],
-        vocabulary_pair.paths(folder, separate="vocabularies" in made),
+    manifest = read_unfinished(folder) or _require(folder)
+    for name, entry in vocabulary_files(manifest).items():
+        _check_sha256(folder / name, entry["sha256"])
+    vocabularies = vocabulary_pair.load(
+        manifest["vocabulary_type"],
+        vocabulary_pair.paths(folder, separate="vocabularies" in manifest),
     )
-    return found.reversed() if reverse else found
+    return vocabularies.reversed() if reverse else vocabularies
 
 
-def verify(folder: pathlib.Path):
-    """Reads every file of a corpus and compares it with the manifest.
+def verify(folder: pathlib.Path) -> None:
+    """Read every file of a corpus and compare it with the manifest.
 
     Raises:
-        UserError: names the first file that is missing or differs.
+        UserError: a file is missing or differs; the error names the first one.
     """
     manifest = _require(folder)
     shards = [
@@ -148,18 +153,19 @@ def verify(folder: pathlib.Path):
         for split in manifest["splits"].values()
         for shard in split["shards"]
     ]
-    wanted = {shard["file"]: shard["sha256"] for shard in shards}
-    for name, facts in vocabulary_files(manifest).items():
-        wanted[name] = facts["sha256"]
-    for name, digest in progress.bar(wanted.items(), "verify", unit="file"):
-        _compare(folder / name, digest)
+    expected = {shard["file"]: shard["sha256"] for shard in shards}
+    for name, entry in vocabulary_files(manifest).items():
+        expected[name] = entry["sha256"]
+    for name, sha256_of_file in progress.bar(
+        expected.items(), "verify", unit="file"
+    ):
+        _check_sha256(folder / name, sha256_of_file)
 
 
-def _compare(path, digest):
-    """A file must have the sha256 that the manifest says."""
-    found = files.sha256(path) if path.is_file() else "no file"
-    if found != digest:
+def _check_sha256(path: pathlib.Path, expected: str) -> None:
+    actual = files.sha256(path) if path.is_file() else "no file"
+    if actual != expected:
         raise errors.UserError(
-            f"{path} is damaged: sha256 is {found} instead of {digest}. "
+            f"{path} is damaged: sha256 is {actual} instead of {expected}. "
             f"Remove {path.parent} and run datagen again."
         )

@@ -1,38 +1,40 @@
-"""Packing: several pairs in a row, so that little of a batch is padding.
+"""Packing: several pairs in a row, which leaves little padding.
 
-The corpus is cut into lanes of pairs, which are packed side by side, each by
-itself: numpy then does one row of every lane at once, and the time is linear
+The corpus is cut into lanes of consecutive pairs, which are packed
+independently. numpy fills one row of every lane at once, so the time is linear
 in the number of pairs (about 1 s for a million).
 """
 
 import numpy as np
 
-_LANE = 1024  # pairs; its last row, half empty, is less than 1% of its rows
-_WINDOW = 128  # pairs of a lane among which a row looks for those that fit
-_LANES_AT_ONCE = 512  # some MB of lengths, which stay in the cache
+_LANE = 1024  # pairs; the half-empty last row is less than 1% of a lane's rows
+_WINDOW = 128  # next pairs of a lane that may enter the current row
+_LANES_AT_ONCE = 512  # some MB of lengths, which fit into the CPU cache
 
 
-def pack(input_lengths, target_lengths, row_length) -> np.ndarray:
-    """Puts pairs together in rows of `row_length` slots on each side.
+def pack(
+    input_lengths: np.ndarray, target_lengths: np.ndarray, row_length: int
+) -> np.ndarray:
+    """Assign pairs to rows of `row_length` slots on each side.
 
-    A row takes the next pairs for as long as both of their sides fit. Then it
-    gives the last one back and takes, twice, the longest that still fits from
-    those that come soon.
+    A row takes the next pairs as long as both sides fit. It then gives the last
+    of them back and takes, twice, the longest pair of the window that fits.
 
     Args:
-        input_lengths, target_lengths: [N], in the order in which pairs come,
-            each at least 1 and at most `row_length`.
+        input_lengths: [N] from 1 to `row_length`, in the order of the pairs.
+        target_lengths: [N], the same for the targets.
         row_length: slots of a row, on each side.
 
     Returns:
-        [N] int64, the row of each pair; rows are numbered from 0 without gaps.
+        [N] int64, the row of each pair. Rows are numbered from 0 without gaps.
     """
     total = len(input_lengths)
     lanes = -(-total // _LANE)
-    lengths = np.zeros((2, lanes * _LANE), np.int32)  # 0: no pair
-    lengths[:, :total] = input_lengths, target_lengths
-    lengths = lengths.reshape(2, lanes, _LANE)
-    first, packed = 0, []
+    flat = np.zeros((2, lanes * _LANE), np.int32)  # 0: no pair
+    flat[:, :total] = input_lengths, target_lengths
+    lengths = flat.reshape(2, lanes, _LANE)
+    first = 0
+    packed: list[np.ndarray] = []
     for lane in range(0, lanes, _LANES_AT_ONCE):
         block = lengths[:, lane : lane + _LANES_AT_ONCE]
         rows = _pack_lanes(block, row_length)  # numbered from 0 in each lane
@@ -43,12 +45,15 @@ def pack(input_lengths, target_lengths, row_length) -> np.ndarray:
     return np.concatenate([*packed, np.zeros(0, np.int64)])[:total]
 
 
-def _pack_lanes(lengths, row_length):
-    """[2, lanes, pairs] lengths, 0 where there is no pair -> [lanes, pairs]."""
+def _pack_lanes(lengths: np.ndarray, row_length: int) -> np.ndarray:
+    """Pack each lane: [2, lanes, pairs] -> [lanes, pairs], the row of each.
+
+    A length of 0 means that there is no pair.
+    """
     _, lanes, size = lengths.shape
     free = np.pad(lengths, ((0, 0), (0, 0), (0, _WINDOW)))  # 0: taken
     rows = np.full((lanes, size + _WINDOW), -1)
-    heads = np.zeros(lanes, np.int64)  # the first pair that is not taken
+    heads = np.zeros(lanes, np.int64)  # first pair of each lane without a row
     row = 0
     while len(busy := np.flatnonzero(heads < size)):
         places = heads[busy, None] + np.arange(_WINDOW)
@@ -64,21 +69,21 @@ def _pack_lanes(lengths, row_length):
     return rows[:, :size]
 
 
-def _fill_row(window, row_length):
-    """[2, lanes, W] lengths -> [lanes, W] bool: what the next row takes."""
+def _fill_row(window: np.ndarray, row_length: int) -> np.ndarray:
+    """Choose the pairs of the next row: [2, lanes, window] -> bool."""
     lanes = np.arange(window.shape[1])
     sums = np.cumsum(window, axis=-1)
-    fits = (sums <= row_length).all(axis=0)
-    # What does not fit any more may still find a better last one.
+    fits = np.all(sums <= row_length, axis=0)
+    # A row that ends before a pair that does not fit gives its last pair back.
     count = np.maximum(fits.sum(axis=1) - ~fits[:, -1], 1)
     taken = np.arange(_WINDOW) < count[:, None]
     room = row_length - sums[:, lanes, count - 1]  # [2, lanes]
     lengths = np.where(taken, 0, window.sum(axis=0))
     for _ in range(2):
-        fits = (window <= room[:, :, None]).all(axis=0)
+        fits = np.all(window <= room[:, :, None], axis=0)
         best = np.argmax(fits * lengths, axis=1)
-        found = fits[lanes, best] & (lengths[lanes, best] > 0)
-        taken[lanes, best] |= found
+        usable = fits[lanes, best] & (lengths[lanes, best] > 0)
+        taken[lanes, best] |= usable
         lengths[lanes, best] = 0
-        room -= window[:, lanes, best] * found
+        room -= window[:, lanes, best] * usable
     return taken

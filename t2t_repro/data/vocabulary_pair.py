@@ -1,4 +1,4 @@
-"""The vocabularies of both sides: one that they share, or one for each.
+"""The vocabularies of both sides: a shared one, or one for each side.
 
 Files in a folder: ``vocab.model`` of a shared one, or ``vocab.inputs.model``
 and ``vocab.targets.model``.
@@ -6,6 +6,7 @@ and ``vocab.targets.model``.
 
 import hashlib
 import pathlib
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors, files, registry
@@ -16,24 +17,24 @@ SEPARATE = {"inputs": "vocab.inputs.model", "targets": "vocab.targets.model"}
 
 
 class Vocabularies(NamedTuple):
-    """The vocabulary of the source and that of the target."""
+    """The vocabulary of the source and the vocabulary of the target."""
 
     source: Vocabulary
     target: Vocabulary  # the same object where both sides share it
 
     @classmethod
-    def shared(cls, vocabulary) -> "Vocabularies":
-        """Return a vocabulary that both sides share."""
+    def shared(cls, vocabulary: Vocabulary) -> "Vocabularies":
+        """Return the pair in which both sides share a vocabulary."""
         return cls(vocabulary, vocabulary)
 
     @property
     def is_shared(self) -> bool:
-        """Return whether both sides have the same vocabulary."""
+        """True if both sides have the same vocabulary."""
         return self.source is self.target
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return V of both sides, by the names of building.build()."""
+        """V of both sides, as the arguments of building.build()."""
         return {
             "vocab_size": self.target.size,
             "source_vocab_size": self.source.size,
@@ -41,7 +42,7 @@ class Vocabularies(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """Return one checksum: of a shared vocabulary its own."""
+        """Checksum of the pair; that of the vocabulary if it is shared."""
         if self.is_shared:
             return self.source.sha256
         both = f"{self.source.sha256}\n{self.target.sha256}\n"
@@ -49,7 +50,7 @@ class Vocabularies(NamedTuple):
 
     @property
     def files(self) -> dict[str, Vocabulary]:
-        """Return the vocabularies by the names of their files."""
+        """The vocabularies by file name."""
         if self.is_shared:
             return {SHARED: self.source}
         return dict(zip(SEPARATE.values(), self, strict=True))
@@ -58,8 +59,8 @@ class Vocabularies(NamedTuple):
         """Return the vocabularies of the opposite direction."""
         return Vocabularies(self.target, self.source)
 
-    def write(self, folder: pathlib.Path):
-        """Write the files."""
+    def write(self, folder: pathlib.Path) -> None:
+        """Write the files of the vocabularies into a folder."""
         for name, vocabulary in self.files.items():
             files.write_bytes(folder / name, vocabulary.model)
 
@@ -68,7 +69,7 @@ def vocabulary_class(kind: str) -> type[Vocabulary]:
     """Return the class of a vocabulary type.
 
     Raises:
-        UserError: unknown name, or not a subclass of Vocabulary.
+        UserError: the name is unknown, or not that of a Vocabulary class.
     """
     cls = registry.vocabularies[kind].value
     if not (isinstance(cls, type) and issubclass(cls, Vocabulary)):
@@ -79,21 +80,21 @@ def vocabulary_class(kind: str) -> type[Vocabulary]:
     return cls
 
 
-def load(kind: str, paths: list[pathlib.Path]) -> Vocabularies:
+def load(kind: str, paths: Sequence[pathlib.Path]) -> Vocabularies:
     """Read a shared vocabulary, or those of the inputs and of the targets.
 
     Args:
         kind: name in registry.vocabularies.
-        paths: of one file or of two.
+        paths: one file or two.
 
     Raises:
-        UserError: names the file that cannot be read or used.
+        UserError: a file cannot be read or used; the error names it.
     """
-    made = [vocabulary_class(kind).load(path) for path in paths]
-    return Vocabularies(made[0], made[-1])
+    loaded = [vocabulary_class(kind).load(path) for path in paths]
+    return Vocabularies(loaded[0], loaded[-1])
 
 
 def paths(folder: pathlib.Path, separate: bool) -> list[pathlib.Path]:
     """Return the files that Vocabularies.write() writes."""
-    names = SEPARATE.values() if separate else [SHARED]
+    names: Iterable[str] = SEPARATE.values() if separate else [SHARED]
     return [folder / name for name in names]

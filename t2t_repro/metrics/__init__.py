@@ -1,1 +1,1 @@
-"""Metrics: what a system's output is scored by."""
+"""Metrics that score the output of a system."""

@@ -1,11 +1,14 @@
-"""BLEU in every convention in use.
+"""BLEU in each of the conventions in use.
 
-Numbers of different conventions cannot be compared: on one WMT14 en-de output
+Scores of different conventions are not comparable: for one WMT14 en-de output
 they differ by 1.5 BLEU.
 """
 
+from collections.abc import Callable
 from importlib import metadata
+from typing import Any
 
+import numpy as np
 from sacrebleu.metrics import BLEU
 
 from t2t_repro.metrics.sacre import SacreBleuMetric
@@ -18,17 +21,17 @@ _PUNCTUATION = "replace-unicode-punctuation.perl"
 class Bleu(SacreBleuMetric):
     """sacreBLEU with the tokenizer 13a, cased: the one to publish."""
 
-    settings: dict = {}  # of sacreBLEU's BLEU
+    settings: dict[str, Any] = {}  # arguments of sacreBLEU's BLEU
     check = "sacrebleu REF -i OUT -m bleu"
 
-    def build(self):
-        # It warns where text looks tokenized, unless told that it may.
+    def build(self) -> BLEU:
+        # `force` stops the warning about text that looks tokenized.
         return BLEU(force=self.tokenized, **self.settings)
 
-    def sentence_score(self, statistics):
-        """Return BLEU of the orders that a sentence has, smoothed."""
+    def sentence_score(self, statistics: np.ndarray) -> float:
+        """Return smoothed BLEU of the n-gram orders that a sentence has."""
         orders = (len(statistics) - 2) // 2
-        found = BLEU.compute_bleu(
+        score = BLEU.compute_bleu(
             list(statistics[2 : 2 + orders]),
             list(statistics[2 + orders :]),
             int(statistics[0]),
@@ -36,7 +39,7 @@ class Bleu(SacreBleuMetric):
             smooth_method="exp",
             effective_order=True,
         )
-        return float(found.score)
+        return float(score.score)
 
 
 class BleuLc(Bleu):
@@ -65,41 +68,44 @@ class BleuTok(Bleu):
 
     settings = {"tokenize": "none", "smooth_method": "none"}
 
-    def __init__(self, language="en", tokenized=False):
+    def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
-        self.prepare, self.note = self._preparation()
+        self._prepare_line, self.note = self._preparation()
+        self.check = self._check_command()
 
-    def build(self):
+    def prepare(self, line: str) -> str:
+        return self._prepare_line(line)
+
+    def build(self) -> BLEU:
         return BLEU(force=True, **self.settings)
 
-    @property
-    def check(self):
+    def _check_command(self) -> str:
         steps = " | ".join(self._commands())
         if not steps:
             return "multi-bleu.perl REF < OUT"
         return f"{steps}; multi-bleu.perl REF.tok < OUT.tok"
 
-    def _commands(self):
-        """Return the commands that make OUT.tok of OUT."""
+    def _commands(self) -> list[str]:
+        """Return the commands that turn OUT into OUT.tok."""
         if self.tokenized:
             return []
         return [f"tokenizer.perl -l {self.language}"]
 
-    def _preparation(self):
-        """Return the function of a line, and its name in the signature."""
+    def _preparation(self) -> tuple[Callable[[str], str], str]:
+        """Return a function of a line, and its note in the signature."""
         if self.tokenized:
             return str, "|text:tokenized"
         return moses.tokenizer(self.language), _moses_note(self.language)
 
 
 class BleuCompoundSplit(BleuTok):
-    """BLEU as get_ende_bleu.sh has it: words are split at hyphens."""
+    """BLEU of get_ende_bleu.sh, which splits words at hyphens."""
 
-    def _commands(self):
+    def _commands(self) -> list[str]:
         steps = super()._commands()
         return [*([_PUNCTUATION] if steps else []), *steps, _SPLIT_HYPHENS]
 
-    def _preparation(self):
+    def _preparation(self) -> tuple[Callable[[str], str], str]:
         if self.tokenized:
             return moses.split_hyphens, "|text:tokenized|hyphens:split"
         note = _moses_note(self.language)
@@ -107,18 +113,18 @@ class BleuCompoundSplit(BleuTok):
 
 
 class LengthRatio(Bleu):
-    """Tokens of the system by those of the reference."""
+    """Tokens of the system divided by tokens of the reference."""
 
     higher_is_better = None
     check = f"{Bleu.check} -f text | grep -o 'ratio = [0-9.]*'"
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         return float(totals[0] / max(totals[1], 1))
 
-    def sentence_score(self, statistics):
+    def sentence_score(self, statistics: np.ndarray) -> float:
         return self.aggregate(statistics)
 
 
-def _moses_note(language):
+def _moses_note(language: str) -> str:
     version = metadata.version("sacremoses")
     return f"|text:moses-{language}|sacremoses:{version}"

@@ -1,34 +1,34 @@
-"""Labelled bracketing, as EVALB counts it (nlp.cs.nyu.edu/evalb).
+"""Labelled bracketing, counted as EVALB does (nlp.cs.nyu.edu/evalb).
 
-This is our own, since PYEVALB 0.1.3 of PyPI knows nothing of deleted or equal
-labels: on EVALB's own sample it agrees in 15 of 24 sentences.
+PYEVALB 0.1.3 from PyPI ignores deleted and equal labels: it agrees with EVALB
+in 15 of the 24 sentences of EVALB's sample.
 """
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_repro.text import trees
-from t2t_repro.text.trees import PUNCTUATION, TRACE, Tree
+from t2t_repro.text.trees import PUNCTUATION, TRACE, Span, Tree
 
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What a parameter file (.prm) of EVALB says."""
+    """The rules of a parameter file (.prm) of EVALB."""
 
-    # DELETE_LABEL: such a constituent does not count; such a word is no word.
+    # DELETE_LABEL: constituents and words of these labels are not counted.
     deleted: frozenset[str]
-    # EQ_LABEL and EQ_WORD, each as what the other is taken for.
+    # EQ_LABEL and EQ_WORD: {variant: representative}.
     equal_labels: dict[str, str] = dataclasses.field(default_factory=dict)
     equal_words: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def label(self, label: str) -> str:
-        """One of those that are equal."""
+        """Return the representative of labels that are equal."""
         return self.equal_labels.get(label, label)
 
     def word(self, word: str) -> str:
-        """One of those that are equal."""
+        """Return the representative of words that are equal."""
         return self.equal_words.get(word, word)
 
 
@@ -38,38 +38,43 @@ COLLINS = Rules(PUNCTUATION | {"TOP", TRACE}, {"PRT": "ADVP"})
 class Counts(NamedTuple):
     """A sentence's line of EVALB's table."""
 
-    length: int  # words of the gold tree, punctuation among them
+    length: int  # words of the gold tree, including punctuation
     status: str = "valid"  # or "error": other words; "skip": nothing to score
     matched: int = 0  # constituents of both trees
-    gold: int = 0
-    found: int = 0
-    crossing: int = 0  # found constituents that cross a gold one
-    words: int = 0  # that count
-    tags: int = 0  # words with the same tag
+    gold: int = 0  # constituents of the gold tree
+    predicted: int = 0  # constituents of the predicted tree
+    crossing: int = 0  # predicted constituents that cross a gold one
+    words: int = 0  # words that are counted
+    tags: int = 0  # words with the gold tag
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the trees have the same constituents."""
+        return self.matched == self.gold == self.predicted
 
 
-def compare(gold: Tree, found: Tree, rules: Rules = COLLINS) -> Counts:
-    """Counts the constituents of a tree that a gold tree has, too."""
+def compare(gold: Tree, predicted: Tree, rules: Rules = COLLINS) -> Counts:
+    """Count the constituents that a tree has in common with a gold tree."""
     length = sum(tag != TRACE for tag in gold.tags)
-    gold, found = _scored(gold, rules), _scored(found, rules)
-    if not found.words:
+    gold, predicted = _scored(gold, rules), _scored(predicted, rules)
+    if not predicted.words:
         return Counts(length, "skip")
-    if gold.words != found.words:
+    if gold.words != predicted.words:
         return Counts(length, "error")
     return Counts(
         length,
         "valid",
-        (Counter(gold.spans) & Counter(found.spans)).total(),
+        (Counter(gold.spans) & Counter(predicted.spans)).total(),
         len(gold.spans),
-        len(found.spans),
-        sum(_crosses(span, gold.spans) for span in found.spans),
+        len(predicted.spans),
+        sum(_crosses(span, gold.spans) for span in predicted.spans),
         len(gold.words),
-        sum(map(str.__eq__, gold.tags, found.tags)),
+        sum(map(str.__eq__, gold.tags, predicted.tags)),
     )
 
 
-def _scored(tree, rules):
-    """What of a tree counts, with one name for what is equal."""
+def _scored(tree: Tree, rules: Rules) -> Tree:
+    """Return the counted part of a tree, with equal labels made the same."""
     tree = trees.drop_tags(tree, rules.deleted)
     spans = (
         span._replace(label=rules.label(trees.category(span.label)))
@@ -82,8 +87,8 @@ def _scored(tree, rules):
     )
 
 
-def _crosses(span, others):
-    """Whether a span overlaps one of the others, and neither has the other."""
+def _crosses(span: Span, others: Iterable[Span]) -> bool:
+    """Return whether a span and one of the others overlap without nesting."""
     return any(
         span.first < other.first < span.end < other.end
         or other.first < span.first < other.end < span.end
@@ -92,42 +97,42 @@ def _crosses(span, others):
 
 
 def summary(counts: Sequence[Counts]) -> dict[str, float]:
-    """EVALB's summary of some sentences; % but for numbers of sentences."""
-    valid = [one for one in counts if one.status == "valid"]
+    """Return EVALB's summary: numbers of sentences, and percentages."""
+    valid = [line for line in counts if line.status == "valid"]
     total = Counts(0, "valid", *(sum(column) for column in _columns(valid)))
     recall = percent(total.matched, total.gold)
-    precision = percent(total.matched, total.found)
-    complete = sum(one.matched == one.gold == one.found for one in valid)
+    precision = percent(total.matched, total.predicted)
+    complete = sum(line.is_complete for line in valid)
     return {
         "sentences": len(counts),
-        "errors": sum(one.status == "error" for one in counts),
-        "skipped": sum(one.status == "skip" for one in counts),
+        "errors": sum(line.status == "error" for line in counts),
+        "skipped": sum(line.status == "skip" for line in counts),
         "recall": recall,
         "precision": precision,
         "f1": f1(precision, recall),
         "complete_match": percent(complete, len(valid)),
         "average_crossing": total.crossing / max(len(valid), 1),
         "no_crossing": percent(
-            sum(one.crossing == 0 for one in valid), len(valid)
+            sum(line.crossing == 0 for line in valid), len(valid)
         ),
         "two_or_less_crossing": percent(
-            sum(one.crossing <= 2 for one in valid), len(valid)
+            sum(line.crossing <= 2 for line in valid), len(valid)
         ),
         "tagging_accuracy": percent(total.tags, total.words),
     }
 
 
-def _columns(counts):
-    """The columns of numbers behind the status; zeros where nothing is."""
-    numbers = [one[2:] for one in counts] or [Counts(0)[2:]]
+def _columns(counts: Sequence[Counts]) -> Iterable[tuple[int, ...]]:
+    """Return the columns after the status; zeros if there is no sentence."""
+    numbers = [line[2:] for line in counts] or [Counts(0)[2:]]
     return zip(*numbers, strict=True)
 
 
 def percent(part: float, whole: float) -> float:
-    """Return 100 * part / whole; 0 of nothing."""
+    """Return 100 * part / whole; 0 if the whole is 0."""
     return 100 * part / whole if whole else 0.0
 
 
 def f1(precision: float, recall: float) -> float:
-    """Return the harmonic mean of two percentages; 0 of nothing."""
+    """Return the harmonic mean of two percentages; 0 if both are 0."""
     return 2 * recall * precision / ((recall + precision) or 1)

@@ -1,4 +1,4 @@
-"""chrF: runs of characters."""
+"""chrF: character n-grams."""
 
 from sacrebleu.metrics import CHRF
 
@@ -6,9 +6,9 @@ from t2t_repro.metrics.sacre import SacreBleuMetric
 
 
 class Chrf(SacreBleuMetric):
-    """chrF2: runs of 1 to 6 characters, recall counts twice."""
+    """chrF2: n-grams of 1 to 6 characters, recall counts twice."""
 
     check = "sacrebleu REF -i OUT -m chrf"
 
-    def build(self):
+    def build(self) -> CHRF:
         return CHRF()

@@ -1,4 +1,6 @@
-"""Lines that equal a reference."""
+"""Exact match of whole lines."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,14 +15,19 @@ class ExactMatch(Metric):
         "{n++} END {print 100 * n / FNR}' REF OUT"
     )
 
-    def statistics(self, hypotheses, references, sources=None):
+    def statistics(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+    ) -> np.ndarray:
         lines = zip(hypotheses, *references, strict=True)
         matches = [line in candidates for line, *candidates in lines]
         return np.stack([matches, np.ones(len(matches))], axis=1)
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         matches, lines = totals
         return float(100 * matches / lines)
 
-    def signature(self, num_references):
+    def signature(self, num_references: int) -> str:
         return f"nrefs:{num_references}|case:mixed|whole lines"

@@ -1,25 +1,25 @@
-"""Scores of short and of long sentences."""
+"""Scores by the length of sentences."""
 
 import bisect
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from t2t_repro.metrics.metric import Metric
 
-LONGEST = (10, 20, 30, 40, 50, 60)  # words of a bucket; the last has no end
+LONGEST = (10, 20, 30, 40, 50, 60)  # words; one more bucket has no limit
 
 
 class Bucket(NamedTuple):
-    """Sentences of like length, and how they are translated."""
+    """Sentences of similar length, and their scores."""
 
     shortest: int  # words
-    longest: int | None  # words; None: no end
+    longest: int | None  # words; None: no limit
     sentences: int
-    scores: dict[str, float]  # the metric that they are compared in is first
+    scores: dict[str, float]  # the headline metric is the first
 
-    def row(self) -> dict:
+    def row(self) -> dict[str, Any]:
         """Return the values by name, for JSON."""
         values = self._asdict()
         return values | values.pop("scores")
@@ -30,11 +30,11 @@ def buckets(
     statistics: Mapping[str, np.ndarray],
     measured: Sequence[str],
 ) -> list[Bucket]:
-    """Score sentences by their length; buckets without any are left out.
+    """Score sentences by their length, in buckets that are not empty.
 
     Args:
-        metrics: by name.
-        statistics: [N, S] of each, of scores.count().
+        metrics: metrics by name.
+        statistics: [N, S] of each metric, from scores.count().
         measured: [N] lines whose words are counted.
     """
     members: list[list[int]] = [[] for _ in range(len(LONGEST) + 1)]
@@ -58,11 +58,16 @@ def buckets(
     ]
 
 
-def summary(found: Sequence[Bucket], of: str) -> str:
-    """Return human-readable lines; `of` says whose words were counted."""
-    headline, *others = found[0].scores
-    lines = [f"{headline} by words of the {of}:"]
-    for shortest, longest, sentences, scores in found:
+def summary(buckets: Sequence[Bucket], measured: str) -> str:
+    """Return human-readable lines.
+
+    Args:
+        buckets: result of buckets(), at least one.
+        measured: name of the text whose words were counted.
+    """
+    headline, *others = buckets[0].scores
+    lines = [f"{headline} by words of the {measured}:"]
+    for shortest, longest, sentences, scores in buckets:
         words = f"{shortest}-{longest}" if longest else f"{shortest}-"
         more = (
             f", {name.replace('_', ' ')} {scores[name]:.2f}" for name in others

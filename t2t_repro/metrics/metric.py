@@ -1,21 +1,21 @@
-"""The interface of a metric.
+"""The interface of metrics.
 
-A metric counts something in each sentence, and makes its value of the sums:
+A metric counts something in each sentence and computes its value from the sums:
 
     @metrics.register("word_accuracy")
     class WordAccuracy(Metric):
-        \"\"\"% of words that stand in their place.\"\"\"
+        \"\"\"% of words at their place.\"\"\"
 
         def statistics(self, hypotheses, references, sources=None):
             pairs = zip(hypotheses, references[0], strict=True)
-            return [count(one.split(), other.split()) for one, other in pairs]
+            return [count(line.split(), ref.split()) for line, ref in pairs]
 
         def aggregate(self, totals):
-            right, words = totals
-            return 100 * right / max(words, 1)
+            correct, words = totals
+            return 100 * correct / max(words, 1)
 
-Intervals, paired tests and scores by length follow from the statistics of the
-sentences. The first line of the docstring describes the metric in tables.
+Intervals, paired tests and scores by length are computed from the statistics of
+the sentences. Tables show the first line of the docstring.
 """
 
 import abc
@@ -27,17 +27,17 @@ import numpy as np
 class Metric(abc.ABC):
     """A function of a system's output and of references."""
 
-    # None: neither more nor less is better, as of a ratio of lengths.
+    # None: neither direction is better, as for a ratio of lengths.
     higher_is_better: bool | None = True
-    # The key under which evaluate's JSON line has the signature.
+    # The key of the signature in the JSON line of evaluate.
     signature_key = "signature"
 
     def __init__(self, language: str = "en", tokenized: bool = False):
-        """Keep what is known of the text.
+        """Set the properties of the text.
 
         Args:
-            language: of hypotheses and references.
-            tokenized: they are tokenized already.
+            language: language of hypotheses and references.
+            tokenized: whether the text is tokenized already.
         """
         self.language, self.tokenized = language, tokenized
 
@@ -48,38 +48,38 @@ class Metric(abc.ABC):
         references: Sequence[Sequence[str]],
         sources: Sequence[str] | None = None,
     ) -> np.ndarray | list[Sequence[float]]:
-        """Return [N, S] numbers: what is counted in each of N sentences.
+        """Return [N, S] statistics of N sentences.
 
         Args:
             hypotheses: [N] lines.
             references: one or more lists of [N] lines.
-            sources: [N] lines; None: not known.
+            sources: [N] lines; None: unknown.
 
         Raises:
-            UserError: the text has no such statistics.
+            UserError: the metric cannot be computed for this text.
         """
 
     @abc.abstractmethod
     def aggregate(self, totals: np.ndarray) -> float:
-        """Return the value of a text: a function of summed statistics, [S]."""
+        """Return the value of a text from the sums of its statistics, [S]."""
 
     def sentence_score(self, statistics: np.ndarray) -> float:
-        """Return the value of one sentence, by which samples are ranked."""
+        """Return the value of one sentence; samples are ranked by it."""
         return self.aggregate(statistics)
 
     def signature(self, num_references: int) -> str:
-        """Return the settings that a value must be compared with."""
+        """Return the settings that values must share to be comparable."""
         return f"nrefs:{num_references}|metric:{type(self).__qualname__}"
 
     @property
     def check(self) -> str | None:
-        """The command by which others get the same value, if there is one.
+        """The command of another program that gives the same value, if any.
 
-        OUT is the file of hypotheses, REF that of references. OUT.tok and
-        REF.tok are these files after the commands before a semicolon.
+        OUT is the file of hypotheses, REF the file of references. OUT.tok and
+        REF.tok are the same files after the commands before a semicolon.
         """
         return None
 
     def draw(self, line: str, source: str) -> str | None:
-        """Return a picture of a hypothesis or reference as SVG; None: none."""
+        """Return a picture of a line as SVG; None: there is no picture."""
         return None

@@ -1,10 +1,12 @@
-"""Metrics of parses: EVALB's bracketing, and what had to be repaired.
+"""Metrics of parses: EVALB's bracketing, and shares of repaired trees.
 
-Words are the sentence's own, so no parse is an error to EVALB. Tags are the
-reference's: they decide what is punctuation, and are not scored.
+The words of a tree are those of the sentence, so EVALB's error status cannot
+occur. The tags are those of the reference: they decide what is punctuation, and
+are not scored.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,74 +25,79 @@ class Counts(NamedTuple):
 
     trees: float
     scored: float  # trees with something to score
-    complete: float  # of these: trees without a difference
+    complete: float  # scored trees that equal the reference
     matched: float  # constituents of both trees
-    gold: float
-    found: float
+    gold: float  # constituents of the references
+    predicted: float  # constituents of the hypotheses
     unbalanced: float  # trees whose brackets were repaired
     miscounted: float  # trees with tags for more or fewer words
 
     @property
     def precision(self) -> float:
-        """% of the constituents that are found."""
-        return bracket_counts.percent(self.matched, self.found)
+        """% of the predicted constituents that are correct."""
+        return bracket_counts.percent(self.matched, self.predicted)
 
     @property
     def recall(self) -> float:
-        """% of the gold constituents."""
+        """% of the gold constituents that are predicted."""
         return bracket_counts.percent(self.matched, self.gold)
 
 
 class BracketingMetric(Metric):
-    """A metric of parses, as text/linear.py writes them."""
+    """A metric of parses in the format of text/linear.py."""
 
     signature_key = "bracketing_signature"
 
-    def statistics(self, hypotheses, references, sources=None):
+    def statistics(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+    ) -> np.ndarray:
         if sources is None or len(references) != 1:
             raise errors.UserError(
                 "Parses are scored with the sentences that were parsed and "
                 f"one reference; got {len(references)} references and "
                 f"{'no ' if sources is None else ''}sentences. Name the file "
-                "of sentences, of evaluate with --sources."
+                "of sentences; for evaluate, with --sources."
             )
         golds = read_references(sources, references[0])
         pairs = zip(hypotheses, golds, strict=True)
         return np.array([_count(line, gold) for line, gold in pairs])
 
-    def signature(self, num_references):
+    def signature(self, num_references: int) -> str:
         return SIGNATURE
 
-    def draw(self, line, source):
+    def draw(self, line: str, source: str) -> str:
         return tree_svg.svg(linear.read(line, source.split()).tree)
 
 
 class F1(BracketingMetric):
     """Labelled bracketing: the harmonic mean of precision and recall."""
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         counts = Counts(*totals)
         return bracket_counts.f1(counts.precision, counts.recall)
 
 
 class Precision(BracketingMetric):
-    """% of the constituents found that the reference has."""
+    """% of the predicted constituents that are in the reference."""
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         return Counts(*totals).precision
 
 
 class Recall(BracketingMetric):
-    """% of the reference's constituents that are found."""
+    """% of the reference's constituents that are predicted."""
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         return Counts(*totals).recall
 
 
 class ExactMatch(BracketingMetric):
     """% of trees without a difference."""
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         counts = Counts(*totals)
         return bracket_counts.percent(counts.complete, counts.scored)
 
@@ -100,7 +107,7 @@ class UnbalancedTrees(BracketingMetric):
 
     higher_is_better = False
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         counts = Counts(*totals)
         return bracket_counts.percent(counts.unbalanced, counts.trees)
 
@@ -110,27 +117,28 @@ class MiscountedTrees(BracketingMetric):
 
     higher_is_better = False
 
-    def aggregate(self, totals):
+    def aggregate(self, totals: np.ndarray) -> float:
         counts = Counts(*totals)
         return bracket_counts.percent(counts.miscounted, counts.trees)
 
 
-# Several metrics count the same lines, one metric after the other.
+# Several metrics count the same lines in turn.
 @functools.lru_cache(maxsize=1 << 16)
 def _count(line: str, gold: Tree) -> Counts:
     """Count what a line has in common with the gold tree of its sentence."""
-    found = linear.read(line, gold.words)
-    one = bracket_counts.compare(gold, found.tree._replace(tags=gold.tags))
-    scored = one.status == "valid"
+    parsed = linear.read(line, gold.words)
+    tree = parsed.tree._replace(tags=gold.tags)
+    counts = bracket_counts.compare(gold, tree)
+    scored = counts.status == "valid"
     return Counts(
         1,
         scored,
-        scored and one.matched == one.gold == one.found,
-        one.matched,
-        one.gold,
-        one.found,
-        found.brackets > 0,
-        found.missing + found.surplus > 0,
+        scored and counts.is_complete,
+        counts.matched,
+        counts.gold,
+        counts.predicted,
+        parsed.brackets > 0,
+        parsed.missing + parsed.surplus > 0,
     )
 
 
@@ -139,8 +147,10 @@ def _read(line: str, sentence: str) -> linear.Reading:
     return linear.read(line, sentence.split())
 
 
-def read_references(sentences, references) -> list[Tree]:
-    """Return the trees of reference lines.
+def read_references(
+    sentences: Sequence[str], references: Sequence[str]
+) -> list[Tree]:
+    """Read the trees of reference lines.
 
     Raises:
         UserError: a line is not a tree of its sentence.

@@ -1,6 +1,7 @@
-"""Metrics of sacreBLEU behind the project's interface."""
+"""Adapter of sacreBLEU's metrics to the project's interface."""
 
 import abc
+from collections.abc import Sequence
 
 import numpy as np
 from sacrebleu.metrics.base import Metric as SacreMetric
@@ -9,35 +10,40 @@ from t2t_repro.metrics.metric import Metric
 
 
 class SacreBleuMetric(Metric):
-    """A metric of sacreBLEU, on lines that prepare() has changed."""
+    """A metric of sacreBLEU that scores the lines that prepare() returns."""
 
-    note = ""  # of the signature: what prepare() does
+    note = ""  # end of the signature, which names what prepare() does
 
-    def __init__(self, language="en", tokenized=False):
+    def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
         self._scorer = self.build()
 
     @abc.abstractmethod
     def build(self) -> SacreMetric:
-        """Return sacreBLEU's metric."""
+        """Build sacreBLEU's metric."""
 
     def prepare(self, line: str) -> str:
-        """Return the line that sacreBLEU gets."""
+        """Return the line that sacreBLEU scores."""
         return line
 
-    def statistics(self, hypotheses, references, sources=None):
+    def statistics(
+        self,
+        hypotheses: Sequence[str],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+    ) -> np.ndarray:
         counts = self._scorer._extract_corpus_statistics(
             [self.prepare(line) for line in hypotheses],
             [[self.prepare(line) for line in lines] for lines in references],
         )
-        # A warning of text that looks tokenized comes once.
+        # sacreBLEU then warns of text that looks tokenized only once.
         self._scorer._force = True
         return np.array(counts, np.float64)
 
-    def aggregate(self, totals):
-        found = self._scorer._compute_score_from_stats(list(totals))
-        return float(found.score)
+    def aggregate(self, totals: np.ndarray) -> float:
+        score = self._scorer._compute_score_from_stats(list(totals))
+        return float(score.score)
 
-    def signature(self, num_references):
+    def signature(self, num_references: int) -> str:
         self._scorer.num_refs = num_references
         return self._scorer.get_signature().format() + self.note

@@ -1,4 +1,4 @@
-"""Scores of a text in some metrics."""
+"""Scores of a text in several metrics."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from t2t_repro.text.test_sets import require_same_counts
 
 
 class Score(NamedTuple):
-    """A value, and all that it takes to compare it."""
+    """A value with its signature and interval."""
 
     value: float
     signature: str
-    # Half the 95% interval of a bootstrap over sentences; None: not measured.
+    # Half the 95% interval of a bootstrap over sentences; None: not computed.
     plus_minus: float | None = None
 
 
@@ -27,7 +27,7 @@ def count(
     references: Sequence[Sequence[str]],
     sources: Sequence[str] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return {name: [N, S] statistics of the sentences}.
+    """Compute {name: [N, S] statistics of the sentences}.
 
     Raises:
         UserError: the line counts differ, there is no line, or a metric's
@@ -41,17 +41,23 @@ def count(
     }
 
 
-def _count(name, metric, hypotheses, references, sources):
-    found = metric.statistics(hypotheses, references, sources)
+def _count(
+    name: str,
+    metric: Metric,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    sources: Sequence[str] | None,
+) -> np.ndarray:
+    rows = metric.statistics(hypotheses, references, sources)
     try:
-        statistics = np.array(found, np.float64)
+        statistics = np.array(rows, np.float64)
     except (TypeError, ValueError):  # rows of different lengths, or no numbers
         statistics = np.array([])
     if statistics.ndim != 2 or len(statistics) != len(hypotheses):
         raise errors.UserError(
             f"The statistics of the metric {name!r} must be a row of numbers "
             f"for each of {len(hypotheses):,} sentences, all of one length; "
-            f"got {found!r:.200}."
+            f"got {rows!r:.200}."
         )
     return statistics
 
@@ -62,13 +68,13 @@ def aggregate(
     num_references: int = 1,
     counts: np.ndarray | None = None,
 ) -> dict[str, Score]:
-    """Return the scores of a text.
+    """Compute the scores of a text.
 
     Args:
-        metrics: by name.
-        statistics: of count().
-        num_references: lists of references.
-        counts: of significance.resample(), for intervals; None: none.
+        metrics: metrics by name.
+        statistics: result of count().
+        num_references: number of lists of references.
+        counts: result of significance.resample(); None: no intervals.
     """
     return {
         name: Score(
@@ -94,14 +100,14 @@ def score(
     """Score a system's output in every metric of a suite.
 
     Args:
-        suite: the metrics, and the language of the text.
+        suite: the metrics and the language of the text.
         hypotheses: [N] lines.
         references: one or more lists of [N] lines.
-        sources: [N] lines; None: not known.
-        samples: of the bootstrap that gives intervals; 1: none.
+        sources: [N] lines; None: unknown.
+        samples: bootstrap samples that give intervals; 1: no intervals.
 
     Raises:
-        UserError: of count().
+        UserError: as in count().
     """
     metrics = suite.build()
     statistics = count(metrics, hypotheses, references, sources)
@@ -111,9 +117,10 @@ def score(
     return aggregate(metrics, statistics, len(references), counts)
 
 
-def flat(metrics: Mapping[str, Metric], found: Mapping[str, Score]) -> dict:
-    """Return {name: value}, and the signature of the first metric last."""
+def flat(
+    metrics: Mapping[str, Metric], scores: Mapping[str, Score]
+) -> dict[str, float | str]:
+    """Return {name: value}, ending in the signature of the first metric."""
     first = next(iter(metrics))
-    return {name: one.value for name, one in found.items()} | {
-        metrics[first].signature_key: found[first].signature
-    }
+    values = {name: score.value for name, score in scores.items()}
+    return {**values, metrics[first].signature_key: scores[first].signature}

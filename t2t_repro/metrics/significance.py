@@ -1,6 +1,6 @@
 """Intervals and paired tests of any metric, by bootstrap over sentences.
 
-Samples, intervals and p-values are sacreBLEU's: the same seed, the same draws.
+Samples, intervals and p-values equal those of sacreBLEU, with the same seed.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ import numpy as np
 
 from t2t_repro.metrics.metric import Metric
 
-SAMPLES = 1_000  # of a paired test
+SAMPLES = 1_000  # bootstrap samples of a paired test
 _SEED = 12_345  # sacreBLEU's
 
 
@@ -19,7 +19,7 @@ class Difference(NamedTuple):
     metric: str
     system: float
     baseline: float
-    p_value: float  # of Koehn's test: about half that of a two-sided one
+    p_value: float  # of Koehn's test; a two-sided test has about twice that
 
     def summary(self) -> str:
         """Return a human-readable line."""
@@ -31,36 +31,36 @@ class Difference(NamedTuple):
 
 
 def resample(num_sentences: int, samples: int) -> np.ndarray:
-    """Return [samples, N]: how often each of N sentences is in each sample.
+    """Count how often each of N sentences is in each sample: [samples, N].
 
     A sample has N sentences, drawn with replacement.
     """
     shape = samples, num_sentences
-    drawn = np.random.default_rng(_SEED).choice(num_sentences, shape)
+    chosen = np.random.default_rng(_SEED).choice(num_sentences, shape)
     counts = np.empty(shape)
-    for row, chosen in zip(counts, drawn, strict=True):
-        row[:] = np.bincount(chosen, minlength=num_sentences)
+    for row, sentences in zip(counts, chosen, strict=True):
+        row[:] = np.bincount(sentences, minlength=num_sentences)
     return counts
 
 
 def values(
     metric: Metric, statistics: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """Return [samples] values of a metric.
+    """Compute the value of a metric on each sample: [samples].
 
     Args:
-        metric: what to measure.
-        statistics: [N, S] of its sentences.
-        counts: [samples, N] of resample().
+        metric: metric of the values.
+        statistics: [N, S] statistics of the sentences.
+        counts: [samples, N], result of resample().
     """
     return np.array([metric.aggregate(row) for row in counts @ statistics])
 
 
-def half_interval(found: np.ndarray) -> float:
+def half_interval(values: np.ndarray) -> float:
     """Return half the 95% interval of a metric's values on samples."""
-    found = np.sort(found)
-    outside = len(found) // 40
-    return float(found[-1 - outside] - found[outside]) / 2
+    ascending = np.sort(values)
+    outside = len(ascending) // 40  # 2.5% on each side
+    return float(ascending[-1 - outside] - ascending[outside]) / 2
 
 
 def paired_test(
@@ -70,23 +70,24 @@ def paired_test(
     baseline: np.ndarray,
     counts: np.ndarray,
 ) -> Difference:
-    """Test the difference to a baseline, as Koehn 2004 does.
+    """Test the difference between a system and a baseline (Koehn 2004).
 
-    sacreBLEU has it as ``sacrebleu REF -i BASELINE OUT --paired-bs``.
+    The same test as ``sacrebleu REF -i BASELINE OUT --paired-bs``.
 
     Args:
-        name: of the metric.
-        metric: what is compared.
-        system: [N, S] statistics of its sentences.
+        name: name of the metric.
+        metric: metric of the comparison.
+        system: [N, S] statistics of the system's sentences.
         baseline: [N, S] statistics of the baseline's sentences.
-        counts: [samples, N] of resample().
+        counts: [samples, N], result of resample().
     """
-    after = metric.aggregate(system.sum(0))
-    before = metric.aggregate(baseline.sum(0))
-    apart = np.abs(
+    system_score = metric.aggregate(system.sum(0))
+    baseline_score = metric.aggregate(baseline.sum(0))
+    differences = np.abs(
         values(metric, system, counts) - values(metric, baseline, counts)
     )
-    greater = np.count_nonzero(apart - apart.mean() > abs(after - before))
-    # Differences above the observed one are counted: of none, p is 0.001.
-    p_value = (greater + 1) / (len(counts) + 1) if after != before else 1.0
-    return Difference(name, after, before, p_value)
+    observed = abs(system_score - baseline_score)
+    greater = np.count_nonzero(differences - differences.mean() > observed)
+    # Without any greater difference p is 1 / 1,001.
+    p_value = (greater + 1) / (len(counts) + 1) if observed else 1.0
+    return Difference(name, system_score, baseline_score, p_value)

@@ -1,4 +1,4 @@
-"""The metrics of this package by name, and those that a text is scored by."""
+"""Suites of metrics, and the names of the metrics of this package."""
 
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ PARSING = (
     "unbalanced_trees",
     "miscounted_trees",
 )
+# {name: (module and class in this package, summary)}
 _TARGETS = {
     "bleu": ("bleu.Bleu", "sacreBLEU 13a, cased, detokenized"),
     "bleu_lc": ("bleu.BleuLc", "the same, lowercased"),
@@ -65,14 +66,14 @@ _TARGETS = {
         "% of trees with tags for more or fewer words",
     ),
 }
-# Keys of validation.json and of evaluate's JSON line that are no metrics.
+# Keys of validation.json and of evaluate's JSON line that are not metrics.
 RESERVED = ("step", "loss", "perplexity", "accuracy", "signature")
 for _name, (_target, _summary) in _TARGETS.items():
     registry.metrics.declare(_name, f"{__package__}.{_target}", _summary)
 
 
 class Suite(NamedTuple):
-    """The metrics that a text is scored by, and what they are told of it."""
+    """The metrics that score a text, and the properties of the text."""
 
     names: tuple[str, ...] = TRANSLATION
     language: str = "en"
@@ -80,23 +81,51 @@ class Suite(NamedTuple):
 
     @property
     def headline(self) -> str:
-        """The first metric; of tokenized text "bleu_tok" instead of "bleu".
+        """The first metric; for tokenized text "bleu_tok" replaces "bleu".
 
-        sacreBLEU's own tokenizer would cut such text anew.
+        sacreBLEU's own tokenizer would tokenize such text again.
         """
         first = self.names[0]
         replaced = self.tokenized and first == "bleu"
         return "bleu_tok" if replaced and "bleu_tok" in self.names else first
 
+    def check(self, problem: str) -> None:
+        """Raise a UserError unless the names are those of a problem's metrics.
+
+        Args:
+            problem: name of the problem, for errors.
+        """
+        if not isinstance(self.names, tuple) or not all(
+            isinstance(name, str) for name in self.names
+        ):
+            raise errors.UserError(
+                f"metrics of the problem {problem!r} must be a tuple of names, "
+                'as ("exact_match", "bleu") or ("exact_match",); got '
+                f"{self.names!r}."
+            )
+        if not self.names:
+            raise errors.UserError(
+                f"The problem {problem!r} names no metric; the first of "
+                '`metrics` is the headline, as in ("exact_match",).'
+            )
+        for name in self.names:
+            registry.metrics[name]  # UserError if unknown
+            if name in RESERVED:
+                raise errors.UserError(
+                    f"A metric cannot be named {name!r}, which validation.json "
+                    "or evaluate's JSON line uses for something else. Rename "
+                    "it."
+                )
+
     def build(self) -> dict[str, Metric]:
-        """Return the metrics by name, in their order.
+        """Build the metrics by name, in their order.
 
         Raises:
-            UserError: a name is unknown, or not that of a Metric.
+            UserError: a name is unknown, or not that of a Metric class.
         """
         return {name: self._build(name) for name in self.names}
 
-    def _build(self, name):
+    def _build(self, name: str) -> Metric:
         entry = registry.metrics[name]
         if not (
             isinstance(entry.value, type) and issubclass(entry.value, Metric)

@@ -1,4 +1,4 @@
-"""TER: edits."""
+"""TER: translation edit rate."""
 
 from sacrebleu.metrics import TER
 
@@ -6,10 +6,10 @@ from t2t_repro.metrics.sacre import SacreBleuMetric
 
 
 class Ter(SacreBleuMetric):
-    """Edits, shifts among them, by words of the reference."""
+    """Edits, including shifts, divided by words of the reference."""
 
     higher_is_better = False
     check = "sacrebleu REF -i OUT -m ter"
 
-    def build(self):
+    def build(self) -> TER:
         return TER()

@@ -1,1 +1,1 @@
-"""Text: raw lines (corpora) and vocabularies."""
+"""Raw text, test sets, trees and vocabularies."""

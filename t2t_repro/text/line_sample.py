@@ -1,4 +1,4 @@
-"""A sample of lines, drawn in one pass over text of any size."""
+"""A random sample of lines, drawn in one pass over text of any size."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +7,18 @@ import numpy as np
 
 
 class LineSample:
-    """At most `size` of the lines offered, each as likely as any other.
+    """A uniform sample of at most `size` lines: reservoir sampling.
 
-    It takes one pass, and the memory of the lines that it keeps: Vitter's
-    reservoir, algorithm R.
+    This is Vitter's algorithm R. It holds only the sampled lines in memory.
     """
 
     def __init__(self, size: int, longest: float = math.inf, seed: int = 0):
-        """Start without lines.
+        """Create an empty sample.
 
         Args:
             size: most lines to keep.
-            longest: characters of the longest line that is not passed over.
-            seed: of the random numbers.
+            longest: characters; longer lines are ignored.
+            seed: seed of the random numbers.
         """
         self.lines: list[str] = []
         self.num_seen = 0
@@ -27,8 +26,8 @@ class LineSample:
         self._longest = longest
         self._random = np.random.Generator(np.random.Philox(key=seed))
 
-    def add(self, lines: Sequence[str]):
-        """Draw from the next lines."""
+    def add(self, lines: Sequence[str]) -> None:
+        """Process the next lines of the text."""
         lines = [line for line in lines if len(line) <= self._longest]
         numbers = self.num_seen + np.arange(len(lines))
         places = self._random.integers(numbers + 1)

@@ -1,9 +1,9 @@
-"""Trees as a line of text, and back.
+"""Linearization: conversion of trees to lines of text, and back.
 
     (S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S
 
-The words are not in it: they are the sentence's, in its order ("Grammar as a
-Foreign Language", arXiv 1412.7449).
+A line has no words: its tags stand for the words of the sentence, in order
+("Grammar as a Foreign Language", arXiv 1412.7449).
 """
 
 import re
@@ -16,21 +16,21 @@ _TOKEN = re.compile(r"[()]?[^\s()]+|[()]")
 
 
 class Reading(NamedTuple):
-    """A tree that was read back, and what had to be repaired for it."""
+    """A tree that was read from a line, and counts of repairs."""
 
     tree: Tree
-    brackets: int = 0  # that were added or passed over
-    missing: int = 0  # words without a tag of theirs
+    brackets: int = 0  # brackets that were added or ignored
+    missing: int = 0  # words without a tag
     surplus: int = 0  # tags without a word
 
     @property
     def is_well_formed(self) -> bool:
-        """Whether nothing was repaired."""
+        """True if nothing was repaired."""
         return not (self.brackets or self.missing or self.surplus)
 
 
 def write(tree: Tree) -> str:
-    """A tree's brackets and tags, a space between any two."""
+    """Write the brackets and tags of a tree, separated by spaces."""
     tokens = []
     for place, tag in enumerate(tree.tags):
         tokens += [f"({s.label}" for s in tree.spans if s.first == place]
@@ -42,14 +42,14 @@ def write(tree: Tree) -> str:
 
 
 def read(text: str, words: Sequence[str]) -> Reading:
-    """The tree of a sentence from its line of text, repaired where it is wrong.
+    """Read the tree of a sentence from a line, and repair errors.
 
-    - A closing bracket also closes what was opened after its fellow; without
-      a fellow, and without a label, it is passed over.
-    - What is open at the end is closed there.
-    - Tags beyond the last word are passed over; words beyond the last tag
-      belong to the first constituent.
-    - A constituent without words is dropped.
+    - A closing bracket also closes the constituents inside its own. It is
+      ignored if no constituent of its label is open, or if it has no label.
+    - Constituents that are open at the end are closed there.
+    - Tags beyond the last word are ignored. Words beyond the last tag belong
+      to the first constituent.
+    - Constituents without words are dropped.
     """
     builder, brackets, tags = Builder(), 0, 0
     for token in _TOKEN.findall(text):
@@ -71,8 +71,10 @@ def read(text: str, words: Sequence[str]) -> Reading:
     return _finish(builder, words, tags, brackets)
 
 
-def _finish(builder, words, tags, brackets):
-    """Adds the words that are missing, and drops what has none."""
+def _finish(
+    builder: Builder, words: Sequence[str], tags: int, brackets: int
+) -> Reading:
+    """Add missing words, and drop constituents without words."""
     missing = words[tags:]
     for word in missing:
         builder.add(ANY_TAG, word)

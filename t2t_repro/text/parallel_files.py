@@ -1,4 +1,4 @@
-"""Raw parallel text: finding, downloading and reading aligned files."""
+"""Raw parallel text: location, download and reading of aligned files."""
 
 import codecs
 import dataclasses
@@ -10,7 +10,7 @@ import pathlib
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from t2t_repro import errors, files, locks, progress
 
@@ -20,25 +20,29 @@ TIMEOUT_SECONDS = 60
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """One side of a split: a line a sentence, plain or .gz."""
+    """A file with one side of a split, one sentence a line, plain or .gz."""
 
     name: str  # without .gz: "train.en"
-    url: str | None = None  # of the .gz; None: only from --raw_dir
+    url: str | None = None  # of the .gz; None: the file is in --raw_dir only
     sha256: str | None = None  # of the file at `url`
 
 
-def locate(file: RawFile, raw_dir, download_dir) -> pathlib.Path:
-    """The path of `file`: in `raw_dir` where one is given, else downloaded.
+def locate(
+    file: RawFile,
+    raw_dir: str | os.PathLike | None,
+    download_dir: str | os.PathLike,
+) -> pathlib.Path:
+    """Find a file in `raw_dir`, or download it if `raw_dir` is None.
 
     Raises:
-        UserError: says which file is wanted and where to put it.
+        UserError: there is no such file; the error says where to put it.
     """
     if raw_dir is not None:
         return _find(file, files.path(raw_dir))
     return download(file, pathlib.Path(download_dir))
 
 
-def _find(file, folder):
+def _find(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
     for path in (folder / file.name, folder / f"{file.name}.gz"):
         if path.is_file():
             return path
@@ -50,7 +54,13 @@ def _find(file, folder):
 
 
 def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
-    """Fetches `file.url` into `folder` once; continues what was cut off."""
+    """Download a file into a folder, unless it is there.
+
+    A download that was interrupted continues.
+
+    Raises:
+        UserError: the file cannot be downloaded or has another checksum.
+    """
     if file.url is None:
         raise errors.UserError(
             f"The file {file.name} cannot be downloaded. Put it into a folder "
@@ -65,7 +75,8 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def _download(file, path):
+def _download(file: RawFile, path: pathlib.Path) -> None:
+    assert file.url is not None
     part = path.with_name(path.name + ".part")
     try:
         _fetch(file.url, part)
@@ -86,7 +97,7 @@ def _download(file, path):
     os.replace(part, path)
 
 
-def _fetch(url, part):
+def _fetch(url: str, part: pathlib.Path) -> None:
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url)
     if have:
@@ -94,11 +105,11 @@ def _fetch(url, part):
     try:
         response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        if have and error.code == 416:  # the part is whole
+        if have and error.code == 416:  # the part is complete
             return
         raise
     with response:
-        continues = response.status == 206  # else the server starts over
+        continues = response.status == 206  # otherwise the server starts over
         size = response.headers.get("Content-Length")
         with (
             open(part, "ab" if continues else "wb") as out,
@@ -113,7 +124,7 @@ def _fetch(url, part):
                 out.write(block)
                 bar.update(len(block))
             received = out.tell() - (have if continues else 0)
-    # http.client ends quietly where a connection breaks.
+    # http.client raises no error where a connection breaks.
     if size is not None and received != int(size):
         raise OSError(
             f"the connection broke after {received:,} of {int(size):,} bytes"
@@ -121,17 +132,17 @@ def _fetch(url, part):
 
 
 def read_lines(path: pathlib.Path | str) -> Iterator[str]:
-    """Lines of a UTF-8 file, plain or .gz; see split_lines.
+    """Yield the lines of a UTF-8 file, plain or .gz; see split_lines().
 
     Raises:
-        UserError: no such file, or not UTF-8.
+        UserError: the file does not exist, is damaged or is not UTF-8.
     """
     path = files.path(path)
     if not path.is_file():
         raise errors.UserError(f"There is no file {path}.")
-    opened = gzip.open if path.suffix == ".gz" else open
+    open_file: Callable = gzip.open if path.suffix == ".gz" else open
     try:
-        with opened(path, "rb") as file:
+        with open_file(path, "rb") as file:
             yield from split_lines(file, path)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise errors.UserError(
@@ -139,14 +150,19 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
         ) from error
 
 
-def split_lines(file: Iterable[bytes], name) -> Iterator[str]:
-    """Lines of a UTF-8 stream, without their line ends.
+def split_lines(file: Iterable[bytes], name: object) -> Iterator[str]:
+    """Yield the lines of a UTF-8 stream, without their line ends.
 
-    Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences. The
-    byte order mark that some editors of Windows begin a file with is no text.
+    Only LF and CR LF end a line: U+0085 and U+2028 occur inside sentences. A
+    byte order mark at the beginning, which some editors on Windows write, is
+    removed.
+
+    Args:
+        file: lines of bytes.
+        name: name of the file, for errors.
 
     Raises:
-        UserError: not UTF-8; says which line.
+        UserError: a line is not UTF-8; the error names it.
     """
     for number, line in enumerate(file, 1):
         if number == 1:
@@ -161,10 +177,10 @@ def split_lines(file: Iterable[bytes], name) -> Iterator[str]:
 
 
 def read_pairs(inputs: pathlib.Path, targets: pathlib.Path) -> Iterator[Pair]:
-    """Lines of two aligned files, side by side.
+    """Yield the pairs of lines of two aligned files.
 
     Raises:
-        UserError: the files differ in length; says both line counts.
+        UserError: the line counts differ; the error has both.
     """
     sides = read_lines(inputs), read_lines(targets)
     for count, (source, target) in enumerate(itertools.zip_longest(*sides)):

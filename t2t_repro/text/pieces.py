@@ -1,11 +1,11 @@
-"""Text too long for a model, in pieces: cut where it hurts least."""
+"""Splitting of text that is too long for a model, at the best boundaries."""
 
 import bisect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-# Ends of pieces, best first: of sentences, of clauses, of words. Each begins
-# where its marks do: a million dots are looked at once, not from each of them.
+# Ends of sentences, of clauses and of words. The lookbehinds let a match begin
+# only at the first mark of a run: the time stays linear for a million dots.
 _ENDS = tuple(
     map(
         re.compile,
@@ -19,54 +19,59 @@ _ENDS = tuple(
 
 
 def split(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Pieces of `text` that fit, in order, each as long as can be.
+    """Split text into the longest pieces that fit, in order.
 
-    They are cut at the ends of sentences; a sentence that is too long by
-    itself, at the ends of clauses; then between words; then anywhere. White
-    space around pieces is dropped, and nothing else.
+    Pieces end where sentences end. A sentence that is too long is split at the
+    ends of clauses, a clause between words, and a word anywhere. Only white
+    space around pieces is removed.
 
     Args:
         text: one line.
-        fits: whether a piece is short enough. One character is a piece, even
-            if it does not fit.
+        fits: function that says whether a piece is short enough. A single
+            character is a piece even if it does not fit.
     """
     return _split(text, fits, _ENDS)
 
 
-def _split(text, fits, ends):
+def _split(
+    text: str, fits: Callable[[str], bool], ends: Sequence[re.Pattern]
+) -> list[str]:
     text = text.strip()
     if len(text) <= 1 or fits(text):
         return [text] if text else []
-    parts = _parts(text, ends[0]) if ends else list(text)
-    pieces, first = [], 0
-    while first < len(parts):
-        last = _last_that_fits(parts, first, fits)
-        # One that does not fit is cut further.
-        pieces += _split("".join(parts[first:last]), fits, ends[1:])
+    segments = _segments(text, ends[0]) if ends else list(text)
+    pieces: list[str] = []
+    first = 0
+    while first < len(segments):
+        last = _last_that_fits(segments, first, fits)
+        # A single segment that does not fit is split at weaker boundaries.
+        pieces += _split("".join(segments[first:last]), fits, ends[1:])
         first = last
     return pieces
 
 
-def _last_that_fits(parts, first, fits):
-    """The end of the longest run of parts from `first` that fits, or first + 1.
+def _last_that_fits(
+    segments: Sequence[str], first: int, fits: Callable[[str], bool]
+) -> int:
+    """Return the end of the longest run of segments from `first` that fits.
 
-    Found by doubling and halving: a line of a million characters without a
-    space is no reason to ask a million times.
+    It is at least first + 1. Doubling and bisection keep the number of calls
+    of `fits` logarithmic in the length of the run.
     """
 
-    def too_long(last):
-        return not fits("".join(parts[first:last]).strip())
+    def too_long(last: int) -> bool:
+        return not fits("".join(segments[first:last]).strip())
 
     step = 1
-    while first + step < len(parts) and not too_long(first + step):
+    while first + step < len(segments) and not too_long(first + step):
         step *= 2
-    candidates = range(first + 1, min(first + step, len(parts)) + 1)
+    candidates = range(first + 1, min(first + step, len(segments)) + 1)
     return max(
         first + bisect.bisect(candidates, False, key=too_long), first + 1
     )
 
 
-def _parts(text, end):
-    """`text`, cut behind each match of `end`."""
+def _segments(text: str, end: re.Pattern) -> list[str]:
+    """Split a text after each match of `end`."""
     cuts = [0, *(match.end() for match in end.finditer(text)), len(text)]
     return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]

@@ -1,16 +1,16 @@
-"""How wide a text is in a picture, before a browser has chosen its font."""
+"""Estimated widths of text in pictures whose font the browser chooses."""
 
 import unicodedata
 
-# In DejaVu Sans, the widest font that is common, 8 of 1,000 long words of
-# English, German and French take 2 to 12 pixels more (Mammutbaum). Letters of
-# East Asia are squares.
+# In DejaVu Sans, the widest common font, 8 of 1,000 long words of English,
+# German and French are 2 to 12 pixels wider (Mammutbaum). East Asian letters
+# are squares.
 _LETTER, _SQUARE = 9, 14
-_MARKS = ("Mn", "Me", "Cf")  # upon or between letters: no width of their own
+_MARKS = ("Mn", "Me", "Cf")  # categories of characters without a width
 
 
 def width(text: str) -> int:
-    """The width that a text of font size 14 hardly exceeds."""
+    """Return a width that text of font size 14 rarely exceeds."""
     return sum(
         _SQUARE if unicodedata.east_asian_width(letter) in "WF" else _LETTER
         for letter in text

@@ -1,13 +1,14 @@
 """SentencePiece's vocabularies: byte pair encoding and the unigram model.
 
-Byte fallback spells what the vocabulary lacks in bytes, so no text is unknown;
-SentencePiece needs an id for unknown text all the same, which is 2.
+Byte fallback spells any text that the vocabulary lacks, so no text is unknown.
+SentencePiece requires an id for unknown text nevertheless: 2.
 
-Text is normalised by SentencePiece's default rule, nmt_nfkc: "½" is read and
-written as "1⁄2", "…" as "...", and any space as a plain one.
+SentencePiece's default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2",
+"…" becomes "...", and every space becomes U+0020.
 """
 
 import io
+from collections.abc import Iterable, Sequence
 
 import sentencepiece
 
@@ -22,24 +23,24 @@ _LEARN_IT = (
 
 
 class SentencePiece(Vocabulary):
-    """A vocabulary file of SentencePiece, of any of its algorithms."""
+    """A vocabulary of one of SentencePiece's algorithms."""
 
     algorithm = ""  # SentencePiece's model_type
     graph_class = "t2t_repro.serving.sentence_piece_graph.SentencePieceGraph"
     max_line_length = 4192  # bytes, SentencePiece's max_sentence_length
 
     def __init__(self, model: bytes):
-        """Parse a serialised SentencePiece model.
+        """Parse a serialized SentencePiece model.
 
         Raises:
-            UserError: not a model, PAD and EOS are not 0 and 1, or it has no
-                pieces for bytes.
+            UserError: `model` is not a model, PAD and EOS are not 0 and 1, or
+                it has no pieces for bytes.
         """
         super().__init__(model)
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
-        # ValueError: its message about a damaged one is not always UTF-8.
+        # ValueError: the message about a damaged model may not be UTF-8.
         except (RuntimeError, ValueError) as error:
             raise errors.UserError(
                 f"This is not a SentencePiece model ({len(model)} bytes): "
@@ -53,12 +54,18 @@ class SentencePiece(Vocabulary):
             )
         if not any(map(self._processor.IsByte, range(self.size))):
             raise errors.UserError(
-                "A vocabulary must spell in bytes what it has no piece for; "
-                f"this one has none of its {self.size:,} for them. {_LEARN_IT}"
+                "A vocabulary must have pieces for bytes, to spell text that "
+                f"no other piece spells; none of these {self.size:,} is one. "
+                f"{_LEARN_IT}"
             )
 
     @classmethod
-    def learn(cls, lines, vocab_size, split_by_unicode_script=True):
+    def learn(
+        cls,
+        lines: Iterable[str],
+        vocab_size: int,
+        split_by_unicode_script: bool = True,
+    ) -> "SentencePiece":
         """Learn a vocabulary of exactly `vocab_size` ids."""
         model = io.BytesIO()
         try:
@@ -74,51 +81,51 @@ class SentencePiece(Vocabulary):
                 byte_fallback=True,
                 split_by_unicode_script=split_by_unicode_script,
                 max_sentence_length=cls.max_line_length,
-                minloglevel=2,  # errors only: its progress goes to stderr
+                minloglevel=2,  # errors only: progress goes to stderr
             )
-        except (RuntimeError, ValueError) as error:  # ValueError: no 32 bits
+        except (RuntimeError, ValueError) as error:  # ValueError: not 32 bits
             raise errors.UserError(
                 f"Cannot learn a vocabulary of {vocab_size} subwords from this "
                 f"text: {_reason(error)}. (Of vocab_size, 256 are bytes, 3 are "
-                "special, and each character of the text is one; most of the "
-                "rest are pieces that come again in it.)"
+                "special, and one is needed for each character of the text. "
+                "Most of the others are pieces that the text repeats.)"
             ) from error
         return cls(model.getvalue())
 
     @property
-    def size(self):
+    def size(self) -> int:
         return self._processor.GetPieceSize()
 
     @property
-    def unknown(self):
+    def unknown(self) -> int:
         return self._processor.unk_id()
 
-    def encode(self, lines):
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self._processor.Encode(list(lines), add_eos=True, num_threads=1)
 
-    def join(self, rows):
-        return self._processor.Decode(rows) if rows else []  # "" for []
+    def join(self, rows: list[list[int]]) -> list[str]:
+        return self._processor.Decode(rows) if rows else []  # Decode([]): ""
 
-    def pieces(self, ids):
+    def pieces(self, ids: Sequence[int]) -> list[str]:
         return self._processor.IdToPiece(list(ids))
 
 
 class Bpe(SentencePiece):
-    """Byte pair encoding: the pieces that most frequent pairs merge into."""
+    """Byte pair encoding: pieces that merge the most frequent pairs."""
 
     algorithm = "bpe"
 
 
 class Unigram(SentencePiece):
-    """Unigram model: the pieces under which the text is likeliest."""
+    """Unigram model: pieces that maximize the likelihood of the text."""
 
     algorithm = "unigram"
 
 
-def _reason(error):
-    """Return why SentencePiece cannot learn.
+def _reason(error: Exception) -> str:
+    """Extract the reason from an error of SentencePiece.
 
-    It says "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
+    Its form is "INTERNAL: src/trainer_interface.cc(744) [(condition)] Reason."
     """
     reason = str(error).rpartition("] ")[2].rstrip(".") or str(error)
     return "It is empty" if "sentences_.empty()" in reason else reason

@@ -1,33 +1,40 @@
-"""Test sets: from files, or out of sacreBLEU's store of the WMT and others."""
+"""Test sets from files or from sacreBLEU, which has those of WMT."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sacrebleu import utils
 from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors
-from t2t_repro.text.parallel_files import read_lines
+from t2t_repro.text.parallel_files import Pair, read_lines
 
 
 class TestSet(NamedTuple):
-    """What is translated, and what translations are compared with."""
+    """Sources to translate, and the references of translations."""
 
-    sources: list[str] | None  # [lines]; None: not known
+    sources: list[str] | None  # [lines]; None: unknown
     references: list[list[str]]  # one or more of [lines]
-    # Where a run keeps what it makes of it, as "test" or "files/my.en"; None:
-    # nowhere.
+    # Folder of the run for results, as "test" or "files/my.en"; None: results
+    # are not stored.
     name: str | None = None
 
     @property
     def texts(self) -> list[list[str]]:
-        """References, and the sources where they are known."""
+        """References, and the sources if they are known."""
         known = [] if self.sources is None else [self.sources]
         return [*self.references, *known]
 
-    def normalized(self, source: Callable, target: Callable) -> "TestSet":
-        """The same, each line changed by the function of its side."""
+    def pairs(self) -> Iterator[Pair]:
+        """Yield sources with the first reference; sources must be known."""
+        assert self.sources is not None
+        yield from zip(self.sources, self.references[0], strict=True)
+
+    def normalized(
+        self, source: Callable[[str], str], target: Callable[[str], str]
+    ) -> "TestSet":
+        """Apply a function to the lines of each side."""
         sources = self.sources
         return self._replace(
             sources=None if sources is None else list(map(source, sources)),
@@ -35,8 +42,8 @@ class TestSet(NamedTuple):
         )
 
 
-def require_same_counts(*texts: Sequence[str]):
-    """Raises a UserError unless all have as many lines, at least one."""
+def require_same_counts(*texts: Sequence[str]) -> None:
+    """Raise a UserError unless all texts have equally many lines, above 0."""
     counts = [len(lines) for lines in texts]
     if len(set(counts)) > 1 or not counts[0]:
         raise errors.UserError(
@@ -46,11 +53,14 @@ def require_same_counts(*texts: Sequence[str]):
         )
 
 
-def from_files(references, sources=None) -> TestSet:
-    """Reads files; a line is a sentence.
+def from_files(
+    references: Sequence[str | pathlib.Path],
+    sources: str | pathlib.Path | None = None,
+) -> TestSet:
+    """Read a test set from files with one sentence a line.
 
     Raises:
-        UserError: there are sources alone.
+        UserError: there are sources without references.
     """
     if not references:
         raise errors.UserError(
@@ -66,17 +76,17 @@ def from_files(references, sources=None) -> TestSet:
 
 
 def is_known(name: str) -> bool:
-    """Whether sacreBLEU has a test set of this name: "wmt14/full"."""
+    """Return whether sacreBLEU has a test set `name`, as "wmt14/full"."""
     return name in DATASETS
 
 
 def from_sacrebleu(name: str, languages: tuple[str, str]) -> TestSet:
-    """A test set of sacreBLEU, downloaded on first use.
+    """Return a test set of sacreBLEU, which downloads it on first use.
 
-    It is kept in ~/.sacrebleu, or in the folder that $SACREBLEU names.
+    It is stored in ~/.sacrebleu, or in the folder that $SACREBLEU names.
 
     Raises:
-        UserError: it is not of these languages, or cannot be downloaded.
+        UserError: it has other languages, or cannot be downloaded.
     """
     dataset, pair = DATASETS[name], "-".join(languages)
     if pair not in dataset.langpairs:
@@ -85,11 +95,11 @@ def from_sacrebleu(name: str, languages: tuple[str, str]) -> TestSet:
             f"{', '.join(dataset.langpairs)}."
         )
     try:
-        found = from_files(
+        test_set = from_files(
             dataset.get_reference_files(pair), dataset.get_source_file(pair)
         )
-        return found._replace(name=f"sacrebleu/{name.replace('/', '_')}")
-    except (OSError, SystemExit) as error:  # it exits where a sum is wrong
+        return test_set._replace(name=f"sacrebleu/{name.replace('/', '_')}")
+    except (OSError, SystemExit) as error:  # exit: a checksum is wrong
         raise errors.UserError(
             f"sacreBLEU cannot fetch {name} {pair} into {utils.SACREBLEU_DIR}: "
             f"{error}. Without internet, copy that folder from a machine where "

@@ -1,25 +1,26 @@
 """Raw parallel text from TensorFlow Datasets."""
 
 from collections.abc import Iterator
+from os import PathLike
 
 from t2t_repro import errors
 from t2t_repro.text.parallel_files import Pair
 
-_READ_AT_ONCE = 4_096  # examples; one by one they take ten times as long
+_READ_AT_ONCE = 4_096  # examples; reading one by one takes ten times as long
 
 
 def languages(name: str) -> tuple[str, str]:
-    """The languages of a TFDS dataset, source first; needs no download.
+    """Return the languages of a TFDS dataset, source first, without download.
 
     Raises:
-        UserError: TFDS does not know the dataset, or it is no translation.
+        UserError: TFDS does not know the dataset, or it is not parallel text.
     """
     import tensorflow_datasets as tfds
 
     try:
         info = tfds.builder(name).info
-    except Exception as error:  # TFDS raises what its import raised
-        reason = str(error).partition("\n")[0]  # then hundreds of names
+    except Exception as error:  # TFDS raises any error of its import
+        reason = str(error).partition("\n")[0]  # hundreds of names follow
         raise errors.UserError(
             f"TensorFlow Datasets does not know {name}: {reason} If it is on "
             "disk only, name its languages: --problem_args=languages=pt-en."
@@ -42,26 +43,30 @@ def languages(name: str) -> tuple[str, str]:
 
 
 def read_pairs(
-    name: str, split: str, languages: tuple[str, str], download_dir
+    name: str,
+    split: str,
+    languages: tuple[str, str],
+    download_dir: str | PathLike,
 ) -> Iterator[Pair]:
-    """Sentence pairs of a TFDS translation dataset, in its stored order.
+    """Yield the sentence pairs of a TFDS dataset, in its stored order.
 
     Args:
         name: dataset and configuration, "wmt14_translate/de-en".
-        split: what TFDS calls it, "train" or "train[:1000]".
+        split: TFDS's name of the split, "train" or "train[:1000]".
         languages: the features that are inputs and targets.
-        download_dir: TFDS's data_dir; downloads and prepares where needed.
+        download_dir: TFDS's data_dir, where TFDS downloads what is missing.
 
     Raises:
-        UserError: the dataset, its split or its languages cannot be had.
+        UserError: the dataset cannot be prepared, or lacks the split or a
+            language.
     """
-    # Here, not above: importing TFDS is slow, and few problems need it.
+    # Imported here: the import is slow, and few problems need it.
     import tensorflow_datasets as tfds
 
     try:
         builder = tfds.builder(name, data_dir=str(download_dir))
         builder.download_and_prepare()
-    except Exception as error:  # TFDS raises whatever its download raised
+    except Exception as error:  # TFDS raises any error of its download
         reason = str(error).partition("\nAvailable datasets")[0]
         raise errors.UserError(
             f"TensorFlow Datasets cannot prepare {name} in {download_dir}: "
@@ -93,6 +98,6 @@ def read_pairs(
             yield _line(source), _line(target)
 
 
-def _line(text):
-    """A sentence of TFDS is bytes, and may be of several lines."""
+def _line(text: bytes) -> str:
+    """Convert a sentence of TFDS, which may have several lines, to one line."""
     return text.decode("utf-8").replace("\n", " ")

@@ -1,23 +1,25 @@
-"""A tree as a picture: SVG text, drawn from the words upwards."""
+"""Pictures of trees as SVG."""
 
 import html
+from collections.abc import Sequence
 
 from t2t_repro.text import pixels
 from t2t_repro.text.trees import Tree
 
-_GAP = 14.0  # between words
-_LEVEL = 36.0  # from a constituent down to those in it
+_GAP = 14.0  # pixels between words
+_LEVEL = 36.0  # pixels from a constituent down to its children
 _TEXT = 14.0  # height of a line of text
 
 
 def svg(tree: Tree) -> str:
-    """The tree, its words on one line below.
+    """Draw a tree above the line of its words.
 
-    What is in a constituent lies a level below it, between the words that it
-    spans; a word hangs from there straight down. So no two lines cross.
+    The children of a constituent are one level below it, between the words
+    that it spans. A word hangs from its level straight down to the line of
+    words. Therefore no two lines cross.
 
     Returns:
-        An <svg> element for a page; its title is the sentence.
+        An <svg> element for a page, whose title is the sentence.
     """
     parents = _parents(tree)
     columns, width = _columns(tree.words)
@@ -32,10 +34,10 @@ def svg(tree: Tree) -> str:
         for child, parent in enumerate(parents)
         if parent is not None
     ]
-    names = [span.label for span in tree.spans] + list(tree.words)
+    labels = [span.label for span in tree.spans] + list(tree.words)
     texts = [
-        f'<text x="{x:g}" y="{y:g}">{html.escape(name)}</text>'
-        for x, y, name in zip(xs, ys, names, strict=True)
+        f'<text x="{x:g}" y="{y:g}">{html.escape(label)}</text>'
+        for x, y, label in zip(xs, ys, labels, strict=True)
     ]
     height = bottom + _TEXT / 2
     return "\n".join(
@@ -56,21 +58,25 @@ def svg(tree: Tree) -> str:
     )
 
 
-def _parents(tree):
-    """The place in `spans` above each span, then above each word; or None."""
-    of_spans, of_words = [], [None] * len(tree.words)
-    opened = []  # places of spans, outer before inner
+def _parents(tree: Tree) -> list[int | None]:
+    """Return the parent of each span and then of each word, or None.
+
+    A parent is an index into `tree.spans`.
+    """
+    span_parents: list[int | None] = []
+    word_parents: list[int | None] = [None] * len(tree.words)
+    opened: list[int] = []  # indices of spans, outer before inner
     for place, span in enumerate(tree.spans):
         while opened and tree.spans[opened[-1]].end <= span.first:
             opened.pop()
-        of_spans.append(opened[-1] if opened else None)
+        span_parents.append(opened[-1] if opened else None)
         opened.append(place)
-        of_words[span.first : span.end] = [place] * (span.end - span.first)
-    return of_spans + of_words
+        word_parents[span.first : span.end] = [place] * (span.end - span.first)
+    return span_parents + word_parents
 
 
-def _columns(words):
-    """The middle of each word, and the width of all."""
+def _columns(words: Sequence[str]) -> tuple[list[float], float]:
+    """Return x of the middle of each word, and the width of the picture."""
     columns, right = [], _GAP
     for word in words:
         width = pixels.width(word)
@@ -79,22 +85,24 @@ def _columns(words):
     return columns, right
 
 
-def _middles(parents, columns):
-    """x of spans, in the middle of what is in each, and then of words."""
+def _middles(
+    parents: Sequence[int | None], columns: Sequence[float]
+) -> list[float]:
+    """Return x of each span, in the middle of its children, then of words."""
     spans = len(parents) - len(columns)
-    xs = [0.0] * spans + columns
-    children = [[] for _ in range(spans)]
+    xs = [0.0] * spans + [*columns]
+    children: list[list[float]] = [[] for _ in range(spans)]
     for child in reversed(range(len(parents))):  # children before parents
         if child < spans:
             xs[child] = (min(children[child]) + max(children[child])) / 2
-        if parents[child] is not None:
-            children[parents[child]].append(xs[child])
+        if (parent := parents[child]) is not None:
+            children[parent].append(xs[child])
     return xs
 
 
-def _levels(parents):
-    """How many constituents each span, and then each word, lies in."""
-    levels = []
+def _levels(parents: Sequence[int | None]) -> list[int]:
+    """Count the constituents around each span and then around each word."""
+    levels: list[int] = []
     for parent in parents:  # parents before children
         levels.append(0 if parent is None else levels[parent] + 1)
     return levels

@@ -1,7 +1,7 @@
-"""Constituency trees: bracketed text -> Tree, and the form that is learned.
+"""Constituency trees: reading of bracketed text, and the normal form.
 
-A tree is flat: its words, their tags, and the words that each constituent
-spans. Nothing recurses then, however deep a model nests its brackets.
+A tree is stored flat: its words, their tags, and the span of words of each
+constituent. No function recurses, whatever the depth of the brackets.
 """
 
 import collections
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from t2t_repro import errors
 
-TRACE = "-NONE-"  # tag of what is no word
+TRACE = "-NONE-"  # tag of traces, which are not words
 # Tags whose words EVALB does not score (COLLINS.prm).
 PUNCTUATION = frozenset([",", ":", "``", "''", "."])
-ANY_TAG = "XX"  # stands for all others
-# What parsers and treebanks put above the sentence.
+ANY_TAG = "XX"  # replaces all other tags
+# Labels that parsers and treebanks put above the sentence.
 ROOTS = frozenset(["", "TOP", "ROOT", "S1"])
 
 _TOKEN = re.compile(
@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """A sentence with its constituents; a forest where it has several roots."""
+    """A sentence with its constituents; a forest if it has several roots."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]  # part of speech of each word
@@ -44,35 +44,37 @@ class Tree(NamedTuple):
 
 
 class Builder:
-    """A tree in the making, from left to right."""
+    """A builder of a tree from left to right."""
 
-    def __init__(self):
-        self._words, self._tags, self._spans = [], [], []
-        self._open = []  # places of spans, outer before inner
-        self._open_labels = collections.Counter()
+    def __init__(self) -> None:
+        self._words: list[str] = []
+        self._tags: list[str] = []
+        self._spans: list[Span] = []
+        self._open: list[int] = []  # indices of spans, outer before inner
+        self._open_labels: collections.Counter[str] = collections.Counter()
 
     @property
     def depth(self) -> int:
-        """How many constituents are open."""
+        """Number of open constituents."""
         return len(self._open)
 
     def has_open(self, label: str) -> bool:
-        """Whether a constituent of this label is open."""
+        """Return whether a constituent of this label is open."""
         return self._open_labels[label] > 0
 
-    def open(self, label: str):
-        """Begins a constituent."""
+    def open(self, label: str) -> None:
+        """Begin a constituent."""
         self._open.append(len(self._spans))
         self._open_labels[label] += 1
         self._spans.append(Span(label, len(self._words), len(self._words)))
 
-    def add(self, tag: str, word: str):
-        """Appends a word."""
+    def add(self, tag: str, word: str) -> None:
+        """Append a word."""
         self._tags.append(tag)
         self._words.append(word)
 
     def close(self) -> Span:
-        """Ends the innermost constituent."""
+        """End the innermost constituent."""
         place = self._open.pop()
         span = self._spans[place]._replace(end=len(self._words))
         self._spans[place] = span
@@ -80,23 +82,23 @@ class Builder:
         return span
 
     def tree(self) -> Tree:
-        """What was built, when all is closed."""
+        """Return the tree; every constituent must be closed."""
         return Tree(tuple(self._words), tuple(self._tags), tuple(self._spans))
 
 
-def read(lines: Iterable[str], name) -> Iterator[Tree]:
-    """Trees of bracketed text, as the treebank's .mrg files have it.
+def read(lines: Iterable[str], name: object) -> Iterator[Tree]:
+    """Yield the trees of bracketed text, the format of .mrg files.
 
-    A tree takes a line, or several. A line that begins with "(" begins a
-    tree, for the others are indented: so a bracket that is missing is missed
+    A tree has one line or several. A line that begins with "(" begins a tree,
+    since the other lines are indented: a missing bracket is therefore reported
     in its own tree.
 
     Args:
         lines: the text.
-        name: of the file, for errors.
+        name: name of the file, for errors.
 
     Raises:
-        UserError: what is broken, by file and line.
+        UserError: a tree is malformed; the error names file and line.
     """
     builder, begun, number = Builder(), 0, 0
     for number, line in enumerate(lines, 1):
@@ -116,8 +118,8 @@ def read(lines: Iterable[str], name) -> Iterator[Tree]:
         raise _unclosed(name, begun, "the end of the file")
 
 
-def _take(builder, token):
-    """Gives a token to the builder; what is wrong with it, or None."""
+def _take(builder: Builder, token: re.Match) -> str | None:
+    """Add a token to a tree; return what is wrong with it, or None."""
     if token["word"]:
         builder.add(token["tag"], token["word"])
     elif token["label"] is not None:
@@ -133,7 +135,7 @@ def _take(builder, token):
     return None
 
 
-def _unclosed(name, begun, where):
+def _unclosed(name: object, begun: int, where: str) -> errors.UserError:
     return errors.UserError(
         f"{name}, line {begun}: this tree is not closed before {where}. Add "
         "the missing ')', or indent the lines that continue a tree."
@@ -141,13 +143,13 @@ def _unclosed(name, begun, where):
 
 
 def normalize(tree: Tree) -> Tree:
-    """The tree as it is learned.
+    """Return the normal form of a tree, which models learn.
 
-    - Traces go, and constituents that have no words without them.
+    - Traces are removed, with constituents that have no other words.
     - Labels lose their functions: NP-SBJ-1 and NP=2 become NP.
-    - Roots above the sentence go.
+    - Roots above the sentence are removed.
     - Tags become XX, as in "Grammar as a Foreign Language" (arXiv 1412.7449),
-      but for those of punctuation: the scorer needs them.
+      except those of punctuation, which the scorer needs.
     """
     tree = drop_tags(tree, {TRACE})
     spans = (span._replace(label=category(span.label)) for span in tree.spans)
@@ -159,9 +161,9 @@ def normalize(tree: Tree) -> Tree:
 
 
 def drop_tags(tree: Tree, tags: Container[str]) -> Tree:
-    """The tree without the words of these tags, and what has no others."""
+    """Remove the words of some tags, and constituents without other words."""
     kept = [tag not in tags for tag in tree.tags]
-    places = [0, *itertools.accumulate(kept)]  # that words then have
+    places = [0, *itertools.accumulate(kept)]  # new index of each word
     spans = (
         Span(label, places[first], places[end])
         for label, first, end in tree.spans
@@ -174,5 +176,5 @@ def drop_tags(tree: Tree, tags: Container[str]) -> Tree:
 
 
 def category(label: str) -> str:
-    """NP-SBJ-1 -> NP."""
+    """Return a label without functions: NP-SBJ-1 -> NP."""
     return re.split("[-=]", label)[0]

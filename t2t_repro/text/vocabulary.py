@@ -1,14 +1,14 @@
-"""The contract of a vocabulary with all that encodes and decodes text.
+"""The interface of vocabularies.
 
     @vocabularies.register("characters")
     class Characters(Vocabulary):
         ...
 
-What a vocabulary owes: `learn`, `size`, `encode`, `join`, and `pieces`. What it
-may offer: `graph_class`, which does the same in an exported graph.
+A vocabulary must have `learn`, `size`, `encode`, `join` and `pieces`. It may
+have `graph_class`, which does the same in an exported graph.
 
 PAD is 0 and EOS is 1 in every vocabulary; there is no BOS. An instance is made
-from the bytes of its file, which tell it from any other.
+from the bytes of its file, whose checksum identifies it.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from t2t_repro import errors
 
 PAD = 0
 EOS = 1
-# A model may spell what ends a line, or a field of it.
+# A model may spell line ends and tabs.
 _SPACES = str.maketrans("\t\n\r", "   ")
 
 
@@ -28,27 +28,25 @@ class Vocabulary:
     """Base class of vocabularies: text to ids that end in EOS, and back."""
 
     # "package.module.Class" of a serving.graph_vocabulary.GraphVocabulary,
-    # which the exporter imports; "": there is none.
+    # which the exporter imports; "": none.
     graph_class = ""
-    # Id of text that the vocabulary cannot spell; None: it can spell any.
-    unknown: int | None = None
     # Characters of the longest line that learn() can read.
     max_line_length: float = math.inf
 
     def __init__(self, model: bytes):
-        """Keep the bytes that `learn` has made, or a file holds.
+        """Create a vocabulary from the content of its file.
 
         Raises:
-            UserError: they are not a vocabulary of this kind.
+            UserError: it is not a vocabulary of this type.
         """
         self.model = model
 
     @classmethod
-    def load(cls, path) -> "Vocabulary":
+    def load(cls, path: str | pathlib.Path) -> "Vocabulary":
         """Read a vocabulary file.
 
         Raises:
-            UserError: names the file that cannot be read or used.
+            UserError: the file cannot be read or used.
         """
         path = pathlib.Path(path)
         try:
@@ -63,19 +61,24 @@ class Vocabulary:
             ) from error
 
     @property
+    def unknown(self) -> int | None:
+        """Id of text that cannot be spelled; None: any text can be spelled."""
+        return None
+
+    @property
     def sha256(self) -> str:
-        """Return the checksum that tells this vocabulary from any other."""
+        """Checksum that identifies the vocabulary."""
         return hashlib.sha256(self.model).hexdigest()
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Convert ids of lines, up to the first EOS, to lines; drop PAD.
+        """Convert ids to lines; ignore PAD, and ids after the first EOS.
 
-        Each result is one line: tabs and line ends become spaces.
+        Tabs and line ends become spaces, so each result is one line.
         """
         lines = self.join([_text_ids(row) for row in ids])
         return [line.translate(_SPACES) for line in lines]
 
-    # What every vocabulary owes.
+    # Subclasses implement the methods below.
 
     @classmethod
     def learn(
@@ -84,26 +87,26 @@ class Vocabulary:
         vocab_size: int,
         split_by_unicode_script: bool = True,
     ) -> "Vocabulary":
-        """Learn a vocabulary from text; the same lines give the same one.
+        """Learn a vocabulary from text, deterministically.
 
         Args:
             lines: text.
-            vocab_size: most ids, PAD and EOS included.
-            split_by_unicode_script: whether letters and signs are never in
-                one piece. Vocabularies that have no such rule ignore it.
+            vocab_size: most ids, including PAD and EOS.
+            split_by_unicode_script: whether pieces never mix letters and
+                signs. Vocabularies without such a rule ignore it.
 
         Raises:
-            UserError: the text has no vocabulary of this size.
+            UserError: no vocabulary of this size fits the text.
         """
         raise cls._lacks("learn")
 
     @property
     def size(self) -> int:
-        """Return V, the number of ids."""
+        """V, the number of ids."""
         raise self._lacks("size")
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Convert lines to ids, EOS last; an empty line is EOS alone."""
+        """Convert lines to ids that end in EOS; an empty line is EOS alone."""
         raise self._lacks("encode")
 
     def join(self, rows: list[list[int]]) -> list[str]:
@@ -111,19 +114,19 @@ class Vocabulary:
         raise self._lacks("join")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text that stands for each id, also for PAD and EOS."""
+        """Return the text of each id, including PAD and EOS."""
         raise self._lacks("pieces")
 
     @classmethod
-    def _lacks(cls, name):
+    def _lacks(cls, name: str) -> errors.UserError:
         return errors.UserError(
             f"The vocabulary {cls.__name__} has no {name}: text/vocabulary.py "
-            "says what a vocabulary owes and may offer."
+            "describes the interface of vocabularies."
         )
 
 
-def _text_ids(row):
-    """[5, 6, 1, 0, 0] -> [5, 6]."""
+def _text_ids(row: Sequence[int]) -> list[int]:
+    """Return the ids of a text: [5, 6, 1, 0, 0] -> [5, 6]."""
     ids = [int(i) for i in row]
     if EOS in ids:
         ids = ids[: ids.index(EOS)]

@@ -1,4 +1,4 @@
-"""Batches: where each id lies, and how rows are dealt to replicas."""
+"""Batches: the slot of each id, and the rows of each replica."""
 
 import collections
 
@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from t2t_repro.data import batch_plan, batches, corpus
 
-SETTINGS = {"deadline": None, "max_examples": 40, "derandomize": True}
+SETTINGS = {"deadline": None, "max_examples": 25, "derandomize": True}
 KINDS = ("packed", "bucketed")
 
 
 def write(folder, pairs):
-    """A corpus of (inputs, targets) ids."""
+    """Write a corpus of (inputs, targets) ids, and open it."""
     ids = {
         side: [pair[place] for pair in pairs]
         for place, side in enumerate(corpus.SIDES)
@@ -25,7 +25,7 @@ def write(folder, pairs):
 
 
 def draw(count, seed=0, longest=20):
-    """Pairs of random ids from 2 to 99, then EOS."""
+    """Draw pairs of random ids from 2 to 99 that end in EOS."""
     random = np.random.default_rng(seed)
 
     def side():
@@ -35,12 +35,11 @@ def draw(count, seed=0, longest=20):
 
 
 def context_of(replicas, workers=1, index=0):
-    """What tf.distribute tells a worker of so many."""
     return tf.distribute.InputContext(workers, index, replicas)
 
 
 def read_back(arrays):
-    """The pairs of [rows, length] arrays, by segment."""
+    """Return the pairs of [rows, length] arrays, by segment."""
     pairs = []
     for row in range(len(arrays["targets"])):
         last = arrays["targets_segment"][row].max()
@@ -56,8 +55,8 @@ def read_back(arrays):
     return pairs
 
 
-def by_brute_force(pairs, batch):
-    """assemble(), one id after the other."""
+def assemble_by_brute_force(pairs, batch):
+    """Compute assemble() id by id."""
     shape = (batch.num_rows, batch.row_length)
     arrays = {name: np.zeros(shape, int) for name in batches.ROW_FEATURES}
     used = collections.Counter()
@@ -75,7 +74,7 @@ def by_brute_force(pairs, batch):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """A corpus, and the pairs that are in it."""
+    """A corpus and its pairs."""
     pairs = draw(200)
     return write(tmp_path_factory.mktemp("corpus"), pairs), pairs
 
@@ -84,7 +83,7 @@ def build(pairs, batching, batch_tokens=200):
     return batch_plan.build(pairs.lengths, batching, batch_tokens, 24, seed=0)
 
 
-def test_the_example_of_the_docstring(tmp_path):
+def test_assemble_gives_example_of_docstring(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
     batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 1, 6)
     arrays = batches.assemble(pairs, batch)
@@ -100,56 +99,52 @@ def test_the_example_of_the_docstring(tmp_path):
     assert tuple(arrays) == batches.ROW_FEATURES
 
 
-def test_rows_and_their_padding(tmp_path):
+def test_assemble_pads_rows_and_keeps_empty_ones(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
     batch = batch_plan.BatchPlan(np.array([1, 0]), np.array([0, 2]), 4, 3)
     arrays = batches.assemble(pairs, batch)
     zeros = [0, 0, 0]
     assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
-    assert arrays["targets_segment"].tolist() == [
-        [1, 1, 0],
-        zeros,
-        [1, 1, 1],
-        zeros,
-    ]
+    segments = arrays["targets_segment"].tolist()
+    assert segments == [[1, 1, 0], zeros, [1, 1, 1], zeros]
 
 
 @pytest.mark.parametrize("batching", KINDS)
 def test_assemble_equals_brute_force(toy, batching):
     pairs, ids = toy
-    planned = build(pairs, batching)
+    plan = build(pairs, batching)
     for step in range(20):
-        batch = planned.batch(step)
+        batch = plan.batch(step)
         arrays = batches.assemble(pairs, batch)
-        wanted = by_brute_force(ids, batch)
+        expected = assemble_by_brute_force(ids, batch)
         for name in batches.ROW_FEATURES:
-            np.testing.assert_array_equal(arrays[name], wanted[name], name)
+            np.testing.assert_array_equal(arrays[name], expected[name], name)
 
 
 @pytest.mark.parametrize("batching", KINDS)
 @hypothesis.settings(**SETTINGS)
 @hypothesis.given(st.integers(1, 60), st.integers(0, 5))
-def test_all_ids_of_the_corpus_come_back(
+def test_one_epoch_contains_every_pair_of_the_corpus(
     tmp_path_factory, batching, count, seed
 ):
     ids = draw(count, seed)
     pairs = write(tmp_path_factory.mktemp("corpus"), ids)
-    planned = build(pairs, batching)
+    plan = build(pairs, batching)
     if batching == "packed":
-        epoch = planned.single_pass()
+        epoch = plan.single_pass()
     else:
-        epoch = map(planned.batch, range(int(planned.steps_per_epoch)))
-    found = [
+        epoch = map(plan.batch, range(int(plan.steps_per_epoch)))
+    read = [
         pair
         for batch in epoch
         for pair in read_back(batches.assemble(pairs, batch))
     ]
-    wanted = [(tuple(a), tuple(b)) for a, b in ids]
-    assert sorted((tuple(a), tuple(b)) for a, b in found) == sorted(wanted)
+    expected = [(tuple(a), tuple(b)) for a, b in ids]
+    assert sorted((tuple(a), tuple(b)) for a, b in read) == sorted(expected)
 
 
 def arrays_of(rows, length=4):
-    """Rows that are told apart; the last slot of each is padding."""
+    """Build distinguishable rows whose last slot is padding."""
     values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
     arrays = {name: values + 1 for name in batches.ROW_FEATURES}
     segment = np.ones((rows, length), np.int32)
@@ -159,7 +154,7 @@ def arrays_of(rows, length=4):
     return arrays | {"targets_segment": segment, "inputs_segment": sources}
 
 
-def test_rows_are_dealt_to_replicas_in_order():
+def test_split_rows_gives_replicas_consecutive_rows():
     arrays = arrays_of(8)
     split = batches.split_rows(arrays, 2)
     assert split["inputs"].shape == (2, 1, 4, 4)
@@ -169,22 +164,21 @@ def test_rows_are_dealt_to_replicas_in_order():
     assert split["first_row"].dtype == np.int32
     assert split["target_tokens"].tolist() == [24.0, 24.0]
     assert split["target_tokens"].dtype == np.float32
-    # A sentence of one token on each side; and one of another side alone.
     assert split["source_tokens"].tolist() == [16.0, 16.0]
     assert split["sentences"].tolist() == [8.0, 8.0]
 
 
-def test_accumulation_is_what_the_limit_makes_necessary():
+def test_split_rows_accumulates_as_little_as_the_limit_allows():
     arrays = arrays_of(8)  # 32 slots
-    for limit, parts in ((None, 1), (100, 1), (16, 1), (8, 2), (4, 4)):
+    for limit, accumulation in ((None, 1), (100, 1), (16, 1), (8, 2), (4, 4)):
         split = batches.split_rows(arrays, 2, limit)
-        assert split["inputs"].shape == (2, parts, 4 // parts, 4)
+        assert split["inputs"].shape == (2, accumulation, 4 // accumulation, 4)
         rows = split["inputs"].reshape(-1, 4)
         assert rows.tolist() == arrays["inputs"].tolist()
     assert split["first_row"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_rows_of_padding_fill_up():
+def test_split_rows_adds_rows_of_padding():
     arrays = arrays_of(8)
     split = batches.split_rows(arrays, 3)
     assert split["inputs"].shape == (3, 1, 3, 4)
@@ -200,18 +194,18 @@ def test_rows_of_padding_fill_up():
     replicas=st.integers(1, 8),
     limit=st.integers(4, 200),
 )
-def test_no_part_exceeds_the_limit_and_no_row_is_lost(rows, replicas, limit):
+def test_microbatches_keep_the_limit_and_every_row(rows, replicas, limit):
     arrays = arrays_of(rows)
     split = batches.split_rows(arrays, replicas, limit)
-    _, accumulation, part_rows, _ = split["inputs"].shape
-    assert part_rows * 4 <= limit
+    _, accumulation, microbatch_rows, _ = split["inputs"].shape
+    assert microbatch_rows * 4 <= limit
     flat = split["inputs"].reshape(-1, 4)
     assert flat[:rows].tolist() == arrays["inputs"].tolist()
     assert not flat[rows:].any()
     first = split["first_row"].ravel()
-    assert first.tolist() == [i * part_rows for i in range(len(first))]
-    one_less = -(-rows // (replicas * (limit // 4)))
-    assert accumulation == one_less
+    assert first.tolist() == [i * microbatch_rows for i in range(len(first))]
+    fewest = -(-rows // (replicas * (limit // 4)))
+    assert accumulation == fewest
 
 
 @pytest.mark.parametrize("batching", KINDS)
@@ -226,55 +220,54 @@ def test_no_part_exceeds_the_limit_and_no_row_is_lost(rows, replicas, limit):
         (4, 96, 2, 1),
     ],
 )
-def test_training_elements_are_the_parts_of_batches(
+def test_training_elements_are_the_shares_of_own_replicas(
     toy, batching, replicas, limit, workers, worker
 ):
-    """Those of a worker's own replicas, if there are several workers."""
     pairs, _ = toy
-    planned = build(pairs, batching)
+    plan = build(pairs, batching)
     context = context_of(replicas, workers, worker)
-    dataset = batches.training_dataset(pairs, planned, 3, 7, context, limit)
+    dataset = batches.training_dataset(pairs, plan, 3, 7, context, limit)
     elements = list(dataset.as_numpy_iterator())
     own = replicas // workers
     assert len(elements) == 4 * own
     for number, element in enumerate(elements):
         step, replica = divmod(number, own)
         replica += worker * own
-        arrays = batches.assemble(pairs, planned.batch(3 + step))
+        arrays = batches.assemble(pairs, plan.batch(3 + step))
         split = batches.split_rows(arrays, replicas, limit)
         assert set(element) == set(split)
         for name, value in element.items():
-            wanted = split[name][replica]
-            np.testing.assert_array_equal(value, wanted, name)
-            assert value.dtype == wanted.dtype
+            expected = split[name][replica]
+            np.testing.assert_array_equal(value, expected, name)
+            assert value.dtype == expected.dtype
 
 
-def test_training_elements_have_the_shapes_they_are_said_to_have(toy):
+def test_training_dataset_has_element_spec(toy):
     pairs, _ = toy
-    planned = build(pairs, "packed")
+    plan = build(pairs, "packed")
     context = context_of(2)
-    dataset = batches.training_dataset(pairs, planned, 0, 1, context, None)
+    dataset = batches.training_dataset(pairs, plan, 0, 1, context, None)
     assert dataset.element_spec == batches.ELEMENT_SPEC
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_evaluation_covers_each_pair_once(toy, replicas):
+def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     pairs, ids = toy
-    planned = build(pairs, "packed")
-    dataset = batches.evaluation_dataset(pairs, planned, context_of(replicas))
-    found, tokens = [], 0
+    plan = build(pairs, "packed")
+    dataset = batches.evaluation_dataset(pairs, plan, context_of(replicas))
+    read, tokens = [], 0
     for number, element in enumerate(dataset.as_numpy_iterator()):
         rows = {
-            name: element[name].reshape(-1, planned.row_length)
+            name: element[name].reshape(-1, plan.row_length)
             for name in batches.ROW_FEATURES
         }
-        found += read_back(rows)
+        read += read_back(rows)
         tokens += element["target_tokens"] if number % replicas == 0 else 0
-    assert sorted(found) == sorted((a, b) for a, b in ids)
+    assert sorted(read) == sorted((a, b) for a, b in ids)
     assert tokens == sum(len(targets) for _, targets in ids)
 
 
-def test_counts_of_a_batch(tmp_path):
+def test_count_gives_sentences_tokens_and_slots(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
     batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 2, 6)
     counts = batches.count(pairs, batch)
@@ -284,20 +277,21 @@ def test_counts_of_a_batch(tmp_path):
 
 @pytest.mark.parametrize("batching", KINDS)
 @pytest.mark.parametrize("replicas", [1, 2, 8])
-def test_steps_are_the_same_after_a_restart_on_other_hardware(
+def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
     toy, batching, replicas
 ):
-    """The rows of all replicas, one after the other, are those of batch()."""
     pairs, _ = toy
-    planned, context = build(pairs, batching), context_of(replicas)
-    dataset = batches.training_dataset(pairs, planned, 5, 9, context, None)
+    plan, context = build(pairs, batching), context_of(replicas)
+    dataset = batches.training_dataset(pairs, plan, 5, 9, context, None)
     elements = dataset.as_numpy_iterator()
     for step in range(5, 9):
-        dealt = [next(elements) for _ in range(replicas)]
+        shares = [next(elements) for _ in range(replicas)]
         batch = build(pairs, batching).batch(step)
-        wanted = batches.assemble(pairs, batch)
+        expected = batches.assemble(pairs, batch)
         for name in batches.ROW_FEATURES:
-            rows = np.concatenate([part[name] for part in dealt], axis=1)[0]
-            np.testing.assert_array_equal(rows[: batch.num_rows], wanted[name])
+            rows = np.concatenate([share[name] for share in shares], axis=1)[0]
+            np.testing.assert_array_equal(
+                rows[: batch.num_rows], expected[name]
+            )
             assert not rows[batch.num_rows :].any()
     assert next(elements, None) is None

@@ -1,4 +1,4 @@
-"""Encoded pairs in shards: what is written comes back."""
+"""Corpora: reading shards gives what was written."""
 
 import hypothesis
 import numpy as np
@@ -14,7 +14,7 @@ PAIR = st.tuples(SENTENCE, SENTENCE)
 
 
 def write(folder, shards, texts=None, vocab_size=65_536):
-    """Writes lists of (inputs, targets) ids; the paths of the files."""
+    """Write a shard for each list of pairs of ids; return the paths."""
     paths = []
     for number, pairs in enumerate(shards):
         path = folder / f"shard-{number}.arrow"
@@ -29,14 +29,13 @@ def write(folder, shards, texts=None, vocab_size=65_536):
     return paths
 
 
-def test_ranges():
-    """The docstring's example."""
-    found = corpus.ranges(np.array([5, 20]), np.array([3, 2]))
-    assert found.tolist() == [5, 6, 7, 20, 21]
+def test_ranges_are_concatenated():
+    result = corpus.ranges(np.array([5, 20]), np.array([3, 2]))
+    assert result.tolist() == [5, 6, 7, 20, 21]
     assert corpus.ranges(np.array([], int), np.array([], int)).tolist() == []
 
 
-def test_pairs_come_back_over_shards(tmp_path):
+def test_corpus_reads_pairs_of_several_shards(tmp_path):
     shards = [[([5, 1], [7, 8, 1]), ([6, 1], [9, 1])], [([4, 4, 1], [1])]]
     pairs = corpus.Corpus(write(tmp_path, shards))
     assert len(pairs) == 3
@@ -50,12 +49,12 @@ def test_pairs_come_back_over_shards(tmp_path):
     assert gathered.dtype == np.int32
 
 
-@hypothesis.settings(deadline=None, max_examples=60, derandomize=True)
+@hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
 @hypothesis.given(
     st.lists(st.lists(PAIR, max_size=4), min_size=1, max_size=4), st.data()
 )
 def test_gather_equals_brute_force(tmp_path_factory, shards, data):
-    """Empty shards, too: all their pairs may have been dropped."""
+    """Some shards are empty: all their pairs may have been dropped."""
     folder = tmp_path_factory.mktemp("corpus")
     pairs = corpus.Corpus(write(folder, shards))
     flat = [pair for shard in shards for pair in shard]
@@ -66,13 +65,13 @@ def test_gather_equals_brute_force(tmp_path_factory, shards, data):
         sentences = [pair[place] for pair in flat]
         assert pairs.lengths[side].tolist() == [len(s) for s in sentences]
         gathered = pairs.gather(side, np.array(order, np.int64))
-        wanted = [token for i in order for token in sentences[i]]
-        assert gathered.tolist() == wanted
+        expected = [token for i in order for token in sentences[i]]
+        assert gathered.tolist() == expected
         if flat:
             assert pairs.sentences(side) == sentences
 
 
-def test_reversed_sides_are_swapped(tmp_path):
+def test_reverse_swaps_ids_text_and_lengths(tmp_path):
     shards = [[([5, 1], [7, 8, 1])], [([6, 1], [9, 1])]]
     texts = [
         {"inputs": ["five"], "targets": ["seven eight"]},
@@ -81,11 +80,11 @@ def test_reversed_sides_are_swapped(tmp_path):
     paths = write(tmp_path, shards, texts)
     forward = corpus.Corpus(paths)
     backward = corpus.Corpus(paths, reverse=True)
-    for side, other in (corpus.SIDES, corpus.SIDES[::-1]):
-        assert backward.sentences(side) == forward.sentences(other)
-        assert backward.text(side) == forward.text(other)
+    for side, opposite in (corpus.SIDES, corpus.SIDES[::-1]):
+        assert backward.sentences(side) == forward.sentences(opposite)
+        assert backward.text(side) == forward.text(opposite)
         assert backward.lengths[side].tolist() == (
-            forward.lengths[other].tolist()
+            forward.lengths[opposite].tolist()
         )
     assert backward.text("inputs") == ["seven eight", "nine"]
 
@@ -94,7 +93,7 @@ def test_reversed_sides_are_swapped(tmp_path):
     ("vocab_size", "kind"),
     [(100, "uint16"), (65_536, "uint16"), (65_537, "int32")],
 )
-def test_ids_take_two_bytes_where_they_fit(tmp_path, vocab_size, kind):
+def test_ids_have_two_bytes_if_vocabulary_allows(tmp_path, vocab_size, kind):
     largest = vocab_size - 1
     paths = write(tmp_path, [[([largest, 1], [1])]], vocab_size=vocab_size)
     with pa.memory_map(str(paths[0])) as source:
@@ -104,7 +103,7 @@ def test_ids_take_two_bytes_where_they_fit(tmp_path, vocab_size, kind):
     assert pairs.gather("inputs", np.array([0])).tolist() == [largest, 1]
 
 
-def test_text_is_kept_as_it_was(tmp_path):
+def test_text_has_every_character_of_raw_text(tmp_path):
     lines = ["", " a  b\u2028", "żółw\u0085 \r"]
     shard = [([1], [1])] * 3
     texts = {"inputs": lines, "targets": lines[::-1]}
@@ -114,13 +113,13 @@ def test_text_is_kept_as_it_was(tmp_path):
     assert pairs.text("targets") == lines[::-1]
 
 
-def test_text_that_was_not_stored_is_explained(tmp_path):
+def test_text_of_training_split_is_user_error(tmp_path):
     pairs = corpus.Corpus(write(tmp_path, [[([1], [1])]]))
     with pytest.raises(errors.UserError, match="text of the training split"):
         pairs.text("inputs")
 
 
-def test_a_corpus_of_nothing(tmp_path):
+def test_corpus_without_shards_is_empty(tmp_path):
     pairs = corpus.Corpus([])
     assert len(pairs) == 0
     assert pairs.lengths["inputs"].tolist() == []
@@ -129,18 +128,18 @@ def test_a_corpus_of_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("shards", [[], [[]]], ids=["no shard", "empty one"])
-def test_a_corpus_of_nothing_has_no_sentences(tmp_path, shards):
+def test_empty_corpus_has_no_sentences(tmp_path, shards):
     pairs = corpus.Corpus(write(tmp_path, shards))
     assert pairs.sentences("inputs") == []
 
 
-def test_nothing_but_the_shard_is_left(tmp_path):
+def test_write_shard_leaves_no_temporary_file(tmp_path):
     (path,) = write(tmp_path, [[([1], [1])]])
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "cut"])
-def test_a_damaged_file_is_named(tmp_path, damage):
+def test_damaged_shard_is_user_error_that_names_it(tmp_path, damage):
     good, bad = write(tmp_path, [[([1], [1])], [([2, 1], [3, 1])]])
     content = bad.read_bytes()
     bad.unlink()

@@ -1,4 +1,4 @@
-"""datagen that is killed goes on, and ends with the bytes it would have had."""
+"""Generation after SIGKILL continues and ends with the same bytes."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import pytest
 
 from t2t_repro.data import manifest
 
-# Makes a corpus of 5 + 1 shards in the folder argv[1], and kills itself
-# "before" or "after" the file number argv[3] of this run gets its name.
+# Generates a corpus of 5 + 1 shards in the folder argv[1], and kills itself
+# "before" or "after" it renames its file number argv[3].
 SCRIPT = """
 import os, pathlib, random, signal, sys
 from t2t_repro.data import encode, generate
@@ -22,15 +22,15 @@ words = ["an", "bed", "can", "dan", "ebb", "fad"]
 lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]
 pairs = [(line, line[::-1]) for line in lines]
 pairs[13] = ("", "dropped")
-rename, when, number, named = os.replace, sys.argv[2], int(sys.argv[3]), 0
+rename, when, number, renamed = os.replace, sys.argv[2], int(sys.argv[3]), 0
 
 def replace(source, target):
-    global named
-    named += 1
-    if (when, named) == ("before", number):
+    global renamed
+    renamed += 1
+    if (when, renamed) == ("before", number):
         os.kill(os.getpid(), signal.SIGKILL)
     rename(source, target)
-    if (when, named) == ("after", number):
+    if (when, renamed) == ("after", number):
         os.kill(os.getpid(), signal.SIGKILL)
 
 os.replace = replace
@@ -43,13 +43,13 @@ generate.generate(
     shard_pairs=12,
 )
 """
-# In this order: vocabulary, unfinished.json, 1 shard of test, 5 of train,
-# unfinished.json, manifest.json.
+# Vocabulary, unfinished.json, 1 shard of test, 5 of train, unfinished.json,
+# manifest.json, in this order.
 FILES = 10
 
 
 def run(folder, when="never", number=0):
-    """The exit code of the script."""
+    """Run the script and return its exit code."""
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, folder, when, str(number)],
         capture_output=True,
@@ -68,22 +68,23 @@ def undisturbed(tmp_path_factory):
     return contents(folder)
 
 
-def test_an_undisturbed_run_leaves_what_the_manifest_names(undisturbed):
-    made = json.loads(undisturbed["manifest.json"])
+def test_finished_folder_has_exactly_the_files_of_the_manifest(undisturbed):
+    manifest_contents = json.loads(undisturbed["manifest.json"])
     shards = [
         shard["file"]
-        for split in made["splits"].values()
+        for split in manifest_contents["splits"].values()
         for shard in split["shards"]
     ]
     assert len(shards) == 6
     assert set(undisturbed) == {"manifest.json", "vocab.model", *shards}
 
 
-def test_killed_after_every_file(tmp_path, undisturbed, count_outcome):
-    """Each run goes on where the last one was; no shard is made again."""
+def test_run_killed_after_every_file_keeps_finished_shards(
+    tmp_path, undisturbed, count_outcome
+):
     times = {}
-    # Without unfinished.json a vocabulary is learned again; with all shards,
-    # the manifest is written in two steps.
+    # A run without unfinished.json learns the vocabulary again (2); the
+    # manifest is written in two steps (2).
     for number in (1, 2, 1, 1, 1, 1, 1, 1, 1, 2):
         assert manifest.read(tmp_path) is None
         assert run(tmp_path, "after", number) == -signal.SIGKILL
@@ -98,11 +99,13 @@ def test_killed_after_every_file(tmp_path, undisturbed, count_outcome):
     count_outcome("kills", "datagen", "survived", 10)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 6, 9, 10])
-def test_killed_in_the_middle_of_a_file(
+@pytest.mark.parametrize(
+    "number",
+    [3, 9, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 6, 10))],
+)
+def test_run_killed_within_a_file_is_repeated_bit_identically(
     tmp_path, undisturbed, count_outcome, number
 ):
-    """What is written of it, under a temporary name, is no harm."""
     assert number <= FILES
     assert run(tmp_path, "before", number) == -signal.SIGKILL
     count_outcome("kills", "datagen", "tried")

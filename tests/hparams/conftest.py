@@ -1,4 +1,4 @@
-"""Registered sets, and in what they differ."""
+"""Registered hparams sets and their differences."""
 
 import dataclasses
 
@@ -18,8 +18,8 @@ def build():
 def differences(build):
     """A function of two sets: {field: value} of the first where they differ."""
 
-    def differ(name, other):
-        old = dataclasses.asdict(build(other))
+    def differ(name, parent):
+        old = dataclasses.asdict(build(parent))
         new = dataclasses.asdict(build(name))
         return {key: new[key] for key in new if new[key] != old[key]}
 

@@ -1,4 +1,4 @@
-"""A setting that is added later breaks no stored run and no import."""
+"""Settings that are added later, and stored runs without them."""
 
 import dataclasses
 import json
@@ -16,28 +16,28 @@ STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run" / "run"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Later(transformer_hparams.TransformerHParams):
-    """The Transformer's settings with one more, whose default is off."""
+    """The Transformer's settings with one more, which is off by default."""
 
     gate_temperature: float = fields.setting(fields.at_least(0), default=0.0)
 
 
 @pytest.fixture
 def later(monkeypatch):
-    """The Transformer, registered with one setting more."""
+    """The Transformer, registered with one more setting."""
     registry.load_definitions()
     classes = registry.models._hparams_classes
     monkeypatch.setitem(classes, "transformer", Later)
 
 
-def test_a_stored_run_has_the_default_of_a_setting_that_came_later(later):
+def test_stored_run_has_default_of_later_setting(later):
     settings = json.loads((STORED / run_json.RUN).read_text())
-    found = run_json.hparams_of(settings["hparams"])
-    assert isinstance(found, Later) and found.gate_temperature == 0.0
+    hparams = run_json.hparams_of(settings["hparams"])
+    assert isinstance(hparams, Later) and hparams.gate_temperature == 0.0
     filled = run_json.with_defaults(settings)["hparams"]
-    assert filled == dataclasses.asdict(found)
+    assert filled == dataclasses.asdict(hparams)
 
 
-def test_a_stored_run_differs_from_another_value_of_it(later):
+def test_other_value_of_later_setting_differs_from_stored_run(later):
     settings = json.loads((STORED / run_json.RUN).read_text())
     same = dataclasses.asdict(run_json.hparams_of(settings["hparams"]))
     run_json.refuse_differences(STORED, settings, {"hparams": same}, "")
@@ -46,8 +46,7 @@ def test_a_stored_run_differs_from_another_value_of_it(later):
         run_json.refuse_differences(STORED, settings, {"hparams": other}, "")
 
 
-def test_every_field_without_a_default_was_there_from_the_start():
-    """What a stored run need not have must have a default."""
+def test_fields_that_old_runs_lack_have_defaults():
     stored = json.loads((STORED / run_json.RUN).read_text())["hparams"]
     for cls in (hparam.HParams, transformer_hparams.TransformerHParams):
         for field in dataclasses.fields(cls):
@@ -56,19 +55,19 @@ def test_every_field_without_a_default_was_there_from_the_start():
             ), field.name
 
 
-def test_names_and_settings_are_known_without_keras():
-    """So that --help and --registry_help stay quick."""
+def test_registry_and_hparams_do_not_import_keras():
+    """--help and --registry_help are therefore fast."""
     program = (
         "import sys; from t2t_repro import registry; "
         "registry.load_definitions(); registry.describe(); "
         "registry.build_hparams('big'); "
         "print([m for m in ('keras', 'tensorflow') if m in sys.modules])"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=True,
         cwd=pathlib.Path(__file__).parents[2],
     )
-    assert found.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"

@@ -1,75 +1,79 @@
-"""Table 3's sets against the columns of the table."""
+"""Table 3's sets, compared with the cells of the table."""
 
 import pytest
 
 from t2t_repro import registry
 
-# N, d_model, d_ff, h, d_k, d_v, P_drop, label smoothing, train steps.
+# The cells of each row that differ from the base model, in the paper's symbols.
 ROWS = {
-    "base": (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000),
-    "a_h1": (6, 512, 2048, 1, 512, 512, 0.1, 0.1, 100_000),
-    "a_h4": (6, 512, 2048, 4, 128, 128, 0.1, 0.1, 100_000),
-    "a_h16": (6, 512, 2048, 16, 32, 32, 0.1, 0.1, 100_000),
-    "a_h32": (6, 512, 2048, 32, 16, 16, 0.1, 0.1, 100_000),
-    "b_dk16": (6, 512, 2048, 8, 16, 64, 0.1, 0.1, 100_000),
-    "b_dk32": (6, 512, 2048, 8, 32, 64, 0.1, 0.1, 100_000),
-    "c_n2": (2, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000),
-    "c_n4": (4, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000),
-    "c_n8": (8, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000),
-    "c_d256": (6, 256, 2048, 8, 32, 32, 0.1, 0.1, 100_000),
-    "c_d1024": (6, 1024, 2048, 8, 128, 128, 0.1, 0.1, 100_000),
-    "c_dff1024": (6, 512, 1024, 8, 64, 64, 0.1, 0.1, 100_000),
-    "c_dff4096": (6, 512, 4096, 8, 64, 64, 0.1, 0.1, 100_000),
-    "d_dropout0": (6, 512, 2048, 8, 64, 64, 0.0, 0.1, 100_000),
-    "d_dropout02": (6, 512, 2048, 8, 64, 64, 0.2, 0.1, 100_000),
-    "d_smoothing0": (6, 512, 2048, 8, 64, 64, 0.1, 0.0, 100_000),
-    "d_smoothing02": (6, 512, 2048, 8, 64, 64, 0.1, 0.2, 100_000),
-    "e_learned_positions": (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000),
-    "big": (6, 1024, 4096, 16, 64, 64, 0.3, 0.1, 300_000),
+    "base": {},
+    "a_h1": {"h": 1, "d_k": 512, "d_v": 512},
+    "a_h4": {"h": 4, "d_k": 128, "d_v": 128},
+    "a_h16": {"h": 16, "d_k": 32, "d_v": 32},
+    "a_h32": {"h": 32, "d_k": 16, "d_v": 16},
+    "b_dk16": {"d_k": 16},
+    "b_dk32": {"d_k": 32},
+    "c_n2": {"N": 2},
+    "c_n4": {"N": 4},
+    "c_n8": {"N": 8},
+    "c_d256": {"d_model": 256, "d_k": 32, "d_v": 32},
+    "c_d1024": {"d_model": 1024, "d_k": 128, "d_v": 128},
+    "c_dff1024": {"d_ff": 1024},
+    "c_dff4096": {"d_ff": 4096},
+    "d_dropout0": {"P_drop": 0.0},
+    "d_dropout02": {"P_drop": 0.2},
+    "d_smoothing0": {"eps_ls": 0.0},
+    "d_smoothing02": {"eps_ls": 0.2},
+    "e_learned_positions": {},
+    "big": {
+        **{"d_model": 1024, "d_ff": 4096, "h": 16},
+        **{"P_drop": 0.3, "steps": 300_000},
+    },
 }
-COLUMNS = (
-    "num_hidden_layers hidden_size filter_size num_heads "
-    "attention_key_channels attention_value_channels "
-    "layer_prepostprocess_dropout label_smoothing train_steps"
-).split()
+FIELDS = {
+    "N": "num_hidden_layers",
+    "d_model": "hidden_size",
+    "d_ff": "filter_size",
+    "h": "num_heads",
+    "P_drop": "layer_prepostprocess_dropout",
+    "eps_ls": "label_smoothing",
+    "steps": "train_steps",
+}
+CHANNELS = {"d_k": "attention_key_channels", "d_v": "attention_value_channels"}
+
+
+def cells(hparams):
+    """Return the row of Table 3 that describes a set."""
+    row = {symbol: getattr(hparams, name) for symbol, name in FIELDS.items()}
+    for symbol, name in CHANNELS.items():
+        channels = getattr(hparams, name) or hparams.hidden_size
+        row[symbol] = channels / hparams.num_heads
+    return row
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_columns(build, row):
-    values = build(f"table3_{row}")
-    heads, width = values.num_heads, values.hidden_size
-    keys = values.attention_key_channels or width
-    assert ROWS[row] == (
-        values.num_hidden_layers,
-        width,
-        values.filter_size,
-        heads,
-        keys / heads,
-        (values.attention_value_channels or width) / heads,
-        values.layer_prepostprocess_dropout,
-        values.label_smoothing,
-        values.train_steps,
-    )
+def test_cells_that_differ_from_base_are_those_of_the_table(build, row):
+    base, varied = cells(build("base")), cells(build(f"table3_{row}"))
+    changed = {key: varied[key] for key in base if varied[key] != base[key]}
+    assert changed == ROWS[row]
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_nothing_else_differs_from_base(differences, row):
-    name = f"table3_{row}"
-    others = {
-        key: value
-        for key, value in differences(name, "base").items()
-        if key not in COLUMNS
-    }
+def test_settings_outside_the_table_equal_base(differences, row):
+    columns = {*FIELDS.values(), *CHANNELS.values()}
+    changed = differences(f"table3_{row}", "base")
+    others = {key: changed[key] for key in changed if key not in columns}
     expected = {"num_averaged_checkpoints": 1}  # section 6.2: no averaging
     if row == "e_learned_positions":
         expected["pos"] = "emb"
     if row == "big":
         expected["save_checkpoints_steps"] = 600  # 600 s / 1.0 s
     assert others == expected
-    assert registry.hparams_sets[name].parent == "base"
+    assert registry.hparams_sets[f"table3_{row}"].parent == "base"
 
 
-def test_every_row_has_its_set(build):
+def test_every_row_is_registered():
+    registry.load_definitions()
     registered = {
         entry.name
         for entry in registry.hparams_sets
@@ -78,5 +82,5 @@ def test_every_row_has_its_set(build):
     assert registered == {f"table3_{row}" for row in ROWS}
 
 
-def test_big_is_the_papers_big_but_for_averaging(differences):
+def test_big_row_is_the_papers_big_model_without_averaging(differences):
     assert differences("table3_big", "big") == {"num_averaged_checkpoints": 1}

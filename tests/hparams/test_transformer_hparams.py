@@ -1,6 +1,6 @@
-"""The paper's sets, the small ones and the variants: diffs of base.
+"""The paper's sets, small sets and variants: differences from their parents.
 
-tests/test_hparam.py states every value of base.
+tests/test_hparam.py has every value of base, with its source.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import pytest
 from t2t_repro import hparam, registry
 from t2t_repro.hparams.transformer_hparams import TransformerHParams
 
-DIFFS = {  # set: (parent, what differs)
+DIFFERENCES = {  # set: (parent, changes)
     "big": (
         "base",
         {
@@ -110,14 +110,14 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize("name", DIFFS)
-def test_a_set_is_exactly_this_diff(differences, name):
-    parent, changes = DIFFS[name]
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_set_differs_from_its_parent_in_these_values(differences, name):
+    parent, changes = DIFFERENCES[name]
     assert registry.hparams_sets[name].parent == parent
     assert differences(name, parent) == changes
 
 
-def test_every_set_builds_and_is_listed(build):
+def test_every_set_can_be_built_and_is_listed(build):
     listed = registry.describe()
     for entry in registry.hparams_sets:
         assert isinstance(build(entry.name), hparam.HParams)
@@ -125,7 +125,7 @@ def test_every_set_builds_and_is_listed(build):
         assert entry.summary.endswith((".", ")"))
 
 
-def test_choices_of_fields_that_sets_must_give():
+def test_required_fields_have_these_choices():
     declared = {
         field.name: rule.text
         for field in dataclasses.fields(TransformerHParams)
@@ -138,7 +138,7 @@ def test_choices_of_fields_that_sets_must_give():
     }
 
 
-def test_every_option_is_used_by_a_set(build):
+def test_every_choice_is_used_by_a_set(build):
     sets = [build(entry.name) for entry in registry.hparams_sets]
     for name, choices in CHOICES.items():
         assert {getattr(values, name) for values in sets} == set(choices)

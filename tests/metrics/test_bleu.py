@@ -1,4 +1,4 @@
-"""The metrics of translations against hand-counted n-grams."""
+"""Metrics of translations, compared with n-grams counted by hand."""
 
 import json
 import math
@@ -15,20 +15,11 @@ from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.reports import scoring
 
-# CONTRACT: evaluate prints these in this order.
-KEYS = [
-    "bleu",
-    "bleu_lc",
-    "bleu_intl",
-    "bleu_intl_lc",
-    "bleu_tok",
-    "bleu_compound_split",
-    "chrf",
-    "ter",
-    "exact_match",
-    "length_ratio",
-    "signature",
-]
+# evaluate prints these keys in this order, on which its users rely.
+KEYS = (
+    "bleu bleu_lc bleu_intl bleu_intl_lc bleu_tok bleu_compound_split chrf ter "
+    "exact_match length_ratio signature"
+).split()
 BLEUS = KEYS[:6]
 CASED = ["bleu", "bleu_intl", "bleu_tok", "bleu_compound_split"]
 LOWERCASED = ["bleu_lc", "bleu_intl_lc"]
@@ -36,133 +27,135 @@ LINES = [f"line {i} of the text is one of many" for i in range(100, 200)]
 
 
 def values(hypotheses, references, language="en", tokenized=False):
-    """The JSON line of evaluate."""
+    """Compute the JSON line of evaluate."""
     suite = Suite(language=language, tokenized=tokenized)
-    found = scores.score(suite, hypotheses, references)
-    return scores.flat(suite.build(), found)
+    result = scores.score(suite, hypotheses, references)
+    return scores.flat(suite.build(), result)
 
 
-def described(found, suite):
-    return scoring.summary(suite.build(), found, suite)
+def described(result, suite):
+    return scoring.summary(suite.build(), result, suite)
 
 
-def by_hand(matches, totals, brevity=1.0):
-    """BLEU of n-gram matches and totals, n = 1 to 4."""
+def bleu_by_hand(matches, totals, brevity=1.0):
+    """Compute BLEU from n-gram matches and totals, n = 1 to 4."""
     logs = [math.log(m / t) for m, t in zip(matches, totals, strict=True)]
     return 100 * brevity * math.exp(sum(logs) / 4)
 
 
-def test_keys_are_the_contracts():
-    found = values(["a b c d"], [["a b c d"]])
-    assert list(found) == KEYS
-    assert list(json.loads(json.dumps(found))) == KEYS
+def test_keys_are_those_of_evaluate_in_order():
+    result = values(["a b c d"], [["a b c d"]])
+    assert list(result) == KEYS
+    assert list(json.loads(json.dumps(result))) == KEYS
     assert [*TRANSLATION, "signature"] == KEYS
 
 
-def test_signature_names_the_settings_of_bleu():
-    one = values(["a b c d"], [["a b c d"]])["signature"]
-    assert one.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|")
-    two = values(["a b c d"], [["a b c d"]] * 2)["signature"]
-    assert two.startswith("nrefs:2|")
+def test_signature_is_that_of_bleu_with_number_of_references():
+    for count in (1, 2):
+        result = values(["a b c d"], [["a b c d"]] * count)
+        settings = f"nrefs:{count}|case:mixed|eff:no|tok:13a|smooth:exp|"
+        assert result["signature"].startswith(settings)
 
 
 words = st.text("abcXYZäß-'", min_size=1, max_size=6)
 sentences = st.lists(words, min_size=4, max_size=8).map(" ".join)
 
 
-@hypothesis.settings(max_examples=20, deadline=None)
+@hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(
     lines=st.lists(sentences, min_size=1, max_size=4),
     language=st.sampled_from(["en", "de", "fr"]),
 )
-def test_a_perfect_output_scores_100_everywhere(lines, language):
+def test_output_equal_to_reference_scores_100(lines, language):
     hypothesis.assume(all(re.search(r"\w", line) for line in lines))
-    found = values(lines, [lines], language)
+    result = values(lines, [lines], language)
     for key in [*BLEUS, "chrf", "exact_match"]:
-        assert found[key] == pytest.approx(100), key
-    assert found["ter"] == 0
-    assert found["length_ratio"] == 1
+        assert result[key] == pytest.approx(100), key
+    assert result["ter"] == 0
+    assert result["length_ratio"] == 1
 
 
-def test_brevity_penalty_is_exp_of_1_minus_r_over_c():
+def test_brevity_penalty_is_exp_of_1_minus_reference_over_output():
     # All n-grams match; 5 tokens, where the reference has 6.
-    found = values(["the cat sat on the"], [["the cat sat on the mat"]])
+    result = values(["the cat sat on the"], [["the cat sat on the mat"]])
     for key in BLEUS:
-        assert found[key] == pytest.approx(100 * math.exp(1 - 6 / 5)), key
-    assert found["length_ratio"] == pytest.approx(5 / 6)
-    assert found["ter"] == pytest.approx(100 / 6)  # one insertion
+        assert result[key] == pytest.approx(100 * math.exp(1 - 6 / 5)), key
+    assert result["length_ratio"] == pytest.approx(5 / 6)
+    assert result["ter"] == pytest.approx(100 / 6)  # one insertion
 
 
-def test_ngrams_are_clipped_and_counted_over_the_corpus():
+def test_ngram_matches_are_clipped_and_summed_over_the_corpus():
     # the x2 of x2, cat x1 of x2, on, mat: 5 of 7; the-cat, on-the, the-mat:
     # 3 of 6; on-the-mat: 1 of 5; none of 4. The other line: all of 4, 3, 2, 1.
-    found = values(
+    result = values(
         ["the cat the cat on the mat", "a dog ran home"],
         [["the cat sat on the mat", "a dog ran home"]],
     )
-    expected = by_hand((5 + 4, 3 + 3, 1 + 2, 0 + 1), (11, 9, 7, 5))
+    expected = bleu_by_hand((5 + 4, 3 + 3, 1 + 2, 0 + 1), (11, 9, 7, 5))
     for key in BLEUS:
-        assert found[key] == pytest.approx(expected), key
-    assert found["exact_match"] == 50
-    assert found["length_ratio"] == pytest.approx(11 / 10)
+        assert result[key] == pytest.approx(expected), key
+    assert result["exact_match"] == 50
+    assert result["length_ratio"] == pytest.approx(11 / 10)
 
 
-def test_only_sacrebleus_own_are_smoothed():
+def test_only_sacrebleu_conventions_smooth():
     # As above without the other line: no 4-gram of 4 matches. Smoothing
     # takes half a match; multi-bleu gives 0.
-    found = values(["the cat the cat on the mat"], [["the cat sat on the mat"]])
-    expected = by_hand((5, 3, 1, 0.5), (7, 6, 5, 4))
+    result = values(
+        ["the cat the cat on the mat"], [["the cat sat on the mat"]]
+    )
+    expected = bleu_by_hand((5, 3, 1, 0.5), (7, 6, 5, 4))
     for key in ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc"):
-        assert found[key] == pytest.approx(expected), key
-    assert found["bleu_tok"] == found["bleu_compound_split"] == 0
+        assert result[key] == pytest.approx(expected), key
+    assert result["bleu_tok"] == result["bleu_compound_split"] == 0
 
 
-def test_case_counts_except_where_lowercased():
-    found = values(["The Cat sat on THE mat"], [["the cat sat on the mat"]])
+def test_case_matters_except_in_lowercased_metrics():
+    result = values(["The Cat sat on THE mat"], [["the cat sat on the mat"]])
     # Cased: sat, on, mat of 6; sat-on of 5; none of 4 and 3.
     for key in ("bleu", "bleu_intl"):
-        expected = by_hand((3, 1, 0.5, 0.25), (6, 5, 4, 3))
-        assert found[key] == pytest.approx(expected), key
+        expected = bleu_by_hand((3, 1, 0.5, 0.25), (6, 5, 4, 3))
+        assert result[key] == pytest.approx(expected), key
     for key in LOWERCASED:
-        assert found[key] == pytest.approx(100), key
+        assert result[key] == pytest.approx(100), key
     for key in CASED:
-        assert found[key] < 50, key
-    assert found["exact_match"] == 0
+        assert result[key] < 50, key
+    assert result["exact_match"] == 0
 
 
-def test_punctuation_is_split_from_words():
+def test_every_tokenizer_splits_punctuation():
     # "here." against "here": 13a, intl and Moses see a token too many.
-    found = values(["we sat down here."], [["we sat down here"]])
-    expected = by_hand((4, 3, 2, 1), (5, 4, 3, 2))
+    result = values(["we sat down here."], [["we sat down here"]])
+    expected = bleu_by_hand((4, 3, 2, 1), (5, 4, 3, 2))
     for key in BLEUS:
-        assert found[key] == pytest.approx(expected), key
+        assert result[key] == pytest.approx(expected), key
 
 
-def test_hyphens_are_split_where_they_should_be():
-    found = values(
+def test_only_compound_split_and_intl_split_hyphens():
+    result = values(
         ["this is a well-known old man sat down here"],
         [["this is a well-trained old man sat down here"]],
     )
     # 9 tokens, all but well-known match: this is a; old man sat down here.
-    whole = by_hand((3 + 5, 2 + 4, 1 + 3, 2), (9, 8, 7, 6))
+    unsplit = bleu_by_hand((3 + 5, 2 + 4, 1 + 3, 2), (9, 8, 7, 6))
     # 11 tokens, all but known match: this is a well - ; old man sat down here.
-    split = by_hand((5 + 5, 4 + 4, 3 + 3, 2 + 2), (11, 10, 9, 8))
-    assert split > whole
+    split = bleu_by_hand((5 + 5, 4 + 4, 3 + 3, 2 + 2), (11, 10, 9, 8))
+    assert split > unsplit
     for key in ("bleu", "bleu_lc", "bleu_tok"):
-        assert found[key] == pytest.approx(whole), key
+        assert result[key] == pytest.approx(unsplit), key
     for key in ("bleu_compound_split", "bleu_intl", "bleu_intl_lc"):
-        assert found[key] == pytest.approx(split), key
+        assert result[key] == pytest.approx(split), key
 
 
-def test_the_best_of_several_references_counts():
+def test_best_of_several_references_counts():
     hypotheses = ["the cat sat on the mat", "a dog ran home today"]
     first = ["one cat lay on a very old mat", "a dog ran home today"]
     second = ["the cat sat on the mat", "some dog ran to its home"]
-    found = values(hypotheses, [first, second])
+    result = values(hypotheses, [first, second])
     for key in [*BLEUS, "chrf", "exact_match"]:
-        assert found[key] == pytest.approx(100), key
-    assert found["ter"] == 0
-    assert found["length_ratio"] == 1  # the nearest reference's length
+        assert result[key] == pytest.approx(100), key
+    assert result["ter"] == 0
+    assert result["length_ratio"] == 1  # the nearest reference's length
     alone = values(hypotheses, [first])
     assert alone["bleu"] < 90
     assert alone["exact_match"] == 50
@@ -171,32 +164,28 @@ def test_the_best_of_several_references_counts():
 @pytest.mark.parametrize(
     "hypotheses, references, counts",
     [
-        (["a"] * 3, [["a"] * 2], "3 and 2"),
-        (
-            ["a"] * 1234,
-            [["a"] * 1234, ["a"] * 5678],
-            "1,234 and 1,234 and 5,678",
-        ),
+        (["a"] * 1234, [["a"] * 1234, ["a"] * 3], "1,234 and 1,234 and 3"),
         ([], [[]], "0 and 0"),
-        ([], [["a"]], "0 and 1"),
     ],
 )
-def test_line_counts_that_differ_or_are_0_are_named(
+def test_differing_or_zero_line_counts_are_user_error(
     hypotheses, references, counts
 ):
     with pytest.raises(errors.UserError, match=f"same number.*got {counts}"):
         values(hypotheses, references)
 
 
-def test_empty_outputs_score_0():
-    found = values(["", ""], [["a b c d", "e f g h"]])
+def test_empty_output_scores_0():
+    result = values(["", ""], [["a b c d", "e f g h"]])
     for key in [*BLEUS, "chrf", "exact_match", "length_ratio"]:
-        assert found[key] == 0, key
-    assert found["ter"] == 100
+        assert result[key] == 0, key
+    assert result["ter"] == 100
 
 
-def test_every_score_has_a_signature_of_its_own():
-    found = scores.score(Suite(language="de"), ["so it is ."], [["so it is ."]])
+def test_signature_of_each_metric_has_its_settings():
+    result = scores.score(
+        Suite(language="de"), ["so it is ."], [["so it is ."]]
+    )
     starts = {
         "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:",
         "bleu_lc": "nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:",
@@ -210,31 +199,31 @@ def test_every_score_has_a_signature_of_its_own():
     for key in ("bleu_tok", "bleu_compound_split"):
         starts[key] = "nrefs:1|case:mixed|eff:no|tok:none|smooth:none|version:"
     for key, start in starts.items():
-        assert found[key].signature.startswith(start), key
+        assert result[key].signature.startswith(start), key
     moses = f"|text:moses-de|sacremoses:{metadata.version('sacremoses')}"
-    assert found["bleu_tok"].signature.endswith(moses)
-    split = found["bleu_compound_split"].signature
+    assert result["bleu_tok"].signature.endswith(moses)
+    split = result["bleu_compound_split"].signature
     assert split.endswith(f"{moses}|hyphens:split")
 
 
-def test_tokens_are_taken_as_they_are():
+def test_tokenized_text_is_not_tokenized_again():
     # Tokenized anew, "&apos;s" would be three tokens and "Nr." two.
     hypotheses, references = (
         ["it &apos;s Nr. 1-2 ok"],
         ["it &apos;s Nr. 1-3 ok"],
     )
-    found = scores.score(
+    result = scores.score(
         Suite(language="de", tokenized=True), hypotheses, [references]
     )
-    assert found["bleu_tok"].value == 0  # of 2 runs of four, none matches
-    assert found["bleu_tok"].signature.endswith("|text:tokenized")
+    assert result["bleu_tok"].value == 0  # of 2 runs of four, none matches
+    assert result["bleu_tok"].signature.endswith("|text:tokenized")
     # it 's Nr. 1 - / 2 ok: 5 + 1 of 7, 4 of 6, 3 of 5, 2 of 4
-    assert found["bleu_compound_split"].value == pytest.approx(
-        by_hand((6, 4, 3, 2), (7, 6, 5, 4))
+    assert result["bleu_compound_split"].value == pytest.approx(
+        bleu_by_hand((6, 4, 3, 2), (7, 6, 5, 4))
     )
 
 
-def test_intervals_do_not_touch_scores_and_signatures():
+def test_bootstrap_adds_intervals_to_the_same_scores():
     hypotheses = [line.replace("7 of", "x of") for line in LINES]
     plain = scores.score(Suite(), hypotheses, [LINES])
     measured = scores.score(Suite(), hypotheses, [LINES], samples=200)
@@ -250,37 +239,37 @@ def test_intervals_do_not_touch_scores_and_signatures():
         assert 0 < score.plus_minus < 8, key
 
 
-def test_intervals_of_a_perfect_output_are_nothing():
-    found = scores.score(Suite(), LINES, [LINES], samples=50)
+def test_intervals_of_perfect_output_are_0():
+    result = scores.score(Suite(), LINES, [LINES], samples=50)
     for key in [*BLEUS, "chrf", "exact_match", "ter"]:
-        assert found[key].plus_minus == 0, key
+        assert result[key].plus_minus == 0, key
+    assert "  100.00 ± 0.00   bleu " in described(result, Suite())
 
 
-def test_describe_says_how_to_check_each_score():
+def test_report_has_signature_and_check_command_of_each_metric():
     suite = Suite(language="de")
     texts = ["the cat sat on the"], [["the cat sat on the mat"]]
-    found = scores.score(suite, *texts)
-    lines = described(found, suite).splitlines()
+    result = scores.score(suite, *texts)
+    lines = described(result, suite).splitlines()
     table, rest = lines[: len(KEYS) - 1], lines[len(KEYS) :]
     assert [line.split()[1] for line in table] == KEYS[:-1]
     assert table[0].split()[0] == "81.87"
     metrics = suite.build()
     for key, signature, check in zip(KEYS, rest[::2], rest[1::2], strict=False):
-        assert signature == f"{key}: {found[key].signature}"
+        assert signature == f"{key}: {result[key].signature}"
         assert check.strip() == metrics[key].check
     assert len(rest) == 2 * (len(KEYS) - 1)
     assert "    tokenizer.perl -l de; multi-bleu.perl REF.tok <" in "\n".join(
         rest
     )
-    tokens = described(found, suite._replace(tokenized=True))
+    tokens = described(result, suite._replace(tokenized=True))
     assert "tokenizer.perl" not in tokens
     assert (
         "bleu_tok, which uses these tokens, is the score to compare" in tokens
     )
 
 
-def test_the_check_of_exact_match_compares_text(tmp_path):
-    """Not numbers, as awk does where both sides look like one."""
+def test_check_command_of_exact_match_compares_text_not_numbers(tmp_path):
     references = ["1.0", "1e3", "007", "abc", ""]
     outputs = ["1", "1000", "007", "abc", "x"]
     for name, lines in (("REF", references), ("OUT", outputs)):
@@ -293,22 +282,15 @@ def test_the_check_of_exact_match_compares_text(tmp_path):
         capture_output=True,
         check=True,
     )
-    found = values(outputs, [references], "en")
-    assert float(done.stdout) == found["exact_match"] == 40.0
-
-
-def test_describe_shows_intervals():
-    found = scores.score(Suite(), ["a b c d e"], [["a b c d e"]], samples=10)
-    assert "  100.00 ± 0.00   bleu " in described(found, Suite())
+    result = values(outputs, [references], "en")
+    assert float(done.stdout) == result["exact_match"] == 40.0
 
 
 @pytest.mark.parametrize(
     ("hypotheses", "references"),
     [(["abcdef", "zz"], ["abcdef", "yy"]), (["x", "a"], ["", "a"])],
 )
-def test_samples_in_which_nothing_matches_are_some_of_the_bootstrap(
-    hypotheses, references
-):
+def test_bootstrap_includes_samples_without_a_match(hypotheses, references):
     measured = scores.score(Suite(), hypotheses, [references], samples=50)
     assert measured["chrf"].plus_minus > 0
     assert measured["ter"].plus_minus > 0

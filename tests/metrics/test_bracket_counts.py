@@ -1,4 +1,4 @@
-"""EVALB's counts: by hand, and on its own sample where that is at hand."""
+"""EVALB's counts, by hand, and on EVALB's sample if it is available."""
 
 import os
 import pathlib
@@ -20,14 +20,14 @@ SAMPLE_RULES = bracket_counts.Rules(
 
 
 def tree(text):
-    """All that a line has, as one forest."""
+    """Read all trees of a line as one forest."""
     words, tags, spans = (), (), ()
-    for one in trees.read([text], "test"):
+    for root in trees.read([text], "test"):
         spans += tuple(
             Span(label, len(words) + first, len(words) + end)
-            for label, first, end in one.spans
+            for label, first, end in root.spans
         )
-        words, tags = words + one.words, tags + one.tags
+        words, tags = words + root.words, tags + root.tags
     return trees.Tree(words, tags, spans)
 
 
@@ -36,22 +36,22 @@ SPANS = 4  # S, NP, VP, PRT
 
 
 @pytest.mark.parametrize(
-    ("found", "counts"),
+    ("predicted", "counts"),
     [
         (GOLD, (4, 4, 4, 0, 4, 4)),
-        # A root above, functions, and ADVP for PRT are no difference.
+        # Roots, functions, and ADVP for PRT are ignored.
         (
             "(TOP (S (NP-SBJ (DT The) (NN cat)) (VP=2 (VBD sat)"
             " (ADVP (RP down))) (. .)))",
             (4, 4, 4, 0, 4, 4),
         ),
-        # Nor is where a full stop hangs, or a trace; nor a tag for brackets.
+        # So are the place of a full stop, and traces; tags affect no bracket.
         (
             "(S (NP (DT The) (NN cat)) (VP (VBD sat) (NP (-NONE- *))"
             " (PRT (IN down)) (. .)))",
             (4, 4, 4, 0, 4, 3),
         ),
-        # A constituent too few, one too many, and one of another label.
+        # A missing constituent, an extra one, and one with another label.
         (
             "(S (NP (DT The) (NN cat)) (VBD sat) (PRT (RP down)) (. .))",
             (3, 4, 3, 0, 4, 4),
@@ -72,13 +72,13 @@ SPANS = 4  # S, NP, VP, PRT
         ),
     ],
 )
-def test_counts(found, counts):
-    assert bracket_counts.compare(tree(GOLD), tree(found)) == Counts(
+def test_compare_counts_constituents_and_tags(predicted, counts):
+    assert bracket_counts.compare(tree(GOLD), tree(predicted)) == Counts(
         5, "valid", *counts
     )
 
 
-def test_other_words_are_an_error_and_none_a_skip():
+def test_status_is_error_for_other_words_and_skip_for_none():
     other = GOLD.replace("cat", "dog")
     assert bracket_counts.compare(tree(GOLD), tree(other)) == Counts(5, "error")
     shorter = GOLD.replace("(DT The) ", "")
@@ -91,7 +91,7 @@ def test_other_words_are_an_error_and_none_a_skip():
     )
 
 
-def test_a_summary_by_hand():
+def test_summary_equals_figures_by_hand():
     counts = [
         Counts(5, "valid", 4, 4, 4, 0, 4, 4),
         Counts(6, "valid", 2, 4, 8, 3, 5, 4),
@@ -115,8 +115,8 @@ def test_a_summary_by_hand():
 
 @pytest.mark.parametrize("counts", [[], [Counts(3, "error")], [Counts(3)]])
 def test_a_summary_of_nothing(counts):
-    found = bracket_counts.summary(counts)
-    assert (found["recall"], found["precision"], found["f1"]) == (0, 0, 0)
+    summary = bracket_counts.summary(counts)
+    assert (summary["recall"], summary["precision"], summary["f1"]) == (0, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +125,13 @@ def sample():
     if not SAMPLE:
         pytest.skip("T2T_EVALB names no folder")
     folder = pathlib.Path(SAMPLE)
-    gold, found = (
+    gold, predicted = (
         [tree(line) for line in (folder / name).read_text().split("\n")[:24]]
         for name in ("sample.gld", "sample.tst")
     )
     ours = [
         bracket_counts.compare(*pair, SAMPLE_RULES)
-        for pair in zip(gold, found, strict=True)
+        for pair in zip(gold, predicted, strict=True)
     ]
     return (folder / "sample.rsl").read_text(), ours
 
@@ -141,39 +141,39 @@ def test_the_table_of_evalbs_sample(sample):
     text, ours = sample
     rows = re.findall(r"^ +\d+ +\d+ +[012] .*$", text, re.MULTILINE)
     assert len(rows) == 24
-    for row, one in zip(rows, ours, strict=True):
+    for row, counted in zip(rows, ours, strict=True):
         _, length, status, recall, precision, *numbers, accuracy = row.split()
-        assert int(length) == one.length
-        assert ("valid", "error", "skip")[int(status)] == one.status
-        if one.status == "valid":
-            assert [int(number) for number in numbers] == list(one[2:])
-            found = bracket_counts.summary([one])
+        assert int(length) == counted.length
+        assert ("valid", "error", "skip")[int(status)] == counted.status
+        if counted.status == "valid":
+            assert [int(number) for number in numbers] == list(counted[2:])
+            summary = bracket_counts.summary([counted])
             for key, value in (
                 ("recall", recall),
                 ("precision", precision),
                 ("tagging_accuracy", accuracy),
             ):
-                assert f"{found[key]:.2f}" == value
+                assert f"{summary[key]:.2f}" == value
 
 
-def test_the_summaries_of_evalbs_sample(sample):
+def test_summaries_equal_those_of_evalbs_sample(sample):
     text, ours = sample
     _, of_all, of_short = re.split("-- .* --", text)
-    short = [one for one in ours if one.length <= 40]
+    short = [line for line in ours if line.length <= 40]
     for lines, counts in ((of_all, ours), (of_short, short)):
         printed = dict(re.findall(r"(\S.*\S) += +(\S+)", lines))
-        found = bracket_counts.summary(counts)
-        valid = found["sentences"] - found["errors"] - found["skipped"]
+        summary = bracket_counts.summary(counts)
+        valid = summary["sentences"] - summary["errors"] - summary["skipped"]
         assert printed == {
-            "Number of sentence": f"{found['sentences']}",
-            "Number of Error sentence": f"{found['errors']}",
-            "Number of Skip  sentence": f"{found['skipped']}",
+            "Number of sentence": f"{summary['sentences']}",
+            "Number of Error sentence": f"{summary['errors']}",
+            "Number of Skip  sentence": f"{summary['skipped']}",
             "Number of Valid sentence": f"{valid}",
-            "Bracketing Recall": f"{found['recall']:.2f}",
-            "Bracketing Precision": f"{found['precision']:.2f}",
-            "Complete match": f"{found['complete_match']:.2f}",
-            "Average crossing": f"{found['average_crossing']:.2f}",
-            "No crossing": f"{found['no_crossing']:.2f}",
-            "2 or less crossing": f"{found['two_or_less_crossing']:.2f}",
-            "Tagging accuracy": f"{found['tagging_accuracy']:.2f}",
+            "Bracketing Recall": f"{summary['recall']:.2f}",
+            "Bracketing Precision": f"{summary['precision']:.2f}",
+            "Complete match": f"{summary['complete_match']:.2f}",
+            "Average crossing": f"{summary['average_crossing']:.2f}",
+            "No crossing": f"{summary['no_crossing']:.2f}",
+            "2 or less crossing": f"{summary['two_or_less_crossing']:.2f}",
+            "Tagging accuracy": f"{summary['tagging_accuracy']:.2f}",
         }

@@ -1,4 +1,4 @@
-"""Scores by length of the sentence."""
+"""Scores by the length of sentences."""
 
 import pytest
 
@@ -18,20 +18,20 @@ def buckets(hypotheses, references, measured):
     return lengths.buckets(metrics, statistics, measured)
 
 
-def test_sentences_are_counted_where_their_length_belongs():
+def test_buckets_have_the_sentences_of_their_lengths():
     measured = [of_words(n) for n in (0, 1, 10, 11, 20, 60, 61, 200)]
     lines = ["a b c d"] * len(measured)
-    found = buckets(lines, [lines], measured)
-    assert [one[:3] for one in found] == [
+    result = buckets(lines, [lines], measured)
+    assert [bucket[:3] for bucket in result] == [
         (0, 10, 3),
         (11, 20, 2),
         (51, 60, 1),
         (61, None, 2),
     ]
-    assert all(one.scores["bleu"] == pytest.approx(100) for one in found)
+    assert all(b.scores["bleu"] == pytest.approx(100) for b in result)
 
 
-def test_a_bucket_is_scored_by_itself():
+def test_score_of_a_bucket_is_that_of_its_sentences_alone():
     references = [of_words(8), of_words(9), of_words(30)]
     hypotheses = [of_words(8), "x", of_words(15)]
     short, long = buckets(hypotheses, [references], references)
@@ -41,7 +41,7 @@ def test_a_bucket_is_scored_by_itself():
     assert long.scores["length_ratio"] == pytest.approx(1 / 2)
 
 
-def test_a_row_has_the_scores_by_name():
+def test_row_has_scores_by_name():
     (bucket,) = buckets(["a b c d"], [["a b c d"]], ["a b c d"])
     assert bucket.row() == {
         "shortest": 0,
@@ -52,22 +52,22 @@ def test_a_row_has_the_scores_by_name():
     }
 
 
-def test_describe_says_whose_words_were_counted():
+def test_summary_names_the_measured_text():
     both = {"bleu": 30.126, "length_ratio": 0.987}
-    found = [lengths.Bucket(11, 20, 1_234, both)]
-    found.append(
+    result = [lengths.Bucket(11, 20, 1_234, both)]
+    result.append(
         lengths.Bucket(61, None, 2, {"bleu": 0.0, "length_ratio": 1.0})
     )
-    assert lengths.summary(found, "source").splitlines() == [
+    assert lengths.summary(result, "source").splitlines() == [
         "bleu by words of the source:",
         "   30.13   11-20 words, 1,234 sentences, length ratio 0.99",
         "    0.00     61- words, 2 sentences, length ratio 1.00",
     ]
 
 
-def test_any_metric_alone():
-    found = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
-    assert lengths.summary(found, "source").splitlines() == [
+def test_summary_of_a_single_metric():
+    result = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
+    assert lengths.summary(result, "source").splitlines() == [
         "bracketing_f1 by words of the source:",
         "   91.30    0-10 words, 3 sentences",
     ]

@@ -1,4 +1,4 @@
-"""Metrics of parses, by hand."""
+"""Metrics of parses, compared with figures by hand."""
 
 import pytest
 
@@ -15,11 +15,11 @@ SUITE = Suite(PARSING)
 
 
 def score(*hypotheses, references=REFERENCES, sentences=SENTENCES):
-    found = scores.score(SUITE, hypotheses, [references], sentences)
-    return scores.flat(SUITE.build(), found)
+    result = scores.score(SUITE, hypotheses, [references], sentences)
+    return scores.flat(SUITE.build(), result)
 
 
-def test_the_references_themselves():
+def test_references_score_100():
     assert score(*REFERENCES) == {
         "bracketing_f1": 100.0,
         "bracketing_precision": 100.0,
@@ -31,41 +31,40 @@ def test_the_references_themselves():
     }
 
 
-def test_keys_are_in_order():
-    """As evaluate has always printed them."""
+def test_keys_are_in_order_of_evaluate():
     assert list(score(*REFERENCES)) == [*PARSING, "bracketing_signature"]
 
 
-def test_figures_by_hand():
-    """4 + 3 gold constituents, 3 + 3 found, of which 3 + 2 are right.
+def test_scores_equal_figures_by_hand():
+    """4 + 3 gold constituents, 3 + 3 predicted, of which 3 + 2 are correct.
 
-    The second lacks ")VP", and has a tag too many.
+    The second hypothesis lacks ")VP" and has a surplus tag.
     """
-    found = score(
+    result = score(
         "(S (NP XX XX )NP XX (ADVP XX )ADVP . )S",
         "(S (NP XX , )NP (PP XX XX )S",
     )
-    assert found["bracketing_precision"] == pytest.approx(100 * 5 / 6)
-    assert found["bracketing_recall"] == pytest.approx(100 * 5 / 7)
-    assert found["bracketing_f1"] == pytest.approx(100 * 10 / 13)
-    assert found["bracketing_exact_match"] == 0
-    assert found["unbalanced_trees"] == found["miscounted_trees"] == 50
+    assert result["bracketing_precision"] == pytest.approx(100 * 5 / 6)
+    assert result["bracketing_recall"] == pytest.approx(100 * 5 / 7)
+    assert result["bracketing_f1"] == pytest.approx(100 * 10 / 13)
+    assert result["bracketing_exact_match"] == 0
+    assert result["unbalanced_trees"] == result["miscounted_trees"] == 50
 
 
-def test_tags_do_not_matter():
-    """Whatever a parse takes for punctuation, the reference decides."""
-    found = score("(S (NP . , )NP (VP , (PRT . )PRT )VP XX )S", REFERENCES[1])
-    assert found["bracketing_f1"] == 100
+def test_predicted_tags_have_no_effect():
+    """The reference decides what is punctuation."""
+    result = score("(S (NP . , )NP (VP , (PRT . )PRT )VP XX )S", REFERENCES[1])
+    assert result["bracketing_f1"] == 100
 
 
-def test_no_parse_at_all():
-    found = score("", "")
-    assert found["bracketing_f1"] == 0
-    assert (found["unbalanced_trees"], found["miscounted_trees"]) == (0, 100)
+def test_empty_parse_scores_0():
+    result = score("", "")
+    assert result["bracketing_f1"] == 0
+    assert (result["unbalanced_trees"], result["miscounted_trees"]) == (0, 100)
 
 
 @pytest.mark.parametrize("line", ["(S XX XX )S", "(S XX XX XX", ""])
-def test_a_reference_that_is_no_tree_is_named(line):
+def test_malformed_reference_is_user_error(line):
     with pytest.raises(errors.UserError, match="Reference 2 is not a tree"):
         score(*REFERENCES, references=[REFERENCES[0], line])
 
@@ -77,28 +76,30 @@ def test_a_reference_that_is_no_tree_is_named(line):
         ([REFERENCES] * 2, SENTENCES, "2 references and sentences"),
     ],
 )
-def test_sentences_and_one_reference_are_needed(references, sentences, got):
+def test_missing_sentences_or_second_reference_is_user_error(
+    references, sentences, got
+):
     with pytest.raises(errors.UserError, match=f"got {got}.*--sources"):
         scores.score(SUITE, REFERENCES, references, sentences)
 
 
-def test_no_references():
+def test_no_lines_are_user_error():
     with pytest.raises(errors.UserError, match="got 0 and 0 and 0"):
         score(references=[], sentences=[])
 
 
-def test_intervals_come_from_the_sentences():
+def test_interval_has_width_of_binomial_distribution():
     hypotheses = [REFERENCES[0], "(S XX , XX )S"] * 20
-    found = scores.score(
+    result = scores.score(
         SUITE, hypotheses, [REFERENCES * 20], SENTENCES * 20, samples=100
     )
-    assert found["bracketing_exact_match"].value == 50
+    assert result["bracketing_exact_match"].value == 50
     # Of 40 sentences with 50%: 1.96 standard deviations are 15.5.
-    assert 10 < found["bracketing_exact_match"].plus_minus < 21
-    assert 0 < found["bracketing_f1"].plus_minus < 10
+    assert 10 < result["bracketing_exact_match"].plus_minus < 21
+    assert 0 < result["bracketing_f1"].plus_minus < 10
 
 
-def test_parses_are_drawn():
+def test_only_metrics_of_parses_draw_pictures():
     metric = SUITE.build()["bracketing_f1"]
     picture = metric.draw(REFERENCES[0], SENTENCES[0])
     assert picture.startswith("<svg") and ">cat<" in picture

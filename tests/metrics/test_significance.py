@@ -1,4 +1,4 @@
-"""Intervals and paired tests: sacreBLEU's, and of known differences."""
+"""Intervals and paired tests, compared with sacreBLEU and with theory."""
 
 import math
 
@@ -36,16 +36,16 @@ def compare(hypotheses, baseline, suite=SUITE):
 
 
 @pytest.mark.parametrize("name", THEIRS)
-def test_scores_and_intervals_are_sacrebleus(name):
+def test_scores_and_intervals_equal_sacrebleus(name):
     ours = scores.score(SUITE, WORSE, [LINES], samples=300)[name]
     theirs = THEIRS[name]().corpus_score(WORSE, [LINES], n_bootstrap=300)
     assert ours.value == pytest.approx(theirs.score)
-    # In float32 there.
+    # sacreBLEU computes in float32.
     assert ours.plus_minus == pytest.approx(theirs._ci, rel=1e-4)
 
 
-def test_p_values_are_sacrebleus():
-    """Of two systems that are hard to tell apart, and of a worse one."""
+def test_p_values_equal_sacrebleus():
+    """Two systems are similar, and one is worse."""
     other = [line.replace("good", "bad") for line in LINES[:9]] + LINES[9:]
     near = LINES[:42] + [line.replace("text", "book") for line in LINES[42:]]
     for system, baseline in ((near, other), (WORSE, near)):
@@ -62,42 +62,42 @@ def test_p_values_are_sacrebleus():
             before, after = theirs[its]
             assert ours[name].baseline == pytest.approx(before.score)
             assert ours[name].system == pytest.approx(after.score)
-            # A sample whose difference is as great may be on either side.
+            # Samples with the same difference may be counted or not.
             assert ours[name].p_value == pytest.approx(after.p_value, abs=0.003)
 
 
-def test_a_worse_system_is_told():
-    found = compare(LINES, WORSE)
-    for name, one in found.items():
-        assert one.metric == name
-        assert one.p_value < 0.01
-    assert found["bleu"].system == pytest.approx(100)
-    said = f"bleu 100.00 against {found['bleu'].baseline:.2f} of the baseline"
-    assert found["bleu"].summary().startswith(f"{said}, p = 0.0")
+def test_worse_system_has_small_p_value():
+    result = compare(LINES, WORSE)
+    for name, difference in result.items():
+        assert difference.metric == name
+        assert difference.p_value < 0.01
+    assert result["bleu"].system == pytest.approx(100)
+    text = f"bleu 100.00 against {result['bleu'].baseline:.2f} of the baseline"
+    assert result["bleu"].summary().startswith(f"{text}, p = 0.0")
     back = compare(WORSE, LINES)
-    assert back["ter"].system == found["ter"].baseline
+    assert back["ter"].system == result["ter"].baseline
 
 
-def test_no_difference_between_like_systems():
-    # Each is wrong in 10 other lines of 50.
-    one, two = (
+def test_similar_systems_have_large_p_value():
+    # Each is wrong in 10 of 50 lines, but not the same ones.
+    first, second = (
         [
             line.replace("good", "bad") if i % 5 == rest else line
             for i, line in enumerate(LINES)
         ]
         for rest in (0, 1)
     )
-    for found in compare(one, two).values():
-        assert found.p_value > 0.05
+    for result in compare(first, second).values():
+        assert result.p_value > 0.05
 
 
-def test_no_difference_between_a_system_and_itself():
-    for found in compare(WORSE, WORSE, Suite()).values():
-        assert found.p_value == 1
+def test_p_value_of_a_system_and_itself_is_1():
+    for result in compare(WORSE, WORSE, Suite()).values():
+        assert result.p_value == 1
 
 
 class Mean(Metric):
-    """The mean of a number of each sentence."""
+    """The mean of the numbers that the lines have."""
 
     def statistics(self, hypotheses, references, sources=None):
         return [[float(line), 1] for line in hypotheses]
@@ -106,15 +106,15 @@ class Mean(Metric):
         return totals[0] / totals[1]
 
 
-def test_the_interval_of_a_mean_is_the_normal_one():
-    """Of 400 draws with standard deviation 1: 1.96 / 20."""
+def test_interval_of_a_mean_is_that_of_the_normal_distribution():
+    """400 numbers with standard deviation 1 have 1.96 / 20."""
     numbers = np.random.default_rng(7).normal(size=400)
     numbers = (numbers - numbers.mean()) / numbers.std()
     metric = Mean()
     statistics = np.array(metric.statistics(list(map(str, numbers)), []))
     counts = significance.resample(400, 2_000)
     assert counts.shape == (2_000, 400) and (counts.sum(1) == 400).all()
-    found = significance.values(metric, statistics, counts)
-    assert significance.half_interval(found) == pytest.approx(
+    result = significance.values(metric, statistics, counts)
+    assert significance.half_interval(result) == pytest.approx(
         1.96 / math.sqrt(400), rel=0.1
     )

@@ -1,4 +1,4 @@
-"""Suites: names, the headline, and metrics that are wrong."""
+"""Suites: names, the headline, and errors of metrics."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def mine(monkeypatch):
 
 
 class Rows(Metric):
-    """What a test says."""
+    """Statistics that a test sets."""
 
     rows: list = []
 
@@ -41,20 +41,20 @@ class Rows(Metric):
         (suite.PARSING, False, "bracketing_f1"),
     ],
 )
-def test_the_headline(names, tokenized, headline):
+def test_headline_is_first_or_bleu_tok_if_tokenized(names, tokenized, headline):
     assert Suite(names, "en", tokenized).headline == headline
 
 
 @pytest.mark.parametrize(
-    "entry", list(registry.metrics), ids=lambda one: one.name
+    "entry", list(registry.metrics), ids=lambda entry: entry.name
 )
-def test_every_metric_of_the_package_is_one(entry):
+def test_every_declared_metric_can_be_built(entry):
     metric = Suite((entry.name,)).build()[entry.name]
     assert isinstance(metric, Metric) and entry.summary
     assert type(metric).__doc__
 
 
-def test_metrics_are_imported_when_they_are_asked_for():
+def test_registry_does_not_import_metrics():
     code = (
         "import sys; from t2t_repro import registry; "
         "from t2t_repro.metrics import suite; registry.describe(); "
@@ -66,15 +66,15 @@ def test_metrics_are_imported_when_they_are_asked_for():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_an_unknown_metric_is_named_with_near_ones():
+def test_unknown_metric_is_user_error_with_near_names():
     with pytest.raises(errors.UserError, match="metric 'blue'.*'bleu'"):
         Suite(("blue",)).build()
 
 
-def test_a_metric_that_is_no_class_is_refused(mine):
+def test_metric_that_is_no_class_is_user_error(mine):
     @mine
     def mine_too(hypotheses, references):
-        """A function."""
+        """Return no statistics."""
 
     with pytest.raises(errors.UserError, match="'mine' of .* not a subclass"):
         Suite(("mine",)).build()
@@ -83,16 +83,16 @@ def test_a_metric_that_is_no_class_is_refused(mine):
 @pytest.mark.parametrize(
     "rows", [[[1.0]], [[1, 2], [3]], [1, 2], [["a"], ["b"]], None]
 )
-def test_statistics_of_other_shapes_are_named(mine, monkeypatch, rows):
+def test_statistics_of_wrong_shape_are_user_error(mine, monkeypatch, rows):
     mine(Rows)
     monkeypatch.setattr(Rows, "rows", rows)
     with pytest.raises(errors.UserError, match="'mine' must be a row of numb"):
         scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]])
 
 
-def test_a_metric_has_a_signature_and_a_summary_of_its_own(mine, monkeypatch):
+def test_metric_has_default_signature_and_summary(mine, monkeypatch):
     mine(Rows)
     monkeypatch.setattr(Rows, "rows", [[1], [2]])
-    found = scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]] * 2)
-    assert found["mine"] == (3.0, "nrefs:2|metric:Rows", None)
-    assert registry.metrics["mine"].summary == "What a test says."
+    result = scores.score(Suite(("mine",)), ["a", "b"], [["a", "b"]] * 2)
+    assert result["mine"] == (3.0, "nrefs:2|metric:Rows", None)
+    assert registry.metrics["mine"].summary == "Statistics that a test sets."

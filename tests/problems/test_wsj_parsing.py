@@ -1,4 +1,4 @@
-"""The parsing problems, on trees written for these tests."""
+"""The parsing problems, on trees that are not from the treebank."""
 
 import gzip
 
@@ -42,21 +42,21 @@ def pairs(split, raw_dir, name="wsj_parsing"):
 
 @pytest.fixture
 def plain(tmp_path):
-    """Plain files: one tree a line, the treebank's layout, and packed."""
+    """Files with one tree a line, the treebank's layout, and compression."""
     write(tmp_path / "train.mrg", CAT + CAT)
     write(tmp_path / "validation.mrg", DOG)
     write(tmp_path / "test.mrg.gz", DOG + CAT)
     return tmp_path
 
 
-def test_plain_files(plain):
+def test_files_of_splits_are_read(plain):
     assert pairs("train", plain) == [PAIRS[CAT]] * 2
     assert pairs("validation", str(plain)) == [PAIRS[DOG]]
     assert pairs("test", plain) == [PAIRS[DOG], PAIRS[CAT]]
 
 
 @pytest.mark.parametrize("place", ["", "wsj", "parsed/mrg/wsj"])
-def test_sections(tmp_path, place):
+def test_sections_make_the_splits(tmp_path, place):
     folder = tmp_path / place
     for section in range(25):
         write(folder / f"{section:02}" / f"wsj_{section:02}01.mrg", DOG)
@@ -68,34 +68,34 @@ def test_sections(tmp_path, place):
     assert pairs("test", tmp_path) == [PAIRS[DOG], PAIRS[CAT]]
 
 
-def test_a_missing_section_is_named(tmp_path):
+def test_missing_section_is_user_error(tmp_path):
     write(tmp_path / "02" / "wsj_0201.mrg", CAT)
     with pytest.raises(errors.UserError, match=f"file in {tmp_path}/03"):
         pairs("train", tmp_path)
 
 
-def test_the_second_corpus_is_for_training_alone(plain):
+def test_extra_trees_are_read_for_training_only(plain):
     write(plain / "extra" / "b.mrg.gz", f"(S1 {CAT.strip()})\n")
     write(plain / "extra" / "a.mrg", DOG)
     write(plain / "extra" / "a.mrg.gz", DOG)  # as `gunzip -k` leaves them
-    found = pairs("train", plain, "wsj_parsing_semi")
-    assert found == [PAIRS[CAT], PAIRS[CAT], PAIRS[DOG], PAIRS[CAT]]
+    result = pairs("train", plain, "wsj_parsing_semi")
+    assert result == [PAIRS[CAT], PAIRS[CAT], PAIRS[DOG], PAIRS[CAT]]
     for split in ("validation", "test"):
         assert pairs(split, plain, "wsj_parsing_semi") == pairs(split, plain)
 
 
-def test_a_missing_second_corpus_is_asked_for(plain):
+def test_missing_extra_trees_are_user_error(plain):
     with pytest.raises(errors.UserError, match=f"file in {plain}/extra"):
         pairs("train", plain, "wsj_parsing_semi")
 
 
-def test_a_broken_tree_is_refused_by_file_and_line(plain):
+def test_malformed_tree_is_user_error_with_file_and_line(plain):
     write(plain / "train.mrg", f"{CAT}(S (NN a)\n{CAT}")
     with pytest.raises(errors.UserError, match="train.mrg, line 2: .*line 3"):
         pairs("train", plain)
 
 
-def test_the_treebank_is_brought_by_its_owner(tmp_path):
+def test_missing_treebank_is_user_error_that_suggests_raw_dir(tmp_path):
     with pytest.raises(errors.UserError, match="train.mrg .*--raw_dir"):
         pairs("train", None)
     with pytest.raises(errors.UserError, match="neither train.mrg nor"):
@@ -106,7 +106,7 @@ def test_the_treebank_is_brought_by_its_owner(tmp_path):
     ("name", "vocab_size"),
     [("wsj_parsing", 16_000), ("wsj_parsing_semi", 32_000)],
 )
-def test_the_papers_settings(name, vocab_size):
+def test_settings_are_those_of_section_6_3(name, vocab_size):
     built = build_problem(name)
     assert (built.vocab_size, built.max_length) == (vocab_size, 512)
     search = fields.override(hparam.DecodeHParams(), built.decode_hparams)
@@ -118,6 +118,6 @@ def test_the_papers_settings(name, vocab_size):
     assert search.long_inputs == "refuse"
 
 
-def test_a_line_is_read_back_with_its_sentence(plain):
+def test_linearized_tree_is_read_back_with_its_sentence(plain):
     for sentence, line in pairs("test", plain):
         assert linear.read(line, sentence.split()).is_well_formed

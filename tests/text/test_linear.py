@@ -1,4 +1,4 @@
-"""Trees as lines of text: written, read back, and repaired."""
+"""Linearized trees: writing, reading and repair."""
 
 import os
 
@@ -17,17 +17,17 @@ TREE = trees.Tree(
     (Span("S", 0, 5), Span("NP", 0, 1), Span("VP", 1, 4), Span("NP", 2, 4)),
 )
 LINE = "(S (NP XX )NP (VP XX (NP XX XX )NP )VP . )S"
-# A Penn Treebank of yours, a tree a line; it cannot be in this repository.
+# A Penn Treebank, which the repository may not contain.
 TREEBANK = os.environ.get("T2T_TREEBANK")
 
 
-def test_a_tree_is_a_line():
+def test_tree_is_written_as_line_and_read_back():
     assert linear.write(TREE) == LINE
     assert linear.read(LINE, WORDS) == linear.Reading(TREE)
     assert linear.read(LINE, WORDS).is_well_formed
 
 
-def test_a_sentence_without_constituents():
+def test_sentence_without_constituents_is_its_tags():
     yes = trees.Tree(("Yes", "."), ("XX", "."), ())
     assert linear.write(yes) == "XX ."
     assert linear.read("XX .", ["Yes", "."]) == linear.Reading(yes)
@@ -37,7 +37,7 @@ def test_a_sentence_without_constituents():
 
 
 def nested(children):
-    """A strategy: lists are constituents, strings are tags."""
+    """Define a strategy: lists are constituents, strings are tags."""
     return st.tuples(
         st.sampled_from(["S", "NP", "VP"]),
         st.lists(children, min_size=1, max_size=3),
@@ -47,31 +47,31 @@ def nested(children):
 TREES = st.recursive(st.sampled_from(["XX", ",", "``"]), nested, max_leaves=20)
 
 
-def build(parts):
+def build(nodes):
     builder = trees.Builder()
 
-    def add(part):
-        if isinstance(part, str):
-            builder.add(part, "word")
+    def add(node):
+        if isinstance(node, str):
+            builder.add(node, "word")
             return
-        builder.open(part[0])
-        for child in part[1]:
+        builder.open(node[0])
+        for child in node[1]:
             add(child)
         builder.close()
 
-    for part in parts:
-        add(part)
+    for node in nodes:
+        add(node)
     return builder.tree()
 
 
 @given(st.lists(TREES, max_size=3).map(build))
-def test_any_forest_comes_back(forest):
+def test_any_forest_is_read_back(forest):
     reading = linear.read(linear.write(forest), forest.words)
     assert reading == linear.Reading(forest)
 
 
 def repaired(text, words):
-    """The repaired tree as a line, and the three counts."""
+    """Read a malformed line; return it repaired, and the three counts."""
     reading = linear.read(text, words.split())
     assert not reading.is_well_formed
     return (linear.write(reading.tree), *reading[1:])
@@ -80,7 +80,7 @@ def repaired(text, words):
 @pytest.mark.parametrize(
     ("text", "words", "line", "counts"),
     [
-        # A closing bracket closes what is inside, too.
+        # A closing bracket closes inner constituents.
         (
             "(S (NP XX (VP XX )S",
             "a b",
@@ -93,18 +93,18 @@ def repaired(text, words):
         # Without words.
         ("(S (NP )NP XX )S", "a", "(S XX )S", (1, 0, 0)),
         ("(S (VP (NP )NP )VP XX )S", "a", "(S XX )S", (2, 0, 0)),
-        # Words and tags that are not as many.
+        # More or fewer tags than words.
         ("(S (NP XX XX )NP )S", "a", "(S (NP XX )NP )S", (0, 0, 1)),
         ("(S (NP XX )NP )S", "a b", "(S (NP XX )NP XX )S", (0, 1, 0)),
         ("(S (NP XX", "a b c", "(S (NP XX )NP XX XX )S", (2, 2, 0)),
         ("", "a b", "XX XX", (0, 2, 0)),
         (")S", "a", "XX", (1, 1, 0)),
         ("(S XX )S (NP XX )NP", "a", "(S XX )S", (1, 0, 1)),
-        # Spaces that were lost.
+        # Missing spaces.
         ("(S(NP XX)NP XX)S)S", "a b", "(S (NP XX )NP XX )S", (1, 0, 0)),
     ],
 )
-def test_repairs(text, words, line, counts):
+def test_malformed_line_is_repaired(text, words, line, counts):
     assert repaired(text, words) == (line, *counts)
 
 
@@ -112,20 +112,20 @@ def test_repairs(text, words, line, counts):
     st.lists(st.sampled_from("(S (NP )S )NP ( ) XX .".split())),
     st.integers(0, 5),
 )
-def test_any_line_is_a_tree_of_the_sentence(tokens, length):
+def test_any_line_is_read_as_tree_of_the_sentence(tokens, length):
     words = tuple("abcdef"[:length])
     tree = linear.read(" ".join(tokens), words).tree
     assert tree.words == words
     assert linear.read(linear.write(tree), words) == linear.Reading(tree)
 
 
-def test_a_line_of_nothing_but_brackets_is_no_matter():
+def test_line_of_2000_open_brackets_is_closed():
     reading = linear.read("(S " * 2000 + "XX", ["a"])
     assert (len(reading.tree.spans), reading.brackets) == (2000, 2000)
 
 
 @pytest.mark.skipif(not TREEBANK, reason="T2T_TREEBANK names no file")
-def test_a_treebank_comes_back():
+def test_treebank_is_read_back_after_tokenization():
     lines = parallel_files.read_lines(TREEBANK)
     normal = [trees.normalize(tree) for tree in trees.read(lines, TREEBANK)]
     texts = [linear.write(tree) for tree in normal]
@@ -135,8 +135,8 @@ def test_a_treebank_comes_back():
         assert linear.read(text, tree.words) == linear.Reading(tree)
 
 
-def test_deep_nesting_is_no_matter():
-    """Looking through all that is open at each bracket is quadratic."""
-    text = " ".join(["(S"] * 50_000 + ["XX"] + [")S"] * 50_000)
+def test_read_takes_linear_time_in_nesting_depth():
+    """A search of all open constituents at each bracket would be quadratic."""
+    text = " ".join(["(S"] * 20_000 + ["XX"] + [")S"] * 20_000)
     reading = linear.read(text, ["word"])
-    assert reading.is_well_formed and len(reading.tree.spans) == 50_000
+    assert reading.is_well_formed and len(reading.tree.spans) == 20_000

@@ -1,4 +1,4 @@
-"""Moses tokenization, by hand as its scripts print it."""
+"""Moses tokenization, compared with the output of its scripts."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from t2t_repro.text import moses
         ("en", "It's well-known, isn't it?")
         + ("It &apos;s well-known , isn &apos;t it ?",),
         ("fr", "l'art d'aujourd'hui", "l&apos; art d&apos; aujourd&apos; hui"),
-        # Of abbreviations and ordinals, except at the end of a line.
+        # Abbreviations and ordinals keep their full stop within a line.
         ("de", "Am 26. Mai um z.B. acht.", "Am 26. Mai um z.B. acht ."),
         ("de", "auf Gate 24.", "auf Gate 24 ."),
         ("en", "at 11.30 a.m.", "at 11.30 a.m ."),
@@ -21,7 +21,7 @@ from t2t_repro.text import moses
         ("en", "", ""),
     ],
 )
-def test_tokenizer(language, line, tokens):
+def test_tokenizer_equals_tokenizer_perl(language, line, tokens):
     assert moses.tokenizer(language)(line) == tokens
 
 
@@ -34,20 +34,19 @@ def test_tokenizer(language, line, tokens):
             "Ost ##AT##-##AT## West ##AT##-##AT## Plan",
         ),
         ("eins - zwei", "eins - zwei"),
-        # As the script's expression: it does not go back to b, but to the
-        # second byte of à.
+        # The script's matches do not overlap, and match bytes.
         ("a-b-c", "a ##AT##-##AT## b-c"),
         ("vis-à-vis", "vis ##AT##-##AT## à ##AT##-##AT## vis"),
-        # Unicode punctuation is ASCII before tokenization.
+        # Unicode punctuation becomes ASCII before tokenization.
         ("so，ja！", "so , ja !"),
         ("„Nein“", "„ Nein &quot;"),
     ],
 )
-def test_compound_splitter(line, tokens):
+def test_compound_splitter_equals_get_ende_bleu(line, tokens):
     assert moses.compound_splitter("de")(line) == tokens
 
 
-def test_hyphens_of_tokens_are_split_without_tokenizing():
+def test_split_hyphens_does_not_tokenize():
     text = moses.split_hyphens("der EU-Plan &quot; Nr. 1. &quot;")
     assert text == "der EU ##AT##-##AT## Plan &quot; Nr. 1. &quot;"
 
@@ -58,14 +57,14 @@ def test_hyphens_of_tokens_are_split_without_tokenizing():
         ("de", "Zwei Männer, ÜBEN.", "zwei männer , üben ."),
         ("en", "A man’s “red” T-shirt…")
         + ("a man &apos;s &quot; red &quot; t-shirt ...",),
-        # Two habits of normalize-punctuation.perl: a full stop leaves the
-        # quotes that end a German line, and ’ is a quote unless letters of
-        # ASCII are around it.
+        # normalize-punctuation.perl moves a full stop out of the quotes that
+        # end a German line, and treats ’ as a quote unless ASCII letters
+        # surround it.
         ("de", 'Er sagt: "Ja."', "er sagt : &quot; ja &quot; ."),
         ("fr", "À l’œuvre.", "à l &quot; œuvre ."),
         # The Moses of 2017, which made Multi30k's files.
         ("de", "Ein Bus der Linie A.", "ein bus der linie a."),
     ],
 )
-def test_lowercase_tokenizer(language, line, tokens):
+def test_lowercase_tokenizer_equals_scripts_of_2017(language, line, tokens):
     assert moses.lowercase_tokenizer(language)(line) == tokens

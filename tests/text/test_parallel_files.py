@@ -1,4 +1,4 @@
-"""Raw files: lines, pairs, and downloads from a server on this machine."""
+"""Raw files: lines, pairs, and downloads from a local server."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves CONTENT as the server's settings say."""
+    """Handler that serves CONTENT according to the server's settings."""
 
     def do_GET(self):
         server = self.server
@@ -82,7 +82,7 @@ def write(path, content):
         + (["a\u0085b\u2028c\u00a0d\u000be"],),
         (b" a \t\n", [" a \t"]),
         ("żółw\n".encode(), ["żółw"]),
-        # What some editors begin a file with; elsewhere it is a character.
+        # A byte order mark; elsewhere it is a character.
         ("\ufeffa\n\ufeffb\n".encode(), ["a", "\ufeffb"]),
     ],
 )
@@ -96,7 +96,7 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, lines, packed):
     assert list(parallel_files.read_lines(str(path))) == lines
 
 
-def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
+def test_invalid_utf8_is_user_error_with_line(tmp_path):
     path = write(tmp_path / "a", "a\nbü\n".encode() + b"ab\xff\nc\n")
     lines = parallel_files.read_lines(path)
     assert [next(lines), next(lines)] == ["a", "bü"]
@@ -105,7 +105,7 @@ def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
         next(lines)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_missing_file_is_user_error(tmp_path):
     path = tmp_path / "absent"
     with pytest.raises(errors.UserError, match=f"There is no file {path}"):
         list(parallel_files.read_lines(path))
@@ -114,15 +114,15 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [b"plain text\n", gzip.compress(b"a\n" * 999)[:-9]],
-    ids=["not packed", "cut off"],
+    ids=["not compressed", "cut off"],
 )
-def test_a_damaged_gz_is_named(tmp_path, content):
+def test_damaged_gz_is_user_error(tmp_path, content):
     path = write(tmp_path / "a.gz", content)
     with pytest.raises(errors.UserError, match="a.gz"):
         list(parallel_files.read_lines(path))
 
 
-def test_pairs_are_lines_side_by_side(tmp_path):
+def test_read_pairs_gives_aligned_lines(tmp_path):
     inputs = write(tmp_path / "a", "one\u2028\n\nthree\r\n".encode())
     targets = write(tmp_path / "b.gz", gzip.compress(b"eins\nzwei\n"))
     write(tmp_path / "c", b"eins\nzwei\n\n")
@@ -134,9 +134,11 @@ def test_pairs_are_lines_side_by_side(tmp_path):
 
 @pytest.mark.parametrize(
     ("inputs", "targets"),
-    [(3, 2), (2, 3), (5, 1), (1, 5), (0, 4), (4, 0), (1234, 3)],
+    [(3, 2), (0, 4), (1234, 3)],
 )
-def test_files_of_different_lengths_are_counted(tmp_path, inputs, targets):
+def test_files_of_different_lengths_are_user_error_with_counts(
+    tmp_path, inputs, targets
+):
     a = write(tmp_path / "a", b"x\n" * inputs)
     b = write(tmp_path / "b", b"y\n" * targets)
     read = parallel_files.read_pairs(a, b)
@@ -149,7 +151,7 @@ def test_files_of_different_lengths_are_counted(tmp_path, inputs, targets):
     )
 
 
-def test_a_file_of_raw_dir_is_found_plain_or_packed(tmp_path):
+def test_file_of_raw_dir_is_found_plain_or_compressed(tmp_path):
     file = parallel_files.RawFile("train.en", "http://127.0.0.1:1/train.en.gz")
     packed = write(tmp_path / "train.en.gz", b"")
     assert parallel_files.locate(file, tmp_path, "unused") == packed
@@ -157,7 +159,7 @@ def test_a_file_of_raw_dir_is_found_plain_or_packed(tmp_path):
     assert parallel_files.locate(file, str(tmp_path), "unused") == plain
 
 
-def test_a_file_missing_in_raw_dir_is_named_with_the_folder(tmp_path):
+def test_file_missing_in_raw_dir_is_user_error_with_folder(tmp_path):
     file = parallel_files.RawFile("train.en")
     with pytest.raises(errors.UserError) as raised:
         parallel_files.locate(file, tmp_path, "unused")
@@ -166,7 +168,7 @@ def test_a_file_missing_in_raw_dir_is_named_with_the_folder(tmp_path):
     assert "neither train.en nor train.en.gz" in message
 
 
-def test_a_file_is_downloaded_once(server, tmp_path):
+def test_file_is_downloaded_once(server, tmp_path):
     path = parallel_files.locate(file_at(server), None, tmp_path / "downloads")
     assert path == tmp_path / "downloads" / "train.en.gz"
     assert path.read_bytes() == CONTENT
@@ -175,43 +177,45 @@ def test_a_file_is_downloaded_once(server, tmp_path):
     assert set(path.parent.iterdir()) == {path, path.parent / locks.LOCK}
 
 
-def test_a_checksum_is_optional(server, tmp_path):
+def test_download_without_checksum_is_accepted(server, tmp_path):
     path = parallel_files.download(file_at(server, sha256=None), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
-def test_a_changed_file_is_removed(server, tmp_path):
+def test_download_with_wrong_checksum_is_removed(server, tmp_path):
     with pytest.raises(errors.UserError) as raised:
         parallel_files.download(file_at(server, sha256="0" * 64), tmp_path)
     message = str(raised.value)
-    for part in (server.url, SHA256, "0" * 64, str(tmp_path / "train.en.gz")):
-        assert part in message
+    for fact in (server.url, SHA256, "0" * 64, str(tmp_path / "train.en.gz")):
+        assert fact in message
     assert list(tmp_path.iterdir()) == [tmp_path / locks.LOCK]
 
 
-def test_a_download_is_continued(server, tmp_path):
+def test_interrupted_download_continues(server, tmp_path):
     write(tmp_path / "train.en.gz.part", CONTENT[:300])
     path = parallel_files.download(file_at(server), tmp_path)
     assert server.asked == ["bytes=300-"]
     assert path.read_bytes() == CONTENT
 
 
-def test_a_server_that_cannot_continue_starts_over(server, tmp_path):
+def test_server_without_ranges_starts_over(server, tmp_path):
     server.ranges = False
     write(tmp_path / "train.en.gz.part", b"x" * 300)
     path = parallel_files.download(file_at(server), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
-def test_a_part_that_is_whole_already_is_taken(server, tmp_path):
-    """A download that was ended while its checksum was computed."""
+def test_complete_partial_file_is_accepted(server, tmp_path):
+    """The process ended while it computed the checksum."""
     write(tmp_path / "train.en.gz.part", CONTENT)
     path = parallel_files.download(file_at(server), tmp_path)
     assert path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("sha256", [SHA256, None], ids=["checked", "unchecked"])
-def test_a_connection_that_breaks_is_continued(server, tmp_path, sha256):
+def test_broken_connection_is_user_error_and_continues(
+    server, tmp_path, sha256
+):
     server.cut_after = 400
     with pytest.raises(errors.UserError, match="Run again to continue"):
         parallel_files.download(file_at(server, sha256), tmp_path)
@@ -226,7 +230,7 @@ def test_a_connection_that_breaks_is_continued(server, tmp_path, sha256):
 @pytest.mark.parametrize(
     ("status", "reason"), [(404, "HTTP Error 404"), (None, "no HTTP at all")]
 )
-def test_an_answer_without_the_file_says_where_to_put_it(
+def test_failed_download_is_user_error_with_path_to_use(
     server, tmp_path, status, reason
 ):
     server.status = status
@@ -236,7 +240,7 @@ def test_an_answer_without_the_file_says_where_to_put_it(
     assert f"put it at {tmp_path / 'train.en.gz'}" in str(raised.value)
 
 
-def test_a_server_that_is_down_says_where_to_put_the_file(
+def test_unreachable_server_is_user_error_with_path_to_use(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -251,8 +255,7 @@ def test_a_server_that_is_down_says_where_to_put_the_file(
     assert (tmp_path / "train.en.gz.part").read_bytes() == b"kept"
 
 
-def test_the_folder_of_downloads_is_made_and_text_read(tmp_path):
-    """A file put where the message says is taken without a download."""
+def test_file_put_into_download_folder_is_used(tmp_path):
     folder = tmp_path / "downloads" / "toy"
     folder.mkdir(parents=True)
     put = write(folder / "train.en.gz", gzip.compress(b"a\nb\n"))

@@ -1,24 +1,26 @@
+"""Estimated widths of text, compared with DejaVu Sans."""
+
 import pytest
 from matplotlib import font_manager, textpath
 
 from t2t_repro.text import pixels
 
 FONT = font_manager.FontProperties(family="DejaVu Sans", size=14)
-GAP = 14  # that pictures leave for wide letters
+GAP = 14  # pixels that pictures leave between words
 
 
 @pytest.mark.parametrize(
     "text",
     ["Feuerwehrmänner", "Mammutbaum", "undsechzig", "firefighters", "été"],
 )
-def test_a_word_fits_and_wastes_little(text):
-    found = textpath.text_to_path.get_text_width_height_descent(
+def test_width_fits_a_word_without_much_waste(text):
+    actual = textpath.text_to_path.get_text_width_height_descent(
         text, FONT, ismath=False
     )[0]
-    assert found - GAP <= pixels.width(text) <= 1.5 * found
+    assert actual - GAP <= pixels.width(text) <= 1.5 * actual
 
 
-def test_squares_and_marks():
+def test_east_asian_letters_are_squares_and_marks_have_no_width():
     assert pixels.width("日本") == 2 * 14
     assert pixels.width("e\u0301") == pixels.width("\u00e9")
     assert pixels.width("") == 0

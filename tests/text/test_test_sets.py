@@ -1,4 +1,4 @@
-"""Test sets from files and from sacreBLEU's store, without a network."""
+"""Test sets from files and from sacreBLEU, without a network."""
 
 import urllib.error
 import urllib.request
@@ -12,24 +12,25 @@ from t2t_repro.text import test_sets
 
 @pytest.fixture
 def store(monkeypatch, tmp_path):
-    """Where sacreBLEU keeps wmt14/full in this test."""
+    """The folder in which sacreBLEU stores wmt14/full in a test."""
     for name in ("_outdir", "_rawdir"):
         monkeypatch.setattr(DATASETS["wmt14/full"], name, str(tmp_path))
     return tmp_path
 
 
-def test_a_set_comes_from_sacrebleus_store(store):
+def test_stored_set_of_sacrebleu_is_read(store):
     fields = {"src": "one\ntwo\n", "ref": "eins\nzwei\n"}
     for field in DATASETS["wmt14/full"].fieldnames("en-de"):
         path = store / f"wmt14_full.en-de.{field}"
         path.write_text(fields.get(field, ""))
     assert test_sets.is_known("wmt14/full")
-    found = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
+    test_set = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
     name = "sacrebleu/wmt14_full"
-    assert found == (["one", "two"], [["eins", "zwei"]], name)
+    assert test_set == (["one", "two"], [["eins", "zwei"]], name)
+    assert list(test_set.pairs()) == [("one", "eins"), ("two", "zwei")]
 
 
-def test_what_cannot_be_downloaded_is_told(store, monkeypatch):
+def test_failed_download_is_user_error_with_alternatives(store, monkeypatch):
     def unreachable(url):
         raise urllib.error.URLError("no route")
 
@@ -42,9 +43,9 @@ def test_what_cannot_be_downloaded_is_told(store, monkeypatch):
     assert "--references and --sources" in text
 
 
-def test_a_download_with_a_wrong_sum_is_told(store, monkeypatch):
+def test_download_with_wrong_checksum_is_user_error(store, monkeypatch):
     class Page:
-        """Not the test set."""
+        """A response that is not the test set."""
 
         __enter__ = __exit__ = lambda self, *_: self
 
@@ -56,7 +57,7 @@ def test_a_download_with_a_wrong_sum_is_told(store, monkeypatch):
         test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
 
 
-def test_other_languages_are_refused():
+def test_other_languages_are_user_error():
     with pytest.raises(errors.UserError, match="not of de-fr.*en-de, en-fr"):
         test_sets.from_sacrebleu("wmt14/full", ("de", "fr"))
     assert not test_sets.is_known("test")
@@ -66,11 +67,11 @@ def test_files_are_read_and_normalized(tmp_path):
     for name, text in (("src", "A b\n"), ("one", "C\n"), ("two", "D e\n")):
         (tmp_path / name).write_text(text)
     references = [tmp_path / "one", tmp_path / "two"]
-    found = test_sets.from_files(references)
-    assert found == (None, [["C"], ["D e"]], None)
-    assert found.normalized(str.upper, str.lower) == found._replace(
+    test_set = test_sets.from_files(references)
+    assert test_set == (None, [["C"], ["D e"]], None)
+    assert test_set.normalized(str.upper, str.lower) == test_set._replace(
         references=[["c"], ["d e"]]
     )
-    found = test_sets.from_files(references, tmp_path / "src")
-    assert found.normalized(str.upper, str.lower).sources == ["A B"]
-    assert found.name == "files/src"
+    test_set = test_sets.from_files(references, tmp_path / "src")
+    assert test_set.normalized(str.upper, str.lower).sources == ["A B"]
+    assert test_set.name == "files/src"

@@ -1,11 +1,11 @@
-"""Pairs from datasets in TFDS's own format, written here by its writer."""
+"""Pairs from datasets in TFDS's format, which TFDS itself writes here."""
 
 import pytest
 import tensorflow_datasets as tfds
 from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors, prepare, registry
-from t2t_repro.data import manifest as manifests
+from t2t_repro.data import manifest
 from t2t_repro.problem import build_problem
 from t2t_repro.text import tfds as tfds_text
 
@@ -14,7 +14,7 @@ TEST = [("eins", "one"), ("", "nothing"), ("zwei\r", "two ")]
 
 
 def write(dataset, data_dir, ordered, shards=1):
-    """Makes a translation dataset, configuration de-en, on disk only."""
+    """Write a translation dataset with the configuration de-en."""
 
     class Toy(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         name = dataset
@@ -47,14 +47,14 @@ def write(dataset, data_dir, ordered, shards=1):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """TFDS's folder with an ordered dataset and one as wmt14_translate is."""
+    """TFDS's folder with two ordered datasets, one named wmt14_translate."""
     folder = tmp_path_factory.mktemp("tfds")
     write("toy_translate", folder, ordered=True)
     write("wmt14_translate", folder, ordered=True)
     return folder
 
 
-def test_pairs_come_in_order_with_their_text_untouched(data_dir):
+def test_pairs_are_read_in_order_with_unchanged_text(data_dir):
     read = tfds_text.read_pairs(
         "toy_translate/de-en", "train", ("de", "en"), data_dir
     )
@@ -65,15 +65,14 @@ def test_pairs_come_in_order_with_their_text_untouched(data_dir):
     assert list(read) == TEST
 
 
-def test_the_languages_say_which_side_is_which(data_dir):
+def test_languages_decide_which_side_is_which(data_dir):
     read = tfds_text.read_pairs(
         "toy_translate/de-en", "test", ("en", "de"), data_dir
     )
     assert list(read) == [(english, german) for german, english in TEST]
 
 
-def test_shards_are_read_one_after_the_other(tmp_path):
-    """As they are stored, not a few pairs of each in turn."""
+def test_shards_are_read_in_order_without_interleaving(tmp_path):
     builder = write("toy_translate", tmp_path, ordered=False, shards=2)
     files = sorted(builder.data_path.glob("*train*tfrecord*"))
     assert len(files) == 2
@@ -90,26 +89,26 @@ def test_shards_are_read_one_after_the_other(tmp_path):
 
 @pytest.fixture
 def official(tmp_path, monkeypatch):
-    """{split: [(English, German)]}, in sacreBLEU's store."""
-    found = {}
+    """{split: [(English, German)]} of the test sets that sacreBLEU stores."""
+    stored = {}
     for split, name in (("validation", "wmt13"), ("test", "wmt14/full")):
         folder = tmp_path / "sacrebleu" / name
         folder.mkdir(parents=True)
         monkeypatch.setattr(DATASETS[name], "_outdir", str(folder))
-        found[split] = [(f"{split} {i}", f"{i} davon") for i in range(3)]
+        stored[split] = [(f"{split} {i}", f"{i} davon") for i in range(3)]
         source, reference = (
             "".join(f"{line}\n" for line in side)
-            for side in zip(*found[split], strict=True)
+            for side in zip(*stored[split], strict=True)
         )
         for field in ("src", "ref", "docid", "genre", "origlang"):
             text = reference if field == "ref" else source
             path = folder / f"{name.replace('/', '_')}.en-de.{field}"
             path.write_text(text)
-    return found
+    return stored
 
 
-def test_wmt14_trains_on_tfds_and_is_tested_on_sacrebleus(data_dir, official):
-    """TFDS's newstest2014 is shuffled: nobody else's line n is its line n."""
+def test_wmt14_trains_on_tfds_and_tests_on_sacrebleu(data_dir, official):
+    """TFDS's newstest2014 is shuffled, so its lines are not those of others."""
     registry.load_definitions()
     for name in ("wmt14_ende", "wmt14_ende_rev"):
         built = build_problem(name)
@@ -121,24 +120,23 @@ def test_wmt14_trains_on_tfds_and_is_tested_on_sacrebleus(data_dir, official):
 
 
 def test_wmt14_is_generated_from_tfds(tmp_path, official):
-    """All the way from TFDS's and sacreBLEU's files to a corpus."""
     registry.load_definitions()
     write("wmt14_translate", tmp_path / "downloads", ordered=True)
     built = build_problem("wmt14_ende", "vocab_size=290")
     folder = prepare.prepare(built, tmp_path)
     assert folder == tmp_path / "wmt14_ende"
-    manifest = manifests.read(folder)
-    counts = manifest["splits"]["train"]
+    contents = manifest.read(folder)
+    counts = contents["splits"]["train"]
     assert (counts["read"], counts["kept"]) == (40, 40)
-    assert manifest["sources"]["train"] == [
+    assert contents["sources"]["train"] == [
         {"tfds": "wmt14_translate/de-en", "split": "train"}
     ]
-    test = manifests.open_corpus(folder, "test")
+    test = manifest.open_corpus(folder, "test")
     sides = test.text("inputs"), test.text("targets")
     assert list(zip(*sides, strict=True)) == official["test"]
 
 
-def test_what_cannot_be_prepared_points_to_raw_dir(tmp_path):
+def test_unknown_dataset_is_user_error_that_suggests_raw_dir(tmp_path):
     read = tfds_text.read_pairs(
         "no_such_dataset_here/de-en", "train", ("de", "en"), tmp_path
     )
@@ -150,8 +148,9 @@ def test_what_cannot_be_prepared_points_to_raw_dir(tmp_path):
     assert "--raw_dir" in message
 
 
-def test_a_download_that_fails_points_to_raw_dir(tmp_path, monkeypatch):
-    """TFDS itself goes as far as it can without a network."""
+def test_failed_download_is_user_error_that_suggests_raw_dir(
+    tmp_path, monkeypatch
+):
 
     def refuse(self, url):
         raise ConnectionError("no route to statmt.org")
@@ -165,7 +164,7 @@ def test_a_download_that_fails_points_to_raw_dir(tmp_path, monkeypatch):
         next(read)
 
 
-def test_a_slice_is_a_split(data_dir):
+def test_split_may_be_a_slice(data_dir):
     read = tfds_text.read_pairs(
         "toy_translate/de-en", "train[3:5]", ("de", "en"), data_dir
     )
@@ -179,7 +178,9 @@ def test_a_slice_is_a_split(data_dir):
         ("train", ("de", "fr"), "no feature fr; it has de, en"),
     ],
 )
-def test_what_a_dataset_lacks_is_named(data_dir, split, languages, message):
+def test_missing_split_or_language_is_user_error(
+    data_dir, split, languages, message
+):
     read = tfds_text.read_pairs(
         "toy_translate/de-en", split, languages, data_dir
     )
@@ -187,7 +188,7 @@ def test_what_a_dataset_lacks_is_named(data_dir, split, languages, message):
         next(read)
 
 
-def test_line_feeds_within_a_sentence_become_spaces(tmp_path, monkeypatch):
+def test_line_feeds_within_sentences_become_spaces(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "TRAIN", [("eins\nzwei", "one\ntwo")])
     write("toy_translate", tmp_path, ordered=True)
     read = tfds_text.read_pairs(
@@ -203,7 +204,7 @@ def test_line_feeds_within_a_sentence_become_spaces(tmp_path, monkeypatch):
         ("wmt14_translate/fr-en", ("fr", "en")),
     ],
 )
-def test_languages_are_those_of_the_features(name, languages):
+def test_languages_are_the_features_of_the_dataset(name, languages):
     assert tfds_text.languages(name) == languages
 
 
@@ -214,14 +215,13 @@ def test_languages_are_those_of_the_features(name, languages):
         ("no_such_data", "does not know no_such_data.*languages=pt-en"),
     ],
 )
-def test_what_is_no_translation_dataset_is_refused(name, message):
+def test_languages_of_other_datasets_are_user_error(name, message):
     with pytest.raises(errors.UserError, match=message) as raised:
         tfds_text.languages(name)
     assert "\n" not in str(raised.value)
 
 
-def test_any_dataset_of_tfds_is_a_problem(data_dir):
-    """One that is on disk only, with its splits cut as the user wants."""
+def test_tfds_translate_reads_slices_of_a_local_dataset(data_dir):
     registry.load_definitions()
     arguments = (
         "name=toy_translate/de-en,languages=de-en,vocab_size=300,"
@@ -237,7 +237,7 @@ def test_any_dataset_of_tfds_is_a_problem(data_dir):
     ]
 
 
-def test_the_languages_of_a_run_are_known_without_tfds(monkeypatch):
+def test_stored_arguments_of_tfds_translate_need_no_tfds(monkeypatch):
     registry.load_definitions()
     name = "ted_hrlr_translate/pt_to_en"
     built = build_problem("tfds_translate_rev", f"name={name}")
@@ -251,7 +251,7 @@ def test_the_languages_of_a_run_are_known_without_tfds(monkeypatch):
     assert again == built
 
 
-def test_languages_that_are_not_two_are_refused():
+def test_tfds_translate_without_two_languages_is_user_error():
     registry.load_definitions()
     with pytest.raises(errors.UserError, match="as in pt-en; got 'pten'"):
         build_problem("tfds_translate", "name=a/b,languages=pten")

@@ -1,4 +1,4 @@
-"""Bracketed text: what is read, what is refused, and the normal form."""
+"""Bracketed text: reading, errors, and the normal form."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from t2t_repro import errors
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span, Tree
 
-# As the treebank has it: an empty root, functions, a trace, two layouts.
+# The treebank's format: an empty root, functions, a trace, two layouts.
 ONE_LINE = (
     "( (S (NP-SBJ-1 (DT The) (NN cat)) (VP (VBZ seems) (S (NP-SBJ (-NONE- *-1))"
     " (VP (TO to) (VP (VB sleep))))) (. .)) )"
@@ -42,18 +42,18 @@ def read(text):
 
 
 @pytest.mark.parametrize("text", [ONE_LINE, INDENTED])
-def test_both_layouts_are_the_same_tree(text):
+def test_both_layouts_give_the_same_tree(text):
     assert read(text) == [CAT]
 
 
-def test_trees_come_one_after_another():
+def test_read_yields_trees_in_order():
     text = f"{ONE_LINE}\n\n{INDENTED}\n(NP (NN tea)) (UH Yes)\n"
     tea = Tree(("tea",), ("NN",), (Span("NP", 0, 1),))
     assert read(text) == [CAT, CAT, tea, Tree(("Yes",), ("UH",), ())]
     assert read("") == []
 
 
-def test_spaces_are_free_within_a_tree():
+def test_white_space_within_a_tree_is_ignored():
     (tree,) = read("( NP\t( DT  the ) (NN cat)\n )  ")
     assert tree == Tree(("the", "cat"), ("DT", "NN"), (Span("NP", 0, 2),))
 
@@ -75,19 +75,19 @@ def test_spaces_are_free_within_a_tree():
         ("plain text", "line 1: 'plain' is not in brackets"),
     ],
 )
-def test_what_is_broken_is_named_by_file_and_line(text, message):
+def test_malformed_tree_is_user_error_with_file_and_line(text, message):
     with pytest.raises(errors.UserError, match=f"^a.mrg, {message}"):
         read(text)
 
 
-def test_trees_before_a_broken_one_are_read():
-    found = trees.read(["(NN a)", "(S (NN b)", "(NN c)"], "a.mrg")
-    assert next(found).words == ("a",)
+def test_trees_before_a_malformed_one_are_read():
+    result = trees.read(["(NN a)", "(S (NN b)", "(NN c)"], "a.mrg")
+    assert next(result).words == ("a",)
     with pytest.raises(errors.UserError, match="line 2"):
-        next(found)
+        next(result)
 
 
-def test_the_normal_form():
+def test_normal_form_has_no_traces_functions_roots_and_tags():
     assert trees.normalize(CAT) == Tree(
         ("The", "cat", "seems", "to", "sleep", "."),
         ("XX", "XX", "XX", "XX", "XX", "."),
@@ -114,7 +114,7 @@ def test_the_normal_form():
         ("(S (NP (-NONE- *)) (VP (S (-NONE- *T*-1))))", [], []),
     ],
 )
-def test_labels_and_tags_of_the_normal_form(text, labels, tags):
+def test_normal_form_has_these_labels_and_tags(text, labels, tags):
     (tree,) = read(text)
     normal = trees.normalize(tree)
     assert [span.label for span in normal.spans] == labels
@@ -122,7 +122,7 @@ def test_labels_and_tags_of_the_normal_form(text, labels, tags):
     assert trees.normalize(normal) == normal
 
 
-def test_depth_is_no_matter():
+def test_deep_tree_is_read_without_recursion():
     text = "(S " * 2000 + "(NN a)" + ")" * 2000
     (tree,) = read(text)
     assert len(trees.normalize(tree).spans) == 2000

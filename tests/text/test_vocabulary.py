@@ -1,4 +1,4 @@
-"""What vocabularies owe, and pairs of them."""
+"""The interface of vocabularies, and pairs of vocabularies."""
 
 import pytest
 
@@ -19,31 +19,31 @@ from t2t_repro.text.vocabulary import EOS, Vocabulary
         ("pieces", lambda bare: bare.pieces([5])),
     ],
 )
-def test_what_a_vocabulary_owes_is_named(name, ask):
+def test_missing_method_is_user_error_that_names_it(name, ask):
     message = f"Vocabulary has no {name}: text/vocabulary.py"
     with pytest.raises(errors.UserError, match=message):
         ask(Vocabulary(b""))
 
 
 class Digits(Vocabulary):
-    """Ids as text."""
+    """A vocabulary that decodes ids to their digits."""
 
     def join(self, rows):
         return ["\t".join(map(str, row)) for row in rows]
 
 
-def test_any_vocabulary_decodes_up_to_eos_to_a_line():
+def test_decode_stops_at_eos_and_returns_single_lines():
     rows = [[5, 0, 6, 1, 7, 0], [1, 5], [], [0, 0, 8]]
     assert Digits(b"").decode(rows) == ["5 6", "", "", "8"]
     assert Digits(b"").decode([]) == []
 
 
-def test_a_vocabulary_type_is_its_class():
+def test_vocabulary_class_is_that_of_the_type():
     assert vocabulary_pair.vocabulary_class("bpe") is Bpe
     assert vocabulary_pair.vocabulary_class("unigram") is Unigram
 
 
-def test_a_type_that_is_no_vocabulary_is_refused(monkeypatch):
+def test_type_that_is_no_vocabulary_is_user_error(monkeypatch):
     entries = dict(registry.vocabularies._entries)
     monkeypatch.setattr(registry.vocabularies, "_entries", entries)
     registry.vocabularies.register("digits")(lambda model: None)
@@ -51,7 +51,7 @@ def test_a_type_that_is_no_vocabulary_is_refused(monkeypatch):
         vocabulary_pair.vocabulary_class("digits")
 
 
-def test_a_pair_is_told_from_any_other_by_its_checksum():
+def test_checksums_of_different_pairs_differ():
     a, b = Vocabulary(b"a"), Vocabulary(b"b")
     shared, pair = Vocabularies.shared(a), Vocabularies(a, b)
     assert shared.sha256 == a.sha256 and shared.is_shared
@@ -69,23 +69,23 @@ class Thousand(Digits):
     size = 1000
 
 
-def test_sizes_are_named_as_models_take_them():
+def test_sizes_have_the_names_of_model_arguments():
     pair = Vocabularies(Hundred(b""), Thousand(b""))
     assert pair.sizes == {"vocab_size": 1000, "source_vocab_size": 100}
 
 
-def test_a_pair_is_read_as_it_was_written(vocabulary, tmp_path):
+def test_pair_is_read_as_it_was_written(vocabulary, tmp_path):
     target = Unigram.learn(["ein", "zwei"] * 9, 266)
-    for made in (
+    for written in (
         Vocabularies.shared(vocabulary),
         Vocabularies(vocabulary, target),
     ):
-        made.write(tmp_path)
-        paths = vocabulary_pair.paths(tmp_path, separate=not made.is_shared)
-        found = vocabulary_pair.load("bpe", paths)
-        assert found.sha256 == made.sha256
-        assert [one.model for one in found] == [one.model for one in made]
-        assert found.is_shared == made.is_shared
+        written.write(tmp_path)
+        paths = vocabulary_pair.paths(tmp_path, separate=not written.is_shared)
+        loaded = vocabulary_pair.load("bpe", paths)
+        assert loaded.sha256 == written.sha256
+        assert [v.model for v in loaded] == [v.model for v in written]
+        assert loaded.is_shared == written.is_shared
     assert {path.name for path in tmp_path.iterdir()} == {
         "vocab.model",
         "vocab.inputs.model",

@@ -85,6 +85,15 @@ def test_first_update_moves_each_weight_by_the_learning_rate(base):
     np.testing.assert_allclose(velocity, [0.5, 2e-6, 0], rtol=1e-5)
 
 
+def test_epsilon_reduces_updates_of_tiny_gradients(base):
+    """As in Keras, it is added to a second moment that is not corrected."""
+    variable = keras.Variable([0.0])
+    adam = optimizer.build(base, [variable])
+    adam.apply([keras.ops.convert_to_tensor([1e-8])], [variable])
+    expected = -_paper(1) / (1 + 1e-9 / (0.02**0.5 * 1e-8))
+    np.testing.assert_allclose(variable.numpy(), [expected], rtol=1e-4)
+
+
 def test_amsgrad_is_kerass(base):
     """It has a slot more, which the fast update would leave at 0."""
     hparams = dataclasses.replace(base, optimizer_arguments="amsgrad=true")

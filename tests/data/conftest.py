@@ -1,0 +1,41 @@
+"""Small corpora, generated from a few words."""
+
+import random
+
+import pytest
+
+from t2t_repro.data import encode, generate
+
+
+@pytest.fixture
+def draw_pairs():
+    """A function that draws lines of short words and their reversals."""
+
+    def draw(count, seed=0):
+        choices = random.Random(seed)
+        words = ["an", "bed", "can", "dan", "ebb", "fad"]
+        sizes = choices.choices(range(2, 7), k=count)
+        lines = [" ".join(choices.choices(words, k=size)) for size in sizes]
+        return [(line, line[::-1]) for line in lines]
+
+    return draw
+
+
+@pytest.fixture
+def generate_corpus(monkeypatch):
+    """A function that generates a corpus of "train" and "test"."""
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 3)
+
+    def run(folder, train, test=(("an", "na"),), workers=1, **settings):
+        splits = {
+            # A function reads other pairs at each call.
+            "train": train if callable(train) else lambda: iter(train),
+            "test": lambda: iter(test),
+        }
+        shard_pairs = settings.pop("shard_pairs", generate.SHARD_PAIRS)
+        spec = generate.Spec(**{"vocab_size": 300, "max_length": 30} | settings)
+        return generate.generate(
+            folder, splits, spec, {"problem": "toy"}, workers, shard_pairs
+        )
+
+    return run

@@ -1,0 +1,142 @@
+"""Manifests: the vocabularies of a corpus, and errors of opening it."""
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.data import generate, manifest
+from t2t_repro.text.line_sample import LineSample
+from t2t_repro.text.sentence_piece import Bpe, Unigram
+
+
+def test_unknown_split_is_user_error(tmp_path, draw_pairs, generate_corpus):
+    generate_corpus(tmp_path, draw_pairs(50))
+    with pytest.raises(errors.UserError, match="'dev' in .*: train, test"):
+        manifest.open_corpus(tmp_path, "dev")
+
+
+def test_verify_without_manifest_is_user_error(tmp_path):
+    with pytest.raises(errors.UserError, match="manifest.json"):
+        manifest.verify(tmp_path)
+
+
+def test_shared_vocabulary_is_learned_from_both_sides_of_training(
+    tmp_path, draw_pairs, generate_corpus
+):
+    train = draw_pairs(50)
+    generate_corpus(tmp_path, train)
+    learned = Bpe.learn([line for pair in train for line in pair], 300)
+    assert (tmp_path / "vocab.model").read_bytes() == learned.model
+
+
+def test_vocabulary_is_learned_from_a_sample_of_limited_size(
+    tmp_path, monkeypatch, capsys, draw_pairs, generate_corpus
+):
+    monkeypatch.setattr(generate, "SAMPLE_LINES", 60)
+    train = draw_pairs(50)
+    generate_corpus(tmp_path, train)
+    sample = LineSample(60)
+    sample.add([line for pair in train for line in pair])
+    learned = Bpe.learn(sample.lines, 300)
+    assert (tmp_path / "vocab.model").read_bytes() == learned.model
+    assert "300 subwords from 60 of 100 lines" in capsys.readouterr().out
+
+
+def test_given_vocabulary_replaces_learning(
+    tmp_path, draw_pairs, generate_corpus
+):
+    lines = [f"{a} {b} w{i}" for i, (a, b) in enumerate(draw_pairs(90))]
+    given = Bpe.learn(lines, 320)
+    path = tmp_path / "given.model"
+    path.write_bytes(given.model)
+    train = draw_pairs(50)
+    contents = generate_corpus(
+        tmp_path / "data", train, vocabulary_paths=[path]
+    )
+    assert contents["vocabulary"] == {"size": 320, "sha256": given.sha256}
+    corpus = manifest.open_corpus(tmp_path / "data", "train")
+    inputs = [source for source, _ in train]
+    assert corpus.sentences("inputs") == given.encode(inputs)
+
+
+def test_separate_vocabularies_are_learned_from_their_side_alone(
+    tmp_path, draw_pairs, generate_corpus
+):
+    train = draw_pairs(50)
+    contents = generate_corpus(
+        tmp_path,
+        train,
+        vocab_size=275,
+        separate_vocabularies=True,
+        source_vocab_size=270,
+    )
+    assert not (tmp_path / "vocab.model").exists()
+    assert "vocabulary" not in contents
+    corpus = manifest.open_corpus(tmp_path, "train")
+    sizes = {"inputs": 270, "targets": 275}
+    for place, (side, size) in enumerate(sizes.items()):
+        lines = [pair[place] for pair in train]
+        learned = Bpe.learn(lines, size)
+        stored = (tmp_path / f"vocab.{side}.model").read_bytes()
+        assert stored == learned.model
+        assert corpus.sentences(side) == learned.encode(lines)
+        assert contents["vocabularies"][side] == {
+            "size": size,
+            "sha256": learned.sha256,
+        }
+    forward = manifest.open_vocabularies(tmp_path)
+    backward = manifest.open_vocabularies(tmp_path, reverse=True)
+    assert [vocabulary.size for vocabulary in forward] == [270, 275]
+    assert [vocabulary.size for vocabulary in backward] == [275, 270]
+    assert not forward.is_shared
+
+
+def test_given_separate_vocabularies_replace_learning(
+    tmp_path, draw_pairs, generate_corpus
+):
+    lines = [f"{a} w{i}" for i, (a, _) in enumerate(draw_pairs(90))]
+    given = [Bpe.learn(lines, size) for size in (310, 320)]
+    paths = [tmp_path / "a.model", tmp_path / "b.model"]
+    for path, vocabulary in zip(paths, given, strict=True):
+        path.write_bytes(vocabulary.model)
+    contents = generate_corpus(
+        tmp_path / "data",
+        draw_pairs(50),
+        separate_vocabularies=True,
+        vocabulary_paths=paths,
+    )
+    sizes = [entry["size"] for entry in contents["vocabularies"].values()]
+    assert sizes == [310, 320]
+    opened = manifest.open_vocabularies(tmp_path / "data")
+    assert [v.model for v in opened] == [v.model for v in given]
+
+
+def test_flipped_bit_of_either_vocabulary_is_user_error(
+    tmp_path, draw_pairs, generate_corpus
+):
+    generate_corpus(
+        tmp_path, draw_pairs(50), vocab_size=275, separate_vocabularies=True
+    )
+    for side in ("inputs", "targets"):
+        path = tmp_path / f"vocab.{side}.model"
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        message = f"{path.name} is damaged"
+        with pytest.raises(errors.UserError, match=message):
+            manifest.open_vocabularies(tmp_path)
+        with pytest.raises(errors.UserError, match=message):
+            manifest.verify(tmp_path)
+        path.write_bytes(content)
+    manifest.verify(tmp_path)
+
+
+def test_unigram_vocabulary_is_learned_and_opened_as_its_type(
+    tmp_path, draw_pairs, generate_corpus
+):
+    train = draw_pairs(50)
+    contents = generate_corpus(
+        tmp_path, train, vocab_size=275, vocabulary_type="unigram"
+    )
+    learned = Unigram.learn([line for pair in train for line in pair], 275)
+    assert (tmp_path / "vocab.model").read_bytes() == learned.model
+    assert contents["vocabulary_type"] == "unigram"
+    assert isinstance(manifest.open_vocabularies(tmp_path).source, Unigram)
