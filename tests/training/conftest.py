@@ -1,4 +1,4 @@
-"""Fixtures of the loop's tests: tiny trainings, and steps that do nothing."""
+"""Fixtures: trainings of a tiny model, and fake steps that only count."""
 
 import contextlib
 import dataclasses
@@ -15,6 +15,7 @@ from t2t_repro.training import (
     cross_entropy,
     setup,
     step,
+    train_log,
     train_loop,
 )
 from t2t_repro.training.options import Options
@@ -28,19 +29,17 @@ _OPTIONS = {
     "mixed_precision": "float32",
     "xla": "off",
 }
-
-
-VOCABULARY = "cd" * 32  # a sha256
+VOCABULARY_SHA256 = "cd" * 32
 
 
 class Runs:
-    """loop.train with what all tests share, and a look at what it leaves."""
+    """Trainings with common settings, and readers of their checkpoints."""
 
     def __init__(self, hparams, corpora, vocab_size):
         self.hparams, self.corpora = hparams, corpora
-        # What of a vocabulary a training looks at.
+        # A training reads only these attributes of a vocabulary.
         self.vocabularies = Vocabularies.shared(
-            types.SimpleNamespace(size=vocab_size, sha256=VOCABULARY)
+            types.SimpleNamespace(size=vocab_size, sha256=VOCABULARY_SHA256)
         )
         self.plan = batch_plan.build(
             corpora["train"].lengths,
@@ -50,8 +49,13 @@ class Runs:
             seed=1,
         )
 
+    def with_hparams(self, **changes):
+        """Return trainings with other hparams."""
+        hparams = dataclasses.replace(self.hparams, **changes)
+        return Runs(hparams, self.corpora, self.vocabularies.target.size)
+
     def train(self, folder, strategy=None, **options):
-        """-> exit code, what was printed."""
+        """Train and return the exit code and the printed text."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             task = setup.Task(
@@ -61,38 +65,60 @@ class Runs:
             code = train_loop.train(task, folder, options, strategy)
         return code, printed.getvalue()
 
+    def summary(self, folder, **options):
+        """Return the summary of a training without starting it."""
+        task = setup.Task(
+            self.hparams, self.vocabularies, self.plan, self.corpora
+        )
+        session = setup.build(
+            task,
+            folder,
+            Options(**(_OPTIONS | options)),
+            tf.distribute.get_strategy(),
+        )
+        return setup.summary(session)
+
     @staticmethod
     def saved_steps(folder):
-        """Steps of the checkpoints of a training, in order."""
+        """Return the steps of the checkpoints of a training, in order."""
         listed = checkpoints.list_checkpoints(folder / "checkpoints")
         return [checkpoints.step_of(path) for path in listed]
 
     @staticmethod
     def saved(folder, step):
-        """{name: array} of a checkpoint, without TensorFlow's own."""
-        path = folder / "checkpoints" / f"ckpt-{step}"
-        reader = tf.train.load_checkpoint(str(path))
-        kinds = ("weights/", "momentum/", "velocity/", "step/")
-        return {
-            name: reader.get_tensor(name)
-            for name in reader.get_variable_to_shape_map()
-            if name.startswith(kinds)
-        }
+        """Return {name: array} of weights, moments and step of a checkpoint."""
+        reader = checkpoints.CheckpointReader(
+            folder / "checkpoints" / f"ckpt-{step}"
+        )
+        kinds = ("weights/", "momentum/", "velocity/", "step")
+        names = [name for name in reader.shapes if name.startswith(kinds)]
+        assert len(names) > 1
+        return {name: reader.tensor(name) for name in names}
 
 
 @pytest.fixture(scope="session")
 def runs(tiny_hparams, tiny_corpora, vocab_size):
-    """Of a model of one layer, with dropout 0.1."""
+    """Trainings of a model of one layer, with dropout 0.1."""
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     return Runs(hparams, tiny_corpora, vocab_size)
 
 
+@pytest.fixture(scope="session")
+def undisturbed(runs, tmp_path_factory):
+    """The folder of a training of 24 steps, which logs each of them."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_log, "SECONDS", 0)
+        assert runs.train(folder)[0] == 0
+    return folder
+
+
 @pytest.fixture
 def fake_steps(monkeypatch):
-    """A function that replaces the steps by some that count, and no more.
+    """A function that replaces training and validation steps by fake ones.
 
-    It takes on_step, called with the number of each step, and the losses that
-    validations shall find.
+    It takes on_step, called with the number of each step and the model, which
+    may return the loss of the step; and the losses of the validations.
     """
 
     def sums(mean):
@@ -100,19 +126,19 @@ def fake_steps(monkeypatch):
             *map(tf.constant, (10 * mean, 10 * mean, 5.0, 10.0, 12.0))
         )
 
-    def fake(on_step=lambda number: None, losses=()):
+    def fake(on_step=lambda number, model: None, losses=()):
         losses = iter(losses)
 
-        def build_train_step(_, adam, *args):
+        def build_train_step(model, adam, *args):
             def train_step(batch):
-                on_step(int(adam.iterations.assign_add(1)))
-                return step.Outcome(sums(1.0), tf.constant(1.0))
+                loss = on_step(int(adam.iterations.assign_add(1)), model)
+                return step.Outcome(sums(loss or 1.0), tf.constant(1.0))
 
             train_step.experimental_get_tracing_count = lambda: 1
             return train_step
 
         def build_eval_step(*args):
-            """tiny_corpora's validation split is one batch."""
+            # The validation split of tiny_corpora is one batch.
             return lambda batch: sums(next(losses, 1.0))
 
         monkeypatch.setattr(setup.step, "build_train_step", build_train_step)

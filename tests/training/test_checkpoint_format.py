@@ -1,15 +1,15 @@
-"""A checkpoint that an earlier version wrote can still be read.
+"""Compatibility with a checkpoint that an earlier version wrote.
 
 scripts/release/checkpoint_fixture.py wrote tests/fixtures/checkpoint once. It
 stands for every checkpoint that users have.
 
 When the format must change, because a weight gets another name or a layer
-another shape: leave the fixture as it is. Let `checkpoints` translate the old
-names to the new ones where it reads them, so that these tests still pass; give
-the new names a fixture of their own beside it, with
-``python -m scripts.release.checkpoint_fixture tests/fixtures/NAME``, and
-let both be read here; and say so in CHANGELOG.md. If old checkpoints can not
-be read any more, then CHANGELOG.md says that, and this fixture goes.
+another shape, leave the fixture as it is. Let `checkpoints` translate old names
+to new ones when it reads them, so that these tests still pass. Write a second
+fixture with the new names, with
+``python -m scripts.release.checkpoint_fixture tests/fixtures/NAME``, test both
+here, and say so in CHANGELOG.md. If old checkpoints can no longer be read,
+say that in CHANGELOG.md, and remove this fixture.
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ encoder/layer_0/self_attention/norm/gamma
 
 @pytest.fixture(scope="module")
 def expected():
-    """How the checkpoint was made, and the logits that it gave."""
+    """The settings of the checkpoint, and the logits of its weights."""
     return json_files.read(FOLDER / "expected.json")
 
 
@@ -74,12 +74,12 @@ def hparams(tiny_hparams, expected):
 
 @pytest.fixture
 def model(hparams, expected):
-    """With weights of its own."""
+    """A model with other weights."""
     return building.build(hparams, expected["vocab_size"])
 
 
 def _logits(model, expected):
-    """[N, V], of the real slots."""
+    """Return [N, V], the logits of real slots."""
     batch = {
         name: tf.constant(ids, tf.int32)
         for name, ids in expected["batch"].items()
@@ -121,7 +121,7 @@ def test_restored_weights_give_the_same_logits(model, expected):
     assert np.abs(logits - before).max() > 1
 
 
-def test_a_training_goes_on(model, hparams, expected, tmp_path):
+def test_training_resumes_from_it(model, hparams, expected, tmp_path):
     """Adam's moments and the step are restored as well."""
     folder = shutil.copytree(FOLDER, tmp_path / "checkpoints")
     adam = optimizer.build(hparams, model.weights)
@@ -138,12 +138,10 @@ def test_a_training_goes_on(model, hparams, expected, tmp_path):
     )
 
 
-@pytest.mark.parametrize("place", [0, 7, -1])
-def test_a_renamed_weight_is_refused_by_name(
-    model, expected, place, monkeypatch
-):
-    """As if the code gave one weight another name than the file has."""
-    weight = model.weights[place]
+@pytest.mark.parametrize("index", [0, -1])
+def test_renamed_weight_is_refused_by_name(model, expected, index, monkeypatch):
+    """Here the code gives a weight another name than the file."""
+    weight = model.weights[index]
     folder = weight.path.rpartition("/")[0]
     monkeypatch.setattr(weight, "_path", f"{folder}/renamed")
     before = model.get_weights()

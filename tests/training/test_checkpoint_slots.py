@@ -1,4 +1,4 @@
-"""What each optimizer remembers is stored under its name, and restored."""
+"""Moving averages and frozen weights in checkpoints."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ class Trainer:
         self.optimizer = optimizer.build(hparams, self.weights)
 
     def update(self, number):
-        """Applies the gradients of a seed."""
+        """Apply the gradients of a seed."""
         random = np.random.default_rng(number)
         gradients = [
             tf.constant(random.normal(size=weight.shape), tf.float32)
@@ -42,7 +42,7 @@ class Trainer:
 
 @pytest.fixture(scope="module")
 def trainer_of(tiny_hparams, vocab_size):
-    """A function of settings -> Trainer."""
+    """A function of settings that returns a Trainer."""
 
     def make(frozen=(), **settings):
         hparams = dataclasses.replace(
@@ -64,46 +64,8 @@ def averaged(trainer_of, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("settings", "of_kernel", "of_bias"),
-    [
-        ({"optimizer": "adamw"}, "momentum velocity", "momentum velocity"),
-        ({"optimizer": "lion"}, "momentum", "momentum"),
-        (
-            {"optimizer": "adafactor"},
-            "row_velocity column_velocity",
-            "velocity",
-        ),
-        ({"ema_decay": 0.5}, "momentum velocity ema", "momentum velocity ema"),
-    ],
-)
-def test_an_optimizer_goes_on_as_if_never_saved(
-    trainer_of, tmp_path, settings, of_kernel, of_bias
-):
-    before, after = trainer_of(**settings), trainer_of(**settings)
-    for number in (1, 2):
-        before.update(number)
-    path = before.checkpoints(tmp_path).save(2)
-    names = {name for name, _ in tf.train.list_variables(str(path))}
-    for weight, kinds in ((KERNEL, of_kernel), (BIAS, of_bias)):
-        assert {name for name in names if weight in name} == {
-            f"{kind}/{weight}{SUFFIX}" for kind in f"weights {kinds}".split()
-        }
-    after.update(5)
-    after.checkpoints(tmp_path).restore_latest()
-    for trainer in (before, after):
-        trainer.update(3)
-    for one, other in zip(_state(before), _state(after), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def _state(trainer):
-    variables = (*trainer.model.weights, *trainer.optimizer.variables)
-    return [variable.numpy() for variable in variables]
-
-
-def test_the_moving_average_is_what_a_model_takes(averaged, trainer_of):
-    """Not the weights, which the training goes on with."""
+def test_restored_weights_are_the_moving_average(averaged, trainer_of):
+    """The checkpoint has the trained weights as well."""
     path = averaged / "ckpt-3"
     reader, model = tf.train.load_checkpoint(str(path)), trainer_of().model
     checkpoints.restore_weights(model, path, VOCABULARY)
@@ -115,8 +77,8 @@ def test_the_moving_average_is_what_a_model_takes(averaged, trainer_of):
         assert not np.array_equal(ema, trained)
 
 
-def test_a_frozen_weight_has_no_slots(trainer_of, tmp_path):
-    """And those of the others keep their names."""
+def test_frozen_weight_has_no_slots(trainer_of, tmp_path):
+    """The slots of other weights keep their names."""
     trainer = trainer_of(frozen=(KERNEL,), ema_decay=0.5)
     trainer.update(1)
     path = trainer.checkpoints(tmp_path).save(1)
@@ -131,10 +93,10 @@ def test_a_frozen_weight_has_no_slots(trainer_of, tmp_path):
         np.testing.assert_array_equal(weight.numpy(), reader.get_tensor(name))
 
 
-def test_checkpoints_are_averaged_without_their_moving_average(
+def test_average_of_checkpoints_ignores_their_moving_average(
     averaged, trainer_of, tmp_path
 ):
-    """Section 6.1's average is of the weights themselves."""
+    """Section 6.1 averages the weights themselves."""
     paths = [averaged / "ckpt-2", averaged / "ckpt-3"]
     written, model = averaging.average(paths, tmp_path), trainer_of().model
     checkpoints.restore_weights(model, written, VOCABULARY)
@@ -145,7 +107,7 @@ def test_checkpoints_are_averaged_without_their_moving_average(
         np.testing.assert_allclose(weight, mean, rtol=2**-24)
 
 
-def test_a_moving_average_is_restored_on_replicas(
+def test_moving_average_is_restored_on_replicas(
     averaged, trainer_of, strategy_of
 ):
     with strategy_of(2).scope():
@@ -153,11 +115,10 @@ def test_a_moving_average_is_restored_on_replicas(
     trainer.checkpoints(averaged).restore_latest()
     alone = trainer_of(ema_decay=0.5)
     alone.checkpoints(averaged).restore_latest()
-    for one, other in zip(_slots(trainer), _slots(alone), strict=True):
-        first, second = one.value.values
-        np.testing.assert_array_equal(first.numpy(), other.numpy())
-        np.testing.assert_array_equal(second.numpy(), other.numpy())
+    for actual, expected in zip(ema(trainer), ema(alone), strict=True):
+        for copy in actual.value.values:
+            np.testing.assert_array_equal(copy.numpy(), expected.numpy())
 
 
-def _slots(trainer):
+def ema(trainer):
     return slots.of_kind(trainer.optimizer, trainer.weights, "ema").values()

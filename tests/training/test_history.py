@@ -1,4 +1,4 @@
-"""The history of validations: a file, and what it says about improving."""
+"""The history of validations: its file, and early stopping by it."""
 
 import json
 import math
@@ -10,29 +10,23 @@ from t2t_repro.metrics.suite import Suite
 from t2t_repro.training import history
 
 
-def _stored(folder):
+def stored(folder):
     return json.loads((folder / "validation.json").read_text())
 
 
-def test_figures_are_kept_in_order(tmp_path):
-    kept = history.History(tmp_path, 0)
-    kept.add(10, {"perplexity": 8.0, "bleu": 1.5})
-    assert _stored(tmp_path) == [{"step": 10, "perplexity": 8.0, "bleu": 1.5}]
-    kept.add(20, {"perplexity": 7.0})
-    assert [entry["step"] for entry in _stored(tmp_path)] == [10, 20]
-    assert not list(tmp_path.glob("*.tmp"))
-
-
-def test_what_will_be_done_again_is_forgotten(tmp_path):
-    kept = history.History(tmp_path, 0)
-    for step in (10, 20, 30):
-        kept.add(step, {"perplexity": 100.0 - step})
-    kept = history.History(tmp_path, 20)
-    kept.add(25, {"perplexity": 5.0})
-    assert [entry["step"] for entry in _stored(tmp_path)] == [10, 20, 25]
-    # A training that begins anew, before there was a checkpoint.
+def test_history_drops_steps_that_will_be_repeated(tmp_path):
+    entries = history.History(tmp_path, 0)
+    entries.add(10, {"perplexity": 8.0, "bleu": 1.5})
+    assert stored(tmp_path) == [{"step": 10, "perplexity": 8.0, "bleu": 1.5}]
+    for step in (20, 30):
+        entries.add(step, {"perplexity": 100.0 - step})
+    assert [entry["step"] for entry in stored(tmp_path)] == [10, 20, 30]
+    entries = history.History(tmp_path, 20)
+    entries.add(25, {"perplexity": 5.0})
+    assert [entry["step"] for entry in stored(tmp_path)] == [10, 20, 25]
+    # A training that starts again, before there was a checkpoint.
     history.History(tmp_path, 0).add(10, {"perplexity": 9.0})
-    assert _stored(tmp_path) == [{"step": 10, "perplexity": 9.0}]
+    assert stored(tmp_path) == [{"step": 10, "perplexity": 9.0}]
 
 
 @pytest.mark.parametrize("restart", [True, False])
@@ -54,17 +48,15 @@ def test_what_will_be_done_again_is_forgotten(tmp_path):
     ],
     ids=str,
 )
-def test_stopped_improving_for_two(tmp_path, perplexities, stops, restart):
-    """Also by staying where it is, or by leaving the numbers; and each time
-    by a History that has read the file, as after a restart.
-    """
-    kept = history.History(tmp_path, 0)
+def test_patience_of_two_validations(tmp_path, perplexities, stops, restart):
+    """An equal or a non-finite perplexity is no improvement."""
+    entries = history.History(tmp_path, 0)
     for step, perplexity in enumerate(perplexities, 1):
-        kept.add(step, {"perplexity": perplexity})
+        entries.add(step, {"perplexity": perplexity})
         if restart:
-            kept = history.History(tmp_path, step)
-    assert kept.stopped_improving(2) is stops
-    assert not kept.stopped_improving(None)
+            entries = history.History(tmp_path, step)
+    assert entries.stopped_improving(2) is stops
+    assert not entries.stopped_improving(None)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +70,16 @@ def test_stopped_improving_for_two(tmp_path, perplexities, stops, restart):
         ("bleu", [None, 9.0, 8.0, None, 7.0], True),
     ],
 )
-def test_a_metric_improves_in_its_own_direction(
+def test_patience_with_a_metric_of_either_direction(
     tmp_path, metric, values, stops
 ):
-    """Validations without it, of a session before, do not count."""
-    kept = history.History(tmp_path, 0)
+    """Validations without the metric, of an earlier session, do not count."""
+    entries = history.History(tmp_path, 0)
     for step, value in enumerate(values, 1):
-        found = {} if value is None else {metric: value}
-        kept.add(step, {"perplexity": 9.0 - step} | found)
-    assert kept.stopped_improving(2, metric) is stops
-    assert not kept.stopped_improving(2)
+        results = {} if value is None else {metric: value}
+        entries.add(step, {"perplexity": 9.0 - step} | results)
+    assert entries.stopped_improving(2, metric) is stops
+    assert not entries.stopped_improving(2)
 
 
 @pytest.mark.parametrize(
@@ -105,16 +97,8 @@ def test_a_metric_improves_in_its_own_direction(
         ("bleu", 2, 0, "=bleu with --eval_bleu_sentences=0"),
     ],
 )
-def test_metrics_that_cannot_stop_a_training(
+def test_metric_that_cannot_stop_a_training_is_refused(
     metric, patience, sentences, complaint
 ):
     with pytest.raises(errors.UserError, match=complaint):
         history.require_stopping_metric(metric, patience, Suite(), sentences)
-
-
-@pytest.mark.parametrize(
-    ("metric", "patience", "sentences"),
-    [("loss", None, 0), ("loss", 2, 0), ("ter", 2, 9), ("bleu", 1, 1)],
-)
-def test_metrics_that_can_stop_a_training(metric, patience, sentences):
-    history.require_stopping_metric(metric, patience, Suite(), sentences)

@@ -1,6 +1,5 @@
-"""The loss, against label distributions spelt out in float64."""
+"""The loss, compared with explicit label distributions in float64."""
 
-import math
 import types
 
 import hypothesis
@@ -17,7 +16,7 @@ SMOOTHING = 0.1
 
 
 def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
-    """Logits, targets, segments; the last places of a row are padding."""
+    """Return logits, targets and segments; rows end in padding."""
     random = np.random.default_rng(seed)
     logits = random.normal(size=(rows, length, vocab_size), scale=scale)
     targets = random.integers(0, vocab_size, (rows, length))
@@ -30,11 +29,11 @@ def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
     )
 
 
-def _sums(logits, targets, segments, smoothing, parts=1):
-    """Of logits that are the product of themselves and the identity."""
+def _sums(logits, targets, segments, smoothing, num_chunks=1):
+    """Return the sums of given logits, with the identity as weight."""
     weight = tf.eye(logits.shape[-1])
     return cross_entropy.smoothed_cross_entropy(
-        logits, weight, targets, segments, smoothing, parts
+        logits, weight, targets, segments, smoothing, num_chunks
     )
 
 
@@ -45,14 +44,14 @@ def _log_softmax(logits):
 
 
 def _distribution(target, vocab_size, smoothing):
-    """[V]: 1 - e for the target, and e / (V - 1) for each other."""
+    """Return [V]: 1 - e for the target, e / (V - 1) for each other."""
     labels = np.full(vocab_size, smoothing / (vocab_size - 1))
     labels[target] = 1 - smoothing
     return labels
 
 
 def _by_hand(logits, targets, segments, smoothing):
-    """Sums, one slot after the other."""
+    """Compute the sums slot by slot."""
     sums = np.zeros(5)
     log_probs = _log_softmax(logits)
     for place in np.ndindex(targets.shape):
@@ -70,11 +69,16 @@ def _by_hand(logits, targets, segments, smoothing):
     return sums
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize(
-    ("vocab_size", "xla"), [(2, False), (7, False), (7, True), (5_000, False)]
+    ("smoothing", "vocab_size", "xla"),
+    [
+        (0.0, 7, False),
+        (0.4, 2, False),
+        (0.1, 5_000, False),
+        (0.1, 7, True),
+    ],
 )
-def test_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
+def test_loss_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
     batch = _batch(vocab_size=vocab_size)
     function = tf.function(_sums, jit_compile=xla)
     sums = function(*batch, smoothing)
@@ -83,23 +87,13 @@ def test_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
     np.testing.assert_allclose(sums[:5], expected, rtol=1e-5)
 
 
-def test_by_hand():
-    """Four equal logits: every loss is ln 4."""
-    sums = _sums(
-        tf.zeros((1, 2, 4)), tf.constant([[2, 3]]), tf.constant([[1, 0]]), 0.1
-    )
-    assert float(sums.smoothed) == pytest.approx(math.log(4), rel=1e-5)
-    assert float(sums.plain) == pytest.approx(math.log(4), rel=1e-5)
-    assert float(sums.tokens) == 1
-
-
-def test_smoothed_loss_of_unequal_logits_by_hand():
+def test_smoothed_loss_by_hand():
     """V = 4, e = 0.1: the target has 0.9, each other 0.1 / 3.
 
     lse = ln(e^2 + e^1 + e^0 + e^-1) = ln 11.475217 = 2.440190
     loss = lse - 0.9 * 1 - (0.1 / 3) * (2 + 0 - 1) = 1.506856
 
-    With e / V for every subword, the target too, it would be 1.490190.
+    With e / V for every subword, including the target, it would be 1.490190.
     """
     logits = tf.constant([[[2.0, 1.0, 0.0, -1.0]]])
     sums = _sums(logits, tf.constant([[1]]), tf.constant([[1]]), 0.1)
@@ -110,7 +104,7 @@ def test_smoothed_loss_of_unequal_logits_by_hand():
 @hypothesis.given(st.integers(0, 10_000), st.sampled_from([2, 7, 300]))
 @hypothesis.settings(max_examples=20, deadline=None)
 def test_smoothing_of_0_is_cross_entropy(seed, vocab_size):
-    """And the gradient is softmax(z) - onehot."""
+    """The gradient is softmax(z) - onehot."""
     logits, targets, segments = _batch(vocab_size=vocab_size, seed=seed)
     with tf.GradientTape() as tape:
         tape.watch(logits)
@@ -127,10 +121,10 @@ def test_smoothing_of_0_is_cross_entropy(seed, vocab_size):
     )
 
 
-def test_a_packed_batch_has_the_loss_of_its_sentences(
+def test_loss_of_a_packed_batch_is_the_sum_over_its_sentences(
     tiny_hparams, tiny_corpora, vocab_size
 ):
-    """Each in a row of its own, its sums added up in float64."""
+    """The oracle has one sentence a batch, and sums in float64."""
     model = building.build(tiny_hparams, vocab_size)
     corpus = tiny_corpora["validation"]
     plan = batch_plan.build(corpus.lengths, "packed", 60, 16, seed=0)
@@ -140,19 +134,19 @@ def test_a_packed_batch_has_the_loss_of_its_sentences(
     sums = loss.batch_loss(model, packed, None, SMOOTHING)
     expected = np.zeros(5)
     for pair in batch.pairs:
-        one = batch_plan.BatchPlan(np.array([pair]), np.array([0]), 1, 16)
-        alone = batches.assemble(corpus, one)
+        plan = batch_plan.BatchPlan(np.array([pair]), np.array([0]), 1, 16)
+        unpacked = batches.assemble(corpus, plan)
         expected += _by_hand(
-            model(alone).numpy(),
-            alone["targets"],
-            alone["targets_segment"],
+            model(unpacked).numpy(),
+            unpacked["targets"],
+            unpacked["targets_segment"],
             SMOOTHING,
         )
-    # All but slots: sentences alone have padding of their own.
+    # Without slots, since unpacked sentences have other padding.
     np.testing.assert_allclose(sums[:4], expected[:4], rtol=1e-5)
 
 
-def test_correct_counts_real_tokens_guessed_right():
+def test_correct_counts_real_tokens_predicted_correctly():
     logits = 5 * tf.one_hot([[1, 2, 3, 0]], 4)
     targets = tf.constant([[1, 2, 0, 0]])
     segments = tf.constant([[1, 1, 1, 0]])
@@ -161,18 +155,18 @@ def test_correct_counts_real_tokens_guessed_right():
     assert float(sums.tokens) == 3
 
 
-@pytest.mark.parametrize("parts", [2, 5, 12, 13])
-def test_sums_do_not_depend_on_parts(parts):
+@pytest.mark.parametrize("num_chunks", [2, 5, 13])
+def test_sums_do_not_depend_on_chunks(num_chunks):
     batch = _batch(vocab_size=30)
     np.testing.assert_allclose(
-        _sums(*batch, SMOOTHING, parts)[:5],
+        _sums(*batch, SMOOTHING, num_chunks)[:5],
         _sums(*batch, SMOOTHING)[:5],
         rtol=1e-5,
     )
 
 
-def test_parts_keep_logits_within_bounds():
-    """The paper's 25,000 slots of 37,000 subwords: 3.4 GiB on one replica."""
+def test_chunks_limit_the_size_of_logits():
+    """25,000 slots of 37,000 subwords, as in the paper, are 3.4 GiB."""
     plan = types.SimpleNamespace(max_slots=25_000)
     assert loss.num_chunks(plan, 1, None, 37_000) == 2
     assert loss.num_chunks(plan, 8, None, 37_000) == 1
@@ -196,7 +190,7 @@ def test_gradient_equals_finite_differences():
         assert gradient[place] == pytest.approx(expected, abs=1e-5)
 
 
-def test_padding_counts_nothing():
+def test_padding_does_not_count():
     logits, targets, segments = _batch()
     padding = segments == 0
     sums = _sums(logits, targets, segments, SMOOTHING)
@@ -213,7 +207,7 @@ def test_padding_counts_nothing():
 
 
 @pytest.mark.parametrize(("smoothing", "vocab_size"), [(0.1, 37_000), (0.3, 9)])
-def test_a_perfect_prediction_costs_the_smoothing_constant(
+def test_loss_of_a_perfect_prediction_is_the_smoothing_constant(
     smoothing, vocab_size
 ):
     labels = _distribution(4, vocab_size, smoothing)
@@ -238,14 +232,14 @@ def test_smoothing_constant_of_the_paper():
 
 @hypothesis.given(st.integers(0, 10_000), st.sampled_from([0.05, 0.1, 0.5]))
 @hypothesis.settings(max_examples=20, deadline=None)
-def test_no_prediction_costs_less_than_the_constant(seed, smoothing):
+def test_no_loss_is_below_the_smoothing_constant(seed, smoothing):
     logits, targets, segments = _batch(seed=seed)
     sums = _sums(logits, targets, segments, smoothing)
     constant = cross_entropy.smoothing_constant(smoothing, logits.shape[-1])
     assert float(sums.smoothed) >= constant * float(sums.tokens)
 
 
-def test_a_common_offset_of_the_logits_changes_nothing():
+def test_common_offset_of_the_logits_changes_nothing():
     logits, targets, segments = _batch(vocab_size=1_000)
     sums = _sums(logits, targets, segments, SMOOTHING)
     shifted = _sums(logits + 100.0, targets, segments, SMOOTHING)

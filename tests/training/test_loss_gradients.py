@@ -1,4 +1,4 @@
-"""The loss's gradients, against those that TensorFlow derives."""
+"""Gradients of the loss, compared with those that TensorFlow derives."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,13 @@ import tensorflow as tf
 from t2t_repro.training import cross_entropy
 
 V, SMOOTHING = 30, 0.1
-# No tensors: TensorFlow starts when the tests do.
+# Arrays, because a tensor would start TensorFlow at import.
 TARGETS = np.array([[25, 19, 15, 8], [9, 1, 2, 0], [5, 24, 19, 27]], np.int32)
 SEGMENTS = np.array([[1, 1, 2, 0], [1, 1, 2, 2], [1, 0, 0, 0]], np.int32)
 
 
 def _smoothed(x, weight, smoothing, bias=0.0):
-    """The sum over real tokens, by the distributions of labels."""
+    """Sum the loss over real tokens, by the distributions of labels."""
     low = smoothing / (V - 1)
     labels = tf.one_hot(TARGETS, V) * (1 - smoothing - low) + low
     log_probs = tf.nn.log_softmax(x @ tf.transpose(weight) + bias)
@@ -21,17 +21,20 @@ def _smoothed(x, weight, smoothing, bias=0.0):
     return -tf.reduce_sum(labels * log_probs * real)
 
 
-# Compiled: whole, and in parts with a remainder.
+# 12 slots: 5 and 13 chunks leave a remainder.
 @pytest.mark.parametrize(
-    ("parts", "smoothing", "xla"),
+    ("num_chunks", "smoothing", "xla"),
     [
-        *((n, x, False) for n in (1, 2, 5, 12, 13) for x in (0.0, SMOOTHING)),
-        (1, SMOOTHING, True),
+        (1, SMOOTHING, False),
+        (2, 0.0, False),
+        (5, SMOOTHING, False),
+        (13, SMOOTHING, False),
+        (1, 0.0, True),
         (5, SMOOTHING, True),
     ],
 )
-def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
-    """Of x and of the weight, whatever the loss is multiplied by."""
+def test_gradients_equal_the_derived_ones(num_chunks, smoothing, xla):
+    """The loss is multiplied by 3, so that the upstream gradient counts."""
     random = np.random.default_rng(1)
     x = tf.constant(random.normal(size=(3, 4, 8)), tf.float32)
     weight = tf.constant(random.normal(size=(V, 8)), tf.float32)
@@ -46,14 +49,14 @@ def test_gradients_equal_the_derived_ones(parts, smoothing, xla):
     actual = gradients(
         lambda x, weight: (
             cross_entropy.smoothed_cross_entropy(
-                x, weight, TARGETS, SEGMENTS, smoothing, parts
+                x, weight, TARGETS, SEGMENTS, smoothing, num_chunks
             ).smoothed
         )
     )
     expected = gradients(lambda x, weight: _smoothed(x, weight, smoothing))
     assert np.abs(expected[1]).max() > 0.1
-    for found, wanted in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=5e-6)
+    for value, oracle in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(value, oracle, rtol=1e-5, atol=5e-6)
     assert not actual[1].numpy()[SEGMENTS == 0].any()
 
 
@@ -83,7 +86,7 @@ def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_gradients_in_16_bits_are_near_those_in_32(dtype):
-    """No bias: their mean over many tokens is nearer than any one of them."""
+    """Rounding is unbiased: the mean over many tokens is near as well."""
     random = np.random.default_rng(2)
     x = tf.constant(random.normal(size=(1, 512, 16)), tf.float32)
     weight = tf.constant(random.normal(size=(400, 16)), tf.float32)

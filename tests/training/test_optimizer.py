@@ -1,4 +1,4 @@
-"""The paper's Adam against Adam in numpy."""
+"""The paper's Adam, compared with Adam in numpy."""
 
 import dataclasses
 import json
@@ -18,14 +18,14 @@ def base(tiny_hparams):  # tiny_hparams loads the definitions
 
 
 def _paper(step, hidden_size=512, warmup=4000):
-    """Equation 3."""
+    """Return the rate of equation 3."""
     return hidden_size**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
 @pytest.mark.parametrize("name", ["base", "tiny", "transformer_base"])
 @pytest.mark.usefixtures("tiny_hparams")
 def test_schedule_survives_json(name):
-    """As any LearningRateSchedule of Keras, within an optimizer's config."""
+    """Keras serializes a schedule within an optimizer's config."""
     hparams = registry.build_hparams(name)
     config = keras.optimizers.serialize(optimizer.build(hparams, []))
     adam = keras.optimizers.deserialize(json.loads(json.dumps(config)))
@@ -46,7 +46,7 @@ def test_adam_has_the_papers_settings(base):
 
 
 def test_updates_equal_adam_in_numpy(base):
-    """Kingma and Ba's algorithm 1, at equation 3's learning rates."""
+    """The oracle is Kingma and Ba's algorithm 1, with equation 3's rates."""
     hparams = dataclasses.replace(base, learning_rate_warmup_steps=3)
     random = np.random.default_rng(0)
     weights = [random.normal(size=shape) for shape in ((3, 4), (5,))]
@@ -76,7 +76,7 @@ def test_first_update_moves_each_weight_by_the_learning_rate(base):
     variable = keras.Variable([1.0, 1.0, 1.0])
     adam = optimizer.build(base, [variable])
     adam.apply([keras.ops.convert_to_tensor([5.0, -0.01, 0.0])], [variable])
-    # float32 steps near 1 are 6e-8, so the slots tell more than the weights.
+    # Float32 near 1 has steps of 6e-8: slots are more precise than weights.
     np.testing.assert_allclose(
         variable.numpy() - 1, [-1.7469e-7, 1.7469e-7, 0], atol=8e-8
     )
@@ -86,7 +86,7 @@ def test_first_update_moves_each_weight_by_the_learning_rate(base):
 
 
 def test_epsilon_reduces_updates_of_tiny_gradients(base):
-    """As in Keras, it is added to a second moment that is not corrected."""
+    """Keras adds epsilon to a second moment without bias correction."""
     variable = keras.Variable([0.0])
     adam = optimizer.build(base, [variable])
     adam.apply([keras.ops.convert_to_tensor([1e-8])], [variable])
@@ -94,8 +94,8 @@ def test_epsilon_reduces_updates_of_tiny_gradients(base):
     np.testing.assert_allclose(variable.numpy(), [expected], rtol=1e-4)
 
 
-def test_amsgrad_is_kerass(base):
-    """It has a slot more, which the fast update would leave at 0."""
+def test_amsgrad_equals_that_of_keras(base):
+    """It has another slot, which the fused update would leave at 0."""
     hparams = dataclasses.replace(base, optimizer_arguments="amsgrad=true")
     random = np.random.default_rng(0)
     start = random.normal(size=(3, 4))

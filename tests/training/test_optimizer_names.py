@@ -1,4 +1,4 @@
-"""Optimizers of Keras by name: their arguments, and what is refused."""
+"""Optimizers of Keras by name: their arguments, and refusals."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ CONSTANT = {
 
 @pytest.fixture(scope="module")
 def build(tiny_hparams):
-    """A function of settings: the optimizer of one matrix, and the matrix."""
+    """A function of settings that returns an optimizer and its one weight."""
 
     def make(**settings):
         hparams = dataclasses.replace(tiny_hparams, **CONSTANT | settings)
@@ -35,7 +35,7 @@ def _config(built, *names):
 
 
 def test_sgd_with_nesterov_momentum_equals_numpy(build):
-    """Sutskever et al. 2013, equations 3 and 4, as Keras has them."""
+    """Source: Sutskever et al. 2013, equations 3 and 4, as in Keras."""
     sgd, weight = build(
         optimizer="sgd", optimizer_arguments="momentum=0.9:nesterov=true"
     )
@@ -51,7 +51,7 @@ def test_sgd_with_nesterov_momentum_equals_numpy(build):
 @pytest.mark.parametrize(
     "name", ["adam", "adamax", "adamw", "lamb", "lion", "nadam"]
 )
-def test_optimizers_with_two_betas_have_those_of_the_hparams(build, name):
+def test_betas_are_those_of_the_hparams(build, name):
     built, _ = build(
         optimizer=name, optimizer_adam_beta1=0.7, optimizer_adam_beta2=0.75
     )
@@ -61,17 +61,17 @@ def test_optimizers_with_two_betas_have_those_of_the_hparams(build, name):
 
 
 @pytest.mark.parametrize("name", ["adadelta", "adagrad", "rmsprop"])
-def test_another_epsilon_is_kerass(build, name):
+def test_epsilon_of_another_kind_is_the_default_of_keras(build, name):
     built, _ = build(optimizer=name)
     assert _config(built, "epsilon") == (1e-7,)
 
 
-def test_arguments_win_over_hparams(build):
+def test_arguments_override_hparams(build):
     built, _ = build(optimizer="nadam", optimizer_arguments="beta_1=0.6")
     assert _config(built, "beta_1", "beta_2") == (0.6, 0.98)
 
 
-def test_muon_is_for_kernels_and_adam_for_the_rest(tiny_hparams):
+def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
     hparams = dataclasses.replace(
         tiny_hparams,
         optimizer="muon",
@@ -92,8 +92,8 @@ def test_muon_is_for_kernels_and_adam_for_the_rest(tiny_hparams):
 
 
 @pytest.mark.parametrize("name", ["adafactor", "sgd", "rmsprop", "muon"])
-def test_weight_decay_is_for_matrices(tiny_hparams, name):
-    """With gradients of 0, decay alone changes the weights."""
+def test_weight_decay_applies_to_matrices_only(tiny_hparams, name):
+    """With gradients of 0, only decay changes the weights."""
     hparams = dataclasses.replace(
         tiny_hparams, **CONSTANT, optimizer=name, weight_decay=0.5
     )
@@ -122,7 +122,7 @@ def test_weight_decay_is_for_matrices(tiny_hparams, name):
         },
     ],
 )
-def test_check_accepts_what_trains(tiny_hparams, settings):
+def test_check_accepts_valid_settings(tiny_hparams, settings):
     optimizer.check(dataclasses.replace(tiny_hparams, **settings))
 
 
@@ -140,15 +140,7 @@ def test_check_accepts_what_trains(tiny_hparams, settings):
         (
             {"optimizer_arguments": "learning_rate=1"},
             "hparam optimizer_arguments must not set learning_rate: "
-            "learning_rate_constant does. Known: beta_1, ",
-        ),
-        (
-            {"optimizer_arguments": "clipnorm=1"},
-            "hparam optimizer_arguments must not set clipnorm: clip_grad_norm",
-        ),
-        (
-            {"optimizer_arguments": "use_ema=true"},
-            "hparam optimizer_arguments must not set use_ema: ema_decay does",
+            "learning_rate_constant does",
         ),
         (
             {"optimizer_arguments": "momentum=0.9"},
@@ -156,8 +148,7 @@ def test_check_accepts_what_trains(tiny_hparams, settings):
         ),
         (
             {"optimizer": "sgd", "optimizer_arguments": "momentum=2"},
-            "SGD refuses its arguments: `momentum` must be a float between "
-            "[0, 1]. Correct hparam optimizer_arguments.",
+            "SGD refuses its arguments: `momentum` must be a float",
         ),
         (
             {"optimizer": "muon", "optimizer_arguments": "ns_steps=2.5"},
@@ -169,9 +160,7 @@ def test_check_accepts_what_trains(tiny_hparams, settings):
         ),
         (
             {"optimizer": "ftrl"},
-            "The first update of Ftrl is not finite, at a learning rate of 0 "
-            "and hparam optimizer_arguments=''. Ftrl divides by the rate: "
-            "choose a learning_rate_schedule that begins above 0, as noam.",
+            "The first update of Ftrl is not finite, at a learning rate of 0 ",
         ),
         (
             {"learning_rate_schedule": "cosine_dekay"},
@@ -189,8 +178,7 @@ def test_check_accepts_what_trains(tiny_hparams, settings):
                 "learning_rate_schedule_arguments": "decay_rate=-1.5",
             },
             "Learning rates of ExponentialDecay must be finite and above 0; "
-            "the highest is nan. Correct hparam "
-            "learning_rate_schedule_arguments=decay_rate=-1.5.",
+            "the highest is nan.",
         ),
         (
             {
@@ -209,7 +197,7 @@ def test_check_accepts_what_trains(tiny_hparams, settings):
         ),
     ],
 )
-def test_check_refuses(tiny_hparams, settings, message):
+def test_check_refuses_wrong_settings(tiny_hparams, settings, message):
     hparams = dataclasses.replace(tiny_hparams, **settings)
     with pytest.raises(errors.UserError) as raised:
         optimizer.check(hparams)

@@ -1,4 +1,4 @@
-"""Every optimizer of Keras goes on from a checkpoint as if never stopped."""
+"""Resume with every optimizer of Keras: the same bits as without a stop."""
 
 import dataclasses
 
@@ -12,19 +12,18 @@ from t2t_repro.models import building
 from t2t_repro.training import checkpoints, optimizer, slots
 
 VOCABULARY = "ab" * 32  # a sha256
-# All that Keras has, whatever its version, but those that wrap others.
+# All optimizers of the installed Keras except those that wrap others.
 NAMES = sorted(
     arguments.subclasses(keras.optimizers, keras.optimizers.Optimizer).keys()
     - {"loss_scale_optimizer", "multi_optimizer"}
 )
-# What of optimizer.variables is not in a checkpoint: the wrapper's own step
-# and learning rate, which nothing reads; Adafactor's placeholders for the
-# factors of vectors, and the velocities that it makes of factors.
+# Variables of optimizers that a checkpoint leaves out: Adafactor's placeholders
+# for the factors of vectors, and velocities that it computes from factors.
 NOT_STORED = {"adafactor": ("velocity", "beta", "bias", "gamma")}
 
 
 def _model(policy):
-    """Weights of one, two and three axes, which names tell apart."""
+    """Return a model with weights of one, two and three axes."""
     model = keras.Sequential(
         [
             keras.layers.Embedding(6, 4, name="embedding", dtype=policy),
@@ -37,7 +36,7 @@ def _model(policy):
         name="model",
     )
     model.build((None, 3))
-    with keras.name_scope("unused"):  # another process has other numbers
+    with keras.name_scope("unused"):  # changes Keras's numbers of names
         keras.Variable(0.0)
     return model
 
@@ -53,7 +52,7 @@ class Training:
         self.variables = [*self.model.weights, *self.optimizer.variables]
 
     def update(self, *numbers):
-        """Apply gradients of seeds; with the loss scale, one overflows."""
+        """Apply gradients of seeds; with a loss scale, that of 3 overflows."""
         scale = float(self.optimizer.scale_loss(1.0))
         for number in numbers:
             random = np.random.default_rng(number)
@@ -78,7 +77,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def training_of(tiny_hparams):
-    """A function of settings -> Training."""
+    """A function of settings that returns a Training."""
 
     def make(policy="float32", **settings):
         changes = {"learning_rate_schedule": "noam"} | settings
@@ -113,33 +112,31 @@ def training_of(tiny_hparams):
         ),
     ],
 )
-def test_five_steps_and_five_more_are_ten(
-    training_of, tmp_path, name, policy, settings
-):
+def test_resume_is_bit_identical(training_of, tmp_path, name, policy, settings):
     settings = {"optimizer": name, "clip_grad_norm": 0.1} | settings
     whole = training_of(policy, **settings)
     before = whole.values()
-    whole.update(1, 2, 3, 4, 5)
-    whole.checkpoints(tmp_path).save(5)
-    whole.update(6, 7, 8, 9, 10)
+    whole.update(1, 2, 3)
+    whole.checkpoints(tmp_path).save(3)
+    whole.update(4, 5)
     resumed = training_of(policy, **settings)
-    resumed.update(11)  # nothing is as it was saved, or as it began
+    resumed.update(11)  # changes every variable
     resumed.checkpoints(tmp_path).restore_latest()
-    resumed.update(6, 7, 8, 9, 10)
-    for variable, one, other in zip(
+    resumed.update(4, 5)
+    for variable, expected, actual in zip(
         whole.variables, whole.values(), resumed.values(), strict=True
     ):
-        np.testing.assert_array_equal(one, other, err_msg=variable.path)
+        np.testing.assert_array_equal(actual, expected, err_msg=variable.path)
     for weight, first, last in zip(
         whole.weights, before, whole.values(), strict=False
     ):
         assert np.isfinite(last).all(), weight.path
         assert not np.array_equal(first, last), weight.path
-    assert int(resumed.optimizer.iterations) == 10
+    assert int(resumed.optimizer.iterations) == 5
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_variable_of_an_optimizer_is_in_the_checkpoint(training_of, name):
+def test_checkpoint_has_every_variable_of_an_optimizer(training_of, name):
     training = training_of(optimizer=name, ema_decay=0.5)
     state = slots.training_state(training.model, training.optimizer)
     stored = {id(variable) for variable in state.values()}
@@ -152,8 +149,14 @@ def test_every_variable_of_an_optimizer_is_in_the_checkpoint(training_of, name):
 
 
 @pytest.mark.parametrize(
-    ("settings", "of_kernel", "others"),
+    ("settings", "kernel_slots", "others"),
     [
+        (
+            {"optimizer": "adafactor"},
+            "row_velocity column_velocity",
+            "",
+        ),
+        ({"optimizer": "lion"}, "momentum", ""),
         (
             {"optimizer": "adadelta"},
             "accumulated_delta_var accumulated_grad",
@@ -166,20 +169,20 @@ def test_every_variable_of_an_optimizer_is_in_the_checkpoint(training_of, name):
         ({"optimizer": "sgd", "ema_decay": 0.5}, "ema", ""),
     ],
 )
-def test_names_in_checkpoints(training_of, settings, of_kernel, others):
+def test_names_in_checkpoints(training_of, settings, kernel_slots, others):
     training = training_of(**settings)
     state = slots.training_state(training.model, training.optimizer)
-    kinds = f"weights {of_kernel}".split()
+    kinds = f"weights {kernel_slots}".split()
     assert {name for name in state if "dense/kernel" in name} == {
         f"{kind}/dense/kernel" for kind in kinds
     }
-    of_weights = ("dense/", "embedding/", "heads/", "norm/")
-    of_no_weight = {n for n in state if not any(w in n for w in of_weights)}
-    assert of_no_weight == {"step", *others.split()}
+    layers = ("dense/", "embedding/", "heads/", "norm/")
+    global_names = {n for n in state if not any(name in n for name in layers)}
+    assert global_names == {"step", *others.split()}
 
 
-def test_another_optimizers_checkpoint_is_refused(training_of, tmp_path):
-    """And not set aside as a damaged one."""
+def test_checkpoint_of_another_optimizer_is_refused(training_of, tmp_path):
+    """It is not renamed as a damaged one."""
     training = training_of(optimizer="nadam")
     path = training.checkpoints(tmp_path).save(0)
     other = training_of(optimizer="adagrad")
@@ -191,19 +194,16 @@ def test_another_optimizers_checkpoint_is_refused(training_of, tmp_path):
         with pytest.raises(errors.UserError) as raised:
             restore(other.checkpoints(tmp_path))
         message = str(raised.value)
-        assert message.startswith(
-            f"The checkpoint {path} is of another model or optimizer: "
-            "accumulator/dense/bias is missing there and (5,) here; "
-            "accumulator/dense/kernel is missing there and (3, 5) here; "
-        )
-        assert "; and 16 more. Resume with the settings" in message
+        assert f"{path} is of another model or optimizer" in message
+        assert "accumulator/dense/bias is missing there and (5,) he" in message
+        assert "; and 16 more. " in message
         assert "--warm_start_from" in message
-    for one, now in zip(before, other.values(), strict=True):
-        np.testing.assert_array_equal(one, now)
+    for expected, actual in zip(before, other.values(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
     assert path.with_suffix(".index").exists()
 
 
-def test_a_checkpoint_with_more_slots_is_refused(training_of, tmp_path):
+def test_checkpoint_with_more_slots_is_refused(training_of, tmp_path):
     training = training_of(ema_decay=0.5)
     training.checkpoints(tmp_path).save(0)
     with pytest.raises(
@@ -213,7 +213,7 @@ def test_a_checkpoint_with_more_slots_is_refused(training_of, tmp_path):
 
 
 def test_two_variables_of_one_name_are_refused(training_of):
-    """As if an optimizer had two slots of one kind."""
+    """An optimizer could have two slots of one kind."""
     training = training_of(optimizer="sgd")
     weight = training.weights[0]
     built = slots.unscaled(training.optimizer)
@@ -223,20 +223,18 @@ def test_two_variables_of_one_name_are_refused(training_of):
         slots.training_state(training.model, built)
     first, second = (slot.path for slot in built.variables[-2:])
     path = weight.path.partition("/")[2]
-    assert str(raised.value) == (
-        f"The optimizer SGD cannot be used: {first} and {second} would both be "
-        f"twin/{path} in checkpoints."
+    facts = (
+        f"SGD cannot be used: {first} and {second} would both be twin/{path}"
     )
+    assert facts in str(raised.value)
 
 
-def test_a_variable_without_a_name_is_refused(training_of):
+def test_variable_without_a_name_is_refused(training_of):
     training = training_of(optimizer="sgd")
     lost = training.optimizer.add_variable((), name="variable_7")
     with pytest.raises(errors.UserError) as raised:
         training.checkpoints("nowhere")
-    assert str(raised.value).startswith(
-        f"The optimizer SGD cannot be used: its variable {lost.path} has a "
-    )
+    assert f"SGD cannot be used: its variable {lost.path}" in str(raised.value)
 
 
 def test_two_weights_of_one_path_are_refused():
@@ -244,22 +242,19 @@ def test_two_weights_of_one_path_are_refused():
         weights = [keras.Variable([1.0], name="kernel") for _ in range(2)]
     with pytest.raises(errors.UserError) as raised:
         building.by_path(weights)
-    assert str(raised.value).startswith(
-        "The model has two items with the path layer/kernel: "
-        "model/layer/kernel and model/layer/kernel. Give each layer a unique"
-    )
+    assert "layer/kernel" in str(raised.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_slots_that_copy_weights_follow_a_warm_start(training_of, name):
-    """Updates after it are those of a training that began with its weights."""
+    """The updates are those of a training that began with the new weights."""
     fresh, warm = training_of(optimizer=name), training_of(optimizer=name)
-    for one, other in zip(fresh.weights, warm.weights, strict=True):
-        one.assign(one + 1.0)
-        other.assign(other + 1.0)
+    for training in (fresh, warm):
+        for weight in training.weights:
+            weight.assign(weight + 1.0)
     fresh.optimizer = optimizer.build(fresh.hparams, fresh.weights)
     optimizer.reset_weight_copies(warm.optimizer, warm.weights)
     for training in (fresh, warm):
         training.update(1)
-    for one, other in zip(fresh.weights, warm.weights, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for expected, actual in zip(fresh.weights, warm.weights, strict=True):
+        np.testing.assert_array_equal(actual, expected)

@@ -1,4 +1,4 @@
-"""Adafactor, AdamW, Lion, clipping and averaging against numpy, on replicas."""
+"""Optimizers, clipping and moving averages, compared with numpy."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ UPDATES = 4
 
 
 def _gradients():
-    """UPDATES times an array for each weight."""
+    """Return gradients, an array for each weight, for each update."""
     random = np.random.default_rng(1)
     return [[random.normal(size=s) for s in SHAPES] for _ in range(UPDATES)]
 
@@ -87,7 +87,7 @@ def hparams(tiny_hparams):
 
 
 def _train(hparams, strategy, gradients, policy="float32"):
-    """-> weights and optimizer after updates as step.py makes them."""
+    """Return weights and optimizer after updates as in step.py."""
     with strategy.scope():
         variables = [keras.Variable(start) for start in _start()]
         built = optimizer.build(hparams, variables, policy)
@@ -104,7 +104,7 @@ def _train(hparams, strategy, gradients, policy="float32"):
 
 
 def _copies(variable):
-    """Its array on each replica."""
+    """Return a variable's array on each replica."""
     values = getattr(variable.value, "values", [variable.value])
     return [value.numpy() for value in values]
 
@@ -136,7 +136,7 @@ def test_updates_equal_those_in_numpy(
 
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("limit", [0.5, 50.0])
-def test_the_norm_of_the_whole_gradient_is_clipped(
+def test_clipping_is_by_the_norm_of_the_whole_gradient(
     hparams, strategy_of, limit, replicas
 ):
     hparams = dataclasses.replace(hparams, clip_grad_norm=limit)
@@ -150,7 +150,7 @@ def test_the_norm_of_the_whole_gradient_is_clipped(
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_the_moving_average_begins_with_the_first_update(
+def test_moving_average_begins_with_the_first_update(
     hparams, strategy_of, replicas
 ):
     gradients, weights = _gradients(), []
@@ -166,17 +166,15 @@ def test_the_moving_average_begins_with_the_first_update(
             expected = 0.75 * expected + 0.25 * later[i]
         for copy in _copies(averages[i]):
             np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
-        # The weights themselves are trained as without it.
+        # The trained weights are the same as without it.
         np.testing.assert_allclose(
             variable, weights[-1][i], rtol=1e-5, atol=1e-6
         )
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_the_moving_average_of_updates_that_are_left_out(
-    hparams, strategy_of, replicas
-):
-    """Those of float16 that overflow, the first among them."""
+def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
+    """Updates that overflow in float16 are skipped, the first included."""
     overflow = [np.full(shape, np.inf) for shape in SHAPES]
     gradients = [overflow, _gradients()[0], overflow]
     hparams = dataclasses.replace(hparams, ema_decay=0.75)
@@ -204,7 +202,7 @@ def test_the_moving_average_of_updates_that_are_left_out(
         ),
     ],
 )
-def test_slots(hparams, strategy_of, name, kinds):
+def test_slots_by_kind(hparams, strategy_of, name, kinds):
     for decay, more in ((0.0, {}), (0.9, {"ema": [0, 1]})):
         settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
         variables, built = _train(settings, strategy_of(1), _gradients())

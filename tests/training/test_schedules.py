@@ -13,8 +13,8 @@ UPDATES = (1, 100, 4_000, 8_000, 100_000)
 # Literals of 7 digits are 5e-7 off, float32's products as much; the rates of
 # update 100,000 and of its neighbours differ by 5e-6.
 TOLERANCE = 2e-6
-# Sets, their learning rates at UPDATES, and their peak: computed apart, in 30
-# decimal places, from section 5.3 and tensor2tensor's learning_rate.py.
+# Sets, their learning rates at UPDATES, and their peak: computed independently,
+# in 30 decimal places, from section 5.3 and tensor2tensor's learning_rate.py.
 GOLDEN = [
     (
         "base base_additive base_unscaled base_restricted base_adamw "
@@ -116,7 +116,7 @@ def base(tiny_hparams):  # tiny_hparams loads the definitions
 
 
 def _paper(step, hidden_size=512, warmup=4000):
-    """Equation 3."""
+    """Return the rate of equation 3."""
     return hidden_size**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
@@ -199,7 +199,7 @@ def test_v3_is_v2_an_update_later():
 
 @pytest.mark.parametrize("name", ["base", "transformer_base", "tiny"])
 @pytest.mark.usefixtures("tiny_hparams")
-def test_no_update_exceeds_the_peak(name):
+def test_peak_is_reached_and_never_exceeded(name):
     hparams = registry.build_hparams(name)
     peak = schedules.peak(hparams).rate
     warmup = hparams.learning_rate_warmup_steps
@@ -212,7 +212,7 @@ def test_no_update_exceeds_the_peak(name):
 
 
 def test_schedule_counts_the_first_update_as_1(base):
-    """Keras's iterations are 0 there; taken literally, its rate would be 0."""
+    """Keras's iterations are 0 there, at which equation 3 would give 0."""
     schedule = schedules.build(base)
     for iterations in (0, 1, 3_999, 99_999):
         variable = keras.Variable(iterations, dtype="int32", trainable=False)
@@ -221,7 +221,7 @@ def test_schedule_counts_the_first_update_as_1(base):
 
 
 def _of_keras(base, name, arguments="", **changes):
-    """base with a schedule of Keras, from 0.5 on, for 100 steps."""
+    """Return `base` with a schedule of Keras, a rate of 0.5, 100 steps."""
     return dataclasses.replace(
         base,
         learning_rate_schedule=name,
@@ -265,7 +265,7 @@ def test_schedules_of_keras(base, name, arguments, rates):
 
 @pytest.mark.parametrize(("name", "arguments", "rates"), KERAS)
 @pytest.mark.parametrize("most", [1 << 20, 9])
-def test_the_peak_is_the_highest_rate_of_all_steps(
+def test_peak_is_the_highest_rate_of_all_steps(
     base, monkeypatch, name, arguments, rates, most
 ):
     monkeypatch.setattr(schedules, "_MAX_STEPS", most)
@@ -278,8 +278,8 @@ def test_the_peak_is_the_highest_rate_of_all_steps(
     assert every[peak.step - 1] == pytest.approx(max(every), rel=TOLERANCE)
 
 
-def test_the_peak_is_within_the_training(base):
-    """A warm-up that is longer has a peak at the last step."""
+def test_peak_is_within_the_training(base):
+    """A warm-up longer than the training has its peak at the last step."""
     hparams = _of_keras(
         base, "cosine_decay", "warmup_steps=400:decay_steps=100"
     )
@@ -288,7 +288,7 @@ def test_the_peak_is_within_the_training(base):
     assert rate == pytest.approx(0.5 * 99 / 400, rel=TOLERANCE)
 
 
-def test_every_schedule_of_keras_has_a_name():
+def test_every_schedule_of_keras_is_tested():
     tested = {name for name, _, _ in KERAS}
     library = keras.optimizers.schedules
     for name, value in vars(library).items():

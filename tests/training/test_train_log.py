@@ -1,6 +1,5 @@
-"""Progress: means over the steps between two looks, by a clock of its own."""
+"""The log of a training: means over intervals, by a simulated clock."""
 
-import itertools
 import math
 import types
 
@@ -13,7 +12,7 @@ from t2t_repro.training import anomalies, cross_entropy, step, train_log
 
 @pytest.fixture
 def clock(monkeypatch):
-    """time.monotonic() of progress.py: moves when it is told to."""
+    """time.monotonic() of train_log.py, which moves only by `now`."""
     clock = types.SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr(train_log, "time", clock)
@@ -22,7 +21,7 @@ def clock(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _memory(monkeypatch):
-    """3 GB are in use, and there is no GPU."""
+    """Simulate 3 GB in use, and no GPU."""
     monkeypatch.setattr(train_log.utilization, "host_memory", lambda: 3 * 10**9)
     monkeypatch.setattr(train_log.utilization, "device_memory", lambda: None)
 
@@ -33,31 +32,35 @@ def _outcome(smoothed, plain, correct, tokens, slots=100, norm=1.0):
     return step.Outcome(cross_entropy.Sums(*sums), norm)
 
 
-def _progress(folder, first_step=0, last_step=1_000, full_speed=None):
-    guard = anomalies.FiniteChecker("float32", "batch {}".format, lambda: None)
+def _log(folder, first_step=0, last_step=1_000, peak_speed=None):
+    checker = anomalies.FiniteChecker(
+        "float32", "batch {}".format, lambda: None
+    )
     return train_log.TrainLog(
         folder,
         first_step,
         last_step,
         lambda step: step / 1000,
-        guard,
-        full_speed,
+        checker,
+        peak_speed,
     )
 
 
 def _train(
-    folder, clock, outcomes, first_step=0, last_step=None, full_speed=None
+    folder, clock, outcomes, first_step=0, last_step=None, peak_speed=None
 ):
-    """Steps of half a second."""
+    """Log steps of half a second."""
     last_step = last_step or first_step + len(outcomes)
-    show = _progress(folder, first_step, last_step, full_speed)
+    log = _log(folder, first_step, last_step, peak_speed)
     for outcome in outcomes:
         clock.now += 0.5
-        show.step_done(outcome, compilations=1)
-    show.close()
+        log.step_done(outcome, compilations=1)
+    log.close()
 
 
-def test_figures_by_hand(tmp_path, clock, read_events, monkeypatch):
+def test_logged_means_equal_those_by_hand(
+    tmp_path, clock, read_events, monkeypatch
+):
     """The first step, which compiles, is left out; then 3 steps in 1.5 s."""
     monkeypatch.setattr(
         train_log.utilization, "device_memory", lambda: 5 * 10**8
@@ -71,7 +74,7 @@ def test_figures_by_hand(tmp_path, clock, read_events, monkeypatch):
             _outcome(20, 10, 6, 10, norm=3.0),
             _outcome(60, 30, 10, 20, slots=50, norm=8.0),
         ],
-        full_speed=80.0,
+        peak_speed=80.0,
     )
     events = read_events(tmp_path)
     expected = {
@@ -93,7 +96,7 @@ def test_figures_by_hand(tmp_path, clock, read_events, monkeypatch):
         assert events[f"train/{name}"] == {4: pytest.approx(value)}
 
 
-def test_looks_every_two_seconds_and_at_the_end(tmp_path, clock, read_events):
+def test_intervals_of_two_seconds_and_the_last(tmp_path, clock, read_events):
     outcomes = [_outcome(i, 1, 1, 1) for i in range(1, 13)]
     _train(tmp_path, clock, outcomes, first_step=40)
     losses = read_events(tmp_path)["train/loss"]
@@ -105,34 +108,38 @@ def test_looks_every_two_seconds_and_at_the_end(tmp_path, clock, read_events):
     }
 
 
-def test_values_are_fetched_only_when_shown(tmp_path, clock, monkeypatch):
+def test_values_are_fetched_once_an_interval(tmp_path, clock, monkeypatch):
     """Fetching waits for the device, which then waits for the host."""
-    fetched = itertools.count()
-    show = _progress(tmp_path)
-    monkeypatch.setattr(show, "check", lambda: next(fetched))
-    monkeypatch.setattr(show, "_show", lambda: next(fetched))
-    for _ in range(4):  # the first, and then 1.2 seconds
+    fetched = []
+    fetch = train_log._fetch
+    monkeypatch.setattr(
+        train_log,
+        "_fetch",
+        lambda rows: fetched.append(len(rows)) or fetch(rows),
+    )
+    log = _log(tmp_path)
+    for _ in range(4):  # the first step, and then 1.2 seconds
         clock.now += 0.4
-        show.step_done(_outcome(1, 1, 1, 1), 1)
-    assert next(fetched) == 1
+        log.step_done(_outcome(1, 1, 1, 1), 1)
+    assert fetched == [1]
     clock.now += 2
-    show.step_done(_outcome(1, 1, 1, 1), 1)
-    assert next(fetched) == 4
-    show.close()
+    log.step_done(_outcome(1, 1, 1, 1), 1)
+    assert fetched == [1, 4]
+    log.close()
 
 
 @pytest.mark.parametrize("compiled", [(3,), (2, 4), (2, 3, 4)])
-def test_steps_that_compile_are_in_no_rate(
+def test_steps_that_compile_do_not_count_in_rates(
     tmp_path, clock, read_events, compiled
 ):
-    """They take 9 seconds instead of half a one; their loss counts."""
-    show = _progress(tmp_path, last_step=4)
-    show.step_done(_outcome(9, 9, 9, 9), 1)
+    """They take 9 seconds instead of half a second; their loss counts."""
+    log = _log(tmp_path, last_step=4)
+    log.step_done(_outcome(9, 9, 9, 9), 1)
     for number in range(2, 5):
         clock.now += 9.0 if number in compiled else 0.5
         compilations = 1 + sum(other <= number for other in compiled)
-        show.step_done(_outcome(number, 1, 1, 10 * number), compilations)
-    show.close()
+        log.step_done(_outcome(number, 1, 1, 10 * number), compilations)
+    log.close()
     events = read_events(tmp_path)
     assert events["train/loss"] == {4: pytest.approx(9 / 90)}
     timed = [number for number in (2, 3, 4) if number not in compiled]
@@ -143,7 +150,7 @@ def test_steps_that_compile_are_in_no_rate(
 
 @pytest.fixture
 def lagging(monkeypatch, clock):
-    """The device: whoever fetches from it waits for its `seconds`."""
+    """A device that makes each fetch wait for `seconds`."""
     real, device = tf.stack, types.SimpleNamespace(seconds=6.0)
 
     def wait(values):
@@ -154,116 +161,117 @@ def lagging(monkeypatch, clock):
     return device
 
 
-def test_waiting_for_the_device_is_time_of_the_steps(
+def test_waiting_for_the_device_counts_in_rates(
     tmp_path, clock, read_events, lagging
 ):
     """The host is 6 seconds ahead: 4 steps have taken 8, not 2."""
-    show = _progress(tmp_path)
+    log = _log(tmp_path)
     for _ in range(5):
         clock.now += 0.5
-        show.step_done(_outcome(1, 1, 1, 1), 1)
-    show.close()
+        log.step_done(_outcome(1, 1, 1, 1), 1)
+    log.close()
     assert read_events(tmp_path)["train/steps_per_second"] == {5: 4 / 8}
 
 
-def test_checks_in_between_lose_nothing(tmp_path, clock, read_events):
-    """Before a checkpoint, say; and a pause is no time of the steps."""
-    show = _progress(tmp_path)
-    show.step_done(_outcome(9, 9, 9, 9), 1)
+def test_extra_checks_and_pauses_change_no_mean(tmp_path, clock, read_events):
+    """A checkpoint causes both."""
+    log = _log(tmp_path)
+    log.step_done(_outcome(9, 9, 9, 9), 1)
     for number in range(1, 5):
         clock.now += 0.5
-        show.step_done(_outcome(number, 1, 1, 1), 1)
+        log.step_done(_outcome(number, 1, 1, 1), 1)
         if number == 2:
-            show.check()
-            show.check()
-            with show.pause():
+            log.check()
+            log.check()
+            with log.pause():
                 clock.now += 100
-    show.close()
+    log.close()
     events = read_events(tmp_path)
     assert events["train/loss"] == {5: (1 + 2 + 3 + 4) / 4}
     assert events["train/steps_per_second"] == {5: 4 / 2}
 
 
-def test_the_first_bad_step_is_named(tmp_path, clock):
-    """However many steps later it is fetched, and with no figure shown."""
-    show = _progress(tmp_path, first_step=40)
+def test_first_non_finite_step_is_named(tmp_path, clock):
+    """Its loss is fetched some steps later."""
+    log = _log(tmp_path, first_step=40)
     for mean in (5.0, 5.0, math.nan, math.nan):
-        show.step_done(_outcome(mean, mean, 1, 2), 1)
-    message = "loss of step 43 is nan; the step before had 2.5.*: batch 43"
+        log.step_done(_outcome(mean, mean, 1, 2), 1)
+    message = "loss of step 43 is nan; .*before was 2.5.*: batch 43"
     with pytest.raises(errors.UserError, match=message):
-        show.check()
-    show.close()
+        log.check()
+    log.close()
 
 
 @pytest.mark.parametrize("count", [2, 16, 17, 18, 40])
-def test_any_number_is_fetched_whole(tmp_path, clock, read_events, count):
-    """Blocks of 16, of which the last is filled up."""
-    show = _progress(tmp_path, last_step=count)
+def test_blocks_of_16_lose_no_step(tmp_path, clock, read_events, count):
+    log = _log(tmp_path, last_step=count)
     for number in range(1, count + 1):
         clock.now += 0.01
-        show.step_done(_outcome(number, 1, 1, 1), 1)
-    show.close()
-    mean = pytest.approx((2 + count) / 2)  # of 2 … count
+        log.step_done(_outcome(number, 1, 1, 1), 1)
+    log.close()
+    mean = pytest.approx((2 + count) / 2)  # of 2, …, count
     assert read_events(tmp_path)["train/loss"][count] == mean
 
 
-def test_the_first_step_is_checked_at_once(tmp_path, clock):
-    show = _progress(tmp_path)
+def test_first_step_is_checked_at_once(tmp_path, clock):
+    log = _log(tmp_path)
     with pytest.raises(errors.UserError, match="loss of step 1 is inf"):
-        show.step_done(_outcome(math.inf, 1, 1, 1), 1)
-    show.close()
+        log.step_done(_outcome(math.inf, 1, 1, 1), 1)
+    log.close()
 
 
-def test_a_slow_step_is_told(tmp_path, clock, capsys):
-    """Not the one that compiles, nor one around a pause."""
-    show = _progress(tmp_path)
+def test_slow_step_is_reported(tmp_path, clock, capsys):
+    """A step that compiles, or one with a pause, is not."""
+    log = _log(tmp_path)
     for number in range(1, 31):
         clock.now += {12: 30.0, 15: 20.0, 25: 9.0}.get(number, 0.25)
-        show.step_done(_outcome(1, 1, 1, 1), compilations=1 + (number >= 15))
+        log.step_done(_outcome(1, 1, 1, 1), compilations=1 + (number >= 15))
         if number == 20:
-            with show.pause():
+            with log.pause():
                 clock.now += 50
     clock.now += 5
-    show.close()
+    log.close()
     shown = capsys.readouterr().err
     assert shown.count("the median is 0.25 s\n") == 2
     assert "step 12 took 30.0 s;" in shown and "step 25 took 9.0 s;" in shown
 
 
-def test_a_wait_is_the_work_of_all_steps_before(
+def test_wait_for_the_device_is_shared_by_the_steps_before(
     tmp_path, clock, capsys, lagging
 ):
-    """Of 8: each takes 0.25 and 6 / 8 seconds, but at last 0.25 and 60 / 8."""
-    show = _progress(tmp_path)
+    """8 steps take 0.25 + 6 / 8 seconds each, the last 8 0.25 + 60 / 8."""
+    log = _log(tmp_path)
     for number in range(1, 50):
         lagging.seconds = 60.0 if number == 49 else 6.0
         clock.now += 0.25
-        show.step_done(_outcome(1, 1, 1, 1), 1)
-    show.close()
+        log.step_done(_outcome(1, 1, 1, 1), 1)
+    log.close()
     shown = capsys.readouterr().err
     assert shown.count("median") == 1
     assert "42 took 7.8 s; the median is 1 s (8 slow steps since 42)" in shown
 
 
-def test_a_diverging_training_is_shown(tmp_path, clock, read_events):
-    """e^1,000,000 is beyond float32, which the events hold."""
+def test_perplexity_of_a_diverging_training_is_finite(
+    tmp_path, clock, read_events
+):
+    """Events are float32, and e^1,000,000 is too large."""
     _train(tmp_path, clock, [_outcome(1, 1, 0, 1), _outcome(1e6, 1e6, 0, 1)])
     perplexity = read_events(tmp_path)["train/perplexity"][2]
     assert 1e30 < perplexity < math.inf
 
 
-def test_one_step_alone_has_no_figures(tmp_path, clock, read_events):
+def test_training_of_one_step_logs_nothing(tmp_path, clock, read_events):
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)])
     assert read_events(tmp_path) == {}
 
 
-def test_validation(tmp_path, clock, read_events, capsys):
-    show = _progress(tmp_path)
-    figures = {"loss": 2.5, "loss_minus_constant": 1.25, "accuracy": 0.75}
-    show.validation_done(1_200, figures)
-    show.close()
+def test_validation_is_shown_and_recorded(tmp_path, clock, read_events, capsys):
+    log = _log(tmp_path)
+    results = {"loss": 2.5, "loss_minus_constant": 1.25, "accuracy": 0.75}
+    log.validation_done(1_200, results)
+    log.close()
     assert read_events(tmp_path) == {
-        f"validation/{name}": {1_200: value} for name, value in figures.items()
+        f"validation/{name}": {1_200: value} for name, value in results.items()
     }
     assert (
         "step 1,200: validation  loss 2.5000  loss minus constant 1.2500  "
@@ -271,10 +279,8 @@ def test_validation(tmp_path, clock, read_events, capsys):
     ) in capsys.readouterr().err
 
 
-def test_without_a_terminal_there_are_lines(
-    tmp_path, clock, capsys, monkeypatch
-):
-    """With share and memory of a GPU where there is a known one."""
+def test_lines_without_a_terminal(tmp_path, clock, capsys, monkeypatch):
+    """With a known GPU they have its memory and the share of its peak."""
     outcomes = [_outcome(1, 1, 1, 1)] * 3
     figures = (
         "loss 1.000, perplexity 2.718, lr 1.00e-02, gradient 1, 2 tokens/s, "
@@ -285,7 +291,7 @@ def test_without_a_terminal_there_are_lines(
     monkeypatch.setattr(
         train_log.utilization, "device_memory", lambda: 5 * 10**8
     )
-    _train(tmp_path, clock, outcomes, 7, 10, full_speed=8.0)
+    _train(tmp_path, clock, outcomes, 7, 10, peak_speed=8.0)
     for shown, extra in (
         (plain, ("", "")),
         (capsys.readouterr().err, ("25% of peak, ", "device 0.5 GB, ")),
@@ -296,7 +302,7 @@ def test_without_a_terminal_there_are_lines(
         assert "\r" not in shown
 
 
-def test_on_a_terminal_there_is_a_bar(tmp_path, clock, capsys, monkeypatch):
+def test_bar_on_a_terminal(tmp_path, clock, capsys, monkeypatch):
     monkeypatch.setattr(train_log.progress, "_has_width", lambda: True)
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3)
     shown = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Validation: figures of the whole split."""
+"""Validation: means over the whole split."""
 
 import dataclasses
 import math
@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
+from t2t_repro.data.corpus import Corpus, write_shard
 from t2t_repro.models import building
 from t2t_repro.training import cross_entropy, loss, validation
 
@@ -17,7 +18,7 @@ ROW_LENGTH = 32  # tiny_hparams.max_length
 
 @pytest.fixture(scope="module")
 def corpus(tiny_corpora):
-    """20 pairs, of which none is longer than a row."""
+    """20 pairs, none of which is longer than a row."""
     return tiny_corpora["validation"]
 
 
@@ -29,13 +30,13 @@ def hparams(tiny_hparams):
 
 @pytest.fixture(scope="module")
 def model(hparams, vocab_size):
-    """As it is before training."""
+    """A model before training."""
     return building.build(hparams, vocab_size)
 
 
 @pytest.fixture
 def validate(model, hparams, corpus):
-    """A function of what may differ -> Validation."""
+    """A function of settings that returns a Validation."""
 
     def make(max_tokens=None, max_length=ROW_LENGTH, **changes):
         settings = dataclasses.replace(
@@ -51,14 +52,14 @@ def validate(model, hparams, corpus):
 
 @pytest.fixture
 def fake_losses(monkeypatch):
-    """A function of losses: each pass, of one batch, finds the next."""
+    """A function of losses, one for each batch of a fake step."""
 
-    def fake(losses, seen=None):
+    def fake(losses, shapes=None):
         losses = iter(losses)
 
         def eval_step(batch):
-            if seen is not None:
-                seen.append(batch["targets"].shape)
+            if shapes is not None:
+                shapes.append(batch["targets"].shape)
             mean = next(losses)
             sums = 10 * mean, 10 * mean, 5.0, 10.0, 12.0
             return cross_entropy.Sums(*map(tf.constant, sums))
@@ -73,15 +74,15 @@ def fake_losses(monkeypatch):
 @pytest.mark.parametrize(
     ("max_tokens", "max_length"), [(None, 32), (64, 32), (None, 8)]
 )
-def test_figures_are_those_of_each_pair_alone(
+def test_validation_equals_the_loss_of_unpacked_pairs(
     validate, model, corpus, max_tokens, max_length
 ):
-    """In small parts, too; of 8 subwords a side, not all pairs are left."""
+    """With at most 8 subwords a side, some pairs are left out."""
     pairs = batch_plan.usable_pairs(corpus.lengths, max_length)
     assert (len(pairs) < len(corpus)) == (max_length == 8)
     rows = np.arange(len(pairs))
-    alone = batch_plan.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
-    sums = loss.batch_loss(model, batches.assemble(corpus, alone), None, 0.1)
+    plan = batch_plan.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
+    sums = loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
     assert validate(max_tokens, max_length).measure() == pytest.approx(
@@ -95,29 +96,29 @@ def test_figures_are_those_of_each_pair_alone(
     )
 
 
-def test_no_more_slots_at_once_than_allowed(validate, fake_losses):
-    """A batch has at least 8 rows: they have to be taken in parts."""
-    seen = []
-    fake_losses([1.0] * 20, seen)
+def test_microbatch_has_at_most_max_tokens(validate, fake_losses):
+    """A batch of at least 8 rows is divided."""
+    shapes = []
+    fake_losses([1.0] * 20, shapes)
     validate(max_tokens=64).measure()
-    for *_, rows, length in seen:
+    for *_, rows, length in shapes:
         assert rows * length <= 64
 
 
-def test_a_batch_has_no_more_rows_than_the_corpus(validate, fake_losses):
-    """20 pairs of at most 11 subwords fill 8 rows of 32, and no more."""
-    seen = []
-    fake_losses([1.0], seen)
+def test_batch_has_no_more_rows_than_the_corpus_fills(validate, fake_losses):
+    """20 pairs of at most 11 subwords fill 8 rows of 32."""
+    shapes = []
+    fake_losses([1.0], shapes)
     validate(batch_tokens=1_000_000).measure()
-    ((*_, rows, length),) = seen
+    ((*_, rows, length),) = shapes
     assert (rows, length) == (8, ROW_LENGTH)
 
 
-def test_nothing_to_validate_on(model, hparams, tmp_path, vocab_size):
+def test_error_if_no_pair_is_short_enough(model, hparams, tmp_path, vocab_size):
     path = tmp_path / "long.arrow"
     ids = {"inputs": [[5] * 33], "targets": [[5, 1]]}
-    batches.corpora.write_shard(path, ids, {}, vocab_size)
-    corpus = batches.corpora.Corpus([path])
+    write_shard(path, ids, {}, vocab_size)
+    corpus = Corpus([path])
     with pytest.raises(
         errors.UserError, match="of 1 pairs none.*max_length=32"
     ):
@@ -127,7 +128,7 @@ def test_nothing_to_validate_on(model, hparams, tmp_path, vocab_size):
 
 
 def test_perplexity_stays_within_float32(validate, fake_losses):
-    """TensorBoard's events hold no more, and raise an error."""
+    """TensorBoard's events raise an error for larger numbers."""
     fake_losses([1e6])
     perplexity = validate().measure()["perplexity"]
     assert 1e30 < perplexity < float(np.finfo(np.float32).max)

@@ -1,4 +1,4 @@
-"""What a training measures in between: a sample, translated and scored."""
+"""A sample of the validation split, translated and scored."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import history, validation_sample
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
-TARGET = "the cat sat on the mat"  # of every sentence: soon learned
+TARGET = "the cat sat on the mat"  # the same for all sources: soon learned
 LONG = "the " * 40
 BLEU = Suite(("bleu",))
 SEARCH = hparam.DecodeHParams(beam_size=21, extra_length=30)
@@ -36,7 +36,7 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def corpus_of(vocabulary, tmp_path_factory):
-    """A function of lines, and a target of all -> Corpus with text."""
+    """A function of sources and a common target that returns a Corpus."""
     folder = tmp_path_factory.mktemp("text")
 
     def make(name, inputs, target=TARGET):
@@ -51,13 +51,13 @@ def corpus_of(vocabulary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hparams(tiny_hparams):
-    """Of one layer, on pairs of at most 32 subwords."""
+    """Settings of one layer, for pairs of at most 32 subwords."""
     return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
 
 
 @pytest.fixture
 def echo(monkeypatch):
-    """Translators that give back what they get, capitals instead of small."""
+    """Translators that return the source in capital letters."""
 
     class Echo:
         def __init__(self, models, vocabularies, decode_hparams):
@@ -78,48 +78,50 @@ def _sample(corpus, hparams, count, model=None, vocabularies=None, suite=BLEU):
     return validation_sample.Sample(model, vocabularies, *settings)
 
 
-def test_the_search_is_the_problems_but_greedy(echo, corpus_of, hparams):
+def test_search_is_greedy_with_the_problems_other_settings(
+    echo, corpus_of, hparams
+):
     sample = _sample(corpus_of("greedy", [TARGET] * 3), hparams, 3)
     assert sample._translator.decode_hparams == dataclasses.replace(
         SEARCH, beam_size=1
     )
 
 
-def test_bleu_of_an_echo_by_hand(echo, corpus_of, hparams):
-    """Each line is its reference, or has no word in common with it: cased."""
+def test_bleu_is_cased(echo, corpus_of, hparams):
+    """Each line equals its reference, or differs in case."""
     inputs = [TARGET] * 5
     corpus = corpus_of("echo", inputs, TARGET.upper())
     sample = _sample(corpus, hparams, 3)
-    found = sample.measure()
-    figures = sample.results(found)
-    assert figures["bleu"] == pytest.approx(100.0)
-    assert figures["bleu_sentences"] == 3
-    assert figures["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|")
-    assert sample.summary(found) == (
-        "bleu is of 3 of 5 sentences, by greedy search, of this step's "
-        f"weights: {figures['bleu_signature']}"
-    )
+    scores = sample.measure()
+    results = sample.results(scores)
+    assert results["bleu"] == pytest.approx(100.0)
+    assert results["bleu_sentences"] == 3
+    signature = results["bleu_signature"]
+    assert signature.startswith("nrefs:1|case:mixed|eff:no|")
+    summary = sample.summary(scores)
+    assert summary.startswith("bleu is measured on 3 of 5 sentences, by greedy")
+    assert summary.endswith(signature)
     cased = _sample(corpus_of("cased", inputs), hparams, 3)
     assert cased.measure()["bleu"].value < 1e-6
 
 
-def test_metrics_see_the_sources(echo, corpus_of, hparams):
-    """An echo in capitals is no tree: its words are the sentence's."""
+def test_metrics_receive_the_sources(echo, corpus_of, hparams):
+    """The translation has the words of the source."""
     trees = "(S (NP XX )NP (VP XX )VP )S"
     corpus = corpus_of("trees", ["it works"] * 3, trees)
     suite = Suite(("unbalanced_trees", "miscounted_trees"))
     sample = _sample(corpus, hparams, 2, suite=suite)
-    found = sample.measure()
-    assert {name: one.value for name, one in found.items()} == {
+    scores = sample.measure()
+    assert {name: score.value for name, score in scores.items()} == {
         "unbalanced_trees": 0.0,
         "miscounted_trees": 0.0,
     }
-    assert list(sample.results(found)) == [
-        f"{name}{end}"
+    assert list(sample.results(scores)) == [
+        f"{name}{suffix}"
         for name in suite.names
-        for end in ("", "_sentences", "_signature")
+        for suffix in ("", "_sentences", "_signature")
     ]
-    assert len(sample.summary(found).splitlines()) == 2
+    assert len(sample.summary(scores).splitlines()) == 2
 
 
 def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
@@ -132,10 +134,10 @@ def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
     assert len(_sample(corpus, hparams, 100)._inputs) == 9
 
 
-def test_weights_are_read_as_they_are(
+def test_sample_uses_the_present_weights(
     corpus_of, hparams, vocabulary, strategy_of
 ):
-    """On replicas in 16 bits, too, and without tracing the search again."""
+    """The model is on replicas in 16 bits; the search is traced once."""
     corpus = corpus_of("replicas", [_sentence(n) for n in range(6)])
     keras.utils.set_random_seed(1)
     with strategy_of(2).scope():
@@ -145,8 +147,8 @@ def test_weights_are_read_as_they_are(
 
     def texts():
         sample.measure()
-        found = translator.translate(sample._inputs)
-        return [translation.texts[0] for translation in found]
+        translations = translator.translate(sample._inputs)
+        return [translation.texts[0] for translation in translations]
 
     before = texts()
     assert texts() == before
@@ -157,18 +159,19 @@ def test_weights_are_read_as_they_are(
 
 
 def _runs(runs, corpus_of, vocabulary, hparams):
-    """Trainings on sentences that all have one translation."""
-    made = {
+    """Return trainings on sentences that all have one translation."""
+    corpora = {
         split: corpus_of(split, [_sentence(n) for n in range(count)])
         for split, count in (("train", 60), ("validation", 12))
     }
     hparams = dataclasses.replace(hparams, learning_rate_constant=0.05)
-    trainings = type(runs)(hparams, made, vocabulary.size)
+    trainings = type(runs)(hparams, corpora, vocabulary.size)
     trainings.vocabularies = Vocabularies.shared(vocabulary)
     return trainings
 
 
-def test_a_training_learns_to_translate(
+@pytest.mark.slow
+def test_training_learns_to_translate(
     runs, corpus_of, vocabulary, hparams, tmp_path, read_events, capsys
 ):
     trainings = _runs(runs, corpus_of, vocabulary, hparams)
@@ -190,24 +193,22 @@ def test_a_training_learns_to_translate(
     (first,) = (i for i, line in enumerate(lines) if "step 30: valid" in line)
     assert "  bleu " in lines[first]
     signature = entries[-1]["bleu_signature"]
-    assert lines[first + 1] == (
-        "bleu is of 4 of 12 sentences, by greedy search, of this step's "
-        f"weights: {signature}"
-    )
+    assert "4 of 12 sentences" in lines[first + 1]
+    assert signature in lines[first + 1]
     assert sum(signature in line for line in lines) == 1
 
 
-def test_without_a_sample_there_is_no_bleu(tmp_path):
+def test_validation_without_a_sample_has_no_bleu(tmp_path):
     calls = []
-    show = types.SimpleNamespace(
+    log = types.SimpleNamespace(
         check=lambda: calls.append("check"),
         pause=lambda: pytest.MonkeyPatch.context(),
         validation_done=lambda *args: calls.append(args),
     )
-    figures = {"perplexity": 5.0}
-    validation = types.SimpleNamespace(measure=lambda: dict(figures))
-    made = history.ValidationMonitor(validation, None, tmp_path, 0)
-    made.measure(7, show)
-    assert calls == ["check", (7, figures)]
+    results = {"perplexity": 5.0}
+    validation = types.SimpleNamespace(measure=lambda: dict(results))
+    monitor = history.ValidationMonitor(validation, None, tmp_path, 0)
+    monitor.measure(7, log)
+    assert calls == ["check", (7, results)]
     stored = json.loads((tmp_path / "validation.json").read_text())
     assert stored == [{"step": 7, "perplexity": 5.0}]

@@ -1,4 +1,4 @@
-"""Who trains with whom, by TF_CONFIG; what a single process does instead."""
+"""Workers by TF_CONFIG, and the single worker without it."""
 
 import json
 import zlib
@@ -13,7 +13,7 @@ PAIR = {"worker": ["a:1", "b:1"]}
 
 
 def config(cluster, kind, index):
-    """As TF_CONFIG has it."""
+    """Return the text of a TF_CONFIG."""
     return json.dumps(
         {"cluster": cluster, "task": {"type": kind, "index": index}}
     )
@@ -36,7 +36,7 @@ def config(cluster, kind, index):
         (config({"worker": [1]}, "worker", 0), "1 is no HOST:PORT"),
         (
             config({"worker": ["a:1", "a:1"]}, "worker", 0),
-            "'a:1' is no HOST:PORT of its own",
+            "'a:1' is the HOST:PORT of two tasks",
         ),
         (
             config({"worker": ["a:1"], "ps": ["b:1"]}, "ps", 0),
@@ -48,22 +48,22 @@ def config(cluster, kind, index):
         ),
     ],
 )
-def test_what_is_wrong_with_a_config_is_named(text, message, monkeypatch):
+def test_error_names_the_fault_of_tf_config(text, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", text)
     for distribution in ("auto", "multi_worker"):
         with pytest.raises(errors.UserError, match=f"HOST:PORT.*{message}"):
             hardware.strategy(distribution)
 
 
-def test_several_machines_need_a_config(monkeypatch):
+def test_multi_worker_without_tf_config_is_refused(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(errors.UserError, match="Here it is not set"):
         hardware.strategy("multi_worker")
 
 
 @pytest.mark.parametrize("distribution", ["auto", "multi_worker"])
-def test_a_config_makes_one_of_several(distribution, monkeypatch):
-    """The strategy itself would wait for the other worker."""
+def test_tf_config_selects_multi_worker(distribution, monkeypatch):
+    """The strategy is a fake, since a real one waits for the other worker."""
     monkeypatch.setenv("TF_CONFIG", config(PAIR, "worker", 1))
     monkeypatch.setattr(
         tf.distribute, "MultiWorkerMirroredStrategy", lambda: "several"
@@ -73,7 +73,7 @@ def test_a_config_makes_one_of_several(distribution, monkeypatch):
 
 
 class Strategy:
-    """What of a MultiWorkerMirroredStrategy a Cluster looks at."""
+    """The attributes of a MultiWorkerMirroredStrategy that Cluster uses."""
 
     def __init__(self, cluster, kind, index, others=0):
         self.cluster_resolver = (
@@ -85,7 +85,7 @@ class Strategy:
         self.num_replicas_in_sync = 4
 
     def reduce(self, operation, value, axis):
-        """The sum of this worker's value and the others'."""
+        """Return the sum of this worker's value and the others'."""
         assert (operation, axis) == ("SUM", None)
         return value + self.others
 
@@ -99,7 +99,7 @@ class Strategy:
         ({"worker": ["b:1"], "chief": ["a:1"]}, ("worker", 0), 1),
     ],
 )
-def test_the_first_worker_is_the_chief(cluster, task, index, tmp_path):
+def test_first_worker_is_the_chief(cluster, task, index, tmp_path):
     processes = workers.for_strategy(Strategy(cluster, *task))
     assert (processes.count, processes.index) == (2, index)
     assert processes.is_chief is (index == 0)
@@ -109,59 +109,59 @@ def test_the_first_worker_is_the_chief(cluster, task, index, tmp_path):
     assert folder.is_dir() is processes.is_chief
 
 
-def test_one_worker_asks_nobody(monkeypatch):
-    """TensorFlow sums no plain tensor over several GPUs of one machine."""
+def test_cluster_of_one_worker_does_not_reduce(monkeypatch):
+    """TensorFlow cannot reduce a plain tensor over GPUs of one machine."""
     monkeypatch.setattr(Strategy, "reduce", None)
     processes = workers.for_strategy(Strategy({"worker": ["a:1"]}, "worker", 0))
     assert processes.gather(7) == [7]
 
 
-def test_workers_hear_each_other():
+def test_gather_returns_the_numbers_of_all_workers():
     processes = workers.for_strategy(
         Strategy(PAIR, "worker", 1, others=[15, 0])
     )
     assert processes.gather(2) == [15, 2]
 
 
-def test_workers_must_have_the_same_flags():
+def test_different_flags_are_refused():
     same = zlib.crc32(b"'on'")
     processes = workers.for_strategy(
         Strategy(PAIR, "worker", 1, others=[same, 0])
     )
     workers.require_same_flags(processes, {"xla": "on"})
-    message = "--xla is off for worker 1 of 2, and something else for another"
+    message = "--xla is off for worker 1 of 2, and differs for another"
     with pytest.raises(errors.UserError, match=message):
         workers.require_same_flags(processes, {"xla": "off"})
 
 
-def test_workers_are_described():
+def test_summary_of_several_workers():
     assert hardware.summary(Strategy(PAIR, "worker", 1), "float32", False) == (
         "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
         "float32, XLA off"
     )
 
 
-def test_a_worker_that_is_lost_ends_the_others():
+def test_lost_worker_ends_the_others():
     processes = workers.for_strategy(Strategy(PAIR, "worker", 1))
     gone = tf.errors.UnavailableError(None, None, "Socket closed")
-    message = "Worker 1 of 2 has lost another one.*Start all.*Socket closed"
+    message = "Worker 1 of 2 has lost another.*Start all.*Socket closed"
     with (
         pytest.raises(errors.UserError, match=message),
         processes.report_lost_workers(),
     ):
         raise gone
 
-    def look():
+    def diagnose():
         raise errors.UserError("The loss of step 3 is nan.")
 
     with (
         pytest.raises(errors.UserError, match="nan"),
-        processes.report_lost_workers(look),
+        processes.report_lost_workers(diagnose),
     ):
         raise gone
 
 
-def test_a_single_process_is_the_chief(strategy_of, tmp_path):
+def test_single_worker_is_the_chief(strategy_of, tmp_path):
     for replicas in (1, 2):
         processes = workers.for_strategy(strategy_of(replicas))
         assert (processes.count, processes.index, processes.is_chief) == (
