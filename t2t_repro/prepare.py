@@ -47,7 +47,7 @@ def prepare(
             print(f"{raw_dir} is not read again; remove {folder} to do so.")
     if verify:
         manifest.verify(folder)
-        print(f"Every file in {folder} is as it was written.")
+        print(f"Every file in {folder} has the checksum of its manifest.")
     return folder
 
 

@@ -228,7 +228,7 @@ def unfinished(tmp_path, monkeypatch):
 def test_unfinished_data_is_continued(unfinished, prepared, capsys):
     prepare.prepare(build(), unfinished, unfinished.parent / "raw")
     shown = capsys.readouterr()
-    assert "Continuing what was begun" in shown.out
+    assert "Continuing the unfinished data" in shown.out
     assert "read train" not in shown.err
     finished = manifest.read(unfinished / FOLDER)
     assert finished | {"sources": 0} == prepared[1] | {"sources": 0}

@@ -74,7 +74,7 @@ def generate(
     if contents is None:
         contents = _start(folder, splits, spec, metadata)
     else:
-        print(f"Continuing what was begun in {folder}.")
+        print(f"Continuing the unfinished data in {folder}.")
     vocabularies = manifest.open_vocabularies(folder)
     training = Encoder(vocabularies, spec.max_length, spec.max_length_ratio)
     for split in _train_last(splits):

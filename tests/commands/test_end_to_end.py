@@ -272,7 +272,7 @@ def test_report_refuses_wrong_flags(averaged, run, arguments, complaint):
 
 def test_datagen_verify_compares_checksums(averaged, run, flags_of):
     text = ok(run("datagen", *flags_of(averaged), "--verify"))
-    assert "as it was written" in text
+    assert "has the checksum of its manifest" in text
 
 
 def test_reversed_problem_uses_the_same_data(trained, run, flags_of):
