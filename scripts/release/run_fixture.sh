@@ -54,5 +54,5 @@ settings = json_files.read(path)
 lines = [line.split(" ", 1)[1] for line in settings["command_lines"]]
 changes = {"data_dir": "data", "command_lines": [f"trainer {x}" for x in lines]}
 settings.pop("sha256", None)
-json_files.write(path, settings | changes, sealed=True)
+json_files.write(path, settings | changes, with_checksum=True)
 END
