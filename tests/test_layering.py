@@ -180,7 +180,7 @@ def place(name):
 
 
 def violation(name, imported):
-    """What is wrong with an import, or None."""
+    """Return what is wrong with an import, or None."""
     if name.partition(".")[0] in DEFINITIONS:
         same = imported.partition(".")[0] == name.partition(".")[0]
         head = imported.partition(".")[0]
