@@ -241,11 +241,11 @@ def test_damage_to_any_file_of_an_export_is_found(copy, damage, count):
             request.SerializeToString() for request in warm_up.read(copy)
         ]
 
-    def sealed():
+    def listed_files():
         return {name: (copy / name).read_bytes() for name in card["files"]}
 
     card, requests = read()
-    contents = sealed()
+    contents = listed_files()
     assert set(card["files"]) < {
         path.relative_to(copy).as_posix() for path in files_of(copy)
     }
@@ -255,7 +255,7 @@ def test_damage_to_any_file_of_an_export_is_found(copy, damage, count):
         # A changed name would be one more key, which nobody reads.
         assert {name: found.get(name) for name in card} == card
         assert warmed == requests[: len(warmed)]
-        assert sealed() == contents
+        assert listed_files() == contents
 
     for path in files_of(copy):
         damage("export", path, path, open_it, count)
