@@ -1,5 +1,6 @@
 """The loss, compared with explicit label distributions in float64."""
 
+import math
 import types
 
 import hypothesis
@@ -244,3 +245,9 @@ def test_common_offset_of_the_logits_changes_nothing():
     sums = _sums(logits, targets, segments, SMOOTHING)
     shifted = _sums(logits + 100.0, targets, segments, SMOOTHING)
     np.testing.assert_allclose(shifted[:5], sums[:5], rtol=1e-4)
+
+
+def test_perplexity_stays_within_float32():
+    """TensorBoard's events raise an error for larger numbers."""
+    assert loss.perplexity(2.0) == pytest.approx(math.e**2)
+    assert 1e30 < loss.perplexity(1e6) < float(np.finfo(np.float32).max)

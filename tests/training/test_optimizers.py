@@ -207,7 +207,7 @@ def test_slots_by_kind(hparams, strategy_of, name, kinds):
         settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
         variables, built = _train(settings, strategy_of(1), _gradients())
         for kind, indices in (kinds | more).items():
-            found = slots.of_kind(built, variables, kind)
-            assert list(found) == indices
-            for slot in found.values():
+            by_index = slots.of_kind(built, variables, kind)
+            assert list(by_index) == indices
+            for slot in by_index.values():
                 assert slot.numpy().any()

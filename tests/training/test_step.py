@@ -21,7 +21,6 @@ STEPS = 2
 class Result(NamedTuple):
     """State and sums after some training steps."""
 
-    weights: dict  # {path: array}
     updates: dict  # {path: array}, sums of all updates
     momentums: dict  # {path: array}, after one step 0.1 of the gradient
     sums: np.ndarray  # [steps, 4], of each step; slots depend on hardware
@@ -91,10 +90,8 @@ class Trial:
         outcomes = [self.train_step(batch) for batch in dataset]
         assert int(self.adam.iterations.numpy()) == steps == len(outcomes)
         self._assert_mirrored()
-        weights = {w.path: w.numpy() for w in self.model.weights}
         return Result(
-            weights,
-            {path: weights[path] - start[path] for path in weights},
+            {w.path: w.numpy() - start[w.path] for w in self.model.weights},
             {
                 weight.path: momentum.numpy()
                 for weight, momentum in zip(
@@ -110,8 +107,8 @@ class Trial:
         for weight in self.model.weights if self.replicas > 1 else ():
             first, *others = (copy.numpy() for copy in weight.value.values)
             assert len(others) == self.replicas - 1
-            for other in others:
-                np.testing.assert_array_equal(other, first)
+            for copy in others:
+                np.testing.assert_array_equal(copy, first)
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +123,8 @@ def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
             num_hidden_layers=1,
             layer_prepostprocess_dropout=dropout_rate,
         )
-        corpus = tiny_corpora["train"]
-        strategy = strategy_of(replicas)
-        return Trial(
-            strategy, corpus, hparams, vocab_size, xla, policy, randomize
-        )
+        settings = (hparams, vocab_size, xla, policy, randomize)
+        return Trial(strategy_of(replicas), tiny_corpora["train"], *settings)
 
     return make
 
@@ -144,11 +138,8 @@ def expected(trial_of):
 def _distance(actual, expected):
     """Return the norm of the difference of updates, relative to `expected`."""
     gaps = [actual.updates[p] - u for p, u in expected.updates.items()]
-    norms = [
-        np.linalg.norm(np.concatenate([a.ravel() for a in arrays]))
-        for arrays in (gaps, expected.updates.values())
-    ]
-    return norms[0] / norms[1]
+    updates = list(expected.updates.values())
+    return float(tf.linalg.global_norm(gaps) / tf.linalg.global_norm(updates))
 
 
 def _assert_same(actual, expected):
@@ -156,11 +147,7 @@ def _assert_same(actual, expected):
     assert _distance(actual, expected) < 1e-4
     np.testing.assert_allclose(actual.sums, expected.sums, rtol=1e-5)
     np.testing.assert_allclose(actual.norms, expected.norms, rtol=1e-5)
-    assert actual.weights.keys() == expected.weights.keys()
-    for path, weight in expected.weights.items():
-        np.testing.assert_allclose(
-            actual.weights[path], weight, rtol=1e-5, atol=2e-6, err_msg=path
-        )
+    assert actual.updates.keys() == expected.updates.keys()
     for path, momentum in expected.momentums.items():
         np.testing.assert_allclose(
             actual.momentums[path],
@@ -169,13 +156,6 @@ def _assert_same(actual, expected):
             atol=1e-5 * np.abs(momentum).max(),
             err_msg=path,
         )
-
-
-def test_steps_change_every_weight(trial_of, expected):
-    trial_of().reset()
-    for weight in trial_of().model.weights:
-        change = np.abs(weight.numpy() - expected.weights[weight.path])
-        assert (change > 1e-4).mean() > 0.9, weight.path
 
 
 def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
@@ -191,13 +171,12 @@ def test_gradient_equals_that_of_the_mean_loss_of_the_batch(trial_of):
     values = [weight.value for weight in trial.model.weights]
     gradients = tape.gradient(mean, values)
     np.testing.assert_allclose(result.sums[0], sums[:4], rtol=1e-5)
-    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-    norm = np.sqrt(sum(np.sum(np.square(g)) for g in gradients))
+    norm = float(tf.linalg.global_norm(gradients))
     assert result.norms[0] == pytest.approx(norm, rel=1e-5)
     for weight, gradient in zip(trial.model.weights, gradients, strict=True):
         np.testing.assert_allclose(
             result.momentums[weight.path] / 0.1,
-            gradient,
+            tf.convert_to_tensor(gradient),
             rtol=1e-4,
             atol=1e-6,
             err_msg=weight.path,
@@ -286,15 +265,15 @@ def test_gradients_in_16_bits_have_the_direction_of_float32(trial_of, policy):
     actual = trial_of(policy=policy).run(steps=1)
     expected = trial_of().run(steps=1)
     np.testing.assert_allclose(
-        actual.sums[0, 0], expected.sums[0, 0], rtol=0.02
+        actual.sums[:, 0], expected.sums[:, 0], rtol=0.02
     )
     np.testing.assert_allclose(actual.norms, expected.norms, rtol=0.02)
     assert actual.norms[0] != expected.norms[0]  # 16 bits were used
     for path, momentum in expected.momentums.items():
-        other = actual.momentums[path]
-        assert other.dtype == actual.weights[path].dtype == np.float32
-        norms = np.linalg.norm(other) * np.linalg.norm(momentum)
-        assert (other * momentum).sum() / norms > 0.95, path
+        gradient = actual.momentums[path]
+        assert gradient.dtype == actual.updates[path].dtype == np.float32
+        norms = np.linalg.norm(gradient) * np.linalg.norm(momentum)
+        assert (gradient * momentum).sum() / norms > 0.95, path
 
 
 def test_evaluation_on_two_replicas_sums_over_the_corpus(
