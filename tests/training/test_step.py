@@ -255,7 +255,6 @@ def test_update_does_not_depend_on_packing(trial_of, expected):
     trial = trial_of(dropout_rate=0.0)
     packed = trial.run()
     _assert_same(trial.run(plan=_OwnRows(trial.plan)), packed)
-    # The other tests have dropout.
     assert abs(packed.sums[0, 0] / expected.sums[0, 0] - 1) > 1e-3
 
 
