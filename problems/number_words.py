@@ -75,7 +75,7 @@ def write_words(path: pathlib.Path, split: str, language: str) -> None:
     # Spelling takes about 0.1 ms a word of Python code: one process a core.
     with concurrent.futures.ProcessPoolExecutor() as pool:
         spelled = pool.map(functools.partial(_spell_chunk, language), chunks)
-        with files.writing(path) as file:
+        with files.atomic_text_file(path) as file:
             for words in progress.bar(
                 spelled, f"spell {path.name}", len(chunks)
             ):

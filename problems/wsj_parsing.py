@@ -60,13 +60,10 @@ class WsjParsing(Problem):
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> list[pathlib.Path]:
         """Return the files of a split, in the order of their names."""
-        for place in _SECTION_FOLDERS if raw_dir is not None else ():
-            folder = files.path(raw_dir) / place
-            if any(
-                (folder / section).is_dir() for section in SECTIONS["train"]
-            ):
-                sections = (folder / section for section in SECTIONS[split])
-                return [*itertools.chain(*map(_mrg_files, sections))]
+        folder = None if raw_dir is None else _sections_folder(raw_dir)
+        if folder:
+            sections = (folder / section for section in SECTIONS[split])
+            return [*itertools.chain(*map(_mrg_files, sections))]
         (file,) = self.raw_files(split)
         return [locate(file, raw_dir, download_dir)]
 
@@ -86,9 +83,18 @@ class WsjParsingSemi(WsjParsing):
     ) -> list[pathlib.Path]:
         """Return the files of the treebank, and for training also extra/."""
         paths = super().tree_files(split, raw_dir, download_dir)
-        if split == "train":
+        if split == "train" and raw_dir is not None:
             paths += _mrg_files(files.path(raw_dir) / "extra")
         return paths
+
+
+def _sections_folder(raw_dir: Path) -> pathlib.Path | None:
+    """Find the folder with the sections of a treebank, if there is one."""
+    for place in _SECTION_FOLDERS:
+        folder = files.path(raw_dir) / place
+        if any((folder / section).is_dir() for section in SECTIONS["train"]):
+            return folder
+    return None
 
 
 def _mrg_files(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -8,7 +8,7 @@ Shapes in docstrings and comments use these letters:
     V  vocabulary                                 F  filter size of the FFN
     W  beams                                      N  pairs of a corpus
 
-The way the data goes: ``problem`` -> ``text`` -> ``data`` -> ``models`` ->
+Data flow: ``problem`` -> ``text`` -> ``data`` -> ``models`` ->
 ``training`` -> ``decoding`` -> ``reports`` and ``serving``. CONTRIBUTING.md
 draws the layers; tests/test_layering.py enforces them.
 """
@@ -21,11 +21,11 @@ __version__ = "0.1.0"
 
 
 def _bridge_checkout(name):
-    """Makes t2t_repro.NAME importable where setup.py has not put it in place.
+    """Make t2t_repro.NAME importable in a checkout.
 
-    In a wheel, problems/ and hparams/ lie inside this package. In a checkout
-    they lie beside it. Exactly these two folders are bridged: the repository's
-    root on ``__path__`` would make ``t2t_repro.tests`` importable as well.
+    In a wheel, problems/ and hparams/ lie inside this package; in a checkout,
+    beside it. Only these two folders are bridged: the repository's root on
+    ``__path__`` would make ``t2t_repro.tests`` importable as well.
     """
     package = pathlib.Path(__file__).parent
     folder = package.parent / name

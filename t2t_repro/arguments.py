@@ -1,12 +1,13 @@
-"""Classes of a library by name, and their arguments as text.
+"""Arguments of library classes, and the classes by name.
 
-"momentum=0.9:nesterov=true" is the text of two arguments. Each value has the
-type of the constructor's default.
+"momentum=0.9:nesterov=true" is two arguments. Each value has the type of the
+constructor's default.
 """
 
 import inspect
 import math
 import re
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def subclasses(module, base: type) -> dict[str, type]:
+def subclasses(module: types.ModuleType, base: type) -> dict[str, type]:
     """Return {name in snake case: class} of a module's subclasses of `base`."""
     return {
         snake_case(name): value
@@ -48,7 +49,8 @@ def look_up(hparam: str, name: str, known: Mapping[str, type]) -> type:
 
 def parameters(cls: type) -> dict[str, inspect.Parameter]:
     """Return the named parameters of a constructor."""
-    signature = inspect.signature(cls.__init__)
+    constructor: Any = cls
+    signature = inspect.signature(constructor.__init__)
     _, *named = signature.parameters.values()  # without self
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {p.name: p for p in named if p.kind not in variadic}
@@ -63,7 +65,7 @@ def parse(
         cls: the class.
         text: items name=value, joined by ":".
         hparam: name of the setting that holds the text.
-        elsewhere: {argument: the hparam that sets it}: refused in the text.
+        elsewhere: {argument: the hparam that sets it}; refused in the text.
 
     Raises:
         UserError: an argument that is unknown, set elsewhere, or given twice;

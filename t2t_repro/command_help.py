@@ -4,7 +4,9 @@ Nothing here imports TensorFlow: --help answers at once.
 """
 
 import dataclasses
+import pathlib
 import re
+import sys
 import textwrap
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +19,8 @@ from t2t_repro.problem import Problem
 _WIDTH, _INDENT = 80, 28
 _GENERAL = ("usr_dir", "registry_help")
 _UNBOUNDED = 2**31 - 1  # an upper bound that says "32 bits"
+_HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort")
+_HELPFULL_FLAGS = ("--helpfull", "-helpfull")
 _HELP = (
     "Print this help. --helpfull adds absl's flags for logging and profiling."
 )
@@ -30,6 +34,42 @@ _PLACEHOLDERS = {
     "decode_hparams": _SETTINGS,
 }
 _TYPE_NAMES = {bool: "true or false", int: "integer", float: "number"}
+
+
+def parse(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Parse flags; return the arguments that are left, and requests of help.
+
+    absl's own --help ends with status 1.
+    """
+    requests = [
+        item for item in argv[1:] if item in (*_HELP_FLAGS, *_HELPFULL_FLAGS)
+    ]
+    try:
+        rest = flags.FLAGS([item for item in argv if item not in requests])
+    except flags.Error as error:
+        print(
+            f"Error: {error} {_program(argv[0])} --help tells the flags.",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    return rest[1:], requests
+
+
+def _program(path):
+    """Return how a user calls this command."""
+    name = pathlib.Path(path)
+    here = pathlib.Path(__file__).parent
+    return f"t2t {name.stem}" if name.parent == here else name.name
+
+
+def show(
+    requests: list[str], description: str, groups: Mapping[str, Iterable[str]]
+) -> None:
+    """Print the help that flags ask for, by parse()."""
+    print(page(description, groups, sys.argv[0]), flush=True)
+    if {*requests} & {*_HELPFULL_FLAGS}:
+        modules = ("absl.app", "absl.logging")
+        print("", *map(flags.FLAGS.module_help, modules), sep="\n\n")
 
 
 def page(
@@ -60,12 +100,6 @@ def page(
     return "\n\n".join(filter(None, sections))
 
 
-def absl_flags() -> str:
-    """Return absl's help on its own flags."""
-    modules = ("absl.app", "absl.logging")
-    return "\n\n".join(map(flags.FLAGS.module_help, modules))
-
-
 def _own_flags(program):
     """Return the flags that the main module defines, without aliases."""
     return [
@@ -75,7 +109,7 @@ def _own_flags(program):
     ]
 
 
-def _settings(names) -> Iterator[tuple[str, str, type, set[str]]]:
+def _settings(names: set[str]) -> Iterator[tuple[str, str, type, set[str]]]:
     """Yield the settings classes of flags: flag, title, class, known names."""
     if "decode_hparams" in names:
         yield "decode_hparams", "", hparam.DecodeHParams, set()

@@ -1,18 +1,15 @@
-"""Flags that commands share, each defined once, and how a command starts.
+"""Flags that commands share, and the start of a command.
 
-A flag exists only for what is not a hyperparameter; the rest is
---hparams=key=value. Only commands read flags.
+Hyperparameters are no flags: they are set by --hparams=key=value. Only
+commands read flags.
 """
 
-import dataclasses
-import math
 import os
 import pathlib
 import signal
 import sys
-import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -27,9 +24,6 @@ from t2t_repro import (
 )
 from t2t_repro.problem import Problem, build_problem
 
-_MOST = 2**31 - 1  # TensorFlow counts with 32 bits
-_HELP = ("--help", "-help", "-h", "-?", "--helpshort")
-_HELPFULL = ("--helpfull", "-helpfull")
 # Groups of flags for run(), of commands that open a run.
 RUN = {
     "Required: --output_dir, or --problem and --hparams_set": (
@@ -85,7 +79,7 @@ _REGISTRY_HELP = flags.DEFINE_bool(
 flags.disclaim_key_flags()
 
 
-def define_raw_data_flags():
+def define_raw_data_flags() -> None:
     """Define flags of the commands that may generate data."""
     flags.DEFINE_string(
         "raw_dir", None, "Folder of the raw files, instead of a download."
@@ -98,7 +92,7 @@ def define_raw_data_flags():
     )
 
 
-def define_datagen_flags():
+def define_datagen_flags() -> None:
     """Define the same flags, and --verify for data that exists."""
     define_raw_data_flags()
     flags.DEFINE_bool(
@@ -108,7 +102,7 @@ def define_datagen_flags():
     )
 
 
-def define_decoding_flags():
+def define_decoding_flags() -> None:
     """Define flags of the commands that load a trained model."""
     flags.DEFINE_string(
         "checkpoint_path",
@@ -123,57 +117,6 @@ def define_decoding_flags():
         "Settings of the search that differ from the problem's; their "
         "names are below.",
     )
-
-
-def define_fields(cls):
-    """Define a flag for each field of a settings dataclass."""
-    hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        kinds = set(typing.get_args(hints[field.name]) or [hints[field.name]])
-        (kind,) = kinds - {type(None)}
-        named = field.name, field.default
-        text = field.metadata[fields.HELP]
-        rules = fields.rules_of(field)
-        choices = [choice for rule in rules for choice in rule.choices]
-        if choices:
-            flags.DEFINE_enum(*named, choices, text)
-        elif kind is int:
-            low = next((rule.low for rule in rules if rule.low is not None), 0)
-            flags.DEFINE_integer(*named, text, low, _MOST)
-        elif kind is bool:
-            flags.DEFINE_bool(*named, text)
-        else:
-            flags.DEFINE_string(*named, text)
-
-
-def values_of(cls):
-    """Return the settings of the flags that define_fields() defines."""
-    names = [field.name for field in dataclasses.fields(cls)]
-    return cls(**{name: getattr(flags.FLAGS, name) for name in names})
-
-
-def define_number(name, default, text, lower_bound=None, upper_bound=None):
-    """Define a float flag that refuses nan and inf."""
-    flag = flags.DEFINE_float(name, default, text, lower_bound, upper_bound)
-    flags.register_validator(
-        flag,
-        lambda value: value is None or math.isfinite(value),
-        "must be a finite number",
-    )
-    return flag
-
-
-def sentences(flag) -> list[str]:
-    """Return the values of a flag, which must be UTF-8."""
-    for line in flag.value:
-        try:
-            line.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise errors.UserError(
-                f"--{flag.name} is not UTF-8: {line[:80]!a}. Convert it, e.g. "
-                "with iconv."
-            ) from error
-    return flag.value
 
 
 def run(
@@ -204,7 +147,7 @@ def run(
             return 1
         except Exception as error:
             if isinstance(error, BrokenPipeError) and error.filename is None:
-                # Standard output's, as of `| head`, which has read enough.
+                # Standard output is closed, as by `| head`.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return 128 + signal.SIGPIPE
             if (explained := errors.explain(error)) is None:
@@ -215,31 +158,7 @@ def run(
             print("Interrupted.", file=sys.stderr)
             return 130
 
-    app.run(start, flags_parser=_parse)
-
-
-def _parse(argv):
-    """Parse flags; return the arguments that are left, and requests of help.
-
-    absl's own --help ends with status 1.
-    """
-    requests = [item for item in argv[1:] if item in (*_HELP, *_HELPFULL)]
-    try:
-        rest = flags.FLAGS([item for item in argv if item not in requests])
-    except flags.Error as error:
-        print(
-            f"Error: {error} {_program(argv[0])} --help tells the flags.",
-            file=sys.stderr,
-        )
-        sys.exit(1)
-    return rest[1:], requests
-
-
-def _program(path):
-    """Return how a user calls this command."""
-    name = pathlib.Path(path)
-    here = pathlib.Path(__file__).parent
-    return f"t2t {name.stem}" if name.parent == here else name.name
+    app.run(start, flags_parser=command_help.parse)
 
 
 def _run(main, arguments, description, groups):
@@ -247,14 +166,12 @@ def _run(main, arguments, description, groups):
     rest, help_requests = arguments
     registry.load_definitions(_USR_DIR.value)
     if help_requests:
-        print(command_help.page(description, groups, sys.argv[0]), flush=True)
-        if {*help_requests} & {*_HELPFULL}:
-            print(f"\n{command_help.absl_flags()}", flush=True)
+        command_help.show(help_requests, description, groups)
         return 0
     if rest:
         raise errors.UserError(f"Unexpected arguments: {rest}.")
     if _REGISTRY_HELP.value:
-        print(registry.describe(), flush=True)
+        print(registry.summary(), flush=True)
         return 0
     tensorflow_import.import_tensorflow()
     code = main()
@@ -263,17 +180,17 @@ def _run(main, arguments, description, groups):
 
 
 def problem() -> Problem:
-    """The problem that the flags name."""
+    """Return the problem that the flags name."""
     return build_problem(required(_PROBLEM), _PROBLEM_ARGS.value)
 
 
 def hparams_set() -> str:
-    """The name of the hparams set."""
+    """Return the name of the hparams set."""
     return required(_HPARAMS_SET)
 
 
 def hparams() -> hparam.HParams:
-    """The hparams set with --hparams applied."""
+    """Return the hparams set with --hparams applied."""
     values = fields.override(
         registry.build_hparams(hparams_set()), _HPARAMS.value
     )
@@ -281,15 +198,19 @@ def hparams() -> hparam.HParams:
     return values
 
 
-def data_dir(run=None) -> pathlib.Path:
-    """--data_dir; where it is not named, that of a run, if there is one."""
+def data_dir(run: Any = None) -> pathlib.Path:
+    """Return --data_dir, or a run's folder of data if that flag is absent.
+
+    Args:
+        run: runs.Run, or None.
+    """
     if run and not flags.FLAGS[_DATA_DIR.name].present:
         return files.path(run.settings["data_dir"])
     return files.path(_DATA_DIR.value)
 
 
 def output_dir() -> pathlib.Path:
-    """--output_dir, or its default for the problem and the hparams set."""
+    """Return --output_dir, or its default for problem and hparams set."""
     folders = output_dirs()
     if len(folders) > 1:
         raise errors.UserError(
@@ -300,7 +221,7 @@ def output_dir() -> pathlib.Path:
 
 
 def output_dirs() -> list[pathlib.Path]:
-    """--output_dir where it may name several, comma-separated."""
+    """Return the folders of --output_dir, comma-separated."""
     if _OUTPUT_DIR.value:
         return [files.path(name) for name in _OUTPUT_DIR.value.split(",")]
     if not (_PROBLEM.value and _HPARAMS_SET.value):
@@ -312,9 +233,9 @@ def output_dirs() -> list[pathlib.Path]:
     return [folder / problem().full_name / hparams_set()]
 
 
-def expected_settings() -> dict:
-    """Return what the flags say of an existing run, for runs.open_run()."""
-    expected = {}
+def expected_settings() -> dict[str, Any]:
+    """Return settings that flags give, for runs.open_run() to compare."""
+    expected: dict[str, Any] = {}
     if _PROBLEM.value:
         expected["problem"] = _PROBLEM.value
         expected["problem_arguments"] = problem().arguments
@@ -326,32 +247,32 @@ def expected_settings() -> dict:
 
 
 def raw_dir() -> str | None:
-    """--raw_dir."""
+    """Return --raw_dir."""
     return flags.FLAGS.raw_dir
 
 
 def num_workers() -> int:
-    """--num_workers."""
+    """Return --num_workers."""
     return flags.FLAGS.num_workers
 
 
 def verify() -> bool:
-    """--verify."""
+    """Return --verify."""
     return flags.FLAGS.verify
 
 
 def checkpoint_path() -> str | None:
-    """--checkpoint_path."""
+    """Return --checkpoint_path."""
     return flags.FLAGS.checkpoint_path
 
 
-def decode_hparams(problem) -> hparam.DecodeHParams:
-    """The paper's search, as the problem and then the flag change it."""
+def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
+    """Return the settings of the problem's search, with the flag applied."""
     return fields.override(problem.search, flags.FLAGS.decode_hparams)
 
 
-def required(flag):
-    """The value of a flag that this command cannot do without."""
+def required(flag: flags.FlagHolder) -> Any:
+    """Return the value of a flag that must be given."""
     if not flag.value:
         raise errors.UserError(
             f"--{flag.name} is needed; --help explains it, --registry_help "

@@ -1,4 +1,4 @@
-"""What a user, not a programmer, is meant to read."""
+"""Errors that a user can cause, and their messages."""
 
 import difflib
 import errno
@@ -13,47 +13,48 @@ _CLOSED = (errno.EROFS, errno.EACCES)
 
 
 class UserError(Exception):
-    """What was wrong, what was received, and what to do about it.
+    """Error that a user can correct.
 
+    The message tells what was wrong, what was received, and what to do.
     Commands print it without a traceback and exit with status 1.
     """
 
-    # Raised while a graph is traced, it stays as it is: TensorFlow would make
-    # another error of it, with a traceback for its text.
+    # Without it, TensorFlow would wrap an error that is raised while a graph
+    # is traced, with a traceback for its text.
     ag_pass_through = True
 
     def __init__(self, message: str, see: str | None = None):
-        """A message to read.
+        """Create an error.
 
         Args:
             message: whole sentences.
-            see: a section of docs/troubleshooting.md that tells more.
+            see: section of docs/troubleshooting.md that explains more.
         """
         super().__init__(message)
         self.see = see
 
     @property
     def page(self) -> str:
-        """The sentence that names the section; "" where there is none."""
+        """Return the sentence that names the section; "" if there is none."""
         return f" See docs/troubleshooting.md#{self.see}." if self.see else ""
 
 
 def hint(
     name: str, known: Iterable[str], form: Callable[[str], str] = str
 ) -> str:
-    """Return " Did you mean a or b?" of names near to `name`; "" for none.
+    """Return " Did you mean a or b?" with names near `name`; "" for none.
 
     Args:
-        name: that is not known.
-        known: names.
-        form: function that writes a name, as repr.
+        name: unknown name.
+        known: known names.
+        form: function that formats a name, such as repr.
     """
     near = difflib.get_close_matches(name, list(known), n=3)
     return f" Did you mean {' or '.join(map(form, near))}?" if near else ""
 
 
 def explain(error: Exception) -> str | None:
-    """What is wrong with a file or its disk; None: it is something else.
+    """Return what is wrong with a file or its disk; None for other errors.
 
     Args:
         error: of Python, or of TensorFlow, which has no type for it.
@@ -64,14 +65,14 @@ def explain(error: Exception) -> str | None:
         return f"there is no access: {error}. {remedy(error)}."
     if isinstance(error, OSError) and error.filename is not None:
         return (
-            f"{error.strerror}: {error.filename}. Name another path, or see to "
-            "what is there."
+            f"{error.strerror}: {error.filename}. Name another "
+            "path, or correct this one."
         )
     return None
 
 
 def remedy(error: Exception) -> str:
-    """What to do about a file that could not be written."""
+    """Return what to do about a file that could not be written."""
     if _is(error, _CLOSED):
         return "Give this user access to it, or name another folder"
     return f"Make room on the disk and start again{_disk(error)}"
@@ -84,11 +85,11 @@ def _is(error, codes):
 
 
 def _disk(error):
-    """The disk of the file that an error names, and what is free on it."""
+    """Return the disk of the file that an error names, and its free space."""
     named = getattr(error, "filename", None)
-    if not named:  # TensorFlow's text may have its devices, too: /device:CPU:0
-        found = re.findall(r"/[^\s;:'\"]+", str(error))
-        named = max(found, key=len, default="")
+    if not named:  # TensorFlow's text may have devices, too: /device:CPU:0
+        candidates = re.findall(r"/[^\s;:'\"]+", str(error))
+        named = max(candidates, key=len, default="")
     path = pathlib.Path(named).absolute()
     while not path.exists():
         path = path.parent

@@ -70,7 +70,8 @@ def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import evaluation, runs
 
-    run, problem = None, scoring_problem(tuple(f.value for f in _LANGUAGES))
+    source, target = (flag.value for flag in _LANGUAGES)
+    run, problem = None, scoring_problem((source, target))
     if not _TRANSLATIONS.value or flags.FLAGS.output_dir:
         folder = common_flags.output_dir()
         run = runs.open_run(folder, common_flags.expected_settings())
@@ -80,7 +81,7 @@ def main() -> None:
     elif not flags.FLAGS["language"].present:
         print("Moses tokens are those of en: see --language.", file=sys.stderr)
     problem.tokenized |= _TOKENIZED.value
-    test_set = _SPLIT.value
+    test_set: str | test_sets.TestSet = _SPLIT.value
     if _REFERENCES.value or _SOURCES.value:
         test_set = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
     translations, baseline = (

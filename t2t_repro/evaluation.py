@@ -145,8 +145,8 @@ def _translate(run, sources, checkpoint_path, hparams):
     models, paths = runs.load_models(run, checkpoint_path)
     # Computed now: a training in progress may remove these files.
     details = {
-        "checkpoints": runs.names(paths),
-        "checkpoints_sha256": runs.checksums(paths),
+        "checkpoints": runs.checkpoint_names(paths),
+        "checkpoints_sha256": runs.checkpoint_checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
     translator = translate.Translator(models, run.vocabularies, hparams)

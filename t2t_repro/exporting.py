@@ -50,7 +50,7 @@ def write(
     hparams = decode_hparams or run.problem.search
     card = run.settings | {
         "run": run.output_dir.name,
-        "checkpoints": runs.names(paths),
+        "checkpoints": runs.checkpoint_names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": runs.stored_scores(run.output_dir, paths),
         "exported_with": run_json.versions(),

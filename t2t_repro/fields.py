@@ -33,12 +33,12 @@ class Rule(typing.NamedTuple):
     choices: tuple = ()  # all values, if that is the rule
 
 
-def at_least(low) -> Rule:
+def at_least(low: float) -> Rule:
     """Return the rule value >= low."""
     return Rule(f"at least {low}", lambda value: value >= low, low=low)
 
 
-def above(low) -> Rule:
+def above(low: float) -> Rule:
     """Return the rule value > low."""
     return Rule(f"above {low}", lambda value: value > low)
 
@@ -48,7 +48,7 @@ def fraction() -> Rule:
     return Rule("in [0, 1)", lambda value: 0 <= value < 1)
 
 
-def one_of(*choices) -> Rule:
+def one_of(*choices: Any) -> Rule:
     """Return the rule that the value is one of `choices`."""
     return Rule(
         f"one of {choices}", lambda value: value in choices, choices=choices

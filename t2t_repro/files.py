@@ -1,6 +1,6 @@
-"""What is whole or absent: written under a temporary name, renamed.
+"""Atomic writes of files and folders, and paths as users write them.
 
-And paths as users write them.
+A file is written under a temporary name and renamed: it is whole or absent.
 """
 
 import contextlib
@@ -10,46 +10,48 @@ import pathlib
 import shutil
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from typing import TextIO
 
 from t2t_repro import errors
 
-# Here are the names of a process's own streams, which may be files, too.
+# Folders of a process's own streams, which may lead to files, too.
 _STREAMS = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))
-_PATIENCE = 90  # seconds; a folder of NFS may be seen as it was 60 s before
+_TIMEOUT_SECS = 90  # NFS may show a folder as it was 60 s before
 
 
 @contextlib.contextmanager
-def replacing(path: pathlib.Path):
-    """A temporary path to write to, which is renamed to `path` at the end.
+def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a temporary path to write to; rename it to `path` at the end.
 
-    A link stays, and what it leads to is replaced. What is no file, as a pipe
-    or /dev/stdout, is written to itself.
+    A link stays, and its target is replaced. A pipe or /dev/stdout is written
+    to directly.
     """
     temporary = _temporary(path)
     special = path.exists() and not path.is_file()
     if special or path.parent in _STREAMS:
-        with naming(path):
+        with path_in_errors(path):
             yield path
         return
     if path.is_symlink():
         path = path.resolve()
         temporary = _temporary(path)
-    with naming(path):
+    with path_in_errors(path):
         yield temporary
         os.replace(temporary, path)
 
 
 @contextlib.contextmanager
-def making_folder(path: pathlib.Path):
-    """A temporary folder to fill, which is renamed to `path` at the end.
+def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a temporary folder to fill; rename it to `path` at the end.
 
-    What another process, which was killed, has left of it is removed first,
-    and what an error leaves of it, at once: it may be that the disk is full.
+    Remains of a process that was killed are removed first. After an error, as
+    of a full disk, the temporary folder is removed at once.
     """
     temporary = _temporary(path)
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        with naming(path):
+        with path_in_errors(path):
             temporary.mkdir(parents=True)
             yield temporary
             os.replace(temporary, path)
@@ -59,13 +61,13 @@ def making_folder(path: pathlib.Path):
 
 def _temporary(path):
     if not path.name:
-        raise errors.UserError(f"'{path}' is no name for what is written.")
+        raise errors.UserError(f"'{path}' is no name of a file or folder.")
     return path.with_name(path.name + ".tmp")
 
 
 @contextlib.contextmanager
-def naming(path: pathlib.Path):
-    """Says of which file a write() was that fails, which Python does not."""
+def path_in_errors(path: pathlib.Path) -> Iterator[None]:
+    """Add the file's name to errors of write(), which Python leaves out."""
     try:
         yield
     except OSError as error:
@@ -74,8 +76,8 @@ def naming(path: pathlib.Path):
         raise
 
 
-def path(name) -> pathlib.Path:
-    """A path as a user wrote it, ~ being a home folder."""
+def path(name: str | os.PathLike) -> pathlib.Path:
+    """Return a path that a user wrote, with ~ expanded."""
     try:
         return pathlib.Path(name).expanduser()
     except RuntimeError as error:
@@ -84,38 +86,38 @@ def path(name) -> pathlib.Path:
         ) from error
 
 
-def write_bytes(path: pathlib.Path, content: bytes):
-    """Writes a file that no reader ever sees half of."""
-    with replacing(path) as temporary:
+def write_bytes(path: pathlib.Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_path(path) as temporary:
         temporary.write_bytes(content)
 
 
-def write_text(path: pathlib.Path, text: str):
-    """write_bytes, in UTF-8.
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Write a text file atomically, in UTF-8.
 
-    Bytes of a path that are not UTF-8 become the escapes that JSON has.
+    Bytes of a path that are not UTF-8 become escapes, as in JSON.
     """
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 @contextlib.contextmanager
-def writing(path: pathlib.Path):
-    """A text file to write to bit by bit; it has its name when it is whole."""
+def atomic_text_file(path: pathlib.Path) -> Iterator[TextIO]:
+    """Yield a text file to write to; it gets its name when it is complete."""
     with (
-        replacing(path) as temporary,
+        atomic_path(path) as temporary,
         open(temporary, "w", encoding="utf-8", newline="\n") as file,
     ):
         yield file
 
 
-def appears(found) -> bool:
-    """Waits until found() is true of what another machine has just written.
+def wait_until(condition: Callable[[], object]) -> bool:
+    """Wait for what another machine has written to be visible here.
 
     Returns:
-        Whether it came to that.
+        Whether condition() became true in time.
     """
-    deadline = time.monotonic() + _PATIENCE
-    while not found():
+    deadline = time.monotonic() + _TIMEOUT_SECS
+    while not condition():
         if time.monotonic() > deadline:
             return False
         time.sleep(1)
@@ -123,7 +125,7 @@ def appears(found) -> bool:
 
 
 def sha256(path: pathlib.Path) -> str:
-    """sha256 of a file's bytes, read in blocks."""
+    """Return the sha256 of a file, which is read in blocks."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -131,7 +133,7 @@ def sha256(path: pathlib.Path) -> str:
     return digest.hexdigest()
 
 
-def require_writable(folder: pathlib.Path):
-    """Creates a folder, and writes to it: before work that is to end there."""
+def require_writable(folder: pathlib.Path) -> None:
+    """Create a folder and test that it can be written to, before long work."""
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()

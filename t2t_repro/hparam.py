@@ -6,11 +6,12 @@ hparams/, each with its source; here are meaning, unit and rules.
 
 import dataclasses
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from t2t_repro import fields
 from t2t_repro.fields import above, at_least, fraction, one_of, setting
 
+_HParams = TypeVar("_HParams", bound="HParams")
 SCHEDULE_FACTORS = (
     "constant",
     "linear_warmup",
@@ -131,7 +132,7 @@ class HParams:
         at_least(1), help="Last checkpoints that avg_checkpoints averages."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         fields.check(self, self.NOUN)
         self._require(
             "weight_decay",
@@ -157,7 +158,7 @@ class HParams:
         fields.require(self, self.NOUN, name, condition, rule)
 
     @classmethod
-    def like(cls, other: "HParams", **changes: Any):
+    def like(cls: type[_HParams], other: "HParams", **changes: Any) -> _HParams:
         """Build settings of this class from those of another model.
 
         Fields that both have are taken from `other`, save for `changes`.
@@ -256,7 +257,7 @@ class DecodeHParams:
         "refuse them by line number.",
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         fields.check(self, self.NOUN)
 
     @property

@@ -1,28 +1,31 @@
-"""JSON files that can tell their own damage."""
+"""JSON files, with a checksum that reveals damage."""
 
 import hashlib
 import json
 import pathlib
+from typing import Any
 
 from t2t_repro import errors, files
 
-_SEAL = "sha256_of_the_rest"  # the last key of an object that is sealed
+_CHECKSUM = "sha256_of_the_rest"  # last key of an object
 
 
-def write(path: pathlib.Path, value, sealed: bool = False):
-    """Writes indented JSON.
+def write(path: pathlib.Path, value: Any, with_checksum: bool = False) -> None:
+    """Write indented JSON.
 
     Args:
         path: of the file.
-        value: what it is to hold.
-        sealed: end an object with its own sha256, which read() compares.
+        value: what to write; with a checksum, a dict.
+        with_checksum: end the object with its own sha256, which read()
+            compares.
     """
-    seal = {_SEAL: _seal(value)} if sealed else {}
-    files.write_text(path, _text(value | seal if sealed else value))
+    if with_checksum:
+        value = value | {_CHECKSUM: _checksum(value)}
+    files.write_text(path, _text(value))
 
 
-def read(path: pathlib.Path, shape=object):
-    """The value that write() wrote, without its seal.
+def read(path: pathlib.Path, shape: Any = object) -> Any:
+    """Return the value that write() wrote, without its checksum.
 
     Args:
         path: of the file.
@@ -31,19 +34,19 @@ def read(path: pathlib.Path, shape=object):
             least these keys.
 
     Raises:
-        UserError: the file cannot be read, has no such value, or a seal of
-            another one.
+        UserError: the file cannot be read, its value is of another shape, or
+            its checksum differs.
     """
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
-    if isinstance(value, dict) and _SEAL in value:
-        seal = value.pop(_SEAL)
-        if seal != (found := _seal(value)):
-            raise _damaged(path, f"{_SEAL} is {found} instead of {seal}")
-    if fault := _misfit(value, shape):
-        raise _damaged(path, fault)
+    if isinstance(value, dict) and _CHECKSUM in value:
+        stored = value.pop(_CHECKSUM)
+        if stored != (actual := _checksum(value)):
+            raise _damaged(path, f"{_CHECKSUM} is {actual} instead of {stored}")
+    if difference := _difference(value, shape):
+        raise _damaged(path, difference)
     return value
 
 
@@ -51,13 +54,13 @@ def _text(value):
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _seal(value):
+def _checksum(value):
     text = _text(value).encode("utf-8", "backslashreplace")  # as it is written
     return hashlib.sha256(text).hexdigest()
 
 
-def _misfit(value, shape, place="it"):
-    """Where a value is not of a shape, in words, or None."""
+def _difference(value, shape, place="it"):
+    """Return where a value is not of a shape, in words, or None."""
     kind = shape if isinstance(shape, type) else type(shape)
     wanted = (int, float) if kind is float else kind
     is_bool = type(value) is bool and kind in (int, float)  # to Python, an int
@@ -66,22 +69,23 @@ def _misfit(value, shape, place="it"):
     if shape is kind:
         return None
     if kind is list:
-        parts = [(i, one, shape[0]) for i, one in enumerate(value)]
+        items = [(i, item, shape[0]) for i, item in enumerate(value)]
     elif str in shape:
-        parts = [(key, one, shape[str]) for key, one in value.items()]
+        items = [(key, item, shape[str]) for key, item in value.items()]
     elif missing := shape.keys() - value.keys():
         return f"{place} lacks {', '.join(sorted(missing))}"
     else:
-        parts = [(key, value[key], one) for key, one in shape.items()]
-    faults = (
-        _misfit(one, like, f"{place}[{key!r}]") for key, one, like in parts
+        items = [(key, value[key], expected) for key, expected in shape.items()]
+    differences = (
+        _difference(item, expected, f"{place}[{key!r}]")
+        for key, item, expected in items
     )
-    return next(filter(None, faults), None)
+    return next(filter(None, differences), None)
 
 
 def _damaged(path, why):
     return errors.UserError(
-        f"The file {path} is damaged: {why}. Bring it back from a copy, or "
-        "make what it belongs to anew. (Whoever has changed it by hand removes "
-        f"{_SEAL}.)"
+        f"The file {path} is damaged: {why}. Restore it from a copy, or make "
+        "the run or data that it belongs to again. (After a change by hand, "
+        f"remove {_CHECKSUM}.)"
     )

@@ -1,19 +1,20 @@
-"""Everything private of Keras that this package relies on.
+"""Private parts of Keras that this package relies on.
 
-tests/test_keras_compat.py states each assumption.
+tests/test_keras_compat.py tests each assumption.
 """
 
 import collections
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras.src.backend.common import global_state
 
 
 @contextlib.contextmanager
-def fresh_names():
-    """Number layers that have no name as in a new process."""
+def fresh_names() -> Iterator[None]:
+    """Restart the numbering of layers without a name, as in a new process."""
     known = global_state.get_global_attribute("object_name_uids")
     global_state.set_global_attribute(
         "object_name_uids", collections.defaultdict(int)
@@ -25,15 +26,15 @@ def fresh_names():
 
 
 class _Zeros(list):
-    """Variables without a value: zeros, for as long as one is read."""
+    """Variables without a value, which read as zeros."""
 
-    def append(self, variable):
+    def append(self, variable: keras.Variable) -> None:
         variable._initializer = keras.initializers.Zeros()
         super().append(variable)
 
 
 @contextlib.contextmanager
-def without_values():
+def without_values() -> Iterator[None]:
     """Create variables that have a shape and keep no memory."""
     known = global_state.get_global_attribute("uninitialized_variables")
     global_state.set_global_attribute("uninitialized_variables", _Zeros())
@@ -44,22 +45,24 @@ def without_values():
         global_state.set_global_attribute("uninitialized_variables", known)
 
 
-def all_layers(layer) -> list:
+def all_layers(layer: keras.Layer) -> list[keras.Layer]:
     """Return a layer and all layers within it, each once."""
     return list(layer._flatten_layers())
 
 
-def optimizer_variables(optimizer) -> Iterator[tuple]:
+def optimizer_variables(
+    optimizer: keras.optimizers.Optimizer,
+) -> Iterator[tuple]:
     """Yield each of optimizer.variables with the attribute that holds it.
 
-    A slot is in a list, at the index of its weight; what belongs to no weight
-    is an attribute itself.
+    A slot is in a list, at the index of its weight; a variable that belongs to
+    no weight is an attribute itself.
 
     Yields:
         variable, name of the attribute, index in its list or None. The name is
         None where no attribute holds the variable.
     """
-    places = {}
+    places: dict[int, tuple[str, int | None]] = {}
     for name, held in vars(optimizer).items():
         if name in ("_variables", "_trainable_variables"):  # all of them
             continue
@@ -72,18 +75,20 @@ def optimizer_variables(optimizer) -> Iterator[tuple]:
         yield variable, *places.get(id(variable), (None, None))
 
 
-def slot_kind(slot, weight) -> str | None:
+def slot_kind(slot: keras.Variable, weight: keras.Variable) -> str | None:
     """Return "momentum" for the slot "model_layer_kernel_momentum".
 
-    The slot's name begins with the path of its weight, "model/layer/kernel".
-    None: it does not.
+    The slot's name begins with the path of its weight, "model/layer/kernel";
+    None if it does not.
     """
     prefix = f"{weight.path.replace('/', '_')}_"
     name = slot.name
     return name.removeprefix(prefix) if name.startswith(prefix) else None
 
 
-def adam_moments(adam, variable) -> tuple:
+def adam_moments(
+    adam: keras.optimizers.Adam, variable: Any
+) -> tuple[keras.Variable, keras.Variable]:
     """Return the slots of a weight of Keras's Adam: momentum and velocity.
 
     Args:
@@ -93,7 +98,7 @@ def adam_moments(adam, variable) -> tuple:
     return adam._momentums[index], adam._velocities[index]
 
 
-def disable_gradient_all_reduce(optimizer):
+def disable_gradient_all_reduce(optimizer: keras.optimizers.Optimizer) -> None:
     """Make `optimizer.apply` use gradients as they are, on every replica.
 
     In Keras 3 every update calls this method to sum them over replicas; its
@@ -104,18 +109,18 @@ def disable_gradient_all_reduce(optimizer):
 
 
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras's dynamic loss scale for float16, which counts every step.
+    """Keras's dynamic loss scale for float16, with a count of every step.
 
     A gradient below 6e-8 is 0 in float16. So the loss is multiplied by a scale,
-    and gradients divided by it in float32. Where they overflow, the update is
-    left out and the scale halved; after 2,000 steps that went well it doubles
-    (Micikevicius et al. 2017, arXiv 1710.03740, section 3.2). A step that is
-    left out is a step all the same, since batches and rates follow the count.
+    and gradients are divided by it in float32. If they overflow, the update is
+    skipped and the scale halved; after 2,000 steps without overflow it doubles
+    (Micikevicius et al. 2017, arXiv 1710.03740, section 3.2). A skipped update
+    counts as a step, since batches and learning rates follow the count.
     """
 
     def _stateful_handle_non_finite_grads(self):
         super()._stateful_handle_non_finite_grads()
-        # The average, too: it begins with the weights of the first step.
+        # Update the average, too: it begins with the weights of the first step.
         inner = self.inner_optimizer
         inner._update_model_variables_moving_average(inner._trainable_variables)
         self.iterations.assign_add(1)

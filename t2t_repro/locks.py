@@ -1,31 +1,32 @@
-"""Folders that one process at a time writes to."""
+"""Locks of folders: one process at a time writes to them."""
 
 import contextlib
 import os
 import pathlib
 import socket
+from collections.abc import Iterator
 
 import portalocker
 from portalocker import LockFlags
 
 from t2t_repro import errors, files
 
-LOCK = "lock"  # the file that is locked; in it, the name of who has it
+LOCK = "lock"  # the file that is locked; it names the process
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path, wait: bool = False):
-    """Keeps other processes that ask for it out of a folder.
+def locked(folder: pathlib.Path, wait: bool = False) -> Iterator[None]:
+    """Lock a folder against other processes that lock it.
 
-    The lock is the system's, on an open file: it ends with the process, in
-    whatever way that ends. The file stays.
+    The operating system locks an open file: the lock ends with the process,
+    even if that is killed. The file stays.
 
     Args:
-        folder: created where it is missing.
-        wait: for the process that has it, and say so; else refuse.
+        folder: created if it is missing.
+        wait: print the process that has the lock and wait for it; else refuse.
 
     Raises:
-        UserError: another process has it; names it.
+        UserError: another process has the lock; names it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / LOCK, "a+b", buffering=0) as file:
@@ -42,7 +43,7 @@ def locked(folder: pathlib.Path, wait: bool = False):
                 ) from None
             print(f"Waiting for {holder}, which writes to {folder}.")
             portalocker.lock(file, LockFlags.EXCLUSIVE)
-        with files.naming(folder / LOCK):
+        with files.path_in_errors(folder / LOCK):
             file.truncate(0)
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             file.write(holder.encode())

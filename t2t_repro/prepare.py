@@ -47,7 +47,7 @@ def prepare(
             print(f"{raw_dir} is not read again; remove {folder} to do so.")
     if verify:
         manifest.verify(folder)
-        print(f"Every file in {folder} is as it was written.")
+        print(f"Every file in {folder} has the checksum of its manifest.")
     return folder
 
 
@@ -118,7 +118,7 @@ def wait_for_data(problem: Problem, data_dir: Path) -> pathlib.Path:
         UserError: the data stays invisible, or has other settings.
     """
     folder = data_folder(data_dir, problem)
-    if not files.appears(lambda: manifest.read(folder)):
+    if not files.wait_until(lambda: manifest.read(folder)):
         raise errors.UserError(
             f"There is no data in {folder}, where the first worker has it. All "
             "workers must see the same --data_dir."

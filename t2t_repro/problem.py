@@ -105,7 +105,7 @@ class Problem:
             )
         if self.max_length_ratio and not self.max_length_ratio >= 1:
             raise errors.UserError(
-                "max_length_ratio is that of the longer side to the shorter: "
+                "max_length_ratio, of the longer side to the shorter, must be "
                 f"at least 1, or 0 for any; got {self.max_length_ratio}."
             )
 
@@ -115,7 +115,7 @@ class Problem:
             self.source_vocab_size and not self.separate_vocabularies
         ):
             raise errors.UserError(
-                "source_vocab_size is that of the inputs' own vocabulary: "
+                "source_vocab_size, of the inputs' vocabulary, must be "
                 "above 0, with separate_vocabularies=true; got "
                 f"{self.source_vocab_size}."
             )
@@ -142,8 +142,8 @@ class Problem:
         if self.separate_vocabularies and getattr(hparams, shared, False):
             raise errors.UserError(
                 "One embedding for both sides needs one vocabulary; got "
-                f"separate_vocabularies=true and {shared}=true. Say "
-                f"--hparams={shared}=false, or leave separate_vocabularies out."
+                f"separate_vocabularies=true and {shared}=true. Use "
+                f"--hparams={shared}=false, or drop separate_vocabularies."
             )
 
     @property

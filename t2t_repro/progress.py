@@ -3,17 +3,18 @@
 import io
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from tqdm import tqdm
 
-LINE_SECONDS = 10  # between two lines, where there is no terminal
+LINE_SECONDS = 10  # between two lines, if there is no terminal
 
 
 class _Lines(io.TextIOBase):
-    """Gives each state of a bar a line of its own."""
+    """Stream that gives each state of a bar a line of its own."""
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         line = text.strip("\r\n ")
         if line:
             sys.stderr.write(f"{line}\n")
@@ -22,19 +23,24 @@ class _Lines(io.TextIOBase):
 
 
 def _has_width():
-    """Whether stderr is a terminal that knows its width; some say 0."""
+    """Return whether stderr is a terminal with a width; some report 0."""
     if not sys.stderr.isatty():
         return False
     return os.get_terminal_size(sys.stderr.fileno()).columns > 0
 
 
-def bar(items=None, desc=None, total=None, **settings) -> tqdm:
-    """tqdm, with a line every ten seconds where a bar cannot be drawn.
+def bar(
+    items: Iterable | None = None,
+    desc: str | None = None,
+    total: int | None = None,
+    **settings: Any,
+) -> tqdm:
+    """Return a tqdm, with a line every ten seconds if there is no terminal.
 
     Args:
         items: what to iterate over; None: call update().
         desc: what is being done.
-        total: number of items; with it, the bar tells the time left.
+        total: number of items; with it, the bar shows the time left.
         **settings: other settings of tqdm.
     """
     where: dict[str, Any]

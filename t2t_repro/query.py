@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors
+from t2t_repro import common_flags, errors, flag_types
 from t2t_repro.serving import limits
 from t2t_repro.text import parallel_files
 
@@ -28,7 +28,7 @@ _PROTOCOL = flags.DEFINE_enum(
 _SERVABLE_NAME = flags.DEFINE_string(
     "servable_name", "t2t", "Name of the model at --server."
 )
-_TIMEOUT_SECS = common_flags.define_number(
+_TIMEOUT_SECS = flag_types.define_number(
     "timeout_secs",
     30.0,
     "Seconds that --server has for a request, of --max_batch_size lines or "
@@ -51,7 +51,7 @@ _INPUTS = flags.DEFINE_multi_string(
 
 def main() -> None:
     model = _client()
-    lines = common_flags.sentences(_INPUTS) or list(
+    lines = flag_types.sentences(_INPUTS) or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )
     for translation in model.translate(lines, _MAX_BATCH_SIZE.value):

@@ -1,4 +1,4 @@
-"""Names of definitions of each kind, and where they are.
+"""Registries: the names of definitions, by kind.
 
 A definition registers itself when its module is imported:
 
@@ -19,19 +19,22 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 import types
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from t2t_repro import errors, files
 
+Definition = TypeVar("Definition")
 USER_PACKAGE = "t2t_usr_dir"
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A registered definition."""
+    """Registered definition."""
 
     name: str
     value: Any
@@ -42,7 +45,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """A definition whose module is imported when it is first asked for."""
+    """Definition whose module is imported when it is first asked for."""
 
     name: str
     target: str  # "package.module.Name"
@@ -62,51 +65,20 @@ class Declared:
         return str(spec and spec.origin)
 
 
-class Registry:
-    """Maps names to definitions of one kind; a miss suggests near names."""
+class _Entries:
+    """Map of names to definitions of one kind; a miss suggests near names."""
 
-    def __init__(self, kind):
+    def __init__(self, kind: str):
         self.kind = kind
-        self._entries = {}
+        self._entries: dict[str, Entry | Declared] = {}
 
-    def register(self, name, parent=None):
-        """Return a decorator that enters a class or function under `name`."""
-
-        def enter(value):
-            file = inspect.getsourcefile(value)
-            known = self._entries.get(name)
-            # The same one again is a module that is reloaded.
-            if known is not None and (known.file, known.value.__qualname__) != (
-                file,
-                value.__qualname__,
-            ):
-                raise errors.UserError(
-                    f"The {self.kind} {name!r} of {file} is already defined "
-                    f"in {known.file}; give one of them another name."
-                )
-            summary = (inspect.getdoc(value) or "").partition("\n")[0]
-            self._entries[name] = Entry(name, value, parent, file, summary)
-            return value
-
-        return enter
-
-    def declare(self, name, target, summary):
-        """Enter a definition that is imported when it is first asked for.
-
-        Args:
-            name: it is registered under.
-            target: "package.module.Name".
-            summary: a sentence for --registry_help.
-        """
-        self._entries[name] = Declared(name, target, summary)
-
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self._entries
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Entry | Declared]:
         return (self._entries[name] for name in sorted(self._entries))
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Entry | Declared:
         """Return the entry of `name`.
 
         Raises:
@@ -121,15 +93,54 @@ class Registry:
             )
         return self._entries[name]
 
+    def _enter(self, name: str, value: Any, parent: str | None = None) -> Any:
+        """Enter a class or function; refuse another one of the same name."""
+        file = inspect.getsourcefile(value)
+        known = self._entries.get(name)
+        # The same definition again comes from a module that is reloaded.
+        if known is not None and (known.file, known.value.__qualname__) != (
+            file,
+            value.__qualname__,
+        ):
+            raise errors.UserError(
+                f"The {self.kind} {name!r} of {file} is already defined "
+                f"in {known.file}; give one of them another name."
+            )
+        summary = (inspect.getdoc(value) or "").partition("\n")[0]
+        self._entries[name] = Entry(name, value, parent, str(file), summary)
+        return value
 
-class Models(Registry):
-    """The registry of models, each with the dataclass of its settings."""
 
-    def __init__(self):
+class Registry(_Entries):
+    """Registry of definitions of one kind."""
+
+    def register(
+        self, name: str, parent: str | None = None
+    ) -> Callable[[Definition], Definition]:
+        """Return a decorator that enters a class or function under `name`."""
+        return lambda value: self._enter(name, value, parent)
+
+    def declare(self, name: str, target: str, summary: str) -> None:
+        """Enter a definition that is imported at its first use.
+
+        Args:
+            name: under which it is registered.
+            target: "package.module.Name".
+            summary: a sentence for --registry_help.
+        """
+        self._entries[name] = Declared(name, target, summary)
+
+
+class Models(_Entries):
+    """Registry of models, each with the dataclass of its settings."""
+
+    def __init__(self) -> None:
         super().__init__("model")
-        self._hparams_classes = {}
+        self._hparams_classes: dict[str, type] = {}
 
-    def register(self, name, hparams=None):
+    def register(
+        self, name: str, hparams: type | None = None
+    ) -> Callable[[Definition], Definition]:
         """Return a decorator that enters a model class under `name`.
 
         Args:
@@ -143,16 +154,22 @@ class Models(Registry):
 
         def enter(cls):
             self._hparams_classes[name] = hparams or self._inherited(name, cls)
-            return super(Models, self).register(name)(cls)
+            return self._enter(name, cls)
 
         return enter
 
-    def declare(self, name, target, hparams, summary):
-        """Enter a model that is imported when it is first asked for."""
+    def declare(
+        self,
+        name: str,
+        target: str,
+        hparams: type,
+        summary: str,
+    ) -> None:
+        """Enter a model that is imported at its first use."""
         self._hparams_classes[name] = hparams
-        super().declare(name, target, summary)
+        self._entries[name] = Declared(name, target, summary)
 
-    def hparams_class(self, name):
+    def hparams_class(self, name: str) -> type[Any]:
         """Return the dataclass of a model's settings, without the model.
 
         Raises:
@@ -198,19 +215,19 @@ vocabularies.declare(
 metrics = Registry("metric")
 
 
-def build_hparams(name):
-    """The HParams of a set: its function applied to its parent's HParams."""
+def build_hparams(name: str) -> Any:
+    """Build the HParams of a set: its function, applied to its parent's."""
     entry = hparams_sets[name]
     if entry.parent is None:
         return entry.value()
     return entry.value(build_hparams(entry.parent))
 
 
-def load_definitions(usr_dir=None):
-    """Imports every definition: ours, then those in the folder `usr_dir`.
+def load_definitions(usr_dir: str | os.PathLike | None = None) -> None:
+    """Import every definition: ours, then those in the folder `usr_dir`.
 
     Raises:
-        ImportError: of a definition, as it is; nothing is skipped.
+        ImportError: from a definition, unchanged; nothing is skipped.
         UserError: `usr_dir` is not a folder.
     """
     for package in ("problems", "hparams"):
@@ -225,7 +242,7 @@ def _import_modules(package):
 
 
 def _user_package(folder):
-    """`folder` as the package t2t_usr_dir, with or without an __init__.py."""
+    """Import `folder` as the package t2t_usr_dir; __init__.py is optional."""
     if not folder.is_dir():
         raise errors.UserError(
             f"--usr_dir must be a folder with Python modules; got {folder}, "
@@ -248,8 +265,8 @@ def _user_package(folder):
     return package
 
 
-def describe():
-    """Text that lists every definition with its summary and its file."""
+def summary() -> str:
+    """Return a list of every definition, with its first line and its file."""
     lines = []
     for registry in (
         problems,
@@ -261,10 +278,10 @@ def describe():
     ):
         lines.append(f"{registry.kind}s:")
         for entry in registry:
-            summary = entry.summary or "(no description)"
-            lines.append(f"  {entry.name:24} {summary}")
+            text = entry.summary or "(no description)"
+            lines.append(f"  {entry.name:24} {text}")
             lines.append(f"  {'':24} {entry.file}")
     lines.append(
-        "Each problem X is also there as X_rev, with languages swapped."
+        "Each problem X also exists as X_rev, with its languages swapped."
     )
     return "\n".join(lines)

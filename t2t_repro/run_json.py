@@ -5,6 +5,7 @@ import pathlib
 import platform
 import sys
 from importlib import metadata
+from typing import Any
 
 from t2t_repro import (
     __version__,
@@ -23,7 +24,7 @@ from t2t_repro.training import checkpoints
 RUN = "run.json"
 AVERAGED = "averaged"
 CHECKPOINTS = checkpoints.FOLDER
-# What may not change when a training goes on.
+# Settings that may not change when a training continues.
 _IDENTITY = (
     "problem",
     "problem_arguments",
@@ -33,7 +34,7 @@ _IDENTITY = (
     "manifest_sha256",
     "rows_per_batch",
 )
-# run.json: what is read of it by whoever opens a run.
+# The part of run.json that commands read.
 SHAPE = {
     "problem": str,
     "problem_arguments": dict,
@@ -56,8 +57,8 @@ def settings(
     random_seed: int,
     data_folder: pathlib.Path,
     vocabularies: Vocabularies,
-    rows_per_batch,
-) -> dict:
+    rows_per_batch: int | dict[str, int],
+) -> dict[str, Any]:
     """Return the settings of a training, as run.json has them."""
     settings = {
         "problem": problem.requested_name,
@@ -74,7 +75,8 @@ def settings(
         return settings
     return settings | {
         "vocabulary_files_sha256": {
-            name: one.sha256 for name, one in vocabularies.files.items()
+            name: vocabulary.sha256
+            for name, vocabulary in vocabularies.files.items()
         }
     }
 
@@ -84,15 +86,14 @@ def start(
     settings: dict,
     vocabularies: Vocabularies,
     hardware: str,
-):
-    """Write run.json and the vocabularies, or compare with what is there.
+) -> None:
+    """Write run.json and the vocabularies; refuse another run's folder.
 
     Args:
-        output_dir: created where it is missing.
-        settings: of describe().
-        vocabularies: kept in the run, which then needs no data to
-            translate.
-        hardware: what this session computes on, and in what.
+        output_dir: created if it is missing.
+        settings: as settings() returns them.
+        vocabularies: stored in the run, which then translates without data.
+        hardware: devices and types of this session's arithmetic.
 
     Raises:
         UserError: the folder holds another run; lists the differences.
@@ -116,35 +117,39 @@ def start(
         settings
         | {
             "versions": versions(),
-            # An entry a session.
+            # An entry for each session.
             "command_lines": [*known.get("command_lines", []), command_line],
             "hardware": [*known.get("hardware", []), hardware],
         },
-        sealed=True,
+        with_checksum=True,
     )
 
 
 def fingerprint(output_dir: pathlib.Path) -> int:
-    """A number that tells one run.json from another; 0: there is none."""
+    """Return a hash of run.json; 0 if there is none."""
     path = output_dir / RUN
     return int(files.sha256(path)[:15], 16) if path.exists() else 0
 
 
-def join(output_dir: pathlib.Path, settings: dict, chief_fingerprint: int):
-    """Compares with the run.json that another worker has just written.
+def compare_with_chief(
+    output_dir: pathlib.Path, settings: dict, chief_fingerprint: int
+) -> None:
+    """Compare settings with the run.json that the chief has just written.
 
     Args:
         output_dir: of the run, a folder that all workers share.
-        settings: of describe(), as this worker's flags have them.
-        chief_fingerprint: of the file there.
+        settings: as settings() returns them for this worker's flags.
+        chief_fingerprint: fingerprint() of the file, on the chief.
 
     Raises:
-        UserError: that file is not seen here, or it says something else.
+        UserError: the file is not visible here, or its settings differ.
     """
-    if not files.appears(lambda: fingerprint(output_dir) == chief_fingerprint):
+    if not files.wait_until(
+        lambda: fingerprint(output_dir) == chief_fingerprint
+    ):
         raise errors.UserError(
-            f"{output_dir / RUN} is not seen here as the first worker has just "
-            "written it. All workers must see the same --output_dir."
+            f"{output_dir / RUN} is not visible here as the first worker has "
+            "just written it. All workers must see the same --output_dir."
         )
     refuse_differences(
         output_dir,
@@ -155,7 +160,7 @@ def join(output_dir: pathlib.Path, settings: dict, chief_fingerprint: int):
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of this project and of the packages that matter."""
+    """Return versions of Python, this project and its main packages."""
     return {
         "python": platform.python_version(),
         "t2t_repro": __version__,
@@ -189,7 +194,17 @@ def _is_begun(output_dir):
     )
 
 
-def refuse_differences(output_dir, known, given, remedy):
+def refuse_differences(
+    output_dir: pathlib.Path, known: dict, given: dict, remedy: str
+) -> None:
+    """Raise a UserError if settings differ from those of a run.
+
+    Args:
+        output_dir: of the run.
+        known: settings of the run.
+        given: settings to compare; others are left alone.
+        remedy: sentences on what to do.
+    """
     known = with_defaults(known)
     differences = [
         difference
@@ -229,7 +244,7 @@ def _differences(key, known, given):
         yield f"{key} is {known!r} there and {given!r} here"
 
 
-def hparams_of(stored):
+def hparams_of(stored: dict[str, Any]) -> hparam.HParams:
     """Build the settings of a run.json by the dataclass of its model."""
-    cls = registry.models.hparams_class(stored.get("model"))
+    cls = registry.models.hparams_class(str(stored.get("model")))
     return fields.from_dict(cls, stored)

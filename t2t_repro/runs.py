@@ -1,4 +1,4 @@
-"""Runs: trainings, opened for what comes after them."""
+"""Runs: finished or begun trainings, opened by later commands."""
 
 import pathlib
 import sys
@@ -9,6 +9,7 @@ from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.models import building
+from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.training import checkpoints
 
@@ -16,7 +17,7 @@ TRANSLATIONS = "translations"
 
 
 class Run(NamedTuple):
-    """A training, opened for what comes after it."""
+    """Training that a later command has opened."""
 
     output_dir: pathlib.Path
     settings: dict  # run.json
@@ -25,15 +26,18 @@ class Run(NamedTuple):
     vocabularies: Vocabularies
 
 
-def stored_scores(output_dir: pathlib.Path, of=None) -> dict[str, dict]:
-    """{split: what `evaluate` found}, of those that it translated.
+def stored_scores(
+    output_dir: pathlib.Path,
+    checkpoint_paths: list[pathlib.Path] | None = None,
+) -> dict[str, dict]:
+    """Return {split: scores} of the splits that `evaluate` translated.
 
     Args:
         output_dir: of the run.
-        of: checkpoints that it must be of; None: any.
+        checkpoint_paths: only scores of these checkpoints; None: all scores.
     """
     folder = output_dir / TRANSLATIONS
-    found = {
+    scores = {
         str(path.relative_to(folder).with_suffix("")): json_files.read(
             path, dict
         )
@@ -41,31 +45,37 @@ def stored_scores(output_dir: pathlib.Path, of=None) -> dict[str, dict]:
     }
     return {
         split: stored
-        for split, stored in found.items()
-        if of is None or _is_of(stored, of)
+        for split, stored in scores.items()
+        if checkpoint_paths is None
+        or _has_checkpoints(stored, checkpoint_paths)
     }
 
 
-def _is_of(stored, paths):
-    """Whether scores are of these weights: an average may be made anew."""
-    found = checksums(paths)
+def _has_checkpoints(stored, paths):
+    """Return whether scores are of these weights.
+
+    Names are not enough: an average may be computed again.
+    """
+    checksums = checkpoint_checksums(paths)
     return (
-        stored.get("checkpoints") == names(paths)
-        and stored.get("checkpoints_sha256", found) == found
+        stored.get("checkpoints") == checkpoint_names(paths)
+        and stored.get("checkpoints_sha256", checksums) == checksums
     )
 
 
-def open_run(output_dir, expected: dict | None = None) -> Run:
+def open_run(
+    output_dir: str | pathlib.Path, expected: dict | None = None
+) -> Run:
     """Read run.json and the vocabularies.
 
     Args:
         output_dir: of the trainer.
-        expected: values that run.json must have, where the user gave some;
-            those of hparams as "key=value,key=value".
+        expected: values that run.json must have; hparams as
+            "key=value,key=value".
 
     Raises:
-        UserError: no run there, one that contradicts `expected`, or other
-            vocabularies than it was trained on.
+        UserError: the folder has no run, its settings differ from `expected`,
+            or its vocabularies are not those it was trained on.
     """
     output_dir = files.path(output_dir)
     path = output_dir / run_json.RUN
@@ -91,8 +101,8 @@ def open_run(output_dir, expected: dict | None = None) -> Run:
         expected,
         "Leave these flags out, or name another --output_dir.",
     )
-    found = _read_vocabularies(output_dir, settings, problem)
-    return Run(output_dir, settings, problem, hparams, found)
+    vocabularies = _read_vocabularies(output_dir, settings, problem)
+    return Run(output_dir, settings, problem, hparams, vocabularies)
 
 
 def _read_vocabularies(output_dir, settings, problem):
@@ -110,40 +120,46 @@ def _read_vocabularies(output_dir, settings, problem):
 
 
 def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
-    """The averaged checkpoint where there is one, else the latest.
+    """Return the averaged checkpoint if there is one, else the latest.
 
     Raises:
-        UserError: there is none.
+        UserError: there is no checkpoint.
     """
     for folder in (run_json.AVERAGED, run_json.CHECKPOINTS):
-        found = checkpoints.list_checkpoints(output_dir / folder)
-        if found:
-            return found[-1]
+        paths = checkpoints.list_checkpoints(output_dir / folder)
+        if paths:
+            return paths[-1]
     raise errors.UserError(
         f"There is no checkpoint in {output_dir / run_json.CHECKPOINTS}. Run "
         "the trainer first."
     )
 
 
-def load_models(run: Run, checkpoint_path: str | None = None):
-    """Models with weights: one, or one for each path of an ensemble.
+def load_models(
+    run: Run, checkpoint_path: str | None = None
+) -> tuple[list[Seq2Seq], list[pathlib.Path]]:
+    """Load a model with its weights, or several of an ensemble.
 
-    A path may lie in another run with the same vocabularies, whose own hparams
-    its model then has.
+    A path may lie in another run with the same vocabularies; its model then has
+    that run's hparams.
 
     Args:
-        run: the training.
+        run: of open_run().
         checkpoint_path: comma-separated paths; None: find_checkpoint().
 
     Returns:
-        Models and the paths they come from.
+        Models, and the paths of their checkpoints.
     """
     paths = [files.path(path) for path in (checkpoint_path or "").split(",")]
     if not checkpoint_path:
         paths = [find_checkpoint(run.output_dir)]
     models = []
     for path in paths:
-        model = building.build(_hparams_of(path, run), **run.vocabularies.sizes)
+        model = building.build(
+            _hparams_of(path, run),
+            run.vocabularies.target.size,
+            source_vocab_size=run.vocabularies.source.size,
+        )
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
         models.append(model)
     print(f"Checkpoint: {', '.join(map(str, paths))}.", file=sys.stderr)
@@ -159,7 +175,7 @@ def load_translator(
 
     Args:
         run: of open_run().
-        checkpoint_path: of load_models().
+        checkpoint_path: as in load_models().
         decode_hparams: of the search; None: those of the problem.
     """
     models, _ = load_models(run, checkpoint_path)
@@ -168,18 +184,18 @@ def load_translator(
     )
 
 
-def names(paths: list[pathlib.Path]) -> list[str]:
-    """Checkpoints as results name them: "averaged/ckpt-600"."""
+def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
+    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
     return ["/".join(path.parts[-2:]) for path in paths]
 
 
-def checksums(paths: list[pathlib.Path]) -> list[str]:
-    """sha256 of each one's index, which has a checksum of every tensor."""
+def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
+    """Return the sha256 of each index, which has a checksum of every tensor."""
     return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
 
 
 def _hparams_of(path, run):
-    """Of the run that a checkpoint lies in; of `run` where it lies in none."""
+    """Return the hparams of a checkpoint's own run; of `run` if it has none."""
     file = path.parent.parent / run_json.RUN
     if not file.exists():
         return run.hparams

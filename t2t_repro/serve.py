@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors
+from t2t_repro import common_flags, errors, flag_types
 from t2t_repro.serving import limits
 
 _DEFAULTS = limits.Limits()
@@ -55,7 +55,7 @@ _MAX_BATCH_BYTES = flags.DEFINE_integer(
     "longest.",
     lower_bound=1,
 )
-_BATCH_TIMEOUT_MS = common_flags.define_number(
+_BATCH_TIMEOUT_MS = flag_types.define_number(
     "batch_timeout_ms",
     _DEFAULTS.batch_timeout_ms,
     "Milliseconds that a request waits for others to share its batch.",
@@ -68,7 +68,7 @@ _MAX_WAITING = flags.DEFINE_integer(
     "Most sentences in the queue; further requests are refused and may retry.",
     lower_bound=1,
 )
-_GRACE_SECS = common_flags.define_number(
+_GRACE_SECS = flag_types.define_number(
     "grace_secs",
     20.0,
     "Seconds that requests in flight have to finish after SIGTERM; less than "

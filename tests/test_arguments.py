@@ -1,4 +1,4 @@
-"""Classes by name, and their arguments as text."""
+"""Library classes by name, and their arguments as text."""
 
 import types
 
@@ -43,12 +43,12 @@ def test_snake_case(name, expected):
     assert arguments.snake_case(name) == expected
 
 
-def test_subclasses_are_found_by_name():
+def test_subclasses_have_snake_case_names():
     module = types.SimpleNamespace(Base=Base, WarmUp=WarmUp, int=int, number=3)
     assert arguments.subclasses(module, Base) == {"warm_up": WarmUp}
 
 
-def test_an_unknown_name_is_refused_with_near_and_known_names():
+def test_unknown_name_is_refused_with_near_and_known_names():
     known = {"warm_up": WarmUp, "base": Base}
     assert arguments.look_up("toy", "base", known) is Base
     with pytest.raises(errors.UserError) as raised:
@@ -117,7 +117,7 @@ def test_bad_arguments_are_refused(text, message):
     assert str(raised.value) == f"hparam {message}"
 
 
-def test_construct():
+def test_construct_passes_the_arguments():
     built = arguments.construct(Base, {"rate": 3, "loud": True}, "toy")
     assert built.given["rate"] == 3
     assert built.given["loud"] is True
@@ -141,7 +141,7 @@ def test_construct():
         ),
     ],
 )
-def test_a_class_that_refuses_its_arguments_is_named(cls, values, message):
+def test_class_that_refuses_its_arguments_is_named(cls, values, message):
     with pytest.raises(errors.UserError) as raised:
         arguments.construct(cls, values, "toy")
     assert str(raised.value).startswith(message)

@@ -11,7 +11,7 @@ from t2t_repro.data.vocabulary_pair import Vocabularies
 
 @pytest.fixture
 def built(monkeypatch):
-    """What load_models builds: (hparams, V, checkpoint) of each model."""
+    """Return (hparams, V, checkpoint) of each model that is built."""
     models = []
 
     def build(hparams, vocab_size, source_vocab_size):
@@ -27,7 +27,7 @@ def built(monkeypatch):
     return models
 
 
-def test_a_checkpoint_of_another_run_has_its_hparams(
+def test_checkpoint_of_another_run_has_its_hparams(
     built, tmp_path, tiny_hparams
 ):
     other = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
@@ -41,8 +41,8 @@ def test_a_checkpoint_of_another_run_has_its_hparams(
     run = runs.Run(tmp_path / "run", {}, None, tiny_hparams, vocabularies)
     names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
     paths = [tmp_path / name for name in names]
-    models, found = runs.load_models(run, ",".join(map(str, paths)))
-    assert models == built and found == paths
+    models, loaded_paths = runs.load_models(run, ",".join(map(str, paths)))
+    assert models == built and loaded_paths == paths
     assert [hparams for hparams, *_ in built] == [
         tiny_hparams,
         other,

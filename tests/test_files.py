@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Atomic writes of files and folders, and JSON with checksums."""
 
 import errno
 import hashlib
@@ -11,7 +11,7 @@ import pytest
 from t2t_repro import errors, files, json_files
 
 
-def test_json_comes_back_and_is_for_people(tmp_path):
+def test_json_round_trip_is_human_readable(tmp_path):
     path = tmp_path / "a.json"
     value = {"name": "Übung \u2028", "list": [1, 2.5, None, True]}
     json_files.write(path, value)
@@ -21,14 +21,14 @@ def test_json_comes_back_and_is_for_people(tmp_path):
     assert text.splitlines()[1].startswith('  "name"')
 
 
-def test_waits_for_what_appears(tmp_path, monkeypatch):
+def test_wait_until_polls_and_times_out(tmp_path, monkeypatch):
     seen = iter([False, False, True])
     slept = []
     monkeypatch.setattr(files.time, "sleep", slept.append)
-    assert files.appears(lambda: next(seen))
+    assert files.wait_until(lambda: next(seen))
     assert len(slept) == 2
-    monkeypatch.setattr(files, "_PATIENCE", -1)
-    assert not files.appears(lambda: False)
+    monkeypatch.setattr(files, "_TIMEOUT_SECS", -1)
+    assert not files.wait_until(lambda: False)
 
 
 def test_text_is_written_in_utf8(tmp_path):
@@ -36,14 +36,14 @@ def test_text_is_written_in_utf8(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"\xc3\xa4\n"
 
 
-def test_nothing_but_the_file_is_left(tmp_path):
+def test_write_leaves_no_temporary_file(tmp_path):
     files.write_bytes(tmp_path / "a", b"old")
     files.write_bytes(tmp_path / "a", b"new")
     assert os.listdir(tmp_path) == ["a"]
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
-def test_a_link_stays_and_leads_to_what_is_written(tmp_path):
+def test_write_through_a_link_replaces_its_target(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     for text in ("old", "new"):
         files.write_text(tmp_path / "link", text)
@@ -51,7 +51,7 @@ def test_a_link_stays_and_leads_to_what_is_written(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path):
+def test_pipe_is_written_to_directly(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     files.write_text(tmp_path / "pipe", "all of it\n")
@@ -60,7 +60,7 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a"
     files.write_bytes(path, b"old")
     whole = pathlib.Path.write_bytes
@@ -75,36 +75,35 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
-def test_a_folder_appears_when_it_is_whole(tmp_path):
+def test_folder_appears_when_complete(tmp_path):
     folder = tmp_path / "new" / "a"
-    with files.making_folder(folder) as temporary:
+    with files.atomic_folder(folder) as temporary:
         (temporary / "file").write_text("whole")
         assert not folder.exists()
     assert os.listdir(folder.parent) == ["a"]
     assert os.listdir(folder) == ["file"]
 
 
-def test_an_error_leaves_nothing_of_a_folder(tmp_path):
+def test_error_removes_the_temporary_folder(tmp_path):
     with pytest.raises(OSError, match="No space left"):
-        with files.making_folder(tmp_path / "a") as temporary:
+        with files.atomic_folder(tmp_path / "a") as temporary:
             (temporary / "half").write_text("half")
             raise OSError("No space left on device")
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_a_kill_left_half_is_made_anew(tmp_path):
-    with files.making_folder(tmp_path / "b") as temporary:
+def test_remains_of_a_killed_process_are_removed(tmp_path):
+    with files.atomic_folder(tmp_path / "b") as temporary:
         pass
     left = temporary.with_name(temporary.name.replace("b", "a", 1))
     left.mkdir()
     (left / "half").write_text("half")
-    with files.making_folder(tmp_path / "a") as temporary:
+    with files.atomic_folder(tmp_path / "a") as temporary:
         (temporary / "file").write_text("whole")
     assert os.listdir(tmp_path / "a") == ["file"]
 
 
-def test_a_file_is_never_written_in_place(tmp_path):
-    """Who has the old file open goes on reading the old bytes."""
+def test_open_file_keeps_the_old_content(tmp_path):
     path = tmp_path / "a"
     files.write_bytes(path, b"old")
     with open(path, "rb") as file:
@@ -121,41 +120,40 @@ def test_sha256_is_of_all_bytes(tmp_path, size):
 
 
 @pytest.fixture
-def sealed(tmp_path):
+def stored(tmp_path):
     path = tmp_path / "a.json"
     value = {"file": "ä", "sizes": (1, 2.5), "of": {"8": None}}
-    json_files.write(path, value, sealed=True)
+    json_files.write(path, value, with_checksum=True)
     return path
 
 
-def test_a_seal_is_of_paths_that_are_no_text_too(tmp_path):
+def test_checksum_of_a_path_that_is_not_utf8(tmp_path):
     value = {"command_lines": ["--raw_dir=a\udcffb"]}  # the byte 0xff
-    json_files.write(tmp_path / "run.json", value, sealed=True)
+    json_files.write(tmp_path / "run.json", value, with_checksum=True)
     assert json_files.read(tmp_path / "run.json") == value
 
 
-def test_a_seal_is_no_part_of_the_value(sealed):
+def test_checksum_is_not_part_of_the_value(stored):
     expected = {"file": "ä", "sizes": [1, 2.5], "of": {"8": None}}
-    assert json_files.read(sealed) == expected
-    assert "sha256_of_the_rest" in json.loads(sealed.read_text("utf-8"))
+    assert json_files.read(stored) == expected
+    assert "sha256_of_the_rest" in json.loads(stored.read_text("utf-8"))
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
     [("2.5", "2.7"), ('"8"', '"9"'), ("file", "fime"), ("}", "]"), ("{", "")],
 )
-def test_damaged_json_is_named(sealed, old, new):
-    sealed.write_text(sealed.read_text("utf-8").replace(old, new, 1), "utf-8")
-    with pytest.raises(errors.UserError, match=f"{sealed} is damaged: "):
-        json_files.read(sealed)
-    sealed.write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(errors.UserError, match=f"{sealed} is damaged: .*utf-8"):
-        json_files.read(sealed)
+def test_damaged_json_is_refused(stored, old, new):
+    stored.write_text(stored.read_text("utf-8").replace(old, new, 1), "utf-8")
+    with pytest.raises(errors.UserError, match=f"{stored} is damaged: "):
+        json_files.read(stored)
+    stored.write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(errors.UserError, match=f"{stored} is damaged: .*utf-8"):
+        json_files.read(stored)
 
 
-def test_a_write_that_fails_names_the_file(tmp_path):
-    """Python's write() does not."""
-    for make in (files.replacing, files.making_folder):
+def test_error_of_a_write_names_the_file(tmp_path):
+    for make in (files.atomic_path, files.atomic_folder):
         with pytest.raises(OSError) as raised:
             with make(tmp_path / "a"):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -163,29 +161,29 @@ def test_a_write_that_fails_names_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("of_python", [True, False])
-def test_a_full_disk_is_explained(tmp_path, of_python):
+def test_full_disk_is_explained(tmp_path, of_python):
     path, reason = tmp_path / "new" / "a", os.strerror(errno.ENOSPC)
-    # As TensorFlow says it.
+    # A message of TensorFlow.
     error = RuntimeError(f"{{{{node a/device:CPU:0}}}} {path}; {reason} [Op:A]")
     if of_python:
         error = OSError(errno.ENOSPC, reason, str(path))
-    told = errors.explain(error)
-    assert told.startswith("the disk is full: ") and str(path) in told
+    text = errors.explain(error)
+    assert text.startswith("the disk is full: ") and str(path) in text
     disk = next(folder for folder in path.parents if os.path.ismount(folder))
-    assert f"Make room on the disk and start again (of {disk}, " in told
+    assert f"Make room on the disk and start again (of {disk}, " in text
 
 
-def test_a_closed_folder_is_explained(tmp_path):
+def test_denied_access_is_explained(tmp_path):
     for number in (errno.EROFS, errno.EACCES):
-        told = errors.explain(OSError(number, os.strerror(number), "/a/b"))
-        assert "'/a/b'. Give this user access to it, or name another" in told
-    told = errors.explain(OSError(errno.EISDIR, "Is a directory", "/a"))
-    assert told.startswith("Is a directory: /a. Name another path")
+        text = errors.explain(OSError(number, os.strerror(number), "/a/b"))
+        assert "'/a/b'. Give this user access to it, or name another" in text
+    text = errors.explain(OSError(errno.EISDIR, "Is a directory", "/a"))
+    assert text.startswith("Is a directory: /a. Name another path")
     assert errors.explain(OSError("of no file")) is None
     assert errors.explain(ValueError("a")) is None
 
 
-def test_a_folder_that_is_wanted_is_made_and_left_empty(tmp_path):
+def test_require_writable_leaves_an_empty_folder(tmp_path):
     for _ in range(2):
         files.require_writable(tmp_path / "a" / "b")
         assert os.listdir(tmp_path / "a" / "b") == []

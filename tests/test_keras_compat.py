@@ -1,4 +1,4 @@
-"""What keras_compat.py assumes of Keras's private parts."""
+"""Assumptions of keras_compat.py on private parts of Keras."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ OPTIMIZERS = sorted(
 
 
 def _weights():
-    """A matrix and a vector, whose paths have two parts."""
+    """Return a matrix and a vector, whose paths have two parts."""
     with keras.name_scope("layer"):
         return [
             keras.Variable(np.ones((3, 4), np.float32), name="kernel"),
@@ -37,12 +37,12 @@ def test_fresh_names_are_those_of_a_new_process():
     with keras_compat.fresh_names():
         names = [keras.layers.Dense(1).name for _ in range(2)]
     assert names == ["dense", "dense_1"]
-    # And outside the count goes on as if nothing had been.
+    # Outside, the count continues as before.
     count = int(before.removeprefix("dense_"))
     assert keras.layers.Dense(1).name == f"dense_{count + 1}"
 
 
-def test_without_values_makes_shapes_alone():
+def test_layers_without_values_have_shapes():
     with keras_compat.without_values():
         layer = keras.layers.Dense(1 << 20)
         layer.build((1, 1 << 20))  # 4 TiB
@@ -62,9 +62,9 @@ def test_all_layers_finds_nested_layers_once():
             self.stack = [shared, keras.Sequential([inner, shared])]
 
     outer = Outer()
-    found = keras_compat.all_layers(outer)
+    layers = keras_compat.all_layers(outer)
     for layer in (outer, shared, inner, outer.stack[1]):
-        assert sum(one is layer for one in found) == 1
+        assert sum(item is layer for item in layers) == 1
 
 
 @pytest.mark.parametrize("cls", OPTIMIZERS)
@@ -81,7 +81,7 @@ def test_slots_are_in_lists_in_the_order_of_weights(cls):
             assert ("kernel", "bias")[index] in variable.name
 
 
-def test_a_variable_that_no_attribute_holds_has_no_name():
+def test_variable_that_no_attribute_holds_has_no_name():
     built = keras.optimizers.SGD()
     built.build(_weights())
     lost = built.add_variable((), name="lost")
@@ -133,7 +133,7 @@ def test_gradients_are_summed_over_replicas_unless_disabled(
     np.testing.assert_array_equal(weight, [-sum_of] * 3)
 
 
-def test_the_loss_scale_counts_updates_that_overflow():
+def test_loss_scale_counts_updates_that_overflow():
     weight = keras.Variable(np.ones(2, np.float32))
     sgd = keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5)
     built = keras_compat.LossScaleOptimizer(sgd)

@@ -1,4 +1,4 @@
-"""Two processes at one folder: one writes, the other waits or is refused."""
+"""Locks of folders, between two processes."""
 
 import os
 import queue
@@ -22,7 +22,7 @@ with locks.locked(pathlib.Path(sys.argv[1])):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process, which has tmp_path's lock until its stdin ends."""
+    """Return another process, which locks tmp_path until its stdin ends."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path],
         stdin=subprocess.PIPE,
@@ -34,7 +34,7 @@ def holder(tmp_path):
         process.kill()
 
 
-def test_a_second_process_is_refused_and_told_of_the_first(tmp_path, holder):
+def test_second_process_is_refused_and_the_first_named(tmp_path, holder):
     with (
         pytest.raises(errors.UserError, match=f"process {holder.pid} on "),
         locks.locked(tmp_path),
@@ -46,7 +46,7 @@ def test_a_second_process_is_refused_and_told_of_the_first(tmp_path, holder):
     assert words.startswith(f"process {os.getpid()} on ")
 
 
-def test_a_dead_process_does_not_keep_it(tmp_path, holder):
+def test_killed_process_releases_the_lock(tmp_path, holder):
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     with locks.locked(tmp_path):
@@ -54,26 +54,26 @@ def test_a_dead_process_does_not_keep_it(tmp_path, holder):
     assert words.startswith(f"process {os.getpid()} on ")
 
 
-def test_who_waits_comes_in_when_the_other_is_out(
+def test_waiting_process_enters_when_the_other_ends(
     tmp_path, holder, monkeypatch
 ):
-    came_in, told = threading.Event(), queue.Queue()
-    monkeypatch.setattr(locks, "print", told.put, raising=False)
+    entered, printed = threading.Event(), queue.Queue()
+    monkeypatch.setattr(locks, "print", printed.put, raising=False)
 
-    def come():
+    def enter():
         with locks.locked(tmp_path, wait=True):
-            came_in.set()
+            entered.set()
 
-    thread = threading.Thread(target=come)
+    thread = threading.Thread(target=enter)
     thread.start()
-    assert f"Waiting for process {holder.pid} on " in told.get(timeout=60)
-    assert not came_in.is_set()
+    assert f"Waiting for process {holder.pid} on " in printed.get(timeout=60)
+    assert not entered.is_set()
     holder.communicate()
-    assert came_in.wait(60)
+    assert entered.wait(60)
     thread.join()
 
 
-def test_it_is_let_go_after_an_error(tmp_path):
+def test_error_releases_the_lock(tmp_path):
     with pytest.raises(ZeroDivisionError), locks.locked(tmp_path):
         raise ZeroDivisionError
     with locks.locked(tmp_path):

@@ -1,4 +1,4 @@
-"""The three ways to have the project: checkout, editable install, wheel."""
+"""Installations of the project: checkout, editable install, wheel."""
 
 import ast
 import os
@@ -28,7 +28,7 @@ MODULES = {
 
 
 def imported():
-    """Top-level names of what the sources import."""
+    """Return the top-level names of imported packages."""
     names = set()
     for folder in SOURCES:
         for path in (ROOT / folder).rglob("*.py"):

@@ -96,7 +96,7 @@ def test_manifest_without_later_arguments_has_their_defaults(
     for name in later:
         del before["arguments"][name]
     del before["vocabulary_type"]
-    json_files.write(path, before, sealed=True)
+    json_files.write(path, before, with_checksum=True)
     sha256 = manifest.sha256(tmp_path / FOLDER)
     prepare.prepare(build(), tmp_path, verify=True)
     vocabularies = manifest.open_vocabularies(tmp_path / FOLDER)
@@ -228,7 +228,7 @@ def unfinished(tmp_path, monkeypatch):
 def test_unfinished_data_is_continued(unfinished, prepared, capsys):
     prepare.prepare(build(), unfinished, unfinished.parent / "raw")
     shown = capsys.readouterr()
-    assert "Continuing what was begun" in shown.out
+    assert "Continuing the unfinished data" in shown.out
     assert "read train" not in shown.err
     finished = manifest.read(unfinished / FOLDER)
     assert finished | {"sources": 0} == prepared[1] | {"sources": 0}
@@ -292,7 +292,7 @@ def test_waiting_worker_gets_the_folder(prepared):
 
 
 def test_waiting_worker_without_the_data_is_user_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "appears", lambda condition: condition())
+    monkeypatch.setattr(files, "wait_until", lambda condition: condition())
     with pytest.raises(
         errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
     ):

@@ -159,7 +159,7 @@ def test_shared_embedding_of_separate_vocabularies_is_user_error(tiny_hparams):
     )
     separate.check_hparams(own)
     build_problem("toy").check_hparams(tiny_hparams)
-    message = "separate_vocabularies=true and .*softmax_weights=true. Say"
+    message = "separate_vocabularies=true and .*softmax_weights=true. Use"
     with pytest.raises(errors.UserError, match=message):
         separate.check_hparams(tiny_hparams)
 

@@ -1,4 +1,4 @@
-"""Bars where they can be drawn, lines where they cannot."""
+"""Progress bars on a terminal, lines elsewhere."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from t2t_repro import progress
 
 
 class Terminal:
-    """A stderr that is a terminal of some width."""
+    """Stderr that is a terminal of some width."""
 
     def __init__(self, monkeypatch, columns):
         self.text = ""
@@ -47,13 +47,13 @@ def test_without_a_total_there_is_no_percentage(capsys):
     assert last.startswith("read: 2 [") and "%" not in last
 
 
-def test_a_terminal_gets_a_bar(monkeypatch):
+def test_terminal_shows_a_bar(monkeypatch):
     terminal = Terminal(monkeypatch, 80)
     count_to_three()
     assert "\rcount: 100%" in terminal.text
 
 
-def test_a_terminal_without_a_width_gets_lines(monkeypatch):
+def test_terminal_without_a_width_shows_lines(monkeypatch):
     terminal = Terminal(monkeypatch, 0)
     count_to_three()
     assert terminal.text.splitlines()[-1].startswith("count: 3/3 100%")

@@ -49,25 +49,25 @@ def write_set(folder, module="mine", name="mine_set", size=64):
 
 
 def first():
-    """The first."""
+    """Return nothing."""
 
 
 def second():
-    """The second."""
+    """Return nothing, too."""
 
 
-def test_register_keeps_the_value_and_where_it_is_from():
+def test_entry_has_value_parent_file_and_summary():
     things = registry.Registry("thing")
 
     def value():
-        """What it is.
+        """Return a value.
 
         More.
         """
 
     assert things.register("a", parent="b")(value) is value
     entry = things["a"]
-    assert entry == registry.Entry("a", value, "b", __file__, "What it is.")
+    assert entry == registry.Entry("a", value, "b", __file__, "Return a value.")
     assert "a" in things and "b" not in things
 
 
@@ -78,7 +78,7 @@ def test_iteration_is_sorted_by_name():
     assert [entry.name for entry in things] == ["a", "b", "c"]
 
 
-def test_a_name_of_another_file_is_refused():
+def test_name_registered_in_another_file_is_refused():
     things = registry.Registry("thing")
     things.register("a")(first)
     with pytest.raises(errors.UserError) as raised:
@@ -88,7 +88,7 @@ def test_a_name_of_another_file_is_refused():
     assert things["a"].value is first
 
 
-def test_a_name_given_twice_in_one_file_is_refused():
+def test_name_registered_twice_in_a_file_is_refused():
     things = registry.Registry("thing")
     things.register("a")(first)
     with pytest.raises(errors.UserError, match="'a'.*already defined"):
@@ -96,15 +96,14 @@ def test_a_name_given_twice_in_one_file_is_refused():
     assert things["a"].value is first
 
 
-def test_the_same_definition_may_be_registered_again():
-    """As when its module is reloaded."""
+def test_definition_of_a_reloaded_module_is_accepted():
     things = registry.Registry("thing")
     things.register("a")(first)
     things.register("a")(first)
     assert things["a"].value is first
 
 
-def test_a_miss_suggests_near_names_and_lists_all():
+def test_unknown_name_suggests_near_names_and_lists_all():
     things = registry.Registry("thing")
     for name in ("base", "big"):
         things.register(name)(first)
@@ -115,13 +114,13 @@ def test_a_miss_suggests_near_names_and_lists_all():
     )
 
 
-def test_a_miss_without_near_names():
+def test_unknown_name_in_an_empty_registry():
     with pytest.raises(errors.UserError) as raised:
         registry.Registry("thing")["a"]
     assert str(raised.value) == "Unknown thing 'a'. Known: none."
 
 
-def test_a_set_is_its_function_applied_to_its_parents(monkeypatch):
+def test_hparams_set_is_built_from_its_parent(monkeypatch):
     sets = registry.Registry("hparams set")
     monkeypatch.setattr(registry, "hparams_sets", sets)
     sets.register("root")(lambda: "root")
@@ -131,7 +130,7 @@ def test_a_set_is_its_function_applied_to_its_parents(monkeypatch):
     assert registry.build_hparams("root") == "root"
 
 
-def test_an_unknown_parent_is_named(monkeypatch):
+def test_unknown_parent_is_named(monkeypatch):
     sets = registry.Registry("hparams set")
     monkeypatch.setattr(registry, "hparams_sets", sets)
     sets.register("child", parent="rot")(lambda parent: parent)
@@ -139,7 +138,7 @@ def test_an_unknown_parent_is_named(monkeypatch):
         registry.build_hparams("child")
 
 
-def test_load_definitions_finds_ours():
+def test_load_definitions_registers_ours():
     registry.load_definitions()
     assert {entry.name for entry in registry.problems} >= {
         "multi30k_ende",
@@ -159,7 +158,7 @@ def test_load_definitions_finds_ours():
     assert "transformer" in registry.models
 
 
-def test_names_are_literals_of_the_file_they_are_from():
+def test_names_are_literals_in_their_files():
     registry.load_definitions()
     for entry in (entry for known in REGISTRIES for entry in known):
         text = pathlib.Path(entry.file).read_text("utf-8")
@@ -174,7 +173,7 @@ def test_names_are_literals_of_the_file_they_are_from():
             assert f'register("{entry.name}"' in text
 
 
-def test_every_definition_of_ours_has_a_summary():
+def test_every_definition_has_a_summary():
     registry.load_definitions()
     for entry in (entry for known in REGISTRIES for entry in known):
         assert entry.summary, entry.file
@@ -222,7 +221,7 @@ def test_modules_of_usr_dir_import_one_another(usr_dir, with_init):
     assert registry.build_hparams("mine_set").hidden_size == 96
 
 
-def test_a_problem_of_usr_dir_has_its_reversal(usr_dir):
+def test_problem_of_usr_dir_has_its_reversal(usr_dir):
     (usr_dir / "mine.py").write_text(
         "from t2t_repro import problem, registry\n"
         '@registry.problems.register("mine")\n'
@@ -235,7 +234,7 @@ def test_a_problem_of_usr_dir_has_its_reversal(usr_dir):
     assert (built.source_language, built.target_language) == ("eo", "en")
 
 
-def test_an_import_error_of_usr_dir_is_not_swallowed(usr_dir):
+def test_import_error_of_usr_dir_is_raised(usr_dir):
     (usr_dir / "mine.py").write_text("import no_such_module_of_mine\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_module_of_mine"):
         registry.load_definitions(usr_dir)
@@ -255,8 +254,8 @@ def test_usr_dir_that_is_no_folder_is_refused(usr_dir, name):
         registry.load_definitions(path)
 
 
-def test_a_second_usr_dir_is_loaded_as_well(usr_dir):
-    """In one process, as in a notebook: with a module of the same name."""
+def test_second_usr_dir_is_loaded_too(usr_dir):
+    """Load two folders with modules of the same name, as in a notebook."""
     write_set(usr_dir / "a", name="set_a")
     write_set(usr_dir / "b", name="set_b")
     registry.load_definitions(usr_dir / "a")
@@ -264,10 +263,10 @@ def test_a_second_usr_dir_is_loaded_as_well(usr_dir):
     assert registry.hparams_sets["set_b"].file == str(usr_dir / "b" / "mine.py")
 
 
-def test_describe_lists_names_summaries_and_files(usr_dir):
+def test_summary_lists_names_first_lines_and_files(usr_dir):
     write_set(usr_dir)
     registry.load_definitions(usr_dir)
-    text = registry.describe()
+    text = registry.summary()
     lines = text.splitlines()
     place = lines.index(f"  {'mine_set':24} Summary of mine_set.")
     assert lines[place + 1].strip() == str(usr_dir / "mine.py")

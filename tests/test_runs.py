@@ -1,4 +1,4 @@
-"""Runs: several workers join one, and what is kept of its scores."""
+"""Runs: settings of workers and sessions, stored scores, vocabularies."""
 
 import dataclasses
 import functools
@@ -29,19 +29,21 @@ def start(folder, hardware="one CPU", settings=SETTINGS):
 @pytest.fixture
 def started(tmp_path, monkeypatch):
     """The folder of a run that the first worker has started."""
-    monkeypatch.setattr(files, "appears", lambda found: found())
+    monkeypatch.setattr(files, "wait_until", lambda condition: condition())
     start(tmp_path)
     return tmp_path
 
 
-def test_a_worker_joins(started):
+def test_worker_with_the_same_settings_is_accepted(started):
     before = (started / run_json.RUN).read_bytes()
-    run_json.join(started, SETTINGS, run_json.fingerprint(started))
+    run_json.compare_with_chief(
+        started, SETTINGS, run_json.fingerprint(started)
+    )
     assert (started / run_json.RUN).read_bytes() == before
 
 
 @pytest.mark.parametrize("folder", [run_json.CHECKPOINTS, run_json.AVERAGED])
-def test_another_training_takes_no_folder_that_has_weights(started, folder):
+def test_folder_with_weights_of_another_training_is_refused(started, folder):
     (started / folder).mkdir()
     for suffix in ("index", "data-00000-of-00001"):
         (started / folder / f"ckpt-4.{suffix}").touch()
@@ -51,43 +53,46 @@ def test_another_training_takes_no_folder_that_has_weights(started, folder):
     assert (started / run_json.RUN).read_bytes() == before
 
 
-def test_each_start_leaves_another_mark(started):
+def test_each_start_changes_the_fingerprint(started):
     first = run_json.fingerprint(started)
     start(started)
     assert 0 < run_json.fingerprint(started) < 2**63
     assert run_json.fingerprint(started) != first
 
 
-def test_every_session_says_what_it_computes_on(started):
+def test_every_session_stores_its_hardware(started):
     start(started, "8 GPUs")
     settings = json_files.read(started / run_json.RUN)
     assert settings["hardware"] == ["one CPU", "8 GPUs"]
     assert len(settings["command_lines"]) == 2
 
 
-def test_a_worker_with_a_folder_of_its_own_is_refused(started, tmp_path):
+def test_worker_with_another_folder_is_refused(started, tmp_path):
     fingerprint = run_json.fingerprint(started)
     for folder in (tmp_path / "own", started):
         with pytest.raises(
             errors.UserError, match="must see the same --output"
         ):
-            run_json.join(folder, SETTINGS, fingerprint)
+            run_json.compare_with_chief(folder, SETTINGS, fingerprint)
         json_files.write(started / run_json.RUN, {})  # of a folder like it
 
 
-def test_a_worker_with_other_data_is_refused(started):
+def test_worker_with_other_data_is_refused(started):
     other = SETTINGS | {"manifest_sha256": "ef" * 32}
     message = "manifest_sha256 is .*cdcd.* with the same flags and data"
     with pytest.raises(errors.UserError, match=message):
-        run_json.join(started, other, run_json.fingerprint(started))
+        run_json.compare_with_chief(
+            started, other, run_json.fingerprint(started)
+        )
 
 
-def test_stored_scores_of_some_checkpoints(tmp_path):
+def test_stored_scores_are_selected_by_checkpoint(tmp_path):
     (tmp_path / runs.TRANSLATIONS).mkdir()
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
-    names, sums = runs.names([path]), runs.checksums([path])
+    names = runs.checkpoint_names([path])
+    sums = runs.checkpoint_checksums([path])
     assert names == ["averaged/ckpt-9"]
     stored = {
         "test": {
@@ -97,17 +102,17 @@ def test_stored_scores_of_some_checkpoints(tmp_path):
         },
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
-    for split, one in stored.items():
-        json_files.write(tmp_path / runs.TRANSLATIONS / f"{split}.json", one)
+    for split, scores in stored.items():
+        path_of_scores = tmp_path / runs.TRANSLATIONS / f"{split}.json"
+        json_files.write(path_of_scores, scores)
     assert runs.stored_scores(tmp_path) == stored
     assert runs.stored_scores(tmp_path, [path]) == {"test": stored["test"]}
-    path.with_suffix(".index").write_text("of an average made anew")
+    path.with_suffix(".index").write_text("of a new average")
     assert runs.stored_scores(tmp_path, [path]) == {}
     assert runs.stored_scores(tmp_path / "none") == {}
 
 
-def test_a_run_made_before_a_setting_was_added_goes_on(started, tiny_hparams):
-    """And may be opened with flags that say the setting's default."""
+def test_run_from_before_a_setting_continues(started, tiny_hparams):
     built = runs.build_problem("number_words_ende", "vocab_size=300")
     now = SETTINGS | {
         "problem": "number_words_ende",
@@ -135,7 +140,7 @@ def test_a_run_made_before_a_setting_was_added_goes_on(started, tiny_hparams):
     assert json_files.read(started / run_json.RUN)["hparams"] == now["hparams"]
 
 
-def test_a_run_of_the_reversal_has_the_vocabularies_swapped(
+def test_run_of_the_reversal_has_swapped_vocabularies(
     tmp_path, tiny_hparams, vocabulary
 ):
     other = Bpe.learn(["eins zwei", "drei"] * 9, 275)
@@ -157,7 +162,9 @@ def test_a_run_of_the_reversal_has_the_vocabularies_swapped(
     start = functools.partial(run_json.start, tmp_path / "run", settings)
     start(vocabularies, "one CPU")
     opened = runs.open_run(tmp_path / "run").vocabularies
-    assert [one.model for one in opened] == [one.model for one in vocabularies]
+    assert [item.model for item in opened] == [
+        item.model for item in vocabularies
+    ]
     path = tmp_path / "run" / "vocab.targets.model"
     path.write_bytes(vocabulary.model)
     message = "not trained with .*vocab.inputs.model and .*Restore both files"

@@ -62,7 +62,7 @@ def write_shard(
         columns, metadata={_METADATA_KEY: json.dumps(metadata or {})}
     )
     with (
-        files.replacing(path) as temporary,
+        files.atomic_path(path) as temporary,
         pa.OSFile(str(temporary), "wb") as sink,
         pa.ipc.new_file(sink, batch.schema) as writer,
     ):

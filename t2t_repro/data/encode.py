@@ -78,7 +78,7 @@ def encode_split(
     missing = {path for path in paths if not path.exists()}
     if len(missing) < len(paths):
         existing = len(paths) - len(missing)
-        print(f"{split}: {existing} of {len(paths)} shards are there.")
+        print(f"{split}: {existing} of {len(paths)} shards exist already.")
     checksums, source = Checksums(), iter(pairs)
 
     def encode(path: pathlib.Path, chunk: list[Pair]) -> _ChunkResult:
@@ -119,7 +119,7 @@ def _refuse_changed_text(
         path.unlink(missing_ok=True)
     raise errors.UserError(
         f"The raw text of {split!r} has changed since datagen first read "
-        f"it. Bring that text back, or remove {folder}, and run datagen "
+        f"it. Restore that text, or remove {folder}, and run datagen "
         "again."
     )
 

@@ -74,7 +74,7 @@ def generate(
     if contents is None:
         contents = _start(folder, splits, spec, metadata)
     else:
-        print(f"Continuing what was begun in {folder}.")
+        print(f"Continuing the unfinished data in {folder}.")
     vocabularies = manifest.open_vocabularies(folder)
     training = Encoder(vocabularies, spec.max_length, spec.max_length_ratio)
     for split in _train_last(splits):
@@ -88,7 +88,7 @@ def generate(
             shard_pairs,
         )
     _require_pairs(contents["splits"]["train"])
-    json_files.write(folder / manifest.UNFINISHED, contents, sealed=True)
+    json_files.write(folder / manifest.UNFINISHED, contents, with_checksum=True)
     os.replace(folder / manifest.UNFINISHED, folder / manifest.MANIFEST)
     return contents
 
@@ -164,7 +164,7 @@ def _start(
         },
         "splits": {split: texts[split] for split in splits},
     }
-    json_files.write(folder / manifest.UNFINISHED, contents, sealed=True)
+    json_files.write(folder / manifest.UNFINISHED, contents, with_checksum=True)
     return contents
 
 

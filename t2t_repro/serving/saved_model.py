@@ -57,7 +57,7 @@ def export(
     export_dir = files.path(export_dir)
     export_dir.mkdir(parents=True, exist_ok=True)
     folder = export_dir / str(max(versions(export_dir), default=0) + 1)
-    with files.making_folder(folder) as temporary:
+    with files.atomic_folder(folder) as temporary:
         tf.saved_model.save(
             served, str(temporary), signatures=served.signatures()
         )
@@ -68,7 +68,9 @@ def export(
             "files": _checksums(temporary),
         }
         (temporary / MODEL_CARD).parent.mkdir()
-        json_files.write(temporary / MODEL_CARD, card | entries, sealed=True)
+        json_files.write(
+            temporary / MODEL_CARD, card | entries, with_checksum=True
+        )
         warm_up.write(temporary, graph.signature_def, vocabularies)
     return folder
 

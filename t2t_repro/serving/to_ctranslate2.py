@@ -76,7 +76,7 @@ def export(
     spec.validate()
     spec.optimize()  # a shared matrix is written once
     card = card | {"weights_dtype": weights_dtype}
-    with files.making_folder(folder) as temporary:
+    with files.atomic_folder(folder) as temporary:
         spec.save(str(temporary))
         vocabularies.write(temporary)
         json_files.write(temporary / MODEL_CARD, card)

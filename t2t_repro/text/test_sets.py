@@ -64,9 +64,9 @@ def from_files(
     """
     if not references:
         raise errors.UserError(
-            "--sources is the file that --references translate; got "
-            f"--sources={sources} alone. Name --references, too; to "
-            "translate without them there is t2t_repro.decoder."
+            "--sources needs --references, the files of its translations; got "
+            f"--sources={sources} alone. To translate without references, use "
+            "t2t_repro.decoder."
         )
     return TestSet(
         list(read_lines(sources)) if sources else None,

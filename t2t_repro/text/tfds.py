@@ -89,8 +89,8 @@ def read_pairs(
     except ValueError as error:
         raise errors.UserError(
             f"{name} has no split {split!r}; it has "
-            f"{', '.join(builder.info.splits)}. A slice will do: "
-            "train[:1000]."
+            f"{', '.join(builder.info.splits)}. A slice is "
+            "possible: train[:1000]."
         ) from error
     for examples in tfds.as_numpy(dataset.batch(_READ_AT_ONCE)):
         sides = (examples[language].tolist() for language in languages)

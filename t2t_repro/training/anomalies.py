@@ -107,9 +107,11 @@ class FiniteChecker:
 class SlowStepDetector:
     """Detector of step-time outliers, which it reports once a minute."""
 
-    def __init__(self):
-        self._seconds = collections.deque(maxlen=_WINDOW)
-        self._slow = {}  # {step: seconds}, not reported yet
+    def __init__(self) -> None:
+        self._seconds: collections.deque[float] = collections.deque(
+            maxlen=_WINDOW
+        )
+        self._slow: dict[int, float] = {}  # {step: seconds}, not reported
         self._reported_at = -math.inf
 
     def add(self, durations: dict[int, float], now: float) -> str | None:

@@ -27,7 +27,13 @@ class _OutputLayer(NamedTuple):
     bias_total: tf.Tensor | float  # [] float32, sum over V
 
     @classmethod
-    def build(cls, weight, bias=None, *, dtype):
+    def build(
+        cls,
+        weight: tf.Tensor,
+        bias: tf.Tensor | None = None,
+        *,
+        dtype: tf.DType,
+    ) -> "_OutputLayer":
         """Prepare weight [V, E] and bias [V], which may be None."""
         total = 0.0 if bias is None else tf.reduce_sum(bias)
         return cls(

@@ -25,7 +25,7 @@ from t2t_repro.training.options import Options
 class Data:
     """Folders of a problem's data, and settings for generating it."""
 
-    data_dir: str = "~/t2t_data"  # generated data and downloads
+    data_dir: str | pathlib.Path = "~/t2t_data"  # generated data and downloads
     raw_dir: str | None = None  # raw files; None: they are downloaded
     num_workers: int = os.cpu_count() or 1  # threads that encode
     verify: bool = False  # compare every file with its checksum
@@ -115,7 +115,7 @@ def _write_run_json(processes, output_dir, settings, task, options, strategy):
         run_json.start(output_dir, settings, task.vocabularies, hardware_used)
     fingerprint = processes.broadcast(run_json.fingerprint(output_dir))
     if not processes.is_chief:
-        run_json.join(output_dir, settings, fingerprint)
+        run_json.compare_with_chief(output_dir, settings, fingerprint)
 
 
 def _common_settings(

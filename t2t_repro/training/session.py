@@ -14,7 +14,7 @@ class StopSignals:
     The training then ends after the step in progress. A second signal kills.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.received = 0  # the signal's number
 
     def __enter__(self) -> "StopSignals":

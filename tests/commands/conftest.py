@@ -1,8 +1,7 @@
-"""Commands are run in processes of their own.
+"""Fixtures: commands in processes of their own, and trainings.
 
-Importing TensorFlow takes seconds. So each command is run once as a user runs
-it, in a process that begins with nothing, and else in a fork of one that has
-imported what commands need.
+The import of TensorFlow takes seconds. So commands run in forks of a process
+that has imported it; slow tests run each command once as a user does.
 """
 
 import functools
@@ -15,7 +14,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 300  # a command that takes longer hangs
-# Smaller than "tiny": what is tested here is the road, not the model.
+# Smaller than "tiny": these tests are not about the model.
 HPARAMS = (
     "hidden_size=32,filter_size=64,num_heads=2,num_hidden_layers=1,"
     "batch_tokens=512,"
@@ -35,7 +34,7 @@ TOY_HPARAMS = (
 
 
 def run_command(name, *arguments, stdin="", env=None):
-    """python -m t2t_repro.NAME; a CompletedProcess with text."""
+    """Run python -m t2t_repro.NAME; return a CompletedProcess with text."""
     return subprocess.run(
         [sys.executable, "-m", f"t2t_repro.{name}", *map(str, arguments)],
         cwd=ROOT,
@@ -48,7 +47,7 @@ def run_command(name, *arguments, stdin="", env=None):
 
 
 def sentences(count, first):
-    """Made-up words, and the same in a 'language' of capitals, reversed."""
+    """Yield made-up words, with the same in capitals, reversed."""
     for number in range(first, first + count):
         letters = [
             LETTERS[number // 12**place % 12] for place in range(1, 5)
@@ -57,7 +56,7 @@ def sentences(count, first):
 
 
 def write_raw(folder, train=2_000, validation=50, test=50):
-    """The files of a parallel_text problem from "xx" to "yy"."""
+    """Write the files of a parallel_text problem from "xx" to "yy"."""
     folder.mkdir(parents=True, exist_ok=True)
     first = 0
     for split, count in (
@@ -74,7 +73,7 @@ def write_raw(folder, train=2_000, validation=50, test=50):
 
 
 def problem_flags(folder):
-    """Flags that name the problem of write_raw(folder / "raw")."""
+    """Return flags that name the problem of write_raw(folder / "raw")."""
     return (
         "--problem=parallel_text",
         "--problem_args=name=made_up,languages=xx-yy,vocab_size=300",
@@ -193,21 +192,27 @@ def train_toy(run, tmp_path_factory):
     def train(name):
         toy = Toy(name, folder, run)
         result = toy.train(toy.output_dir, "--eval_bleu_sentences=4")
-        toy.told = _ok(result) + result.stderr
+        toy.output = _ok(result) + result.stderr
         _ok(toy.run("avg_checkpoints", "--num_last_checkpoints=2"))
         return toy
 
     return train
 
 
-@pytest.fixture(scope="session", params=list(TOYS))
+@pytest.fixture(
+    scope="session",
+    params=[
+        "toy_gru",
+        pytest.param("toy_convolution", marks=pytest.mark.slow),
+    ],
+)
 def toy(train_toy, request):
     return train_toy(request.param)
 
 
 @pytest.fixture(scope="session")
 def parameters(toy, read_checkpoint):
-    """How many numbers the weights of a checkpoint are."""
+    """Return the number of parameters in a checkpoint."""
     return sum(
         value.size
         for name, value in read_checkpoint(toy.averaged).items()

@@ -1,4 +1,4 @@
-"""What users get wrong, and what they are told."""
+"""Mistakes of users, and the messages that explain them."""
 
 import shutil
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def error(result):
-    """The message of a command that must have failed cleanly."""
+    """Return the message of a command that must have failed with one."""
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     return result.stderr.partition("Error: ")[2]
@@ -56,17 +56,17 @@ def error(result):
         (["surprise"], "Unexpected arguments: ['surprise']"),
     ],
 )
-def test_names_and_settings(run, flags, message):
+def test_trainer_explains_wrong_names_and_settings(run, flags, message):
     assert message in error(run("trainer", *flags))
 
 
-def test_raw_files_missing(run, flags_of, tmp_path):
+def test_missing_raw_file_is_named(run, flags_of, tmp_path):
     (tmp_path / "raw").mkdir()
     message = error(run("datagen", *flags_of(tmp_path)))
     assert "has neither validation.xx nor validation.xx.gz" in message
 
 
-def test_raw_files_misaligned(run, flags_of, raw_writer, tmp_path):
+def test_misaligned_raw_files_are_refused(run, flags_of, raw_writer, tmp_path):
     raw = raw_writer(tmp_path / "raw", train=100)
     with open(raw / "train.yy", "a") as file:
         file.write("one more\n")
@@ -75,20 +75,19 @@ def test_raw_files_misaligned(run, flags_of, raw_writer, tmp_path):
     assert "train.yy has 101" in message
 
 
-def test_what_is_in_the_way_of_a_folder_is_named(run, flags_of, tmp_path):
+def test_file_in_place_of_a_folder_is_named(run, flags_of, tmp_path):
     (tmp_path / "data").write_text("a file")
     message = error(run("datagen", *flags_of(tmp_path)))
     assert message.startswith(f"Not a directory: {tmp_path / 'data'}")
 
 
-def test_data_that_have_moved_are_where_the_flag_says(run, trained, tmp_path):
-    """And not where the run has found them."""
+def test_data_dir_flag_wins_over_the_runs_folder(run, trained, tmp_path):
     flags = f"--output_dir={trained / 'run'}", f"--data_dir={tmp_path}"
     message = error(run("evaluate", *flags))
     assert message.startswith(f"There is no data in {tmp_path}")
 
 
-def test_a_folder_that_is_missing_is_named(run, trained, tmp_path):
+def test_missing_folder_of_the_output_is_named(run, trained, tmp_path):
     message = error(
         run(
             "decoder",
@@ -99,13 +98,13 @@ def test_a_folder_that_is_missing_is_named(run, trained, tmp_path):
     assert message.startswith(f"No such file or directory: {tmp_path / 'none'}")
 
 
-def test_training_set_empty(run, flags_of, raw_writer, tmp_path):
+def test_empty_training_set_is_refused(run, flags_of, raw_writer, tmp_path):
     raw_writer(tmp_path / "raw", train=0)
     message = error(run("datagen", *flags_of(tmp_path)))
     assert "nothing to train on" in message
 
 
-def test_output_dir_of_another_run(run, flags_of, trained):
+def test_output_dir_of_another_run_is_refused(run, flags_of, trained):
     message = error(
         run(
             "trainer",
@@ -118,14 +117,14 @@ def test_output_dir_of_another_run(run, flags_of, trained):
     assert "hidden_size is 32 there and 128 here" in message
 
 
-def test_a_later_command_contradicts_the_run(run, trained):
+def test_flags_that_contradict_the_run_are_refused(run, trained):
     message = error(
         run("decoder", f"--output_dir={trained / 'run'}", "--hparams_set=big")
     )
     assert "hparams_set is 'tiny' there and 'big' here" in message
 
 
-def test_no_run_and_no_checkpoint(run, trained, tmp_path):
+def test_missing_run_or_checkpoint_is_named(run, trained, tmp_path):
     message = error(run("decoder", f"--output_dir={tmp_path}"))
     assert "There is no run in" in message
     copy = tmp_path / "copy"
@@ -139,7 +138,7 @@ def test_no_run_and_no_checkpoint(run, trained, tmp_path):
     assert f"There is no checkpoint {folder}" in error(run("decoder", *flags))
 
 
-def test_vocabulary_unreadable_or_another(run, trained, tmp_path):
+def test_damaged_vocabulary_is_refused(run, trained, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(trained / "run", copy)
     (copy / "vocab.model").write_bytes(b"not a vocabulary")
@@ -147,12 +146,13 @@ def test_vocabulary_unreadable_or_another(run, trained, tmp_path):
     assert "Cannot use the vocabulary" in message
 
 
-def test_no_export(run, tmp_path):
+def test_missing_export_is_named(run, tmp_path):
     message = error(run("query", f"--export_dir={tmp_path}"))
     assert "There is no exported model" in message
 
 
-def test_lines_too_long_are_told_and_the_others_translated(
+@pytest.mark.slow
+def test_long_lines_are_refused_and_the_others_translated(
     run, trained, tmp_path
 ):
     (tmp_path / "in.txt").write_text(f"a b c\n{'a b c d ' * 20}\nd e\n")
@@ -164,9 +164,9 @@ def test_lines_too_long_are_told_and_the_others_translated(
         f"--decode_from_file={tmp_path / 'in.txt'}",
         f"--decode_to_file={tmp_path / 'out.txt'}",
     )
-    told = error(result)
-    assert "longer than max_input_length=20 subwords" in told
-    assert "line 2 (" in told
+    message = error(result)
+    assert "longer than max_input_length=20 subwords" in message
+    assert "line 2 (" in message
     first, second, third, end = (tmp_path / "out.txt").read_text().split("\n")
     assert first and third
     assert second == end == ""

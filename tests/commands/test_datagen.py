@@ -5,9 +5,11 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 
 def interrupt(process):
-    """Control-C, as often as it takes: what it ends; stdout and stderr.
+    """Send Control-C until the process ends; return stdout and stderr.
 
     Python drops a KeyboardInterrupt that is raised in a callback of its
     garbage collector, of which libraries have some.
@@ -22,7 +24,8 @@ def interrupt(process):
     return process.communicate()
 
 
-def test_control_c_stops_and_the_next_run_makes_the_data(
+@pytest.mark.slow
+def test_control_c_ends_datagen_and_the_next_run_makes_the_data(
     run, raw_writer, flags_of, tmp_path
 ):
     raw_writer(tmp_path / "raw", train=40_000)  # some seconds of work

@@ -1,4 +1,4 @@
-"""What decoder has beside translations: beams, scores, prefixes, attention."""
+"""Outputs of decoder beside translations: beams, scores, attention."""
 
 import json
 
@@ -11,22 +11,23 @@ def ok(result):
     return result.stdout
 
 
+@pytest.mark.slow
 def test_attention_of_the_best_output(trained, run):
     flags = [f"--output_dir={trained / 'run'}", "--decode_attention"]
     lines = ok(run("decoder", *flags, stdin="a b c\n\nd e\n")).split("\n")[:-1]
     assert lines[1] == ""
     translations = ok(run("decoder", flags[0], stdin="a b c\nd e\n"))
     for line, text in zip(lines[::2], translations.splitlines(), strict=True):
-        seen = json.loads(line)
-        assert seen["outputs"] == text
-        assert seen["source"][-1] == seen["target"][-1] == "</s>"
-        weights = np.array(seen["weights"])
+        trace = json.loads(line)
+        assert trace["outputs"] == text
+        assert trace["source"][-1] == trace["target"][-1] == "</s>"
+        weights = np.array(trace["weights"])
         layers, *sides = weights.shape
-        assert sides == [len(seen["target"]), len(seen["source"])]
+        assert sides == [len(trace["target"]), len(trace["source"])]
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-4)
 
 
-def test_attention_is_that_of_one_model(trained, run):
+def test_attention_of_an_ensemble_is_refused(trained, run):
     path = trained / "run" / "checkpoints" / "ckpt-60"
     flags = [f"--output_dir={trained / 'run'}", "--decode_attention"]
     two = f"--checkpoint_path={path},{path}"
@@ -35,7 +36,7 @@ def test_attention_is_that_of_one_model(trained, run):
     assert "--checkpoint_path names 2. Name one." in refused.stderr
 
 
-def test_conversation_says_why_a_line_is_refused(trained, run):
+def test_interactive_decoder_explains_a_refused_line(trained, run):
     few = "--decode_hparams=long_inputs=refuse,max_input_length=4"
     flags = [f"--output_dir={trained / 'run'}", "--decode_interactive", few]
     long, short = ok(run("decoder", *flags, stdin="a b c d e f\na\n")).split(
@@ -45,12 +46,13 @@ def test_conversation_says_why_a_line_is_refused(trained, run):
     assert float(short.split()[0]) < 0
 
 
+@pytest.mark.slow
 def test_decoder_shows_beams_and_scores(trained, run, tmp_path):
     out = f"--output_dir={trained / 'run'}"
     beams = "--decode_hparams=beam_size=3,return_beams=true"
     text = ok(run("decoder", out, beams, stdin="a b c d e\n"))
     assert text.count("\t") == 2
-    # A slip of the keyboard, bytes that are not UTF-8, ends no conversation.
+    # Bytes that are not UTF-8 do not end the conversation.
     typed = "a b c\n\udcff\nd e\n"
     talk = ok(run("decoder", out, "--decode_interactive", stdin=typed))
     assert len(talk.splitlines()) == 3
@@ -60,17 +62,17 @@ def test_decoder_shows_beams_and_scores(trained, run, tmp_path):
     pairs = f"--score_file={tmp_path / 'pairs.txt'}"
     total, length = ok(run("decoder", out, pairs)).split("\t")
     assert float(total) < float(score)  # a sum, against a mean of sorts
-    again, same, each = ok(
+    again, same, subwords = ok(
         run("decoder", out, pairs, "--score_subwords")
     ).split("\t")
     assert int(same) == int(length)
-    each = each.split()
-    assert len(each) == 2 * int(length) and each[-2] == "</s>"
-    for found in (float(again), sum(map(float, each[1::2]))):
-        assert found == pytest.approx(float(total), abs=1e-4)
+    subwords = subwords.split()
+    assert len(subwords) == 2 * int(length) and subwords[-2] == "</s>"
+    for value in (float(again), sum(map(float, subwords[1::2]))):
+        assert value == pytest.approx(float(total), abs=1e-4)
 
 
-def test_decoder_goes_on_from_prefixes(trained, run, tmp_path):
+def test_decoder_continues_prefixes(trained, run, tmp_path):
     for name, text in (("in", "a b c\nd e\n"), ("begin", "c\n")):
         (tmp_path / name).write_text(text)
     flags = [
@@ -85,7 +87,8 @@ def test_decoder_goes_on_from_prefixes(trained, run, tmp_path):
     assert ok(run("decoder", *flags)).startswith("b a")
 
 
-def test_an_ensemble_of_two_checkpoints(trained, run):
+@pytest.mark.slow
+def test_ensemble_of_two_checkpoints_translates(trained, run):
     paths = [
         trained / "run" / "checkpoints" / f"ckpt-{step}" for step in (40, 60)
     ]

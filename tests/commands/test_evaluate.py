@@ -42,9 +42,7 @@ def calm(trained, tmp_path_factory):
     return [f"--output_dir={folder / 'run'}", f"--usr_dir={folder / 'usr'}"]
 
 
-def test_a_set_of_sacrebleus_store_is_scored_without_a_model(
-    run_alone, tmp_path
-):
+def test_sacrebleu_test_set_is_scored_without_a_model(run_alone, tmp_path):
     lines = "".join(f"line {i} of some more lines\n" for i in range(20))
     folder = tmp_path / "store" / "wmt14" / "full"
     folder.mkdir(parents=True)
@@ -65,7 +63,7 @@ def test_a_set_of_sacrebleus_store_is_scored_without_a_model(
     assert "moses-de" in whole["signatures"]["bleu_tok"]
 
 
-def test_what_translations_are_compared_with_must_be_named(run, tmp_path):
+def test_translations_without_references_are_refused(run, tmp_path):
     (tmp_path / "out").write_text("one\n")
     result = run("evaluate", f"--translations={tmp_path / 'out'}")
     assert result.returncode == 1
@@ -85,7 +83,7 @@ def test_sources_alone_and_unknown_languages_are_refused(run, tmp_path):
     assert "must be a language's code" in result.stderr
 
 
-def test_a_problems_split_is_scored_without_a_model(trained, run, flags_of):
+def test_split_of_a_problem_is_scored_without_a_model(trained, run, flags_of):
     references = trained / "raw" / "test.yy"
     problem, arguments, _, data = flags_of(trained)
     flags = [problem, arguments, data, f"--translations={references}"]
@@ -93,7 +91,7 @@ def test_a_problems_split_is_scored_without_a_model(trained, run, flags_of):
     assert json.loads(text.splitlines()[-1])["exact_match"] == 100
 
 
-def test_data_of_another_manifest_is_told(trained, run, tmp_path):
+def test_data_of_another_manifest_gives_a_warning(trained, run, tmp_path):
     shutil.copytree(trained / "data", tmp_path / "data")
     (manifest,) = (tmp_path / "data").glob("*/manifest.json")
     flags = [
@@ -105,12 +103,12 @@ def test_data_of_another_manifest_is_told(trained, run, tmp_path):
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told not in result.stderr
     changed = json_files.read(manifest) | {"sources": {}}
-    json_files.write(manifest, changed, sealed=True)
+    json_files.write(manifest, changed, with_checksum=True)
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told in result.stderr
 
 
-def test_files_are_translated_as_the_problem_reads_them(calm, run, tmp_path):
+def test_source_files_are_normalized_as_the_problem_does(calm, run, tmp_path):
     (tmp_path / "both.xx").write_text(f"A B C D E\na b c d e\n{'a ' * 40}\n")
     (tmp_path / "ref").write_text("E D C B A\n" * 3)
     flags = [f"--{name}={tmp_path / file}" for name, file in FILES.items()]
@@ -126,7 +124,7 @@ def test_files_are_translated_as_the_problem_reads_them(calm, run, tmp_path):
         assert json.load(file)["checkpoints"]
 
 
-def test_a_baseline_of_other_lines_is_told_before_translating(
+def test_baseline_of_other_length_is_refused_before_translating(
     calm, run, tmp_path
 ):
     (tmp_path / "both.xx").write_text("A B C D E\na b c d e\n")
@@ -140,7 +138,8 @@ def test_a_baseline_of_other_lines_is_told_before_translating(
     assert "Checkpoint:" not in result.stderr
 
 
-def test_the_decoder_reads_raw_text(calm, run, tmp_path):
+@pytest.mark.slow
+def test_decoder_normalizes_raw_text(calm, run, tmp_path):
     (tmp_path / "pairs").write_text("A B C\tC B A\na b c\tC B A\n")
     scores = ok(run("decoder", *calm, f"--score_file={tmp_path / 'pairs'}"))
     (upper, length), (lower, same) = map(str.split, scores.splitlines())
@@ -151,7 +150,7 @@ def test_the_decoder_reads_raw_text(calm, run, tmp_path):
     assert len(set(found.splitlines())) == 1
 
 
-def test_text_that_a_graph_cannot_read_is_not_exported(calm, run):
+def test_exporter_refuses_a_problem_that_normalizes(calm, run):
     result = run("exporter", *calm)
     assert result.returncode == 1
     assert "calm_text changes its text" in result.stderr
@@ -194,7 +193,7 @@ def test_parses_without_their_sentences_are_refused(run, parses):
     assert "--sources" in result.stderr
 
 
-def test_a_scores_file_by_its_old_name(run, parses, tmp_path):
+def test_sheet_file_is_an_alias_of_scores_file(run, parses, tmp_path):
     flags = ["--problem=wsj_parsing", f"--sheet_file={tmp_path / 'old.json'}"]
     ok(run("evaluate", *flags, *parses))
     stored = json.loads((tmp_path / "old.json").read_text())

@@ -183,7 +183,6 @@ def test_registry_help_lists_ours_and_the_users(tmp_path):
 
 
 def test_closed_pipe_is_no_error():
-    """As with `| head -1`."""
     process = subprocess.Popen(
         [sys.executable, "-m", "t2t_repro.datagen", "--registry_help"],
         cwd=ROOT,

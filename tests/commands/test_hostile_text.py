@@ -1,4 +1,4 @@
-"""Text that nobody would write goes all the way, line by line."""
+"""Unusual text through every command, line by line."""
 
 import html.parser
 import json
@@ -45,7 +45,7 @@ def ok(result):
 
 
 def lines_of(text):
-    """As they are counted here: U+0085 and the like end none."""
+    """Return the lines of a text; U+0085 and the like end no line."""
     assert text.endswith("\n")
     return text[:-1].split("\n")
 
@@ -84,7 +84,7 @@ def learned(run, raw_writer, flags_of, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_data_is_the_text_and_the_vocabulary_has_all_of_it(learned):
+def test_data_and_vocabulary_keep_all_text(learned):
     (folder,) = (learned / "data").glob("parallel_text*")
     opened = manifest.open_corpus(folder, "test")
     assert opened.text("inputs") == opened.text("targets") == HOSTILE
@@ -103,7 +103,7 @@ def test_data_is_the_text_and_the_vocabulary_has_all_of_it(learned):
 
 @pytest.fixture(scope="module")
 def translated(learned, run):
-    """What the decoder makes of it."""
+    """Return the translation of each line."""
     ok(
         run(
             "decoder",
@@ -176,7 +176,7 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.mark.slow
-def test_scores_and_a_report_of_it(learned, run):
+def test_evaluate_and_report_escape_unusual_text(learned, run):
     out = f"--output_dir={learned / 'run'}"
     text = ok(run("evaluate", out, f"--decode_hparams={SEARCH}"))
     scores = json.loads(lines_of(text)[-1])
@@ -205,7 +205,7 @@ def test_scores_and_a_report_of_it(learned, run):
 
 
 @pytest.mark.slow
-def test_an_exported_model_says_the_same(learned, run, translated):
+def test_exported_model_agrees_with_the_decoder(learned, run, translated):
     out = f"--output_dir={learned / 'run'}"
     export = f"--export_dir={learned / 'export'}"
     ok(run("exporter", out, export, f"--decode_hparams={SEARCH}"))

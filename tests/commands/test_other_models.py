@@ -22,9 +22,11 @@ def error(result):
 def test_training_validates_and_records_auxiliary_losses(
     toy, parameters, read_events
 ):
-    assert f"parameters: {parameters:,}\n" in toy.told
-    assert "bucketed shapes of rows x length" in toy.told
-    assert "bleu is measured on 4 of 8 sentences, by greedy search" in toy.told
+    assert f"parameters: {parameters:,}\n" in toy.output
+    assert "bucketed shapes of rows x length" in toy.output
+    assert (
+        "bleu is measured on 4 of 8 sentences, by greedy search" in toy.output
+    )
     events = read_events(toy.output_dir)
     losses = events["validation/loss"]
     assert losses[60] < losses[20]
@@ -32,6 +34,7 @@ def test_training_validates_and_records_auxiliary_losses(
     assert ("train/balance" in events) == has_balance
 
 
+@pytest.mark.slow
 def test_resume_after_sigkill_is_bit_identical(
     toy, tmp_path, assert_same_checkpoint
 ):
@@ -53,26 +56,27 @@ def test_resume_after_sigkill_is_bit_identical(
     )
 
 
+@pytest.mark.slow
 def test_two_replicas_make_the_same_updates(toy, tmp_path, read_checkpoint):
     flags = ("--logical_devices=2", "--train_steps=20")
     assert "2 replicas on CPUs" in ok(toy.train(tmp_path, *flags))
-    found = read_checkpoint(tmp_path / "checkpoints" / "ckpt-20")
+    actual = read_checkpoint(tmp_path / "checkpoints" / "ckpt-20")
     expected = read_checkpoint(toy.checkpoints[0])
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
         if isinstance(value, np.ndarray) and value.dtype == np.float32:
             atol = 1e-4 * np.abs(value).max()
             np.testing.assert_allclose(
-                found[name], value, rtol=0, atol=atol, err_msg=name
+                actual[name], value, rtol=0, atol=atol, err_msg=name
             )
 
 
-def test_an_average_is_the_mean_of_checkpoints(toy, read_checkpoint):
-    *parts, mean = map(read_checkpoint, (*toy.checkpoints[1:], toy.averaged))
+def test_average_is_the_mean_of_checkpoints(toy, read_checkpoint):
+    *weights, mean = map(read_checkpoint, (*toy.checkpoints[1:], toy.averaged))
     names = [name for name in mean if name.startswith("weights/")]
     assert names
     for name in names:
-        expected = (parts[0][name] + parts[1][name]) / 2
+        expected = (weights[0][name] + weights[1][name]) / 2
         np.testing.assert_allclose(mean[name], expected, atol=1e-6)
 
 
@@ -82,7 +86,7 @@ def test_show_counts_the_parameters_of_the_checkpoint(toy, parameters):
     assert f" parameters, V=28 {parameters:,} " in text
 
 
-def test_settings_given_again_are_compared_by_the_models_own(toy):
+def test_repeated_hparams_are_compared_with_the_runs(toy):
     name, value = {
         "toy_gru": ("attention_size", 8),
         "toy_convolution": ("kernel_width", 2),
@@ -101,14 +105,14 @@ def test_settings_given_again_are_compared_by_the_models_own(toy):
     ],
     ids=["packed", "recompute_grad"],
 )
-def test_the_trainer_refuses_what_a_model_lacks(toy, flags, message, tmp_path):
+def test_trainer_refuses_what_a_model_lacks(toy, flags, message, tmp_path):
     data = f"--data_dir={tmp_path / 'data'}"
     message = f"The model {toy.name!r} {message}"
     assert message in error(toy.train(tmp_path / "run", *flags, data))
     assert not list(tmp_path.iterdir())
 
 
-def test_the_trainer_refuses_settings_of_another_model(train_toy, tmp_path):
+def test_trainer_refuses_settings_of_another_model(train_toy, tmp_path):
     data = f"--data_dir={tmp_path / 'data'}"
     flags = ("--hparams_set=tiny", "--hparams=model=toy_gru", data)
     message = error(train_toy("toy_gru").train(tmp_path / "run", *flags))
@@ -118,7 +122,7 @@ def test_the_trainer_refuses_settings_of_another_model(train_toy, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_ctranslate2_is_refused_by_name(toy, tmp_path):
+def test_exporter_refuses_ctranslate2_for_another_model(toy, tmp_path):
     pytest.importorskip(
         "ctranslate2", reason="the extra ctranslate2 is not installed"
     )
@@ -128,6 +132,7 @@ def test_ctranslate2_is_refused_by_name(toy, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "flags", "message"),
     [
@@ -153,6 +158,6 @@ def test_attention_that_a_model_lacks_is_refused(
         "decoder": f"--decode_to_file={tmp_path / 'out'}",
         "exporter": f"--export_dir={tmp_path / 'out'}",
     }
-    found = error(toy.run(command, *flags, where[command], stdin="a\n"))
-    assert f"The model {toy.name!r}" in found and message in found
+    text = error(toy.run(command, *flags, where[command], stdin="a\n"))
+    assert f"The model {toy.name!r}" in text and message in text
     assert not list(tmp_path.iterdir())

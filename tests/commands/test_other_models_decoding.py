@@ -1,4 +1,4 @@
-"""The other models of tests/toys are searched with, exported and served."""
+"""Search with the models of tests/toys; their exports and reports."""
 
 import contextlib
 import json
@@ -23,6 +23,7 @@ def n_best(toy):
     return toy.decode(LINES, "return_beams=true")
 
 
+@pytest.mark.slow
 def test_beam_search_returns_different_outputs(n_best):
     assert n_best[1] == [""] * 4  # of a blank line
     assert n_best[2] == n_best[4]
@@ -30,27 +31,30 @@ def test_beam_search_returns_different_outputs(n_best):
         assert len(set(outputs)) == 4
 
 
+@pytest.mark.slow
 def test_greedy_search_by_decoder_and_evaluate(toy):
     lines = (toy.folder / "raw" / "validation.xx").read_text().splitlines()
-    (found,) = zip(*toy.decode(lines, "beam_size=1"), strict=True)
+    (decoded,) = zip(*toy.decode(lines, "beam_size=1"), strict=True)
     flags = ("--split=validation", "--decode_hparams=beam_size=1")
     text = ok(toy.run("evaluate", *flags))
     assert "bleu" in json.loads(text.splitlines()[-1])
     folder = toy.output_dir / "translations"
-    assert tuple((folder / "validation.txt").read_text().splitlines()) == found
+    stored = (folder / "validation.txt").read_text().splitlines()
+    assert tuple(stored) == decoded
 
 
+@pytest.mark.slow
 def test_samples_depend_on_the_seed_and_the_line_alone(toy):
     flags = (
         "sampling_temp=1,beam_size=3,return_beams=true,min_length=40,"
         "sampling_seed=3"
     )
-    found = toy.decode(LINES, flags)
-    assert found[2] == found[4]
+    samples = toy.decode(LINES, flags)
+    assert samples[2] == samples[4]
     # By other processes, in another batch, and by an ensemble of the same.
     twice = f"--checkpoint_path={toy.averaged},{toy.averaged}"
-    assert toy.decode(LINES[:3], flags, twice) == found[:3]
-    for line, outputs in zip(LINES, found, strict=True):
+    assert toy.decode(LINES[:3], flags, twice) == samples[:3]
+    for line, outputs in zip(LINES, samples, strict=True):
         assert line == "" or len(set(outputs)) == 3
         for text in outputs if line else ():
             # A special subword is a name, and EOS is not shown.
@@ -61,7 +65,8 @@ def test_samples_depend_on_the_seed_and_the_line_alone(toy):
                 assert 40 <= length <= len(line) + 1 + 50
 
 
-def test_an_ensemble_continues_prefixes(toy, tmp_path):
+@pytest.mark.slow
+def test_ensemble_continues_prefixes(toy, tmp_path):
     prefixes = ["C B", "", "L", "A", ""]
     for name, lines in (("in", LINES), ("begin", prefixes)):
         text = "".join(f"{line}\n" for line in lines)
@@ -78,6 +83,7 @@ def test_an_ensemble_continues_prefixes(toy, tmp_path):
     assert len(set(outputs[0])) == 2
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_both_models_translates(train_toy):
     first, second = map(train_toy, ["toy_gru", "toy_convolution"])
     outputs = first.decode(
@@ -100,7 +106,7 @@ def exported(toy, tmp_path_factory):
     return folder
 
 
-def test_an_export_translates_as_the_decoder(toy, exported, n_best, run):
+def test_export_translates_as_the_decoder(toy, exported, n_best, run):
     stdin = "".join(f"{line}\n" for line in LINES)
     text = ok(run("query", f"--export_dir={exported}", stdin=stdin))
     assert text.split("\n")[:-1] == [outputs[0] for outputs in n_best]
@@ -108,7 +114,7 @@ def test_an_export_translates_as_the_decoder(toy, exported, n_best, run):
 
 @contextlib.contextmanager
 def serving(run, export_dir):
-    """A function of a path and a body: what a server answers."""
+    """Yield a function of a path and a body, which asks a server."""
     flags = (f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0")
     server = run.start("serve", *flags)
     try:
@@ -128,20 +134,22 @@ def serving(run, export_dir):
         server.kill()
 
 
-def test_a_server_translates_as_the_decoder(toy, exported, n_best, run):
+@pytest.mark.slow
+def test_server_translates_as_the_decoder(toy, exported, n_best, run):
     with serving(run, exported) as ask:
         body = {"instances": LINES, "signature_name": "n_best"}
-        found = ask(":predict", body)["predictions"]
+        predictions = ask(":predict", body)["predictions"]
         metadata = ask("/metadata")["metadata"]["signature_def"]
-    assert [one["outputs"] for one in found] == n_best
-    for line, one in zip(LINES, found, strict=True):
-        assert one["scores"] == sorted(one["scores"], reverse=True)
-        assert (max(one["scores"]) < 0) == bool(line)
+    assert [item["outputs"] for item in predictions] == n_best
+    for line, item in zip(LINES, predictions, strict=True):
+        assert item["scores"] == sorted(item["scores"], reverse=True)
+        assert (max(item["scores"]) < 0) == bool(line)
     has_attention = "attention" in metadata["signature_def"]
     assert has_attention == (toy.name == "toy_gru")
 
 
-def test_a_report_draws_the_attention_that_a_model_has(toy, parameters):
+@pytest.mark.slow
+def test_report_draws_the_attention_that_a_model_has(toy, parameters):
     ok(toy.run("report", "--sentence=a b c d e", "--pictures"))
     page = (toy.output_dir / "report" / "index.html").read_text("utf-8")
     words = re.sub(r"(<[^>]*>|\s)+", " ", page)

@@ -64,7 +64,7 @@ def ok(result):
 
 @pytest.fixture(scope="module")
 def flags(trained, tmp_path_factory):
-    """Those that name the problem, with the text of the other trainings."""
+    """Return flags that name the problem, on the text of other trainings."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "usr").mkdir()
     (folder / "usr" / "mine.py").write_text(FILE)
@@ -85,9 +85,9 @@ def train(trained, run, flags):
         *flags,
         f"--raw_dir={trained / 'raw'}",
         "--hparams_set=reversed_letters_tiny",
-        "--train_steps=40",
-        "--save_checkpoints_steps=20",
-        "--eval_bleu_sentences=30",
+        "--train_steps=10",
+        "--save_checkpoints_steps=5",
+        "--eval_bleu_sentences=6",
         *more,
     )
 
@@ -102,17 +102,17 @@ def learned(train, flags):
     return pathlib.Path(flags[-1].partition("=")[2]), text
 
 
-def test_a_metric_that_the_problem_does_not_name_stops_nothing(train):
+def test_early_stopping_refuses_a_metric_of_another_problem(train):
     result = train("--early_stopping_evals=5", "--early_stopping_metric=chrf")
     assert result.returncode == 1
     assert "names, letters_in_place, exact_match, bleu; got" in result.stderr
     assert "parameters:" not in result.stdout
 
 
-def test_validations_are_scored_by_the_headline(learned):
+def test_validations_have_the_headline_metric(learned):
     folder, text = learned
     assert f"  {NAME.replace('_', ' ')} " in text
-    assert f"{NAME} is measured on 30 of 50 sentences, by greedy search" in text
+    assert f"{NAME} is measured on 6 of 50 sentences, by greedy search" in text
     first, last = json.loads((folder / "validation.json").read_text())
     for entry in (first, last):
         assert 0 <= entry[NAME] <= 100
@@ -127,7 +127,7 @@ def evaluated(learned, flags, run, trained):
     return ok(run("evaluate", *flags, baseline))
 
 
-def test_evaluate_begins_with_the_headline(learned, evaluated):
+def test_evaluate_prints_the_headline_first(learned, evaluated):
     scores = json.loads(evaluated.splitlines()[-1])
     assert list(scores) == [NAME, "exact_match", "bleu", "signature"]
     assert scores["signature"] == SIGNATURE
@@ -142,7 +142,7 @@ def test_evaluate_begins_with_the_headline(learned, evaluated):
     assert stored["plus_minus"][NAME] > 0
 
 
-def test_the_report_shows_it(learned, evaluated, flags, run):
+def test_report_shows_the_metric(learned, evaluated, flags, run):
     folder, _ = learned
     ok(run("report", *flags, "--num_sentences=0"))
     page = (folder / "report" / "index.html").read_text("utf-8")
@@ -157,7 +157,7 @@ def test_the_report_shows_it(learned, evaluated, flags, run):
     assert re.search(r"; letters in place \d+\.\d, chrF \d", page)
 
 
-def test_definitions_are_listed(flags, run):
+def test_registry_help_lists_the_metric(flags, run):
     text = ok(run("show", flags[0], "--registry_help"))
     metrics = text.partition("metrics:\n")[2]
     assert f"  {NAME:24} % of letters that stand in their place." in metrics

@@ -54,50 +54,46 @@ def endless(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def served(export_dir):
-    """A server that tests leave running: its process and ports."""
-    with serving(export_dir) as running:
+def served(run, export_dir):
+    """A server that the tests share: its process and ports."""
+    with serving(run, export_dir) as running:
         yield running
 
 
 @contextlib.contextmanager
-def serving(export_dir, *settings):
-    """A running server: its process and the ports that it says it has."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "t2t_repro.serve", *settings),
-            *(f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0"),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
+def serving(run, export_dir, *settings):
+    """Yield a running server: its process and the ports that it prints."""
+    flags = (f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0")
+    process = run.start("serve", *flags, *settings)
+    ports = re.compile(r"port (\d+); gRPC: port (\d+)")
     try:
-        line = process.stdout.readline()
-        rest, grpc = re.search(r"port (\d+); gRPC: port (\d+)", line).groups()
+        end = time.monotonic() + SECONDS
+        while not (match := ports.search(process.printed())):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        rest, grpc = match.groups()
         yield process, int(rest), int(grpc)
     finally:
         process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize(
     "number",
     [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
 )
-def test_a_signal_ends_it_cleanly(export_dir, number):
-    with serving(export_dir) as (process, port, _):
+def test_signal_ends_the_server_with_status_0(run, export_dir, number):
+    with serving(run, export_dir) as (process, port, _):
         asked = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         body = json.dumps({"instances": ["a b c d e"]})
         asked.request("POST", "/v1/models/t2t:predict", body)
-        (found,) = json.load(asked.getresponse())["predictions"]
-        assert found["scores"] < 0
-        process.send_signal(number)  # the connection is open still
-        assert process.wait(SECONDS) == 0
+        (prediction,) = json.load(asked.getresponse())["predictions"]
+        assert prediction["scores"] < 0
+        os.kill(process.pid, number)  # with the connection still open
+        assert process.wait().returncode == 0
 
 
-def test_what_outlasts_the_grace_is_given_up(endless):
-    with serving(endless, "--grace_secs=0.1") as (process, port, _):
+def test_request_that_outlasts_the_grace_is_dropped(run, endless):
+    with serving(run, endless, "--grace_secs=0.1") as (process, port, _):
         asked = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
         asked.request(
             "POST", "/v1/models/t2t:predict", json.dumps({"instances": ["a"]})
@@ -107,10 +103,10 @@ def test_what_outlasts_the_grace_is_given_up(endless):
         metrics = f"http://127.0.0.1:{port}/metrics"
         while f"{in_the_model} 1.0" not in read(metrics):
             assert time.monotonic() < end
-        process.terminate()
-        _, said = process.communicate(timeout=SECONDS)
-        assert process.returncode == 1
-        assert "in the model after 0.1 s of grace" in said
+        os.kill(process.pid, signal.SIGTERM)
+        result = process.wait()
+        assert result.returncode == 1
+        assert "in the model after 0.1 s of grace" in result.stderr
         with pytest.raises((OSError, http.client.HTTPException)):
             asked.getresponse()
 
@@ -121,7 +117,7 @@ def read(url):
 
 
 @pytest.mark.skipif(not LISTENERS[0].exists(), reason="Linux's /proc")
-def test_only_loopback_is_listened_on(served):
+def test_server_listens_on_loopback_only(served):
     listening = {}
     for line in "".join(path.read_text() for path in LISTENERS).splitlines():
         words = line.split()
@@ -131,10 +127,10 @@ def test_only_loopback_is_listened_on(served):
     for port in served[1:]:
         # 127.0.0.1, or the same in IPv6; bytes in this machine's order.
         assert listening[port]
-        assert all(one.endswith("0100007F") for one in listening[port])
+        assert all(item.endswith("0100007F") for item in listening[port])
 
 
-def test_query_over_a_network(served, export_dir, run):
+def test_query_through_a_server_agrees_with_the_export(served, export_dir, run):
     _, rest, grpc = served
     lines = "a b c d e\n\nf g h i j\n"
     expected = run("query", f"--export_dir={export_dir}", stdin=lines).stdout
@@ -149,7 +145,7 @@ def test_query_over_a_network(served, export_dir, run):
 
 
 @pytest.mark.slow
-def test_an_export_is_the_decoder_in_any_batch(trained, export_dir):
+def test_export_agrees_with_the_decoder_in_any_batch(trained, export_dir):
     """scripts/release/check_export.py, on a thousand sentences."""
     result = subprocess.run(
         [
@@ -163,21 +159,21 @@ def test_an_export_is_the_decoder_in_any_batch(trained, export_dir):
         timeout=10 * SECONDS,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    found = {
-        one["name"]: one["value"]
-        for one in json.loads(result.stdout.splitlines()[-1])
+    figures = {
+        figure["name"]: figure["value"]
+        for figure in json.loads(result.stdout.splitlines()[-1])
     }
-    assert found["sentences"] == 1000
-    assert found["different translations"] > 1
+    assert figures["sentences"] == 1000
+    assert figures["different translations"] > 1
 
 
-def test_a_queue_has_room_for_a_request(run, tmp_path):
+def test_queue_smaller_than_a_request_is_refused(run, tmp_path):
     result = run("serve", f"--export_dir={tmp_path}", "--max_waiting=31")
     assert result.returncode == 1
     assert "--max_waiting=31 never has room" in result.stderr
 
 
-def test_query_wants_one_model(run):
+def test_query_refuses_two_models_or_none(run):
     for flags, word in (
         ([], "neither"),
         (["--export_dir=x", "--server=127.0.0.1:1"], "both"),
@@ -187,7 +183,7 @@ def test_query_wants_one_model(run):
         assert f"--export_dir and --server; got {word}" in result.stderr
 
 
-def test_a_port_that_is_taken(endless, run):
+def test_port_in_use_is_named(endless, run):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for flags in (
@@ -200,7 +196,7 @@ def test_a_port_that_is_taken(endless, run):
             assert "Traceback" not in result.stderr
 
 
-def test_no_model(run, tmp_path):
+def test_missing_export_is_named(run, tmp_path):
     result = run("serve", f"--export_dir={tmp_path}")
     assert result.returncode == 1
     assert "There is no exported model" in result.stderr
@@ -208,7 +204,8 @@ def test_no_model(run, tmp_path):
     assert "--export_dir is needed" in result.stderr
 
 
-def test_the_extra_is_named(run_alone, tmp_path):
+@pytest.mark.slow
+def test_missing_extra_is_named(run_alone, tmp_path):
     hidden = tmp_path / "aiohttp"
     hidden.mkdir()
     (hidden / "__init__.py").write_text(

@@ -1,10 +1,10 @@
-"""show: the chain of diffs, the schedule, and our cost beside the paper's."""
+"""show: differences of sets, the schedule, and costs beside the paper's."""
 
 import json
 
 
 def shown(run, *arguments):
-    """Lines before the JSON, the settings, and lines after it."""
+    """Return the lines before the JSON, the settings, and the text after."""
     result = run("show", *arguments)
     assert result.returncode == 0, result.stderr
     before, brace, rest = result.stdout.partition("{\n")
@@ -12,8 +12,8 @@ def shown(run, *arguments):
     return before.splitlines(), json.loads(brace + settings + end), after
 
 
-def test_the_papers_big(run_alone):
-    before, settings, after = shown(run_alone, "--hparams_set=big")
+def test_big_differs_from_base_as_in_the_paper(run):
+    before, settings, after = shown(run, "--hparams_set=big")
     assert before == [
         "big differs from base:",
         "  hidden_size: 512 -> 1024",
@@ -42,7 +42,7 @@ def test_the_papers_big(run_alone):
     ]
 
 
-def test_a_chain_of_parents_and_the_flag(run):
+def test_each_set_of_the_chain_differs_from_its_parent(run):
     before, settings, after = shown(
         run,
         "--hparams_set=transformer_base",
@@ -76,7 +76,7 @@ def test_a_chain_of_parents_and_the_flag(run):
     assert f"parameters, V=1,000 {parameters:,} " in " ".join(after.split())
 
 
-def test_a_schedule_and_an_optimizer_of_keras(run):
+def test_schedule_and_optimizer_of_keras_are_shown(run):
     _, settings, after = shown(
         run,
         "--hparams_set=tiny",
@@ -91,7 +91,7 @@ def test_a_schedule_and_an_optimizer_of_keras(run):
     assert ["peak", "5.000e-01"] in [line.split() for line in lines]
 
 
-def test_unknown_arguments_are_refused(run):
+def test_unknown_optimizer_arguments_are_refused(run):
     result = run(
         "show",
         "--hparams_set=tiny",

@@ -43,12 +43,12 @@ def _lines(path):
     return path.read_text("utf-8").splitlines()
 
 
-def test_it_translates_as_it_did(ok, stored):
+def test_stored_run_translates_as_before(ok, stored):
     out = ok("decoder", "--output_dir={}/run", "--decode_from_file={}/test.en")
     assert out.splitlines() == _lines(stored / "test.de")
 
 
-def test_it_scores_as_it_did(ok, stored):
+def test_stored_run_scores_as_before(ok, stored):
     out = ok("decoder", "--output_dir={}/run", "--score_file={}/pairs.tsv")
     expected = _lines(stored / "scores.tsv")
     for line, other in zip(out.splitlines(), expected, strict=True):
@@ -57,13 +57,14 @@ def test_it_scores_as_it_did(ok, stored):
         assert length == known_length
 
 
-def test_its_export_translates_as_it_did(ok, stored):
+def test_stored_export_translates_as_before(ok, stored):
     text = (stored / "test.en").read_text("utf-8")
     out = ok("query", "--export_dir={}/export", stdin=text)
     assert out.splitlines() == _lines(stored / "test.de")
 
 
-def test_it_trains_on_as_it_did(ok, stored):
+@pytest.mark.slow
+def test_stored_run_continues_training_as_before(ok, stored):
     shutil.copytree(stored / "run", stored / "longer")
     out = ok(
         "trainer",
@@ -79,13 +80,13 @@ def test_it_trains_on_as_it_did(ok, stored):
         "--eval_bleu_sentences=0",
     )
     assert "300 done" in out
-    found, expected = (
+    actual, expected = (
         json.loads(path.read_text())[-1]
         for path in (
             stored / "longer" / "validation.json",
             stored / "trained_on.json",
         )
     )
-    assert found["step"] == expected["step"] == 304
+    assert actual["step"] == expected["step"] == 304
     for name in ("loss", "perplexity"):
-        assert found[name] == pytest.approx(expected[name], rel=1e-3)
+        assert actual[name] == pytest.approx(expected[name], rel=1e-3)

@@ -15,7 +15,7 @@ VERBS = "sees likes meets fears".split()
 
 
 def sentence(number):
-    """A tree of a small grammar, as the treebank would have it."""
+    """Return a tree of a small grammar, in the treebank's format."""
     subject, thing = NOUNS[number % 8], NOUNS[number // 8 % 8]
     verb, other = VERBS[number // 64 % 4], NOUNS[number * 5 % 8]
     place = f" (PP-LOC (IN by) (NP (DT the) (NN {other})))" * (number % 2)
@@ -37,7 +37,7 @@ def treebank(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_from_a_treebank_to_the_row(treebank, tmp_path):
+def test_table4_script_prints_the_row(treebank, tmp_path):
     here = pathlib.Path(sys.executable).parent  # of the script's `python`
     result = subprocess.run(
         [

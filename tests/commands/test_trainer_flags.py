@@ -1,6 +1,5 @@
-"""The trainer's flags that say how, not what."""
+"""Flags of the trainer that do not change what is trained."""
 
-import functools
 import os
 import re
 
@@ -40,31 +39,19 @@ def checkpoints(folder):
     return sorted(int(path.stem.removeprefix("ckpt-")) for path in paths)
 
 
-@pytest.fixture(scope="module")
-def on_two_devices(trainer):
-    """A function of --xla: the folder of 12 steps, and what they printed."""
-
-    @functools.cache
-    def train(xla):
-        return trainer(
-            f"xla_{xla}",
-            f"--hparams={SMALL}",
-            "--train_steps=12",
-            "--logical_devices=2",
-            f"--xla={xla}",
-            "--mixed_precision=bfloat16",
-            "--max_tokens_per_replica=128",
-            "--profile",
-        )
-
-    return train
-
-
-@pytest.mark.parametrize(
-    "xla", ["off", pytest.param("on", marks=pytest.mark.slow)]
-)
-def test_replicas_xla_bfloat16_and_accumulation(on_two_devices, xla):
-    folder, text = on_two_devices(xla)
+@pytest.mark.slow
+@pytest.mark.parametrize("xla", ["off", "on"])
+def test_replicas_xla_bfloat16_and_accumulation(trainer, xla):
+    folder, text = trainer(
+        f"xla_{xla}",
+        f"--hparams={SMALL}",
+        "--train_steps=12",
+        "--logical_devices=2",
+        f"--xla={xla}",
+        "--mixed_precision=bfloat16",
+        "--max_tokens_per_replica=128",
+        "--profile",
+    )
     assert (
         "2 replicas on CPUs (MirroredStrategy), mixed_bfloat16, "
         f"XLA {xla}" in text
@@ -74,8 +61,9 @@ def test_replicas_xla_bfloat16_and_accumulation(on_two_devices, xla):
     assert list(folder.glob("plugins/profile/*/*.xplane.pb"))
 
 
-def test_checkpoints_and_early_stopping(trainer):
-    folder, text = trainer(
+@pytest.fixture(scope="module")
+def stopped_training(trainer):
+    return trainer(
         "stopping",
         # So high a learning rate that the loss rises at once.
         f"--hparams={SMALL},learning_rate_constant=50,batching=bucketed",
@@ -85,16 +73,20 @@ def test_checkpoints_and_early_stopping(trainer):
         "--early_stopping_evals=3",
         "--deterministic",
     )
+
+
+def test_early_stopping_leaves_the_last_checkpoints(stopped_training):
+    folder, text = stopped_training
     stopped = int(re.search(r"Stopped after step (\d+)", text)[1])
     assert stopped < 200
     assert "has not improved for 3 evaluations" in text
     assert "bucketed shapes" in text
-    # Two that are scheduled, and where it stopped, if that is none of them.
+    # Two scheduled ones, and the last step.
     last = stopped // 10 * 10
     assert checkpoints(folder) == sorted({last - 10, last, stopped})
 
 
-def test_a_loss_that_is_no_number_ends_it(trainer):
+def test_nan_loss_ends_the_training(trainer):
     """The second update is of size 10^29."""
     folder, text = trainer(
         "diverged",
@@ -111,7 +103,7 @@ def test_a_loss_that_is_no_number_ends_it(trainer):
     assert checkpoints(folder) == [2]
 
 
-def test_a_second_training_of_a_run_is_refused(trainer, tmp_path):
+def test_second_training_of_a_run_is_refused(trainer, tmp_path):
     with locks.locked(tmp_path):
         folder, text = trainer(tmp_path, f"--hparams={SMALL}", code=1)
     assert f"{folder} is taken: process {os.getpid()} on " in text
@@ -119,9 +111,9 @@ def test_a_second_training_of_a_run_is_refused(trainer, tmp_path):
     assert not (folder / "run.json").exists()
 
 
-def test_warm_start_takes_weights_only(trainer, on_two_devices):
-    first, _ = on_two_devices("off")
-    weights = first / "checkpoints" / "ckpt-12"
+def test_warm_start_takes_weights_only(trainer, stopped_training):
+    first, _ = stopped_training
+    weights = first / "checkpoints" / f"ckpt-{checkpoints(first)[-1]}"
     _, text = trainer(
         "second",
         f"--hparams={SMALL}",

@@ -39,7 +39,7 @@ def train(run, folder, arguments, *more, problem="parallel_text"):
         f"--output_dir={folder / 'run'}",
         "--train_steps=4",
         "--save_checkpoints_steps=2",
-        "--eval_bleu_sentences=4",
+        "--eval_bleu_sentences=0",
         *(more or [f"--hparams={HPARAMS}"]),
     )
 
@@ -51,13 +51,13 @@ def words(run, raw_writer, tmp_path_factory):
     raw_writer(folder / "raw", train=200, validation=6, test=6)
     usr = f"--usr_dir={TOYS}"
     arguments = f"{COMMON},vocabulary_type=words,vocab_size=20"
-    told = ok(run("datagen", usr, *data_flags(folder, arguments)))
-    assert "Learning 20 subwords from 400 of 400 lines" in told
+    output = ok(run("datagen", usr, *data_flags(folder, arguments)))
+    assert "Learning 20 subwords from 400 of 400 lines" in output
     ok(train(run, folder, arguments, usr, f"--hparams={HPARAMS}"))
     return folder
 
 
-def test_the_users_vocabulary_is_in_data_and_run(words):
+def test_own_vocabulary_is_stored_in_data_and_run(words):
     manifest = json.loads(
         next(words.glob("data/*/manifest.json")).read_text("utf-8")
     )
@@ -70,17 +70,18 @@ def test_the_users_vocabulary_is_in_data_and_run(words):
     assert settings["vocabulary_sha256"] == sha256
 
 
-def test_the_users_vocabulary_decodes_and_evaluates(words, run):
+@pytest.mark.slow
+def test_own_vocabulary_decodes_and_evaluates(words, run):
     out = (f"--output_dir={words / 'run'}", f"--usr_dir={TOYS}")
     decoded = ok(run("decoder", *out, stdin=LINES)).split("\n")
     known = {"<unk>", *(words / "run" / "vocab.model").read_text().split("\n")}
     assert decoded[1] == "" and len(decoded) == 4
     assert set(" ".join(decoded).split()) <= known
-    sheet = ok(run("evaluate", *out, "--split=validation")).splitlines()[-1]
-    assert "bleu" in json.loads(sheet)
+    scores = ok(run("evaluate", *out, "--split=validation")).splitlines()[-1]
+    assert "bleu" in json.loads(scores)
 
 
-def test_the_exporter_refuses_the_users_vocabulary_by_name(words, run):
+def test_exporter_refuses_own_vocabulary(words, run):
     refused = run(
         "exporter", f"--output_dir={words / 'run'}", f"--usr_dir={TOYS}"
     )
@@ -89,7 +90,7 @@ def test_the_exporter_refuses_the_users_vocabulary_by_name(words, run):
     assert not (words / "run" / "export").exists()
 
 
-def test_without_its_file_the_users_vocabulary_is_named(words, run):
+def test_decoder_without_usr_dir_names_the_missing_vocabulary(words, run):
     refused = run("decoder", f"--output_dir={words / 'run'}", stdin=LINES)
     assert refused.returncode == 1
     assert "Unknown vocabulary type 'words'" in refused.stderr
@@ -101,12 +102,12 @@ def separate(run, raw_writer, tmp_path_factory):
     """A folder with a run that has a vocabulary for each side."""
     folder = tmp_path_factory.mktemp("separate")
     raw_writer(folder / "raw", train=200, validation=6, test=6)
-    told = ok(train(run, folder, SEPARATE))
-    assert "vocabulary: 276 subwords and 280 subwords" in told
+    output = ok(train(run, folder, SEPARATE))
+    assert "vocabulary: 276 subwords and 280 subwords" in output
     return folder
 
 
-def test_one_embedding_is_refused_before_data_is_made(
+def test_trainer_refuses_one_embedding_before_data_is_made(
     run, raw_writer, tmp_path
 ):
     raw_writer(tmp_path / "raw", train=20, validation=2, test=2)
@@ -116,7 +117,7 @@ def test_one_embedding_is_refused_before_data_is_made(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_run_says_both_vocabularies(separate):
+def test_run_and_manifest_store_both_vocabularies(separate):
     settings = json.loads((separate / "run" / "run.json").read_text("utf-8"))
     manifest = json.loads(
         next(separate.glob("data/*/manifest.json")).read_text("utf-8")
@@ -129,7 +130,8 @@ def test_a_run_says_both_vocabularies(separate):
     assert not (separate / "run" / "vocab.model").exists()
 
 
-def test_an_ensemble_of_separate_vocabularies_decodes(separate, run, tmp_path):
+@pytest.mark.slow
+def test_ensemble_with_separate_vocabularies_decodes(separate, run, tmp_path):
     paths = [separate / "run" / "checkpoints" / f"ckpt-{i}" for i in (2, 4)]
     (tmp_path / "in").write_text("a b c\n")
     (tmp_path / "begin").write_text("C B\n")
@@ -148,7 +150,8 @@ def test_an_ensemble_of_separate_vocabularies_decodes(separate, run, tmp_path):
     assert all(output.startswith("C B") for output in outputs)
 
 
-def test_an_export_of_separate_vocabularies_is_the_decoder(
+@pytest.mark.slow
+def test_export_with_separate_vocabularies_agrees_with_decoder(
     separate, run, tmp_path
 ):
     out = f"--output_dir={separate / 'run'}"
@@ -176,7 +179,8 @@ def test_ctranslate2_gets_a_vocabulary_for_each_side(separate, run, tmp_path):
         assert (folder / name).read_bytes() == stored
 
 
-def test_evaluate_and_report_take_separate_vocabularies(separate, run):
+@pytest.mark.slow
+def test_evaluate_and_report_accept_separate_vocabularies(separate, run):
     out = f"--output_dir={separate / 'run'}"
     ok(run("evaluate", out, "--split=validation"))
     ok(run("report", out, "--num_sentences=1"))
@@ -185,15 +189,16 @@ def test_evaluate_and_report_take_separate_vocabularies(separate, run):
     assert "vocabulary of targets" in page
 
 
-def test_the_reversal_has_the_vocabularies_swapped(separate, run, tmp_path):
+@pytest.mark.slow
+def test_reversed_problem_swaps_the_vocabularies(separate, run, tmp_path):
     (tmp_path / "raw").symlink_to(separate / "raw")
     (tmp_path / "data").symlink_to(separate / "data")
     problem = "parallel_text_rev"
     ok(train(run, tmp_path, SEPARATE, problem=problem))
     for side, other in (("inputs", "targets"), ("targets", "inputs")):
-        found = (tmp_path / "run" / f"vocab.{side}.model").read_bytes()
+        content = (tmp_path / "run" / f"vocab.{side}.model").read_bytes()
         stored = separate / "run" / f"vocab.{other}.model"
-        assert found == stored.read_bytes()
+        assert content == stored.read_bytes()
     out = f"--output_dir={tmp_path / 'run'}"
     assert len(ok(run("decoder", out, stdin="A B\n")).splitlines()) == 1
     checkpoint = separate / "run" / "checkpoints" / "ckpt-4"

@@ -105,7 +105,7 @@ def test_datagen_verifies_read_only_data_and_makes_no_other(
     read_only(raw)
     result = trainings.run("datagen", data, *flags, "--verify")
     assert result.returncode == 0, result.stderr
-    assert "as it was written" in result.stdout
+    assert "has the checksum of its manifest" in result.stdout
     flags = [*flags, "--problem_args=name=other,languages=xx-yy"]
     flags.append(f"--raw_dir={raw}")
     assert_refused(trainings.run("datagen", data, *flags), data)

@@ -11,7 +11,7 @@ from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro import common_flags, errors, registry
+from t2t_repro import common_flags, errors, flag_types, registry
 
 PACKAGE = pathlib.Path(common_flags.__file__).parent
 COMMANDS = [
@@ -76,7 +76,7 @@ def test_any_flag_value_is_accepted_or_explained(names, data):
             explained(common_flags.decode_hparams, found)
         for name in ("sentence", "inputs"):
             if name in flags.FLAGS:
-                explained(common_flags.sentences, flags.FLAGS[name])
+                explained(flag_types.sentences, flags.FLAGS[name])
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def holder():
 def test_text_flag_that_is_not_utf8_is_refused(holder, texts, message):
     with flagsaver.flagsaver(texts_of_a_test=texts):
         if message is None:
-            assert common_flags.sentences(holder) == texts
+            assert flag_types.sentences(holder) == texts
         else:
             with pytest.raises(errors.UserError, match=message):
-                common_flags.sentences(holder)
+                flag_types.sentences(holder)
 
 
 def test_number_flag_refuses_what_is_not_finite():
-    flag = common_flags.define_number("number_of_a_test", 1.5, "A number.")
+    flag = flag_types.define_number("number_of_a_test", 1.5, "A number.")
     try:
         with flagsaver.flagsaver():
             flags.FLAGS(["t2t", "--number_of_a_test=80"])

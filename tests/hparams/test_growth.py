@@ -59,7 +59,7 @@ def test_registry_and_hparams_do_not_import_keras():
     """--help and --registry_help are therefore fast."""
     program = (
         "import sys; from t2t_repro import registry; "
-        "registry.load_definitions(); registry.describe(); "
+        "registry.load_definitions(); registry.summary(); "
         "registry.build_hparams('big'); "
         "print([m for m in ('keras', 'tensorflow') if m in sys.modules])"
     )

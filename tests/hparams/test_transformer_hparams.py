@@ -118,7 +118,7 @@ def test_set_differs_from_its_parent_in_these_values(differences, name):
 
 
 def test_every_set_can_be_built_and_is_listed(build):
-    listed = registry.describe()
+    listed = registry.summary()
     for entry in registry.hparams_sets:
         assert isinstance(build(entry.name), hparam.HParams)
         assert f"\n  {entry.name:24} {entry.summary}\n" in listed

@@ -1,0 +1,72 @@
+"""Types of flags: settings dataclasses, finite numbers, UTF-8 text."""
+
+import dataclasses
+import math
+import typing
+from typing import Any
+
+from absl import flags
+
+from t2t_repro import errors, fields
+
+_MAX_INT = 2**31 - 1  # TensorFlow counts with 32 bits
+# The functions define flags of the command that calls them.
+flags.disclaim_key_flags()
+
+
+def define_fields(cls: type) -> None:
+    """Define a flag for each field of a settings dataclass."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        kinds = set(typing.get_args(hints[field.name]) or [hints[field.name]])
+        (kind,) = kinds - {type(None)}
+        named: tuple[str, Any] = field.name, field.default
+        text = field.metadata[fields.HELP]
+        rules = fields.rules_of(field)
+        choices = [choice for rule in rules for choice in rule.choices]
+        if choices:
+            flags.DEFINE_enum(*named, choices, text)
+        elif kind is int:
+            lows = [rule.low for rule in rules if rule.low is not None]
+            low = int(lows[0]) if lows else 0
+            flags.DEFINE_integer(*named, text, low, _MAX_INT)
+        elif kind is bool:
+            flags.DEFINE_bool(*named, text)
+        else:
+            flags.DEFINE_string(*named, text)
+
+
+def field_values(cls: type) -> Any:
+    """Return the settings of the flags that define_fields() defines."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return cls(**{name: getattr(flags.FLAGS, name) for name in names})
+
+
+def define_number(
+    name: str,
+    default: float | None,
+    text: str,
+    lower_bound: float | None = None,
+    upper_bound: float | None = None,
+) -> flags.FlagHolder:
+    """Define a float flag that refuses nan and inf."""
+    flag = flags.DEFINE_float(name, default, text, lower_bound, upper_bound)
+    flags.register_validator(
+        flag,
+        lambda value: value is None or math.isfinite(value),
+        "must be a finite number",
+    )
+    return flag
+
+
+def sentences(flag: flags.FlagHolder) -> list[str]:
+    """Return the values of a flag, which must be UTF-8."""
+    for line in flag.value:
+        try:
+            line.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise errors.UserError(
+                f"--{flag.name} is not UTF-8: {line[:80]!a}. Convert it, e.g. "
+                "with iconv."
+            ) from error
+    return flag.value

@@ -1,0 +1,94 @@
+"""Settings as text, and the rules of fields."""
+
+import dataclasses
+
+import pytest
+
+from t2t_repro import errors, fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Toy:
+    size: int = 1
+    rate: float = 0.5
+    name: str = ""
+    loud: bool = False
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("", {}),
+        (None, {}),
+        ("size=3", {"size": 3}),
+        ("size=-3,rate=1e-3", {"size": -3, "rate": 0.001}),
+        (" size = 3 , name = a=b ,", {"size": 3, "name": "a=b"}),
+        ("loud=true", {"loud": True}),
+        ("loud=False", {"loud": False}),
+        ("rate=2", {"rate": 2.0}),
+        ("name=", {"name": ""}),
+    ],
+)
+def test_parse_converts_values_to_the_types_of_fields(text, values):
+    parsed = fields.parse(Toy, text)
+    assert parsed == values
+    kinds = {field.name: field.type for field in dataclasses.fields(Toy)}
+    assert all(type(value) is kinds[key] for key, value in parsed.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "siz=3",
+            "Toy has no 'siz'. Did you mean size? "
+            "Known: size, rate, name, loud.",
+        ),
+        ("zzz=3", "Toy has no 'zzz'. Known: size, rate, name, loud."),
+        ("size=3.0", "size must be of type int; got '3.0'."),
+        ("size=", "size must be of type int; got ''."),
+        ("rate=fast", "rate must be of type float; got 'fast'."),
+        ("loud=1", "loud must be of type bool; got '1'."),
+        ("size=3,size=4", "size is given twice in 'size=3,size=4'."),
+        (
+            "size=3,loud",
+            "Expected key=value,key=value; got 'loud' in 'size=3,loud'.",
+        ),
+        ("=3", "Toy has no ''. Known: size, rate, name, loud."),
+    ],
+)
+def test_parse_refuses_bad_text(text, message):
+    with pytest.raises(errors.UserError) as raised:
+        fields.parse(Toy, text)
+    assert str(raised.value) == message
+
+
+def test_parse_reads_postponed_annotations():
+    postponed = [("size", "int", 1), ("loud", "bool", False)]
+    cls = dataclasses.make_dataclass("Postponed", postponed)
+    parsed = fields.parse(cls, "size=3,loud=true")
+    assert parsed == {"size": 3, "loud": True}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ruled:
+    low: int = fields.setting(fields.at_least(1), default=1, help="Low.")
+    open: float = fields.setting(fields.above(0), default=1.0)
+    part: float = fields.setting(fields.fraction(), default=0.0)
+    kind: str = fields.setting(fields.one_of("a", "b"), default="a")
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "rule"),
+    [
+        ("low", 1, 0, "at least 1"),
+        ("open", 1e-9, 0.0, "above 0"),
+        ("part", 0.0, 1.0, r"in \[0, 1\)"),
+        ("part", 0.999, float("nan"), r"in \[0, 1\)"),
+        ("kind", "b", "c", r"one of \('a', 'b'\)"),
+    ],
+)
+def test_rule_of_a_field_is_checked(name, good, bad, rule):
+    fields.check(Ruled(**{name: good}), "toy")
+    with pytest.raises(errors.UserError, match=f"toy {name} must be {rule}"):
+        fields.check(Ruled(**{name: bad}), "toy")
