@@ -26,7 +26,7 @@ class Memory:
         return slots <= self.slots
 
 
-@hypothesis.settings(max_examples=200)
+@hypothesis.settings(max_examples=100)
 @hypothesis.given(
     st.integers(1, 100_000), st.integers(1, 512), st.floats(0, 1.2)
 )
