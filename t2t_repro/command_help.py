@@ -1,6 +1,6 @@
 """Help pages of commands: flags in groups, then the settings they take.
 
-Nothing here imports TensorFlow: --help answers at once.
+This module imports no TensorFlow, so that --help answers at once.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from t2t_repro.problem import Problem
 
 _WIDTH, _INDENT = 80, 28
 _GENERAL = ("usr_dir", "registry_help")
-_UNBOUNDED = 2**31 - 1  # an upper bound that says "32 bits"
+_UNBOUNDED = 2**31 - 1  # upper bound of integers of 32 bits
 _HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort")
 _HELPFULL_FLAGS = ("--helpfull", "-helpfull")
 _HELP = (
@@ -121,7 +121,7 @@ def _settings(names: set[str]) -> Iterator[tuple[str, str, type, set[str]]]:
                 title = f" for {entry.name}"
                 yield "problem_args", title, entry.value, known
     if "hparams" in names:
-        title = "; those without a default have the hparams set's value"
+        title = "; the default is the hparams set's value"
         yield "hparams", title, hparam.HParams, set()
         known = _names(hparam.HParams)
         for model in registry.models:

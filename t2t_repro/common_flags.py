@@ -137,8 +137,8 @@ def run(
 
     def start(arguments):
         if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.WARNING)  # TensorFlow says much
-        # Text is UTF-8 whatever the locale; names of files may be no text.
+            logging.set_verbosity(logging.WARNING)  # TensorFlow logs much
+        # Text is UTF-8 in any locale; names of files may be other bytes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
             return _run(main, arguments, module.__doc__ or "", groups or {})
@@ -175,7 +175,7 @@ def _run(main, arguments, description, groups):
         return 0
     tensorflow_import.import_tensorflow()
     code = main()
-    sys.stdout.flush()  # here a full disk is still explained
+    sys.stdout.flush()  # a full disk is explained here
     return code
 
 

@@ -1,4 +1,4 @@
-"""Make the data of a problem: vocabulary, encoded splits, manifest.
+"""Generate the data of a problem: vocabulary, encoded splits, manifest.
 
 t2t datagen --problem=multi30k_ende
 """

@@ -9,7 +9,7 @@
             check(self, "setting")
 
 A field without a default must be given. A field that is added later has a
-default that means "as before", so that what was stored without it still reads.
+default that means "as before", so that older stored settings can be read.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _RULES, HELP = "rules", "help"  # keys of a field's metadata
 
 
 class Rule(typing.NamedTuple):
-    """A condition on the value of a field. NaN meets none of them."""
+    """Condition on the value of a field, which NaN never meets."""
 
     text: str  # completes "must be …"
     holds: Callable[[Any], bool]
@@ -61,9 +61,9 @@ def setting(
     """Declare a field of a settings dataclass.
 
     Args:
-        rules: that its value keeps, unless it is None.
-        default: its value where none is given.
-        help: sentences for a flag of its name.
+        rules: conditions on its value, unless that is None.
+        default: value if none is given.
+        help: sentences that --help prints.
     """
     metadata = {_RULES: rules, HELP: help}
     return dataclasses.field(default=default, metadata=metadata)
@@ -95,13 +95,13 @@ def check(values: Any, noun: str) -> None:
 def require(
     values: Any, noun: str, name: str, holds: Callable | bool, rule: str
 ) -> None:
-    """Raise a UserError unless the field `name` keeps a rule.
+    """Raise a UserError unless the field `name` meets a rule.
 
     Args:
         values: an instance of a settings dataclass.
         noun: as of check().
         name: of the field.
-        holds: function of its value, or whether the rule is kept.
+        holds: function of its value, or whether the rule is met.
         rule: text that completes "must be …".
     """
     value = getattr(values, name)

@@ -1,7 +1,7 @@
 """HParams: the settings of a training; DecodeHParams: those of a search.
 
 Names are tensor2tensor's where the meaning is the same. Values live in
-hparams/, each with its source; here are meaning, unit and rules.
+hparams/, each with its source; this module has meaning, unit and rules.
 """
 
 import dataclasses
@@ -32,10 +32,10 @@ def is_own_schedule(name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HParams:
-    """Settings that every model's training has, checked at birth.
+    """Settings of the training of any model, checked on creation.
 
     A model with settings of its own subclasses it. Sets give a value to every
-    field but those that came later, whose defaults mean "as before".
+    field except later ones, whose defaults mean "as before".
     """
 
     NOUN: ClassVar[str] = "hparam"  # what errors call a field
@@ -57,7 +57,7 @@ class HParams:
         help="Arguments of the optimizer: momentum=0.9:nesterov=true. They win "
         "over the other hparams.",
     )
-    # Others than those with two betas have Keras's own epsilon.
+    # Optimizers without two betas have Keras's own epsilon.
     optimizer_adam_beta1: float = setting(
         _OPEN_UNIT,
         help="beta_1 of optimizers with two betas: Adam, Nadam, LAMB, Lion, "
@@ -97,7 +97,7 @@ class HParams:
         help="Factor of the learning rate; initial_learning_rate of a Keras "
         "schedule.",
     )
-    # Keras schedules have arguments for theirs.
+    # Keras schedules take their warm-up from their arguments.
     learning_rate_warmup_steps: int = setting(
         at_least(1), help="Warm-up steps of noam and of linear_warmup."
     )

@@ -172,8 +172,8 @@ def keep_begun_defaults(
 ) -> hparam.HParams:
     """Return `hparams` with the defaults of fields that a begun run lacks.
 
-    A run that an earlier version began knows nothing of later fields. Their
-    defaults mean "as before", whatever the hparams set says today.
+    A run that an earlier version began lacks later fields. Their
+    defaults mean "as before", even if the hparams set has changed.
     """
     if not _is_begun(output_dir):
         return hparams

@@ -108,15 +108,16 @@ def open_run(
 def _read_vocabularies(output_dir, settings, problem):
     """Read a run's vocabularies, in its own direction."""
     paths = vocabulary_pair.paths(output_dir, problem.separate_vocabularies)
-    found = vocabulary_pair.load(problem.vocabulary_type, paths)
-    if found.sha256 != settings["vocabulary_sha256"]:
+    vocabularies = vocabulary_pair.load(problem.vocabulary_type, paths)
+    if vocabularies.sha256 != settings["vocabulary_sha256"]:
         them = " and ".join(map(str, paths))
         raise errors.UserError(
-            f"This run was not trained with {them}: sha256 is {found.sha256} "
-            f"instead of {settings['vocabulary_sha256']}. Restore "
-            f"{'the file' if found.is_shared else 'both files'}."
+            f"This run was not trained with {them}: sha256 is "
+            f"{vocabularies.sha256} instead of "
+            f"{settings['vocabulary_sha256']}. Restore "
+            f"{'the file' if vocabularies.is_shared else 'both files'}."
         )
-    return found
+    return vocabularies
 
 
 def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:

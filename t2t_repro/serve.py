@@ -89,7 +89,7 @@ def main() -> None:
     if not server.is_loopback(host):
         print(
             f"{host} is not a loopback address: whoever reaches it can use "
-            "this server, which asks nobody for a password.",
+            "this server, which has no authentication.",
             file=sys.stderr,
         )
 

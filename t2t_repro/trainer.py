@@ -1,6 +1,6 @@
 """Train a model, or continue a training that was stopped.
 
-Data that is missing is made first.
+Missing data is generated first.
 
 t2t trainer --problem=wmt14_ende --hparams_set=big
 """

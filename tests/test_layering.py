@@ -129,7 +129,7 @@ def module_name(path):
 
 
 def modules():
-    """Every module of ours with its path; the bare package is ""."""
+    """Return the path of every module by name; the package itself is ""."""
     paths = [
         path
         for folder in ("t2t_repro", *DEFINITIONS)
@@ -142,7 +142,7 @@ MODULES = modules()
 
 
 def imports(source):
-    """Modules of ours that a source imports, wherever in it."""
+    """Return the modules of the project that a source imports."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -159,14 +159,14 @@ def imports(source):
 
 
 def _known(name):
-    """The module that holds `name`: text.vocabulary.EOS -> text.vocabulary."""
+    """Return the module of a name: text.vocabulary for text.vocabulary.EOS."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name
 
 
 def place(name):
-    """(row, cell) of a module; of training.train_loop before training."""
+    """Return (row, cell) of a module, or of its package if it has none."""
     places = {
         module: (r, c)
         for r, row in enumerate(ROWS)
@@ -180,7 +180,7 @@ def place(name):
 
 
 def violation(name, imported):
-    """What is wrong with an import, or None."""
+    """Return what is wrong with an import, or None."""
     if name.partition(".")[0] in DEFINITIONS:
         same = imported.partition(".")[0] == name.partition(".")[0]
         head = imported.partition(".")[0]

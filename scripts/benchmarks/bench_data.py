@@ -24,6 +24,7 @@ from t2t_repro.data import (
     generate,
     manifest,
     packing,
+    pair_encoder,
 )
 from t2t_repro.text import parallel_files
 from t2t_repro.text.sentence_piece import Bpe
@@ -78,7 +79,7 @@ def measure_encoding(folder, pairs):
         folder, {"train": lambda: pairs}, generate.Spec(VOCAB_SIZE), {}
     )
     vocabularies = manifest.open_vocabularies(folder)
-    encoder = encode.Encoder(vocabularies, ROW_LENGTH)
+    encoder = pair_encoder.Encoder(vocabularies, ROW_LENGTH)
     text = {
         key: generated["splits"]["train"][key]
         for key in ("read", "text_sha256")

@@ -1,13 +1,13 @@
-"""BLEU beyond the training length: sinusoids against learned positions.
+"""BLEU of sinusoids and learned positions beyond the training length.
 
     python -m scripts.paper.positions \\
         --problem=multi30k_ende --output_dir=FOLDER --hparams=max_length=16,…
 
 "It may allow the model to extrapolate to sequence lengths longer than the ones
-encountered during training", section 3.5 says of sinusoids. Here both kinds are
-trained on the pairs of at most max_length subwords a side, and translate the
-whole test set, which is scored by the length of the source. Resumed and reduced
-as table3.py is.
+encountered during training", section 3.5 says of sinusoids. This program trains
+both kinds on the pairs of at most max_length subwords per side. They translate
+the whole test set, which is scored by the length of the source.
+table3_variations describes how to resume and how to reduce the rows.
 """
 
 import statistics
@@ -24,27 +24,27 @@ from t2t_repro.text import parallel_files
 BASE = "table3_base"
 ROWS = {"sinusoids": BASE, "learned": "table3_e_learned_positions"}
 SPLIT = "test"
-# Of the training length: where the classes of source lengths end.
+# Upper ends of the length classes, as multiples of the training length.
 ENDS = (0.5, 1.0, 1.25, 1.5, 2.0)
 
 
 def main():
     job = table_jobs.job(SPLIT, averaged=False)
     table = table_rows.Table(ROWS, BASE)
-    table_runs.t2t("datagen", *job.to_commands, *job.to_datagen)
+    table_runs.run_command("datagen", *job.problem_flags, *job.datagen_flags)
     lengths = _test_set(job.problem, common_flags.data_dir()).lengths["inputs"]
     for row in table.selected():
-        hparams = table_runs.settings(row, job)["hparams"]
+        hparams = table_runs.row_settings(row, job)["hparams"]
         require_longer(lengths.max(), hparams["max_length"])
-    table_runs.run_all(table, job, summary, layout, measure)
+    table_runs.run_all(table, job, summarize, lay_out, measure)
 
 
 def require_longer(longest, trained):
-    """Raises a UserError where no source is beyond what is trained on."""
+    """Raise a UserError if no source is longer than the training length."""
     if longest <= trained:
         raise errors.UserError(
-            f"No source is longer than max_length={trained}, which is trained "
-            f"on: the longest has {longest} subwords. Lower "
+            f"No source is longer than the training length, "
+            f"max_length={trained}: the longest has {longest} subwords. Lower "
             "--hparams=max_length=…."
         )
 
@@ -55,7 +55,7 @@ def _test_set(problem, data_dir):
 
 
 def measure(folder, stored) -> dict:
-    """The figures of a training, and BLEU by the source's length."""
+    """Return the figures of a training, and BLEU by source length."""
     run = runs.open_run(folder)
     corpus = _test_set(run.problem, run.settings["data_dir"])
     path = folder / runs.TRANSLATIONS / f"{SPLIT}.txt"
@@ -65,19 +65,21 @@ def measure(folder, stored) -> dict:
         corpus.text("targets"),
         run.hparams.max_length,
     )
-    return table_runs.figures(folder, stored) | {"by_length": by_length}
+    return table_runs.measure_training(folder, stored) | {
+        "by_length": by_length
+    }
 
 
-def classes(lengths, trained) -> dict[tuple[int, int | None], list[int]]:
-    """{(first, last length): which sentences}, without empty classes.
+def length_classes(lengths, trained) -> dict[tuple[int, int | None], list[int]]:
+    """Return {(shortest, longest): indices}, without empty classes.
 
     Args:
-        lengths: of the sources, subwords with EOS.
-        trained: the longest that was trained on.
+        lengths: of the sources, in subwords with EOS.
+        trained: the longest length in training.
     """
     ends = [int(trained * end) for end in ENDS]
     bounds = zip([0, *ends], [*ends, None], strict=True)
-    found = {}
+    classes = {}
     for before, end in bounds:
         within = [
             i
@@ -85,22 +87,22 @@ def classes(lengths, trained) -> dict[tuple[int, int | None], list[int]]:
             if before < length and (end is None or length <= end)
         ]
         if within:
-            found[before + 1, end] = within
-    return found
+            classes[before + 1, end] = within
+    return classes
 
 
 def score_by_length(lengths, hypotheses, references, trained) -> list[dict]:
-    """BLEU of each class of source lengths.
+    """Return BLEU of each class of source lengths.
 
     Args:
-        lengths: of the sources, subwords with EOS.
+        lengths: of the sources, in subwords with EOS.
         hypotheses: [sentences].
         references: [sentences].
-        trained: the longest length that was trained on.
+        trained: the longest length in training.
     """
     table = []
-    for (first, last), chosen in classes(lengths, trained).items():
-        found = scores.score(
+    for (first, last), chosen in length_classes(lengths, trained).items():
+        scored = scores.score(
             Suite(("bleu",)),
             [hypotheses[i] for i in chosen],
             [[references[i] for i in chosen]],
@@ -110,46 +112,46 @@ def score_by_length(lengths, hypotheses, references, trained) -> list[dict]:
                 "first": first,
                 "last": last,
                 "sentences": len(chosen),
-                "bleu": found["bleu"].value,
-                "signature": found["bleu"].signature,
+                "bleu": scored["bleu"].value,
+                "signature": scored["bleu"].signature,
             }
         )
     return table
 
 
-def summary(results) -> list[dict]:
-    """Means and ranges over seeds, a dict a class of lengths."""
+def summarize(results) -> list[dict]:
+    """Return means and ranges over seeds, a dict per class of lengths."""
     table = []
-    for name, of_row in table_layout.by_row(results).items():
-        tables = [result["figures"]["by_length"] for result in of_row]
+    for name, row_results in table_layout.by_row(results).items():
+        tables = [result["figures"]["by_length"] for result in row_results]
         for same in zip(*tables, strict=True):
             shape = {k: same[0][k] for k in ("first", "last", "sentences")}
-            scores = [one["bleu"] for one in same]
+            bleu = [entry["bleu"] for entry in same]
             table.append(
                 {"row": name}
                 | shape
-                | table_layout.mean_and_range("bleu", scores)
+                | table_layout.mean_and_range("bleu", bleu)
             )
     return table
 
 
-def layout(results) -> str:
-    """The table in Markdown: a row for each class of lengths."""
+def lay_out(results) -> str:
+    """Format the table in Markdown, with a row per class of lengths."""
     rows = table_layout.by_row(results)
     trained = results[0]["hparams"]["max_length"]
     tables = {
         name: list(
-            zip(*(r["figures"]["by_length"] for r in of_row), strict=True)
+            zip(*(r["figures"]["by_length"] for r in row_results), strict=True)
         )
-        for name, of_row in rows.items()
+        for name, row_results in rows.items()
     }
     lines = []
     for same in zip(*tables.values(), strict=True):
-        scores = [[one["bleu"] for one in seeds] for seeds in same]
+        bleu = [[entry["bleu"] for entry in seeds] for seeds in same]
         shape = same[0][0]
-        cells = [table_layout.spread(values, 1) for values in scores]
-        if len(scores) == 2:
-            gain = statistics.fmean(scores[0]) - statistics.fmean(scores[1])
+        cells = [table_layout.spread(values, 1) for values in bleu]
+        if len(bleu) == 2:
+            gain = statistics.fmean(bleu[0]) - statistics.fmean(bleu[1])
             cells.append(table_layout.number(gain, 1, "+"))
         lines.append((_name(shape, trained), str(shape["sentences"]), *cells))
     titles = [f"BLEU, {name}" for name in tables]

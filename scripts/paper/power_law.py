@@ -1,4 +1,4 @@
-"""Exponents of a power law c · n^a · d^b, fitted to measurements."""
+"""Fit of a power law c · n^a · d^b to measurements."""
 
 from collections.abc import Sequence
 
@@ -7,24 +7,24 @@ import numpy as np
 from t2t_repro import errors
 
 
-def fit(
+def fit_exponents(
     sizes: Sequence[tuple[float, float]], values: Sequence[float]
 ) -> tuple[float, float]:
-    """The a and b of least squares between logarithms.
+    """Return a and b, by least squares of the logarithms.
 
     Args:
         sizes: (n, d) of each measurement.
-        values: what was measured there, above 0.
+        values: the measured values, above 0.
 
     Raises:
-        UserError: too few different n or d to tell a from b.
+        UserError: there are too few different n or d.
     """
     logs = np.log(np.asarray(sizes, float).reshape(-1, 2))
     columns = np.column_stack([logs, np.ones(len(logs))])
     if len(columns) < 3 or np.linalg.matrix_rank(columns) < 3:
         raise errors.UserError(
-            "Exponents of n and d need measurements at two n and two d at "
-            f"least; got {sorted(set(sizes))}."
+            "Exponents of n and d need measurements at two n and two d or "
+            f"more; got {sorted(set(sizes))}."
         )
     (a, b, _), *_ = np.linalg.lstsq(columns, np.log(values), rcond=None)
     return float(a), float(b)

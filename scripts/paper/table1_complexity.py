@@ -1,17 +1,17 @@
-"""Table 1 of the paper, measured: time and memory of layers over n and d.
+"""Table 1 of the paper, measured: time and memory of layers by n and d.
 
     python -m scripts.paper.table1_complexity \\
         --results=table1.json --plot=table1.png
 
-For each layer type: the exponents of n and d in the paper's formula, those of
-the operations that are counted on this grid (projections among them), and
-those of the measured time and memory, fitted to the sizes from --fit_from on,
-where the cost of calling a layer no longer shows. Memory is what TensorFlow
-takes for tensors beside weights and input; on CPUs it does not count pieces
-below 256 KiB, of which a recurrent layer's steps are made.
+For each layer type the table has the exponents of n and d in the paper's
+formula, in the number of operations on this grid (including projections), and
+in the measured time and memory. They are fitted to sizes from --fit_from on,
+where the overhead of calling a layer is negligible. Memory is that of tensors
+other than weights and input. On CPUs TensorFlow does not count allocations
+below 256 KiB, which are all that a step of a recurrent layer has.
 
-Times are of a forward pass of one sentence, the fastest of several: measure on
-a machine that does nothing else.
+A time is the fastest of several forward passes of one sentence. Measure on a
+machine that is otherwise idle.
 """
 
 import math
@@ -37,32 +37,34 @@ COLUMNS = (
 
 
 def define_flags():
-    flags.DEFINE_list("n", "64,128,256,512,1024,2048,4096", "Lengths.")
-    flags.DEFINE_list("d", "64,128,256,512", "Widths.")
+    flags.DEFINE_list(
+        "n", "64,128,256,512,1024,2048,4096", "Lengths of sentences."
+    )
+    flags.DEFINE_list("d", "64,128,256,512", "Widths of layers.")
     flags.DEFINE_list("layers", list(table1_layers.TYPES), "Layer types.")
-    flags.DEFINE_integer("times", 3, "Passes to time.", lower_bound=1)
-    flags.DEFINE_integer("fit_from", 512, "Shortest length of the fit.")
+    flags.DEFINE_integer("times", 3, "Timed passes.", lower_bound=1)
+    flags.DEFINE_integer("fit_from", 512, "Shortest length in the fit.")
     flags.DEFINE_string("results", None, "JSON file to write.")
-    flags.DEFINE_string("plot", None, "Picture to write, PNG or SVG.")
+    flags.DEFINE_string("plot", None, "PNG or SVG file to write.")
 
 
 def main():
     values = flags.FLAGS
-    grid = {name: sizes(name, values[name].value) for name in "nd"}
-    require(grid, values.layers, values.fit_from, values.plot)
+    grid = {name: parse_sizes(name, values[name].value) for name in "nd"}
+    check_flags(grid, values.layers, values.fit_from, values.plot)
     harness.print_machine()
     results = {}
     for name in values.layers:
         results[name] = measure(name, grid, values.times)
         print(f"{name}: {len(results[name])} sizes measured.", flush=True)
-    print(f"\n{layout(results, values.fit_from)}")
+    print(f"\n{lay_out(results, values.fit_from)}")
     if values.results:
         json_files.write(
             pathlib.Path(values.results),
             {
                 "machine": harness.machine(),
                 "fit_from": values.fit_from,
-                "exponents": fitted(results, values.fit_from),
+                "exponents": fit(results, values.fit_from),
                 "measured": results,
             },
         )
@@ -70,25 +72,25 @@ def main():
         plot(results, values.plot)
 
 
-def sizes(name, given) -> list[int]:
-    """Values of --n or --d.
+def parse_sizes(name, texts) -> list[int]:
+    """Return the values of --n or --d.
 
     Raises:
-        UserError: one is no whole number from 1 on.
+        UserError: one is not a positive integer.
     """
-    if not all(text.isdecimal() and int(text) > 0 for text in given):
+    if not all(text.isdecimal() and int(text) > 0 for text in texts):
         raise errors.UserError(
-            f"--{name} takes whole numbers from 1 on, separated by commas; "
-            f"got --{name}={','.join(given)}."
+            f"--{name} takes positive integers, separated by commas; got "
+            f"--{name}={','.join(texts)}."
         )
-    return list(map(int, given))
+    return list(map(int, texts))
 
 
-def require(grid, layers, fit_from, picture=None):
-    """Raises a UserError now that would come after all is measured."""
+def check_flags(grid, layers, fit_from, picture=None):
+    """Raise a UserError for wrong flags, before the measurements."""
     if picture and pathlib.Path(picture).suffix not in (".png", ".svg"):
         raise errors.UserError(
-            f"--plot names a .png or an .svg file; got --plot={picture}."
+            f"--plot takes a .png or an .svg file; got --plot={picture}."
         )
     for name in layers:
         if name not in table1_layers.TYPES:
@@ -99,28 +101,33 @@ def require(grid, layers, fit_from, picture=None):
     fitted_to = [n for n in grid["n"] if n >= fit_from]
     if len(set(fitted_to)) < 2 or len(set(grid["d"])) < 2:
         raise errors.UserError(
-            "Exponents want two lengths from --fit_from on, and two widths; "
+            "Exponents need two lengths from --fit_from on, and two widths; "
             f"got --n={grid['n']} with --fit_from={fit_from}, --d={grid['d']}."
         )
     if not layers:
-        raise errors.UserError("--layers is empty. Name some, or leave it out.")
+        raise errors.UserError(
+            "--layers is empty. Name layer types, or omit it."
+        )
 
 
 def measure(name, grid, times):
-    """The JSON list of table1_probe.py."""
+    """Return the measurements of a layer type by table1_probe."""
     return harness.measure_in_process(
         "scripts.paper.table1_probe", "layer", layer=name, times=times, **grid
     )
 
 
-def fitted(results, fit_from) -> dict:
-    """{layer type: {what: exponents of n and d}}; None: not measurable."""
-    found = {}
+def fit(results, fit_from) -> dict:
+    """Return {layer type: {quantity: exponents of n and d}}.
+
+    The exponents of memory are None if it could not be measured.
+    """
+    exponents = {}
     for name, measured in results.items():
         kind = table1_layers.TYPES[name]
         large = [m for m in measured if m["n"] >= fit_from]
         tracked = [m for m in large if m["bytes"]]
-        found[name] = {
+        exponents[name] = {
             "formula": kind.exponents,
             "operations": _fit(
                 large, [kind.operations(m["n"], m["d"]) for m in large]
@@ -130,21 +137,21 @@ def fitted(results, fit_from) -> dict:
             if len(tracked) == len(large)
             else None,
         }
-    return found
+    return exponents
 
 
 def _fit(measured, values):
-    return power_law.fit([(m["n"], m["d"]) for m in measured], values)
+    return power_law.fit_exponents([(m["n"], m["d"]) for m in measured], values)
 
 
-def layout(results, fit_from) -> str:
-    """Table 1 with the exponents beside it, in Markdown."""
+def lay_out(results, fit_from) -> str:
+    """Format Table 1 with the exponents in Markdown."""
     rows = []
-    for name, found in fitted(results, fit_from).items():
+    for name, exponents in fit(results, fit_from).items():
         kind = table1_layers.TYPES[name]
         pairs = [
-            ", ".join(f"{value:.1f}" for value in found[what] or ())
-            for what in ("formula", "operations", "time", "memory")
+            ", ".join(f"{value:.1f}" for value in exponents[quantity] or ())
+            for quantity in ("formula", "operations", "time", "memory")
         ]
         theory = f"O({kind.complexity})", f"O({kind.sequential})"
         rows.append((name, *theory, f"O({kind.path})", *pairs))
@@ -152,9 +159,9 @@ def layout(results, fit_from) -> str:
 
 
 def plot(results, path):
-    """Time and memory, over n at the greatest d and over d at the greatest n.
+    """Plot time and memory over n and over d, each at the largest of the other.
 
-    The paper has a formula of operations, which is drawn beside the time.
+    Dotted lines next to the time are the paper's formulas.
     """
     figure, axes = pyplot.subplots(
         2,
@@ -164,10 +171,10 @@ def plot(results, path):
         sharey="row",
         layout="constrained",
     )
-    for row, what in zip(axes, ("seconds", "bytes"), strict=True):
+    for row, quantity in zip(axes, ("seconds", "bytes"), strict=True):
         for axis, over, fixed in zip(row, "nd", "dn", strict=True):
             for name, measured in results.items():
-                _plot_layer(axis, name, measured, what, over, fixed)
+                _plot_layer(axis, name, measured, quantity, over, fixed)
             axis.set_xscale("log", base=2)
             axis.set(yscale="log")
     for axis, over, fixed in zip(axes[1], "nd", "dn", strict=True):
@@ -180,18 +187,20 @@ def plot(results, path):
     pyplot.close(figure)
 
 
-def _plot_layer(axis, name, measured, what, over, fixed):
-    """What was measured of a layer; with its time, the formula."""
+def _plot_layer(axis, name, measured, quantity, over, fixed):
+    """Plot the measurements of a layer, and the formula next to its time."""
     most = max(m[fixed] for m in measured)
     line = sorted(
-        (m[over], m[what]) for m in measured if m[fixed] == most and m[what]
+        (m[over], m[quantity])
+        for m in measured
+        if m[fixed] == most and m[quantity]
     )
     sizes, values = zip(*line, strict=True) if line else ((), ())
-    (drawn,) = axis.plot(sizes, values, marker="o", markersize=3, label=name)
-    if what == "seconds":
+    (curve,) = axis.plot(sizes, values, marker="o", markersize=3, label=name)
+    if quantity == "seconds":
         exponent = table1_layers.TYPES[name].exponents["nd".index(over)]
         ideal = [values[-1] * math.pow(s / sizes[-1], exponent) for s in sizes]
-        axis.plot(sizes, ideal, linestyle=":", color=drawn.get_color())
+        axis.plot(sizes, ideal, linestyle=":", color=curve.get_color())
 
 
 if __name__ == "__main__":

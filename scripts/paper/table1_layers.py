@@ -1,9 +1,9 @@
-"""The layer types of Table 1: how each is built, and what it computes.
+"""Layer types of Table 1, with their operations.
 
-Recurrent and convolutional layers are Keras's own; self-attention is ours, in
-heads of 64 as in the paper. Each maps [1, n, d] to [1, n, d]. Operations are
-multiplications and additions, projections among them, which the paper's
-formulas of self-attention leave out: n d^2 beside n^2 d.
+Recurrent and convolutional layers are those of Keras; self-attention is ours,
+with heads of 64 as in the paper. Each maps [1, n, d] to [1, n, d]. Operations
+are multiplications and additions. They include the projections, n d^2, which
+the paper's formulas of self-attention, n^2 d, omit.
 """
 
 from collections.abc import Callable
@@ -15,38 +15,38 @@ from keras import ops
 from t2t_repro.layers import attention, masks
 
 KERNEL = 3  # k
-NEIGHBOURHOOD = 32  # r: a position sees |i - j| < r
+NEIGHBOURHOOD = 32  # r: a position attends to |i - j| < r
 HEAD = 64  # d_k = d_v: section 3.2.2
 
 
 class LayerType(NamedTuple):
     """A row of Table 1."""
 
-    complexity: str  # per layer, as the paper has it
-    exponents: tuple[float, float]  # of n and d in it, where they are large
-    sequential: str  # operations that must follow one another
-    path: str  # longest between two positions
+    complexity: str  # per layer, in the paper
+    exponents: tuple[float, float]  # of n and d in it, for large n and d
+    sequential: str  # number of sequential operations
+    path: str  # maximum path length between two positions
     build: Callable  # d -> a function of x [1, n, d]
-    operations: Callable  # n, d -> how many
+    operations: Callable  # n, d -> number of operations
 
 
 def attention_layer(d):
-    """Ours, d wide."""
+    """Build our attention layer of width d."""
     heads = max(1, d // HEAD)
     return attention.MultiHeadAttention(d, heads, d, d, "dot_product", 0.0)
 
 
 def self_attention(d):
-    """Every position sees every other."""
+    """Build self-attention of every position to every other."""
     layer = attention_layer(d)
     return lambda x: layer(x, ops.ones((1, 1, 1, 1), "bool"))[0]
 
 
 def restricted_self_attention(d, reach=NEIGHBOURHOOD):
-    """A position sees |i - j| < reach, and only that is computed.
+    """Build self-attention to |i - j| < reach, which computes nothing else.
 
-    Blocks of `reach` queries see their own block of keys and the two beside
-    it. (The model's restricted_attention masks the whole square instead.)
+    Blocks of `reach` queries attend to their own block of keys and to the two
+    neighbours. (The model's restricted_attention masks the whole square.)
     """
     layer = attention_layer(d)
 
@@ -60,21 +60,21 @@ def restricted_self_attention(d, reach=NEIGHBOURHOOD):
         keys = ops.pad(x, ((0, 0), (reach, rest + reach), (0, 0)))
         keys = ops.reshape(keys, (blocks + 2, reach, d))
         memory = ops.concatenate([keys[:-2], keys[1:-1], keys[2:]], axis=1)
-        places = ops.arange(3 * reach) - reach  # [3 r], beside a block's 0
+        offsets = ops.arange(3 * reach) - reach  # [3 r], from a block's start
         starts = ops.arange(blocks)[:, None] * reach
-        real = ops.logical_and(starts + places >= 0, starts + places < n)
+        real = ops.logical_and(starts + offsets >= 0, starts + offsets < n)
         near = masks.restricted(
-            ops.arange(reach), places, reach
+            ops.arange(reach), offsets, reach
         )  # [1, 1, r, 3 r]
         mask = ops.logical_and(near, real[:, None, None])
-        found, _ = layer(queries, mask, memory)
-        return ops.reshape(found, (1, blocks * reach, d))[:, :n]
+        outputs, _ = layer(queries, mask, memory)
+        return ops.reshape(outputs, (1, blocks * reach, d))[:, :n]
 
     return call
 
 
 def _recurrent(layer, gates):
-    """A recurrent layer, with two products of d x d a gate and a position."""
+    """Describe a recurrent layer: two d x d products per gate and position."""
     return LayerType(
         "n·d²",
         (1, 2),
@@ -104,7 +104,7 @@ TYPES = {
         "1",
         "n/r",
         restricted_self_attention,
-        # Keys and values of three blocks are projected for each block.
+        # For each block, the keys and values of three blocks are projected.
         lambda n, d: 4 * 3 * NEIGHBOURHOOD * n * d + 16 * n * d**2,
     ),
     "recurrent (SimpleRNN)": _recurrent(keras.layers.SimpleRNN, 1),

@@ -1,4 +1,4 @@
-"""Time and memory of one layer type over n and d; for table1_complexity.
+"""Process of table1_complexity that measures one layer type over n and d.
 
 It prints one JSON list. Its settings are {"layer", "n", "d", "times"}.
 """
@@ -8,16 +8,17 @@ import tensorflow as tf
 from scripts.benchmarks import harness
 from scripts.paper import table1_layers
 
-MEMORY = tf.config.experimental  # counts what tensors take, not what a
-# process holds: allocators keep what was freed.
+# It counts the memory of tensors, not of the process, whose allocators keep
+# freed memory.
+MEMORY = tf.config.experimental
 
 
 def measure(kind, n, d, times):
-    """Seconds of a forward pass, the fastest, and memory beside what stays."""
+    """Return seconds of the fastest forward pass, and its temporary memory."""
     layer = kind.build(d)
     call = tf.function(lambda x: layer(x), autograph=False)
     x = tf.random.normal((1, n, d))
-    call(x)  # traces, and makes weights
+    call(x)  # traces, and creates weights
     device = x.device.rpartition("device:")[2]
     before = MEMORY.get_memory_info(device)["current"]
     MEMORY.reset_memory_stats(device)

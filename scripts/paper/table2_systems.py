@@ -1,11 +1,11 @@
-"""Table 2 of the paper on any problem: ours beside the published systems.
+"""Table 2 of the paper on any problem, with the published systems.
 
     python -m scripts.paper.table2_systems \\
         --problem=wmt14_ende --output_dir=FOLDER
 
-trains base and big one after the other (on wmt14_enfr big with its own dropout,
-section 6.1), averages their last checkpoints, and scores the test set. It is
-resumed and reduced as table3.py is.
+It trains base and big one after the other, averages their last checkpoints, and
+scores the test set. On wmt14_enfr big has its own dropout (section 6.1).
+table3_variations describes how to resume and how to reduce the rows.
 """
 
 from absl import flags
@@ -25,32 +25,32 @@ def main():
     table_runs.run_all(
         table_rows.Table(names, BASE),
         table_jobs.job(split="test", averaged=True),
-        lambda results: summary(results, score),
-        lambda results: layout(results, pair, score),
+        lambda results: summarize(results, score),
+        lambda results: lay_out(results, pair, score),
     )
 
 
 def language_pair(problem) -> str:
-    """ "ende" of English to German."""
+    """Return the pair of languages: "ende" for English to German."""
     return problem.source_language + problem.target_language
 
 
-def summary(results, score) -> list[dict]:
-    """Means and ranges, a dict a row."""
+def summarize(results, score) -> list[dict]:
+    """Return means and ranges, a dict per row."""
     return [
         {
             "row": name,
-            "seeds": [result["seed"] for result in of_row],
-            **table_layout.of_seeds(of_row, score),
-            **_sacrebleu(of_row, table_layout.of_seeds, {}),
-            "training_flops": of_row[0]["figures"]["training_flops"],
+            "seeds": [result["seed"] for result in row_results],
+            **table_layout.mean_of_seeds(row_results, score),
+            **_sacrebleu(row_results, table_layout.mean_of_seeds, {}),
+            "training_flops": row_results[0]["figures"]["training_flops"],
         }
-        for name, of_row in table_layout.by_row(results).items()
+        for name, row_results in table_layout.by_row(results).items()
     ]
 
 
-def layout(results, pair, score) -> str:
-    """Published systems of the language pair, then ours, in Markdown.
+def lay_out(results, pair, score) -> str:
+    """Format the published systems and our rows in Markdown.
 
     Args:
         results: of all rows.
@@ -65,38 +65,39 @@ def layout(results, pair, score) -> str:
     ours = [
         (
             f"ours: {name}",
-            _spread(of_row, score),
-            _sacrebleu(of_row, _spread, ""),
-            flops(of_row[0]["figures"]["training_flops"]),
+            _spread(row_results, score),
+            _sacrebleu(row_results, _spread, ""),
+            flops(row_results[0]["figures"]["training_flops"]),
         )
-        for name, of_row in table_layout.by_row(results).items()
+        for name, row_results in table_layout.by_row(results).items()
     ]
     lines = (
         table_layout.markdown(
             ("model", heading, "sacreBLEU", "training FLOPs"), published + ours
         ),
         table_layout.provenance(results, score),
-        f"The {heading} column of ours is {score}. Published: newstest2014, as "
-        "the paper's Table 2 has it; of its conventions only that of the "
-        "Transformers' en-de is known, bleu_compound_split of plain quotes. "
-        "FLOPs of ours are counted; the published are time x GPUs x what a GPU "
-        "sustains.",
+        f"Our {heading} column is {score}. Published scores: newstest2014, "
+        "from Table 2 of the paper; only the convention of the Transformer for "
+        "en-de is known, bleu_compound_split with plain quotes. Our FLOPs are "
+        "counted; the published ones are time x GPUs x sustained FLOP/s.",
     )
     return "\n\n".join(lines) + "\n"
 
 
-def _spread(of_row, score):
-    return table_layout.spread(table_layout.figures(of_row, score), 2)
+def _spread(row_results, score):
+    return table_layout.spread(
+        table_layout.values_of_seeds(row_results, score), 2
+    )
 
 
-def _sacrebleu(of_row, measure, missing):
-    """A function of the row's "bleu"; `missing` where its problem has none."""
-    named = "bleu" in of_row[0]["figures"]["scores"]
-    return measure(of_row, "bleu") if named else missing
+def _sacrebleu(row_results, measure, missing):
+    """Apply `measure` to "bleu", or return `missing` without that score."""
+    named = "bleu" in row_results[0]["figures"]["scores"]
+    return measure(row_results, "bleu") if named else missing
 
 
 def flops(count: float | None) -> str:
-    """As in the paper: 3.3e+18, or nothing."""
+    """Format FLOPs as in the paper: 3.3e+18. None is an empty string."""
     return "" if count is None else f"{count:.1e}"
 
 

@@ -1,20 +1,20 @@
-"""Table 3 of the paper on any problem: ours beside the paper's, row by row.
+"""Table 3 of the paper on any problem, with the paper's results.
 
     python -m scripts.paper.table3_variations \\
         --problem=wmt14_ende --output_dir=FOLDER
 
-trains the 20 rows one after the other, and scores the development set by beam
-search with the last checkpoint: "no checkpoint averaging" (section 6.2). Killed
-and started again it goes on; a finished row is a JSON file, and done. After
-each row the table is written anew, as table.md and table.json.
+It trains the 20 rows one after the other, and scores the development set by
+beam search with the last checkpoint: "no checkpoint averaging" (section 6.2).
+Run it again to resume; a row with a JSON file is finished. After each row the
+program writes the whole table, as table.md and table.json.
 
-On a CPU all rows shrink together, and with them the training:
+For a CPU, all rows and the training can be reduced:
 
     python -m scripts.paper.table3_variations \\
         --problem=multi30k_ende --output_dir=FOLDER \\
         --divide_widths=4 --divide_layers=2 --hparams=batching=packed,…
 
-A row stays to base what it is in the paper, as table_rows.changes() says.
+A row keeps its ratio to base, as table_rows.changes() describes.
 """
 
 import statistics
@@ -34,13 +34,13 @@ def main():
     table_runs.run_all(
         table_rows.Table(names, BASE),
         table_jobs.job(split="validation", averaged=False),
-        lambda results: summary(results, score),
-        lambda results: layout(results, score),
+        lambda results: summarize(results, score),
+        lambda results: lay_out(results, score),
     )
 
 
-def summary(results, score) -> list[dict]:
-    """Means, ranges and the paper's figures, a dict a row.
+def summarize(results, score) -> list[dict]:
+    """Return means, ranges and the paper's results, a dict per row.
 
     Args:
         results: of all rows.
@@ -49,62 +49,62 @@ def summary(results, score) -> list[dict]:
     return [
         {
             "row": name,
-            "seeds": [result["seed"] for result in of_row],
-            **table_layout.of_seeds(of_row, "perplexity"),
-            **table_layout.of_seeds(of_row, score),
-            "parameters": of_row[0]["figures"]["parameters"],
+            "seeds": [result["seed"] for result in row_results],
+            **table_layout.mean_of_seeds(row_results, "perplexity"),
+            **table_layout.mean_of_seeds(row_results, score),
+            "parameters": row_results[0]["figures"]["parameters"],
             "paper": paper.TABLE_3[name]._asdict(),
         }
-        for name, of_row in table_layout.by_row(results).items()
+        for name, row_results in table_layout.by_row(results).items()
     ]
 
 
-def layout(results, score) -> str:
-    """The table and what it is of, in Markdown."""
-    found = table_layout.by_row(results)
-    base, heading = found.get("base"), table_layout.heading(score)
+def lay_out(results, score) -> str:
+    """Format the table and its description in Markdown."""
+    rows = table_layout.by_row(results)
+    base, heading = rows.get("base"), table_layout.heading(score)
     ours = "PPL", heading, f"{heading} − base", "10⁶ parameters"
     columns = [name for column in ours for name in (column, "paper")]
     lines = (
         table_layout.markdown(
             ("row", "differs from base in", *columns),
-            [_cells(name, row, base, score) for name, row in found.items()],
+            [_cells(name, row, base, score) for name, row in rows.items()],
         ),
         table_layout.provenance(results, score),
-        "PPL is per subword. The paper's: newstest2013 en-de, tokenized BLEU.",
+        "PPL is per subword. The paper: newstest2013 en-de, tokenized BLEU.",
         *(
-            [agreement(summary(results, score), score)]
-            if base and len(found) > 1
+            [agreement(summarize(results, score), score)]
+            if base and len(rows) > 1
             else []
         ),
     )
     return "\n\n".join(lines) + "\n"
 
 
-def _cells(name, of_row, base, score):
-    """A row of the table."""
-    theirs = paper.TABLE_3[name]
-    scores = table_layout.figures(of_row, score)
+def _cells(name, row_results, base, score):
+    """Format a row of the table."""
+    published = paper.TABLE_3[name]
+    scores = table_layout.values_of_seeds(row_results, score)
     gain = base and statistics.fmean(scores) - statistics.fmean(
-        table_layout.figures(base, score)
+        table_layout.values_of_seeds(base, score)
     )
     number, spread = table_layout.number, table_layout.spread
     return (
         name,
-        about(of_row[0], base and base[0]),
-        spread(table_layout.figures(of_row, "perplexity"), 2),
-        number(theirs.perplexity, 2),
+        variation(row_results[0], base and base[0]),
+        spread(table_layout.values_of_seeds(row_results, "perplexity"), 2),
+        number(published.perplexity, 2),
         spread(scores, 1),
-        number(theirs.bleu, 1),
+        number(published.bleu, 1),
         number(gain, 1, "+"),
-        number(theirs.bleu - paper.TABLE_3["base"].bleu, 1, "+"),
-        number(of_row[0]["figures"]["parameters"] / 1e6, 2),
-        number(theirs.parameters and theirs.parameters / 1e6, 0),
+        number(published.bleu - paper.TABLE_3["base"].bleu, 1, "+"),
+        number(row_results[0]["figures"]["parameters"] / 1e6, 2),
+        number(published.parameters and published.parameters / 1e6, 0),
     )
 
 
-def about(result, base) -> str:
-    """What a row was trained with that base was not."""
+def variation(result, base) -> str:
+    """Format the hparams of a row that differ from base."""
     if not base:
         return ""
     return ", ".join(
@@ -115,9 +115,9 @@ def about(result, base) -> str:
 
 
 def agreement(table, score) -> str:
-    """Which rows are on the paper's side of base, by perplexity and BLEU.
+    """Describe which rows differ from base in the same direction as published.
 
-    Rows that equal base in the paper have no side.
+    Rows that equal base in the paper have no direction.
     """
     by_name = {row["row"]: row for row in table}
     base, lines = by_name["base"], []
@@ -129,17 +129,19 @@ def agreement(table, score) -> str:
             )
             for name, row in by_name.items()
         }
-        other = [name for name, (ours, its) in gains.items() if ours * its < 0]
-        equal = [n for n, (_, its) in gains.items() if not its and n != "base"]
+        opposite = [name for name, (a, b) in gains.items() if a * b < 0]
+        equal = [
+            n for n, (_, gain) in gains.items() if not gain and n != "base"
+        ]
         lines.append(
-            f"{key}: {', '.join(other)} on the other side of base than in the "
-            "paper"
-            if other
-            else f"{key}: every row on the paper's side of base"
+            f"{key}: {', '.join(opposite)} on the other side of base than in "
+            "the paper"
+            if opposite
+            else f"{key}: every row on the same side of base as in the paper"
         )
         if equal:
             lines[-1] += f" ({', '.join(equal)} equal to base in the paper)"
-    return f"Beside base, by {'; by '.join(lines)}."
+    return f"Relative to base, by {'; by '.join(lines)}."
 
 
 if __name__ == "__main__":

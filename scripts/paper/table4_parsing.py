@@ -1,9 +1,9 @@
-"""A parser's row of Table 4, beside the paper's and a trivial parser's.
+"""A parser's row of Table 4, with the paper's and a trivial parser's rows.
 
     python -m scripts.paper.table4_parsing OUTPUT_DIR
 
 OUTPUT_DIR is a training of wsj_parsing or wsj_parsing_semi, after ``evaluate
---split=test``. Prints a table, and one JSON line last.
+--split=test``. The program prints a table, and one JSON line at the end.
 """
 
 import json
@@ -18,7 +18,7 @@ from t2t_repro.reports import paper
 from t2t_repro.text import linear, trees
 from t2t_repro.text.trees import Span, Tree
 
-FIGURES = {  # metrics of parses, and their columns
+COLUMNS = {  # metrics of parses, and their columns
     "bracketing_f1": "F1",
     "bracketing_precision": "precision",
     "bracketing_recall": "recall",
@@ -42,12 +42,12 @@ def main(output_dir):
             f"There is no {path}. Run evaluate with --split=test first."
         )
     row = _row(run, json_files.read(path))
-    print(describe(row))
+    print(lay_out(row))
     print(json.dumps(row))
 
 
 def _row(run, stored):
-    """Return what there is to say of a training."""
+    """Return the JSON row of a training."""
     folder = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(folder, "test")
     baseline = right_branching_scores(
@@ -68,8 +68,9 @@ def _row(run, stored):
 def right_branching(gold: Tree) -> Tree:
     """Return a trivial parse: every word but the last opens a constituent.
 
-    The first is S and the others VP, since that is what reaches to the end of
-    an English sentence. A punctuation mark at the end hangs on S.
+    The first is S and the others are VP, the usual labels of constituents that
+    reach to the end of an English sentence. A final punctuation mark is a child
+    of S.
     """
     length = len(gold.words)
     last = length - (
@@ -84,18 +85,18 @@ def right_branching_scores(suite, sentences, references) -> dict:
     """Return the scores of the trivial parses, as evaluate stores them."""
     golds = parsing.read_references(sentences, references)
     parses = [linear.write(right_branching(gold)) for gold in golds]
-    found = scores.score(suite, parses, [references], sentences)
-    return scores.flat(suite.build(), found)
+    values = scores.score(suite, parses, [references], sentences)
+    return scores.flat(suite.build(), values)
 
 
-def describe(row) -> str:
-    """The table, in Markdown."""
+def lay_out(row) -> str:
+    """Format the table in Markdown."""
     training = paper.PARSERS[row["problem"]].training
     trees = f"{row['test_trees']:,} trees"
     if row["test_trees"] != paper.SECTION_23:
         trees += ", not section 23"
     rows = [
-        (name, table_layout.number(parser.f1, 1), *[""] * (len(FIGURES) - 1))
+        (name, table_layout.number(parser.f1, 1), *[""] * (len(COLUMNS) - 1))
         for name, parser in paper.TABLE_4.items()
         if parser.training == training
     ]
@@ -103,9 +104,9 @@ def describe(row) -> str:
         (f"t2t_repro, {row['hparams_set']}: {trees}", row["scores"]),
         (f"right-branching: {trees}", row["right_branching"]),
     ):
-        cells = (table_layout.number(values[key], 1) for key in FIGURES)
+        cells = (table_layout.number(values[key], 1) for key in COLUMNS)
         rows.append((name, *cells))
-    columns = (f"parser: {training}", *FIGURES.values())
+    columns = (f"parser: {training}", *COLUMNS.values())
     return table_layout.markdown(columns, rows)
 
 

@@ -1,4 +1,4 @@
-"""What all rows of a table have in common, as the flags say it."""
+"""Settings that all rows of a table share, from the flags."""
 
 import os
 import pathlib
@@ -9,9 +9,10 @@ from typing import NamedTuple
 from absl import flags
 
 from t2t_repro import common_flags, errors, prepare
+from t2t_repro.problem import Problem
 
-# Flags of the trainer that a row's file tells -> how these are said here.
-_OF_THE_FILE = {
+# Flags of the trainer that a row's file records -> the flags to use instead.
+_RECORDED = {
     "hparams_set": "--rows=…",
     "hparams": "--hparams=…",
     "train_steps": "--hparams=train_steps=…",
@@ -19,8 +20,8 @@ _OF_THE_FILE = {
     "random_seed": "--seed=…",
     "mixed_precision": "--mixed_precision=…",
 }
-# A row would not be what its file tells: fewer steps, or not from nothing.
-_NOT_OF_A_ROW = (
+# With these a row would not match its file: they change its steps or its start.
+_FORBIDDEN = (
     "early_stopping_evals",
     "early_stopping_metric",
     "warm_start_from",
@@ -28,26 +29,26 @@ _NOT_OF_A_ROW = (
 
 
 class Job(NamedTuple):
-    """What all rows have in common."""
+    """Settings that all rows share."""
 
-    problem: object  # problem.Problem
-    split: str  # that is scored
-    averaged: bool  # over the last checkpoints of a set, or the last alone
-    data: pathlib.Path  # folder of the encoded data; made with the first row
-    output_dir: pathlib.Path  # of the trainings
-    results_dir: pathlib.Path  # of the JSON files
-    to_commands: tuple[str, ...]  # flags that say what the problem is
-    to_datagen: tuple[str, ...]
+    problem: Problem
+    split: str  # scored split
+    averaged: bool  # whether to average the last checkpoints
+    data: pathlib.Path  # folder of the encoded data, made for the first row
+    output_dir: pathlib.Path  # folder of the trainings
+    results_dir: pathlib.Path  # folder of the JSON files
+    problem_flags: tuple[str, ...]  # for all commands
+    datagen_flags: tuple[str, ...]
     mixed_precision: str
-    to_trainer: tuple[str, ...]  # what is left of its own
+    trainer_flags: tuple[str, ...]
     machine: str
 
 
 def job(split: str, averaged: bool) -> Job:
-    """The Job that the flags describe.
+    """Return the Job that the flags describe.
 
     Raises:
-        UserError: a row's file could not tell what it is of.
+        UserError: --trainer_flags has a setting that a row's file fixes.
     """
     values = flags.FLAGS
     output_dir = common_flags.output_dir()
@@ -56,13 +57,13 @@ def job(split: str, averaged: bool) -> Job:
     raw = [f"--raw_dir={values.raw_dir}"] if values.raw_dir else []
     problem = common_flags.problem()
     try:
-        to_trainer = shlex.split(values.trainer_flags)
+        trainer_flags = shlex.split(values.trainer_flags)
     except ValueError as error:  # a quote that is not closed
         raise errors.UserError(
-            f"--trainer_flags is not a shell's line: {error}; got "
+            f"--trainer_flags is not valid shell syntax: {error}; got "
             f"{values.trainer_flags}"
         ) from error
-    require(to_trainer)
+    require_allowed(trainer_flags)
     return Job(
         problem=problem,
         split=split,
@@ -70,31 +71,31 @@ def job(split: str, averaged: bool) -> Job:
         data=prepare.data_folder(common_flags.data_dir(), problem),
         output_dir=output_dir,
         results_dir=results_dir.expanduser(),
-        to_commands=tuple(
+        problem_flags=tuple(
             f"--{name}={values[name].value}"
             for name in named
             if values[name].value
         ),
-        to_datagen=(*raw, f"--num_workers={values.num_workers}"),
+        datagen_flags=(*raw, f"--num_workers={values.num_workers}"),
         mixed_precision=values.mixed_precision,
-        to_trainer=tuple(to_trainer),
+        trainer_flags=tuple(trainer_flags),
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
     )
 
 
-def require(to_trainer):
-    """Raises a UserError now that would come after a row is trained."""
-    given = {flag.lstrip("-").partition("=")[0] for flag in to_trainer}
-    for name, instead in _OF_THE_FILE.items():
+def require_allowed(trainer_flags):
+    """Raise a UserError for a flag that is not allowed in --trainer_flags."""
+    given = {flag.lstrip("-").partition("=")[0] for flag in trainer_flags}
+    for name, instead in _RECORDED.items():
         if name in given:
             raise errors.UserError(
-                f"{name} is a setting that a row's file tells. Say {instead}; "
-                f"got --trainer_flags={shlex.join(to_trainer)}."
+                f"A row's file records {name}. Use {instead}; "
+                f"got --trainer_flags={shlex.join(trainer_flags)}."
             )
-    for name in _NOT_OF_A_ROW:
+    for name in _FORBIDDEN:
         if name in given:
             raise errors.UserError(
-                f"A row takes all its steps, from new weights; leave {name} "
-                f"out of --trainer_flags={shlex.join(to_trainer)}."
+                f"A row has all its steps and starts from new weights; omit "
+                f"{name} from --trainer_flags={shlex.join(trainer_flags)}."
             )

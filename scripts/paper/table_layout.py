@@ -1,11 +1,11 @@
-"""Tables in Markdown: figures with their spread over seeds."""
+"""Tables in Markdown: values with their range over seeds."""
 
 import statistics
 from collections.abc import Iterable, Sequence
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """A mean, and from where to where the values go: "25.3 (25.1–25.6)"."""
+    """Format mean and range of values: "25.3 (25.1–25.6)"."""
     if not values:
         return ""
     mean = f"{statistics.fmean(values):.{digits}f}"
@@ -15,7 +15,7 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def mean_and_range(name: str, values: Sequence[float]) -> dict:
-    """The same for a JSON file."""
+    """Return mean and range of values, for a JSON file."""
     return {
         name: statistics.fmean(values),
         f"{name}_range": [min(values), max(values)],
@@ -23,12 +23,12 @@ def mean_and_range(name: str, values: Sequence[float]) -> dict:
 
 
 def number(value: float | None, digits: int, sign: str = "") -> str:
-    """A figure, or nothing where there is none."""
+    """Format a number; None is an empty string."""
     return "" if value is None else f"{value:{sign}.{digits}f}"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose first column is text, and the others figures."""
+    """Format a table whose first column is text, the others numbers."""
     rule = ["---", *["---:"] * (len(columns) - 1)]
     return "\n".join(
         f"| {' | '.join(cells)} |" for cells in (columns, rule, *rows)
@@ -36,30 +36,30 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def by_row(results: Sequence[dict]) -> dict[str, list[dict]]:
-    """Results of a table's rows: a list for each row, of its seeds."""
-    found = {}
+    """Group results by row: {row: results of its seeds}."""
+    rows = {}
     for result in results:
-        found.setdefault(result["row"], []).append(result)
-    return found
+        rows.setdefault(result["row"], []).append(result)
+    return rows
 
 
-def figures(of_row: Sequence[dict], name: str) -> list[float]:
-    """A figure, or a score, of each seed of a row."""
-    found = [result["figures"] for result in of_row]
-    return [f[name] if name in f else f["scores"][name] for f in found]
+def values_of_seeds(results: Sequence[dict], name: str) -> list[float]:
+    """Return a figure or score for each seed of a row."""
+    figures = [result["figures"] for result in results]
+    return [f[name] if name in f else f["scores"][name] for f in figures]
 
 
-def of_seeds(of_row: Sequence[dict], name: str) -> dict:
-    """mean_and_range() of a figure, or a score, of each seed of a row."""
-    return mean_and_range(name, figures(of_row, name))
+def mean_of_seeds(results: Sequence[dict], name: str) -> dict:
+    """Return mean_and_range() of a figure or score over the seeds of a row."""
+    return mean_and_range(name, values_of_seeds(results, name))
 
 
 def convention(problem) -> str:
-    """Return the metric that is laid beside the paper's BLEU.
+    """Return the metric to compare with the paper's BLEU.
 
-    Section 6.1's script splits compounds of German; for other languages the
-    paper states none, and Moses tokens were the custom. For a problem that
-    names neither it is the headline.
+    The script of section 6.1 splits German compounds. For other languages the
+    paper states no convention; Moses tokens were customary. A problem with
+    neither metric has its headline metric compared.
     """
     german = problem.target_language == "de" and not problem.tokenized
     name = "bleu_compound_split" if german else "bleu_tok"
@@ -67,23 +67,23 @@ def convention(problem) -> str:
 
 
 def heading(score: str) -> str:
-    """Return a column's title: "BLEU" for each convention of it."""
+    """Return a column's title, which is "BLEU" for all its conventions."""
     if score.partition("_")[0] == "bleu":
         return "BLEU"
     return score.replace("_", " ")
 
 
 def provenance(results: Sequence[dict], score: str = "bleu") -> str:
-    """What the figures are of: problem, training, seeds, machine, dates.
+    """Describe problem, training, seeds, machine and dates of results.
 
     Args:
         results: of all rows.
-        score: whose signature is told.
+        score: the score whose signature is included.
     """
     first = results[0]
     hparams = first["hparams"]
 
-    def several(key):
+    def distinct(key):
         return ", ".join(str(v) for v in sorted({r[key] for r in results}))
 
     return (
@@ -93,5 +93,5 @@ def provenance(results: Sequence[dict], score: str = "bleu") -> str:
         f"tokens, {hparams['num_hidden_layers']} layers and "
         f"{hparams['hidden_size']} wide in the first row; "
         f"{first['mixed_precision']}; mean and range of seeds "
-        f"{several('seed')}; {several('machine')}; {several('date')}."
+        f"{distinct('seed')}; {distinct('machine')}; {distinct('date')}."
     )

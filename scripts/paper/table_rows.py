@@ -1,4 +1,4 @@
-"""Rows of a table: an hparams set each, reduced where that is asked for."""
+"""Rows of a table: an hparams set each, in full or reduced size."""
 
 import dataclasses
 from typing import NamedTuple
@@ -13,9 +13,9 @@ WIDTHS = (
     "attention_key_channels",
     "attention_value_channels",
 )
-# These decide what is kept and how long is trained, not what a step does. A row
-# may differ from base in them without being about them.
-OF_LENGTH = (
+# Hparams of the length of training and of checkpoints. They are not what a row
+# varies, even if they differ from those of the base set.
+LENGTH_HPARAMS = (
     "train_steps",
     "save_checkpoints_steps",
     "num_averaged_checkpoints",
@@ -27,46 +27,54 @@ class Row(NamedTuple):
 
     name: str  # of its files
     hparams_set: str
-    changes: dict  # hparams that differ from the set's
+    changes: dict  # hparams that differ from those of the set
     seed: int
 
 
 def define_flags():
-    """Flags of every script that trains rows."""
+    """Define the flags of programs that train rows."""
     common_flags.define_raw_data_flags()
-    flags.DEFINE_list("rows", [], "Names of the rows to train; all by default.")
-    flags.DEFINE_multi_integer("seed", [1], "Each row is trained with each.")
+    flags.DEFINE_list("rows", [], "Names of the rows to train (default: all).")
+    flags.DEFINE_multi_integer(
+        "seed", [1], "Seeds with which each row is trained."
+    )
     flags.DEFINE_string(
-        "results_dir", None, "Of finished rows; OUTPUT_DIR/results if left out."
+        "results_dir",
+        None,
+        "Folder of finished rows (default: OUTPUT_DIR/results).",
     )
     flags.DEFINE_integer(
         "divide_widths",
         1,
-        "Divides hidden_size, filter_size and the channels of keys and values "
-        "of every row; heads stay, so that all ratios do.",
+        "Divisor of hidden_size, filter_size and the channels of keys and "
+        "values in every row. Heads stay, so that all ratios do.",
         lower_bound=1,
     )
     flags.DEFINE_integer(
-        "divide_layers", 1, "Divides the layers of every row.", lower_bound=1
+        "divide_layers", 1, "Divisor of the layers in every row.", lower_bound=1
     )
     flags.DEFINE_enum(
         "mixed_precision",
         "float32",
         ["float32", "bfloat16", "float16"],
-        "In which every row is trained. The paper's are in single precision.",
+        "Precision of every training. The paper has single precision.",
     )
     flags.DEFINE_string(
-        "trainer_flags", "", "More of them: '--eval_bleu_sentences=0 …'."
+        "trainer_flags",
+        "",
+        "More flags for the trainer, such as --eval_bleu_sentences=0.",
     )
-    flags.DEFINE_string("machine", None, "What to say of it in the results.")
+    flags.DEFINE_string(
+        "machine", None, "Description of the machine in the results."
+    )
     flags.adopt_module_key_flags(common_flags)
 
 
 def select(known, wanted):
-    """The names of `wanted`, or all that are known.
+    """Return the names in `wanted`, or by default all known ones.
 
     Raises:
-        UserError: one is not known.
+        UserError: a name is unknown.
     """
     unknown = [name for name in wanted if name not in known]
     if unknown:
@@ -77,33 +85,35 @@ def select(known, wanted):
 
 
 def differences(hparams_set: str, base: str) -> dict:
-    """{hparam: value} of a set where it is not its base's."""
-    ours = dataclasses.asdict(registry.build_hparams(hparams_set))
-    theirs = dataclasses.asdict(registry.build_hparams(base))
-    return {key: ours[key] for key in ours if ours[key] != theirs[key]}
+    """Return {hparam: value} where a set differs from its base."""
+    values = dataclasses.asdict(registry.build_hparams(hparams_set))
+    base_values = dataclasses.asdict(registry.build_hparams(base))
+    return {
+        key: value for key, value in values.items() if value != base_values[key]
+    }
 
 
 def changes(
     hparams_set: str, base: str, widths: int, layers: int, overrides: dict
 ) -> dict:
-    """What turns a set into a row of reduced size.
+    """Return the changes that reduce a set to a smaller size.
 
-    Widths and layers are divided; heads, rates and all else stay. So a row is
-    to base what the paper's is: half the layers, four times as wide.
+    Widths and layers are divided; heads, rates and all else stay. So a row has
+    the same ratio to base as in the paper: half the layers, four times as wide.
 
     Args:
         hparams_set: of the row.
-        base: the set that the row differs from.
+        base: the set that the row varies.
         widths: divisor of WIDTHS.
         layers: divisor of num_hidden_layers.
-        overrides: hparams of all rows. What a row is about it keeps.
+        overrides: hparams of all rows, except for those that the row varies.
 
     Raises:
-        UserError: a size cannot be divided so.
+        UserError: a size is no multiple of its divisor.
     """
     values = registry.build_hparams(hparams_set)
     divisors = dict.fromkeys(WIDTHS, widths) | {"num_hidden_layers": layers}
-    found = {}
+    changed = {}
     for name, divisor in divisors.items():
         size = getattr(values, name)
         if size % divisor:
@@ -111,23 +121,23 @@ def changes(
                 f"{name}={size} of {hparams_set} cannot be divided by "
                 f"{divisor}. Name a divisor of it, or leave the row out."
             )
-        found[name] = size // divisor
-    about = set(differences(hparams_set, base)) - set(OF_LENGTH)
-    found |= {k: v for k, v in overrides.items() if k not in about}
-    return {k: v for k, v in found.items() if v != getattr(values, k)}
+        changed[name] = size // divisor
+    varied = set(differences(hparams_set, base)) - set(LENGTH_HPARAMS)
+    changed |= {k: v for k, v in overrides.items() if k not in varied}
+    return {k: v for k, v in changed.items() if v != getattr(values, k)}
 
 
 class Table(NamedTuple):
-    """Rows in the size that the flags say."""
+    """Rows in the size that the flags set."""
 
     names: dict[str, str]  # name of a row -> hparams set, in the table's order
-    base: str  # the set that they differ from
+    base: str  # the set that they vary
 
     def row(self, name: str, seed: int) -> Row:
-        """A row.
+        """Return a row.
 
         Raises:
-            UserError: its sizes cannot be divided so.
+            UserError: one of its sizes is no multiple of its divisor.
         """
         values, hparams_set = flags.FLAGS, self.names[name]
         overrides = fields.parse(hparam.HParams, values.hparams)
@@ -136,16 +146,16 @@ class Table(NamedTuple):
         return Row(name, hparams_set, changed, seed)
 
     def selected(self) -> list[Row]:
-        """The rows, and their seeds, that the flags name.
+        """Return the rows and seeds that the flags name.
 
         Raises:
-            UserError: --hparams_set is given, or a row is not known.
+            UserError: --hparams_set is given, or a row is unknown.
         """
         values = flags.FLAGS
         if values.hparams_set:
             raise errors.UserError(
                 "Each row has an hparams set of its own; got --hparams_set="
-                f"{values.hparams_set}. Say --rows=… or --hparams=… instead."
+                f"{values.hparams_set}. Use --rows=… or --hparams=… instead."
             )
         return [
             self.row(name, seed)

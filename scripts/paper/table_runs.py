@@ -1,8 +1,8 @@
-"""Trains rows of a table, scores them, and keeps each as a JSON file.
+"""Training and scoring of a table's rows, each recorded in a JSON file.
 
-A row whose file is there is not trained again, and one that was interrupted
-goes on from its last checkpoint. Rows are trained one after the other, by the
-commands of the package in processes of their own.
+A row with a file is not trained again. An interrupted row resumes from its last
+checkpoint. Rows are trained one after the other, by the commands of the package
+in separate processes.
 """
 
 import dataclasses
@@ -30,35 +30,35 @@ from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import history
 
-# Folders of one machine say nothing to another.
-_FOLDERS = ("data_dir", "output_dir", "raw_dir", "results_dir", "machine")
+# Not part of a recorded command: they depend on the machine.
+_MACHINE_FLAGS = ("data_dir", "output_dir", "raw_dir", "results_dir", "machine")
 
 
-def t2t(command: str, *arguments: str):
-    """Runs a command of the package.
+def run_command(command: str, *arguments: str):
+    """Run a command of the package.
 
     Raises:
-        UserError: it failed; what it did is kept.
+        UserError: it failed; its checkpoints and files remain.
     """
     line = [sys.executable, "-m", f"t2t_repro.{command}", *arguments]
     print(f"\n{shlex.join(['t2t', command, *arguments])}", flush=True)
     status = subprocess.run(line).returncode
     if status:
         raise errors.UserError(
-            f"{command} ended with status {status}; it says above why. Run the "
-            "same again to go on from there."
+            f"{command} ended with status {status}; see its messages above. "
+            "Run the same command again to resume."
         )
 
 
-def finished(path: pathlib.Path, wanted: dict) -> dict | None:
-    """A row's figures where they are there.
+def read_finished(path: pathlib.Path, wanted: dict) -> dict | None:
+    """Return the content of a row's file, or None if there is none.
 
     Args:
-        path: of its file.
-        wanted: settings that it must have.
+        path: of the file.
+        wanted: settings that the row must have.
 
     Raises:
-        UserError: it was trained with other settings.
+        UserError: the row was trained with other settings.
     """
     if not path.exists():
         return None
@@ -73,39 +73,39 @@ def finished(path: pathlib.Path, wanted: dict) -> dict | None:
 
 
 def finished_rows(table: Table, job: Job) -> list[dict]:
-    """Figures of all rows and seeds that are finished, in the table's order.
+    """Return results of all finished rows and seeds, in the table's order.
 
-    Of this call and of earlier ones; those with other settings are left out.
+    Rows of earlier calls are included, unless they have other settings.
     """
-    found = []
+    results = []
     for name in table.names:
         stored = map(
             json_files.read, job.results_dir.glob(f"{name}-seed*.json")
         )
-        for one in sorted(stored, key=lambda one: one["seed"]):
+        for result in sorted(stored, key=lambda result: result["seed"]):
             try:
-                wanted = settings(table.row(name, one["seed"]), job)
-            except errors.UserError:  # of a size that cannot be divided so
+                wanted = row_settings(table.row(name, result["seed"]), job)
+            except errors.UserError:  # its size is no multiple of the divisor
                 continue
-            if not _differences(one, wanted):
-                found.append(one)
-    return found
+            if not _differences(result, wanted):
+                results.append(result)
+    return results
 
 
 def _differences(stored, wanted):
-    """In words; of a row's file and the settings that it should have."""
+    """Describe differences of a row's file from the wanted settings."""
     stored = run_json.with_defaults(stored)
-    found = _flat({key: stored.get(key) for key in wanted})
-    given = _flat(wanted)
+    actual = _flatten({key: stored.get(key) for key in wanted})
+    wanted = _flatten(wanted)
     return [
-        f"{key} is {found.get(key)!r} there and {given.get(key)!r} here"
-        for key in sorted(found.keys() | given.keys())
-        if found.get(key) != given.get(key)
+        f"{key} is {actual.get(key)!r} there and {wanted.get(key)!r} here"
+        for key in sorted(actual.keys() | wanted.keys())
+        if actual.get(key) != wanted.get(key)
     ]
 
 
-def _flat(settings):
-    """Settings with the hparams among them at the same level."""
+def _flatten(settings):
+    """Return settings with nested ones, such as hparams, at the top level."""
     nested = {k: v for k, v in settings.items() if isinstance(v, dict)}
     flat = {k: v for k, v in settings.items() if k not in nested}
     return flat | {
@@ -115,33 +115,35 @@ def _flat(settings):
     }
 
 
-def train(row: Row, job: Job) -> pathlib.Path:
-    """Trains a row, or trains it on; its folder."""
-    # A training goes on in any precision; so each has a folder of its own.
+def train_row(row: Row, job: Job) -> pathlib.Path:
+    """Train a row or resume its training; return its folder."""
+    # A training could resume in another precision, so each has its own folder.
     name = f"{row.name}-seed{row.seed}-{job.mixed_precision}"
     folder = job.output_dir / name
     overrides = ",".join(f"{key}={value}" for key, value in row.changes.items())
-    t2t(
+    run_command(
         "trainer",
-        *job.to_commands,
+        *job.problem_flags,
         f"--hparams_set={row.hparams_set}",
         *([f"--hparams={overrides}"] if overrides else []),
         f"--random_seed={row.seed}",
         f"--mixed_precision={job.mixed_precision}",
         f"--output_dir={folder}",
         *([] if job.averaged else ["--keep_checkpoint_max=1"]),
-        *job.to_datagen,
-        *job.to_trainer,
+        *job.datagen_flags,
+        *job.trainer_flags,
     )
     if job.averaged:
-        t2t("avg_checkpoints", *job.to_commands, f"--output_dir={folder}")
+        run_command(
+            "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
+        )
     return folder
 
 
-def settings(row: Row, job: Job) -> dict:
-    """What a row's file says of how it was trained and scored.
+def row_settings(row: Row, job: Job) -> dict:
+    """Return the settings of training and scoring that a row's file records.
 
-    And of the data, once that is there.
+    They include the sha256 of the data, once the data exists.
     """
     values = dataclasses.replace(
         registry.build_hparams(row.hparams_set), **row.changes
@@ -160,42 +162,42 @@ def settings(row: Row, job: Job) -> dict:
     }
 
 
-def run(row: Row, job: Job, measure):
-    """Makes the file of a row, unless it is there.
+def run_row(row: Row, job: Job, measure):
+    """Train and score a row, and write its file, unless it exists.
 
     Args:
-        row: what to run.
-        job: what all rows have in common.
-        measure: a function of the training's folder and what evaluate stored.
+        row: the row.
+        job: settings that all rows share.
+        measure: a function of the training's folder and its stored scores.
     """
     path = job.results_dir / f"{row.name}-seed{row.seed}.json"
-    known = finished(path, settings(row, job))
-    if known:
-        print(f"{row.name}, seed {row.seed}: finished on {known['date']}.")
+    finished = read_finished(path, row_settings(row, job))
+    if finished:
+        print(f"{row.name}, seed {row.seed}: finished on {finished['date']}.")
         return
-    folder = train(row, job)
-    t2t(
+    folder = train_row(row, job)
+    run_command(
         "evaluate",
-        *job.to_commands,
+        *job.problem_flags,
         f"--output_dir={folder}",
         f"--split={job.split}",
     )
     stored = runs.stored_scores(folder)[job.split]
-    found = settings(row, job) | {
+    result = row_settings(row, job) | {
         "figures": measure(folder, stored),
         "command": command_line(),
         "machine": job.machine,
         "date": str(datetime.date.today()),
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
-    json_files.write(path, found)
+    json_files.write(path, result)
 
 
-def figures(folder: pathlib.Path, stored: dict) -> dict:
-    """Perplexities, scores, parameters and FLOPs of a training.
+def measure_training(folder: pathlib.Path, stored: dict) -> dict:
+    """Return perplexities, scores, parameters and FLOPs of a training.
 
-    Perplexity is that of the last weights, per subword, on the validation
-    split, whatever was averaged or scored.
+    Perplexity is per subword, of the last weights on the validation split, even
+    if scores are of averaged weights or another split.
     """
     run = runs.open_run(folder)
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
@@ -203,9 +205,9 @@ def figures(folder: pathlib.Path, stored: dict) -> dict:
     lengths = batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
     model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
     tokens = run.hparams.batch_tokens * run.hparams.train_steps
-    kept = ("step", "perplexity", *run.problem.suite.names)
+    names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
-        {key: entry[key] for key in kept if key in entry}
+        {key: entry[key] for key in names if key in entry}
         for entry in json_files.read(folder / history.VALIDATION)
     ]
     return {
@@ -219,52 +221,54 @@ def figures(folder: pathlib.Path, stored: dict) -> dict:
     }
 
 
-def run_all(table: Table, job: Job, summary, layout, measure=figures):
-    """Runs the rows that the flags select, and writes the table after each.
+def run_all(
+    table: Table, job: Job, summarize, lay_out, measure=measure_training
+):
+    """Run the rows that the flags select, and write the table after each.
 
-    The table has all rows that are finished, selected now or not.
+    The table has all finished rows, including those that are not selected.
 
     Args:
-        table: what its rows are.
-        job: what they have in common.
-        summary: a function of the results: what table.json holds.
-        layout: a function of the results: the text of table.md.
-        measure: of run().
+        table: its rows.
+        job: settings that all rows share.
+        summarize: a function of the results that returns table.json.
+        lay_out: a function of the results that returns table.md.
+        measure: of run_row().
     """
     rows = table.selected()
     if job.averaged:
         _require_enough_checkpoints(rows, job)
     for done, row in enumerate(rows, 1):
         print(f"\nRow {done} of {len(rows)}: {row.name}, seed {row.seed}.")
-        run(row, job, measure)
+        run_row(row, job, measure)
         results = finished_rows(table, job)
-        json_files.write(job.results_dir / "table.json", summary(results))
-        files.write_text(job.results_dir / "table.md", layout(results))
-    print(f"\n{layout(results)}")
+        json_files.write(job.results_dir / "table.json", summarize(results))
+        files.write_text(job.results_dir / "table.md", lay_out(results))
+    print(f"\n{lay_out(results)}")
 
 
 def _require_enough_checkpoints(rows, job):
-    """Now, and not when a row has been trained."""
+    """Raise a UserError if a row saves fewer checkpoints than it averages."""
     for row in rows:
-        hparams = settings(row, job)["hparams"]
+        hparams = row_settings(row, job)["hparams"]
         steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
         wanted = hparams["num_averaged_checkpoints"]
         if steps // every < wanted:
             raise errors.UserError(
                 f"{row.name} is an average of {wanted} checkpoints, and "
                 f"{steps:,} steps with one every {every:,} make "
-                f"{steps // every}. Say --hparams=save_checkpoints_steps=… or "
+                f"{steps // every}. Set --hparams=save_checkpoints_steps=… or "
                 "num_averaged_checkpoints=…."
             )
 
 
 def command_line() -> str:
-    """How this script was called, without the folders of this machine."""
+    """Return the command of this process, without folders of this machine."""
     values = flags.FLAGS
     given = [
         argument
         for name in values
-        if values[name].present and name not in _FOLDERS
+        if values[name].present and name not in _MACHINE_FLAGS
         for argument in values[name].serialize().splitlines()
     ]
     module = f"scripts.paper.{pathlib.Path(sys.argv[0]).stem}"

@@ -1,13 +1,13 @@
-"""Does an export say what the decoder says, whatever the batch?
+"""Check that an export gives the decoder's outputs, for any batch size.
 
     python -m scripts.release.check_export \\
         --output_dir=… --export_dir=… --text=test.en
 
-Translates lines of a text through the decoder's road, with the options of the
-export's model card, and through the export in batches of 1 and of 64 and as
-`query` makes them; counts the lines that differ. A tie is a difference of two
-outputs whose scores agree to 1e-4: sums of floats vary with the batch. The exit
-status is 1 where a line differs that is no tie.
+It translates lines of a text with the decoder's Translator and the options of
+the export's model card, and with the export: in the batches of `query` and in
+batches of 1 and of 64. It counts the lines that differ. A difference is a tie
+if both scores agree to 1e-4, since float sums vary with the batch. The exit
+status is 1 if a line differs that is not a tie.
 """
 
 import pathlib
@@ -20,12 +20,16 @@ from t2t_repro import fields, hparam, json_files, registry, runs
 from t2t_repro.decoding import translate
 from t2t_repro.serving import client, saved_model
 
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Run.", required=True)
-_EXPORT_DIR = flags.DEFINE_string(
-    "export_dir", None, "Of the exporter.", required=True
+_OUTPUT_DIR = flags.DEFINE_string(
+    "output_dir", None, "Trained run.", required=True
 )
-_TEXT = flags.DEFINE_string("text", None, "A sentence a line.", required=True)
-_LINES = flags.DEFINE_integer("lines", 1000, "Of the text.")
+_EXPORT_DIR = flags.DEFINE_string(
+    "export_dir", None, "Folder of the exporter.", required=True
+)
+_TEXT = flags.DEFINE_string(
+    "text", None, "File with a sentence per line.", required=True
+)
+_LINES = flags.DEFINE_integer("lines", 1000, "Lines of the text to use.")
 
 
 def main(_):
@@ -35,18 +39,18 @@ def main(_):
     query = client.LocalClient(_EXPORT_DIR.value)
     expected = list(decoder(query.folder).translate(lines, len(lines)))
     harness.report("sentences", len(lines), "")
-    different = len({one.texts[0] for one in expected})
+    different = len({translation.texts[0] for translation in expected})
     harness.report("different translations", different, "")
     failed = compare("query", list(query.translate(lines)), expected)
     for size in (1, 64):
-        found = in_batches(query, lines, size)
-        failed |= compare(f"batches of {size}", found, expected)
+        translations = translate_in_batches(query, lines, size)
+        failed |= compare(f"batches of {size}", translations, expected)
     harness.print_json()
     sys.exit(failed)
 
 
 def decoder(folder):
-    """A Translator of the run, as the card of an export's version has it."""
+    """Return a Translator with the settings of an export's model card."""
     registry.load_definitions()
     card = json_files.read(folder / saved_model.MODEL_CARD)
     run = runs.open_run(pathlib.Path(_OUTPUT_DIR.value))
@@ -56,27 +60,29 @@ def decoder(folder):
     return translate.Translator(models, run.vocabularies, hparams)
 
 
-def in_batches(query, lines, size):
-    """Translations of so many lines at a time."""
-    found = []
+def translate_in_batches(query, lines, size):
+    """Return translations, computed in batches of `size` lines."""
+    translations = []
     for first in range(0, len(lines), size):
         texts, scores = query.predict(lines[first : first + size])
-        found += [
+        translations += [
             translate.Translation([text], [score])
             for text, score in zip(texts, scores, strict=True)
         ]
-    return found
+    return translations
 
 
-def compare(name, found, expected):
-    """Counts what differs; whether any of it is no tie."""
+def compare(name, translations, expected):
+    """Report differences; return whether one of them is not a tie."""
     pairs = [
         pair
-        for pair in zip(found, expected, strict=True)
+        for pair in zip(translations, expected, strict=True)
         if pair[0].texts != pair[1].texts
     ]
-    apart = [abs(one.scores[0] - other.scores[0]) for one, other in pairs]
-    ties = sum(difference < 1e-4 for difference in apart)
+    ties = sum(
+        abs(actual.scores[0] - wanted.scores[0]) < 1e-4
+        for actual, wanted in pairs
+    )
     harness.report(f"{name}: differences", len(pairs), "sentences")
     harness.report(f"{name}: ties among them", ties, "sentences")
     return ties < len(pairs)

@@ -1,10 +1,11 @@
-"""Run the command that evaluate names for each score, and compare.
+"""Check of every score against the command that evaluate names for it.
 
     python -m scripts.release.check_scores --moses=…/mosesdecoder/scripts \\
         --language=de [--tokenized] OUT REF [REF …]
 
-Needs bash, perl and the scripts of github.com/moses-smt/mosesdecoder. Prints a
-line a score; exits with 1 if one is off by more than 0.01.
+It needs bash, Perl and the scripts of github.com/moses-smt/mosesdecoder. It
+prints one line per score. The exit status is 1 if a score differs by more than
+0.01.
 """
 
 import argparse
@@ -26,7 +27,7 @@ TOLERANCE = 0.01  # multi-bleu.perl prints two decimals
 
 
 class Shell:
-    """A folder with OUT, REF0, REF1 …, in which commands run."""
+    """Folder with the files OUT, REF0, REF1 …, in which commands run."""
 
     def __init__(self, folder, out, references, moses):
         self._folder = folder
@@ -34,7 +35,9 @@ class Shell:
         self._references = [f"REF{i}" for i in range(len(references))]
         for name, reference in zip(self._references, references, strict=True):
             shutil.copy(reference, folder / name)
-        programs = pathlib.Path(sys.executable).parent  # sacrebleu's, too
+        programs = pathlib.Path(
+            sys.executable
+        ).parent  # sacrebleu is among them
         folders = programs, moses / "tokenizer", moses / "generic"
         path = [*map(str, map(pathlib.Path.absolute, folders))]
         self._env = os.environ | {
@@ -42,7 +45,10 @@ class Shell:
         }
 
     def score(self, check) -> float | None:
-        """Return what a metric's check prints; None: not of so many REF."""
+        """Return the score that a metric's check prints.
+
+        It is None if the check cannot read several references.
+        """
         if "multi-bleu.perl" in check:
             *steps, command = check.split("; ")
             # multi-bleu.perl REF.tok reads REF.tok0, REF.tok1 and so on.
@@ -51,23 +57,23 @@ class Shell:
                 self._run(f"({steps[0]}) < {name} > {tokens}")
             return float(re.match("BLEU = ([0-9.]+)", self._run(command))[1])
         if "awk" in check and len(self._references) > 1:
-            return None  # it reads one
+            return None  # it reads one reference
         check = re.sub(r"\bREF\b", " ".join(self._references), check)
         if "|" not in check and check.startswith("sacrebleu "):
             return json.loads(self._run(f"{check} -w 4 -f json"))["score"]
         return float(self._run(check).split()[-1])
 
     def _run(self, command):
-        found = subprocess.run(
+        finished = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=self._folder,
             env=self._env,
             capture_output=True,
             encoding="utf-8",
         )
-        if found.returncode:
-            sys.exit(f"{command}\n{found.stderr}")
-        return found.stdout
+        if finished.returncode:
+            sys.exit(f"{command}\n{finished.stderr}")
+        return finished.stdout
 
 
 def main():
@@ -84,7 +90,7 @@ def main():
         list(read_lines(arguments.out)),
         test_sets.from_files(arguments.references).references,
     )
-    off = []
+    differing = []
     with tempfile.TemporaryDirectory() as folder:
         shell = Shell(
             pathlib.Path(folder),
@@ -99,9 +105,9 @@ def main():
             mine = ours[key].value
             print(f"{key:20} {mine:9.4f} {theirs:9.4f}", flush=True)
             if abs(mine - theirs) > TOLERANCE:
-                off.append(key)
-    if off:
-        sys.exit(f"Off by more than {TOLERANCE}: {', '.join(off)}.")
+                differing.append(key)
+    if differing:
+        sys.exit(f"Off by more than {TOLERANCE}: {', '.join(differing)}.")
 
 
 if __name__ == "__main__":

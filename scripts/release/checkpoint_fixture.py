@@ -1,10 +1,10 @@
-"""Writes a checkpoint of a tiny model, and the logits that it gives.
+"""Writer of a checkpoint fixture: a tiny model and its logits.
 
     python -m scripts.release.checkpoint_fixture tests/fixtures/checkpoint
 
-tests/training/test_checkpoint_format.py reads both back. The folder must be
-new: a committed checkpoint stands for those that users have, and is kept when
-a later version writes others.
+tests/training/test_checkpoint_format.py reads both. The folder must be new: a
+committed checkpoint represents those of users, and is kept when a later version
+writes another format.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ VOCAB_SIZE = 12
 STEPS = 5
 SEED = 1
 VOCABULARY = "0" * 64  # stands for a sha256
-BATCH = {  # as data/batches.py packs them: two pairs, and one
+BATCH = {  # packed as in data/batches.py: two pairs in a row, and one
     "inputs": [[5, 4, 1, 7, 1, 0], [2, 10, 3, 3, 9, 1]],
     "inputs_segment": [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 1, 1]],
     "inputs_position": [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]],
@@ -71,10 +71,10 @@ def main():
         "vocab_size": VOCAB_SIZE,
         "vocabulary_sha256": VOCABULARY,
         "batch": BATCH,
-        "logits": logits.astype(float).round(6).tolist(),  # of real slots
+        "logits": logits.astype(float).round(6).tolist(),  # without padding
     }
     lines = [f'"{name}": {json.dumps(expected[name])}' for name in expected]
-    text = "{\n" + ",\n".join(lines) + "\n}\n"  # an entry a line
+    text = "{\n" + ",\n".join(lines) + "\n}\n"  # one entry per line
     files.write_text(folder / "expected.json", text)
 
 

@@ -1,10 +1,10 @@
-"""A newcomer's first hour, timed: clone, make demo, then the tutorial.
+"""Timed run of a newcomer's commands: clone, make demo, the tutorial.
 
     python -m scripts.release.cold_start FOLDER --transcript=cold_start.txt
 
-FOLDER is new; all in it is made by the commands of README and tutorial, as
-they stand there. The transcript has the seconds of each, and what it printed
-last.
+FOLDER must not exist. The commands are those of README and the tutorial,
+unchanged. The transcript lists the seconds of each command and the last lines
+that it printed.
 """
 
 import os
@@ -20,11 +20,15 @@ from scripts.release import page_commands
 
 ROOT = pathlib.Path(__file__).parents[2]
 MARK = "t2t-cold-start"
-LINES, WIDTH = 2, 160  # of what a command printed
+LINES, WIDTH = 2, 160  # of the output of a command
 
 
 def run(commands, folder, path):
-    """[(command, seconds, lines that it printed)], of one shell."""
+    """Run commands in one shell.
+
+    Returns:
+        [(command, seconds, lines that it printed)].
+    """
     file = folder / "commands.sh"
     file.write_text(page_commands.script([*commands, ":"], MARK), "utf-8")
     shell = subprocess.Popen(
@@ -38,10 +42,10 @@ def run(commands, folder, path):
     )
     starts, outputs = [], []
     for line in shell.stdout:
-        said, mark, _ = line.partition(MARK)  # after what ended in no "\n"
-        if said.strip():
-            sys.stderr.write(said)
-            outputs[-1].append(said)
+        printed, mark, _ = line.partition(MARK)  # output may lack a final "\n"
+        if printed.strip():
+            sys.stderr.write(printed)
+            outputs[-1].append(printed)
         if mark:
             starts.append(time.perf_counter())
             outputs.append([])
@@ -56,32 +60,32 @@ def run(commands, folder, path):
     ]
 
 
-def visible(line):
-    """A line without a terminal's colours."""
+def strip_colors(line):
+    """Return a line without the escape sequences of colours."""
     return re.sub(r"\x1b\[\d*m", "", line.rstrip())
 
 
 def main(arguments):
     if len(arguments) != 2 or pathlib.Path(arguments[1]).exists():
-        raise app.UsageError("one FOLDER is wanted, which is not there yet.")
+        raise app.UsageError("Give one FOLDER, which must not exist yet.")
     folder = pathlib.Path(arguments[1]).resolve()
     tutorial = folder / "tutorial"
     tutorial.mkdir(parents=True)
     path = os.environ["PATH"]
     clone = 'git clone --quiet "$SOURCE" t2t_repro'
-    found = run([clone, "make -C t2t_repro demo"], folder, path)
+    results = run([clone, "make -C t2t_repro demo"], folder, path)
     page = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
     page_commands.write_files(page, tutorial)
     commands = page_commands.shell_commands(page)
-    found += run(commands, tutorial, f"{folder}/t2t_repro/.venv/bin:{path}")
+    results += run(commands, tutorial, f"{folder}/t2t_repro/.venv/bin:{path}")
     with open(flags.FLAGS.transcript, "w", encoding="utf-8") as file:
-        for command, seconds, output in found:
+        for command, seconds, output in results:
             file.write(f"{seconds:7.1f} s  $ {command}\n")
             for line in output[-LINES:]:
                 line = line.replace(str(folder), "FOLDER")
-                file.write(f"{'':11}{visible(line)[:WIDTH]}\n")
-        whole = sum(seconds for _, seconds, _ in found)
-        file.write(f"{whole:7.1f} s  in all\n")
+                file.write(f"{'':11}{strip_colors(line)[:WIDTH]}\n")
+        total = sum(seconds for _, seconds, _ in results)
+        file.write(f"{total:7.1f} s  in all\n")
 
 
 if __name__ == "__main__":

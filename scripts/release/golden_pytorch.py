@@ -1,24 +1,24 @@
-"""Writes tests/golden/pytorch_transformer.npz: what PyTorch computes.
+"""Writer of tests/golden/pytorch_transformer.npz, computed with PyTorch.
 
     python -m venv torch_venv
     torch_venv/bin/pip install torch==2.13.0 numpy
     torch_venv/bin/python -m scripts.release.golden_pytorch
 
-A small Transformer of torch.nn's own layers, post-norm and pre-norm, in
-float64: so the numbers are the right ones, and the same on every machine. It
-shares no code with t2t_repro, only the names of its weights. Five sentences
-are computed twice, with padding and packed into rows, along different ways
-through PyTorch: a padding mask, and a mask of every query and key. The script
-insists that both give the same, and stores it once.
+The model is a small Transformer of torch.nn's own layers, post-norm and
+pre-norm. It computes in float64, so the numbers are accurate and the same on
+every machine. It shares no code with t2t_repro, only the names of the weights.
+Five pairs of sentences are computed twice, padded and packed into rows, with
+different masks in PyTorch: a padding mask, and a mask over all queries and
+keys. The script checks that both results are equal, and stores one of them.
 
-The file holds, with N real positions of the sentences one after the other:
+The file contains, with the N positions that are not padding in a row:
 
-    command, torch, settings   how it was made; hparams, as JSON
-    weights/PATH               float16, which holds each weight exactly
+    command, torch, settings   provenance, and hparams as JSON
+    weights/PATH               float16, which represents each weight exactly
     LAYOUT/FEATURE             ids, segments and positions: padded, packed
     NORM/encoder_output        [N, D] float32, for post_norm and pre_norm
     NORM/logits                [N, V] float32
-    NORM/smoothed, NORM/plain  [] float32, mean losses of a token
+    NORM/smoothed, NORM/plain  [] float32, mean losses per token
     NORM/gradients/PATH        of the smoothed loss, float32
 """
 
@@ -78,12 +78,12 @@ class Transformer(nn.Module):
         )
 
     def forward(self, batch, encoder_masks, decoder_masks):
-        """-> encoder output [B, L, D], logits [B, T, V]."""
+        """Return the encoder output [B, L, D] and logits [B, T, V]."""
         memory = self.encoder(
             self.embed(batch["inputs"], batch["inputs_position"]),
             **encoder_masks,
         )
-        # What came before a sentence is a row of zeros below the matrix.
+        # Before a sentence: the zero row below the embedding matrix.
         position = batch["targets_position"]
         previous = torch.where(
             position == 0, VOCAB_SIZE, batch["targets"].roll(1, dims=1)
@@ -93,7 +93,7 @@ class Transformer(nn.Module):
         return memory, functional.linear(y, self.embedding)
 
     def embed(self, ids, position):
-        """Section 3.4's sqrt(D), and section 3.5's sinusoids."""
+        """Return embeddings times sqrt(D) (section 3.4), plus sinusoids."""
         size = SETTINGS["hidden_size"]
         matrix = torch.cat([self.embedding, torch.zeros(1, size)])
         table = np.empty((ids.shape[1], size))
@@ -106,11 +106,19 @@ class Transformer(nn.Module):
 
 
 def named_arrays(model, array):
-    """{path in t2t_repro: view} of `array` of each of torch's parameters."""
+    """Map the names of weights in t2t_repro to views of torch's parameters.
+
+    Args:
+        model: a Transformer.
+        array: a function of a parameter; it returns a tensor of that shape.
+
+    Returns:
+        {path in t2t_repro: view of `array` of the parameter}.
+    """
     named = {"embedding/weight": array(model.embedding)}
 
     def attention(path, module):
-        # torch keeps three matrices in one, and each as [out, in].
+        # torch stores three matrices in one, each as [out, in].
         for name, matrix in zip(
             ("query", "key", "value"),
             array(module.in_proj_weight).chunk(3),
@@ -148,20 +156,20 @@ def named_arrays(model, array):
 
 
 def draw_weights(random):
-    """{path: float16 array}, none of them 0 or 1 throughout."""
+    """Return {path: random float16 array}, also for biases and norms."""
     weights = {}
     for norm_first in (False, True):
         model = Transformer(norm_first)
         for path, view in named_arrays(model, lambda p: p.detach()).items():
             if path not in weights:
                 mean = 1.0 if path.endswith("gamma") else 0.0
-                drawn = random.normal(mean, 0.25, view.shape)
-                weights[path] = drawn.astype(np.float16)
+                values = random.normal(mean, 0.25, view.shape)
+                weights[path] = values.astype(np.float16)
     return weights
 
 
 def load(model, weights):
-    """Sets torch's parameters; attention's biases, which we lack, to 0."""
+    """Set torch's parameters; biases of attention, which we lack, are 0."""
     for name, parameter in model.named_parameters():
         if name.endswith(("in_proj_bias", "out_proj.bias")):
             nn.init.zeros_(parameter)
@@ -170,7 +178,7 @@ def load(model, weights):
 
 
 def draw_sentences(random):
-    """Pairs of lists of ids; 1 ends a sentence, 0 is padding."""
+    """Return random pairs of lists of ids; EOS is 1."""
     return [
         [[*random.integers(2, VOCAB_SIZE, n - 1), 1] for n in lengths]
         for lengths in LENGTHS
@@ -178,7 +186,7 @@ def draw_sentences(random):
 
 
 def lay_out(sentences, rows):
-    """{feature: [rows, slots] int64}; a row ends in a slot of padding."""
+    """Return {feature: [rows, slots] int64}; a row ends in a padding slot."""
     batch = {}
     for side, name in enumerate(("inputs", "targets")):
         texts = [[sentences[i][side] for i in row] for row in rows]
@@ -199,7 +207,7 @@ def lay_out(sentences, rows):
 
 
 def padding_masks(batch):
-    """torch's masks for a sentence a row; True is hidden."""
+    """Return torch's masks for rows of one sentence; True is masked."""
     padding = batch["inputs_segment"] == 0
     length = batch["targets"].shape[1]
     return {"src_key_padding_mask": padding}, {
@@ -209,32 +217,32 @@ def padding_masks(batch):
 
 
 def packing_masks(batch):
-    """torch's masks for packed rows, [B * H, T, L]; True is hidden."""
+    """Return torch's masks [B * H, T, L] for packed rows; True is masked."""
 
-    def apart(queries, keys):
+    def mask_other_sentences(queries, keys):
         queries, keys = (batch[f"{side}_segment"] for side in (queries, keys))
-        hidden = queries[:, :, None] != keys[:, None]
-        # Padding must see something: softmax over nothing is not a number.
-        hidden &= (queries > 0)[:, :, None]
-        return hidden.repeat_interleave(SETTINGS["num_heads"], dim=0)
+        masked = queries[:, :, None] != keys[:, None]
+        # Padding attends to all: softmax over no key is NaN.
+        masked &= (queries > 0)[:, :, None]
+        return masked.repeat_interleave(SETTINGS["num_heads"], dim=0)
 
     length = batch["targets"].shape[1]
     future = torch.ones(length, length).triu(1).bool()
-    return {"mask": apart("inputs", "inputs")}, {
-        "tgt_mask": apart("targets", "targets") | future,
-        "memory_mask": apart("targets", "inputs"),
+    return {"mask": mask_other_sentences("inputs", "inputs")}, {
+        "tgt_mask": mask_other_sentences("targets", "targets") | future,
+        "memory_mask": mask_other_sentences("targets", "inputs"),
     }
 
 
 def compute(model, batch, masks):
-    """{name: array} of a batch: outputs, losses and gradients."""
+    """Return {name: array} of a batch: outputs, losses and gradients."""
     model.zero_grad()
     memory, logits = model(batch, *masks)
     memory = memory[batch["inputs_segment"] > 0]
     real = batch["targets_segment"] > 0
     logits, labels = logits[real], batch["targets"][real]
-    # torch gives e' / V to every subword, the target too; tensor2tensor
-    # e / (V - 1) to each other. They are the same where e' = e V / (V - 1).
+    # torch gives e' / V to every subword, the target included; tensor2tensor
+    # e / (V - 1) to every other one. Both are equal if e' = e V / (V - 1).
     smoothing = SETTINGS["label_smoothing"] * VOCAB_SIZE / (VOCAB_SIZE - 1)
     smoothed = functional.cross_entropy(
         logits, labels, label_smoothing=smoothing

@@ -1,4 +1,4 @@
-"""What a page of docs/ tells its reader to write and to run."""
+"""Files and shell commands of a documentation page."""
 
 import re
 
@@ -6,33 +6,39 @@ BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
 
 
 def write_files(page, folder):
-    """The Python blocks of a page's text, as files that their first lines name.
+    """Write the Python blocks of a page to the files that they name.
 
     Raises:
-        ValueError: such a block does not begin with "# name.py".
+        ValueError: a block does not begin with "# name.py".
     """
     for kind, text in BLOCK.findall(page):
         if kind != "python":
             continue
         name = re.match(r"# ([\w/]+\.py)\n", text)
         if not name:
-            raise ValueError(f"begins with no file's name: {text[:60]!r}")
+            raise ValueError(
+                f"a Python block must begin with '# name.py': {text[:60]!r}"
+            )
         path = folder / name[1]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 
 
 def shell_commands(page):
-    """The commands of a page's text, in order, each as it stands there."""
+    """Return the shell commands of a page, in order and unchanged."""
     blocks = [text for kind, text in BLOCK.findall(page) if kind == "sh"]
-    # A line that ends in \ goes on.
+    # A backslash at the end of a line continues the command.
     return re.findall(r"(?:.*\\\n)*.+", "".join(blocks))
 
 
 def script(commands, mark=""):
-    """A bash script of commands; a line `mark` is printed before each.
+    """Return a bash script of commands, which stops at the first failure.
 
-    It ends at the first that fails, and a server dies with it.
+    Processes in the background are killed at the end.
+
+    Args:
+        commands: list of commands.
+        mark: a line to print before each command.
     """
     lines = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for command in commands:

@@ -196,6 +196,31 @@ def test_all(faults, jobs, launcher, limit):
                 yield done.result()
 
 
+def summary(results, faults):
+    """Return the results as JSON, in the order of the faults."""
+    order = [fault.name for fault in faults]
+    results = sorted(results, key=lambda result: order.index(result.name))
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+    found = {
+        "command": "python -m scripts.release.plant_faults",
+        "commit": commit,
+        "planted": len(results),
+        "caught": sum(result.caught for result in results),
+        "faults": [
+            {
+                "name": one.name,
+                "file": one.file,
+                "caught": one.caught,
+                "by": one.by,
+            }
+            for one in results
+        ],
+    }
+    return json.dumps(found, indent=2) + "\n"
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(
         description="Test the project with known faults, one at a time."
@@ -238,12 +263,7 @@ def main():
     missed = [result.name for result in results if not result.caught]
     print(f"{len(results) - len(missed)} of {len(results)} faults are caught.")
     if arguments.result:
-        order = {fault.name: place for place, fault in enumerate(faults)}
-        results.sort(key=lambda result: order[result.name])
-        arguments.result.write_text(
-            json.dumps([result._asdict() for result in results], indent=2)
-            + "\n"
-        )
+        arguments.result.write_text(summary(results, faults))
     sys.exit(bool(missed))
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Writes a small run, its data and its export, and what they give.
+# Writes a small run, its data and its export, with their outputs.
 #
 #     scripts/release/run_fixture.sh tests/fixtures/run
 #
-# tests/test_stored_runs.py opens all of it again. The folder must be new: what
-# is committed stands for the runs that users have, and is kept when a later
-# version writes others.
+# tests/commands/test_stored_run.py opens all of them. The folder must be new: the
+# committed files represent the runs of users, and are kept when a later version
+# writes another format.
 set -euo pipefail
 mkdir "$1"
 cd "$1"
@@ -43,7 +43,7 @@ cp trained_on/validation.json trained_on.json
 rm -r trained_on run/checkpoints/ckpt-{1,2}00.* run/events.* data/downloads \
     raw/train.* 2> /dev/null || true
 tar --remove-files -cJf export.tar.xz export
-# No path of the machine that made it.
+# Remove the paths of this machine.
 python - <<'END'
 import pathlib
 
@@ -54,5 +54,5 @@ settings = json_files.read(path)
 lines = [line.split(" ", 1)[1] for line in settings["command_lines"]]
 changes = {"data_dir": "data", "command_lines": [f"trainer {x}" for x in lines]}
 settings.pop("sha256", None)
-json_files.write(path, settings | changes, sealed=True)
+json_files.write(path, settings | changes, with_checksum=True)
 END

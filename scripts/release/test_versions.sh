@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests, with the lowest and with the highest versions of all packages that
-# setup.py admits: before a release, and when a bound there is changed.
+# Runs the tests with the lowest and with the highest versions of all packages
+# that setup.py admits. Run it before a release, and after changing a bound there.
 #
 #     scripts/release/test_versions.sh FOLDER [arguments of pytest]
 set -euo pipefail
@@ -9,7 +9,7 @@ shift
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
-# uv resolves to lowest versions, which pip cannot.
+# uv can resolve to the lowest versions; pip cannot.
 python3 -m venv "$folder/uv"
 "$folder/uv/bin/pip" install --quiet uv
 
@@ -20,6 +20,6 @@ for versions in lowest-direct highest; do
     --resolution "$versions" --editable '.[dev]'
   say "$versions: $("$bin/pip" list --format=freeze |
     grep -E '^(tensorflow|keras|numpy|jax)(-text)?==' | xargs)"
-  touch "$folder/$versions/installed"  # or make would, and as it likes
+  touch "$folder/$versions/installed"  # or make would install other versions
   PYTEST_ADDOPTS=${*@Q} make test VENV="$folder/$versions"
 done

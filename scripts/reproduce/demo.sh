@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The whole road on number words: data, training, averaging, scores,
-# export, and three translations through the exported model.
+# A complete run on number words: data, training, averaging, scores, export, and
+# three translations by the exported model.
 #
 #     scripts/reproduce/demo.sh FOLDER [flags of the trainer]
 set -euo pipefail
@@ -16,13 +16,13 @@ t2t() {
 }
 
 SECONDS=0
-# A German number is one word: its BLEU, of runs of four, is 0.
+# A German number is one word: its BLEU, of n-grams up to four words, is 0.
 t2t trainer --problem=$problem --hparams_set=tiny --eval_bleu_sentences=0 \
   --data_dir="$folder/data" --output_dir="$run" "$@"
 t2t avg_checkpoints --output_dir="$run"
 t2t evaluate --output_dir="$run" --split=test
 t2t exporter --output_dir="$run" --export_dir="$folder/export"
-# Three cardinals of the test split: no form of them was trained on.
+# Three cardinals of the test split. Training had no form of these numbers.
 grep -v -m 3 -E '(th|first|second|third)$' \
   "$folder/data/downloads/$problem/test.en" > "$folder/unseen.en"
 t2t query --export_dir="$folder/export" < "$folder/unseen.en" \

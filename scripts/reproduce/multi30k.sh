@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Multi30k on two CPU cores in half an hour: the road on real text.
+# A short training on Multi30k: half an hour on two CPU cores.
 #
 #     scripts/reproduce/multi30k.sh ende|enfr FOLDER [flags of the trainer]
 set -euo pipefail
 case ${1-} in
   ende | enfr) problem=multi30k_$1 ;;
-  *) echo "Say which pair: ${0##*/} ende|enfr FOLDER" >&2 && exit 1 ;;
+  *) echo "Usage: ${0##*/} ende|enfr FOLDER" >&2 && exit 1 ;;
 esac
-folder=${2:?"Say which folder: ${0##*/} $1 FOLDER"}
+folder=${2:?"Usage: ${0##*/} $1 FOLDER"}
 shift 2
 
-# The published recipe, hparams set multi30k_tiny, takes 8,000 steps of twice
-# the tokens. A fifth of that wants a shorter warm-up, a lower peak (0.1 /
-# sqrt(1000) = 0.0032) and less dropout.
+# The published recipe, hparams set multi30k_tiny, has 8,000 steps of twice the
+# tokens. A fifth of the tokens requires a shorter warm-up, a lower peak learning
+# rate (0.1 / sqrt(1000) = 0.0032) and less dropout.
 hparams=batch_tokens=4096,learning_rate_warmup_steps=1000
 hparams+=,learning_rate_constant=0.1,layer_prepostprocess_dropout=0.1
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The Transformer's row of the paper's Table 4, beside the paper's: data,
-# training, averaging, bracketing F1 of section 23, parses as pictures. Needs
-# GPUs, and a Penn Treebank: see problems/wsj_parsing.py for its folder.
+# The Transformer's row of the paper's Table 4: data, training, averaging,
+# bracketing F1 of section 23, and parses as pictures. It needs GPUs and the Penn
+# Treebank; problems/wsj_parsing.py describes its folder.
 #
 #     scripts/reproduce/table4.sh wsj_parsing TREEBANK FOLDER [flags of the trainer]
 #     scripts/reproduce/table4.sh wsj_parsing_semi TREEBANK FOLDER […]
@@ -14,7 +14,7 @@ problem=$1 treebank=$2 folder=$3
 shift 3
 
 run="$folder/$problem"
-# Single precision, as everything in the paper.
+# Single precision, as in the paper.
 python -m t2t_repro.trainer --problem="$problem" --hparams_set=parsing \
   --mixed_precision=float32 --raw_dir="$treebank" \
   --data_dir="$folder/data" --output_dir="$run" "$@"

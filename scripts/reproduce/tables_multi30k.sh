@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# Table 2, Table 3 and section 3.5's claim in small, on two CPU cores: Multi30k
-# en-de, a quarter of the paper's widths, half its layers, 800 or 1,600 steps of
-# 1,024 tokens: minutes a row. Ours lie in scripts/results/.
+# Table 2, Table 3 and the claim of section 3.5, reduced for two CPU cores:
+# Multi30k en-de, a quarter of the paper's widths, half its layers, 800 or 1,600
+# steps of 1,024 tokens. A row takes minutes. scripts/results/ has our results.
 #
 #     scripts/reproduce/tables_multi30k.sh table2|table3|positions FOLDER [flags]
 #
-# Started again it goes on; rows that are finished are not trained again. Flags
-# are of the script of that name, as --rows=base,big or --seed=2.
+# Run it again to resume; finished rows are not trained again. The flags are those
+# of the program in scripts/paper/, such as --rows=base,big or --seed=2.
 set -euo pipefail
 table=${1-} folder=${2-}
 trainer_flags=--eval_bleu_sentences=0
 hparams=batching=packed,batch_tokens=1024
-# Peak learning rate 0.0036 for base: 0.7 times equation 3 with this warm-up.
+# The peak learning rate of base is 0.0036: 0.7 times equation 3 with this warm-up.
 long=train_steps=1600,save_checkpoints_steps=400
 long+=,learning_rate_warmup_steps=300,learning_rate_constant=0.7
 case $table in
   table2)
     module=table2_systems
-    # averages of the last 5 checkpoints, an eighth of the steps; peak 0.0022
+    # Averages of the last 5 checkpoints, an eighth of the steps; peak 0.0022.
     hparams+=,max_length=128,train_steps=800
     hparams+=,learning_rate_warmup_steps=200,learning_rate_constant=0.35
     hparams+=,save_checkpoints_steps=20,num_averaged_checkpoints=5
@@ -29,7 +29,7 @@ case $table in
     ;;
   positions)
     module=positions
-    # trained on short pairs alone, and scored on longer ones, too
+    # Trained on short pairs only, and scored on longer ones, too.
     hparams+=,max_length=16,$long
     ;;
   *) folder= ;;
@@ -40,7 +40,7 @@ if [[ -z $folder ]]; then
 fi
 shift 2
 
-# Found from any folder; FOLDER is relative to where the user stands.
+# FOLDER may be relative to any working directory.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} exec python -m "scripts.paper.$module" \
   --problem=multi30k_ende --problem_args=vocab_size=4000 \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A row of the paper's Table 2, from nothing to scores, export and report:
-# what wmt14_ende.sh and wmt14_enfr.sh have in common.
-# Needs GPUs, and internet or --raw_dir. Started again it goes on.
+# A row of the paper's Table 2, from the data to scores, export and report. It is
+# the common part of wmt14_ende.sh and wmt14_enfr.sh. It needs GPUs, and internet
+# or --raw_dir. Run it again to resume.
 #
 #     scripts/reproduce/wmt14.sh wmt14_ende big FOLDER [flags of the trainer]
 set -euo pipefail
@@ -14,8 +14,8 @@ t2t() {
   python -m "t2t_repro.$@"
 }
 
-# Single precision, as the paper's FLOPs are counted (section 6.1, Table 2).
-# --mixed_precision=bfloat16 after FOLDER is faster, and another experiment.
+# The paper's FLOPs are of single precision (section 6.1, Table 2).
+# --mixed_precision=bfloat16 after FOLDER is a faster, but different experiment.
 t2t trainer --problem="$problem" --hparams_set="$hparams_set" \
   --mixed_precision=float32 \
   --data_dir="$folder/data" --output_dir="$run" "$@"

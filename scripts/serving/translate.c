@@ -3,9 +3,9 @@
        make -C scripts/serve
        scripts/serving/translate EXPORT_DIR/VERSION LIBRARY... < in.en > out.de
 
-   The libraries are TF Text's, with the operations that TensorFlow has not;
-   `make -C scripts/serving run EXPORT=EXPORT_DIR/VERSION` names them. The model is
-   loaded by TensorFlow's loader of SavedModels, as TensorFlow Serving does. */
+   The libraries are TF Text's; they have the operations that TensorFlow lacks.
+   `make -C scripts/serving run EXPORT=EXPORT_DIR/VERSION` names them. TensorFlow's
+   loader of SavedModels loads the model, as in TensorFlow Serving. */
 
 #include <stdint.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void check(const TF_Status *status, const char *what) {
   if (TF_GetCode(status) != TF_OK) fail(what, TF_Message(status));
 }
 
-/* A message in Protocol Buffers' wire format, or a part of one. */
+/* A message in the wire format of Protocol Buffers, or a part of one. */
 typedef struct {
   const uint8_t *data, *end;
 } Bytes;
@@ -41,17 +41,17 @@ static uint64_t read_varint(Bytes *from) {
   fail("MetaGraphDef", "cut short");
 }
 
-/* Takes as many bytes off the front. */
+/* Removes `size` bytes from the front. */
 static Bytes read_bytes(Bytes *from, uint64_t size) {
   if (size > (uint64_t)(from->end - from->data)) {
     fail("MetaGraphDef", "cut short");
   }
-  Bytes taken = {from->data, from->data + size};
-  from->data = taken.end;
-  return taken;
+  Bytes front = {from->data, from->data + size};
+  from->data = front.end;
+  return front;
 }
 
-/* Finds the next field with this number, of those that hold bytes; 0: none. */
+/* Finds the next field of bytes with this number; returns 0 if there is none. */
 static int next_field(Bytes *message, uint64_t number, Bytes *found) {
   while (message->data < message->end) {
     uint64_t key = read_varint(message);
@@ -76,7 +76,7 @@ static int next_field(Bytes *message, uint64_t number, Bytes *found) {
   return 0;
 }
 
-/* The value of `key` in a map, which is a field of entries {1: key, 2: value}. */
+/* Returns the value of `key` in a map, a field of entries {1: key, 2: value}. */
 static Bytes at_key(Bytes message, uint64_t map, const char *key) {
   Bytes entry, name, value;
   while (next_field(&message, map, &entry)) {
@@ -90,8 +90,8 @@ static Bytes at_key(Bytes message, uint64_t map, const char *key) {
   fail(key, "the model has no such signature, input or output");
 }
 
-/* The place in `graph` of an input (map 1) or an output (map 2), whose
-   TensorInfo has the name "OPERATION:INDEX" in its field 1. */
+/* Returns the tensor of an input (map 1) or an output (map 2) in `graph`. Field 1
+   of its TensorInfo is its name, "OPERATION:INDEX". */
 static TF_Output find(Bytes signature, uint64_t map, const char *key,
                       TF_Graph *graph) {
   Bytes info = at_key(signature, map, key), name;
@@ -123,7 +123,7 @@ static TF_Tensor *read_lines(void) {
   TF_Tensor *tensor =
       TF_AllocateTensor(TF_STRING, &count, 1, count * sizeof(TF_TString));
   memcpy(TF_TensorData(tensor), strings, count * sizeof(TF_TString));
-  return tensor; /* whose strings they now are */
+  return tensor; /* which now owns the strings */
 }
 
 static void write_lines(const TF_Tensor *tensor) {

@@ -19,6 +19,8 @@ def pack(
 
     A row takes the next pairs as long as both sides fit. It then gives the last
     of them back and takes, twice, the longest pair of the window that fits.
+    Pairs that an earlier row took stay among the next pairs, with length 0: if
+    such a pair is the last, giving it back changes nothing.
 
     Args:
         input_lengths: [N] from 1 to `row_length`, in the order of the pairs.

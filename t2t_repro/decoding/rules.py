@@ -80,17 +80,13 @@ class Rule:
         return ()
 
     def advance(self, step: Step, state: Any) -> Any:
-        """Return the state, updated by the previous subword and attention.
-
-        At position 0 there is no previous subword.
-        """
+        """Return the state, updated by previous subword and attention."""
         return state
 
     def score(self, logits: tf.Tensor, step: Step, state: Any) -> tf.Tensor:
-        """Return logits [B, W, V] with what the rule adds to each subword.
+        """Return logits [B, W, V] plus additions, or FORBIDDEN, per subword.
 
-        Subwords that may not come get FORBIDDEN. This reads all V subwords:
-        excluded() is cheaper for a few.
+        This reads all V subwords: excluded() is cheaper for a few.
         """
         return logits
 
@@ -111,7 +107,7 @@ class Rule:
         return None
 
     def final_score(self, step: Step, state: Any) -> tf.Tensor | None:
-        """Return the addition to the score of outputs that end at this step.
+        """Return what is added to the score of outputs that end at this step.
 
         float32, broadcasts to [B, W]; None: nothing.
         """
@@ -149,10 +145,9 @@ class Rules(Rule):
                 and type(rule).upper_bound is Rule.upper_bound
             ):
                 raise errors.UserError(
-                    f"The search rule {rule.name} has final_score() "
-                    "and no upper_bound(), which beam search needs to "
-                    "decide when to stop. Define it: 0.0 if scores are never "
-                    "positive."
+                    f"The search rule {rule.name} has final_score() and no "
+                    "upper_bound(), which beam search needs to decide when "
+                    "to stop. Define it: 0.0 if scores are never positive."
                 )
         self.rules = tuple(rules)
         self.needs_attention = any(rule.needs_attention for rule in rules)
@@ -164,25 +159,26 @@ class Rules(Rule):
 
     def advance(self, step: Step, state: Any) -> Any:
         return tuple(
-            rule.advance(step, own) for rule, own in self._with_states(state)
+            rule.advance(step, rule_state)
+            for rule, rule_state in self._pairs(state)
         )
 
     def score(self, logits: tf.Tensor, step: Step, state: Any) -> tf.Tensor:
-        for rule, own in self._with_states(state):
-            logits = rule.score(logits, step, own)
+        for rule, rule_state in self._pairs(state):
+            logits = rule.score(logits, step, rule_state)
         return logits
 
     def excluded(self, step: Step, state: Any) -> Sequence[tf.Tensor]:
         return [
             subword
-            for rule, own in self._with_states(state)
-            for subword in rule.excluded(step, own)
+            for rule, rule_state in self._pairs(state)
+            for subword in rule.excluded(step, rule_state)
         ]
 
     def forced(self, step: Step, state: Any) -> tf.Tensor | None:
         first = None
-        for rule, own in self._with_states(state):
-            subword = rule.forced(step, own)
+        for rule, rule_state in self._pairs(state):
+            subword = rule.forced(step, rule_state)
             if first is None:
                 first = subword
             elif subword is not None:
@@ -191,17 +187,17 @@ class Rules(Rule):
 
     def final_score(self, step: Step, state: Any) -> tf.Tensor | None:
         return _sum(
-            rule.final_score(step, own)
-            for rule, own in self._with_states(state)
+            rule.final_score(step, rule_state)
+            for rule, rule_state in self._pairs(state)
         )
 
     def upper_bound(self, step: Step, state: Any) -> tf.Tensor | float | None:
         return _sum(
-            rule.upper_bound(step, own)
-            for rule, own in self._with_states(state)
+            rule.upper_bound(step, rule_state)
+            for rule, rule_state in self._pairs(state)
         )
 
-    def _with_states(self, state: Any) -> Iterator[tuple[Rule, Any]]:
+    def _pairs(self, state: Any) -> Iterator[tuple[Rule, Any]]:
         return zip(self.rules, state, strict=True)
 
 

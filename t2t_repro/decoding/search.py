@@ -205,10 +205,12 @@ def build_search_model(
     constants = [state.constants for state in states]
 
     # The loop carries no copy of the constants.
-    def add_constants(states):
+    def with_models(states):
         return [
-            DecodingState(model_constants, *state)
-            for model_constants, state in zip(constants, states, strict=True)
+            (model, DecodingState(model_constants, *state))
+            for model, model_constants, state in zip(
+                models, constants, states, strict=True
+            )
         ]
 
     def drop_constants(states):
@@ -217,26 +219,25 @@ def build_search_model(
     def step_fn(ids, position, states):
         outputs = [
             model.decode_step(ids, position, state)
-            for model, state in zip(models, add_constants(states), strict=True)
+            for model, state in with_models(states)
         ]
         logits = score.ensemble_logits([output.logits for output in outputs])
         attention = None
         if rule.needs_attention:
             attention = tf.add_n([output.attention for output in outputs])
             attention /= len(outputs)
-        states = drop_constants([output.state for output in outputs])
+        states = drop_constants(output.state for output in outputs)
         return logits, attention, states
 
     def reorder_fn(states, parents):
-        pairs = zip(models, add_constants(states), strict=True)
         return drop_constants(
-            [model.reorder_beams(state, parents) for model, state in pairs]
+            model.reorder_beams(state, parents)
+            for model, state in with_models(states)
         )
 
     def compact_fn(states):
-        pairs = zip(models, add_constants(states), strict=True)
         return drop_constants(
-            [model.compact_state(state) for model, state in pairs]
+            model.compact_state(state) for model, state in with_models(states)
         )
 
     return decode_loop.SearchModel(

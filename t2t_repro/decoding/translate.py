@@ -128,11 +128,12 @@ class Translator:
             for number, subwords in itertools.islice(self.refused.items(), 10)
         )
         return (
-            f"{len(self.refused):,} lines are longer than max_input_length="
-            f"{self._hparams.max_input_length:,} subwords and have an empty "
-            f"translation: {shown}{', …' if len(self.refused) > 10 else ''}. "
-            "All other lines are translated. With "
-            "--decode_hparams=long_inputs=split these are translated in pieces."
+            "Lines longer than max_input_length="
+            f"{self._hparams.max_input_length:,} subwords have an empty "
+            f"translation ({len(self.refused):,} in all): {shown}"
+            f"{', …' if len(self.refused) > 10 else ''}. All other lines are "
+            "translated. With --decode_hparams=long_inputs=split these are "
+            "translated in pieces."
         )
 
     def _translate_chunk(
@@ -239,7 +240,6 @@ class Translator:
             for source, row in zip(sources, rows, strict=True)
         ]
         scores: list = [None] * len(pairs)
-        # The logits of all slots are in memory at once.
         max_slots = score.MAX_LOGITS // self._target.size
         slots = min(self._hparams.batch_tokens, max_slots)
         for batch in length_sorted(range(len(pairs)), lengths, slots):

@@ -78,7 +78,7 @@ def export(
 def _checksums(folder):
     """Return {path: sha256} of a version's files, assets.extra left out.
 
-    The card there has a seal, and records of warm-up requests have checksums.
+    The card has a checksum, and records of warm-up requests have checksums.
     """
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {

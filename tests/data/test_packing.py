@@ -27,16 +27,25 @@ def fill(lengths, rows, row_length):
 
 def pack_pair_by_pair(pairs, row_length):
     """Compute pack() pair by pair, for one lane, as its docstring says."""
-    rows, waiting, row = {}, list(range(len(pairs))), 0
-    while waiting:
-        window, room, taken = waiting[:], [row_length] * 2, []
+    rows, row = {}, 0
+    while len(rows) < len(pairs):
+        head = min(set(range(len(pairs))) - set(rows))
+        # Pairs that have a row stay in the window, and take no slots.
+        sizes = {
+            i: (0, 0) if i in rows else pairs[i] for i in range(len(pairs))
+        }
+        window, room, taken = (
+            list(range(head, len(pairs))),
+            [row_length] * 2,
+            [],
+        )
 
-        def take(index, sign, room=room):
+        def take(index, sign, room=room, sizes=sizes):
             for side in (0, 1):
-                room[side] -= sign * pairs[index][side]
+                room[side] -= sign * sizes[index][side]
 
-        def fits(index, room=room):
-            return all(pairs[index][side] <= room[side] for side in (0, 1))
+        def fits(index, room=room, sizes=sizes):
+            return all(sizes[index][side] <= room[side] for side in (0, 1))
 
         while window and fits(window[0]):
             take(window[0], 1)
@@ -45,14 +54,13 @@ def pack_pair_by_pair(pairs, row_length):
             take(taken[-1], -1)
             window.insert(0, taken.pop())
         for _ in range(2):
-            fitting = [index for index in window if fits(index)]
+            fitting = [i for i in window if fits(i) and i not in rows]
             if fitting:
                 longest = max(fitting, key=lambda i: (sum(pairs[i]), -i))
                 take(longest, 1)
                 taken.append(longest)
                 window.remove(longest)
-        rows |= dict.fromkeys(taken, row)
-        waiting = [index for index in waiting if index not in rows]
+        rows |= {index: row for index in taken if index not in rows}
         row += 1
     return [rows[index] for index in range(len(pairs))]
 
@@ -64,8 +72,9 @@ def test_row_prefers_longest_pairs_that_fit():
     assert rows.tolist() == [0, 1, 1, 0, 2]
 
 
-@hypothesis.settings(deadline=None, max_examples=40, derandomize=True)
+@hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
 @hypothesis.given(PAIRS)
+@hypothesis.example([(2, 23), (39, 1), (1, 18), (1, 1), (1, 19)])
 def test_pack_equals_packing_pair_by_pair(pairs):
     """The pairs fit into one window, whose size then has no effect."""
     pairs = pairs[: packing._WINDOW]
@@ -74,9 +83,10 @@ def test_pack_equals_packing_pair_by_pair(pairs):
     assert rows.tolist() == pack_pair_by_pair(pairs, 40)
 
 
-@pytest.mark.parametrize("count", [1, 127, 129, 1023, 1024, 1025, 525_000])
-def test_every_pair_has_a_row_and_no_row_overflows(count):
+@pytest.mark.parametrize("count", [1, 127, 129, 1023, 1024, 1025, 4_100])
+def test_every_pair_has_a_row_and_no_row_overflows(count, monkeypatch):
     """The counts give full, nearly full and barely filled lanes and blocks."""
+    monkeypatch.setattr(packing, "_LANES_AT_ONCE", 2)
     lengths = draw_lengths(count)
     rows = packing.pack(*lengths, 256)
     assert len(rows) == count

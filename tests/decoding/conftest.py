@@ -1,6 +1,7 @@
 """Fixtures: tiny models and translators for tests of searches."""
 
 import dataclasses
+import functools
 
 import keras
 import pytest
@@ -29,8 +30,9 @@ def model(tiny_hparams, vocabulary):
 
 @pytest.fixture(scope="package")
 def translator_of(model, vocabularies):
-    """A function of decode hparams: a Translator with the model."""
+    """A function of decode hparams: a Translator with the model, cached."""
 
+    @functools.cache
     def make(**settings):
         settings = {"beam_size": 2, "extra_length": 4} | settings
         hparams = hparam.DecodeHParams(**settings)

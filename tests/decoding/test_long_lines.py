@@ -13,12 +13,12 @@ def test_long_line_is_translated_in_pieces(echo, vocabulary, return_beams):
     translator = echo(
         max_input_length=limit, return_beams=return_beams, beam_size=3
     )
-    batches, whole = [], echo(return_beams=return_beams, beam_size=3)
+    batches, unlimited = [], echo(return_beams=return_beams, beam_size=3)
     translator._search = _record(translator._search, batches)
     line = "".join(sentences)
     joined, short = translator.translate([line, "birds"])
     assert joined.texts == [line] * (3 if return_beams else 1)
-    assert short.texts == next(whole.translate(["birds"])).texts
+    assert short.texts == next(unlimited.translate(["birds"])).texts
     rows = [vocabulary.decode([ids])[0] for batch in batches for ids in batch]
     assert sorted(rows) == sorted([*map(str.strip, sentences), "birds"])
     assert translator.refused == {}

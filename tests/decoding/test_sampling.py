@@ -216,10 +216,10 @@ def test_top_k_truncates_distribution(kept):
 def test_top_p_truncates_distribution(share):
     table = random_table(1)
     found = run([table], [3], 4_000, 1.3, seed=5, keep_top_p=share)
-    whole = probabilities(table, [], 1.3)
+    full = probabilities(table, [], 1.3)
     kept = np.zeros(V)
-    for subword in np.argsort(-whole):  # until the share is reached
-        kept[subword] = whole[subword]
+    for subword in np.argsort(-full):  # until the share is reached
+        kept[subword] = full[subword]
         if kept.sum() >= share:
             break
     assert 1 <= (kept > 0).sum() < V - 1 or share == 0.95

@@ -236,13 +236,16 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
 
 @pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.slow)])
 def test_damage_to_any_file_of_an_export_is_found(copy, damage, count):
-
     def read():
         return saved_model.read_verified_card(copy), [
             request.SerializeToString() for request in warm_up.read(copy)
         ]
 
+    def listed_files():
+        return {name: (copy / name).read_bytes() for name in card["files"]}
+
     card, requests = read()
+    contents = listed_files()
     assert set(card["files"]) < {
         path.relative_to(copy).as_posix() for path in files_of(copy)
     }
@@ -252,6 +255,7 @@ def test_damage_to_any_file_of_an_export_is_found(copy, damage, count):
         # A changed name would be one more key, which nobody reads.
         assert {name: found.get(name) for name in card} == card
         assert warmed == requests[: len(warmed)]
+        assert listed_files() == contents
 
     for path in files_of(copy):
         damage("export", path, path, open_it, count)

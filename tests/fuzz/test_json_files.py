@@ -27,13 +27,15 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """Return the manifest without its seal, which would reveal all edits."""
+    """Return the manifest without its checksum, which reveals all edits."""
     return json_files.read(folder / manifest.MANIFEST)
 
 
-@pytest.mark.parametrize("sealed", [False, True])
-def test_manifest_is_read_with_and_without_seal(folder, whole, sealed):
-    json_files.write(folder / manifest.MANIFEST, whole, sealed)
+@pytest.mark.parametrize("with_checksum", [False, True])
+def test_manifest_is_read_with_and_without_checksum(
+    folder, whole, with_checksum
+):
+    json_files.write(folder / manifest.MANIFEST, whole, with_checksum)
     assert manifest.read(folder) == whole
     manifest.verify(folder)
 

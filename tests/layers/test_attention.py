@@ -188,7 +188,7 @@ def test_fully_masked_query_gives_finite_output(dtype):
 
 
 def test_softmax_in_16_bits_is_float32(dtype):
-    """In 16 bits, 1,000 equal weights would not sum to 1."""
+    """A sum of 1,000 equal weights would not be 1 in 16 bits."""
     layer, length = _layer(dtype=dtype), 1000
     mask = np.ones((1, 1, 1, length), bool)
     _, weights = layer(_normal(1, 1, D), mask, np.zeros((1, length, D)))

@@ -142,13 +142,13 @@ def test_neighbouring_rows_are_independent(lag):
 
 
 @pytest.mark.parametrize(
-    "other",
+    "changes",
     [{"step": 3}, {"step": 1026}, {"seed": 2}, {"seed": 2, "step": 1}]
     + [{"name": name} for name in ("dropout_1", "layer_0")],
     ids=str,
 )
-def test_masks_of_steps_seeds_and_streams_are_independent(other):
-    _assert_uncorrelated(_kept(0.3), _kept(0.3, **other))
+def test_masks_of_steps_seeds_and_streams_are_independent(changes):
+    _assert_uncorrelated(_kept(0.3), _kept(0.3, **changes))
 
 
 def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
@@ -171,11 +171,11 @@ def test_masks_of_layers_of_a_model_are_independent(tiny_hparams, vocab_size):
 
 
 def test_mask_of_row_is_independent_of_its_batch():
-    whole = _kept(0.3, shape=(12, 5, 8))
-    part = _kept(0.3, first_row=4, shape=(3, 5, 8))
-    np.testing.assert_array_equal(part, whole[4:7])
+    full = _kept(0.3, shape=(12, 5, 8))
+    rows = _kept(0.3, first_row=4, shape=(3, 5, 8))
+    np.testing.assert_array_equal(rows, full[4:7])
     flat = _kept(0.3, shape=(12, 40))
-    np.testing.assert_array_equal(flat.reshape(12, 5, 8), whole)
+    np.testing.assert_array_equal(flat.reshape(12, 5, 8), full)
     longer = _kept(0.3, shape=(12, 48))
     np.testing.assert_array_equal(longer[:, :40], flat)
 

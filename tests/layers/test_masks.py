@@ -18,7 +18,7 @@ def test_causal_is_lower_triangle():
 
 
 def test_causal_of_single_query():
-    """In a step of decoding there is one query, here at index 2."""
+    """A step of decoding has one query, here at index 2."""
     mask = np.asarray(masks.causal(np.array([2]), np.arange(5)))
     np.testing.assert_array_equal(mask, [[[[1, 1, 1, 0, 0]]]])
 

@@ -18,11 +18,11 @@ def _table(layer, length, size):
     return np.asarray(layer(x, positions), np.float32)[0]
 
 
-def _angle(layer_class, place, i, size):
+def _angle(layer_class, pos, i, size):
     """Return the angle of pair i: exponent 2i / D, or tensor2tensor's."""
     if layer_class is position.Sinusoids:
-        return place / 10_000 ** (2 * i / size)
-    return place / 10_000 ** (i / max(size // 2 - 1, 1))
+        return pos / 10_000 ** (2 * i / size)
+    return pos / 10_000 ** (i / max(size // 2 - 1, 1))
 
 
 def _pairs(layer_class, table):
@@ -74,9 +74,9 @@ def test_literals_of_tensor2tensor():
 @pytest.mark.parametrize(("length", "size"), [(300, 64), (1024, 8), (9, 2)])
 def test_encodings_equal_formula_of_section_3_5(layer_class, length, size):
     expected = np.zeros((2, length, size // 2))
-    for place, i in np.ndindex(length, size // 2):
-        angle = _angle(layer_class, place, i, size)
-        expected[:, place, i] = math.sin(angle), math.cos(angle)
+    for pos, i in np.ndindex(length, size // 2):
+        angle = _angle(layer_class, pos, i, size)
+        expected[:, pos, i] = math.sin(angle), math.cos(angle)
     pairs = np.array(_pairs(layer_class, _table(layer_class(), length, size)))
     # Angles near 1,024 and near 64 are 6e-5 and 4e-6 apart in float32.
     np.testing.assert_allclose(pairs, expected, atol=3e-4)
@@ -139,9 +139,9 @@ def test_encodings_follow_given_positions():
 def test_step_adds_encoding_of_its_position():
     x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype(np.float32)
     for layer, table in _layers():
-        for place in range(4):
-            output = layer.step(x, ops.convert_to_tensor(place))
-            np.testing.assert_allclose(output, x + table[place], atol=1e-5)
+        for pos in range(4):
+            output = layer.step(x, ops.convert_to_tensor(pos))
+            np.testing.assert_allclose(output, x + table[pos], atol=1e-5)
 
 
 def test_positions_beyond_learned_table_get_last_row():

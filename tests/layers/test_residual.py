@@ -159,16 +159,16 @@ def test_weights_exist_only_for_existing_norms(sequences):
 
 @pytest.mark.parametrize("offset", [0.0, 256.0])
 def test_norm_statistics_are_float32_under_bfloat16(offset):
-    """In bfloat16 the squares of 256 + x have no digits for the variance."""
+    """Squares of 256 + x have no digits for the variance in bfloat16."""
     block = _block(dtype="mixed_bfloat16")
     x = ops.cast(_x(scale=8.0) + offset, "bfloat16")
     zeros = ops.zeros(SHAPE, "bfloat16")
     output = block.add(x, zeros)
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
-    seen = ops.convert_to_numpy(ops.cast(x, "float32"))
+    rounded = ops.convert_to_numpy(ops.cast(x, "float32"))
     np.testing.assert_allclose(
         ops.convert_to_numpy(ops.cast(output, "float32")),
-        _norm(seen, block.norm),
+        _norm(rounded, block.norm),
         rtol=0.02,
         atol=0.02,
     )

@@ -58,10 +58,10 @@ def test_compact_drops_unseen_slots(state):
     assert keys[1].tolist() == [0, 1, 10, 11]
     values = ops.convert_to_numpy(compacted.past_values[0])[:, 0, :, 0]
     np.testing.assert_array_equal(values, -keys)
-    seen = ops.convert_to_numpy(visible)
-    assert seen.shape == (2, 2, 4 + 4)
-    np.testing.assert_array_equal(seen[0, :, :4], [[1, 1, 0, 0], [1, 0, 1, 0]])
-    assert not seen[:, :, 4:].any()
+    mask = ops.convert_to_numpy(visible)
+    assert mask.shape == (2, 2, 4 + 4)
+    np.testing.assert_array_equal(mask[0, :, :4], [[1, 1, 0, 0], [1, 0, 1, 0]])
+    assert not mask[:, :, 4:].any()
     positions = ops.convert_to_numpy(compacted.positions)
     assert positions[0, :3].tolist() == [0, 1, 1]
     assert positions[1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -73,7 +73,7 @@ def test_compact_keeps_one_slot_per_position_of_common_ancestor(state):
     later = _two_steps(*cache.compact(visible), [[0, 0], [1, 1]], 2)
     compacted, visible = later[0].compact(later[1])
     past = ops.shape(compacted.past_keys[0])[2]
-    seen = ops.convert_to_numpy(visible)[..., :past]
+    mask = ops.convert_to_numpy(visible)[..., :past]
     keys = ops.convert_to_numpy(compacted.past_keys[0])[:, 0, :, 0]
     for sentence, beam, expected in (
         (0, 0, [1, 10, 20, 30]),
@@ -81,7 +81,7 @@ def test_compact_keeps_one_slot_per_position_of_common_ancestor(state):
         (1, 0, [1, 11, 21, 30]),
         (1, 1, [1, 11, 21, 31]),
     ):
-        assert keys[sentence, seen[sentence, beam]].tolist() == expected
+        assert keys[sentence, mask[sentence, beam]].tolist() == expected
     assert past == 5
 
 

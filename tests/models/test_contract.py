@@ -48,8 +48,8 @@ def _features(inputs, targets):
     for side, ids in (("inputs", inputs), ("targets", targets)):
         features[side] = ids
         features[f"{side}_segment"] = (ids > 0).astype(np.int32)
-        places = np.arange(ids.shape[1], dtype=np.int32)
-        features[f"{side}_position"] = np.broadcast_to(places, ids.shape)
+        positions = np.arange(ids.shape[1], dtype=np.int32)
+        features[f"{side}_position"] = np.broadcast_to(positions, ids.shape)
     return features
 
 
@@ -97,9 +97,9 @@ def test_decoding_step_by_step_equals_full_pass(build, name):
 @every_model
 def test_sentence_is_independent_of_padding_and_batch(build, name):
     model = build(name)
-    whole = _logits(model)
+    full = _logits(model)
     alone = _logits(model, INPUTS[1:, :2], TARGETS[1:, :4])
-    np.testing.assert_allclose(alone[0], whole[1, :4], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(alone[0], full[1, :4], rtol=1e-4, atol=1e-5)
 
 
 @every_model
@@ -119,12 +119,12 @@ def test_random_numbers_of_row_are_independent_of_batch(build, name):
         "toy_convolution": {},  # the gate has noise
     }
     model = build(name, **rates[name])
-    whole = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
-    assert not np.allclose(whole, _logits(model), atol=1e-3)
+    full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
+    assert not np.allclose(full, _logits(model), atol=1e-3)
     row = _logits(
         model, INPUTS[1:], TARGETS[1:], counter_rng.step_rng(3, 5, 1, 1)
     )
-    np.testing.assert_allclose(row[0], whole[1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(row[0], full[1], rtol=1e-4, atol=1e-5)
 
 
 @every_model

@@ -1,4 +1,6 @@
-"""Every option of the Transformer, alone and combined, as HParams changes."""
+"""Variants of the Transformer as changes of HParams, and small batches."""
+
+import numpy as np
 
 PRE_NORM = {
     "layer_preprocess_sequence": "n",
@@ -40,3 +42,43 @@ VARIANTS = {
     | APART
     | {"attention_type": "additive", "restricted_attention": 2},
 }
+
+INPUTS = np.array([[5, 6, 7, 8, 1, 0, 0], [9, 1, 0, 0, 0, 0, 0]], np.int32)
+TARGETS = np.array([[8, 7, 6, 1, 0, 0], [4, 9, 3, 2, 9, 1]], np.int32)
+# Three sentences per row: segments 1, 2, 3; one or two slots of padding.
+PACKED = {
+    "inputs": [[5, 6, 7, 1, 9, 1, 3, 4, 8, 1, 0], [2, 1, 3, 1] + [4] * 6 + [1]],
+    "inputs_segment": [
+        [1] * 4 + [2] * 2 + [3] * 4 + [0],
+        [1, 1, 2, 2] + [3] * 7,
+    ],
+    "inputs_position": [
+        [*range(4), *range(2), *range(4), 0],
+        [*range(2), *range(2), *range(7)],
+    ],
+    "targets": [[8, 7, 1, 4, 9, 3, 2, 1, 5, 1], [6, 5, 4, 1, 1, 2, 3, 1, 0, 0]],
+    "targets_segment": [
+        [1] * 3 + [2] * 5 + [3] * 2,
+        [1] * 4 + [2] + [3] * 3 + [0] * 2,
+    ],
+    "targets_position": [
+        [*range(3), *range(5), *range(2)],
+        [*range(4), 0, *range(3), 0, 0],
+    ],
+}
+
+
+def features(inputs=INPUTS, targets=TARGETS):
+    """Return the features of data/batches.py for one sentence per row."""
+    batch = {}
+    for side, ids in (("inputs", inputs), ("targets", targets)):
+        real = ids > 0
+        batch[side] = ids
+        batch[f"{side}_segment"] = real
+        batch[f"{side}_position"] = np.arange(ids.shape[1]) * real
+    return arrays(batch)
+
+
+def arrays(batch):
+    """Return a batch as int32 arrays."""
+    return {name: np.array(ids, np.int32) for name, ids in batch.items()}

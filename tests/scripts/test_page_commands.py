@@ -1,4 +1,4 @@
-"""Commands and files of a page, and a timed shell that runs them."""
+"""Files and commands of a page, and the timed shell that runs them."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ print("hello")
 ```
 
 ```
-left out
+ignored
 ```
 
 ```sh
@@ -29,17 +29,17 @@ def test_files_are_written_and_commands_run(tmp_path):
     page_commands.write_files(PAGE, tmp_path)
     commands = page_commands.shell_commands(PAGE)
     assert commands == ["python folder/hello.py", "echo one \\\n    two | cat"]
-    found = cold_start.run(commands, tmp_path, os.environ["PATH"])
-    assert [command for command, _, _ in found] == commands
-    assert [lines for _, _, lines in found] == [["hello\n"], ["one two\n"]]
+    results = cold_start.run(commands, tmp_path, os.environ["PATH"])
+    assert [command for command, _, _ in results] == commands
+    assert [lines for _, _, lines in results] == [["hello\n"], ["one two\n"]]
 
 
-def test_a_file_has_a_name(tmp_path):
-    with pytest.raises(ValueError, match="no file's name.*print"):
+def test_python_block_without_file_name_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="must begin with.*print"):
         page_commands.write_files("```python\nprint()\n```\n", tmp_path)
 
 
-def test_the_first_that_fails_is_the_last(tmp_path):
+def test_script_stops_at_first_failure_and_kills_servers(tmp_path):
     script = page_commands.script(["sleep 600 &", "echo a", "false", "echo b"])
     result = subprocess.run(
         ["bash", "-c", script], capture_output=True, encoding="utf-8"
@@ -49,10 +49,10 @@ def test_the_first_that_fails_is_the_last(tmp_path):
         cold_start.run(["true", "false"], tmp_path, os.environ["PATH"])
 
 
-def test_what_ends_in_no_newline_is_its_commands(tmp_path):
+def test_output_without_newline_belongs_to_its_command(tmp_path):
     commands = ["printf a", r"printf '\033[1mb\033[0m 1\rb 2\n'"]
     (_, _, first), (_, _, second) = cold_start.run(
         commands, tmp_path, os.environ["PATH"]
     )
     assert first == ["a"]
-    assert list(map(cold_start.visible, second)) == ["b 1", "b 2"]
+    assert list(map(cold_start.strip_colors, second)) == ["b 1", "b 2"]

@@ -1,4 +1,4 @@
-"""BLEU beyond the training length: classes of lengths, and their table."""
+"""BLEU beyond the training length: length classes and the table."""
 
 import pytest
 
@@ -6,9 +6,9 @@ from scripts.paper import positions
 from t2t_repro import errors
 
 
-def test_classes_of_lengths():
+def test_length_classes_end_at_multiples_of_the_training_length():
     lengths = [1, 8, 9, 16, 17, 20, 21, 24, 32, 33, 100]
-    assert positions.classes(lengths, trained=16) == {
+    assert positions.length_classes(lengths, trained=16) == {
         (1, 8): [0, 1],
         (9, 16): [2, 3],
         (17, 20): [4, 5],
@@ -18,35 +18,33 @@ def test_classes_of_lengths():
     }
 
 
-def test_classes_without_a_sentence_are_left_out():
-    assert positions.classes([3, 40], trained=16) == {
-        (1, 8): [0],
-        (33, None): [1],
-    }
+def test_empty_length_classes_are_omitted():
+    classes = positions.length_classes([3, 40], trained=16)
+    assert classes == {(1, 8): [0], (33, None): [1]}
 
 
-def test_each_class_is_scored_by_itself():
-    right, wrong = "a man in the park", "two dogs on a beach"
+def test_each_length_class_is_scored_separately():
+    correct, wrong = "a man in the park", "two dogs on a beach"
     table = positions.score_by_length(
-        [5, 30, 40], [right, right, wrong], [right, right, right], 16
+        [5, 30, 40], [correct, correct, wrong], [correct] * 3, 16
     )
-    assert [(one["first"], one["last"]) for one in table] == [
+    assert [(row["first"], row["last"]) for row in table] == [
         (1, 8),
         (25, 32),
         (33, None),
     ]
-    assert [round(one["bleu"]) for one in table] == [100, 100, 11]
+    assert [round(row["bleu"]) for row in table] == [100, 100, 11]
     assert "tok:13a" in table[0]["signature"]
 
 
-def test_a_test_set_without_longer_sentences():
+def test_test_set_without_longer_sources_is_an_error():
     positions.require_longer(17, 16)
     with pytest.raises(errors.UserError, match="longest has 16 subwords"):
         positions.require_longer(16, 16)
 
 
 def result(row, seed, *scores):
-    """A finished row with BLEU in two classes."""
+    """Return a finished row with BLEU in two classes."""
     classes = ({"first": 9, "last": 16}, {"first": 17, "last": None})
     hparams = {
         "max_length": 16,
@@ -78,8 +76,8 @@ RESULTS = [
 ]
 
 
-def test_layout():
-    lines = positions.layout(RESULTS).splitlines()
+def test_table_has_a_row_per_class_with_gain_of_sinusoids():
+    lines = positions.lay_out(RESULTS).splitlines()
     assert lines[0] == (
         "| source subwords | sentences | BLEU, sinusoids | BLEU, learned "
         "| sinusoids − learned |"
@@ -91,13 +89,13 @@ def test_layout():
     ]
 
 
-def test_layout_of_what_is_there_so_far():
-    lines = positions.layout(RESULTS[:1]).splitlines()
+def test_table_of_one_finished_row_has_no_gain():
+    lines = positions.lay_out(RESULTS[:1]).splitlines()
     assert lines[2] == "| 9–16 | 10 | 30.0 |"
 
 
-def test_summary():
-    assert positions.summary(RESULTS)[1] == {
+def test_summary_has_mean_and_range_of_seeds():
+    assert positions.summarize(RESULTS)[1] == {
         "row": "sinusoids",
         "first": 17,
         "last": None,

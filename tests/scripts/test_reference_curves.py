@@ -1,4 +1,4 @@
-"""The ladder: bands of seeds, departures with their usual causes."""
+"""Bands of reference curves, and comparisons of trainings with them."""
 
 import math
 import types
@@ -10,12 +10,12 @@ from t2t_repro import errors, fields, json_files, registry
 from t2t_repro.metrics.suite import Suite
 
 STEPS = (50, 100, 150)
-OURS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])
+SEEDS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])  # perplexities at STEPS
 
 
 @pytest.fixture(scope="module")
 def settings():
-    """run.json of the reference's own training."""
+    """run.json of the reference trainings."""
     registry.load_definitions()
     return {
         "problem": "number_words_ende",
@@ -45,62 +45,69 @@ def training(perplexities, seed=1, bleu=30.0, checkpoint="averaged/ckpt-150"):
 
 @pytest.fixture
 def reference(settings):
-    seeds = [training(values, seed) for seed, values in enumerate(OURS, 1)]
+    seeds = [training(values, seed) for seed, values in enumerate(SEEDS, 1)]
     return settings | {"command": "make demo", "seeds": seeds}
 
 
+@pytest.fixture
+def compare(settings, reference):
+    """A function of a training and changed settings: status and text."""
+
+    def compare(training, **changes):
+        return reference_curves.compare(
+            settings | changes, training, {"number": reference}
+        )
+
+    return compare
+
+
 @pytest.mark.parametrize(
-    ("figure", "values", "low", "high"),
+    ("metric", "values", "low", "high"),
     [
-        ("bleu", [30.0, 31.0], 28.0, 33.0),  # apart 1, and the floor 1
+        ("bleu", [30.0, 31.0], 28.0, 33.0),  # a range of 1, and the floor of 1
         ("test bleu", [30.0], 29.0, 31.0),
-        ("exact_match", [99.0, 99.5, 99.1], 97.5, 101.0),
         ("perplexity", [4.0], 4 / math.exp(0.1), 4 * math.exp(0.1)),
         ("perplexity", [4.0, 5.0], 3.2 / math.exp(0.1), 6.25 * math.exp(0.1)),
     ],
 )
-def test_bands(figure, values, low, high):
-    assert curve_bands.band(figure, values) == pytest.approx((low, high))
+def test_band_is_range_of_seeds_plus_floor(metric, values, low, high):
+    assert curve_bands.band(metric, values) == pytest.approx((low, high))
 
 
-def test_a_band_reaches_over_what_is_near():
+def test_band_includes_nearby_values():
     assert curve_bands.band("bleu", [10.0], [8.0, 13.0]) == (7.0, 14.0)
 
 
 @pytest.mark.parametrize(
-    ("step", "earlier", "later"),
+    ("step", "expected"),
     [
-        (100, 10.0 * 2**0.3, 10.0),  # 85 lies 0.3 of the way back to step 50
-        (50, 20.0 * 2**0.15, 20.0 / 2**0.15),  # before the first, on the line
-        (150, 10.0, 10.0),
-        (curve_bands.LAST, None, None),
+        (100, [10.0 * 2**0.3, 10.0]),  # 85 is 0.3 of the way back to step 50
+        (50, [20.0 * 2**0.15, 20.0 / 2**0.15]),  # extrapolated
+        (150, [10.0, 10.0]),  # flat after the last validation
+        (curve_bands.LAST, []),
     ],
 )
-def test_near_a_step(step, earlier, later):
+def test_nearby_perplexities_are_interpolated_as_logarithms(step, expected):
     curve = {50: 20.0, 100: 10.0, 150: 10.0}
-    found = curve_bands.near("perplexity", curve, step)
-    expected = [] if earlier is None else [earlier, later]
-    assert found == pytest.approx(expected)
+    nearby = curve_bands.nearby_values("perplexity", curve, step)
+    assert nearby == pytest.approx(expected)
 
 
-def test_near_a_step_of_scores():
-    curve = {100: 10.0, 200: 20.0}
-    assert curve_bands.near("bleu", curve, 200) == pytest.approx([17.0, 20.0])
-    assert curve_bands.near("bleu", {100: 10.0}, 100) == []
+def test_nearby_scores_are_interpolated_linearly():
+    nearby = curve_bands.nearby_values("bleu", {100: 10.0, 200: 20.0}, 200)
+    assert nearby == pytest.approx([17.0, 20.0])
+    assert curve_bands.nearby_values("bleu", {100: 10.0}, 100) == []
 
 
-@pytest.mark.parametrize("values", [*OURS, [22.0, 4.2, 2.1], [21.0, 4.2]])
-def test_a_training_like_the_seeds(settings, reference, values):
-    status, text = reference_curves.judge(
-        settings, training(values), {"number": reference}
-    )
-    assert status == reference_curves.LIKE
-    assert text.startswith("Yours is like ours: ")
+@pytest.mark.parametrize("values", [*SEEDS, [22.0, 4.2, 2.1], [21.0, 4.2]])
+def test_training_within_bands_agrees(compare, values):
+    status, text = compare(training(values))
+    assert status == reference_curves.AGREES
     assert "compared with number, seeds 1, 2, none outside" in text
 
 
 @pytest.mark.parametrize(
-    ("values", "bleu", "where", "why"),
+    ("values", "bleu", "deviation", "cause"),
     [
         (
             [60.0, 8.0, 4.0],
@@ -114,13 +121,13 @@ def test_a_training_like_the_seeds(settings, reference, values):
             30.0,
             "at step 150, perplexity is 4.00, 27% above the band from 1.81 "
             "to 3.15",
-            "Like ours at first, then worse",
+            "at first, then worse",
         ),
         (
             [22.0, 4.2, 1.5],
             30.0,
             "at step 150, perplexity is 1.50, 17% below",
-            "Better than ours: validation sentences among",
+            "validation sentences in the training data",
         ),
         (
             [22.0, 4.2, 2.0],
@@ -132,100 +139,109 @@ def test_a_training_like_the_seeds(settings, reference, values):
             [22.0, math.nan, math.nan],
             30.0,
             "at step 100, perplexity is nan",
-            "not a number",
+            "NaN",
         ),
     ],
 )
-def test_where_a_training_departs_and_why(
-    settings, reference, values, bleu, where, why
+def test_deviation_has_step_metric_and_usual_cause(
+    compare, values, bleu, deviation, cause
 ):
-    mine = training(values, bleu=bleu)
-    status, text = reference_curves.judge(settings, mine, {"number": reference})
-    assert status == reference_curves.DEPARTS
-    assert f"First, {where}" in text
-    assert why in text.splitlines()[-1]
+    status, text = compare(training(values, bleu=bleu))
+    assert status == reference_curves.DEVIATES
+    assert f"First, {deviation}" in text
+    assert cause in text.splitlines()[-1]
+
+
+def test_first_common_step_counts_as_the_start(compare):
+    deviating = training([60.0, 8.0, 4.0])
+    deviating["validations"].insert(0, {"step": 25, "perplexity": 99.0})
+    assert "Worse from the start" in compare(deviating)[1]
 
 
 @pytest.mark.parametrize("averaged", [5, 4])
 def test_scores_of_other_checkpoints_are_not_compared(
-    settings, reference, averaged
+    compare, settings, averaged
 ):
     checkpoint = "averaged/ckpt-100" if averaged == 5 else "averaged/ckpt-150"
     hparams = settings["hparams"] | {"num_averaged_checkpoints": averaged}
-    mine = training(OURS[0][:2], bleu=3.0, checkpoint=checkpoint)
-    status, text = reference_curves.judge(
-        settings | {"hparams": hparams}, mine, {"number": reference}
-    )
-    assert status == reference_curves.LIKE
-    assert (
-        f"Scores of test are not compared: yours are of {checkpoint}, ours of "
-        "averaged/ckpt-150, an average of 5."
-    ) in text
+    shorter = training(SEEDS[0][:2], bleu=3.0, checkpoint=checkpoint)
+    status, text = compare(shorter, hparams=hparams)
+    assert status == reference_curves.AGREES
+    assert "Scores of test are not compared" in text
+    assert f"of {checkpoint}," in text
+    assert "of averaged/ckpt-150, an average of 5" in text
 
 
-def test_scores_of_another_search_are_not_compared(settings, reference):
-    mine = training(OURS[0], bleu=3.0)
-    mine["scores"]["test"]["decode_hparams"]["beam_size"] = 5
-    status, text = reference_curves.judge(settings, mine, {"number": reference})
-    assert status == reference_curves.LIKE
-    assert (
-        "Scores of test are not compared: yours are of beam_size=5, ours of "
-        "beam_size=4. Evaluate with --decode_hparams=…."
-    ) in text
+@pytest.mark.parametrize(
+    ("key", "value", "default"),
+    # The references were recorded before coverage_penalty existed.
+    [("beam_size", 5, 4), ("coverage_penalty", 0.2, 0.0)],
+)
+def test_scores_of_another_search_are_not_compared(
+    compare, key, value, default
+):
+    searched = training(SEEDS[0], bleu=3.0)
+    searched["scores"]["test"]["decode_hparams"][key] = default
+    assert "not compared" not in compare(searched)[1]
+    searched["scores"]["test"]["decode_hparams"][key] = value
+    status, text = compare(searched)
+    assert status == reference_curves.AGREES
+    assert f"of {key}={value}, the reference's of {key}={default}." in text
 
 
-def test_scores_from_before_a_search_setting_are_compared(settings, reference):
-    mine = training(OURS[0], bleu=3.0)
-    mine["scores"]["test"]["decode_hparams"]["coverage_penalty"] = 0.0
-    _, text = reference_curves.judge(settings, mine, {"number": reference})
-    assert "not compared" not in text
-    mine["scores"]["test"]["decode_hparams"]["coverage_penalty"] = 0.2
-    _, text = reference_curves.judge(settings, mine, {"number": reference})
-    assert (
-        "yours are of coverage_penalty=0.2, ours of coverage_penalty=0.0"
-        in (text)
-    )
+def test_another_vocabulary_is_reported_with_deviations(compare):
+    deviating = training([40.0, 8.0, 4.0])
+    assert "vocabulary is not" in compare(deviating, vocabulary_sha256="b")[1]
+    assert "vocabulary is not" not in compare(deviating)[1]
 
 
-def test_bad_from_the_first_step_that_is_compared(settings, reference):
-    mine = training([60.0, 8.0, 4.0])
-    mine["validations"].insert(0, {"step": 25, "perplexity": 99.0})
-    _, text = reference_curves.judge(settings, mine, {"number": reference})
-    assert "Worse from the start" in text
-
-
-def test_another_vocabulary_is_named(settings, reference):
-    mine = training([40.0, 8.0, 4.0])
-    other = settings | {"vocabulary_sha256": "b"}
-    _, text = reference_curves.judge(other, mine, {"number": reference})
-    assert "Your vocabulary is not ours" in text
-    _, text = reference_curves.judge(settings, mine, {"number": reference})
-    assert "Your vocabulary is not ours" not in text
-
-
-def test_other_settings_cannot_be_compared(settings, reference):
-    changed = settings["hparams"] | {"hidden_size": 64, "train_steps": 9}
-    status, text = reference_curves.judge(
-        settings | {"hparams": changed},
-        training(OURS[0]),
-        {"number": reference},
-    )
-    assert status == reference_curves.UNKNOWN
-    assert "(hidden_size is 64, ours 128)" in text  # train_steps may differ
+def test_other_hparams_have_no_reference(compare, settings):
+    # train_steps may differ.
+    hparams = settings["hparams"] | {"hidden_size": 64, "train_steps": 9}
+    status, text = compare(training(SEEDS[0]), hparams=hparams)
+    assert status == reference_curves.NO_REFERENCE
+    assert "number: hidden_size is 64, not 128. " in text
     assert "make demo" in text
 
 
-def test_the_nearest_rung_is_taken(settings, reference):
+def test_reference_with_nearest_settings_is_used(settings, reference):
     far = reference | {"hparams": reference["hparams"] | {"hidden_size": 64}}
-    references = {"far": far, "near": reference}
-    _, text = reference_curves.judge(settings, training(OURS[0]), references)
+    _, text = reference_curves.compare(
+        settings, training(SEEDS[0]), {"far": far, "near": reference}
+    )
     assert "compared with near" in text
+
+
+def test_training_without_common_step_has_no_reference(compare):
+    status, text = compare(
+        {
+            "random_seed": 1,
+            "validations": [{"step": 7, "perplexity": 2.0}],
+            "scores": {},
+        }
+    )
+    assert status == reference_curves.NO_REFERENCE
+    assert "--eval_every=50" in text
+
+
+def test_wmt14_has_the_papers_scores_instead_of_a_reference(compare):
+    status, text = compare(
+        training(SEEDS[0]), problem="wmt14_ende", hparams_set="base"
+    )
+    assert status == reference_curves.NO_REFERENCE
+    assert "no reference curve for wmt14_ende" in text
+    assert "BLEU 27.3 on newstest2014" in text
+    assert "perplexity 4.92 and BLEU 25.8 on newstest2013" in text
+    _, text = compare(
+        training(SEEDS[0]), problem="wmt14_enfr", hparams_set="big_enfr"
+    )
+    assert "BLEU 41.8 on newstest2014" in text and "newstest2013" not in text
 
 
 @pytest.mark.parametrize(
     "text", ['[{"step": 1, "perplexity": "x"}, 3]', '{"a": 1}', '[{"step": 1}]']
 )
-def test_a_damaged_file_is_named(tmp_path, text):
+def test_damaged_validations_are_named(tmp_path, text):
     (tmp_path / "validation.json").write_text(text, "utf-8")
     run = types.SimpleNamespace(
         output_dir=tmp_path,
@@ -233,49 +249,19 @@ def test_a_damaged_file_is_named(tmp_path, text):
         problem=types.SimpleNamespace(suite=Suite()),
     )
     with pytest.raises(errors.UserError, match=r"validation\.json is damaged"):
-        reference_curves.training(run)
+        reference_curves.read_training(run)
 
 
-def test_no_step_in_common(settings, reference):
-    mine = {
-        "random_seed": 1,
-        "validations": [{"step": 7, "perplexity": 2.0}],
-        "scores": {},
-    }
-    status, text = reference_curves.judge(settings, mine, {"number": reference})
-    assert status == reference_curves.UNKNOWN
-    assert "--eval_every=50" in text
+COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
 
 
-def test_wmt14_has_no_curve_and_says_so(settings, reference):
-    wmt = settings | {"problem": "wmt14_ende", "hparams_set": "base"}
-    status, text = reference_curves.judge(
-        wmt, training(OURS[0]), {"number": reference}
-    )
-    assert status == reference_curves.UNKNOWN
-    assert "There is no curve of ours for wmt14_ende" in text
-    assert "BLEU 27.3 on newstest2014" in text
-    assert "perplexity 4.92 and BLEU 25.8 on newstest2013" in text
-    french = settings | {"problem": "wmt14_enfr", "hparams_set": "big_enfr"}
-    _, text = reference_curves.judge(
-        french, training(OURS[0]), {"number": reference}
-    )
-    assert "BLEU 41.8 on newstest2014" in text and "newstest2013" not in text
+def test_references_are_committed():
+    assert {path.stem for path in COMMITTED} >= {"number_words", "multi30k"}
 
 
-REFERENCES = sorted(reference_curves.FOLDER.glob("*.json"))
-
-
-def test_rungs_are_committed():
-    assert {path.stem for path in REFERENCES} >= {"number_words", "multi30k"}
-
-
-@pytest.mark.parametrize("path", REFERENCES, ids=lambda path: path.stem)
-def test_committed_rungs(path):
-    """Each seed is like the others, and its settings are of this version.
-
-    It is like all of them, too, and what is worse is not.
-    """
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_committed_reference_agrees_with_its_seeds_alone(path):
+    """Its settings are of this version, too."""
     name, reference = path.stem, json_files.read(path)
     registry.load_definitions()
     cls = registry.models.hparams_class(reference["hparams"]["model"])
@@ -284,19 +270,17 @@ def test_committed_rungs(path):
         assert reference[key]
     for seed in reference["seeds"]:
         others = [other for other in reference["seeds"] if other is not seed]
-        if others:
-            beside = {name: reference | {"seeds": others}}
-            status, text = reference_curves.judge(reference, seed, beside)
-            assert status == reference_curves.LIKE, text
-        status, text = reference_curves.judge(
-            reference, seed, {name: reference}
-        )
-        assert status == reference_curves.LIKE, text
+        for seeds in filter(None, (others, reference["seeds"])):
+            status, text = reference_curves.compare(
+                reference, seed, {name: reference | {"seeds": seeds}}
+            )
+            assert status == reference_curves.AGREES, text
         assert "not compared" not in text
         worse = [
             entry | {"perplexity": 1.5 * entry["perplexity"]}
             for entry in seed["validations"]
         ]
-        ill = seed | {"validations": worse}
-        status, text = reference_curves.judge(reference, ill, {name: reference})
-        assert status == reference_curves.DEPARTS, text
+        status, text = reference_curves.compare(
+            reference, seed | {"validations": worse}, {name: reference}
+        )
+        assert status == reference_curves.DEVIATES, text

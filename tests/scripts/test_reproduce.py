@@ -1,4 +1,4 @@
-"""scripts/reproduce/*.sh: which commands, with a python that echoes."""
+"""Commands of scripts/reproduce/*.sh, run with a python that echoes."""
 
 import os
 import pathlib
@@ -11,22 +11,22 @@ FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "reproduce"
 
 @pytest.fixture
 def reproduce(tmp_path):
-    """A function that runs a script; what its commands were called with."""
+    """A function that runs a script: its process, and its python commands."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "python $*"\n')
     python.chmod(0o755)
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
 
     def run(name, *arguments):
-        done = subprocess.run(
+        finished = subprocess.run(
             [FOLDER / f"{name}.sh", *arguments],
             env=os.environ | {"PATH": path},
             capture_output=True,
             encoding="utf-8",
         )
-        lines = done.stdout.splitlines()
-        called = [line for line in lines if line.startswith("python")]
-        return done, called
+        lines = finished.stdout.splitlines()
+        commands = [line for line in lines if line.startswith("python")]
+        return finished, commands
 
     return run
 
@@ -40,11 +40,13 @@ def reproduce(tmp_path):
         ("enfr", "big", "big_enfr"),
     ],
 )
-def test_the_road_with_the_papers_settings(reproduce, pair, model, hparams_set):
-    done, called = reproduce(f"wmt14_{pair}", model, "F", "--raw_dir=R")
-    assert done.returncode == 0
+def test_wmt14_runs_all_steps_with_the_papers_settings(
+    reproduce, pair, model, hparams_set
+):
+    finished, commands = reproduce(f"wmt14_{pair}", model, "F", "--raw_dir=R")
+    assert finished.returncode == 0
     run = f"F/wmt14_{pair}/{hparams_set}"
-    assert called == [
+    assert commands == [
         f"python -m t2t_repro.trainer --problem=wmt14_{pair} "
         f"--hparams_set={hparams_set} --mixed_precision=float32 "
         f"--data_dir=F/data --output_dir={run} --raw_dir=R",
@@ -58,38 +60,42 @@ def test_the_road_with_the_papers_settings(reproduce, pair, model, hparams_set):
 
 @pytest.mark.parametrize("pair", ["ende", "enfr"])
 @pytest.mark.parametrize("arguments", [(), ("huge", "F")])
-def test_a_model_that_is_not_the_papers(reproduce, pair, arguments):
-    done, called = reproduce(f"wmt14_{pair}", *arguments)
-    assert done.returncode == 1
-    assert not called
-    assert f"wmt14_{pair}.sh base|big FOLDER" in done.stderr
+def test_wmt14_without_a_model_of_the_paper_is_an_error(
+    reproduce, pair, arguments
+):
+    finished, commands = reproduce(f"wmt14_{pair}", *arguments)
+    assert finished.returncode == 1
+    assert not commands
+    assert f"wmt14_{pair}.sh base|big FOLDER" in finished.stderr
 
 
-def test_the_parser_in_the_papers_precision(reproduce):
+def test_table4_trains_in_single_precision_and_prints_the_row(reproduce):
     problem = "wsj_parsing_semi"
-    done, called = reproduce("table4", problem, "T", "F", "--num_gpus=1")
-    assert done.returncode == 0
-    assert called[0] == (
+    finished, commands = reproduce("table4", problem, "T", "F", "--num_gpus=1")
+    assert finished.returncode == 0
+    assert commands[0] == (
         f"python -m t2t_repro.trainer --problem={problem} "
         "--hparams_set=parsing --mixed_precision=float32 --raw_dir=T "
         f"--data_dir=F/data --output_dir=F/{problem} --num_gpus=1"
     )
-    assert called[-1].endswith(f"scripts.paper.table4_parsing F/{problem}")
-    done, called = reproduce("table4", problem, "T")
-    assert done.returncode == 1
-    assert not called
-    assert "TREEBANK FOLDER" in done.stderr
+    assert commands[-1].endswith(f"scripts.paper.table4_parsing F/{problem}")
+    finished, commands = reproduce("table4", problem, "T")
+    assert finished.returncode == 1
+    assert not commands
+    assert "TREEBANK FOLDER" in finished.stderr
 
 
 @pytest.mark.parametrize("pair", ["ende", "enfr"])
-def test_multi30k_in_half_an_hour(reproduce, pair):
-    done, called = reproduce("multi30k", pair, "F", "--raw_dir=R")
-    assert done.returncode == 0
-    assert f"--problem=multi30k_{pair} --hparams_set=multi30k_tiny" in called[0]
-    assert called[0].endswith(
+def test_multi30k_runs_all_steps_with_multi30k_tiny(reproduce, pair):
+    finished, commands = reproduce("multi30k", pair, "F", "--raw_dir=R")
+    assert finished.returncode == 0
+    assert (
+        f"--problem=multi30k_{pair} --hparams_set=multi30k_tiny" in commands[0]
+    )
+    assert commands[0].endswith(
         "--data_dir=F/data --output_dir=F/train --raw_dir=R"
     )
-    assert [line.split()[2] for line in called] == [
+    assert [line.split()[2] for line in commands] == [
         f"t2t_repro.{command}"
         for command in (
             "trainer",
@@ -102,19 +108,23 @@ def test_multi30k_in_half_an_hour(reproduce, pair):
 
 
 @pytest.mark.parametrize("table", ["table2", "table3", "positions"])
-def test_tables_in_small(reproduce, table):
-    done, (called,) = reproduce("tables_multi30k", table, "F", "--seed=2")
-    assert done.returncode == 0
-    assert f" -m scripts.paper.{table}" in called
-    assert " --problem=multi30k_ende " in called
-    assert called.endswith(f"--data_dir=F/data --output_dir=F/{table} --seed=2")
-    assert ("max_length=16," in called) == (table == "positions")
-    assert ("num_averaged_checkpoints=5" in called) == (table == "table2")
+def test_tables_multi30k_runs_the_program_of_the_table(reproduce, table):
+    finished, (command,) = reproduce("tables_multi30k", table, "F", "--seed=2")
+    assert finished.returncode == 0
+    assert f" -m scripts.paper.{table}" in command
+    assert " --problem=multi30k_ende " in command
+    assert command.endswith(
+        f"--data_dir=F/data --output_dir=F/{table} --seed=2"
+    )
+    assert ("max_length=16," in command) == (table == "positions")
+    assert ("num_averaged_checkpoints=5" in command) == (table == "table2")
 
 
 @pytest.mark.parametrize("arguments", [(), ("table3",), ("table1", "F")])
-def test_tables_that_are_not_in_small(reproduce, arguments):
-    done, called = reproduce("tables_multi30k", *arguments)
-    assert done.returncode == 1
-    assert not called
-    assert "table2|table3|positions FOLDER" in done.stderr
+def test_tables_multi30k_without_table_or_folder_is_an_error(
+    reproduce, arguments
+):
+    finished, commands = reproduce("tables_multi30k", *arguments)
+    assert finished.returncode == 1
+    assert not commands
+    assert "table2|table3|positions FOLDER" in finished.stderr

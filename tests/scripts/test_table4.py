@@ -1,4 +1,4 @@
-"""The table that scripts/paper/table4_parsing.py prints."""
+"""Table 4: its rows, and the right-branching baseline."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def scores(f1):
     return dict.fromkeys(PARSING, 50.0) | {"bracketing_f1": f1}
 
 
-def described(**changes):
+def table(**changes):
     row = {
         "problem": "wsj_parsing",
         "hparams_set": "parsing",
@@ -19,29 +19,29 @@ def described(**changes):
         "scores": scores(90.04),
         "right_branching": scores(11.96),
     }
-    return table4_parsing.describe(row | changes).split("\n")
+    return table4_parsing.lay_out(row | changes).split("\n")
 
 
-def test_the_rows_of_wsj_only_and_ours():
-    head, rule, *rows = described()
+def test_table_has_published_wsj_only_parsers_and_ours():
+    head, rule, *rows = table()
     assert head.startswith("| parser: WSJ only, discriminative | F1 | prec")
-    assert rule.count("---:") == len(table4_parsing.FIGURES)
+    assert rule.count("---:") == len(table4_parsing.COLUMNS)
     assert len(rows) == 5 + 2
     assert "| Transformer (4 layers) | 91.3 |" in rows[4]
     assert "| t2t_repro, parsing: 2,416 trees | 90.0 | 50.0 |" in rows[5]
     assert "| right-branching: 2,416 trees | 12.0 |" in rows[6]
 
 
-def test_the_semi_supervised_rows():
-    rows = described(problem="wsj_parsing_semi")
+def test_table_has_published_semi_supervised_parsers():
+    rows = table(problem="wsj_parsing_semi")
     assert any("semi-supervised | 92.7 |" in row for row in rows)
     assert not any("| 90.4 |" in row for row in rows)
 
 
-def test_other_trees_are_not_called_section_23():
-    *_, ours, trivial = described(test_trees=391)
+def test_table_of_other_trees_says_not_section_23():
+    *_, ours, baseline = table(test_trees=391)
     assert ": 391 trees, not section 23 |" in ours
-    assert ": 391 trees, not section 23 |" in trivial
+    assert ": 391 trees, not section 23 |" in baseline
 
 
 @pytest.mark.parametrize(
@@ -55,19 +55,19 @@ def test_other_trees_are_not_called_section_23():
         ("", "", ""),
     ],
 )
-def test_right_branching(sentence, line, parse):
+def test_right_branching_parse(sentence, line, parse):
     gold = linear.read(line, sentence.split()).tree
     assert linear.write(table4_parsing.right_branching(gold)) == parse
 
 
-def test_the_score_of_right_branching():
-    """Right are S and "sat down"; S and, without the comma, "sit"."""
+def test_right_branching_scores():
+    """Correct spans: S and "sat down"; S and "sit", without the comma."""
     sentences = ["The cat sat down .", "Rex , sit"]
     references = [
         "(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP . )S",
         "(S (NP XX )NP , (VP XX )VP )S",
     ]
     suite = Suite(PARSING)
-    found = table4_parsing.right_branching_scores(suite, sentences, references)
-    assert found["bracketing_recall"] == pytest.approx(100 * 4 / 7)
-    assert found["bracketing_precision"] == pytest.approx(100 * 4 / 5)
+    scores = table4_parsing.right_branching_scores(suite, sentences, references)
+    assert scores["bracketing_recall"] == pytest.approx(100 * 4 / 7)
+    assert scores["bracketing_precision"] == pytest.approx(100 * 4 / 5)

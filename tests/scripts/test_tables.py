@@ -1,4 +1,4 @@
-"""Tables 2 and 3: what rows are, and how results are laid out."""
+"""Tables 2 and 3: sizes of rows, and the layout of results."""
 
 import dataclasses
 import types
@@ -25,56 +25,56 @@ def _definitions():
 
 def reduced(row, widths=4, layers=2, overrides=None):
     name = f"table3_{row}"
-    found = table_rows.changes(
+    changes = table_rows.changes(
         name, table3_variations.BASE, widths, layers, overrides or {}
     )
-    return dataclasses.replace(registry.build_hparams(name), **found)
+    return dataclasses.replace(registry.build_hparams(name), **changes)
 
 
 @pytest.mark.parametrize("row", paper.TABLE_3)
-def test_a_reduced_row_is_to_base_what_the_papers_is(row):
+def test_reduced_row_keeps_its_ratio_to_base(row):
     small, small_base = reduced(row), reduced("base")
     row = registry.build_hparams(f"table3_{row}")
     base = registry.build_hparams(table3_variations.BASE)
     for name in (*table_rows.WIDTHS, "num_heads", "num_hidden_layers"):
-        ours = getattr(small, name) * getattr(base, name)
-        assert ours == getattr(row, name) * getattr(small_base, name), name
+        product = getattr(small, name) * getattr(base, name)
+        assert product == getattr(row, name) * getattr(small_base, name), name
     for name in ("layer_prepostprocess_dropout", "label_smoothing", "pos"):
         assert getattr(small, name) == getattr(row, name)
 
 
-def test_no_division_changes_nothing():
+def test_divisors_of_one_change_nothing():
     assert (
         table_rows.changes("table3_big", table3_variations.BASE, 1, 1, {}) == {}
     )
 
 
-def test_overrides_leave_a_row_what_it_is_about():
+def test_overrides_do_not_change_what_a_row_varies():
     overrides = {"layer_prepostprocess_dropout": 0.3, "train_steps": 50}
     assert reduced("base", 1, 1, overrides).layer_prepostprocess_dropout == 0.3
     row = reduced("d_dropout0", 1, 1, overrides)
     assert row.layer_prepostprocess_dropout == 0.0
-    # Of all rows: big would train three times as long.
+    # Lengths are overridden in all rows, although big trains longer.
     assert {reduced(r, 1, 1, overrides).train_steps for r in paper.TABLE_3} == {
         50
     }
 
 
-def test_a_size_that_cannot_be_divided():
+def test_size_that_is_no_multiple_of_the_divisor_is_an_error():
     with pytest.raises(errors.UserError, match="num_hidden_layers=2 of table3"):
         reduced("c_n2", layers=3)
 
 
-def test_unknown_rows():
+def test_rows_are_selected_by_name():
     assert table_rows.select({"a": 1, "b": 2}, []) == ["a", "b"]
     assert table_rows.select({"a": 1, "b": 2}, ["b"]) == ["b"]
     with pytest.raises(errors.UserError, match="Unknown rows c; known: a, b"):
         table_rows.select({"a": 1, "b": 2}, ["c", "a"])
 
 
-def test_an_hparams_set_of_all_rows_is_refused(monkeypatch):
-    given = types.SimpleNamespace(hparams_set="tiny")
-    monkeypatch.setattr(table_rows.flags, "FLAGS", given)
+def test_hparams_set_for_all_rows_is_an_error(monkeypatch):
+    values = types.SimpleNamespace(hparams_set="tiny")
+    monkeypatch.setattr(table_rows.flags, "FLAGS", values)
     with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
         table_rows.Table({"base": "table3_base"}, "table3_base").selected()
 
@@ -88,12 +88,12 @@ def test_an_hparams_set_of_all_rows_is_refused(monkeypatch):
         ([4.923, 4.917], 2, "4.92 (4.92–4.92)"),
     ],
 )
-def test_spread(values, digits, text):
+def test_spread_is_mean_with_range_of_several_values(values, digits, text):
     assert table_layout.spread(values, digits) == text
 
 
 def result(row, seed, perplexity, bleu, **hparams):
-    """A finished row, as table_runs keeps it."""
+    """Return a finished row as in its JSON file."""
     common = {
         "train_steps": 100,
         "batch_tokens": 1_000,
@@ -128,8 +128,8 @@ RESULTS = [
 ]
 
 
-def test_table_3_lays_ours_beside_the_papers():
-    lines = table3_variations.layout(RESULTS, "bleu").splitlines()
+def test_table_3_has_our_results_and_the_papers():
+    lines = table3_variations.lay_out(RESULTS, "bleu").splitlines()
     assert lines[2:5] == [
         "| base |  | 10.50 (10.00–11.00) | 4.92 | 20.5 (20.0–21.0) | 25.8 "
         "| +0.0 | +0.0 | 1.23 | 65 |",
@@ -138,35 +138,32 @@ def test_table_3_lays_ours_beside_the_papers():
         "| b_dk16 |  | 9.00 | 5.16 | 19.5 | 25.1 | -1.0 | -0.7 | 1.23 | 58 |",
     ]
     assert "p, validation split, bleu S; 100 steps of 1,000 tokens" in lines[6]
-    assert lines[-1] == (
-        "Beside base, by perplexity: b_dk16 on the other side of base "
-        "than in the paper; by bleu: every row on the paper's side of "
-        "base."
-    )
+    assert "by perplexity: b_dk16 on the other side of base" in lines[-1]
+    assert "by bleu: every row on the same side of base" in lines[-1]
 
 
-def test_tables_of_another_metric_are_named_by_it():
+def test_tables_of_another_metric_have_its_name():
     results = [result("base", 1, 10.0, 20.0)]
     figures = results[0]["figures"]
     figures["scores"] = figures["signatures"] = {"bracketing_f1": 90.0}
-    head, _, row, *_ = table3_variations.layout(
+    head, _, row, *_ = table3_variations.lay_out(
         results, "bracketing_f1"
     ).splitlines()
     assert (
         "| PPL | paper | bracketing f1 | paper | bracketing f1 − base" in head
     )
     assert "| 90.0 | 25.8 |" in row
-    lines = table2_systems.layout(
+    lines = table2_systems.lay_out(
         results, "enparse", "bracketing_f1"
     ).splitlines()
     assert lines[0] == "| model | bracketing f1 | sacreBLEU | training FLOPs |"
     assert lines[2] == "| ours: base | 90.00 |  | 2.5e+15 |"
-    (row,) = table2_systems.summary(results, "bracketing_f1")
+    (row,) = table2_systems.summarize(results, "bracketing_f1")
     assert row["bracketing_f1"] == 90.0 and "bleu" not in row
 
 
-def test_table_3_as_json():
-    base, *_ = table3_variations.summary(RESULTS, "bleu")
+def test_summary_of_table_3_has_means_ranges_and_the_paper():
+    base, *_ = table3_variations.summarize(RESULTS, "bleu")
     assert base == {
         "row": "base",
         "seeds": [1, 2],
@@ -179,15 +176,15 @@ def test_table_3_as_json():
     }
 
 
-def test_table_2_puts_ours_below_the_published():
-    lines = table2_systems.layout(RESULTS[:2], "ende", SPLIT).splitlines()
+def test_table_2_has_our_rows_below_published_systems():
+    lines = table2_systems.lay_out(RESULTS[:2], "ende", SPLIT).splitlines()
     assert lines[2] == "| ByteNet | 23.75 |  |  |"
     assert lines[9] == "| Transformer (big) | 28.4 |  | 2.3e+19 |"
     assert lines[10] == (
         "| ours: base | 21.50 (21.00–22.00) | 20.50 (20.00–21.00) | 2.5e+15 |"
     )
     assert "p, validation split, bleu_compound_split T; 100 steps" in lines[12]
-    (row,) = table2_systems.summary(RESULTS[:2], SPLIT)
+    (row,) = table2_systems.summarize(RESULTS[:2], SPLIT)
     assert (row[SPLIT], row["bleu"]) == (21.5, 20.5)
 
 
@@ -202,14 +199,15 @@ def test_table_2_puts_ours_below_the_published():
         ("wsj_parsing_rev", {}, "bleu_tok"),
     ],
 )
-def test_what_is_laid_beside_the_papers_bleu(name, arguments, score):
+def test_convention_is_the_metric_to_compare_with_the_paper(
+    name, arguments, score
+):
     problem = build_problem(name, arguments)
     assert table_layout.convention(problem) == score
 
 
-def test_rows_that_equal_base_in_the_paper_have_no_side():
+def test_rows_that_equal_base_in_the_paper_have_no_direction():
     results = [*RESULTS[:1], result("a_h16", 1, 9.0, 10.0)]
-    table = table3_variations.summary(results, "bleu")
-    assert "by bleu: every row on the paper's side of base (a_h16 equal" in (
-        table3_variations.agreement(table, "bleu")
-    )
+    table = table3_variations.summarize(results, "bleu")
+    text = table3_variations.agreement(table, "bleu")
+    assert "every row on the same side of base as in the paper (a_h16" in text

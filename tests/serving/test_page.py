@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import threading
+import types
 
 import aiohttp
 import pytest
 
 from t2t_repro import serving
+from t2t_repro.serving import rest
 
 SECONDS = 60  # timeout
 STATIC = pathlib.Path(serving.__file__).parent / "static"
@@ -32,6 +34,13 @@ def test_page_has_the_models_name(server):
     for name in re.findall(rb'(?:href|src)="(\w+\.\w+)"', page):
         path = STATIC / name.decode()
         assert server.http("GET", f"/{path.name}") == (200, path.read_bytes())
+
+
+def test_page_escapes_the_models_name():
+    handlers = rest._Handlers(types.SimpleNamespace(name='"><b>'))
+    page = asyncio.run(handlers.page(None)).text
+    assert '<meta name="model" content="&quot;&gt;&lt;b&gt;">' in page
+    assert "<b>" not in page
 
 
 def test_page_loads_nothing_from_other_hosts():

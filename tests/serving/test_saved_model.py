@@ -85,6 +85,17 @@ def test_any_bytes_have_a_row_in_every_output(local, signature):
     assert cut.tolist() == [False, False, False, False, True]
 
 
+def test_input_is_truncated_beyond_max_input_length(
+    local, separate_vocabularies
+):
+    """max_input_length is 40, EOS included; each Z is a piece of one byte."""
+    lines = ["Z" * count for count in (37, 38, 39)]
+    ids = separate_vocabularies.source.encode(lines)
+    assert list(map(len, ids)) == [39, 40, 41]
+    found = local("serving_default", inputs=lines)["truncated"]
+    assert found.tolist() == [False, False, True]
+
+
 def test_warm_up_requests_call_every_signature(exported, local):
     requests = list(warm_up.read(exported / "2"))
     assert [one.model_spec.signature_name for one in requests] == SIGNATURES

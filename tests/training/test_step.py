@@ -24,10 +24,10 @@ class TinyModel:
 
     def __init__(self, vocab_size, width=4):
         self.embedding, output = (
-            keras.Variable(np.zeros((vocab_size, width)), name=name)
+            keras.Variable(tf.zeros((vocab_size, width)), name=name)
             for name in ("embedding", "output")
         )
-        bias = keras.Variable(np.zeros(vocab_size), name="bias")
+        bias = keras.Variable(tf.zeros(vocab_size), name="bias")
         self.weights = self.trainable_variables = [self.embedding, output, bias]
         self.output_layer = types.SimpleNamespace(weight=output, bias=bias)
 
