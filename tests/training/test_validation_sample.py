@@ -64,9 +64,10 @@ def echo(monkeypatch):
             self.decode_hparams = decode_hparams
 
         def refresh_weights(self):
-            pass
+            self.is_refreshed = True
 
         def translate(self, lines):
+            assert self.is_refreshed
             for line in lines:
                 yield translate.Translation([line.upper()], [0.0])
 
@@ -134,6 +135,7 @@ def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
     assert len(_sample(corpus, hparams, 100)._inputs) == 9
 
 
+@pytest.mark.slow
 def test_sample_uses_the_present_weights(
     corpus_of, hparams, vocabulary, strategy_of, monkeypatch
 ):
