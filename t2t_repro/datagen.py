@@ -1,4 +1,4 @@
-"""Generate the data of a problem: vocabulary, encoded splits, manifest.
+"""Generate the data of a problem: vocabulary, encoded splits.
 
 t2t datagen --problem=multi30k_ende
 """

@@ -183,7 +183,7 @@ class Problem:
         return dataclasses.asdict(self)
 
     def raw_files(self, split: str) -> tuple[RawFile, ...]:
-        """Return the aligned files of a split, by default train.en …"""
+        """Return the aligned files of a split, as train.en, train.de."""
         return tuple(
             RawFile(f"{split}.{language}") for language in self.stored_languages
         )

@@ -1,4 +1,4 @@
-"""Write a report as HTML: data, curves, scores, cost, attention maps.
+"""Write a report as HTML: curves, scores, cost, attention maps.
 
     t2t report --output_dir=…
     t2t report --output_dir=one/run,other/run

@@ -1,4 +1,4 @@
-"""Show an hparams set: differences from its parents, JSON, and cost.
+"""Show an hparams set, its parents, and its cost.
 
 t2t show --hparams_set=big
 

@@ -230,6 +230,15 @@ class BucketedPlan:
             pairs = shuffled[start - offset : end - offset]
         else:
             pairs = self._order[start:end]
+        return self._plan_pairs(index, pairs)
+
+    def single_pass(self) -> Iterator[BatchPlan]:
+        """Yield the batches of one epoch, longest rows first."""
+        for index in range(len(self._shapes)):
+            start, end = self._starts[index : index + 2]
+            yield self._plan_pairs(index, self._order[start:end])
+
+    def _plan_pairs(self, index: int, pairs: np.ndarray) -> BatchPlan:
         num_rows, row_length = self._shapes[index]
         return BatchPlan(pairs, np.arange(len(pairs)), num_rows, row_length)
 

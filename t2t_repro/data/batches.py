@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.batch_plan import BatchPlan, PackedPlan, Plan
+from t2t_repro.data.batch_plan import BatchPlan, Plan
 from t2t_repro.data.corpus import SIDES, Corpus, ranges
 
 
@@ -175,11 +175,10 @@ def evaluation_dataset(
     context: tf.distribute.InputContext,
     max_tokens_per_replica: int | None = None,
 ) -> tf.data.Dataset:
-    """Build the dataset of one pass over a packed corpus.
+    """Build the dataset of one pass over a corpus.
 
     Its elements are those of training_dataset().
     """
-    assert isinstance(plan, PackedPlan)
     plans = list(plan.single_pass())
 
     def load_batch(index: int) -> dict[str, np.ndarray]:

@@ -117,6 +117,7 @@ def trained(run, tmp_path_factory):
         f"--output_dir={folder / 'run'}",
         "--train_steps=60",
         "--save_checkpoints_steps=20",
+        "--eval_bleu_sentences=8",
     )
     assert result.returncode == 0, result.stderr
     (folder / "trainer.txt").write_text(result.stdout + result.stderr)

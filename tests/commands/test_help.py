@@ -96,6 +96,7 @@ def test_help_names_every_flag_and_setting_without_tensorflow(name):
     for flag in ("decode_hparams", "problem_args", "hparams"):
         assert flag not in shown or settings_of(flag) <= settings
     assert f"t2t {name}" in text  # the example in the docstring
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_every_setting_has_a_help_text():
@@ -131,6 +132,7 @@ def test_t2t_lists_commands():
     assert result.returncode == 0
     for name in t2t.COMMANDS:
         assert re.search(rf"^  {name} +[A-Z].+\.$", result.stdout, re.M), name
+    assert max(map(len, result.stdout.splitlines())) <= 80
     assert t2t_command("--version").stdout == f"{__version__}\n"
 
 

@@ -275,14 +275,20 @@ def test_summary_has_mean_counts_of_a_batch(batching):
     )
 
 
-def test_single_pass_has_each_pair_once_in_batches_of_one_shape():
+@every_kind
+def test_single_pass_has_each_usable_pair_once(batching):
+    lengths = draw_lengths(500)
+    batches = build(lengths, batching, 2000).single_pass()
+    seen = [pair for batch in batches for pair in batch.pairs.tolist()]
+    usable = batch_plan.usable_pairs(lengths, MAX_LENGTH).tolist()
+    assert sorted(seen) == usable
+
+
+def test_single_pass_of_packed_plan_has_batches_of_one_shape():
     lengths = draw_lengths(500)
     plan = build(lengths, "packed", 2000)
     batches = list(plan.single_pass())
     assert len(batches) == -(-plan.rows_per_epoch // plan.rows_per_batch)
-    seen = [pair for batch in batches for pair in batch.pairs.tolist()]
-    usable = batch_plan.usable_pairs(lengths, MAX_LENGTH).tolist()
-    assert sorted(seen) == usable
     for batch in batches:
         assert batch.num_rows == plan.rows_per_batch
         assert batch.rows.max() < batch.num_rows

@@ -23,6 +23,7 @@ def few_numbers(monkeypatch):
     sizes = {"train": 30, "validation": 4, "test": 6}
     monkeypatch.setattr(number_words, "SPLIT_SIZES", sizes)
     monkeypatch.setattr(number_words, "_CHUNK", 7)
+    monkeypatch.setattr(number_words, "LARGEST", 9_999)
 
 
 @pytest.mark.parametrize(
