@@ -85,7 +85,7 @@ def search(
     strategy: tf.distribute.Strategy,
     xla: bool,
 ) -> Fit | None:
-    """Return what fits in a replica's memory, or None on CPUs, not tried.
+    """Search for the slots that fit in a replica's memory; None on CPUs.
 
     A trial is a step of the largest batch on the first of a worker's GPUs,
     which are assumed to be alike. It runs on that GPU only, since a failure

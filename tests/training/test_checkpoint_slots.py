@@ -113,9 +113,9 @@ def test_moving_average_is_restored_on_replicas(
     with strategy_of(2).scope():
         trainer = trainer_of(ema_decay=0.5)
     trainer.checkpoints(averaged).restore_latest()
-    alone = trainer_of(ema_decay=0.5)
-    alone.checkpoints(averaged).restore_latest()
-    for actual, expected in zip(ema(trainer), ema(alone), strict=True):
+    single = trainer_of(ema_decay=0.5)
+    single.checkpoints(averaged).restore_latest()
+    for actual, expected in zip(ema(trainer), ema(single), strict=True):
         for copy in actual.value.values:
             np.testing.assert_array_equal(copy.numpy(), expected.numpy())
 

@@ -62,7 +62,7 @@ def state(hparams, vocab_size):
 
 
 @pytest.fixture(scope="module")
-def other(hparams, vocab_size):
+def target(hparams, vocab_size):
     """A model to restore into."""
     return State(hparams, vocab_size)
 
@@ -109,35 +109,35 @@ def test_stored_values_belong_to_their_names(saved, state):
     assert reader.get_tensor(f"step{SUFFIX}") == 200
 
 
-def test_latest_is_restored_from_a_moved_folder(saved, other, tmp_path):
+def test_latest_is_restored_from_a_moved_folder(saved, target, tmp_path):
     moved = tmp_path / "elsewhere"
     shutil.copytree(saved[0], moved)
-    other.set(7)
-    path = other.checkpoints(moved).restore_latest()
+    target.set(7)
+    path = target.checkpoints(moved).restore_latest()
     assert path == moved / "ckpt-1000"
-    other.assert_is(saved[1][1000])
-    assert int(other.adam.iterations) == 1000
+    target.assert_is(saved[1][1000])
+    assert int(target.adam.iterations) == 1000
 
 
-def test_another_worker_restores_the_same(saved, other):
+def test_another_worker_restores_the_same(saved, target):
     folder, values = saved
-    assert other.checkpoints(folder).restore(200) == folder / "ckpt-200"
-    other.assert_is(values[200])
+    assert target.checkpoints(folder).restore(200) == folder / "ckpt-200"
+    target.assert_is(values[200])
 
 
-def test_error_if_the_chiefs_checkpoint_is_not_visible(saved, other, tmp_path):
+def test_error_if_the_chiefs_checkpoint_is_not_visible(saved, target, tmp_path):
     message = "from step 7, and .*ckpt-7 is not visible.* newest is .*1000"
     with pytest.raises(errors.UserError, match=message):
-        other.checkpoints(saved[0]).restore(7)
+        target.checkpoints(saved[0]).restore(7)
     with pytest.raises(errors.UserError, match="there is none. All workers"):
-        other.checkpoints(tmp_path).restore(7)
+        target.checkpoints(tmp_path).restore(7)
 
 
-def test_restore_without_checkpoints_changes_nothing(other, tmp_path):
-    other.set(7)
-    before = other.values()
-    assert other.checkpoints(tmp_path / "new").restore_latest() is None
-    other.assert_is(before)
+def test_restore_without_checkpoints_changes_nothing(target, tmp_path):
+    target.set(7)
+    before = target.values()
+    assert target.checkpoints(tmp_path / "new").restore_latest() is None
+    target.assert_is(before)
 
 
 def test_restore_on_replicas(saved, hparams, vocab_size, strategy_of):
@@ -180,14 +180,14 @@ def test_step_of():
             checkpoints.step_of(path)
 
 
-def test_average_equals_the_mean(saved, other, state, tmp_path):
+def test_average_equals_the_mean(saved, target, state, tmp_path):
     folder, values = saved
     paths = [folder / f"ckpt-{step}" for step in (100, 200, 1000)]
     written = averaging.average(paths, tmp_path)
     assert written == tmp_path / "ckpt-1000"
-    other.set(7)
-    checkpoints.restore_weights(other.model, written, VOCABULARY)
-    for i, weight in enumerate(other.model.weights):
+    target.set(7)
+    checkpoints.restore_weights(target.model, written, VOCABULARY)
+    for i, weight in enumerate(target.model.weights):
         stack = np.stack([values[step][i] for step in values])
         mean = stack.astype(np.float64).mean(0)
         # Rounded once, by half a step; float32 sums would be less exact.
@@ -207,12 +207,12 @@ def test_average_names_the_missing_checkpoint(saved, tmp_path):
     assert not (tmp_path / "averaged").exists()
 
 
-def test_restore_weights_leaves_the_optimizer_unchanged(saved, other):
-    other.set(7)
-    before = other.values()
-    checkpoints.restore_weights(other.model, saved[0] / "ckpt-100", VOCABULARY)
-    count = len(other.model.weights)
-    other.assert_is([*saved[1][100][:count], *before[count:]])
+def test_restore_weights_leaves_the_optimizer_unchanged(saved, target):
+    target.set(7)
+    before = target.values()
+    checkpoints.restore_weights(target.model, saved[0] / "ckpt-100", VOCABULARY)
+    count = len(target.model.weights)
+    target.assert_is([*saved[1][100][:count], *before[count:]])
 
 
 def test_another_shape_is_refused_by_name(saved, hparams):
@@ -233,30 +233,30 @@ def test_another_depth_is_refused_by_name(saved, tiny_hparams, vocab_size):
         checkpoints.restore_weights(model, saved[0] / "ckpt-100", VOCABULARY)
 
 
-def test_another_vocabulary_is_refused_by_name(saved, other, tmp_path):
+def test_another_vocabulary_is_refused_by_name(saved, target, tmp_path):
     path = saved[0] / "ckpt-100"
-    before = other.values()
+    before = target.values()
     with pytest.raises(errors.UserError, match=f"{VOCABULARY} there and cd"):
-        checkpoints.restore_weights(other.model, path, "cd" * 32)
-    other.assert_is(before)
+        checkpoints.restore_weights(target.model, path, "cd" * 32)
+    target.assert_is(before)
     foreign = checkpoints.CheckpointManager(
-        other.model, other.adam, tmp_path, 1, "cd" * 32
+        target.model, target.adam, tmp_path, 1, "cd" * 32
     ).save(100)
     with pytest.raises(errors.UserError, match="another vocabulary.*cdcd"):
         averaging.average([path, foreign], tmp_path / "averaged")
     assert not (tmp_path / "averaged").exists()
 
 
-def test_checkpoint_of_another_program_has_no_vocabulary(other, tmp_path):
+def test_checkpoint_of_another_program_has_no_vocabulary(target, tmp_path):
     path = tf.train.Checkpoint(x=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
     with pytest.raises(errors.UserError, match="unknown there"):
-        checkpoints.restore_weights(other.model, path, VOCABULARY)
+        checkpoints.restore_weights(target.model, path, VOCABULARY)
 
 
-def test_absent_checkpoint_is_a_user_error(other, tmp_path):
+def test_absent_checkpoint_is_a_user_error(target, tmp_path):
     path = tmp_path / "ckpt-5"
     with pytest.raises(errors.UserError, match=f"no checkpoint {path}"):
-        checkpoints.restore_weights(other.model, path, VOCABULARY)
+        checkpoints.restore_weights(target.model, path, VOCABULARY)
 
 
 def test_checkpoints_of_different_models_are_not_averaged(tmp_path):

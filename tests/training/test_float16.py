@@ -43,9 +43,8 @@ def test_resume_in_float16_is_bit_identical(runs, tmp_path):
     assert scale_of(resumed, 8) == scale_of(whole, 8) == 2**15
 
 
-@pytest.mark.parametrize(
-    "replicas", [1, pytest.param(2, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_overflowing_updates_are_skipped_until_the_scale_fits(
     initial_scale_too_high, runs, read_events, tmp_path, strategy_of, replicas
 ):

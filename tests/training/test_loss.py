@@ -1,5 +1,7 @@
 """The loss, compared with explicit label distributions in float64."""
 
+import dataclasses
+import math
 import types
 
 import hypothesis
@@ -125,7 +127,8 @@ def test_loss_of_a_packed_batch_is_the_sum_over_its_sentences(
     tiny_hparams, tiny_corpora, vocab_size
 ):
     """The oracle has one sentence a batch, and sums in float64."""
-    model = building.build(tiny_hparams, vocab_size)
+    hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+    model = building.build(hparams, vocab_size)
     corpus = tiny_corpora["validation"]
     plan = batch_plan.build(corpus.lengths, "packed", 60, 16, seed=0)
     batch = plan.batch(0)
@@ -244,3 +247,9 @@ def test_common_offset_of_the_logits_changes_nothing():
     sums = _sums(logits, targets, segments, SMOOTHING)
     shifted = _sums(logits + 100.0, targets, segments, SMOOTHING)
     np.testing.assert_allclose(shifted[:5], sums[:5], rtol=1e-4)
+
+
+def test_perplexity_stays_within_float32():
+    """TensorBoard's events raise an error for larger numbers."""
+    assert loss.perplexity(2.0) == pytest.approx(math.e**2)
+    assert 1e30 < loss.perplexity(1e6) < float(np.finfo(np.float32).max)

@@ -66,7 +66,7 @@ def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
     x = tf.constant(random.normal(size=(3, 4, 8)), tf.float32)
     weight = tf.constant(random.normal(size=(V, 8)), tf.float32)
     bias = tf.constant(random.normal(size=V), tf.float32)
-    found = []
+    results = []
     for losses in (
         lambda: 3 * _smoothed(x, weight, SMOOTHING, bias),
         lambda: (
@@ -79,8 +79,8 @@ def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
         with tf.GradientTape() as tape:
             tape.watch((x, weight, bias))
             total = losses()
-        found.append([total, *tape.gradient(total, (x, weight, bias))])
-    for expected, actual in zip(*found, strict=True):
+        results.append([total, *tape.gradient(total, (x, weight, bias))])
+    for expected, actual in zip(*results, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
@@ -91,18 +91,18 @@ def test_gradients_in_16_bits_are_near_those_in_32(dtype):
     x = tf.constant(random.normal(size=(1, 512, 16)), tf.float32)
     weight = tf.constant(random.normal(size=(400, 16)), tf.float32)
     targets = tf.constant(random.integers(0, 400, (1, 512)), tf.int32)
-    found = []
-    for x_of_a_type in (x, tf.cast(x, dtype)):
+    results = []
+    for cast_x in (x, tf.cast(x, dtype)):
         with tf.GradientTape() as tape:
-            tape.watch((x_of_a_type, weight))
+            tape.watch((cast_x, weight))
             sums = cross_entropy.smoothed_cross_entropy(
-                x_of_a_type, weight, targets, tf.ones_like(targets), SMOOTHING
+                cast_x, weight, targets, tf.ones_like(targets), SMOOTHING
             )
-        gradients = tape.gradient(sums.smoothed, (x_of_a_type, weight))
-        assert [g.dtype for g in gradients] == [x_of_a_type.dtype, tf.float32]
-        found.append([tf.cast(g, tf.float32).numpy() for g in gradients])
-    for exact, rounded in zip(*found, strict=True):
+        gradients = tape.gradient(sums.smoothed, (cast_x, weight))
+        assert [g.dtype for g in gradients] == [cast_x.dtype, tf.float32]
+        results.append([tf.cast(g, tf.float32).numpy() for g in gradients])
+    for exact, rounded in zip(*results, strict=True):
         error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
         assert error < 0.01
-    exact, rounded = (of_x.mean((0, 1)) for of_x, _ in found)
+    exact, rounded = (grad_x.mean((0, 1)) for grad_x, _ in results)
     assert np.linalg.norm(rounded - exact) < 0.01 * np.linalg.norm(exact)

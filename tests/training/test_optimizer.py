@@ -99,16 +99,16 @@ def test_amsgrad_equals_that_of_keras(base):
     hparams = dataclasses.replace(base, optimizer_arguments="amsgrad=true")
     random = np.random.default_rng(0)
     start = random.normal(size=(3, 4))
-    ours = optimizer.build(hparams, [one := keras.Variable(start)])
+    actual, expected = keras.Variable(start), keras.Variable(start)
+    ours = optimizer.build(hparams, [actual])
     keras_adam = keras.optimizers.Adam(
         schedules.build(base), 0.9, 0.98, 1e-9, amsgrad=True
     )
-    other = keras.Variable(start)
     for scale in (1, 100, 0.01):
         gradient = keras.ops.convert_to_tensor(
             scale * random.normal(size=(3, 4)), "float32"
         )
-        ours.apply([gradient], [one])
-        keras_adam.apply([gradient], [other])
-    np.testing.assert_array_equal(one, other)
-    assert np.abs(one.numpy() - start).max() > 1e-7
+        ours.apply([gradient], [actual])
+        keras_adam.apply([gradient], [expected])
+    np.testing.assert_array_equal(actual, expected)
+    assert np.abs(actual.numpy() - start).max() > 1e-7

@@ -166,7 +166,15 @@ def test_moving_average_begins_with_the_first_update(
             expected = 0.75 * expected + 0.25 * later[i]
         for copy in _copies(averages[i]):
             np.testing.assert_allclose(copy, expected, rtol=1e-5, atol=1e-6)
-        # The trained weights are the same as without it.
+        # The weights themselves are trained as without it.
+        np.testing.assert_allclose(
+            variable, weights[-1][i], rtol=1e-5, atol=1e-6
+        )
+    with optimizer.averaged_weights(built, variables):
+        for i, variable in enumerate(variables):
+            np.testing.assert_array_equal(variable, averages[i])
+            assert np.abs(variable - weights[-1][i]).max() > 1e-3
+    for i, variable in enumerate(variables):
         np.testing.assert_allclose(
             variable, weights[-1][i], rtol=1e-5, atol=1e-6
         )
@@ -207,7 +215,7 @@ def test_slots_by_kind(hparams, strategy_of, name, kinds):
         settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
         variables, built = _train(settings, strategy_of(1), _gradients())
         for kind, indices in (kinds | more).items():
-            found = slots.of_kind(built, variables, kind)
-            assert list(found) == indices
-            for slot in found.values():
+            by_index = slots.of_kind(built, variables, kind)
+            assert list(by_index) == indices
+            for slot in by_index.values():
                 assert slot.numpy().any()

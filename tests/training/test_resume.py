@@ -136,6 +136,7 @@ def test_resume_on_two_replicas_differs_by_rounding_only(
     )
 
 
+@pytest.mark.slow
 def test_diverging_training_keeps_its_finite_checkpoints(runs, tmp_path):
     """The first update's rate is 0; the second leaves weights of 10^29."""
     diverging = runs.with_hparams(learning_rate_constant=3e30)
@@ -218,6 +219,7 @@ def test_warm_start_on_replicas_from_an_average(
         )
 
 
+@pytest.mark.slow
 def test_validation_uses_the_moving_average_and_training_does_not(
     runs, undisturbed, tmp_path, read_events
 ):

@@ -251,15 +251,6 @@ def test_wait_for_the_device_is_shared_by_the_steps_before(
     assert "42 took 7.8 s; the median is 1 s (8 slow steps since 42)" in shown
 
 
-def test_perplexity_of_a_diverging_training_is_finite(
-    tmp_path, clock, read_events
-):
-    """Events are float32, and e^1,000,000 is too large."""
-    _train(tmp_path, clock, [_outcome(1, 1, 0, 1), _outcome(1e6, 1e6, 0, 1)])
-    perplexity = read_events(tmp_path)["train/perplexity"][2]
-    assert 1e30 < perplexity < math.inf
-
-
 def test_training_of_one_step_logs_nothing(tmp_path, clock, read_events):
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)])
     assert read_events(tmp_path) == {}
@@ -273,33 +264,24 @@ def test_validation_is_shown_and_recorded(tmp_path, clock, read_events, capsys):
     assert read_events(tmp_path) == {
         f"validation/{name}": {1_200: value} for name, value in results.items()
     }
-    assert (
-        "step 1,200: validation  loss 2.5000  loss minus constant 1.2500  "
-        "accuracy 0.7500\n"
-    ) in capsys.readouterr().err
+    line = "step 1,200: validation  loss 2.5000  loss minus constant 1.2500  "
+    assert line in capsys.readouterr().err
 
 
 def test_lines_without_a_terminal(tmp_path, clock, capsys, monkeypatch):
     """With a known GPU they have its memory and the share of its peak."""
-    outcomes = [_outcome(1, 1, 1, 1)] * 3
-    figures = (
-        "loss 1.000, perplexity 2.718, lr 1.00e-02, gradient 1, 2 tokens/s, "
-        "99% padding, {}host 3.0 GB, {}compilations 1"
-    )
-    _train(tmp_path, clock, outcomes, 7, 10)
-    plain = capsys.readouterr().err
     monkeypatch.setattr(
         train_log.utilization, "device_memory", lambda: 5 * 10**8
     )
-    _train(tmp_path, clock, outcomes, 7, 10, peak_speed=8.0)
-    for shown, extra in (
-        (plain, ("", "")),
-        (capsys.readouterr().err, ("25% of peak, ", "device 0.5 GB, ")),
-    ):
-        line = shown.splitlines()[-1]
-        assert line.startswith("train: 10/10 100% [")
-        assert figures.format(*extra) in line
-        assert "\r" not in shown
+    _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3, 7, 10, peak_speed=8.0)
+    shown = capsys.readouterr().err
+    line = shown.splitlines()[-1]
+    assert line.startswith("train: 10/10 100% [")
+    assert (
+        "loss 1.000, perplexity 2.718, lr 1.00e-02, gradient 1, 2 tokens/s, "
+        "99% padding, 25% of peak, host 3.0 GB, device 0.5 GB, compilations 1"
+    ) in line
+    assert "\r" not in shown
 
 
 def test_bar_on_a_terminal(tmp_path, clock, capsys, monkeypatch):

@@ -19,7 +19,7 @@ def test_summary_describes_the_training(runs, tmp_path):
     epochs = 24 * 8 / runs.plan.rows_per_epoch
     parameters = building.build_abstract(runs.hparams, 20).count_params()
     actual = runs.summary(tmp_path)
-    batch = runs.plan.describe()
+    batch = runs.plan.summary()
     assert (
         actual
         | {
@@ -49,7 +49,7 @@ def test_summary_describes_the_training(runs, tmp_path):
 def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
     """Every fourth step and the last have one."""
     fake_steps()
-    _, printed = runs.train(tmp_path, train_steps=14, keep_checkpoint_max=3)
+    _, printed = runs.train(tmp_path, train_steps=14, keep_checkpoint_max=2)
     assert runs.saved_steps(tmp_path) == [8, 12, 14]
     assert "Stopped after step 14; checkpoint ckpt-14." in printed
 

@@ -125,10 +125,3 @@ def test_error_if_no_pair_is_short_enough(model, hparams, tmp_path, vocab_size):
         validation.Validation(
             model, hparams, corpus, tf.distribute.get_strategy(), xla=False
         )
-
-
-def test_perplexity_stays_within_float32(validate, fake_losses):
-    """TensorBoard's events raise an error for larger numbers."""
-    fake_losses([1e6])
-    perplexity = validate().measure()["perplexity"]
-    assert 1e30 < perplexity < float(np.finfo(np.float32).max)

@@ -1,0 +1,123 @@
+"""Training steps of a model, repeated from the same initial state."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.data import batch_plan, batches
+from t2t_repro.training import optimizer, slots, step
+
+SEED = 11
+STEPS = 2
+
+
+class Result(NamedTuple):
+    """State and sums after some training steps."""
+
+    updates: dict  # {path: array}, sums of all updates
+    momentums: dict  # {path: array}, after one step 0.1 of the gradient
+    sums: np.ndarray  # [steps, 4], of each step; slots depend on hardware
+    norms: np.ndarray  # [steps], of each step's gradient
+
+
+class Trial:
+    """A model on some replicas, traced once and reset before each run."""
+
+    def __init__(
+        self,
+        build_model,
+        hparams,
+        corpus,
+        strategy,
+        randomize,
+        xla=False,
+        policy="float32",
+    ):
+        self.strategy, self.corpus = strategy, corpus
+        self._randomize = randomize
+        self.replicas = strategy.num_replicas_in_sync
+        self.plan = batch_plan.build(
+            corpus.lengths,
+            hparams.batching,
+            hparams.batch_tokens,
+            hparams.max_length,
+            seed=3,
+        )
+        with strategy.scope():
+            self.model = build_model()
+            self.optimizer = optimizer.build(
+                hparams, self.model.weights, policy
+            )
+        self.adam = slots.unscaled(self.optimizer)
+        self.train_step = step.build_train_step(
+            self.model, self.optimizer, hparams, SEED, strategy, xla
+        )
+
+    def reset(self):
+        """Set weights by a seed, moments and steps to 0."""
+        self._randomize(self.model, seed=1, matrices=0.2, vectors=0.2)
+        for variable in self.adam.variables:
+            if variable is not self.adam.learning_rate:
+                variable.assign(np.zeros(variable.shape))
+
+    def run(self, microbatches=1, plan=None, steps=STEPS):
+        """Train on `plan` in a number of microbatches a replica."""
+        self.reset()
+        start = {w.path: w.numpy() for w in self.model.weights}
+        limit = -(-self.plan.max_slots // (microbatches * self.replicas))
+        dataset = self.strategy.distribute_datasets_from_function(
+            lambda context: batches.training_dataset(
+                self.corpus,
+                plan or self.plan,
+                0,
+                steps,
+                context,
+                limit if microbatches > 1 else None,
+            )
+        )
+        outcomes = [self.train_step(batch) for batch in dataset]
+        assert int(self.adam.iterations.numpy()) == steps == len(outcomes)
+        self._assert_mirrored()
+        return Result(
+            {w.path: w.numpy() - start[w.path] for w in self.model.weights},
+            {
+                weight.path: momentum.numpy()
+                for weight, momentum in zip(
+                    self.model.weights, self.adam._momentums, strict=True
+                )
+            },
+            np.array([list(map(float, o.sums[:4])) for o in outcomes]),
+            np.array([float(o.gradient_norm) for o in outcomes]),
+        )
+
+    def _assert_mirrored(self):
+        """Check that every replica has the same copy of each weight."""
+        for weight in self.model.weights if self.replicas > 1 else ():
+            first, *others = (copy.numpy() for copy in weight.value.values)
+            assert len(others) == self.replicas - 1
+            for copy in others:
+                np.testing.assert_array_equal(copy, first)
+
+
+def distance(actual, expected):
+    """Return the norm of the difference of updates, relative to `expected`."""
+    gaps = [actual.updates[p] - u for p, u in expected.updates.items()]
+    updates = list(expected.updates.values())
+    return float(tf.linalg.global_norm(gaps) / tf.linalg.global_norm(updates))
+
+
+def assert_same_update(actual, expected):
+    # Adam normalizes small gradients, and so magnifies their rounding errors.
+    assert distance(actual, expected) < 1e-4
+    np.testing.assert_allclose(actual.sums, expected.sums, rtol=1e-5)
+    np.testing.assert_allclose(actual.norms, expected.norms, rtol=1e-5)
+    assert actual.updates.keys() == expected.updates.keys()
+    for path, momentum in expected.momentums.items():
+        np.testing.assert_allclose(
+            actual.momentums[path],
+            momentum,
+            rtol=1e-4,
+            atol=1e-5 * np.abs(momentum).max(),
+            err_msg=path,
+        )
