@@ -15,7 +15,7 @@ _EXPORT_DIR = flags.DEFINE_string(
     "CTranslate2 the folder of the model, by default OUTPUT_DIR/ctranslate2.",
 )
 _FORMAT = flags.DEFINE_enum(
-    "format", "saved_model", ["saved_model", "ctranslate2"], "Format of the export."
+    "format", "saved_model", ["saved_model", "ctranslate2"], "Format to write."
 )
 _WEIGHTS_DTYPE = flags.DEFINE_enum(
     "weights_dtype",

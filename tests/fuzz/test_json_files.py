@@ -168,5 +168,5 @@ def test_missing_home_is_named():
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_path_without_a_name_is_refused(name):
-    with pytest.raises(errors.UserError, match="is no name of a file or folder"):
+    with pytest.raises(errors.UserError, match="is no name of a file"):
         files.write_text(pathlib.Path(name), "")
