@@ -53,6 +53,7 @@ setup(
         "t2t_repro.problems": "problems",
     },
     package_data={
+        "t2t_repro": ["py.typed"],
         "t2t_repro.reports": ["*.j2"],
         "t2t_repro.serving": ["static/*"],
     },

@@ -57,7 +57,7 @@ _BASELINE = flags.DEFINE_string(
 _SAMPLES = flags.DEFINE_integer(
     "bootstrap_samples",
     1_000,
-    "Bootstrap samples for 95% intervals; 1: none.",
+    "Bootstrap samples for 95% intervals and the paired test; 1: neither.",
     1,
 )
 _FILE = flags.DEFINE_string(

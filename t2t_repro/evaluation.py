@@ -44,7 +44,7 @@ def evaluate(
         data_dir: folder of generated data; None: the run's.
         checkpoint_path: argument of runs.load_models().
         decode_hparams: settings of the search; None: the problem's.
-        samples: of the bootstrap for intervals; 1: no intervals.
+        samples: of the bootstrap for intervals and tests; 1: neither.
 
     Raises:
         UserError: the line counts differ, or there is nothing to score, to

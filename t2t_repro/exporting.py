@@ -43,8 +43,9 @@ def write(
     if run.problem.normalizes:
         raise errors.UserError(
             f"{run.problem.registered_name} changes its text before the model "
-            "reads it, which an exported graph cannot do. Translate with "
-            "decoder, or train on the text as it is."
+            "reads it, which an exported graph cannot do: it would translate "
+            "raw text badly. Translate with decoder, or train on the text as "
+            "it is."
         )
     models, paths = runs.load_models(run, checkpoint_path)
     hparams = decode_hparams or run.problem.search

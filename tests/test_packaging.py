@@ -81,7 +81,7 @@ def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
     expected = set()
     for top in SOURCES:
         for path in (checkout / top).rglob("*"):
-            if path.suffix in (".py", ".j2", ".html", ".css", ".js"):
+            if path.suffix in (".py", ".j2", ".html", ".css", ".js", ".typed"):
                 inside = path.relative_to(checkout)
                 if top != "t2t_repro":
                     inside = "t2t_repro" / inside

@@ -11,8 +11,8 @@ run="$folder/train"
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*" >&2; }
 t2t() {
-  say "python -m t2t_repro.$*"
-  python -m "t2t_repro.$@"
+  say "t2t $*"
+  python -m t2t_repro "$@"
 }
 
 SECONDS=0

@@ -17,8 +17,8 @@ hparams=batch_tokens=4096,learning_rate_warmup_steps=1000
 hparams+=,learning_rate_constant=0.1,layer_prepostprocess_dropout=0.1
 
 t2t() {
-  printf '\n\033[1m%s\033[0m\n' "python -m t2t_repro.$*"
-  python -m "t2t_repro.$@"
+  printf '\n\033[1m%s\033[0m\n' "t2t $*"
+  python -m t2t_repro "$@"
 }
 
 SECONDS=0

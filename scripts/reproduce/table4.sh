@@ -14,13 +14,18 @@ problem=$1 treebank=$2 folder=$3
 shift 3
 
 run="$folder/$problem"
+t2t() {
+  printf '\n\033[1m%s\033[0m\n' "t2t $*"
+  python -m t2t_repro "$@"
+}
+
 # Single precision, as in the paper.
-python -m t2t_repro.trainer --problem="$problem" --hparams_set=parsing \
+t2t trainer --problem="$problem" --hparams_set=parsing \
   --mixed_precision=float32 --raw_dir="$treebank" \
   --data_dir="$folder/data" --output_dir="$run" "$@"
-python -m t2t_repro.avg_checkpoints --output_dir="$run"
-python -m t2t_repro.evaluate --output_dir="$run" --split=test
-python -m t2t_repro.report --output_dir="$run"
+t2t avg_checkpoints --output_dir="$run"
+t2t evaluate --output_dir="$run" --split=test
+t2t report --output_dir="$run"
 root=$(cd "$(dirname "$0")/../.." && pwd)
 PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} \
   python -m scripts.paper.table4_parsing "$run"

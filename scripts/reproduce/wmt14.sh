@@ -10,8 +10,8 @@ shift 3
 
 run="$folder/$problem/$hparams_set"
 t2t() {
-  printf '\n\033[1m%s\033[0m\n' "python -m t2t_repro.$*"
-  python -m "t2t_repro.$@"
+  printf '\n\033[1m%s\033[0m\n' "t2t $*"
+  python -m t2t_repro "$@"
 }
 
 # The paper's FLOPs are of single precision (section 6.1, Table 2).

@@ -9,7 +9,6 @@ import numpy as np
 
 from t2t_repro.metrics.metric import Metric
 
-SAMPLES = 1_000  # bootstrap samples of a paired test
 _SEED = 12_345  # sacreBLEU's
 
 
@@ -19,14 +18,21 @@ class Difference(NamedTuple):
     metric: str
     system: float
     baseline: float
-    p_value: float  # of Koehn's test; a two-sided test has about twice that
+    # Of Koehn's test; None without samples. A two-sided test has about 2 p.
+    p_value: float | None
+    samples: int
 
     def summary(self) -> str:
         """Return a human-readable line."""
-        return (
+        text = (
             f"{self.metric} {self.system:.2f} against {self.baseline:.2f} of "
-            f"the baseline, p = {self.p_value:.4f} (paired bootstrap, "
-            f"{SAMPLES:,} samples)"
+            "the baseline"
+        )
+        if self.p_value is None:
+            return text
+        return (
+            f"{text}, p = {self.p_value:.4f} (paired bootstrap, "
+            f"{self.samples:,} samples)"
         )
 
 
@@ -68,7 +74,7 @@ def paired_test(
     metric: Metric,
     system: np.ndarray,
     baseline: np.ndarray,
-    counts: np.ndarray,
+    counts: np.ndarray | None,
 ) -> Difference:
     """Test the difference between a system and a baseline (Koehn 2004).
 
@@ -79,15 +85,18 @@ def paired_test(
         metric: metric of the comparison.
         system: [N, S] statistics of the system's sentences.
         baseline: [N, S] statistics of the baseline's sentences.
-        counts: [samples, N], result of resample().
+        counts: [samples, N], result of resample(); None: no test.
     """
     system_score = metric.aggregate(system.sum(0))
     baseline_score = metric.aggregate(baseline.sum(0))
+    if counts is None:
+        return Difference(name, system_score, baseline_score, None, 0)
     differences = np.abs(
         values(metric, system, counts) - values(metric, baseline, counts)
     )
     observed = abs(system_score - baseline_score)
     greater = np.count_nonzero(differences - differences.mean() > observed)
-    # Without any greater difference p is 1 / 1,001.
-    p_value = (greater + 1) / (len(counts) + 1) if observed else 1.0
-    return Difference(name, system_score, baseline_score, p_value)
+    # Without any greater difference among 1,000 samples, p is 1 / 1,001.
+    samples = len(counts)
+    p_value = (greater + 1) / (samples + 1) if observed else 1.0
+    return Difference(name, system_score, baseline_score, p_value, samples)

@@ -35,7 +35,7 @@ def score(
         test_set: with the same number of lines.
         suite: the metrics, and the language of the text.
         baseline: another system's [lines]; tests the difference from it.
-        samples: of the bootstrap for intervals; 1: no intervals.
+        samples: of the bootstrap for intervals and tests; 1: neither.
 
     Raises:
         UserError: the line counts differ, there is no line, or a metric
@@ -69,43 +69,32 @@ def score(
         summary(metrics, aggregated, suite),
         lengths.summary(by_length, side),
     ]
-    # Published scores are of one reference.
-    name = (
-        published.identify_test_set(references[0])
-        if len(references) == 1
-        else None
-    )
+    name = _published_name(references)
     if name:
         rows = published.SCORES.get(name, ())
         details["test_set"] = name
         details["published"] = [row._asdict() for row in rows]
         paragraphs.append(published.summary(name))
     if baseline is not None:
-        baseline_statistics = scores.count(
-            metrics, baseline, references, sources
-        )
-        differences = _compare(metrics, statistics, baseline_statistics)
-        details["baseline"] = [
-            difference._asdict() for difference in differences
+        other = scores.count(metrics, baseline, references, sources)
+        differences = [
+            significance.paired_test(
+                name, metric, statistics[name], other[name], counts
+            )
+            for name, metric in metrics.items()
         ]
-        paragraphs.append(
-            "\n".join(difference.summary() for difference in differences)
-        )
+        details["baseline"] = [each._asdict() for each in differences]
+        paragraphs.append("\n".join(each.summary() for each in differences))
     return Evaluation(
         scores.flat(metrics, aggregated), details, "\n\n".join(paragraphs)
     )
 
 
-def _compare(metrics, system, baseline):
-    """Return the Difference from a baseline in each metric."""
-    lines = len(next(iter(system.values())))
-    counts = significance.resample(lines, significance.SAMPLES)
-    return [
-        significance.paired_test(
-            name, metric, system[name], baseline[name], counts
-        )
-        for name, metric in metrics.items()
-    ]
+def _published_name(references):
+    """Return the name of a published test set, which has one reference."""
+    if len(references) > 1:
+        return None
+    return published.identify_test_set(references[0])
 
 
 def summary(

@@ -17,6 +17,14 @@ _UNREADABLE = (tf.errors.OpError, IndexError, ValueError)
 class DamagedCheckpointError(errors.UserError):
     """A checkpoint that cannot be read."""
 
+    def __init__(self, path: pathlib.Path, error: Exception):
+        """Name the checkpoint, TensorFlow's error and the remedy."""
+        self.damage = f"The checkpoint {path} is damaged: {error}."
+        super().__init__(
+            f"{self.damage} Name another one of the run, or copy it back from "
+            "a backup."
+        )
+
 
 class CheckpointReader:
     """Reader of one checkpoint."""
@@ -37,7 +45,7 @@ class CheckpointReader:
         try:
             self._reader = tf.train.load_checkpoint(str(self.path))
         except _UNREADABLE as error:
-            raise self._damaged(error) from error
+            raise DamagedCheckpointError(self.path, error) from error
         self.shapes: dict[str, list[int]] = {
             name.removesuffix(_SUFFIX): shape
             for name, shape in self._reader.get_variable_to_shape_map().items()
@@ -52,7 +60,7 @@ class CheckpointReader:
         try:
             return self._reader.get_tensor(name + _SUFFIX)
         except _UNREADABLE as error:
-            raise self._damaged(error) from error
+            raise DamagedCheckpointError(self.path, error) from error
 
     @property
     def vocabulary(self) -> str:
@@ -60,8 +68,3 @@ class CheckpointReader:
         if VOCABULARY not in self.shapes:  # written by another program
             return "unknown"
         return self.tensor(VOCABULARY).decode()
-
-    def _damaged(self, error: Exception) -> DamagedCheckpointError:
-        return DamagedCheckpointError(
-            f"The checkpoint {self.path} is damaged: {error}."
-        )

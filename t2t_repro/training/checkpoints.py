@@ -104,7 +104,7 @@ class CheckpointManager:
             try:
                 self._restore(path)
             except DamagedCheckpointError as error:
-                damaged[path] = error
+                damaged[path] = error.damage
                 continue
             for damaged_path, damage in damaged.items():
                 _rename_damaged(damaged_path)
@@ -113,8 +113,8 @@ class CheckpointManager:
         if damaged:
             raise errors.UserError(
                 f"No checkpoint in {self._folder} is intact. "
-                f"{' '.join(map(str, damaged.values()))} Copy one back from a "
-                "backup, or remove the folder to train from the start.",
+                f"{' '.join(damaged.values())} Copy one back from a backup, or "
+                "remove the folder to train from the start.",
                 see="it-does-not-resume",
             )
         return None

@@ -18,15 +18,18 @@ WORSE = [
 ]
 THEIRS = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 SUITE = Suite(tuple(THEIRS))
+SAMPLES = 1_000
 
 
-def compare(hypotheses, baseline):
+def compare(hypotheses, baseline, samples=SAMPLES):
     metrics = SUITE.build()
     counted, of_baseline = (
         scores.count(metrics, lines, [LINES])
         for lines in (hypotheses, baseline)
     )
-    counts = significance.resample(len(LINES), significance.SAMPLES)
+    counts = None
+    if samples:
+        counts = significance.resample(len(LINES), samples)
     return {
         name: significance.paired_test(
             name, metric, counted[name], of_baseline[name], counts
@@ -55,7 +58,7 @@ def test_p_values_equal_sacrebleus():
             {"BLEU": BLEU(), "chrF2": CHRF(), "TER": TER()},
             references=[LINES],
             test_type="bs",
-            n_samples=significance.SAMPLES,
+            n_samples=SAMPLES,
         )
         _, theirs = test()
         for name, its in zip(THEIRS, ("BLEU", "chrF2", "TER"), strict=True):
@@ -94,6 +97,14 @@ def test_similar_systems_have_large_p_value():
 def test_p_value_of_a_system_and_itself_is_1():
     for result in compare(WORSE, WORSE).values():
         assert result.p_value == 1
+
+
+def test_number_of_samples_is_the_callers():
+    result = compare(WORSE, LINES, samples=99)["bleu"]
+    assert result.p_value == pytest.approx(1 / 100)
+    assert "(paired bootstrap, 99 samples)" in result.summary()
+    result = compare(WORSE, LINES, samples=0)["bleu"]
+    assert result.p_value is None and "p =" not in result.summary()
 
 
 class Mean(Metric):

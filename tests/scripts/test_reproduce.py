@@ -47,14 +47,14 @@ def test_wmt14_runs_all_steps_with_the_papers_settings(
     assert finished.returncode == 0
     run = f"F/wmt14_{pair}/{hparams_set}"
     assert commands == [
-        f"python -m t2t_repro.trainer --problem=wmt14_{pair} "
+        f"python -m t2t_repro trainer --problem=wmt14_{pair} "
         f"--hparams_set={hparams_set} --mixed_precision=float32 "
         f"--data_dir=F/data --output_dir={run} --raw_dir=R",
-        f"python -m t2t_repro.avg_checkpoints --output_dir={run}",
-        f"python -m t2t_repro.evaluate --output_dir={run} --split=test",
-        f"python -m t2t_repro.exporter --output_dir={run} "
+        f"python -m t2t_repro avg_checkpoints --output_dir={run}",
+        f"python -m t2t_repro evaluate --output_dir={run} --split=test",
+        f"python -m t2t_repro exporter --output_dir={run} "
         f"--export_dir={run}/export",
-        f"python -m t2t_repro.report --output_dir={run}",
+        f"python -m t2t_repro report --output_dir={run}",
     ]
 
 
@@ -74,7 +74,7 @@ def test_table4_trains_in_single_precision_and_prints_the_row(reproduce):
     finished, commands = reproduce("table4", problem, "T", "F", "--num_gpus=1")
     assert finished.returncode == 0
     assert commands[0] == (
-        f"python -m t2t_repro.trainer --problem={problem} "
+        f"python -m t2t_repro trainer --problem={problem} "
         "--hparams_set=parsing --mixed_precision=float32 --raw_dir=T "
         f"--data_dir=F/data --output_dir=F/{problem} --num_gpus=1"
     )
@@ -96,7 +96,7 @@ def test_multi30k_runs_all_steps_with_multi30k_tiny(reproduce, pair):
         "--data_dir=F/data --output_dir=F/train --raw_dir=R"
     )
     assert [line.split()[2] for line in commands] == [
-        f"t2t_repro.{command}"
+        f"t2t_repro {command}"
         for command in (
             "trainer",
             "avg_checkpoints",
