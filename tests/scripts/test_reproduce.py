@@ -95,15 +95,12 @@ def test_multi30k_runs_all_steps_with_multi30k_tiny(reproduce, pair):
     assert commands[0].endswith(
         "--data_dir=F/data --output_dir=F/train --raw_dir=R"
     )
-    assert [line.split()[2] for line in commands] == [
-        f"t2t_repro {command}"
-        for command in (
-            "trainer",
-            "avg_checkpoints",
-            "evaluate",
-            "exporter",
-            "report",
-        )
+    assert [line.split()[3] for line in commands] == [
+        "trainer",
+        "avg_checkpoints",
+        "evaluate",
+        "exporter",
+        "report",
     ]
 
 
