@@ -47,7 +47,7 @@ def main() -> None:
     folders = common_flags.output_dirs()
     opened_runs = [runs.open_run(folder, expected) for folder in folders]
     sustained = _SUSTAINED_TFLOPS.value
-    options = reporting.Options(
+    options = reporting.ReportOptions(
         data_dir=common_flags.data_dir()
         if flags.FLAGS["data_dir"].present
         else None,

@@ -21,7 +21,7 @@ from t2t_repro.training import checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ReportOptions:
     """Options of a report."""
 
     data_dir: pathlib.Path | None = None  # None: of each run
@@ -40,7 +40,9 @@ class Report(NamedTuple):
     pictures: dict[pathlib.Path, int]  # folder -> number of files
 
 
-def write(opened: Sequence[runs.Run], options: Options = Options()) -> Report:
+def write(
+    opened: Sequence[runs.Run], options: ReportOptions = ReportOptions()
+) -> Report:
     """Write a page of one run, or of several side by side.
 
     Args:

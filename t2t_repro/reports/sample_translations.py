@@ -13,29 +13,29 @@ PER_GROUP = 4  # samples
 LONGEST = 32  # subwords of a sentence that choose_by_length() selects
 
 
-class Span(NamedTuple):
+class WordSpan(NamedTuple):
     """Consecutive words that are equal, or differ, in both texts."""
 
     text: str
     differs: bool  # from the other text
 
 
-class Sample(NamedTuple):
+class SampleTranslation(NamedTuple):
     """A sentence, its translation and its reference."""
 
     line: int  # of the split, from 1
     inputs: str
-    translation: list[Span]
-    reference: list[Span]
+    translation: list[WordSpan]
+    reference: list[WordSpan]
     scores: dict[str, float]  # the headline metric, and chrF
 
 
 class RankedSamples(NamedTuple):
     """Samples of a split, by the headline metric and then chrF."""
 
-    best: list[Sample]
-    middle: list[Sample]
-    worst: list[Sample]
+    best: list[SampleTranslation]
+    middle: list[SampleTranslation]
+    worst: list[SampleTranslation]
 
 
 def rank(
@@ -43,7 +43,7 @@ def rank(
     translations: Sequence[str],
     references: Sequence[str],
     suite: Suite,
-    each: int = PER_GROUP,
+    group_size: int = PER_GROUP,
 ) -> RankedSamples:
     """Score every line, and select the best, middle and worst.
 
@@ -55,7 +55,7 @@ def rank(
         translations: [lines].
         references: [lines].
         suite: its headline metric ranks the lines.
-        each: samples in a group.
+        group_size: samples in a group.
     """
     if not len(inputs):
         return RankedSamples([], [], [])
@@ -80,7 +80,7 @@ def rank(
 
     def samples(indices):
         return [
-            Sample(
+            SampleTranslation(
                 i + 1,
                 inputs[i],
                 *diff_words(translations[i], references[i]),
@@ -89,13 +89,13 @@ def rank(
             for i in indices
         ]
 
-    rest = order[each:]
-    worst = rest[max(0, len(rest) - each) :]
+    rest = order[group_size:]
+    worst = rest[max(0, len(rest) - group_size) :]
     between = rest[: len(rest) - len(worst)]
-    first = max(0, (len(between) - each) // 2)
+    first = max(0, (len(between) - group_size) // 2)
     return RankedSamples(
-        samples(order[:each]),
-        samples(between[first : first + each]),
+        samples(order[:group_size]),
+        samples(between[first : first + group_size]),
         samples(reversed(worst)),
     )
 
@@ -118,7 +118,7 @@ def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
 
 def diff_words(
     translation: str, reference: str
-) -> tuple[list[Span], list[Span]]:
+) -> tuple[list[WordSpan], list[WordSpan]]:
     """Split two texts into spans that are equal or differ.
 
     Example: "a b c" and "a x c" have the spans "a", "b", "c" and "a", "x",
@@ -126,10 +126,10 @@ def diff_words(
     """
     words, others = translation.split(), reference.split()
     matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
-    left: list[Span] = []
-    right: list[Span] = []
+    left: list[WordSpan] = []
+    right: list[WordSpan] = []
     for tag, i, j, k, m in matcher.get_opcodes():
         for spans, span in ((left, words[i:j]), (right, others[k:m])):
             if span:
-                spans.append(Span(" ".join(span), tag != "equal"))
+                spans.append(WordSpan(" ".join(span), tag != "equal"))
     return left, right

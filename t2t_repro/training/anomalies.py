@@ -1,4 +1,4 @@
-"""Checks of a running training: non-finite numbers, slow steps, retracing."""
+"""Checks during training: non-finite numbers, slow steps, retracing."""
 
 import collections
 import math
@@ -20,7 +20,7 @@ _REPORT_INTERVAL = 60  # seconds between two lines about slow steps
 
 
 class FiniteChecker:
-    """Check that ends a training before non-finite numbers are saved."""
+    """Check that ends a run before non-finite numbers are saved."""
 
     def __init__(
         self,

@@ -29,12 +29,12 @@ from t2t_repro.training.checkpoint_reader import (
 )
 
 FOLDER = "checkpoints"  # in the folder of a run
-# Entries of every checkpoint that are no state of the training.
+# Entries of every checkpoint that are not part of the training state.
 _NOT_STATE = ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter", VOCABULARY)
 
 
 class CheckpointManager:
-    """Writer and reader of the checkpoints of one training.
+    """Writer and reader of the checkpoints of one run.
 
     A checkpoint holds the weights, the optimizer's variables and the step.
     """
@@ -64,10 +64,9 @@ class CheckpointManager:
     def save(self, step: int, scheduled: bool = True) -> pathlib.Path:
         """Write ckpt-STEP, and remove the oldest beyond max_to_keep.
 
-        An unscheduled checkpoint is one that a stopped training writes to
-        resume from. The next save removes it, and it replaces no other: a
-        training that was stopped leaves the same checkpoints as one that was
-        not.
+        A run that is stopped writes an unscheduled checkpoint to resume from.
+        The next save removes it, and it does not count for max_to_keep: a run
+        that was stopped leaves the same checkpoints as one that was not.
 
         Raises:
             UserError: writing failed, as on a full disk; others are intact.
@@ -238,9 +237,9 @@ def _rename_damaged(path):
 def restore_weights(
     model: keras.Model, path: pathlib.Path | str, vocabulary_sha256: str
 ) -> None:
-    """Set a model's weights from a checkpoint of a training or an average.
+    """Set a model's weights from a checkpoint of a run or an average.
 
-    If the training kept a moving average of a weight (ema_decay), take that.
+    If the run kept a moving average of a weight (ema_decay), use it.
 
     Raises:
         UserError: the checkpoint lacks a weight, or has another shape, or was
@@ -269,7 +268,7 @@ def restore_weights(
 
 
 def step_of(path: pathlib.Path | str) -> int:
-    """Return 1500 for "…/ckpt-1500"."""
+    """Return the step in a checkpoint's path: 1500 for "…/ckpt-1500"."""
     match = re.fullmatch(r".*-(\d+)", pathlib.Path(path).name)
     if not match:
         raise errors.UserError(

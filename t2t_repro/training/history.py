@@ -1,4 +1,4 @@
-"""Results of every validation of a run: measured, logged, kept in a file."""
+"""Results of the validations of a run, which are logged and stored."""
 
 import math
 import pathlib
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # they import TensorFlow
     from t2t_repro.training.validation import Validation
 
 VALIDATION = "validation.json"
-LOSS = "loss"  # the name of the loss as a metric to stop by
+LOSS = "loss"  # name of the loss as early-stopping metric
 _SHAPE = [{"step": int, "perplexity": float}]
 
 
@@ -21,7 +21,7 @@ class History:
     """List of {"step": …, "loss": …, …}, written whole at each change."""
 
     def __init__(self, output_dir: pathlib.Path, last_step: int):
-        """Read the entries up to `last_step`, from which a training resumes.
+        """Read the entries up to `last_step`, from which a run resumes.
 
         Later entries belong to steps that will be repeated.
         """
@@ -58,7 +58,7 @@ class History:
 
 
 class ValidationMonitor:
-    """Validations of a training: each is measured, logged and stored."""
+    """Validations of a run, each of which is measured, logged and stored."""
 
     def __init__(
         self,
@@ -71,9 +71,10 @@ class ValidationMonitor:
 
         Args:
             validation: the pass over the validation split.
-            sample: validation_sample.Sample; None: nothing is translated.
+            sample: validation_sample.ValidationSample, or None to translate
+                nothing.
             output_dir: folder of the run.
-            first_step: steps that are done already.
+            first_step: number of steps that are done already.
         """
         self._validation, self._sample = validation, sample
         self._history = History(output_dir, first_step)
@@ -112,11 +113,12 @@ class ValidationMonitor:
 def require_stopping_metric(
     metric: str, patience: int | None, suite: Suite, sentences: int
 ) -> None:
-    """Require a metric by which a training can be stopped.
+    """Require a metric that early stopping can use.
 
     Args:
         metric: LOSS, or the name of a metric of the suite.
-        patience: validations without improvement; None: no early stopping.
+        patience: number of validations without improvement; None: no early
+            stopping.
         suite: the metrics of the problem.
         sentences: number of sentences translated at each validation.
 

@@ -1,4 +1,4 @@
-"""A whole training, from its problem to its last checkpoint, in one call."""
+"""A whole training run, from its problem to its last checkpoint."""
 
 import contextlib
 import dataclasses
@@ -26,8 +26,8 @@ class Data:
     """Folders of a problem's data, and settings for generating it."""
 
     data_dir: str | pathlib.Path = "~/t2t_data"  # generated data and downloads
-    raw_dir: str | None = None  # raw files; None: they are downloaded
-    num_workers: int = os.cpu_count() or 1  # threads that encode
+    raw_dir: str | None = None  # raw files; None: download them
+    num_workers: int = os.cpu_count() or 1  # threads that encode text
     verify: bool = False  # compare every file with its checksum
 
 
@@ -41,15 +41,16 @@ def train(
 ) -> int:
     """Train a model on a problem; generate its data if it is missing.
 
-    A training that was stopped resumes from its last checkpoint.
+    A run that was stopped resumes from its last checkpoint.
 
     Args:
         problem: problem.Problem, as problem.build_problem() returns it.
-        hparams: hparam.HParams, as registry.build_hparams() returns them.
-        output_dir: folder of the run; its run.json says what is trained.
-        options: settings that change no result; None: their defaults.
+        hparams: hparam.HParams, as registry.build_hparams() returns it.
+        output_dir: folder of the run; its run.json records the settings.
+        options: settings other than hyperparameters, each a flag of the
+            trainer; None: the defaults.
         data: folders of the data; None: the defaults.
-        hparams_set: name of the set, for run.json and reports.
+        hparams_set: name of the hparams set, for run.json and reports.
 
     Returns:
         The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM.
@@ -68,14 +69,14 @@ def train(
     # Workers must connect to each other before any operation runs.
     strategy = hardware.strategy(options.distribution)
     optimizer.check(hparams)  # runs an update of a small matrix
-    processes = workers.for_strategy(strategy)
+    worker = workers.for_strategy(strategy)
     common_settings = _common_settings(problem, hparams, options)
-    with processes.report_lost_workers(), contextlib.ExitStack() as stack:
-        workers.require_same_flags(processes, common_settings)
-        folder = _prepare_data(processes, problem, data)
+    with worker.report_lost_workers(), contextlib.ExitStack() as stack:
+        workers.require_same_flags(worker, common_settings)
+        folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
         output_dir = files.path(output_dir)
-        if processes.is_chief:
+        if worker.is_chief:
             stack.enter_context(locks.locked(output_dir))
         settings = run_json.settings(
             problem,
@@ -86,14 +87,12 @@ def train(
             task.vocabularies,
             task.plan.rows_per_batch,
         )
-        _write_run_json(
-            processes, output_dir, settings, task, options, strategy
-        )
+        _write_run_json(worker, output_dir, settings, task, options, strategy)
         return train_loop.train(task, output_dir, options, strategy)
 
 
 def _check(problem, hparams, options):
-    """Refuse settings that do not fit, before any work begins."""
+    """Refuse settings that do not match each other, before any work."""
     problem.check_hparams(hparams)
     building.check_model(hparams, options.recompute_grad)
     history.require_stopping_metric(
@@ -104,24 +103,24 @@ def _check(problem, hparams, options):
     )
 
 
-def _write_run_json(processes, output_dir, settings, task, options, strategy):
+def _write_run_json(worker, output_dir, settings, task, options, strategy):
     """Let the chief write run.json; the others compare their settings."""
-    if processes.is_chief:
+    if worker.is_chief:
         hardware_used = hardware.summary(
             strategy,
             hardware.dtype_policy(options.mixed_precision),
             hardware.use_xla(options.xla),
         )
         run_json.start(output_dir, settings, task.vocabularies, hardware_used)
-    fingerprint = processes.broadcast(run_json.fingerprint(output_dir))
-    if not processes.is_chief:
+    fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
+    if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)
 
 
 def _common_settings(
     problem: Problem, hparams: hparam.HParams, options: Options
 ) -> dict[str, Any]:
-    """Return {flag: value} of what must be the same for all workers."""
+    """Return {flag: value} of the settings that all workers must share."""
     return {
         "problem": problem.requested_name,
         "problem_args": problem.arguments,
@@ -131,18 +130,18 @@ def _common_settings(
 
 
 def _prepare_data(
-    processes: workers.SingleWorker | workers.Cluster,
+    worker: workers.SingleWorker | workers.ClusterWorker,
     problem: Problem,
     data: Data,
 ) -> pathlib.Path:
-    """Return the folder of the data; the chief generates what is missing."""
-    if not processes.is_chief:
-        processes.barrier()  # until the chief is done
+    """Return the folder of the data; the chief generates missing data."""
+    if not worker.is_chief:
+        worker.barrier()  # until the chief is done
         return prepare.wait_for_data(problem, data.data_dir)
     folder = prepare.prepare(
         problem, data.data_dir, data.raw_dir, data.num_workers, data.verify
     )
-    processes.barrier()
+    worker.barrier()
     return folder
 
 

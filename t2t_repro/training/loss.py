@@ -31,7 +31,7 @@ def num_chunks(
     Args:
         plan: plan of batches.
         replicas: number of replicas that share a batch.
-        max_tokens: slots in a replica's memory at once, or None.
+        max_tokens: number of slots in a replica's memory at once, or None.
         vocab_size: V.
     """
     slots = -(-plan.max_slots // replicas)
@@ -56,7 +56,7 @@ def batch_loss(
         label_smoothing: as for cross_entropy.smoothed_cross_entropy().
         num_chunks: as for cross_entropy.smoothed_cross_entropy().
         counts: {name: [] float32} of the whole batch, the denominators of
-            auxiliary losses; None: auxiliary losses are left out.
+            auxiliary losses; None: without auxiliary losses.
 
     Raises:
         UserError: an auxiliary loss names another denominator.

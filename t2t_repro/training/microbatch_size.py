@@ -20,20 +20,20 @@ from t2t_repro.training import loss, step, workers
 SLOTS_ON_CPUS = 8_192
 
 
-class Fit(NamedTuple):
-    """Result of a search."""
+class MicrobatchSize(NamedTuple):
+    """Largest microbatch that fits in a replica's memory."""
 
-    slots: int  # of one side, in a replica's memory at once
-    trials: int
+    slots: int  # slots of one side
+    trials: int  # number of sizes that the search tried
 
     def summary(self) -> str:
         """Return a human-readable account of the search."""
         return f"found by {self.trials} trial{'s' * (self.trials > 1)}"
 
 
-def largest_that_fits(
-    fits: Callable[[int], bool], share: int, multiple: int
-) -> Fit:
+def largest_microbatch(
+    fits_in_memory: Callable[[int], bool], share: int, multiple: int
+) -> MicrobatchSize:
     """Find the largest useful microbatch that fits.
 
     Useful sizes are a replica's share of a batch, its half, its third, …: a
@@ -45,9 +45,10 @@ def largest_that_fits(
     microbatches n > 1 are needed, at most 2 log2(n), rounded up; if n = 1, one.
 
     Args:
-        fits: function that tries a number of slots; costs a compilation.
-        share: slots of a replica's share of the largest batch.
-        multiple: slots of a row; sizes are whole rows.
+        fits_in_memory: function that tries a number of slots; each call costs
+            a compilation.
+        share: number of slots in a replica's share of the largest batch.
+        multiple: number of slots in a row; sizes are whole rows.
 
     Raises:
         UserError: not even one row fits.
@@ -57,13 +58,13 @@ def largest_that_fits(
     sizes.reverse()
     tried = []
 
-    def fits_at(index):
+    def try_size(index):
         tried.append(sizes[index])
-        return fits(sizes[index])
+        return fits_in_memory(sizes[index])
 
     last = len(sizes) - 1
     too_large, index = -1, 0
-    while not fits_at(index):
+    while not try_size(index):
         if index == last:
             raise errors.UserError(
                 f"Not even one row of {multiple:,} slots fits in a replica's "
@@ -74,8 +75,10 @@ def largest_that_fits(
                 see="out-of-memory",
             )
         too_large, index = index, min(2 * index + 1, last)
-    best = bisect.bisect_left(range(index), True, lo=too_large + 1, key=fits_at)
-    return Fit(sizes[best], len(tried))
+    best = bisect.bisect_left(
+        range(index), True, lo=too_large + 1, key=try_size
+    )
+    return MicrobatchSize(sizes[best], len(tried))
 
 
 def search(
@@ -84,7 +87,7 @@ def search(
     plan: PackedPlan | BucketedPlan,
     strategy: tf.distribute.Strategy,
     xla: bool,
-) -> Fit | None:
+) -> MicrobatchSize | None:
     """Search for the slots that fit in a replica's memory; None on CPUs.
 
     A trial is a step of the largest batch on the first of a worker's GPUs,
@@ -95,9 +98,9 @@ def search(
     Args:
         model: the model, built in the strategy's scope.
         optimizer: the optimizer with its slots, built in that scope.
-        plan: plan of the training's batches.
+        plan: plan of the training batches.
         strategy: tf.distribute strategy.
-        xla: whether the training compiles.
+        xla: whether to compile with XLA.
 
     Raises:
         UserError: not even one row fits.
@@ -108,7 +111,7 @@ def search(
     rows = -(-plan.max_slots // plan.row_length)
     full = np.ones((rows, plan.row_length), np.int32)  # no padding
 
-    def fits(slots):
+    def fits_in_memory(slots):
         print(f"Trying {slots:,} slots at once.", flush=True)
         train_step = step.build_train_step(
             model,
@@ -133,12 +136,12 @@ def search(
         return True
 
     share = -(-plan.max_slots // replicas)
-    fit = largest_that_fits(fits, share, plan.row_length)
-    return fit._replace(slots=_minimum(fit.slots, strategy))
+    found = largest_microbatch(fits_in_memory, share, plan.row_length)
+    return found._replace(slots=_minimum(found.slots, strategy))
 
 
 class _NoUpdate:
-    """Optimizer that updates nothing, and otherwise is another one."""
+    """Wrapper of an optimizer that replaces only its update, by nothing."""
 
     def __init__(self, optimizer: keras.optimizers.Optimizer):
         self._optimizer = optimizer

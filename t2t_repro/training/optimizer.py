@@ -123,10 +123,10 @@ def build(
 ) -> keras.optimizers.Optimizer:
     """Build the optimizer that `hparams` name, with its slots.
 
-    With the policy "mixed_float16" it scales the loss.
+    With the policy "mixed_float16" the optimizer scales the loss.
 
     Args:
-        hparams: settings of a training.
+        hparams: settings of a run.
         variables: trainable weights, in the order of slots.
         policy: Keras dtype policy.
 
@@ -192,9 +192,11 @@ def reset_weight_copies(
     Call it when weights are replaced after build(). Only ScheduleFreeAdamW has
     such slots.
     """
-    inner = slots.unscaled(optimizer)
+    inner = slots.inner_optimizer(optimizer)
     if type(inner).__name__ == "ScheduleFreeAdamW":
-        for index, slot in slots.of_kind(inner, weights, "momentum").items():
+        for index, slot in slots.slots_of_kind(
+            inner, weights, "momentum"
+        ).items():
             slot.assign(weights[index])
 
 
@@ -206,7 +208,7 @@ def averaged_weights(
 
     Without hparams.ema_decay nothing changes.
     """
-    averages = slots.of_kind(optimizer, variables, "ema")
+    averages = slots.slots_of_kind(optimizer, variables, "ema")
     trained = {index: variables[index].numpy() for index in averages}
     for index, average in averages.items():
         variables[index].assign(average)

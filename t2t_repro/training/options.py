@@ -1,4 +1,4 @@
-"""Options of a training: settings that are no hyperparameters."""
+"""Options of a training run: settings other than hyperparameters."""
 
 import dataclasses
 
@@ -59,7 +59,7 @@ class Options:
     mixed_precision: str = setting(
         one_of("auto", "float32", "bfloat16", "float16"),
         default="auto",
-        help="Type of arithmetic; auto: bfloat16 on GPUs that have it.",
+        help="Precision of arithmetic; auto: bfloat16 on GPUs that have it.",
     )
     distribution: str = setting(
         one_of("auto", "one_device", "mirrored", "multi_worker"),

@@ -1,4 +1,4 @@
-"""Learning rates: section 5.3's, tensor2tensor's, and Keras's schedules."""
+"""Learning-rate schedules: of section 5.3, of tensor2tensor and of Keras."""
 
 import math
 from typing import Any, NamedTuple
@@ -81,11 +81,11 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
-class Peak(NamedTuple):
-    """Highest learning rate of a training."""
+class PeakRate(NamedTuple):
+    """Highest learning rate of a training run."""
 
     rate: float
-    step: int  # the update with that rate, counted from 1
+    step: int  # first update with this rate, counted from 1
 
 
 def build(
@@ -124,7 +124,7 @@ def _with_defaults(cls, values, hparams):
     warmup_steps = values.get("warmup_steps", 0)
     defaults = {
         "initial_learning_rate": constant,
-        # The decay ends with the training.
+        # The decay ends with the last step.
         "decay_steps": hparams.train_steps - warmup_steps,
     }
     if warmup_steps and "warmup_target" not in values:
@@ -159,26 +159,26 @@ def learning_rate(hparams: hparam.HParams, step: int) -> Tensor:
     return ops.cast(build(hparams)(step - 1), "float32")
 
 
-def peak(hparams: hparam.HParams) -> Peak:
-    """Return the highest learning rate of a training."""
+def peak(hparams: hparam.HParams) -> PeakRate:
+    """Return the highest learning rate of a training run."""
     if hparam.is_own_schedule(hparams.learning_rate_schedule):
         # At the end of the warm-up, counted from 1 or from 0.
         warmup = hparams.learning_rate_warmup_steps
         rates = [float(learning_rate(hparams, warmup + s)) for s in (0, 1)]
-        return Peak(max(rates), warmup)
+        return PeakRate(max(rates), warmup)
     schedule, last = build(hparams), hparams.train_steps
     stride = -(-last // _MAX_STEPS)
     best, _ = _highest(schedule, np.arange(0, last, stride))
     nearby = np.arange(max(best - stride, 0), min(best + stride + 1, last))
     best, rate = _highest(schedule, nearby)
-    return Peak(rate, best + 1)
+    return PeakRate(rate, best + 1)
 
 
 def _highest(schedule, iterations):
     """Return the first iteration with the highest rate, and that rate."""
     rates = ops.convert_to_numpy(
         ops.vectorized_map(
-            lambda done: ops.cast(schedule(done), "float32"),
+            lambda iteration: ops.cast(schedule(iteration), "float32"),
             ops.convert_to_tensor(iterations),
         )
     )

@@ -1,4 +1,4 @@
-"""Construction of a training session, and its summary."""
+"""Construction of a training session, and a summary of it."""
 
 import dataclasses
 import pathlib
@@ -34,7 +34,7 @@ from t2t_repro.training.checkpoints import (
 )
 from t2t_repro.training.options import Options, ResolvedOptions
 from t2t_repro.training.validation import Validation
-from t2t_repro.training.validation_sample import Sample
+from t2t_repro.training.validation_sample import ValidationSample
 
 
 class Task(NamedTuple):
@@ -42,9 +42,11 @@ class Task(NamedTuple):
 
     hparams: hparam.HParams
     vocabularies: Vocabularies
-    plan: PackedPlan | BucketedPlan  # of corpora["train"]
+    plan: PackedPlan | BucketedPlan  # batches of corpora["train"]
     corpora: dict[str, Corpus]  # "train" and "validation"
-    search: hparam.DecodeHParams = hparam.DecodeHParams()  # of the sample
+    search: hparam.DecodeHParams = (
+        hparam.DecodeHParams()
+    )  # search of the validation sample
     suite: Suite = Suite()  # the problem's metrics
 
 
@@ -67,19 +69,20 @@ class TrainingState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """Training that is ready to run on this machine."""
+    """Everything that one session of a training run needs."""
 
     task: Task
     options: ResolvedOptions
     output_dir: pathlib.Path
     strategy: tf.distribute.Strategy
-    workers: workers.SingleWorker | workers.Cluster
+    worker: workers.SingleWorker | workers.ClusterWorker
     policy: str  # Keras's dtype policy
     xla: bool
     state: TrainingState
-    fit: microbatch_size.Fit | None  # if max_tokens_per_replica was searched
+    # None if max_tokens_per_replica was given, or on CPUs.
+    found_microbatch: microbatch_size.MicrobatchSize | None
 
-    def checkpoints(self) -> CheckpointManager:
+    def build_checkpoint_manager(self) -> CheckpointManager:
         """Build the writer and reader of checkpoints."""
         return CheckpointManager(
             *self.state,
@@ -88,7 +91,7 @@ class Session:
             self.task.vocabularies.sha256,
         )
 
-    def train_step(self) -> anomalies.CountedStep:
+    def build_train_step(self) -> anomalies.CountedStep:
         """Build the training step, a function of a batch."""
         num_chunks = loss.num_chunks(
             self.task.plan,
@@ -106,7 +109,7 @@ class Session:
         )
         return anomalies.CountedStep(train_step, self.xla)
 
-    def validation(self) -> Validation:
+    def build_validation(self) -> Validation:
         """Build the pass over the validation split."""
         return Validation(
             self.state.model,
@@ -117,11 +120,11 @@ class Session:
             self.options.max_tokens_per_replica,
         )
 
-    def sample(self) -> Sample | None:
+    def build_validation_sample(self) -> ValidationSample | None:
         """Build the sample that the chief translates, if options ask for it."""
-        if not (self.options.eval_bleu_sentences and self.workers.is_chief):
+        if not (self.options.eval_bleu_sentences and self.worker.is_chief):
             return None
-        return Sample(
+        return ValidationSample(
             self.state.model,
             self.task.vocabularies,
             self.task.corpora["validation"],
@@ -131,7 +134,7 @@ class Session:
             self.options.sample_suite(self.task.suite),
         )
 
-    def finite_checker(self) -> anomalies.FiniteChecker:
+    def build_finite_checker(self) -> anomalies.FiniteChecker:
         """Build the check for non-finite numbers."""
 
         def newest_checkpoint():
@@ -178,10 +181,10 @@ def build(
     policy = hardware.dtype_policy(options.mixed_precision)
     xla = hardware.use_xla(options.xla)
     state = _build_state(task, options, strategy, policy)
-    fit = None
+    found = None
     if not options.max_tokens_per_replica:
-        fit = microbatch_size.search(*state, task.plan, strategy, xla)
-        slots = fit.slots if fit else microbatch_size.SLOTS_ON_CPUS
+        found = microbatch_size.search(*state, task.plan, strategy, xla)
+        slots = found.slots if found else microbatch_size.SLOTS_ON_CPUS
         resolved = dataclasses.replace(resolved, max_tokens_per_replica=slots)
     return Session(
         task,
@@ -192,7 +195,7 @@ def build(
         policy,
         xla,
         state,
-        fit,
+        found,
     )
 
 
@@ -219,10 +222,10 @@ def restore(session: Session, manager: CheckpointManager) -> None:
 
     The chief chooses the checkpoint, since it may have to rename damaged ones.
     """
-    processes, start = session.workers, session.options.warm_start_from
-    path = manager.restore_latest() if processes.is_chief else None
-    latest = processes.broadcast(step_of(path) if path else 0)
-    if latest and not processes.is_chief:
+    worker, start = session.worker, session.options.warm_start_from
+    path = manager.restore_latest() if worker.is_chief else None
+    latest = worker.broadcast(step_of(path) if path else 0)
+    if latest and not worker.is_chief:
         path = manager.restore(latest)
     if path:
         print(f"Continuing from {path}.")
@@ -242,6 +245,7 @@ def summary(session: Session) -> dict[str, str]:
     replicas = session.strategy.num_replicas_in_sync
     epochs = options.train_steps / plan.steps_per_epoch
     peak = schedules.peak(hparams)
+    found = session.found_microbatch
     pairs, used = len(task.corpora["train"]), plan.num_pairs
     return {
         "parameters": f"{session.state.model.count_params():,}",
@@ -256,9 +260,9 @@ def summary(session: Session) -> dict[str, str]:
         f"in {hparams.batch_unit.replace('_', ' ')})",
         "per replica": f"1/{replicas} of it, at most "
         f"{options.max_tokens_per_replica:,} slots at once"
-        + (f", {session.fit.summary()}" if session.fit else ""),
+        + (f", {found.summary()}" if found else ""),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
-        f"{hparams.max_length} are left out",
+        f"{hparams.max_length} are dropped",
         "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
         f"{session.state.step:,} done",
         "learning rate": f"{hparams.learning_rate_schedule}, peak "

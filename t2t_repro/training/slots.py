@@ -1,4 +1,4 @@
-"""Variables of a training and their names in checkpoints.
+"""Variables of a training run and their names in checkpoints.
 
 weights/encoder/…/kernel    a weight, by its path
 momentum/encoder/…/kernel   a slot: its kind, and the path of its weight
@@ -22,7 +22,7 @@ _KINDS = {
 }
 
 
-def unscaled(
+def inner_optimizer(
     optimizer: keras.optimizers.Optimizer,
 ) -> keras.optimizers.Optimizer:
     """Return the optimizer inside a LossScaleOptimizer, or the optimizer."""
@@ -36,7 +36,7 @@ def loss_scale(
 
     The step and the learning rate of LossScaleOptimizer stay 0 and unread.
     """
-    if unscaled(optimizer) is optimizer:
+    if inner_optimizer(optimizer) is optimizer:
         return {}
     return {
         "loss_scale/scale": optimizer.dynamic_scale,
@@ -47,9 +47,9 @@ def loss_scale(
 def training_state(
     model: keras.Model, optimizer: keras.optimizers.Optimizer
 ) -> dict[str, keras.Variable]:
-    """Return {name: variable} of all that further training depends on.
+    """Return {name: variable} of all variables that training depends on.
 
-    The loss scale is left out: a training may resume in another precision.
+    The loss scale is not among them: a run may resume in another precision.
 
     Args:
         model: a model with weights.
@@ -59,7 +59,7 @@ def training_state(
         UserError: two variables have one name; or the only name of a variable
             is a number that Keras gave it.
     """
-    optimizer = unscaled(optimizer)
+    optimizer = inner_optimizer(optimizer)
     weights = building.by_path(model.weights)
     trained = building.by_path(model.trainable_variables)  # not frozen ones
     paths = list(trained)
@@ -76,15 +76,20 @@ def training_state(
     return state
 
 
-def of_kind(
+def slots_of_kind(
     optimizer: keras.optimizers.Optimizer,
     weights: Sequence[keras.Variable],
     kind: str,
 ) -> dict[int, keras.Variable]:
-    """Return {index of a weight: its slot of the kind "momentum", "ema", …}."""
+    """Return {index of a weight: its slot} of one kind of slots.
+
+    Kinds are "momentum", "velocity", "ema" and so on.
+    """
     return {
         index: variable
-        for name, index, variable in _entries(unscaled(optimizer), weights)
+        for name, index, variable in _entries(
+            inner_optimizer(optimizer), weights
+        )
         if name == kind and index is not None
     }
 

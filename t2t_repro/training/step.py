@@ -47,7 +47,10 @@ def build_train_step(
 
     @tf.function(jit_compile=xla, reduce_retracing=True)
     def forward_backward(rows, first_row, step, counts):
-        """Return dense gradients of some rows' share of the mean loss; Sums."""
+        """Return dense gradients of the loss of some rows, and their Sums.
+
+        The loss is the rows' share of the mean loss of the whole batch.
+        """
         rng = counter_rng.step_rng(
             seed, step, first_row, tf.shape(rows["targets"])[0]
         )
@@ -86,7 +89,7 @@ def build_train_step(
 
 
 def _traced(strategy):
-    """Return a decorator, tf.function for a distributed batch.
+    """Return the tf.function decorator for functions of a distributed batch.
 
     A graph for each shape is faster, by 2% on a CPU. Several machines use one
     graph for all shapes, because they must number its all-reduces alike.

@@ -1,4 +1,4 @@
-"""Log of a training, on the screen and in TensorBoard events."""
+"""Log of a training run, on the screen and in TensorBoard events."""
 
 import contextlib
 import math
@@ -16,12 +16,12 @@ from t2t_repro.training import anomalies, utilization
 from t2t_repro.training.loss import perplexity
 from t2t_repro.training.step import Outcome
 
-SECONDS = 2  # between fetches of the loss, each of which waits for the device
+SECONDS = 2  # time between fetches of the loss, which wait for the device
 _BLOCK = 16  # number of outcomes fetched in one transfer
 
 
 class TrainLog:
-    """Log of each step's Outcome, whose means it shows and records."""
+    """Log that shows and records means of the Outcomes of steps."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class TrainLog:
 
         Args:
             output_dir: folder of the TensorBoard events.
-            first_step: steps that are done already.
-            last_step: steps of the whole training.
+            first_step: number of steps that are done already.
+            last_step: number of steps of the whole run.
             rate: function of a step that returns its learning rate.
             finite_checker: check of every step's loss and gradient.
             peak_speed: target tokens per second of devices that compute at
@@ -56,12 +56,11 @@ class TrainLog:
             str(output_dir), filename_suffix=f".session-{session}"
         )
         self._outcomes: list[Outcome] = []  # not fetched yet
-        self._durations: dict[int, float] = {}  # {step: seconds}, not judged
-        # Of the interval: [steps, numbers] arrays, and for each step whether
-        # its time counts.
-        self._rows: list[np.ndarray] = []
+        self._durations: dict[int, float] = {}  # {step: seconds}, unchecked
+        # The interval's Outcomes, whose fields are arrays [steps], and for each
+        # step whether its time counts.
+        self._fetched: list[Outcome] = []
         self._timed: list[bool] = []
-        self._auxiliary: list[str] = []  # names of auxiliary losses
         self._compilations = 0
         self._since: float | None = None  # when the interval began
         self._stepped_at = 0.0  # when the last step ended
@@ -100,16 +99,15 @@ class TrainLog:
             return
         start = time.monotonic()
         count = len(self._outcomes)
-        # tf.nest flattens a dict in the order of its keys.
-        self._auxiliary = sorted(self._outcomes[0].sums.auxiliary)
-        rows = _fetch(self._outcomes)
+        fetched = _fetch(self._outcomes)
         self._outcomes = []
         now = time.monotonic()
         self._report_slow_steps(waited=now - start, now=now)
-        for step, row in enumerate(rows, self._step - count + 1):
-            smoothed, _, _, tokens, *_, norm = row
-            self._finite_checker.check_step(step, smoothed / tokens, norm)
-        self._rows.append(rows)
+        losses = fetched.sums.smoothed / fetched.sums.tokens
+        steps = range(self._step - count + 1, self._step + 1)
+        for values in zip(steps, losses, fetched.gradient_norm, strict=True):
+            self._finite_checker.check_step(*values)
+        self._fetched.append(fetched)
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
@@ -157,7 +155,7 @@ class TrainLog:
         self._timed.append(not compiled)
 
     def _begin_interval(self):
-        self._rows, self._timed = [], []
+        self._fetched, self._timed = [], []
         self._since = self._stepped_at = time.monotonic()
 
     def _report_slow_steps(self, waited, now):
@@ -182,26 +180,28 @@ class TrainLog:
 
     def _metrics(self, seconds: float) -> dict[str, float]:
         """Return {name: value} of the interval, which took `seconds`."""
-        rows = np.concatenate(self._rows)
-        smoothed, plain, correct, tokens, slots = rows[:, :5].sum(0)
-        norms = rows[:, -1]
+        sums, norms = tf.nest.map_structure(
+            lambda *arrays: np.concatenate(arrays), *self._fetched
+        )
+        tokens = sums.tokens.sum()
         taken = np.isfinite(norms)  # in float16 gradients may overflow
         metrics = {
-            "loss": smoothed / tokens,
-            "perplexity": perplexity(plain / tokens),
-            "accuracy": correct / tokens,
-            "padding": 1 - tokens / slots,
+            "loss": sums.smoothed.sum() / tokens,
+            "perplexity": perplexity(sums.plain.sum() / tokens),
+            "accuracy": sums.correct.sum() / tokens,
+            "padding": 1 - tokens / sums.slots.sum(),
             "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
             "learning_rate": float(self._rate(self._step)),
             "compilations": self._compilations,
             "host_memory_gb": utilization.host_memory() / 1e9,
         }
-        auxiliary = rows[:, 5:-1].mean(0)
-        metrics |= dict(zip(self._auxiliary, auxiliary, strict=True))
+        metrics |= {
+            name: values.mean() for name, values in sums.auxiliary.items()
+        }
         if not taken.all():
             metrics["updates_left_out"] = np.count_nonzero(~taken)
         if any(self._timed):
-            speed = rows[self._timed, 3].sum() / seconds
+            speed = sums.tokens[self._timed].sum() / seconds
             metrics["tokens_per_second"] = speed
             metrics["steps_per_second"] = sum(self._timed) / seconds
             if self._peak_speed:
@@ -212,12 +212,12 @@ class TrainLog:
         return metrics
 
 
-def _fetch(outcomes: list[Outcome]) -> np.ndarray:
-    """Return the numbers of outcomes in order, [steps, numbers] float64.
+def _fetch(outcomes: list[Outcome]) -> Outcome:
+    """Return one Outcome whose fields are arrays [steps] float64.
 
-    Outcomes are transferred in blocks of one size, of which the last is
-    padded: for another number of tensors TensorFlow would have to build
-    another stack operation, which takes 0.15 ms for each step.
+    Outcomes are transferred in blocks of one size; the last block is padded.
+    For another number of tensors TensorFlow would build another stack
+    operation, which takes 0.15 ms for each step.
     """
     missing = -len(outcomes) % _BLOCK
     filled = outcomes + outcomes[-1:] * missing
@@ -225,8 +225,9 @@ def _fetch(outcomes: list[Outcome]) -> np.ndarray:
         tf.stack(tf.nest.flatten(filled[first : first + _BLOCK])).numpy()
         for first in range(0, len(filled), _BLOCK)
     ]
-    rows = np.concatenate(blocks).astype(np.float64)
-    return rows.reshape(len(filled), -1)[: len(outcomes)]
+    numbers = np.concatenate(blocks).astype(np.float64)
+    columns = numbers.reshape(len(filled), -1)[: len(outcomes)].T
+    return tf.nest.pack_sequence_as(outcomes[0], list(columns))
 
 
 _SHOWN = {

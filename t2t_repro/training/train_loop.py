@@ -17,7 +17,8 @@ from t2t_repro.training import (
 from t2t_repro.training.checkpoints import CheckpointManager
 from t2t_repro.training.history import History, ValidationMonitor
 from t2t_repro.training.options import Options
-from t2t_repro.training.session import Profiler, StopSignals, exit_code
+from t2t_repro.training.profiler import Profiler
+from t2t_repro.training.stop_signals import StopSignals, exit_code
 from t2t_repro.training.train_log import TrainLog
 
 
@@ -33,7 +34,7 @@ def train(
         task: settings and data.
         output_dir: folder for checkpoints/ and, for the chief, TensorBoard
             events.
-        options: options of the training.
+        options: options of the training run.
         strategy: tf.distribute strategy; None: one device.
 
     Returns:
@@ -45,28 +46,28 @@ def train(
     """
     strategy = strategy or tf.distribute.get_strategy()
     session = setup.build(task, output_dir, options, strategy)
-    checkpoints = session.checkpoints()
+    checkpoints = session.build_checkpoint_manager()
     setup.restore(session, checkpoints)
     for name, text in setup.summary(session).items():
         print(f"{name:>14}: {text}", flush=True)
     if reason := _nothing_to_do(session):
         print(f"Nothing to do: {reason}")
         return 0
-    with session.workers.folder_to_write(output_dir) as folder:
+    with session.worker.folder_to_write(output_dir) as folder:
         return _Loop(session, checkpoints, folder).run()
 
 
 def _nothing_to_do(session):
     """Return why there is no step to take, or None."""
-    options, done = session.options, session.state.step
-    if done >= options.train_steps:
-        return f"{done:,} steps are done, --train_steps={options.train_steps}."
+    options, step = session.options, session.state.step
+    if step >= options.train_steps:
+        return f"{step:,} steps are done, --train_steps={options.train_steps}."
     patience = options.early_stopping_evals
     metric = options.early_stopping_metric
     # An earlier session may have stopped early.
-    if History(session.output_dir, done).stopped_improving(patience, metric):
+    if History(session.output_dir, step).stopped_improving(patience, metric):
         return (
-            f"after {done:,} steps the validation {metric} had not improved "
+            f"after {step:,} steps the validation {metric} had not improved "
             f"for {patience} evaluations. To train on, leave out "
             "--early_stopping_evals."
         )
@@ -84,15 +85,18 @@ class _Loop:
     ):
         """Build the steps; events and validation results go to `folder`."""
         self.session, self.options = session, session.options
-        self.state, self.workers = session.state, session.workers
+        self.state, self.worker = session.state, session.worker
         self.checkpoints, self.folder = checkpoints, folder
         self.first_step = self.state.step
         self.last_step = self.options.train_steps
-        self.train_step = session.train_step()
+        self.train_step = session.build_train_step()
         self.monitor = ValidationMonitor(
-            session.validation(), session.sample(), folder, self.first_step
+            session.build_validation(),
+            session.build_validation_sample(),
+            folder,
+            self.first_step,
         )
-        self.finite_checker = session.finite_checker()
+        self.finite_checker = session.build_finite_checker()
         self.saved_at = time.monotonic()
 
     def run(self) -> int:
@@ -100,32 +104,32 @@ class _Loop:
         batches = iter(self.session.batches(self.first_step))
         with (
             contextlib.closing(self._open_log()) as log,
-            self.workers.report_lost_workers(log.check),
+            self.worker.report_lost_workers(log.check),
             StopSignals() as stop,
             Profiler(self.folder, self.options.profile) as profiler,
         ):
-            for done in range(self.first_step + 1, self.last_step + 1):
-                profiler.before_step(done - self.first_step)
+            for step in range(self.first_step + 1, self.last_step + 1):
+                profiler.before_step(step - self.first_step)
                 outcome = self.train_step(next(batches))
                 log.step_done(outcome, self.train_step.compilations)
                 if notice := self.train_step.retrace_notice:
-                    log.write(f"step {done:,}: {notice}")
+                    log.write(f"step {step:,}: {notice}")
                 # A signal to one worker stops all of them after this step.
-                signal = max(self.workers.gather(stop.received))
-                last = done == self.last_step or signal
-                if done % self.options.eval_every == 0 or (
-                    done == self.last_step
+                signal = max(self.worker.gather(stop.received))
+                last = step == self.last_step or signal
+                if step % self.options.eval_every == 0 or (
+                    step == self.last_step
                 ):
-                    stops_early = self._evaluate(done, log)
+                    stops_early = self._evaluate(step, log)
                     last = last or stops_early
-                due = self._checkpoint_due(done)
+                due = self._checkpoint_due(step)
                 if last or due:
-                    self._save(done, log, due)
+                    self._save(step, log, due)
                 if last:
                     break
-            self.workers.barrier()  # a worker that left would end the others
-        print(f"Stopped after step {done:,}; checkpoint ckpt-{done}.")
-        return 0 if done == self.last_step else exit_code(signal)
+            self.worker.barrier()  # the others would fail if one left
+        print(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
+        return 0 if step == self.last_step else exit_code(signal)
 
     def _open_log(self) -> TrainLog:
         hparams, plan = self.session.task.hparams, self.session.task.plan
@@ -138,41 +142,41 @@ class _Loop:
             self.folder,
             self.first_step,
             self.last_step,
-            lambda done: schedules.learning_rate(hparams, done),
+            lambda step: schedules.learning_rate(hparams, step),
             self.finite_checker,
             peak and peak / flops_per_token,
         )
 
-    def _evaluate(self, done: int, log: TrainLog) -> bool:
+    def _evaluate(self, step: int, log: TrainLog) -> bool:
         """Check the weights and validate; return whether to stop early."""
-        self._check_weights(done)
+        self._check_weights(step)
         with optimizer.averaged_weights(
             self.state.optimizer, self.state.model.trainable_variables
         ):
-            self.monitor.measure(done, log)
+            self.monitor.measure(step, log)
         stops = self.monitor.stopped_improving(
             self.options.early_stopping_evals,
             self.options.early_stopping_metric,
             log,
         )
         # Only the chief has all validations of the run.
-        return bool(self.workers.broadcast(stops))
+        return bool(self.worker.broadcast(stops))
 
-    def _save(self, done: int, log: TrainLog, scheduled: bool) -> None:
+    def _save(self, step: int, log: TrainLog, scheduled: bool) -> None:
         """Check that all is finite, and let the chief write a checkpoint."""
         log.check()
         with log.pause():
-            self._check_weights(done)
+            self._check_weights(step)
             log.flush()
-            if self.workers.is_chief:
-                self.checkpoints.save(done, scheduled)
+            if self.worker.is_chief:
+                self.checkpoints.save(step, scheduled)
         self.saved_at = time.monotonic()
 
-    def _check_weights(self, done: int) -> None:
-        self.finite_checker.check_weights(done, self.state.variables)
+    def _check_weights(self, step: int) -> None:
+        self.finite_checker.check_weights(step, self.state.variables)
 
-    def _checkpoint_due(self, done: int) -> bool:
+    def _checkpoint_due(self, step: int) -> bool:
         if self.options.save_checkpoints_secs:
             seconds = time.monotonic() - self.saved_at
             return seconds >= self.options.save_checkpoints_secs
-        return done % self.options.save_checkpoints_steps == 0
+        return step % self.options.save_checkpoints_steps == 0

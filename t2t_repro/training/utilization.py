@@ -9,34 +9,34 @@ from typing import NamedTuple
 import tensorflow as tf
 
 
-class Peak(NamedTuple):
+class PeakFlops(NamedTuple):
     """Published dense matrix-multiply rates of a GPU, in TFLOP/s."""
 
     half: float  # bfloat16 if supported, and float16, summed in float32
     single: float  # TF32 if supported, as TensorFlow computes; else float32
 
 
-# The first name that a device's name contains counts. Source: NVIDIA's data
+# The first name that is part of a device's name applies. Source: NVIDIA's data
 # sheets; those of Ada and Hopper state twice these rates, with sparsity.
 PEAKS = {
-    "H200": Peak(989.4, 494.7),
-    "H100 PCIe": Peak(756.5, 378.0),
-    "H100 NVL": Peak(835.5, 417.5),
-    "H100": Peak(989.4, 494.7),
-    "A100": Peak(312.0, 156.0),
-    "A40": Peak(149.7, 74.8),
-    "A30": Peak(165.0, 82.0),
-    "A10": Peak(125.0, 62.5),
-    "L40S": Peak(362.0, 183.0),
-    "L40": Peak(181.0, 90.5),
-    "L4": Peak(121.0, 60.0),
-    "RTX 4090": Peak(165.2, 82.6),  # white paper of AD102
-    "RTX 3090": Peak(71.0, 35.6),  # white paper of GA102
-    "V100-SXM2": Peak(125.0, 15.7),
-    "V100-PCIE": Peak(112.0, 14.0),
-    "T4": Peak(65.0, 8.1),
-    "P100-SXM2": Peak(21.2, 10.6),
-    "P100-PCIE": Peak(18.7, 9.3),
+    "H200": PeakFlops(989.4, 494.7),
+    "H100 PCIe": PeakFlops(756.5, 378.0),
+    "H100 NVL": PeakFlops(835.5, 417.5),
+    "H100": PeakFlops(989.4, 494.7),
+    "A100": PeakFlops(312.0, 156.0),
+    "A40": PeakFlops(149.7, 74.8),
+    "A30": PeakFlops(165.0, 82.0),
+    "A10": PeakFlops(125.0, 62.5),
+    "L40S": PeakFlops(362.0, 183.0),
+    "L40": PeakFlops(181.0, 90.5),
+    "L4": PeakFlops(121.0, 60.0),
+    "RTX 4090": PeakFlops(165.2, 82.6),  # white paper of AD102
+    "RTX 3090": PeakFlops(71.0, 35.6),  # white paper of GA102
+    "V100-SXM2": PeakFlops(125.0, 15.7),
+    "V100-PCIE": PeakFlops(112.0, 14.0),
+    "T4": PeakFlops(65.0, 8.1),
+    "P100-SXM2": PeakFlops(21.2, 10.6),
+    "P100-PCIE": PeakFlops(18.7, 9.3),
 }
 
 
@@ -45,7 +45,8 @@ def peak_flops(policy: str, replicas: int) -> float | None:
 
     Args:
         policy: Keras's dtype policy.
-        replicas: GPUs of all machines that train, like those visible here.
+        replicas: number of GPUs of all machines that train; all are assumed to
+            be like those of this machine.
     """
     gpus = tf.config.list_physical_devices("GPU")
     peaks = [
@@ -63,7 +64,7 @@ def peak_flops(policy: str, replicas: int) -> float | None:
     return 1e12 * mean * replicas
 
 
-def named_peak(device_name: str) -> Peak | None:
+def named_peak(device_name: str) -> PeakFlops | None:
     """Return PEAKS["A100"] for "NVIDIA A100-SXM4-40GB"; None if unknown."""
     for name, peak in PEAKS.items():
         if re.search(rf"\b{name}\b", device_name):

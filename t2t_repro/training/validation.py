@@ -28,11 +28,12 @@ class Validation:
 
         Args:
             model: built in the strategy's scope.
-            hparams: settings; pairs longer than max_length are left out.
+            hparams: settings; pairs longer than max_length are dropped.
             corpus: the validation split.
             strategy: tf.distribute strategy.
             xla: whether to compile.
-            max_tokens: slots in a replica's memory at once; None: no limit.
+            max_tokens: number of slots in a replica's memory at once; None: no
+                limit.
 
         Raises:
             UserError: no pair is short enough.
@@ -72,11 +73,13 @@ class Validation:
 
     def measure(self) -> dict[str, float]:
         """Return loss, perplexity and accuracy, means over real tokens."""
-        totals = [0.0] * 4
+        smoothed = plain = correct = tokens = 0.0
         for batch in self._batches:
             sums = self._step(batch)
-            totals = [t + float(s) for t, s in zip(totals, sums, strict=False)]
-        smoothed, plain, correct, tokens = totals
+            smoothed += float(sums.smoothed)
+            plain += float(sums.plain)
+            correct += float(sums.correct)
+            tokens += float(sums.tokens)
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,

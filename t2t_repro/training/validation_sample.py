@@ -15,7 +15,7 @@ from t2t_repro.metrics.suite import Suite
 from t2t_repro.models.seq2seq import Seq2Seq
 
 
-class Sample:
+class ValidationSample:
     """Evenly spaced sentences of a corpus, which a model translates."""
 
     def __init__(
@@ -34,12 +34,11 @@ class Sample:
             model: model in training.
             vocabularies: vocabularies of both sides.
             corpus: the validation split, stored with its text.
-            hparams: settings; pairs longer than max_length are left out, as
-                they are from the loss.
+            hparams: settings; pairs longer than max_length are dropped, as
+                for the loss.
             sentences: number of sentences, or all if there are fewer.
-            decode_hparams: settings of the search except the beam size, which
-                is 1: each beam costs as much time again, and shows progress no
-                better.
+            decode_hparams: settings of the search. The beam size is always 1:
+                more beams multiply the time and show progress no better.
             suite: the metrics that score translations.
         """
         usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
@@ -55,7 +54,7 @@ class Sample:
         self._translator = translate.Translator([model], vocabularies, greedy)
 
     def measure(self) -> dict[str, scores.Score]:
-        """Translate with the present weights, and score."""
+        """Translate with the current weights, and score."""
         self._translator.refresh_weights()
         outputs = self._translator.translate(self._inputs)
         texts = [translation.texts[0] for translation in outputs]

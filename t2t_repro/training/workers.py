@@ -1,4 +1,4 @@
-"""The processes that train together: this one, or those of TF_CONFIG.
+"""Workers, the processes that train together: this one, or TF_CONFIG's.
 
 All run the same program with the same flags, and compute the same updates. The
 first worker, the chief, writes the files of the run; the others read them, so
@@ -27,7 +27,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 
-_KINDS = ("chief", "worker")  # of tasks that train, in the order of indices
+_KINDS = ("chief", "worker")  # kinds of tasks that train, by index
 # Errors that TensorFlow raises for a lost worker.
 _LOST_WORKER_ERRORS = (
     tf.errors.UnavailableError,
@@ -38,7 +38,7 @@ _LOST_WORKER_ERRORS = (
 
 
 class SingleWorker:
-    """The only process of a training."""
+    """The only process of a training run."""
 
     count, index = 1, 0
     is_chief = True
@@ -67,8 +67,8 @@ class SingleWorker:
         return contextlib.nullcontext()
 
 
-class Cluster:
-    """One process among several, with the methods of SingleWorker."""
+class ClusterWorker:
+    """One of several processes, with the methods of SingleWorker."""
 
     def __init__(self, strategy: tf.distribute.Strategy):
         """Find this process in the cluster of a MultiWorkerMirroredStrategy."""
@@ -135,33 +135,34 @@ class Cluster:
             ) from error
 
 
-def for_strategy(strategy: tf.distribute.Strategy) -> SingleWorker | Cluster:
-    """Build the workers of a tf.distribute strategy."""
+def for_strategy(
+    strategy: tf.distribute.Strategy,
+) -> SingleWorker | ClusterWorker:
+    """Build this process's worker for a tf.distribute strategy."""
     if strategy.cluster_resolver is None:
         return SingleWorker()
-    return Cluster(strategy)
+    return ClusterWorker(strategy)
 
 
 def require_same_flags(
-    processes: SingleWorker | Cluster, flags: Mapping[str, Any]
+    worker: SingleWorker | ClusterWorker, flags: Mapping[str, Any]
 ) -> None:
     """Require that all workers have the same values of some flags.
 
-    Workers with different flags would wait for each other forever, each in
-    another step.
+    Workers with different flags would wait for each other forever.
 
     Args:
-        processes: as for_strategy() returns it; all workers must call.
+        worker: as for_strategy() returns it; all workers must call.
         flags: {name: value}.
 
     Raises:
         UserError: names the first flag that differs.
     """
     for name, value in flags.items():
-        if len(set(processes.gather(zlib.crc32(repr(value).encode())))) > 1:
+        if len(set(worker.gather(zlib.crc32(repr(value).encode())))) > 1:
             raise errors.UserError(
-                f"--{name} is {value} for worker {processes.index} of "
-                f"{processes.count}, and differs for another worker. Start all "
+                f"--{name} is {value} for worker {worker.index} of "
+                f"{worker.count}, and differs for another worker. Start all "
                 "workers with the same flags."
             )
 
@@ -206,7 +207,7 @@ def _fault(text):
     hosts = [host for kind in cluster for host in cluster[kind]]
     for host in hosts:
         if not re.fullmatch(r"\S+:\d+", str(host)):
-            return f"{host!r} is no HOST:PORT"
+            return f"{host!r} is not HOST:PORT"
         if hosts.count(host) > 1:
             return f"{host!r} is the HOST:PORT of two tasks"
     if not isinstance(task, dict):

@@ -49,7 +49,7 @@ class Trial:
             self.optimizer = optimizer.build(
                 hparams, self.model.weights, policy
             )
-        self.adam = slots.unscaled(self.optimizer)
+        self.adam = slots.inner_optimizer(self.optimizer)
         self.train_step = step.build_train_step(
             self.model, self.optimizer, hparams, SEED, strategy, xla
         )

@@ -24,7 +24,7 @@ INPUTS = [f"input {i}" for i in range(4)]
 
 def test_rank_orders_best_middle_worst():
     ranked = sample_translations.rank(
-        INPUTS, TRANSLATIONS, REFERENCES, Suite(), each=1
+        INPUTS, TRANSLATIONS, REFERENCES, Suite(), group_size=1
     )
     (best,), (middle,), (worst,) = ranked
     assert (best.line, best.inputs) == (1, "input 0")
@@ -37,7 +37,7 @@ def test_rank_orders_best_middle_worst():
 def test_of_equal_scores_the_longer_reference_is_better():
     lines = ["one two", "one two three four five"]
     (best,), _, (worst,) = sample_translations.rank(
-        lines, lines, lines, Suite(), each=1
+        lines, lines, lines, Suite(), group_size=1
     )
     assert (best.line, worst.line) == (2, 1)
 
@@ -45,7 +45,9 @@ def test_of_equal_scores_the_longer_reference_is_better():
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 7])
 def test_no_line_is_sampled_twice(count):
     lines = [f"{i} is a number" for i in range(count)]
-    ranked = sample_translations.rank(lines, lines, lines, Suite(), each=2)
+    ranked = sample_translations.rank(
+        lines, lines, lines, Suite(), group_size=2
+    )
     numbers = [sample.line for group in ranked for sample in group]
     assert len(set(numbers)) == len(numbers) == min(count, 6)
 

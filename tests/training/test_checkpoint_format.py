@@ -131,7 +131,7 @@ def test_training_resumes_from_it(model, hparams, expected, tmp_path):
     assert manager.restore_latest() == folder / "ckpt-5"
     assert int(adam.iterations) == 5
     for kind in ("momentum", "velocity"):
-        for moment in slots.of_kind(adam, model.weights, kind).values():
+        for moment in slots.slots_of_kind(adam, model.weights, kind).values():
             assert moment.numpy().any(), moment.path
     np.testing.assert_allclose(
         _logits(model, expected), expected["logits"], rtol=0, atol=1e-5

@@ -121,4 +121,6 @@ def test_moving_average_is_restored_on_replicas(
 
 
 def ema(trainer):
-    return slots.of_kind(trainer.optimizer, trainer.weights, "ema").values()
+    return slots.slots_of_kind(
+        trainer.optimizer, trainer.weights, "ema"
+    ).values()

@@ -33,15 +33,15 @@ class Memory:
 def test_no_fewer_microbatches_would_fit(share, multiple, room):
     rows = -(-share // multiple)
     memory = Memory(multiple + int(room * share))
-    fit = microbatch_size.largest_that_fits(memory.fits, share, multiple)
-    assert fit.slots % multiple == 0 and fit.slots <= memory.slots
-    count = -(-rows * multiple // fit.slots)
+    found = microbatch_size.largest_microbatch(memory.fits, share, multiple)
+    assert found.slots % multiple == 0 and found.slots <= memory.slots
+    count = -(-rows * multiple // found.slots)
     if count > 1:
         assert -(-rows // (count - 1)) * multiple > memory.slots
-    assert fit.trials == len(memory.tried) == len(set(memory.tried))
-    assert fit.trials <= 3 + math.log2(rows)
+    assert found.trials == len(memory.tried) == len(set(memory.tried))
+    assert found.trials <= 3 + math.log2(rows)
     if count < math.sqrt(rows):
-        assert fit.trials <= max(1, 2 * math.ceil(math.log2(count)))
+        assert found.trials <= max(1, 2 * math.ceil(math.log2(count)))
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_no_fewer_microbatches_would_fit(share, multiple, room):
 )
 def test_trials_for_100_rows(room, slots, tried):
     memory = Memory(room)
-    fit = microbatch_size.largest_that_fits(memory.fits, 25_600, 256)
+    found = microbatch_size.largest_microbatch(memory.fits, 25_600, 256)
     assert [slots // 256 for slots in memory.tried] == tried
-    assert fit == (slots, len(tried))
+    assert found == (slots, len(tried))
 
 
 def test_error_if_not_even_one_row_fits():
     with pytest.raises(errors.UserError) as caught:
-        microbatch_size.largest_that_fits(Memory(255).fits, 600, 256)
+        microbatch_size.largest_microbatch(Memory(255).fits, 600, 256)
     text = str(caught.value)
     assert "Not even one row of 256 slots fits" in text
     assert "tried 768, 512, 256 slots at once" in text
@@ -141,8 +141,8 @@ def test_search_with_buckets_tries_the_longest_rows(
     assert (plan.max_slots, plan.row_length) == (384, 16)
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     adam = optimizer.build(runs.hparams, model.trainable_variables)
-    fit = on_gpus(model, adam, plan, strategy_of(1), False)
-    assert fit == (192, 2)
+    found = on_gpus(model, adam, plan, strategy_of(1), False)
+    assert found == (192, 2)
     assert shapes == [(1, 24, 16), (2, 12, 16)]
 
 
@@ -161,8 +161,10 @@ def test_workers_agree_on_the_smallest_result(
 
 def test_cpus_are_not_tried(runs, strategy_of, capsys):
     model = adam = None
-    fit = microbatch_size.search(model, adam, runs.plan, strategy_of(1), False)
-    assert fit is None
+    found = microbatch_size.search(
+        model, adam, runs.plan, strategy_of(1), False
+    )
+    assert found is None
     assert "Trying" not in capsys.readouterr().out
 
 
@@ -181,7 +183,7 @@ def test_found_size_is_used_by_step_and_validation(
     monkeypatch.setattr(
         setup.microbatch_size,
         "search",
-        lambda *args: microbatch_size.Fit(1_024, 3),
+        lambda *args: microbatch_size.MicrobatchSize(1_024, 3),
     )
     _, printed = runs.train(tmp_path / "a", train_steps=1)
     assert (

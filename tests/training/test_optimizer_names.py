@@ -85,8 +85,8 @@ def test_muon_updates_kernels_and_adam_the_rest(tiny_hparams):
             shape = (2,) if name == "bias" else (2, 2)
             weights.append(keras.Variable(np.ones(shape), name=name))
     muon = optimizer.build(hparams, weights)
-    assert list(slots.of_kind(muon, weights, "momentum")) == [0, 1, 2, 3]
-    assert list(slots.of_kind(muon, weights, "velocity")) == [1, 2, 3]
+    assert list(slots.slots_of_kind(muon, weights, "momentum")) == [0, 1, 2, 3]
+    assert list(slots.slots_of_kind(muon, weights, "velocity")) == [1, 2, 3]
     names = ("adam_beta_1", "adam_beta_2", "epsilon", "adam_weight_decay")
     assert _config(muon, *names) == (0.9, 0.98, 1e-9, 0.5)
 

@@ -216,7 +216,7 @@ def test_two_variables_of_one_name_are_refused(training_of):
     """An optimizer could have two slots of one kind."""
     training = training_of(optimizer="sgd")
     weight = training.weights[0]
-    built = slots.unscaled(training.optimizer)
+    built = slots.inner_optimizer(training.optimizer)
     built.twins = [built.add_variable_from_reference(weight, "twin")]
     built.others = [built.add_variable_from_reference(weight, "twin")]
     with pytest.raises(errors.UserError) as raised:

@@ -159,7 +159,7 @@ def test_moving_average_begins_with_the_first_update(
         weights.append([variable.numpy() for variable in variables])
     hparams = dataclasses.replace(hparams, ema_decay=0.75)
     variables, built = _train(hparams, strategy_of(replicas), gradients)
-    averages = slots.of_kind(built, variables, "ema")
+    averages = slots.slots_of_kind(built, variables, "ema")
     for i, variable in enumerate(variables):
         expected = weights[0][i]
         for later in weights[1:]:
@@ -189,7 +189,7 @@ def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
     variables, built = _train(
         hparams, strategy_of(replicas), gradients, "mixed_float16"
     )
-    averages = slots.of_kind(built, variables, "ema")
+    averages = slots.slots_of_kind(built, variables, "ema")
     for i, start in enumerate(_start()):
         after = np.asarray(variables[i])
         assert np.abs(after - start).max() > 0.1
@@ -215,7 +215,7 @@ def test_slots_by_kind(hparams, strategy_of, name, kinds):
         settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
         variables, built = _train(settings, strategy_of(1), _gradients())
         for kind, indices in (kinds | more).items():
-            by_index = slots.of_kind(built, variables, kind)
+            by_index = slots.slots_of_kind(built, variables, kind)
             assert list(by_index) == indices
             for slot in by_index.values():
                 assert slot.numpy().any()

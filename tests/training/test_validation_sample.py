@@ -76,7 +76,7 @@ def echo(monkeypatch):
 
 def _sample(corpus, hparams, count, model=None, vocabularies=None, suite=BLEU):
     settings = corpus, hparams, count, SEARCH, suite
-    return validation_sample.Sample(model, vocabularies, *settings)
+    return validation_sample.ValidationSample(model, vocabularies, *settings)
 
 
 def test_search_is_greedy_with_the_problems_other_settings(

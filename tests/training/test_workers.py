@@ -32,8 +32,8 @@ def config(cluster, kind, index):
         (config(PAIR, "chief", 0), "no task 0 of type 'chief'"),
         (config(PAIR, ["worker"], 0), r"no task 0 of type \['worker'\]"),
         (config({"worker": "a:1"}, "worker", 0), "no list of hosts: 'a:1'"),
-        (config({"worker": ["a"]}, "worker", 0), "'a' is no HOST:PORT"),
-        (config({"worker": [1]}, "worker", 0), "1 is no HOST:PORT"),
+        (config({"worker": ["a"]}, "worker", 0), "'a' is not HOST:PORT"),
+        (config({"worker": [1]}, "worker", 0), "1 is not HOST:PORT"),
         (
             config({"worker": ["a:1", "a:1"]}, "worker", 0),
             "'a:1' is the HOST:PORT of two tasks",
@@ -73,7 +73,7 @@ def test_tf_config_selects_multi_worker(distribution, monkeypatch):
 
 
 class Strategy:
-    """The attributes of a MultiWorkerMirroredStrategy that Cluster uses."""
+    """Stand-in for MultiWorkerMirroredStrategy."""
 
     def __init__(self, cluster, kind, index, others=0):
         self.cluster_resolver = (
@@ -100,38 +100,34 @@ class Strategy:
     ],
 )
 def test_first_worker_is_the_chief(cluster, task, index, tmp_path):
-    processes = workers.for_strategy(Strategy(cluster, *task))
-    assert (processes.count, processes.index) == (2, index)
-    assert processes.is_chief is (index == 0)
-    with processes.folder_to_write(tmp_path) as folder:
-        assert (folder == tmp_path) is processes.is_chief
+    worker = workers.for_strategy(Strategy(cluster, *task))
+    assert (worker.count, worker.index) == (2, index)
+    assert worker.is_chief is (index == 0)
+    with worker.folder_to_write(tmp_path) as folder:
+        assert (folder == tmp_path) is worker.is_chief
         assert folder.is_dir()
-    assert folder.is_dir() is processes.is_chief
+    assert folder.is_dir() is worker.is_chief
 
 
 def test_cluster_of_one_worker_does_not_reduce(monkeypatch):
     """TensorFlow cannot reduce a plain tensor over GPUs of one machine."""
     monkeypatch.setattr(Strategy, "reduce", None)
-    processes = workers.for_strategy(Strategy({"worker": ["a:1"]}, "worker", 0))
-    assert processes.gather(7) == [7]
+    worker = workers.for_strategy(Strategy({"worker": ["a:1"]}, "worker", 0))
+    assert worker.gather(7) == [7]
 
 
 def test_gather_returns_the_numbers_of_all_workers():
-    processes = workers.for_strategy(
-        Strategy(PAIR, "worker", 1, others=[15, 0])
-    )
-    assert processes.gather(2) == [15, 2]
+    worker = workers.for_strategy(Strategy(PAIR, "worker", 1, others=[15, 0]))
+    assert worker.gather(2) == [15, 2]
 
 
 def test_different_flags_are_refused():
     same = zlib.crc32(b"'on'")
-    processes = workers.for_strategy(
-        Strategy(PAIR, "worker", 1, others=[same, 0])
-    )
-    workers.require_same_flags(processes, {"xla": "on"})
+    worker = workers.for_strategy(Strategy(PAIR, "worker", 1, others=[same, 0]))
+    workers.require_same_flags(worker, {"xla": "on"})
     message = "--xla is off for worker 1 of 2, and differs for another"
     with pytest.raises(errors.UserError, match=message):
-        workers.require_same_flags(processes, {"xla": "off"})
+        workers.require_same_flags(worker, {"xla": "off"})
 
 
 def test_summary_of_several_workers():
@@ -142,12 +138,12 @@ def test_summary_of_several_workers():
 
 
 def test_lost_worker_ends_the_others():
-    processes = workers.for_strategy(Strategy(PAIR, "worker", 1))
+    worker = workers.for_strategy(Strategy(PAIR, "worker", 1))
     gone = tf.errors.UnavailableError(None, None, "Socket closed")
     message = "Worker 1 of 2 has lost another.*Start all.*Socket closed"
     with (
         pytest.raises(errors.UserError, match=message),
-        processes.report_lost_workers(),
+        worker.report_lost_workers(),
     ):
         raise gone
 
@@ -156,22 +152,22 @@ def test_lost_worker_ends_the_others():
 
     with (
         pytest.raises(errors.UserError, match="nan"),
-        processes.report_lost_workers(diagnose),
+        worker.report_lost_workers(diagnose),
     ):
         raise gone
 
 
 def test_single_worker_is_the_chief(strategy_of, tmp_path):
     for replicas in (1, 2):
-        processes = workers.for_strategy(strategy_of(replicas))
-        assert (processes.count, processes.index, processes.is_chief) == (
+        worker = workers.for_strategy(strategy_of(replicas))
+        assert (worker.count, worker.index, worker.is_chief) == (
             1,
             0,
             True,
         )
-        assert processes.gather(15) == [15]
+        assert worker.gather(15) == [15]
         with (
-            processes.report_lost_workers(),
-            processes.folder_to_write(tmp_path) as folder,
+            worker.report_lost_workers(),
+            worker.folder_to_write(tmp_path) as folder,
         ):
             assert folder == tmp_path

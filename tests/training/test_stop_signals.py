@@ -1,0 +1,35 @@
+"""Signals and the profiler of a stop_signals."""
+
+import signal
+
+import pytest
+
+from t2t_repro.training import stop_signals
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+def handlers():
+    return [signal.getsignal(number) for number in NUMBERS]
+
+
+@pytest.mark.parametrize(("number", "code"), [(2, 130), (15, 143)])
+def test_first_signal_is_recorded_and_second_one_kills(number, code, capsys):
+    before = handlers()
+    with stop_signals.StopSignals() as stop:
+        assert stop_signals.exit_code(stop.received) == 0
+        signal.raise_signal(number)
+        assert stop_signals.exit_code(stop.received) == code
+        assert signal.getsignal(number) == signal.SIG_DFL
+    assert handlers() == before
+    assert stop_signals.exit_code(stop.received) == code
+    message = "A second signal stops at once."
+    assert message in capsys.readouterr().out
+
+
+def test_handlers_are_restored_after_an_error():
+    before = handlers()
+    with pytest.raises(RuntimeError), stop_signals.StopSignals():
+        assert handlers() != before
+        raise RuntimeError
+    assert handlers() == before
