@@ -39,7 +39,7 @@ _TIMEOUT_SECS = flag_types.define_number(
 _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "max_batch_size",
     limits.Limits().max_batch_size,
-    "Most lines in a request, within what --server takes.",
+    "Maximum number of lines in a request; --server may accept fewer.",
     lower_bound=1,
 )
 _INPUTS = flags.DEFINE_multi_string(

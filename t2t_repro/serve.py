@@ -45,14 +45,14 @@ _SERVABLE_NAME = flags.DEFINE_string(
 _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "max_batch_size",
     _DEFAULTS.max_batch_size,
-    "Most sentences in a request, and in a batch of requests.",
+    "Maximum number of sentences in a request, and in a batch of requests.",
     lower_bound=1,
 )
 _MAX_BATCH_BYTES = flags.DEFINE_integer(
     "max_batch_bytes",
     _DEFAULTS.max_batch_bytes,
-    "Most bytes of a request or batch, each sentence counted as long as the "
-    "longest.",
+    "Maximum number of bytes in a request or batch, with each sentence padded "
+    "to the longest.",
     lower_bound=1,
 )
 _BATCH_TIMEOUT_MS = flag_types.define_number(
@@ -65,7 +65,8 @@ _BATCH_TIMEOUT_MS = flag_types.define_number(
 _MAX_WAITING = flags.DEFINE_integer(
     "max_waiting",
     _DEFAULTS.max_waiting,
-    "Most sentences in the queue; further requests are refused and may retry.",
+    "Maximum number of sentences in the queue; further requests are refused "
+    "and may retry.",
     lower_bound=1,
 )
 _GRACE_SECS = flag_types.define_number(
@@ -100,7 +101,7 @@ def main() -> None:
             "Raise the one or lower the other."
         )
 
-    def say(ports):
+    def print_addresses(ports):
         print(
             f"Serving {_SERVABLE_NAME.value} of {_EXPORT_DIR.value} on {host}. "
             f"Page, REST and /metrics: port {ports.rest}; gRPC: port "
@@ -108,7 +109,7 @@ def main() -> None:
             flush=True,
         )
 
-    served = service.Service(
+    model_service = service.Service(
         common_flags.required(_EXPORT_DIR),
         _SERVABLE_NAME.value,
         limits.Limits(
@@ -119,7 +120,11 @@ def main() -> None:
         ),
     )
     ports = server.Ports(_REST_PORT.value, _GRPC_PORT.value)
-    asyncio.run(server.serve(served, host, ports, say, _GRACE_SECS.value))
+    asyncio.run(
+        server.serve(
+            model_service, host, ports, print_addresses, _GRACE_SECS.value
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ import grpc
 import numpy as np
 import prometheus_client as prometheus
 
-from t2t_repro.serving import failure
+from t2t_repro.serving import request_errors
 from t2t_repro.serving.limits import Limits
 
-Inputs = dict[str, list[bytes]]  # by name, one value for each sentence
-Outputs = dict[str, np.ndarray]  # by name, [B, …]
+Inputs = dict[str, list[bytes]]  # {name: one value for each sentence}
+Outputs = dict[str, np.ndarray]  # {name: [B, …]}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # compared by identity
@@ -27,9 +27,9 @@ class _Request:
     """A request in the queue."""
 
     inputs: Inputs
-    size: int  # sentences
+    size: int  # number of sentences
     longest: int  # bytes of the longest sentence
-    arrived: float  # seconds, the event loop's clock
+    arrived: float  # seconds, by the event loop's clock
     answer: asyncio.Future
 
 
@@ -47,11 +47,11 @@ class Queue:
 
         Args:
             run: called in another thread, with one batch at a time.
-            limits: size of a batch, time that its first request waits for
-                others (longer while the model is busy), and sentences that
-                may wait.
+            limits: maximum size of a batch, time that its first request waits
+                for others (longer while the model is busy), and maximum number
+                of sentences in the queue.
             sizes: receives the number of sentences of each batch.
-            waiting: the number of sentences in the queue.
+            waiting: receives the number of sentences in the queue.
         """
         self._run = run
         self._limits = limits
@@ -69,15 +69,15 @@ class Queue:
         A request whose future is cancelled leaves the queue.
 
         Raises:
-            Failure: the queue is full. The future raises one if the model
+            RequestError: the queue is full. The future raises one if the model
                 failed.
         """
         size = len(next(iter(inputs.values())))
-        most = self._limits.max_waiting
-        if self._size + size > most:
-            raise failure.unavailable(
+        limit = self._limits.max_waiting
+        if self._size + size > limit:
+            raise request_errors.unavailable(
                 f"The queue is full: {self._size} sentences wait, and at most "
-                f"{most} may. Try again in a moment."
+                f"{limit} may. Try again in a moment."
             )
         loop = asyncio.get_running_loop()
         request = _Request(
@@ -195,7 +195,7 @@ def _check_rows(outputs, count):
 def _fail(request, error):
     if not request.answer.done():
         request.answer.set_exception(
-            failure.Failure(
+            request_errors.RequestError(
                 grpc.StatusCode.INTERNAL, f"The model failed: {error}"
             )
         )

@@ -48,7 +48,7 @@ class Client(abc.ABC):
 
         Args:
             lines: one sentence each.
-            max_batch_size: most lines of one request.
+            max_batch_size: maximum number of lines in a request.
         """
         batch_limits = dataclasses.replace(
             _LIMITS, max_batch_size=max_batch_size
@@ -72,7 +72,9 @@ class LocalClient(Client):
             UserError: there is no model, or it is damaged.
         """
         folder = files.path(export_dir)
-        self.folder = folder / str(saved_model.newest(folder))  # a version
+        self.folder = folder / str(
+            saved_model.newest_version(folder)
+        )  # a version
         saved_model.read_verified_card(self.folder)
         try:
             self._model = tf.saved_model.load(str(self.folder))
@@ -90,8 +92,8 @@ class LocalClient(Client):
         return texts, outputs["scores"].numpy().tolist()
 
 
-class Unavailable(Exception):
-    """A temporary failure of the server: a retry may succeed."""
+class ServerUnavailableError(Exception):
+    """The server is unavailable for the moment; a retry may succeed."""
 
 
 class RemoteClient(Client):
@@ -102,8 +104,8 @@ class RemoteClient(Client):
 
         Args:
             server: "HOST:PORT".
-            name: the server's name of the model.
-            timeout_secs: longest duration of a request, with all its attempts.
+            name: name of the model at the server.
+            timeout_secs: maximum duration of a request, with all its retries.
 
         Raises:
             UserError: `server` does not have this form.
@@ -123,7 +125,7 @@ class RemoteClient(Client):
         while True:
             try:
                 return self.predict_once(lines, end - time.monotonic())
-            except Unavailable as error:
+            except ServerUnavailableError as error:
                 if time.monotonic() + pause >= end:
                     raise errors.UserError(
                         f"{self.server} has not answered within "
@@ -143,7 +145,7 @@ class RemoteClient(Client):
         """Make one attempt, of at most `timeout` seconds.
 
         Raises:
-            Unavailable: a retry may succeed.
+            ServerUnavailableError: a retry may succeed.
             UserError: a retry would fail, too; has the server's message.
         """
 
@@ -171,7 +173,7 @@ class RestClient(RemoteClient):
             response = connection.getresponse()
             status, body = response.status, response.read()
         except (OSError, http.client.IncompleteRead) as error:
-            raise Unavailable(str(error)) from error
+            raise ServerUnavailableError(str(error)) from error
         except (http.client.HTTPException, UnicodeError) as error:
             # UnicodeError: the host's name cannot be encoded.
             raise self.server_error("no HTTP", repr(error)) from error
@@ -189,7 +191,7 @@ class RestClient(RemoteClient):
         except (ValueError, TypeError, KeyError):
             message = body[:1000].decode("utf-8", "replace")
         if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
-            raise Unavailable(message)
+            raise ServerUnavailableError(message)
         raise self.server_error(f"HTTP {status}", message)
 
 
@@ -216,7 +218,7 @@ class GrpcClient(RemoteClient):
         except grpc.RpcError as error:
             code, message = error.code(), error.details()
             if code == grpc.StatusCode.UNAVAILABLE:
-                raise Unavailable(message) from error
+                raise ServerUnavailableError(message) from error
             raise self.server_error(code.name, message) from error
         texts = tf.make_ndarray(outputs["outputs"]).tolist()
         scores = tf.make_ndarray(outputs["scores"]).tolist()

@@ -13,24 +13,24 @@ import base64
 import json
 from typing import Any, NamedTuple
 
-from t2t_repro.serving import batching, failure
+from t2t_repro.serving import batching, request_errors
 
 
 class Request(NamedTuple):
     """A parsed request whose inputs are not yet checked with a signature."""
 
     signature: str  # "" is the default
-    by_row: bool
+    by_row: bool  # "instances"
     content: Any  # value of "instances" or "inputs"
 
     def inputs(self, names: list[str]) -> batching.Inputs:
         """Return the inputs by name.
 
         Args:
-            names: of the inputs of the signature.
+            names: names of the signature's inputs.
 
         Raises:
-            Failure: the content has none of the forms above.
+            RequestError: the content has none of the forms above.
         """
         content = self.content
         if self.by_row:
@@ -44,20 +44,20 @@ def parse(body: bytes) -> Request:
     """Parse the body of a request.
 
     Raises:
-        Failure: it is not JSON, or not a request.
+        RequestError: it is not JSON, or not a request.
     """
     try:
         value = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise failure.invalid(f"JSON Parse error: {error}") from error
+        raise request_errors.invalid(f"JSON Parse error: {error}") from error
     if not isinstance(value, dict):
-        raise failure.invalid("The request must be a JSON object.")
+        raise request_errors.invalid("The request must be a JSON object.")
     signature = value.get("signature_name", "")
     if not isinstance(signature, str):
-        raise failure.invalid("'signature_name' must be a string.")
+        raise request_errors.invalid("'signature_name' must be a string.")
     keys = {"instances", "inputs"} & set(value)
     if len(keys) != 1:
-        raise failure.invalid(
+        raise request_errors.invalid(
             "The request must have one of the keys 'instances' and 'inputs'."
         )
     (key,) = keys
@@ -78,7 +78,7 @@ def build_response(outputs: batching.Outputs, by_row: bool) -> dict:
 def _columns(rows, names):
     """Convert rows to columns by name."""
     if not isinstance(rows, list):
-        raise failure.invalid("'instances' must be a list.")
+        raise request_errors.invalid("'instances' must be a list.")
     by_name = [
         row
         if isinstance(row, dict) and set(row) != {"b64"}
@@ -87,14 +87,16 @@ def _columns(rows, names):
     ]
     keys = set(by_name[0]) if by_name else set(names)
     if any(set(row) != keys for row in by_name):
-        raise failure.invalid("'instances' must all have the same inputs.")
+        raise request_errors.invalid(
+            "'instances' must all have the same inputs."
+        )
     return {key: [row[key] for row in by_name] for key in keys}
 
 
 def _only(names):
-    """Return the name of the only input, which a request may leave out."""
+    """Return the name of the only input, which a request need not name."""
     if len(names) != 1:
-        raise failure.invalid(
+        raise request_errors.invalid(
             f"The signature has several inputs, name them: {', '.join(names)}."
         )
     return names[0]
@@ -102,11 +104,11 @@ def _only(names):
 
 def _texts(name, column):
     if not isinstance(column, list):
-        raise failure.invalid(f"{name} must be a list of strings.")
+        raise request_errors.invalid(f"{name} must be a list of strings.")
     return [_text(f"{name}[{i}]", value) for i, value in enumerate(column)]
 
 
-def _text(place, value):
+def _text(label, value):
     """Convert a string, or {"b64": base64 of its bytes}, to bytes."""
     try:
         match value:
@@ -115,9 +117,11 @@ def _text(place, value):
             case {"b64": str(encoded)} if len(value) == 1:
                 return base64.b64decode(encoded, validate=True)
     except ValueError as error:  # half a surrogate pair, or not base64
-        raise failure.invalid(f"{place} is not text: {error}.") from error
-    raise failure.invalid(
-        f"{place} must be a string; got {type(value).__name__}."
+        raise request_errors.invalid(
+            f"{label} is not text: {error}."
+        ) from error
+    raise request_errors.invalid(
+        f"{label} must be a string; got {type(value).__name__}."
     )
 
 

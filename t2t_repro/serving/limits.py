@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 class Limits:
     """Limits of t2t_repro.serve, and the default batches of `query`."""
 
-    max_batch_size: int = 32  # sentences; no request may have more
-    # Of a batch and of a request, with each sentence padded to the longest. A
-    # batch of this size takes seconds; 32 sentences may have 2,048 bytes each.
+    max_batch_size: int = 32  # sentences of a batch, and of a request
+    # Bytes of a batch, and of a request, with each sentence padded to the
+    # longest: 32 sentences of 2,048 bytes each. Such a batch takes seconds.
     max_batch_bytes: int = 64 << 10
-    batch_timeout_ms: float = 5.0  # the first of a batch waits for others
+    batch_timeout_ms: float = 5.0  # time for which a request waits for others
     max_waiting: int = 1024  # sentences in a queue
     max_request_bytes: int = 4 << 20  # gRPC's own default
-    timeout_secs: float = 60.0  # of requests without a deadline
+    timeout_secs: float = 60.0  # deadline of requests that have none
 
     def allow(self, size: int, longest: int) -> bool:
         """Return whether a batch may have this size.

@@ -11,12 +11,12 @@ from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from t2t_repro.serving import (
-    failure,
     json_predict,
     monitoring,
-    service,
+    request_errors,
     versions,
 )
+from t2t_repro.serving.service import Service
 
 _STATIC = pathlib.Path(__file__).parent / "static"
 _PAGE = "index.html"
@@ -29,13 +29,13 @@ _MODEL = r"/v1/models/{name:[^/:]+}"
 _VERSION = _MODEL + r"/versions/{version:\d{1,18}}"
 
 
-def build_application(served: service.Service) -> web.Application:
+def build_application(service: Service) -> web.Application:
     """Build the application with all its routes."""
     app = web.Application(
         middlewares=[_explain_errors],
-        client_max_size=served.limits.max_request_bytes,
+        client_max_size=service.limits.max_request_bytes,
     )
-    handlers = _Handlers(served)
+    handlers = _Handlers(service)
     for model in (_MODEL, _VERSION):
         app.router.add_get(model, handlers.status)
         app.router.add_get(f"{model}/metadata", handlers.metadata)
@@ -51,8 +51,8 @@ def build_application(served: service.Service) -> web.Application:
 class _Handlers:
     """Handlers that convert between HTTP and the service."""
 
-    def __init__(self, served: service.Service):
-        self._service = served
+    def __init__(self, service: Service):
+        self._service = service
 
     async def predict(self, request: web.Request) -> web.Response:
         body = json_predict.parse(await request.read())
@@ -146,8 +146,10 @@ async def _explain_errors(request, handler):
     """Answer a refused request with the reason in JSON."""
     try:
         return await handler(request)
-    except failure.Failure as error:
-        return _json({"error": error.message}, failure.HTTP_STATUS[error.code])
+    except request_errors.RequestError as error:
+        return _json(
+            {"error": error.message}, request_errors.HTTP_STATUS[error.code]
+        )
     except web.RequestPayloadError as error:
         return _json({"error": f"The body cannot be read: {error}"}, 400)
     except web.HTTPRequestEntityTooLarge as error:

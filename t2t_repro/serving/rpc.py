@@ -12,19 +12,20 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from t2t_repro.serving import failure, service
+from t2t_repro.serving import request_errors
+from t2t_repro.serving.service import Service
 
 _UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
 _STRING = tf.string.as_datatype_enum
 
 
-def build_server(served: service.Service) -> grpc.aio.Server:
+def build_server(service: Service) -> grpc.aio.Server:
     """Build a server of both services, not yet bound to a port."""
     grpc_server = grpc.aio.server(
         options=(
             (
                 "grpc.max_receive_message_length",
-                served.limits.max_request_bytes,
+                service.limits.max_request_bytes,
             ),
             ("grpc.max_send_message_length", -1),
             # A second server on the same port must fail, not share the load.
@@ -32,10 +33,10 @@ def build_server(served: service.Service) -> grpc.aio.Server:
         )
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _PredictionServicer(served), grpc_server
+        _PredictionServicer(service), grpc_server
     )
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        _ModelServicer(served), grpc_server
+        _ModelServicer(service), grpc_server
     )
     return grpc_server
 
@@ -45,8 +46,8 @@ class _PredictionServicer(
 ):
     """Predict and GetModelMetadata; other methods are unimplemented."""
 
-    def __init__(self, served: service.Service):
-        self._service = served
+    def __init__(self, service: Service):
+        self._service = service
 
     async def Predict(
         self,
@@ -62,7 +63,7 @@ class _PredictionServicer(
                 context.time_remaining(),
             )
             names = _filter(request.output_filter, prediction.outputs)
-        except failure.Failure as error:
+        except request_errors.RequestError as error:
             await context.abort(error.code, error.message)
         response = predict_pb2.PredictResponse()
         spec = response.model_spec
@@ -84,11 +85,11 @@ class _PredictionServicer(
             model = self._service.versions.find(*_model(request.model_spec))
             fields = list(request.metadata_field)
             if not fields or set(fields) - {"signature_def", "model_card"}:
-                raise failure.invalid(
+                raise request_errors.invalid(
                     "metadata_field may be signature_def and model_card; got "
                     f"{fields}."
                 )
-        except failure.Failure as error:
+        except request_errors.RequestError as error:
             await context.abort(error.code, error.message)
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.name = self._service.name
@@ -109,8 +110,8 @@ class _PredictionServicer(
 class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
     """GetModelStatus; HandleReloadConfigRequest is unimplemented."""
 
-    def __init__(self, served: service.Service):
-        self._service = served
+    def __init__(self, service: Service):
+        self._service = service
 
     async def GetModelStatus(
         self,
@@ -121,7 +122,7 @@ class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             statuses = self._service.versions.statuses(
                 *_model(request.model_spec)
             )
-        except failure.Failure as error:
+        except request_errors.RequestError as error:
             await context.abort(error.code, error.message)
         response = get_model_status_pb2.GetModelStatusResponse()
         for version, status in statuses:
@@ -136,7 +137,9 @@ class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
 def _model(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
     """Return the name and version in a request; None is the newest version."""
     if spec.HasField("version_label"):
-        raise failure.invalid("Versions have numbers here, and no labels.")
+        raise request_errors.invalid(
+            "Versions have numbers here, and no labels."
+        )
     version = spec.version.value if spec.HasField("version") else None
     return spec.name, version
 
@@ -151,7 +154,7 @@ def _inputs(request):
         sizes = [dim.size for dim in tensor.tensor_shape.dim]
         count = len(tensor.string_val)
         if tensor.dtype != _STRING or sizes != [count]:
-            raise failure.invalid(
+            raise request_errors.invalid(
                 f"{name} must be a vector of strings (DataType {_STRING}); got "
                 f"DataType {tensor.dtype} of shape {sizes} with {count} "
                 "strings."
@@ -164,7 +167,7 @@ def _inputs(request):
 def _filter(names, outputs):
     """Return the names of the requested outputs; without a filter, of all."""
     if unknown := sorted(set(names) - set(outputs)):
-        raise failure.invalid(
+        raise request_errors.invalid(
             f"The signature's outputs are {', '.join(sorted(outputs))}; got "
             f"output_filter {', '.join(unknown)}."
         )

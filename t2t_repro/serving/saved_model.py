@@ -31,16 +31,16 @@ def export(
 ) -> pathlib.Path:
     """Write the next version of a SavedModel.
 
-    TF Serving polls the folder. A version is therefore written under a name
-    that is no number, and renamed when it is complete.
+    TF Serving polls the folder for names that are numbers. So a version is
+    written under another name, and renamed when it is complete.
 
     Args:
-        models: arguments of translate.Translator, as the next two.
-        vocabularies: of source and target.
+        models: one model, or an ensemble.
+        vocabularies: vocabularies of source and target.
         decode_hparams: settings of the search.
-        export_dir: receives a folder named by the version: 1, or the highest
-            one there plus 1.
-        card: entries of the model card, beside the operations and checksums.
+        export_dir: parent of the version's folder, whose name is 1, or the
+            highest number there plus 1.
+        card: entries of the model card, beside operations and checksums.
         weights_dtype: dtype of the stored weights, one of
             served_model.WEIGHTS_DTYPES.
 
@@ -51,15 +51,17 @@ def export(
         UserError: a weight is too large for `weights_dtype`, or a vocabulary
             has no form in a graph.
     """
-    served = served_model.ServedModel(
+    graph_model = served_model.ServedModel(
         models, vocabularies, decode_hparams, weights_dtype
     )
     export_dir = files.path(export_dir)
     export_dir.mkdir(parents=True, exist_ok=True)
-    folder = export_dir / str(max(versions(export_dir), default=0) + 1)
+    folder = export_dir / str(max(list_versions(export_dir), default=0) + 1)
     with files.atomic_folder(folder) as temporary:
         tf.saved_model.save(
-            served, str(temporary), signatures=served.signatures()
+            graph_model,
+            str(temporary),
+            signatures=graph_model.signatures(),
         )
         graph = read_graph(temporary)
         entries = {
@@ -76,9 +78,9 @@ def export(
 
 
 def _checksums(folder):
-    """Return {path: sha256} of a version's files, assets.extra left out.
+    """Return {path: sha256} of a version's files outside assets.extra.
 
-    The card has a checksum, and records of warm-up requests have checksums.
+    The files there, card and warm-up requests, contain their own checksums.
     """
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {
@@ -132,13 +134,13 @@ def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     return sorted({node.op for nodes in graphs for node in nodes})
 
 
-def newest(export_dir: pathlib.Path) -> int:
+def newest_version(export_dir: pathlib.Path) -> int:
     """Return the newest version in an export folder.
 
     Raises:
         UserError: there is none.
     """
-    numbers = versions(export_dir) if export_dir.is_dir() else []
+    numbers = list_versions(export_dir) if export_dir.is_dir() else []
     if not numbers:
         raise errors.UserError(
             f"There is no exported model in {export_dir}. Create one with "
@@ -147,7 +149,7 @@ def newest(export_dir: pathlib.Path) -> int:
     return numbers[-1]
 
 
-def versions(export_dir: pathlib.Path) -> list[int]:
+def list_versions(export_dir: pathlib.Path) -> list[int]:
     """List the versions in an export folder, in ascending order."""
     return sorted(
         int(path.name)

@@ -58,8 +58,8 @@ class ServedModel(tf.Module):
         """Copy the weights of the models, and build the vocabularies.
 
         Args:
-            models: one, or an ensemble.
-            vocabularies: of source and target.
+            models: one model, or an ensemble.
+            vocabularies: vocabularies of source and target.
             decode_hparams: settings of the search.
             weights_dtype: dtype of the copied weights, one of WEIGHTS_DTYPES.
 
@@ -166,10 +166,10 @@ class ServedModel(tf.Module):
     @tf.function(input_signature=[_TEXT, _TEXT])
     def score(self, inputs: tf.Tensor, targets: tf.Tensor) -> _Outputs:
         """Return log-probabilities of given targets, and their lengths."""
-        most = self._max_length
-        input_ids, _, input_cut = self._encode(self.source, inputs, most)
+        max_length = self._max_length
+        input_ids, _, input_cut = self._encode(self.source, inputs, max_length)
         target_ids, lengths, target_cut = self._encode(
-            self.target, targets, most
+            self.target, targets, max_length
         )
         return {
             "scores": self._score_ids(input_ids, target_ids),
@@ -180,8 +180,8 @@ class ServedModel(tf.Module):
     def _translate_with_attention(self, inputs):
         """Translate into the best beam, with its cross-attention weights."""
         # Weights of a thousand pieces would be gigabytes.
-        most = min(self._max_length, attention_trace.MAX_SUBWORDS)
-        ids, lengths, truncated = self._encode(self.source, inputs, most)
+        max_length = min(self._max_length, attention_trace.MAX_SUBWORDS)
+        ids, lengths, truncated = self._encode(self.source, inputs, max_length)
         blank = lengths == 1  # EOS alone
         best = self._search_ids(ids, return_beams=False).ids[:, 0]
         longest = tf.reduce_max(

@@ -1,4 +1,4 @@
-"""The embedded server: both protocols in one event loop."""
+"""The embedded server, which runs both protocols in one event loop."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,15 @@ from typing import NamedTuple
 from aiohttp import web
 
 from t2t_repro import errors
-from t2t_repro.serving import rest, rpc, service
+from t2t_repro.serving import rest, rpc
+from t2t_repro.serving.service import Service
 
 POLL_SECS = 1.0  # TensorFlow Serving's file_system_poll_wait_seconds
-_ERROR_RESPONSE_SECS = 1.0  # after the grace, for refusals
+_ERROR_RESPONSE_SECS = 1.0  # time to send errors, after the grace period
 
 
-class Unfinished(Exception):
-    """The grace period is over, and a batch is still in the model."""
+class GracePeriodError(Exception):
+    """A batch is still in the model at the end of the grace period."""
 
 
 class Ports(NamedTuple):
@@ -30,7 +31,7 @@ class Ports(NamedTuple):
 
 
 async def serve(
-    served: service.Service,
+    service: Service,
     host: str,
     ports: Ports,
     ready: Callable[[Ports], None],
@@ -42,27 +43,27 @@ async def serve(
     whose exit status is then 1: a thread in TensorFlow cannot be stopped.
 
     Args:
-        served: the model and its queues.
+        service: the model and its queues.
         host: address to listen on.
         ports: 0 lets the system choose.
         ready: called with the ports when the server accepts requests.
         grace_secs: seconds for requests in flight.
     """
     try:
-        async with running(served, host, ports, grace_secs) as bound:
+        async with running(service, host, ports, grace_secs) as bound:
             stop = asyncio.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
             ready(bound)
             await stop.wait()
-    except Unfinished as error:
+    except GracePeriodError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)  # exit() would wait for the thread in TensorFlow
 
 
 @contextlib.asynccontextmanager
 async def running(
-    served: service.Service,
+    service: Service,
     host: str,
     ports: Ports,
     grace_secs: float,
@@ -71,7 +72,7 @@ async def running(
     """Run a server inside the context; finish its requests on leaving.
 
     Args:
-        served: the model and its queues.
+        service: the model and its queues.
         host: address to listen on.
         ports: 0 lets the system choose.
         grace_secs: seconds that requests in flight have at the end.
@@ -82,17 +83,17 @@ async def running(
 
     Raises:
         UserError: there is no model, or a port is in use.
-        Unfinished: the grace period was too short.
+        GracePeriodError: the grace period was too short.
     """
-    await served.versions.start()
+    await service.versions.start()
     runner = web.AppRunner(
-        rest.build_application(served),
+        rest.build_application(service),
         access_log=None,
         handler_cancellation=True,  # when the client closes the connection
         shutdown_timeout=grace_secs,
     )
     await runner.setup()
-    grpc_server = rpc.build_server(served)
+    grpc_server = rpc.build_server(service)
     try:
         listener, bound = await _listen(runner, grpc_server, host, ports)
     except (OSError, RuntimeError) as error:
@@ -102,18 +103,18 @@ async def running(
             f"{ports.grpc} (gRPC): {error}. Choose others with --rest_port "
             "and --grpc_port."
         ) from error
-    watching = asyncio.create_task(served.versions.watch(poll_secs))
+    watching = asyncio.create_task(service.versions.watch(poll_secs))
     try:
         yield bound
     finally:
         watching.cancel()
         try:
             await asyncio.wait_for(
-                _finish(grpc_server, listener, runner, served, grace_secs),
+                _finish(grpc_server, listener, runner, service, grace_secs),
                 grace_secs + _ERROR_RESPONSE_SECS,
             )
         except asyncio.TimeoutError:
-            raise Unfinished(
+            raise GracePeriodError(
                 f"A batch was in the model after {grace_secs:g} s of grace; "
                 "its requests have no answer."
             ) from None
@@ -136,7 +137,7 @@ async def _listen(runner, grpc_server, host, ports):
     return listener, Ports(listener.sockets[0].getsockname()[1], grpc_port)
 
 
-async def _finish(grpc_server, listener, runner, served, grace_secs):
+async def _finish(grpc_server, listener, runner, service, grace_secs):
     """Stop accepting requests, and answer those in flight."""
     # When a listener closes, asyncio drops connections that are accepted but
     # not yet passed to a handler: their clients would wait until the grace is
@@ -146,7 +147,7 @@ async def _finish(grpc_server, listener, runner, served, grace_secs):
     await asyncio.sleep(0)
     listener.close()
     await asyncio.gather(grpc_server.stop(grace_secs), runner.cleanup())
-    await served.versions.close()
+    await service.versions.close()
 
 
 def is_loopback(host: str) -> bool:

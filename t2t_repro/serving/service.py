@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import grpc
 
-from t2t_repro.serving import batching, failure, monitoring, versions
+from t2t_repro.serving import batching, monitoring, request_errors, versions
 from t2t_repro.serving.limits import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -50,14 +50,14 @@ class Service:
 
         Args:
             protocol: "rest" or "grpc", a label of the metrics.
-            name: of the model.
-            version: of the model; None: the newest.
-            signature: its name; "": the default.
+            name: name of the model.
+            version: version of the model; None: the newest.
+            signature: name of the signature; "": the default.
             read_inputs: converts the signature's input names to the inputs.
             timeout: seconds; None: that of the limits.
 
         Raises:
-            Failure: has the reason why there is no prediction.
+            RequestError: gives the reason why there is no prediction.
         """
         signature = signature or DEFAULT_SIGNATURE
         with self._measured(protocol, signature):
@@ -72,7 +72,7 @@ class Service:
             try:
                 outputs = await asyncio.wait_for(answer, timeout)
             except asyncio.TimeoutError:
-                raise failure.Failure(
+                raise request_errors.RequestError(
                     grpc.StatusCode.DEADLINE_EXCEEDED,
                     f"There was no answer within {timeout:.3g} s.",
                 ) from None
@@ -86,7 +86,7 @@ class Service:
         try:
             yield
             code = grpc.StatusCode.OK
-        except failure.Failure as error:
+        except request_errors.RequestError as error:
             code = error.code
             raise
         finally:
@@ -113,31 +113,31 @@ def check_inputs(
     """Check the inputs of a request.
 
     Args:
-        inputs: by name.
-        names: of the signature's inputs, sorted.
-        limits: of a request.
+        inputs: inputs by name.
+        names: names of the signature's inputs, sorted.
+        limits: limits of a request.
 
     Raises:
-        Failure: names the input that is wrong.
+        RequestError: names the input that is wrong.
     """
     if sorted(inputs) != names:
-        raise failure.invalid(
+        raise request_errors.invalid(
             f"The signature's inputs are {', '.join(names)}; got "
             f"{', '.join(sorted(inputs)) or 'none'}."
         )
     sizes = {name: len(values) for name, values in inputs.items()}
     size = max(sizes.values())
     if len(set(sizes.values())) > 1:
-        raise failure.invalid(f"Inputs differ in number: {sizes}.")
+        raise request_errors.invalid(f"Inputs differ in number: {sizes}.")
     if not 1 <= size <= limits.max_batch_size:
-        raise failure.invalid(
+        raise request_errors.invalid(
             f"A request must have 1 to {limits.max_batch_size} sentences; got "
             f"{size}."
         )
     for name, values in inputs.items():
         longest = max(map(len, values))
         if not limits.allow(size, longest):
-            raise failure.invalid(
+            raise request_errors.invalid(
                 f"{name}: sentences times bytes of the longest are {size} x "
                 f"{longest:,}; at most {limits.max_batch_bytes:,} are taken. "
                 "Send fewer at a time, or shorter ones."
@@ -146,8 +146,10 @@ def check_inputs(
             _check_text(value, f"{name}[{number}]")
 
 
-def _check_text(value, place):
+def _check_text(value, label):
     try:
         value.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise failure.invalid(f"{place} is not UTF-8: {error}.") from error
+        raise request_errors.invalid(
+            f"{label} is not UTF-8: {error}."
+        ) from error

@@ -40,10 +40,10 @@ def export(
     The folder is written under another name and renamed when it is complete.
 
     Args:
-        models: one; CTranslate2 has no ensembles.
-        vocabularies: of source and target.
-        decode_hparams: its lengths give the number of positions.
-        export_dir: the folder; absent or empty.
+        models: one model; CTranslate2 has no ensembles.
+        vocabularies: vocabularies of source and target.
+        decode_hparams: settings whose lengths give the number of positions.
+        export_dir: the folder, which is absent or empty.
         card: entries of the model card.
         weights_dtype: float32; CTranslate2 rounds weights on loading.
 
@@ -127,5 +127,5 @@ def _add_vocabularies(spec, vocabularies):
 
 
 def _unknown(vocabulary):
-    """Return the id of unknown text; PAD, which no text has, for none."""
+    """Return the id of unknown text; without one PAD, which no text has."""
     return PAD if vocabulary.unknown is None else vocabulary.unknown

@@ -1,8 +1,10 @@
-"""Versions in an export folder, of which the newest is served.
+"""Server of the newest version in an export folder.
 
-The policy is TensorFlow Serving's default: a newer version is loaded beside
-the one in service and replaces it when it is ready. The older version ends
-when its last request is answered.
+The policy is TensorFlow Serving's default: when the newest version in the
+folder changes, that version is loaded beside the one in service and replaces
+it when it is ready. So a new version replaces an older one, and if the newest
+version is removed, the one before it is loaded again. A replaced version is
+unloaded when its last request is answered.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import get_model_status_pb2
 
 from t2t_repro import errors, files
-from t2t_repro.serving import batching, failure, saved_model, warm_up
+from t2t_repro.serving import batching, request_errors, saved_model, warm_up
 
 State = get_model_status_pb2.ModelVersionStatus.State
 
@@ -26,12 +28,12 @@ class Status(NamedTuple):
     """Status of a version in the status API."""
 
     state: int  # State
-    error: str = ""  # of a failed load
-    files: frozenset = frozenset()  # at the time of a failed load
+    error: str = ""  # message of a failed load
+    files: frozenset = frozenset()  # files at the time of a failed load
 
 
-class Model:
-    """One version in memory."""
+class LoadedVersion:
+    """Model of one version, in memory."""
 
     def __init__(self, folder: pathlib.Path):
         """Load the version and run its warm-up requests: this takes seconds."""
@@ -53,10 +55,10 @@ class Model:
         """Return the names of a signature's inputs, sorted.
 
         Raises:
-            Failure: there is no such signature.
+            RequestError: there is no such signature.
         """
         if signature not in self._model.signatures:
-            raise failure.invalid(
+            raise request_errors.invalid(
                 f'Serving signature name: "{signature}" not found in signature '
                 f"def; there are {', '.join(sorted(self._model.signatures))}."
             )
@@ -82,7 +84,7 @@ class Model:
         """Return the queue of a signature.
 
         Args:
-            signature: its name.
+            signature: name of the signature.
             new_queue: called once with the function that runs a batch, and the
                 signature.
         """
@@ -111,16 +113,16 @@ class Versions:
 
         Args:
             export_dir: folder that the exporter has written.
-            name: of the model in requests.
+            name: name of the model in requests.
             on_new_version: called with the number of each version when it
                 begins to serve.
         """
         self._folder = files.path(export_dir)
         self._name = name
         self._on_new_version = on_new_version
-        self._model: Model | None = None
+        self._model: LoadedVersion | None = None
         self._statuses: dict[int, Status] = {}
-        self._loading: asyncio.Future | None = None  # of the last load
+        self._loading: asyncio.Future | None = None  # the last load
 
     async def start(self) -> None:
         """Load the newest version.
@@ -128,7 +130,7 @@ class Versions:
         Raises:
             UserError: there is no version, or it cannot be loaded.
         """
-        version = saved_model.newest(self._folder)
+        version = saved_model.newest_version(self._folder)
         await self._load(version)
         if error := self._statuses[version].error:
             raise errors.UserError(
@@ -137,11 +139,14 @@ class Versions:
             )
 
     async def watch(self, poll_secs: float) -> NoReturn:
-        """Poll the folder for new versions, without end."""
+        """Poll the folder without end, and serve its newest version.
+
+        That is an older version if the one in service has been removed.
+        """
         while True:
             await asyncio.sleep(poll_secs)
             try:
-                present = saved_model.versions(self._folder)
+                present = saved_model.list_versions(self._folder)
             except OSError:
                 continue  # an unmounted folder may come back
             for gone in set(self._statuses) - set(present):
@@ -154,7 +159,7 @@ class Versions:
     def _failed(self, version):
         """Return whether a load failed and the files have not changed since.
 
-        After a change a retry may succeed: the folder may be a copy in
+        After a change, a retry may succeed: the folder may have been a copy in
         progress.
         """
         status = self._statuses.get(version, Status(State.UNKNOWN))
@@ -168,17 +173,17 @@ class Versions:
         if self._model:
             await self._model.close()
 
-    def find(self, name: str, version: int | None) -> Model:
+    def find(self, name: str, version: int | None) -> LoadedVersion:
         """Return the model with a name and version.
 
         Raises:
-            Failure: no such model is in service.
+            RequestError: no such model is in service.
         """
         model = self._current()
         if name != self._name or version not in (None, model.version):
             choice = "Latest" if version is None else "Specific"
             number = "" if version is None else f", {version}"
-            raise failure.not_found(
+            raise request_errors.not_found(
                 f"Servable not found for request: {choice}({name}{number})"
             )
         return model
@@ -193,7 +198,7 @@ class Versions:
         """Return the known versions with their states, newest first.
 
         Raises:
-            Failure: there is no such version.
+            RequestError: there is no such version.
         """
         statuses = [
             (known, status)
@@ -202,7 +207,7 @@ class Versions:
         ]
         if name != self._name or not statuses:
             number = "" if version is None else f" with version {version}"
-            raise failure.not_found(
+            raise request_errors.not_found(
                 f"Could not find any versions of model {name}{number}"
             )
         return statuses
@@ -212,20 +217,25 @@ class Versions:
         return self._model
 
     async def _load(self, version):
+        """Load a version and put it into service; store an error instead."""
         folder = self._folder / str(version)
         present = _files_of(folder)
         self._statuses[version] = Status(State.LOADING)
         loop = asyncio.get_running_loop()
-        self._loading = loop.run_in_executor(None, Model, folder)
+        self._loading = loop.run_in_executor(None, LoadedVersion, folder)
         try:
             # Shielded: a thread continues after its waiter is cancelled.
             model = await asyncio.shield(self._loading)
         except Exception as error:  # TensorFlow raises many types
             self._statuses[version] = Status(State.END, str(error), present)
             return
+        await self._replace_model(model)
+
+    async def _replace_model(self, model):
+        """Put a loaded version into service; unload the one before it."""
         old, self._model = self._model, model
-        self._statuses[version] = Status(State.AVAILABLE)
-        self._on_new_version(version)
+        self._statuses[model.version] = Status(State.AVAILABLE)
+        self._on_new_version(model.version)
         if old:
             self._statuses[old.version] = Status(State.UNLOADING)
             await old.close()

@@ -27,9 +27,9 @@ def write(
     """Write a request for each signature.
 
     Args:
-        folder: of a SavedModel, which contains assets.extra/.
-        signature_defs: by name; inputs are strings [B].
-        vocabularies: which spell the text of "inputs" and of "targets".
+        folder: folder of a SavedModel, which contains assets.extra/.
+        signature_defs: signatures by name; their inputs are strings [B].
+        vocabularies: vocabularies that decode text for "inputs" and "targets".
     """
     texts = {
         "inputs": _texts(vocabularies.source),

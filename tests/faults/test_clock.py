@@ -83,7 +83,7 @@ def test_highest_version_is_newest_in_spite_of_file_times(tmp_path):
         (tmp_path / str(number) / "saved_model.pb").write_bytes(b"")
     reverse_times(tmp_path)
     os.utime(tmp_path / "10", (0, 0))
-    assert saved_model.newest(tmp_path) == 10
+    assert saved_model.newest_version(tmp_path) == 10
 
 
 def test_curves_take_values_of_later_session_whatever_its_clock(tmp_path):

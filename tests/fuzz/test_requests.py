@@ -10,7 +10,7 @@ from file_strategies import JSON, LINES, edited_json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro.serving import failure, json_predict, limits
+from t2t_repro.serving import json_predict, limits, request_errors
 
 WHOLE = (
     {"instances": ["a b", {"b64": "YSBi"}]},
@@ -23,10 +23,10 @@ NAMES = st.sampled_from([["inputs"], ["inputs", "targets"]])
 
 
 def inputs_of(body, names):
-    """Return {name: column} of a body; None: a Failure with a message."""
+    """Return {name: column} of a body; None: a RequestError."""
     try:
         return json_predict.parse(body).inputs(names)
-    except failure.Failure as error:
+    except request_errors.RequestError as error:
         assert error.code == grpc.StatusCode.INVALID_ARGUMENT
         assert error.message
         json.dumps({"error": error.message}).encode()

@@ -12,7 +12,14 @@ from tensorflow_serving.apis import predict_pb2
 
 from t2t_repro import errors, hparam, json_files, registry, run_json, runs
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.serving import client, failure, limits, rpc, saved_model, service
+from t2t_repro.serving import (
+    client,
+    limits,
+    request_errors,
+    rpc,
+    saved_model,
+    service,
+)
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import averaging, checkpoints, workers
 
@@ -125,7 +132,7 @@ def test_versions_are_folders_named_by_numbers(tmp_path_factory, names):
     folder = tmp_path_factory.mktemp("export")
     for name in names:
         (folder / name).mkdir()
-    found = saved_model.versions(folder)
+    found = saved_model.list_versions(folder)
     assert found == sorted(found)
     assert {str(version) for version in found} <= set(names)
     assert {name for name in names if name in map(str, range(100))} == {
@@ -188,7 +195,7 @@ def test_any_message_gives_inputs_or_an_explained_failure(tensors):
     try:
         found = rpc._inputs(request)
         service.check_inputs(found, ["inputs"], limits.Limits(max_batch_size=2))
-    except failure.Failure as error:
+    except request_errors.RequestError as error:
         assert error.message
         return
     (values,) = found.values()

@@ -209,7 +209,7 @@ def gate(monkeypatch):
     """A gate before the model: `open` opens it, `entered` counts calls."""
     from t2t_repro.serving import versions
 
-    run = versions.Model.run
+    run = versions.LoadedVersion.run
 
     class Gate:
         open = threading.Event()
@@ -222,7 +222,7 @@ def gate(monkeypatch):
 
     def close():
         """Close the gate, after the warm-up."""
-        monkeypatch.setattr(versions.Model, "run", held)
+        monkeypatch.setattr(versions.LoadedVersion, "run", held)
 
     Gate.close = staticmethod(close)
     yield Gate

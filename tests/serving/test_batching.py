@@ -8,7 +8,7 @@ import numpy as np
 import prometheus_client
 import pytest
 
-from t2t_repro.serving import batching, failure, limits
+from t2t_repro.serving import batching, limits, request_errors
 
 SECONDS = 60  # timeout
 
@@ -160,7 +160,9 @@ def test_full_queue_is_unavailable():
         first = submit(queue, "a")
         await model.entered.wait()
         second = submit(queue, "b", "c")
-        with pytest.raises(failure.Failure, match="2 sentences wait") as error:
+        with pytest.raises(
+            request_errors.RequestError, match="2 sentences wait"
+        ) as error:
             submit(queue, "d")
         assert error.value.code == grpc.StatusCode.UNAVAILABLE
         model.go.set()
@@ -201,7 +203,9 @@ def test_bad_request_fails_alone():
         model.go.set()
         await first
         assert texts(await others[0]) == ["b"]
-        with pytest.raises(failure.Failure, match="The model failed: no"):
+        with pytest.raises(
+            request_errors.RequestError, match="The model failed: no"
+        ):
             await others[1]
         assert texts(await others[2]) == ["c"]
         assert texts(await submit(queue, "d")) == ["d"]
@@ -232,7 +236,9 @@ def test_output_without_a_row_per_sentence_fails(shape):
 
     async def test(queue):
         for _ in range(2):
-            with pytest.raises(failure.Failure, match="its output odd has the"):
+            with pytest.raises(
+                request_errors.RequestError, match="its output odd has the"
+            ):
                 await submit(queue, "a")
 
     run_with(model, test)

@@ -251,16 +251,18 @@ def test_hostile_text_is_never_markup(server, chromium):
 def test_export_without_attention_has_a_message(
     exported, embedded, chromium, monkeypatch
 ):
-    from t2t_repro.serving import failure, versions
+    from t2t_repro.serving import request_errors, versions
 
-    known = versions.Model.input_names
+    known = versions.LoadedVersion.input_names
 
     def without(model, signature):
         if signature == "attention":
-            raise failure.invalid('Serving signature name: "attention" not …')
+            raise request_errors.invalid(
+                'Serving signature name: "attention" not …'
+            )
         return known(model, signature)
 
-    monkeypatch.setattr(versions.Model, "input_names", without)
+    monkeypatch.setattr(versions.LoadedVersion, "input_names", without)
 
     async def test(browser):
         shown = "document.querySelector('#no-attention:not([hidden])') != null"

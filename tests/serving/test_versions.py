@@ -114,13 +114,13 @@ def test_version_runs_warm_up_before_it_serves(
     export_dir, embedded, monkeypatch
 ):
     write_warm_up(export_dir / "1", "serving_default", "")
-    signatures, run = [], versions.Model.run
+    signatures, run = [], versions.LoadedVersion.run
 
     def record(model, signature, inputs):
         signatures.append(signature)
         return run(model, signature, inputs)
 
-    monkeypatch.setattr(versions.Model, "run", record)
+    monkeypatch.setattr(versions.LoadedVersion, "run", record)
     with embedded(export_dir):
         assert signatures == ["serving_default"] * 2
 
