@@ -84,14 +84,14 @@ class WsjParsingSemi(WsjParsing):
         """Return the files of the treebank, and for training also extra/."""
         paths = super().tree_files(split, raw_dir, download_dir)
         if split == "train" and raw_dir is not None:
-            paths += _mrg_files(files.path(raw_dir) / "extra")
+            paths += _mrg_files(files.expand_path(raw_dir) / "extra")
         return paths
 
 
 def _sections_folder(raw_dir: Path) -> pathlib.Path | None:
     """Find the folder with the sections of a treebank, if there is one."""
     for place in _SECTION_FOLDERS:
-        folder = files.path(raw_dir) / place
+        folder = files.expand_path(raw_dir) / place
         if any((folder / section).is_dir() for section in SECTIONS["train"]):
             return folder
     return None

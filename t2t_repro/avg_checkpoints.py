@@ -28,7 +28,7 @@ def main() -> None:
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    paths = [files.path(path) for path in _CHECKPOINTS.value]
+    paths = [files.expand_path(path) for path in _CHECKPOINTS.value]
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
         folder = run.output_dir / run_json.CHECKPOINTS

@@ -1,7 +1,7 @@
-"""Flags that commands share, and the start of a command.
+"""Flags that several commands share, and the start of a command.
 
-Hyperparameters are no flags: they are set by --hparams=key=value. Only
-commands read flags.
+Hyperparameters are set by one flag, --hparams=key=value. Only commands read
+flags.
 """
 
 import os
@@ -24,7 +24,7 @@ from t2t_repro import (
 )
 from t2t_repro.problem import Problem, build_problem
 
-# Groups of flags for run(), of commands that open a run.
+# Groups of flags for run(), in commands that open a run.
 RUN = {
     "Required: --output_dir, or --problem and --hparams_set": (
         "output_dir",
@@ -93,7 +93,7 @@ def define_raw_data_flags() -> None:
 
 
 def define_datagen_flags() -> None:
-    """Define the same flags, and --verify for data that exists."""
+    """Define the flags for raw data, and --verify for existing data."""
     define_raw_data_flags()
     flags.DEFINE_bool(
         "verify",
@@ -175,7 +175,7 @@ def _run(main, arguments, description, groups):
         return 0
     tensorflow_import.import_tensorflow()
     code = main()
-    sys.stdout.flush()  # a full disk is explained here
+    sys.stdout.flush()  # here, so that the error of a full disk is explained
     return code
 
 
@@ -205,8 +205,8 @@ def data_dir(run: Any = None) -> pathlib.Path:
         run: runs.Run, or None.
     """
     if run and not flags.FLAGS[_DATA_DIR.name].present:
-        return files.path(run.settings["data_dir"])
-    return files.path(_DATA_DIR.value)
+        return files.expand_path(run.settings["data_dir"])
+    return files.expand_path(_DATA_DIR.value)
 
 
 def output_dir() -> pathlib.Path:
@@ -223,13 +223,15 @@ def output_dir() -> pathlib.Path:
 def output_dirs() -> list[pathlib.Path]:
     """Return the folders of --output_dir, comma-separated."""
     if _OUTPUT_DIR.value:
-        return [files.path(name) for name in _OUTPUT_DIR.value.split(",")]
+        return [
+            files.expand_path(name) for name in _OUTPUT_DIR.value.split(",")
+        ]
     if not (_PROBLEM.value and _HPARAMS_SET.value):
         raise errors.UserError(
-            "Name the training with --output_dir, or with --problem and "
+            "Name the run with --output_dir, or with --problem and "
             "--hparams_set."
         )
-    folder = files.path("~/t2t_train")
+    folder = files.expand_path("~/t2t_train")
     return [folder / problem().full_name / hparams_set()]
 
 

@@ -195,7 +195,7 @@ def _write(lines):
         for line in lines:
             print(line, flush=True)
         return
-    with files.atomic_text_file(files.path(_TO_FILE.value)) as file:
+    with files.atomic_text_file(files.expand_path(_TO_FILE.value)) as file:
         for line in lines:
             file.write(f"{line}\n")
 

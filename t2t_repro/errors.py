@@ -19,8 +19,8 @@ class UserError(Exception):
     Commands print it without a traceback and exit with status 1.
     """
 
-    # Without it, TensorFlow would wrap an error that is raised while a graph
-    # is traced, with a traceback for its text.
+    # Otherwise TensorFlow would wrap an error that is raised while a graph is
+    # traced, and replace its text by a traceback.
     ag_pass_through = True
 
     def __init__(self, message: str, see: str | None = None):
@@ -54,10 +54,10 @@ def hint(
 
 
 def explain(error: Exception) -> str | None:
-    """Return what is wrong with a file or its disk; None for other errors.
+    """Explain what is wrong with a file or its disk; None for other errors.
 
     Args:
-        error: of Python, or of TensorFlow, which has no type for it.
+        error: an error of Python, or of TensorFlow, which has no type for it.
     """
     if _is(error, _FULL):
         return f"the disk is full: {error}. {remedy(error)}."
@@ -85,7 +85,7 @@ def _is(error, codes):
 
 
 def _disk(error):
-    """Return the disk of the file that an error names, and its free space."""
+    """Describe the disk of the file that an error names, and its free space."""
     named = getattr(error, "filename", None)
     if not named:  # TensorFlow's text may have devices, too: /device:CPU:0
         candidates = re.findall(r"/[^\s;:'\"]+", str(error))

@@ -101,7 +101,7 @@ def main() -> None:
     print(result.text)
     if _FILE.value:
         json_files.write(
-            files.path(_FILE.value), result.scores | result.details
+            files.expand_path(_FILE.value), result.scores | result.details
         )
     print(json.dumps(result.scores))
 

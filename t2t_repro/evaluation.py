@@ -44,7 +44,8 @@ def evaluate(
         data_dir: folder of generated data; None: the run's.
         checkpoint_path: argument of runs.load_models().
         decode_hparams: settings of the search; None: the problem's.
-        samples: of the bootstrap for intervals and tests; 1: neither.
+        samples: number of bootstrap samples for intervals and tests; 1: compute
+            neither.
 
     Raises:
         UserError: the line counts differ, or there is nothing to score, to
@@ -130,7 +131,7 @@ def _run_and_problem(
 
 
 def _warn_of_other_data(run, folder):
-    """Warn if the data has changed since the training."""
+    """Warn if the data has changed since the run."""
     if manifest.sha256(folder) != run.settings["manifest_sha256"]:
         print(
             f"{folder / manifest.MANIFEST} is not that of the data which this "
@@ -140,10 +141,10 @@ def _warn_of_other_data(run, folder):
 
 
 def _translate(run, sources, checkpoint_path, hparams):
-    """Return translations, and the checkpoints and settings behind them."""
+    """Return translations, and the checkpoints and settings they are from."""
     shards.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
-    # Computed now: a training in progress may remove these files.
+    # Computed now, because training in progress may remove these files.
     details = {
         "checkpoints": runs.checkpoint_names(paths),
         "checkpoints_sha256": runs.checkpoint_checksums(paths),

@@ -1,6 +1,7 @@
 """Atomic writes of files and folders, and paths as users write them.
 
-A file is written under a temporary name and renamed: it is whole or absent.
+A file is written under a temporary name and renamed, so that no reader sees a
+part of it.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from typing import TextIO
 
 from t2t_repro import errors
 
-# Folders of a process's own streams, which may lead to files, too.
+# Folders of a process's own streams. A stream may be a regular file.
 _STREAMS = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))
 _TIMEOUT_SECS = 90  # NFS may show a folder as it was 60 s before
 
@@ -45,8 +46,8 @@ def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
 def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a temporary folder to fill; rename it to `path` at the end.
 
-    Remains of a process that was killed are removed first. After an error, as
-    of a full disk, the temporary folder is removed at once.
+    The temporary folder of a killed process is removed first. After an error,
+    such as a full disk, the temporary folder is removed at once.
     """
     temporary = _temporary(path)
     shutil.rmtree(temporary, ignore_errors=True)
@@ -56,18 +57,20 @@ def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
             yield temporary
             os.replace(temporary, path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # none, if all went well
+        shutil.rmtree(
+            temporary, ignore_errors=True
+        )  # absent after os.replace()
 
 
 def _temporary(path):
     if not path.name:
-        raise errors.UserError(f"'{path}' is no name of a file or folder.")
+        raise errors.UserError(f"'{path}' is not the name of a file or folder.")
     return path.with_name(path.name + ".tmp")
 
 
 @contextlib.contextmanager
 def path_in_errors(path: pathlib.Path) -> Iterator[None]:
-    """Add the file's name to errors of write(), which Python leaves out."""
+    """Add the file's name to errors of write(), where Python omits it."""
     try:
         yield
     except OSError as error:
@@ -76,7 +79,7 @@ def path_in_errors(path: pathlib.Path) -> Iterator[None]:
         raise
 
 
-def path(name: str | os.PathLike) -> pathlib.Path:
+def expand_path(name: str | os.PathLike) -> pathlib.Path:
     """Return a path that a user wrote, with ~ expanded."""
     try:
         return pathlib.Path(name).expanduser()
@@ -111,10 +114,10 @@ def atomic_text_file(path: pathlib.Path) -> Iterator[TextIO]:
 
 
 def wait_until(condition: Callable[[], object]) -> bool:
-    """Wait for what another machine has written to be visible here.
+    """Wait until this machine sees what another machine has written.
 
     Returns:
-        Whether condition() became true in time.
+        True as soon as condition() is true; False after a timeout.
     """
     deadline = time.monotonic() + _TIMEOUT_SECS
     while not condition():
@@ -134,6 +137,9 @@ def sha256(path: pathlib.Path) -> str:
 
 
 def require_writable(folder: pathlib.Path) -> None:
-    """Create a folder and test that it can be written to, before long work."""
+    """Create a folder, and check that files can be written to it.
+
+    Call it before long work whose result will be written there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()

@@ -59,7 +59,7 @@ def define_number(
     return flag
 
 
-def sentences(flag: flags.FlagHolder) -> list[str]:
+def require_utf8(flag: flags.FlagHolder) -> list[str]:
     """Return the values of a flag, which must be UTF-8."""
     for line in flag.value:
         try:

@@ -14,8 +14,8 @@ def write(path: pathlib.Path, value: Any, with_checksum: bool = False) -> None:
     """Write indented JSON.
 
     Args:
-        path: of the file.
-        value: what to write; with a checksum, a dict.
+        path: path of the file.
+        value: any value that JSON has; with a checksum, a dict.
         with_checksum: end the object with its own sha256, which read()
             compares.
     """
@@ -28,7 +28,7 @@ def read(path: pathlib.Path, shape: Any = object) -> Any:
     """Return the value that write() wrote, without its checksum.
 
     Args:
-        path: of the file.
+        path: path of the file.
         shape: what the value must be: a type; [shape], a list of such;
             {str: shape}, a dict of such; or {"key": shape, …}, a dict with at
             least these keys.
@@ -59,13 +59,13 @@ def _checksum(value):
     return hashlib.sha256(text).hexdigest()
 
 
-def _difference(value, shape, place="it"):
-    """Return where a value is not of a shape, in words, or None."""
+def _difference(value, shape, path="it"):
+    """Describe the first difference of a value from a shape; None if none."""
     kind = shape if isinstance(shape, type) else type(shape)
     wanted = (int, float) if kind is float else kind
     is_bool = type(value) is bool and kind in (int, float)  # to Python, an int
     if is_bool or not isinstance(value, wanted):
-        return f"{place} is {value!r:.80}, where {kind.__name__} belongs"
+        return f"{path} is {value!r:.80}, where {kind.__name__} belongs"
     if shape is kind:
         return None
     if kind is list:
@@ -73,11 +73,11 @@ def _difference(value, shape, place="it"):
     elif str in shape:
         items = [(key, item, shape[str]) for key, item in value.items()]
     elif missing := shape.keys() - value.keys():
-        return f"{place} lacks {', '.join(sorted(missing))}"
+        return f"{path} lacks {', '.join(sorted(missing))}"
     else:
         items = [(key, value[key], expected) for key, expected in shape.items()]
     differences = (
-        _difference(item, expected, f"{place}[{key!r}]")
+        _difference(item, expected, f"{path}[{key!r}]")
         for key, item, expected in items
     )
     return next(filter(None, differences), None)

@@ -62,17 +62,17 @@ def optimizer_variables(
         variable, name of the attribute, index in its list or None. The name is
         None where no attribute holds the variable.
     """
-    places: dict[int, tuple[str, int | None]] = {}
+    attributes: dict[int, tuple[str, int | None]] = {}
     for name, held in vars(optimizer).items():
         if name in ("_variables", "_trainable_variables"):  # all of them
             continue
         if isinstance(held, keras.Variable):
-            places.setdefault(id(held), (name, None))
+            attributes.setdefault(id(held), (name, None))
         elif isinstance(held, list):
             for index, variable in enumerate(held):
-                places.setdefault(id(variable), (name, index))
+                attributes.setdefault(id(variable), (name, index))
     for variable in optimizer.variables:
-        yield variable, *places.get(id(variable), (None, None))
+        yield variable, *attributes.get(id(variable), (None, None))
 
 
 def slot_kind(slot: keras.Variable, weight: keras.Variable) -> str | None:
@@ -92,7 +92,8 @@ def adam_moments(
     """Return the slots of a weight of Keras's Adam: momentum and velocity.
 
     Args:
-        variable: as update_step() receives it.
+        adam: the optimizer.
+        variable: the weight, as update_step() receives it.
     """
     index = adam._get_variable_index(variable)
     return adam._momentums[index], adam._velocities[index]

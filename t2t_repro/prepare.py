@@ -12,7 +12,7 @@ from t2t_repro.problem import SPLITS, Path, Problem
 
 def data_folder(data_dir: Path, problem: Problem) -> pathlib.Path:
     """Return the folder of a problem's data, which X and X_rev share."""
-    return files.path(data_dir) / problem.data_name
+    return files.expand_path(data_dir) / problem.data_name
 
 
 def prepare(

@@ -134,7 +134,7 @@ class Problem:
             names = self.vocabulary.split(_BETWEEN_PATHS)
         else:  # the name may have a colon
             names = [self.vocabulary]
-        return [files.path(name) for name in names if name]
+        return [files.expand_path(name) for name in names if name]
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if one embedding serves two vocabularies."""

@@ -51,7 +51,7 @@ _INPUTS = flags.DEFINE_multi_string(
 
 def main() -> None:
     model = _client()
-    lines = flag_types.sentences(_INPUTS) or list(
+    lines = flag_types.require_utf8(_INPUTS) or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )
     for translation in model.translate(lines, _MAX_BATCH_SIZE.value):

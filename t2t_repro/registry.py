@@ -233,7 +233,7 @@ def load_definitions(usr_dir: str | os.PathLike | None = None) -> None:
     for package in ("problems", "hparams"):
         _import_modules(importlib.import_module(f"t2t_repro.{package}"))
     if usr_dir:
-        _import_modules(_user_package(files.path(usr_dir)))
+        _import_modules(_user_package(files.expand_path(usr_dir)))
 
 
 def _import_modules(package):

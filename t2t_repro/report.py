@@ -51,7 +51,7 @@ def main() -> None:
         data_dir=common_flags.data_dir()
         if flags.FLAGS["data_dir"].present
         else None,
-        sentences=flag_types.sentences(_SENTENCE),
+        sentences=flag_types.require_utf8(_SENTENCE),
         num_sentences=_NUM_SENTENCES.value,
         pictures=_PICTURES.value,
         flops_per_second=sustained and _DEVICES.value * sustained * 1e12,

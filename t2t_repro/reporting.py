@@ -24,12 +24,12 @@ from t2t_repro.training import checkpoints
 class ReportOptions:
     """Options of a report."""
 
-    data_dir: pathlib.Path | None = None  # None: of each run
+    data_dir: pathlib.Path | None = None  # None: the folder of each run
     sentences: Sequence[str] = ()  # whose attention is plotted
-    # Without `sentences`: how many of the validation split.
+    # Number of validation sentences to plot if `sentences` is empty.
     num_sentences: int = 3
-    pictures: bool = False  # whether each plot is also a file
-    # Sustained rate of all devices of a run.
+    pictures: bool = False  # whether to write each plot to a file, too
+    # Sustained rate of all devices of a run together.
     flops_per_second: float | None = None
 
 
@@ -177,7 +177,7 @@ def _attention(run, data, options):
         return None, [], "no sentence was requested"
     try:
         path = runs.find_checkpoint(run.output_dir)
-    except errors.UserError:  # a training that has just begun
+    except errors.UserError:  # training has just started
         return None, [], "there is no checkpoint yet"
     (model,), _ = runs.load_models(run, str(path))
     tracer = attention_trace.AttentionTracer(
@@ -189,7 +189,7 @@ def _attention(run, data, options):
 
 
 def _validation_lines(run, data, count):
-    """Select sentences of the validation split, of median to great length."""
+    """Select validation sentences of median and greater length."""
     if data is None:
         return []
     corpus = manifest.open_corpus(data, "validation", run.problem.reverse)

@@ -1,4 +1,4 @@
-"""run.json: the settings of a training, written once and then compared."""
+"""run.json: the settings of a run, written once and then compared."""
 
 import dataclasses
 import pathlib
@@ -24,7 +24,7 @@ from t2t_repro.training import checkpoints
 RUN = "run.json"
 AVERAGED = "averaged"
 CHECKPOINTS = checkpoints.FOLDER
-# Settings that may not change when a training continues.
+# Settings that must not change when a run continues.
 _IDENTITY = (
     "problem",
     "problem_arguments",
@@ -34,7 +34,7 @@ _IDENTITY = (
     "manifest_sha256",
     "rows_per_batch",
 )
-# The part of run.json that commands read.
+# The entries of run.json that commands read.
 SHAPE = {
     "problem": str,
     "problem_arguments": dict,
@@ -59,7 +59,7 @@ def settings(
     vocabularies: Vocabularies,
     rows_per_batch: int | dict[str, int],
 ) -> dict[str, Any]:
-    """Return the settings of a training, as run.json has them."""
+    """Return the settings of a run, as run.json has them."""
     settings = {
         "problem": problem.requested_name,
         "problem_arguments": problem.arguments,
@@ -90,10 +90,11 @@ def start(
     """Write run.json and the vocabularies; refuse another run's folder.
 
     Args:
-        output_dir: created if it is missing.
-        settings: as settings() returns them.
-        vocabularies: stored in the run, which then translates without data.
-        hardware: devices and types of this session's arithmetic.
+        output_dir: folder of the run, created if it is missing.
+        settings: result of settings().
+        vocabularies: vocabularies to store in the run, so that it can
+            translate without its data.
+        hardware: result of hardware.summary() for this session.
 
     Raises:
         UserError: the folder holds another run; lists the differences.
@@ -103,7 +104,7 @@ def start(
     known = settings
     if path.exists():
         known = json_files.read(path, {"command_lines": [str]})
-    if _is_begun(output_dir):
+    if _is_resumable(output_dir):
         refuse_differences(
             output_dir,
             known,
@@ -137,9 +138,9 @@ def compare_with_chief(
     """Compare settings with the run.json that the chief has just written.
 
     Args:
-        output_dir: of the run, a folder that all workers share.
-        settings: as settings() returns them for this worker's flags.
-        chief_fingerprint: fingerprint() of the file, on the chief.
+        output_dir: folder of the run, which all workers share.
+        settings: result of settings() for this worker's flags.
+        chief_fingerprint: result of fingerprint() on the chief.
 
     Raises:
         UserError: the file is not visible here, or its settings differ.
@@ -167,15 +168,15 @@ def versions() -> dict[str, str]:
     } | {name: metadata.version(name) for name in _PACKAGES}
 
 
-def keep_begun_defaults(
+def use_defaults_for_later_fields(
     output_dir: pathlib.Path, hparams: hparam.HParams
 ) -> hparam.HParams:
-    """Return `hparams` with the defaults of fields that a begun run lacks.
+    """Return `hparams` with defaults for the fields that a stored run lacks.
 
-    A run that an earlier version began lacks later fields. Their
-    defaults mean "as before", even if the hparams set has changed.
+    A run of an earlier version lacks fields that were added later. Their
+    defaults mean "as before", even if the hparams set has other values.
     """
-    if not _is_begun(output_dir):
+    if not _is_resumable(output_dir):
         return hparams
     stored = json_files.read(output_dir / RUN, {"hparams": dict})["hparams"]
     later = {
@@ -186,8 +187,8 @@ def keep_begun_defaults(
     return dataclasses.replace(hparams, **later)
 
 
-def _is_begun(output_dir):
-    """Return whether a run has checkpoints: before, nothing can be spoiled."""
+def _is_resumable(output_dir):
+    """Return whether a run has checkpoints, so that its settings are fixed."""
     return (output_dir / RUN).exists() and any(
         checkpoints.list_checkpoints(output_dir / folder)
         for folder in (CHECKPOINTS, AVERAGED)
@@ -200,10 +201,10 @@ def refuse_differences(
     """Raise a UserError if settings differ from those of a run.
 
     Args:
-        output_dir: of the run.
+        output_dir: folder of the run.
         known: settings of the run.
-        given: settings to compare; others are left alone.
-        remedy: sentences on what to do.
+        given: settings to compare; other settings may differ.
+        remedy: sentences that tell the user what to do.
     """
     known = with_defaults(known)
     differences = [

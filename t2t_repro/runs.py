@@ -1,4 +1,4 @@
-"""Runs: finished or begun trainings, opened by later commands."""
+"""Runs: training that is finished or in progress, for later commands."""
 
 import pathlib
 import sys
@@ -17,7 +17,7 @@ TRANSLATIONS = "translations"
 
 
 class Run(NamedTuple):
-    """Training that a later command has opened."""
+    """Run that a command has opened."""
 
     output_dir: pathlib.Path
     settings: dict  # run.json
@@ -33,7 +33,7 @@ def stored_scores(
     """Return {split: scores} of the splits that `evaluate` translated.
 
     Args:
-        output_dir: of the run.
+        output_dir: folder of the run.
         checkpoint_paths: only scores of these checkpoints; None: all scores.
     """
     folder = output_dir / TRANSLATIONS
@@ -52,9 +52,9 @@ def stored_scores(
 
 
 def _has_checkpoints(stored, paths):
-    """Return whether scores are of these weights.
+    """Return whether scores are from these checkpoints.
 
-    Names are not enough: an average may be computed again.
+    Checksums are compared, too: an average may have been computed again.
     """
     checksums = checkpoint_checksums(paths)
     return (
@@ -69,7 +69,7 @@ def open_run(
     """Read run.json and the vocabularies.
 
     Args:
-        output_dir: of the trainer.
+        output_dir: folder of the run.
         expected: values that run.json must have; hparams as
             "key=value,key=value".
 
@@ -77,7 +77,7 @@ def open_run(
         UserError: the folder has no run, its settings differ from `expected`,
             or its vocabularies are not those it was trained on.
     """
-    output_dir = files.path(output_dir)
+    output_dir = files.expand_path(output_dir)
     path = output_dir / run_json.RUN
     if not path.exists():
         raise errors.UserError(
@@ -99,7 +99,7 @@ def open_run(
         output_dir,
         settings,
         expected,
-        "Leave these flags out, or name another --output_dir.",
+        "Omit these flags, or name another --output_dir.",
     )
     vocabularies = _read_vocabularies(output_dir, settings, problem)
     return Run(output_dir, settings, problem, hparams, vocabularies)
@@ -145,13 +145,15 @@ def load_models(
     that run's hparams.
 
     Args:
-        run: of open_run().
+        run: result of open_run().
         checkpoint_path: comma-separated paths; None: find_checkpoint().
 
     Returns:
         Models, and the paths of their checkpoints.
     """
-    paths = [files.path(path) for path in (checkpoint_path or "").split(",")]
+    paths = [
+        files.expand_path(path) for path in (checkpoint_path or "").split(",")
+    ]
     if not checkpoint_path:
         paths = [find_checkpoint(run.output_dir)]
     models = []
@@ -172,12 +174,12 @@ def load_translator(
     checkpoint_path: str | None = None,
     decode_hparams: hparam.DecodeHParams | None = None,
 ) -> translate.Translator:
-    """Load a run's model, or an ensemble, to translate and to score text.
+    """Load a run's model, or an ensemble, to translate and score text.
 
     Args:
-        run: of open_run().
-        checkpoint_path: as in load_models().
-        decode_hparams: of the search; None: those of the problem.
+        run: result of open_run().
+        checkpoint_path: argument of load_models().
+        decode_hparams: settings of the search; None: the problem's.
     """
     models, _ = load_models(run, checkpoint_path)
     return translate.Translator(
@@ -196,7 +198,7 @@ def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
 
 
 def _hparams_of(path, run):
-    """Return the hparams of a checkpoint's own run; of `run` if it has none."""
+    """Return the hparams of a checkpoint's own run, else those of `run`."""
     file = path.parent.parent / run_json.RUN
     if not file.exists():
         return run.hparams

@@ -1,4 +1,4 @@
-"""Train a model, or continue a training that was stopped.
+"""Train a model, or resume a run that was stopped.
 
 Missing data is generated first.
 

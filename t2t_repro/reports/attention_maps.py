@@ -8,11 +8,11 @@ from t2t_repro.models.seq2seq import AttentionWeights
 
 START = "<s>"  # the decoder's input before its first piece
 EOS = "</s>"
-MAJORITY = 0.5  # of a head's weight
+MAJORITY = 0.5  # share of a head's weight
 
 
 class Attention(NamedTuple):
-    """One kind of attention in one sentence: all layers and heads."""
+    """All weights of one kind of attention in one sentence."""
 
     title: str
     queries: list[str]  # pieces
@@ -26,7 +26,7 @@ class HeadChoice(NamedTuple):
 
     title: str
     reason: str
-    layer: int  # counted from 0, as heads and queries are
+    layer: int  # counted from 0, like heads and queries
     heads: list[int]
     queries: list[int] | None  # None: all
 
@@ -59,7 +59,7 @@ def attentions(
 
 
 def is_word(piece: str) -> bool:
-    """Return whether a piece is of a word: no punctuation, EOS or byte."""
+    """Return whether a piece is of a word, not punctuation, EOS or a byte."""
     special = len(piece) > 1 and piece[0] == "<" and piece[-1] == ">"
     return not special and any(map(str.isalnum, piece))
 
@@ -72,9 +72,9 @@ def words(pieces: list[str]) -> np.ndarray:
 def pattern(attention: Attention, layer: int, head: int) -> str:
     """Name the pattern of a head in this sentence.
 
-    The result is the place of at least MAJORITY of its weight, with its share.
-    Without such a place it is the number of pieces over which the weight
-    spreads: the exponential of the mean entropy.
+    The result names the position that has at least MAJORITY of the weight, and
+    its share. Without such a position it is the number of pieces over which the
+    weight spreads: the exponential of the mean entropy.
     """
     weights = attention.weights[layer, head]
     shares = {
@@ -95,7 +95,7 @@ def pattern(attention: Attention, layer: int, head: int) -> str:
 def long_distance(encoder: Attention) -> HeadChoice | None:
     """Select the word with the most distant attention, as in Figure 3.
 
-    None: the sentence has no two words.
+    Return None if the sentence has fewer than two words.
     """
     distances = _distances(encoder)
     word_pairs = _word_pairs(encoder)
@@ -119,7 +119,7 @@ def long_distance(encoder: Attention) -> HeadChoice | None:
 def back_reference(encoder: Attention) -> HeadChoice | None:
     """Select two heads that link a word to an earlier one, as in Figure 4.
 
-    None: the sentence has no such words.
+    Return None if the sentence has no such words.
     """
     length = len(encoder.keys)
     earlier = np.tri(length, k=-2, dtype=bool)  # neighbors may be one word
@@ -148,14 +148,13 @@ def structure(encoder: Attention) -> list[HeadChoice]:
     others = _word_pairs(encoder) & (_distances(encoder) > 0)
     sharpness = _sharpness(encoder.weights * others, words(encoder.queries))
     order = sharpness.ravel().argsort()[::-1]
-    places = [np.unravel_index(i, sharpness.shape) for i in order]
-    places = [place for place in places if sharpness[place] > 0]
-    first = places[:1]
+    heads = [np.unravel_index(i, sharpness.shape) for i in order]
+    heads = [head for head in heads if sharpness[head] > 0]
+    first = heads[:1]
     second = [
-        place
-        for place in places[1:]
-        if _overlap(encoder.weights[place], encoder.weights[first[0]])
-        < MAJORITY
+        head
+        for head in heads[1:]
+        if _overlap(encoder.weights[head], encoder.weights[first[0]]) < MAJORITY
     ]
     return [
         HeadChoice(
@@ -174,7 +173,7 @@ def structure(encoder: Attention) -> list[HeadChoice]:
 def alignment(cross: Attention) -> HeadChoice | None:
     """Select the cross-attention head that aligns all words of the source.
 
-    None: a side has no word.
+    Return None if a side has no word.
     """
     read, written = words(cross.keys), words(cross.queries)
     if not read.any() or not written.any():
@@ -196,12 +195,12 @@ def alignment(cross: Attention) -> HeadChoice | None:
 
 
 def _distances(attention):
-    places = np.arange(len(attention.keys))
-    return abs(places[:, None] - places)
+    indices = np.arange(len(attention.keys))
+    return abs(indices[:, None] - indices)
 
 
 def _word_pairs(attention):
-    """Return which pairs are of words, [queries, keys] bool."""
+    """Return [queries, keys] bool, True where both pieces are of words."""
     return words(attention.queries)[:, None] & words(attention.keys)
 
 

@@ -1,4 +1,4 @@
-"""Plots of attention: all heads of a layer small, selected heads large."""
+"""Plots of attention: small for all heads, large for selected heads."""
 
 import io
 import math
@@ -15,11 +15,12 @@ from t2t_repro.reports import attention_maps, attention_svg, curves
 
 _COLUMNS = 4  # heads side by side
 _DPI = 100
-_TILE, _GAP, _LABEL = 132, 12, 22  # pixels: of a head, between two, of a label
+# Pixels of a head, between two heads, and of a label.
+_TILE, _GAP, _LABEL = 132, 12, 22
 
 
 class LayerPlot(NamedTuple):
-    """All heads of a layer."""
+    """Plot of all heads of a layer."""
 
     title: str
     alt: str
@@ -138,8 +139,8 @@ def _head_grid(weights, labels):
         tile = _shade(np.sqrt(weight.clip(0, 1)))
         tile = tile.repeat(cell, 0).repeat(cell, 1)
         image[top : top + len(tile), left : left + tile.shape[1]] = tile
-        place = left / width, 1 - (top - 5) / height
-        figure.text(*place, f"{head + 1}: {label}", fontsize=7.5)
+        x, y = left / width, 1 - (top - 5) / height
+        figure.text(x, y, f"{head + 1}: {label}", fontsize=7.5)
     figure.figimage(image)
     png = io.BytesIO()
     figure.savefig(png, dpi=_DPI, metadata={"Software": None})
@@ -176,7 +177,7 @@ def write(folder: pathlib.Path, sentences: Sequence[SentencePlots]) -> int:
 def folder_names(names: Sequence[str]) -> list[str]:
     """Return a distinct folder name for each run, "" for a single run.
 
-    Example: of base_1, base-1 and big: base-1-run-1, base-1-run-2 and big.
+    Example: base_1, base-1 and big have base-1-run-1, base-1-run-2 and big.
     """
     if len(names) == 1:
         return [""]

@@ -1,4 +1,4 @@
-"""Large drawings of selected heads: lines between pieces, or squares."""
+"""Large drawings of selected heads, as lines or as a matrix."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ from t2t_repro.reports import curves, templates
 from t2t_repro.reports.attention_maps import Attention, HeadChoice, is_word
 from t2t_repro.text import pixels
 
-FAINTEST = 0.02  # least weight of a line or square
+FAINTEST = 0.02  # minimum weight of a line or square
 _ROW = 19  # height of a piece
 _GAP = 20  # 6 between a piece and the lines, 14 for wide letters
-_SPAN = 150  # of a line, from the queries to the keys
+_SPAN = 150  # width of a line, from the queries to the keys
 
 
 class Stroke(NamedTuple):
@@ -24,14 +24,14 @@ class Stroke(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """One or several heads, large."""
+    """Large drawing of one or several heads."""
 
     title: str  # "Encoder self-attention, layer 2, heads 1 and 3"
     svg: str  # a complete document
 
 
 def strokes(attention: Attention, choice: HeadChoice) -> list[Stroke]:
-    """Return the lines of a drawing, the strongest last: on top."""
+    """Return the lines of a drawing; the strongest come last, on top."""
     candidates = [
         Stroke(
             query,

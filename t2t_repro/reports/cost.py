@@ -1,4 +1,4 @@
-"""Parameters and training cost of a model, which counts both itself."""
+"""Training cost of a model, by its own counts of parameters and FLOPs."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,13 @@ from t2t_repro.models.seq2seq import Seq2Seq
 
 
 class TrainingCost(NamedTuple):
-    """The cost of a training so far; None is an unknown figure."""
+    """Cost of a run so far; None is an unknown figure."""
 
     steps: int
     parameters: int
-    counted_flops: float | None  # of training_flops(); None: unknown lengths
-    seconds: float | None  # of the steps; None: not recorded
-    sustained_flops_per_second: float | None  # of all devices; None: not given
+    counted_flops: float | None  # None: unknown lengths
+    seconds: float | None  # time of the steps; None: not recorded
+    sustained_flops_per_second: float | None  # None: not given
 
     @property
     def estimated_flops(self) -> float | None:
@@ -37,15 +37,17 @@ def training_cost(
     seconds: float | None,
     sustained_flops_per_second: float | None,
 ) -> TrainingCost:
-    """Return the cost of a training so far.
+    """Return the cost of a run so far.
 
     Args:
-        model: its weights need no values.
-        batch_tokens: target tokens of a step.
-        lengths: mean subwords of a source and of a target; None: unknown.
-        steps: finished steps.
+        model: a model, whose weights need no values.
+        batch_tokens: number of target tokens in a step.
+        lengths: mean numbers of subwords of a source and of a target; None:
+            unknown.
+        steps: number of finished steps.
         seconds: time of these steps; None: unknown.
-        sustained_flops_per_second: of all devices together; None: unknown.
+        sustained_flops_per_second: sustained rate of all devices together;
+            None: unknown.
     """
     counted = None
     if lengths:
@@ -62,15 +64,15 @@ def training_cost(
 def training_flops(
     model: Seq2Seq, tokens: int, source_length: float, target_length: float
 ) -> float:
-    """Count multiplications and additions of a training.
+    """Count the multiplications and additions of a run.
 
-    The backward pass costs twice the forward pass. Padding is left out.
+    The backward pass costs twice the forward pass. Padding does not count.
 
     Args:
-        model: counts its forward pass.
-        tokens: target tokens of all steps.
-        source_length: mean subwords of an input, with EOS.
-        target_length: mean subwords of a target, with EOS.
+        model: a model, which counts its forward pass.
+        tokens: number of target tokens in all steps.
+        source_length: mean number of subwords of an input, with EOS.
+        target_length: mean number of subwords of a target, with EOS.
     """
     pair = 3.0 * model.flops(source_length, target_length)
     return pair * tokens / target_length

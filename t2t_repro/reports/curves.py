@@ -22,7 +22,7 @@ COLORS = (
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: smaller, and searchable
     "font.family": "sans-serif",
-    "text.parse_math": False,  # $ in names of runs is no formula
+    "text.parse_math": False,  # a $ in the name of a run is plain text
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -31,7 +31,7 @@ _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 
 class Plot(NamedTuple):
-    """The scalars that one plot shows of every run."""
+    """Scalars of every run that one plot shows."""
 
     title: str
     train: str | None  # name of the scalar
@@ -49,10 +49,10 @@ PLOTS = (
 
 
 def read(output_dir: pathlib.Path) -> dict[str, Curve]:
-    """Read all scalars of a training by name, in the order of steps.
+    """Read all scalars of a run by name, in the order of steps.
 
-    A resumed training repeats steps. The records of its new session replace
-    all older ones from the first step of that session on.
+    A resumed run repeats steps. The records of its new session replace all
+    older ones from the first step of that session on.
     """
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     paths = output_dir.glob("events.out.tfevents.*")
@@ -101,7 +101,7 @@ def steps_done(curves: dict[str, Curve]) -> int:
 def training_seconds(curves: dict[str, Curve]) -> float | None:
     """Return the time of all steps at their recorded speeds, or None.
 
-    Compilation and validation are left out.
+    Compilation and validation do not count.
     """
     speeds = curves.get("train/steps_per_second", [])
     before, total = 0, 0.0
@@ -112,7 +112,7 @@ def training_seconds(curves: dict[str, Curve]) -> float | None:
 
 
 class _Numbers(ticker.LogFormatter):
-    """Labels such as 1,000 on a logarithmic scale; the default is 10^{3}."""
+    """Formatter of labels as 1,000 on a logarithmic scale, not as 10^{3}."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         return f"{x:,g}" if super().__call__(x, pos) else ""

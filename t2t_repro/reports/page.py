@@ -33,7 +33,7 @@ _AS_THE_PAPER = "FLOPs, time × devices × sustained FLOP/s"
 
 
 class OutputDrawing(NamedTuple):
-    """An output beside its reference, as pictures."""
+    """Pictures of an output and of its reference."""
 
     title: str
     ours: str  # SVG
@@ -41,21 +41,21 @@ class OutputDrawing(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """One run in a report."""
+    """Everything that a report shows of one run."""
 
     name: str
     settings: dict  # run.json
-    headline: str  # metric of its problem
+    headline: str  # headline metric of its problem
     curves: dict[str, curves.Curve]
     cost: cost.TrainingCost
-    manifest: dict | None  # of its data; None: missing
+    manifest: dict | None  # manifest of its data; None: missing
     scores: dict[str, dict]  # split -> stored scores
     # By split.
     samples: dict[str, sample_translations.RankedSamples]
     drawings: dict[str, list[OutputDrawing]]  # by split
-    checkpoint: str | None  # of the attention; None: no attention
+    checkpoint: str | None  # that computed `attention`; None: no attention
     attention: list[attention_plots.SentencePlots]
-    no_attention: str  # reason
+    no_attention: str  # reason why there is no attention
 
 
 def render(runs: Sequence[RunSummary]) -> str:
@@ -202,7 +202,7 @@ def _costs(runs):
     return [
         row
         for row in rows
-        # Kept without a figure: the text below the table names its flags.
+        # Kept without a value, because the text below names its flags.
         if row[0] == _AS_THE_PAPER
         or any(figure is not None for figure in row[1])
     ]

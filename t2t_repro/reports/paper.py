@@ -113,7 +113,7 @@ SYSTEMS = {
 
 
 def table_2_row(problem: str, hparams_set: str) -> Table2Row | None:
-    """Return the row of Table 2 that a training reproduces, if any."""
+    """Return the row of Table 2 that a run reproduces, if any."""
     pair = problem.removeprefix("wmt14_")
     if pair == problem:
         return None

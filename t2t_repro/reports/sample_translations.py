@@ -9,21 +9,21 @@ import numpy as np
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
 
-PER_GROUP = 4  # samples
-LONGEST = 32  # subwords of a sentence that choose_by_length() selects
+PER_GROUP = 4  # number of samples
+LONGEST = 32  # maximum number of subwords for choose_by_length()
 
 
 class WordSpan(NamedTuple):
-    """Consecutive words that are equal, or differ, in both texts."""
+    """Consecutive words of a text, all in the other text or none."""
 
     text: str
-    differs: bool  # from the other text
+    differs: bool  # whether the other text has other words here
 
 
 class SampleTranslation(NamedTuple):
     """A sentence, its translation and its reference."""
 
-    line: int  # of the split, from 1
+    line: int  # number of its line in the split, from 1
     inputs: str
     translation: list[WordSpan]
     reference: list[WordSpan]
@@ -47,15 +47,16 @@ def rank(
 ) -> RankedSamples:
     """Score every line, and select the best, middle and worst.
 
-    Of equal scores the one with the longer reference ranks higher. No line is
-    in two groups: the best are taken first, then the worst, then the middle.
+    Among lines of equal score, a longer reference ranks higher. A line is in
+    one group at most: the best are selected first, then the worst, then the
+    middle.
 
     Args:
         inputs: [lines].
         translations: [lines].
         references: [lines].
-        suite: its headline metric ranks the lines.
-        group_size: samples in a group.
+        suite: metrics, whose headline metric ranks the lines.
+        group_size: number of samples in a group.
     """
     if not len(inputs):
         return RankedSamples([], [], [])
@@ -103,7 +104,7 @@ def rank(
 def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:
     """Select sentences from median length to LONGEST; return their indices.
 
-    Example: of the lengths 1 to 21, three are 11, 16 and 21.
+    Example: from the lengths 1 to 21, it selects three as 11, 16 and 21.
     """
     usable = [i for i in range(len(lengths)) if lengths[i] <= LONGEST]
     usable.sort(

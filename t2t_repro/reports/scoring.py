@@ -32,10 +32,11 @@ def score(
 
     Args:
         hypotheses: [lines].
-        test_set: with the same number of lines.
-        suite: the metrics, and the language of the text.
-        baseline: another system's [lines]; tests the difference from it.
-        samples: of the bootstrap for intervals and tests; 1: neither.
+        test_set: test set with the same number of lines.
+        suite: metrics, and the language of the text.
+        baseline: another system's [lines], to test the difference from it.
+        samples: number of bootstrap samples for intervals and tests; 1: compute
+            neither.
 
     Raises:
         UserError: the line counts differ, there is no line, or a metric

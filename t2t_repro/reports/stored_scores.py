@@ -34,7 +34,7 @@ class StoredScores(NamedTuple):
 
 
 def read(stored: dict) -> StoredScores:
-    """Sort the entries of translations/SPLIT.json; leave out empty ones."""
+    """Sort the entries of translations/SPLIT.json; skip empty ones."""
     numbers = {key: value for key, value in stored.items() if _is_number(value)}
     scores = StoredScores(numbers, {}, {}, {})
     for key, value in stored.items():

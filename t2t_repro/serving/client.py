@@ -71,7 +71,7 @@ class LocalClient(Client):
         Raises:
             UserError: there is no model, or it is damaged.
         """
-        folder = files.path(export_dir)
+        folder = files.expand_path(export_dir)
         self.folder = folder / str(
             saved_model.newest_version(folder)
         )  # a version

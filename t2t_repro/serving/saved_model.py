@@ -54,7 +54,7 @@ def export(
     graph_model = served_model.ServedModel(
         models, vocabularies, decode_hparams, weights_dtype
     )
-    export_dir = files.path(export_dir)
+    export_dir = files.expand_path(export_dir)
     export_dir.mkdir(parents=True, exist_ok=True)
     folder = export_dir / str(max(list_versions(export_dir), default=0) + 1)
     with files.atomic_folder(folder) as temporary:

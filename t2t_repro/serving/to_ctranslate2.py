@@ -59,7 +59,7 @@ def export(
             "CTranslate2 rounds weights on loading (compute_type) and "
             f"reads float32; got --weights_dtype={weights_dtype}."
         )
-    folder = files.path(export_dir).absolute()
+    folder = files.expand_path(export_dir).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise errors.UserError(
             f"{folder} already exists. Remove it, or choose another "

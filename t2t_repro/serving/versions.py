@@ -117,7 +117,7 @@ class Versions:
             on_new_version: called with the number of each version when it
                 begins to serve.
         """
-        self._folder = files.path(export_dir)
+        self._folder = files.expand_path(export_dir)
         self._name = name
         self._on_new_version = on_new_version
         self._model: LoadedVersion | None = None

@@ -38,7 +38,7 @@ def locate(
         UserError: there is no such file; the error says where to put it.
     """
     if raw_dir is not None:
-        return _find(file, files.path(raw_dir))
+        return _find(file, files.expand_path(raw_dir))
     return download(file, pathlib.Path(download_dir))
 
 
@@ -137,7 +137,7 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
     Raises:
         UserError: the file does not exist, is damaged or is not UTF-8.
     """
-    path = files.path(path)
+    path = files.expand_path(path)
     if not path.is_file():
         raise errors.UserError(f"There is no file {path}.")
     open_file: Callable = gzip.open if path.suffix == ".gz" else open

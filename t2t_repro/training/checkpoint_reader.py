@@ -36,7 +36,7 @@ class CheckpointReader:
             UserError: there is none.
             DamagedCheckpointError: it cannot be read.
         """
-        self.path = files.path(path)
+        self.path = files.expand_path(path)
         if not pathlib.Path(f"{self.path}.index").is_file():
             raise errors.UserError(
                 f"There is no checkpoint {path}. Name one as …/ckpt-1500, "

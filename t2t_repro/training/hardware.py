@@ -84,9 +84,9 @@ def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
     """Return a human-readable line about devices, precision and XLA.
 
     Args:
-        strategy: as strategy() returns it.
-        policy: as dtype_policy() returns it.
-        xla: as use_xla() returns it.
+        strategy: result of strategy().
+        policy: result of dtype_policy().
+        xla: result of use_xla().
     """
     return f"{_devices(strategy)}, {policy}, XLA {'on' if xla else 'off'}"
 

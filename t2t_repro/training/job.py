@@ -60,7 +60,9 @@ def train(
             holds another run, or a number is not finite.
     """
     options, data = options or Options(), data or Data()
-    hparams = run_json.keep_begun_defaults(files.path(output_dir), hparams)
+    hparams = run_json.use_defaults_for_later_fields(
+        files.expand_path(output_dir), hparams
+    )
     _check(problem, hparams, options)
     if options.logical_devices:
         hardware.make_logical_devices(options.logical_devices)
@@ -75,7 +77,7 @@ def train(
         workers.require_same_flags(worker, common_settings)
         folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
-        output_dir = files.path(output_dir)
+        output_dir = files.expand_path(output_dir)
         if worker.is_chief:
             stack.enter_context(locks.locked(output_dir))
         settings = run_json.settings(

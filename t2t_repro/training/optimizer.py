@@ -145,7 +145,7 @@ def build(
     optimizer.exclude_from_weight_decay(var_list=vectors)
     try:
         optimizer.build(variables)
-    except (TypeError, re.error) as error:  # of exclude_layers
+    except (TypeError, re.error) as error:  # exclude_layers is wrong
         raise arguments.refusal(cls, _ARGUMENTS, error) from error
     if policy == "mixed_float16":
         # Built first, because Keras's wrapper hides Nadam's u_product from

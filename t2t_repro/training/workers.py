@@ -152,7 +152,7 @@ def require_same_flags(
     Workers with different flags would wait for each other forever.
 
     Args:
-        worker: as for_strategy() returns it; all workers must call.
+        worker: result of for_strategy(). All workers must call.
         flags: {name: value}.
 
     Raises:

@@ -76,7 +76,7 @@ def test_any_flag_value_is_accepted_or_explained(names, data):
             explained(common_flags.decode_hparams, found)
         for name in ("sentence", "inputs"):
             if name in flags.FLAGS:
-                explained(flag_types.sentences, flags.FLAGS[name])
+                explained(flag_types.require_utf8, flags.FLAGS[name])
 
 
 @pytest.fixture
@@ -95,10 +95,10 @@ def holder():
 def test_text_flag_that_is_not_utf8_is_refused(holder, texts, message):
     with flagsaver.flagsaver(texts_of_a_test=texts):
         if message is None:
-            assert flag_types.sentences(holder) == texts
+            assert flag_types.require_utf8(holder) == texts
         else:
             with pytest.raises(errors.UserError, match=message):
-                flag_types.sentences(holder)
+                flag_types.require_utf8(holder)
 
 
 def test_number_flag_refuses_what_is_not_finite():

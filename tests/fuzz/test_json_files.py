@@ -162,11 +162,11 @@ def test_path_that_is_not_utf8_is_read_as_written(tmp_path):
 
 def test_missing_home_is_named():
     with pytest.raises(errors.UserError, match="~nobody_of_this_name/data"):
-        files.path("~nobody_of_this_name/data")
-    assert files.path("~").is_absolute()
+        files.expand_path("~nobody_of_this_name/data")
+    assert files.expand_path("~").is_absolute()
 
 
 @pytest.mark.parametrize("name", ["", ".", "/"])
 def test_path_without_a_name_is_refused(name):
-    with pytest.raises(errors.UserError, match="is no name of a file"):
+    with pytest.raises(errors.UserError, match="is not the name of a file"):
         files.write_text(pathlib.Path(name), "")

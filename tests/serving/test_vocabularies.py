@@ -147,7 +147,7 @@ def test_vocabulary_without_graph_class_is_refused_by_name(toys, tmp_path):
 
 
 class WrongGraphClass(Vocabulary):
-    """A vocabulary whose graph_class is no GraphVocabulary."""
+    """Vocabulary whose graph_class is not a subclass of GraphVocabulary."""
 
     graph_class = "pathlib.Path"
 

@@ -49,7 +49,7 @@ def test_history_drops_steps_that_will_be_repeated(tmp_path):
     ids=str,
 )
 def test_patience_of_two_validations(tmp_path, perplexities, stops, restart):
-    """An equal or a non-finite perplexity is no improvement."""
+    """An equal or a non-finite perplexity does not count as improvement."""
     entries = history.History(tmp_path, 0)
     for step, perplexity in enumerate(perplexities, 1):
         entries.add(step, {"perplexity": perplexity})
