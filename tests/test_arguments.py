@@ -39,7 +39,7 @@ def parse(text, cls=Base):
         ("CosineDecayRestarts", "cosine_decay_restarts"),
     ],
 )
-def test_snake_case(name, expected):
+def test_snake_case_separates_words_of_class_name(name, expected):
     assert arguments.snake_case(name) == expected
 
 

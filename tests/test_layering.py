@@ -1,4 +1,7 @@
-"""The diagram of CONTRIBUTING.md, enforced: who may import whom."""
+"""The layers of the code: which module may import which.
+
+ROWS is a copy of the table in CONTRIBUTING.md: change both together.
+"""
 
 import ast
 import pathlib
@@ -166,29 +169,29 @@ def _known(name):
     return name
 
 
-def place(name):
-    """Return (row, cell) of a module, or of its package if it has none."""
-    places = {
+def find_cell(name):
+    """Return (row, cell) of a module, or of its package; None if absent."""
+    cells = {
         module: (r, c)
         for r, row in enumerate(ROWS)
         for c, cell in enumerate(row)
         for module in cell
     }
     for known in (name, name.partition(".")[0]):
-        if known in places:
-            return places[known]
+        if known in cells:
+            return cells[known]
     return None
 
 
 def violation(name, imported):
-    """Return what is wrong with an import, or None."""
+    """Describe why an import is forbidden; return None if it is allowed."""
     if name.partition(".")[0] in DEFINITIONS:
         same = imported.partition(".")[0] == name.partition(".")[0]
         head = imported.partition(".")[0]
         if same or head in MAY_DEFINITIONS_IMPORT:
             return None
         return f"{name} is a definition and imports {imported}"
-    (row, cell), (below, other) = place(name), place(imported)
+    (row, cell), (below, other) = find_cell(name), find_cell(imported)
     if imported in ("common_flags", "flag_types") and name in COMMANDS:
         return None
     if imported.partition(".")[0] in DEFINITIONS:
@@ -198,10 +201,10 @@ def violation(name, imported):
     return f"{name} (row {row}) imports {imported} (row {below})"
 
 
-def test_every_module_has_a_place():
+def test_every_module_is_in_the_table_of_layers():
     packages = {"", "training", "decoding"}  # their __init__ imports nothing
-    homeless = [n for n in MODULES if n not in packages and not place(n)]
-    assert not homeless
+    absent = [n for n in MODULES if n not in packages and not find_cell(n)]
+    assert not absent
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
@@ -241,11 +244,11 @@ def test_imports_point_down(name):
         ),
     ],
 )
-def test_a_wrong_arrow_is_seen(name, source, complaint):
+def test_forbidden_import_is_reported(name, source, complaint):
     assert [violation(name, i) for i in imports(source)] == [complaint]
 
 
-def test_commands_alone_read_flags():
+def test_only_commands_read_flags():
     readers = [
         name
         for name, path in MODULES.items()
@@ -255,7 +258,7 @@ def test_commands_alone_read_flags():
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))
-def test_tensorflow_stays_where_it_belongs(name):
+def test_modules_without_tensorflow_do_not_import_it(name):
     source = MODULES[name].read_text("utf-8")
     if name.startswith(("layers", "models")):
         assert "tensorflow" not in source.replace("tensorflow/", "")
@@ -263,7 +266,7 @@ def test_tensorflow_stays_where_it_belongs(name):
         assert "import tensorflow" not in source
 
 
-def test_only_its_implementation_asks_sentencepiece():
+def test_only_its_implementation_uses_sentencepiece():
     asking = {
         name
         for name, path in MODULES.items()
@@ -277,7 +280,7 @@ def test_only_its_implementation_asks_sentencepiece():
     assert asking == SENTENCE_PIECE | {"registry"}
 
 
-def test_only_the_registry_spells_the_definitions():
+def test_only_registry_names_the_definitions():
     spelled = [
         name
         for name, path in MODULES.items()

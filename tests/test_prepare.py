@@ -286,7 +286,7 @@ def test_summary_has_each_separate_vocabulary():
     )
 
 
-def test_waiting_worker_gets_the_folder(prepared):
+def test_wait_for_data_returns_folder_of_data(prepared):
     data_dir, _ = prepared
     assert prepare.wait_for_data(build(), data_dir) == data_dir / FOLDER
 

@@ -247,7 +247,7 @@ def test_usr_dir_that_redefines_a_name_of_ours_is_refused(usr_dir):
 
 
 @pytest.mark.parametrize("name", ["absent", "file.py"])
-def test_usr_dir_that_is_no_folder_is_refused(usr_dir, name):
+def test_usr_dir_that_is_not_a_folder_is_refused(usr_dir, name):
     (usr_dir / "file.py").write_text("")
     path = usr_dir / name
     with pytest.raises(errors.UserError, match=re.escape(f"got {path}, ")):

@@ -112,7 +112,7 @@ def test_stored_scores_are_selected_by_checkpoint(tmp_path):
     assert runs.stored_scores(tmp_path / "none") == {}
 
 
-def test_run_from_before_a_setting_continues(started, tiny_hparams):
+def test_run_without_a_later_setting_resumes(started, tiny_hparams):
     built = runs.build_problem("number_words_ende", "vocab_size=300")
     now = SETTINGS | {
         "problem": "number_words_ende",

@@ -1,4 +1,4 @@
-"""Fixtures: commands in processes of their own, and trainings.
+"""Fixtures: commands in processes of their own, and runs.
 
 The import of TensorFlow takes seconds. So commands run in forks of a process
 that has imported it; slow tests run each command once as a user does.
@@ -84,13 +84,16 @@ def problem_flags(folder):
 
 @pytest.fixture(scope="session")
 def run(forked):
-    """run_command, in forks: what a command forgets to import may be there."""
+    """Return run_command in forks, which hides forgotten imports.
+
+    The forked process has imported TensorFlow and this package.
+    """
     return forked
 
 
 @pytest.fixture(scope="session")
 def run_alone():
-    """run_command, as a user has it."""
+    """Return run_command, which starts a process as a user does."""
     return run_command
 
 
@@ -106,7 +109,7 @@ def flags_of():
 
 @pytest.fixture(scope="session")
 def trained(run, tmp_path_factory):
-    """A folder with data/ and run/: a short training on made-up words."""
+    """Return a folder with data/ and run/ of training on made-up words."""
     folder = tmp_path_factory.mktemp("trained")
     write_raw(folder / "raw")
     result = run(
@@ -130,7 +133,7 @@ def _ok(result):
 
 
 class Toy:
-    """A model, and a training of it."""
+    """One model with its run, and commands on it."""
 
     def __init__(self, name, folder, run):
         self.name, self.folder, self.command = name, folder, run

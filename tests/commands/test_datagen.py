@@ -25,7 +25,7 @@ def interrupt(process):
 
 
 @pytest.mark.slow
-def test_control_c_ends_datagen_and_the_next_run_makes_the_data(
+def test_control_c_ends_datagen_and_next_run_generates_data(
     run, raw_writer, flags_of, tmp_path
 ):
     raw_writer(tmp_path / "raw", train=40_000)  # some seconds of work

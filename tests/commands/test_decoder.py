@@ -12,7 +12,7 @@ def ok(result):
 
 
 @pytest.mark.slow
-def test_attention_of_the_best_output(trained, run):
+def test_decode_attention_writes_weights_of_best_output(trained, run):
     flags = [f"--output_dir={trained / 'run'}", "--decode_attention"]
     lines = ok(run("decoder", *flags, stdin="a b c\n\nd e\n")).split("\n")[:-1]
     assert lines[1] == ""

@@ -170,7 +170,7 @@ def parses(tmp_path):
     return [f"--{path.name}={path}" for path in sorted(tmp_path.iterdir())]
 
 
-def test_parses_are_scored_as_parses_alone(run, parses):
+def test_parses_are_scored_by_bracketing_only(run, parses):
     baseline, *others = parses
     text = ok(run("evaluate", "--problem=wsj_parsing", *others))
     scores = json.loads(text.splitlines()[-1])

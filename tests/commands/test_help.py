@@ -127,7 +127,7 @@ def test_helpfull_adds_flags_of_absl():
     assert "logtostderr" in result.stdout
 
 
-def test_t2t_lists_commands():
+def test_t2t_help_lists_commands():
     result = t2t_command("--help")
     assert result.returncode == 0
     for name in t2t.COMMANDS:
@@ -184,7 +184,7 @@ def test_registry_help_lists_ours_and_the_users(tmp_path):
     assert re.search(r"^  my_set +Mine\.\n +\S*mine\.py$", result.stdout, re.M)
 
 
-def test_closed_pipe_is_no_error():
+def test_closed_pipe_is_not_an_error():
     process = subprocess.Popen(
         [sys.executable, "-m", "t2t_repro.datagen", "--registry_help"],
         cwd=ROOT,

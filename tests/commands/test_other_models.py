@@ -42,7 +42,9 @@ def test_resume_after_sigkill_is_bit_identical(
     usr.mkdir()
     for path in (TESTS / "toys").glob("*.py"):
         (usr / path.name).symlink_to(path)
-    (usr / "saboteur.py").symlink_to(TESTS / "faults" / "usr" / "saboteur.py")
+    (usr / "fault_injection.py").symlink_to(
+        TESTS / "faults" / "usr" / "fault_injection.py"
+    )
     folder = tmp_path / "run"
     env = {"FAULT": "SIGKILL step 50", "DISK": str(folder)}
     killed = toy.train(folder, f"--usr_dir={usr}", env=env)

@@ -32,7 +32,7 @@ def test_beam_search_returns_different_outputs(n_best):
 
 
 @pytest.mark.slow
-def test_greedy_search_by_decoder_and_evaluate(toy):
+def test_decoder_and_evaluate_agree_in_greedy_search(toy):
     lines = (toy.folder / "raw" / "validation.xx").read_text().splitlines()
     (decoded,) = zip(*toy.decode(lines, "beam_size=1"), strict=True)
     flags = ("--split=validation", "--decode_hparams=beam_size=1")
@@ -44,7 +44,7 @@ def test_greedy_search_by_decoder_and_evaluate(toy):
 
 
 @pytest.mark.slow
-def test_samples_depend_on_the_seed_and_the_line_alone(toy):
+def test_samples_depend_only_on_seed_and_line(toy):
     flags = (
         "sampling_temp=1,beam_size=3,return_beams=true,min_length=40,"
         "sampling_seed=3"

@@ -1,4 +1,4 @@
-"""Flags of the trainer that do not change what is trained."""
+"""Flags of the trainer other than --problem and --hparams."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def checkpoints(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("xla", ["off", "on"])
-def test_replicas_xla_bfloat16_and_accumulation(trainer, xla):
+def test_trainer_uses_replicas_xla_bfloat16_and_accumulation(trainer, xla):
     folder, text = trainer(
         f"xla_{xla}",
         f"--hparams={SMALL}",

@@ -84,25 +84,27 @@ def contents(folder):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, run):
-    folder = tmp_path_factory.mktemp("undisturbed")
+def uninterrupted_run(tmp_path_factory, run):
+    folder = tmp_path_factory.mktemp("uninterrupted")
     assert run(folder) == 0
     return contents(folder)
 
 
-def test_finished_folder_has_exactly_the_files_of_the_manifest(undisturbed):
-    manifest_contents = json.loads(undisturbed["manifest.json"])
+def test_finished_folder_has_exactly_the_files_of_the_manifest(
+    uninterrupted_run,
+):
+    manifest_contents = json.loads(uninterrupted_run["manifest.json"])
     shards = [
         shard["file"]
         for split in manifest_contents["splits"].values()
         for shard in split["shards"]
     ]
     assert len(shards) == 6
-    assert set(undisturbed) == {"manifest.json", "vocab.model", *shards}
+    assert set(uninterrupted_run) == {"manifest.json", "vocab.model", *shards}
 
 
 def test_run_killed_after_every_file_keeps_finished_shards(
-    tmp_path, run, undisturbed, count_outcome
+    tmp_path, run, uninterrupted_run, count_outcome
 ):
     times = {}
     # A run without unfinished.json learns the vocabulary again (2); the
@@ -117,13 +119,13 @@ def test_run_killed_after_every_file_keeps_finished_shards(
         }
         assert now == now | times
         times = now
-    assert contents(tmp_path) == undisturbed
+    assert contents(tmp_path) == uninterrupted_run
     count_outcome("kills", "datagen", "survived", 10)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 6, 9, FILES])
 def test_run_killed_within_a_file_is_repeated_bit_identically(
-    tmp_path, run, undisturbed, count_outcome, number
+    tmp_path, run, uninterrupted_run, count_outcome, number
 ):
     assert run(tmp_path, "before", number) == -signal.SIGKILL
     count_outcome("kills", "datagen", "tried")
@@ -131,5 +133,5 @@ def test_run_killed_within_a_file_is_repeated_bit_identically(
     for path in tmp_path.glob("*.tmp"):
         os.truncate(path, path.stat().st_size // 2)
     assert run(tmp_path) == 0
-    assert contents(tmp_path) == undisturbed
+    assert contents(tmp_path) == uninterrupted_run
     count_outcome("kills", "datagen", "survived")

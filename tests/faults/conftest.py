@@ -15,7 +15,7 @@ from t2t_repro.training import checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
 KILLED = (-signal.SIGKILL, -signal.SIGXFSZ)
-SABOTEUR = pathlib.Path(__file__).with_name("usr")
+FAULT_INJECTION_DIR = pathlib.Path(__file__).with_name("usr")
 HPARAMS = (
     "hidden_size=16,filter_size=32,num_heads=2,num_hidden_layers=1,"
     "batch_tokens=256,learning_rate_warmup_steps=10"
@@ -27,12 +27,12 @@ def survive(count_outcome):
     """Return a function that kills a command again and again.
 
     Each run continues from the files of the killed one. A run that ends
-    without a fault must leave what an undisturbed command leaves.
+    without a fault must leave what an uninterrupted command leaves.
 
     Args:
         subject: what is killed, for the count.
         run: function of a fault's settings that returns a CompletedProcess.
-        check: compares the files with those of an undisturbed command, and
+        check: compares the files with those of an uninterrupted command, and
             removes them, so that the next run begins anew.
         faults: endless settings, of `draw_faults`.
         kills: how many.
@@ -66,7 +66,7 @@ def _draw_faults(seed, changes, size, seconds):
 def draw_faults():
     """Return a function that yields endless faults of three kinds.
 
-    Two are those of usr/saboteur.py; the third is SIGKILL after some time.
+    usr/fault_injection.py injects two; the third is SIGKILL after some time.
 
     Args:
         seed: of the random moments.
@@ -188,7 +188,7 @@ class Trainings:
     def faulty(self, arguments, folder, fault):
         """Return flags and environment of a command; fault=None: without."""
         if fault:
-            arguments = [*arguments, f"--usr_dir={SABOTEUR}"]
+            arguments = [*arguments, f"--usr_dir={FAULT_INJECTION_DIR}"]
         return arguments, {"FAULT": fault or "", "DISK": str(folder)}
 
     def start(self, output_dir, *flags, env=None, **settings):
@@ -267,7 +267,7 @@ def trainings(tmp_path_factory, forked):
 
 @pytest.fixture(scope="session")
 def trained(trainings, tmp_path_factory):
-    """Return the folder of an undisturbed training: ckpt-4, -8, -12."""
+    """Return the folder of an uninterrupted training: ckpt-4, -8, -12."""
     folder = tmp_path_factory.mktemp("trained")
     code, printed = trainings.train(folder)
     assert code == 0, printed

@@ -35,7 +35,7 @@ def run_copy(trained, tmp_path):
     return run
 
 
-def test_average_takes_last_steps_in_spite_of_file_times(trainings, run_copy):
+def test_average_takes_last_steps_whatever_the_file_times(trainings, run_copy):
     flags = [f"--output_dir={run_copy}", "--num_last_checkpoints=2"]
     result = trainings.run("avg_checkpoints", run_copy, *flags)
     assert result.returncode == 0, result.stderr

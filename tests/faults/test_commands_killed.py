@@ -24,7 +24,7 @@ def contents(folder):
 
 @pytest.fixture
 def run_copy(trained, tmp_path):
-    """Return a copy of the undisturbed training."""
+    """Return a copy of the uninterrupted training."""
     return shutil.copytree(trained, tmp_path / "run")
 
 
@@ -46,7 +46,7 @@ def average(trainings, run_copy):
 
 @pytest.fixture
 def check_average(average, run_copy, assert_same_checkpoint):
-    """Return a function that compares files with an undisturbed command's."""
+    """Return a function that compares files with an uninterrupted command's."""
     assert average().returncode == 0
     folder = run_copy / "averaged"
     expected = folder.rename(run_copy.parent / "expected")

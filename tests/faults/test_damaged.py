@@ -159,7 +159,7 @@ def test_damaged_average_is_named_or_unaffected(
     damage("averaged checkpoint", path, averaged, open_it, count)
 
 
-def test_training_is_refused_where_all_checkpoints_are_damaged(state, folder):
+def test_training_is_refused_if_all_checkpoints_are_damaged(state, folder):
     for step in (4, 8):
         _cut(folder / f"ckpt-{step}.{DATA}")
     before = _names(folder)
@@ -211,7 +211,7 @@ def test_checkpoint_that_does_not_fit_leaves_all_others(state, folder, step):
     assert state.restore(folder) == folder / "ckpt-8"
 
 
-def test_unscheduled_checkpoint_goes_with_the_next_save(state, folder):
+def test_next_save_removes_unscheduled_checkpoint(state, folder):
     """The next one may be scheduled, or another unscheduled one."""
     state.save(folder, 9, scheduled=False)
     assert _names(folder) == [*_whole(4, 8, 9), "ckpt-9.unscheduled"]
@@ -222,7 +222,7 @@ def test_unscheduled_checkpoint_goes_with_the_next_save(state, folder):
     assert _names(folder) == _whole(4, 8, 12)
 
 
-def test_unscheduled_checkpoint_takes_no_place_of_max_to_keep(state, folder):
+def test_unscheduled_checkpoint_does_not_count_for_max_to_keep(state, folder):
     state.save(folder, 9, scheduled=False, max_to_keep=2)
     assert set(_names(folder)) == {*_whole(4, 8, 9), "ckpt-9.unscheduled"}
     state.save(folder, 12, max_to_keep=2)

@@ -231,7 +231,7 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
     with pytest.raises(errors.UserError, match=message):
         client.LocalClient(copy.parent)
     with pytest.raises(errors.UserError, match=message):
-        versions.Model(copy)
+        versions.LoadedVersion(copy)
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.slow)])

@@ -42,7 +42,7 @@ def read_data(folder):
 
 
 @COUNTS
-def test_damage_to_any_data_file_is_found(data, damage, count):
+def test_damage_to_any_data_file_is_detected(data, damage, count):
     expected, made = read_data(data), manifest.read(data)
 
     def open_it():

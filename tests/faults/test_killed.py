@@ -1,4 +1,4 @@
-"""Trainings that are killed or stopped, and end as an undisturbed one does.
+"""Trainings that are killed or stopped, and end as an uninterrupted one does.
 
 Under --deterministic, weights, moments and losses are the same bits.
 """

@@ -82,8 +82,8 @@ def assert_close(actual, expected, name):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(train_pair, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("undisturbed")
+def uninterrupted_run(train_pair, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
     codes, printed = train_pair(folder, steps=STEPS)
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
@@ -92,17 +92,19 @@ def undisturbed(train_pair, tmp_path_factory):
     return folder
 
 
-def test_two_workers_make_the_updates_of_one(trainings, undisturbed, tmp_path):
+def test_two_workers_make_the_updates_of_one(
+    trainings, uninterrupted_run, tmp_path
+):
     """Dropout is on, and only the first worker makes the data."""
     code, printed = trainings.train(tmp_path, steps=STEPS)
     assert code == 0, printed
-    assert files_of(undisturbed) == files_of(tmp_path)
+    assert files_of(uninterrupted_run) == files_of(tmp_path)
     for step in (4, STEPS):
-        assert_close(undisturbed, tmp_path, f"ckpt-{step}")
+        assert_close(uninterrupted_run, tmp_path, f"ckpt-{step}")
 
 
 def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
-    train_pair, undisturbed, assert_same_training, tmp_path
+    train_pair, uninterrupted_run, assert_same_training, tmp_path
 ):
     """The chief translates some sentences while the other worker waits."""
     translate = "--eval_bleu_sentences=9"
@@ -116,11 +118,11 @@ def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
         assert f"Continuing from {tmp_path}/checkpoints/ckpt-3." in text
-    assert_same_training(tmp_path, undisturbed)
+    assert_same_training(tmp_path, uninterrupted_run)
 
 
 @pytest.mark.parametrize("dead", [0, 1])
-def test_worker_ends_where_the_other_is_killed(train_pair, tmp_path, dead):
+def test_worker_ends_when_the_other_is_killed(train_pair, tmp_path, dead):
     faults = [None, None]
     faults[dead] = "SIGKILL step 6"
     codes, printed = train_pair(tmp_path, faults=faults, steps=STEPS)
@@ -132,7 +134,7 @@ def test_worker_ends_where_the_other_is_killed(train_pair, tmp_path, dead):
     assert [path.name for path in listed] == ["ckpt-4"]
 
 
-def test_worker_ends_where_the_chief_cannot_make_the_data(train_pair, tmp_path):
+def test_worker_ends_when_the_chief_cannot_generate_data(train_pair, tmp_path):
     missing = "--problem_args=name=none,languages=aa-bb,vocab_size=300"
     codes, (chief, other) = train_pair(tmp_path, missing)
     assert codes == [1, 1]
@@ -140,7 +142,7 @@ def test_worker_ends_where_the_chief_cannot_make_the_data(train_pair, tmp_path):
     assert "Worker 1 of 2 has lost another worker" in other
 
 
-def test_both_workers_end_where_a_loss_is_not_finite(train_pair, tmp_path):
+def test_both_workers_end_when_a_loss_is_not_finite(train_pair, tmp_path):
     absurd = "learning_rate_constant=3e30,learning_rate_warmup_steps=10"
     codes, printed = train_pair(
         tmp_path,

@@ -59,7 +59,7 @@ def test_text_arrives_as_sent(lines, by_row, packed):
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1, max_size=3), st.booleans())
-def test_any_output_becomes_an_answer(texts, by_row):
+def test_any_output_becomes_a_response(texts, by_row):
     outputs = {
         "outputs": np.array([*texts, b""], object)[: len(texts)],
         "scores": np.zeros(len(texts), np.float32),

@@ -49,7 +49,7 @@ def encoder(*layers):
         ((at(*[1] * L) + at(*[3] * L)) / 2, "over 2.0 pieces"),
     ],
 )
-def test_pattern_of_head(weights, text):
+def test_pattern_names_position_of_majority_or_spread(weights, text):
     assert attention_maps.pattern(encoder([weights]), 0, 0) == text
 
 

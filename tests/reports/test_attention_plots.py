@@ -172,5 +172,5 @@ def test_written_files_are_complete_documents(sentence, tmp_path):
         ),
     ],
 )
-def test_folders_of_runs_differ(names, folders):
+def test_folder_names_of_runs_are_distinct(names, folders):
     assert attention_plots.folder_names(names) == folders

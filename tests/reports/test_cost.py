@@ -88,7 +88,7 @@ def test_abstract_model_leaves_nothing_to_initialize(abstract_model):
     assert all(weight._value is None for weight in abstract_model.weights)
 
 
-def test_parameters_of_base():
+def test_base_has_hand_computed_parameter_count():
     assert _parameters("base") == 63_045_632
 
 
@@ -116,7 +116,9 @@ def test_flops_equal_those_of_the_graph(tiny_hparams, option):
         ({"pos": "emb"}, 0),
     ],
 )
-def test_flops_beyond_matrix_products(tiny_hparams, changes, added):
+def test_flops_include_operations_other_than_matrix_products(
+    tiny_hparams, changes, added
+):
     changed = dataclasses.replace(tiny_hparams, **changes)
     usual, more = (
         building.build_abstract(hparams, 20).flops(5, 5)

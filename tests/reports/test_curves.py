@@ -106,7 +106,7 @@ def test_plot_of_several_runs_names_each():
     assert {"one: train", "one: validation", "<two>: train"} <= set(texts(svg))
 
 
-def test_dollars_in_name_of_run_are_no_formula():
+def test_dollars_in_name_of_run_are_plain_text():
     runs = {"a$^$b": RUNS["one"], "$x": RUNS["<two>"]}
     svg = curves.plot(LOSS, runs)
     assert {"a$^$b: train", "a$^$b: validation", "$x: train"} <= set(texts(svg))

@@ -33,7 +33,7 @@ def test_systems_of_table_2_are_registered_sets():
         ("transformer_base", None),
     ],
 )
-def test_parameters_of_set(name, parameters):
+def test_parameters_of_hparams_set_are_those_of_table_3(name, parameters):
     assert paper.parameters(name) == parameters
 
 
@@ -62,7 +62,9 @@ def test_training_flops_are_time_times_gpus_times_rate(name, flops):
         ("wmt14_ende", "tiny", None),
     ],
 )
-def test_row_of_table_2_of_training(problem, hparams_set, bleu):
+def test_table_2_row_is_found_by_problem_and_hparams_set(
+    problem, hparams_set, bleu
+):
     row = paper.table_2_row(problem, hparams_set)
     assert (row and row.bleu) == bleu
 

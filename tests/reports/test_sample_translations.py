@@ -34,7 +34,7 @@ def test_rank_orders_best_middle_worst():
     assert middle.line == 3  # the better one of two
 
 
-def test_of_equal_scores_the_longer_reference_is_better():
+def test_longer_reference_ranks_higher_among_equal_scores():
     lines = ["one two", "one two three four five"]
     (best,), _, (worst,) = sample_translations.rank(
         lines, lines, lines, Suite(), group_size=1

@@ -167,7 +167,7 @@ def test_unknown_path_is_an_error(server, method, path, status, message):
     assert message in answer["error"]
 
 
-def test_status_and_metadata_of_each_path(server):
+def test_status_and_metadata_are_returned_for_each_path(server):
     for path in ("/v1/models/t2t", "/v1/models/t2t/versions/2"):
         status, answer = server.http("GET", path)
         assert status == 200

@@ -136,7 +136,7 @@ def test_deadline_of_the_client_is_respected(export_dir, embedded, gate):
         gate.open.set()
 
 
-def test_status_of_known_and_unknown_model(channel):
+def test_status_is_returned_for_known_model_only(channel):
     stub = model_service_pb2_grpc.ModelServiceStub(channel)
     message = get_model_status_pb2.GetModelStatusRequest()
     message.model_spec.name = "t2t"

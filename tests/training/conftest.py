@@ -104,9 +104,9 @@ def runs(tiny_hparams, tiny_corpora, vocab_size):
 
 
 @pytest.fixture(scope="session")
-def undisturbed(runs, tmp_path_factory):
+def uninterrupted_run(runs, tmp_path_factory):
     """The folder of a training of 24 steps, which logs each of them."""
-    folder = tmp_path_factory.mktemp("undisturbed")
+    folder = tmp_path_factory.mktemp("uninterrupted")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_log, "SECONDS", 0)
         assert runs.train(folder)[0] == 0

@@ -36,7 +36,7 @@ def test_nan_loss_is_reported_with_step_batch_checkpoint_and_remedies():
         assert fact in text
 
 
-def test_infinite_loss_in_float32_before_any_checkpoint():
+def test_infinite_loss_in_float32_is_reported_without_checkpoint():
     with pytest.raises(errors.UserError) as caught:
         checker(newest=None).check_step(1, math.inf, 1.0)
     text = str(caught.value)

@@ -87,7 +87,7 @@ def _logits(model, expected):
     return model(batch).numpy()[batch["targets_segment"] > 0]
 
 
-def test_stored_names():
+def test_stored_checkpoint_has_names_of_kind_and_path():
     names = [
         name for name, _ in tf.train.list_variables(str(FOLDER / "ckpt-5"))
     ]
@@ -106,7 +106,7 @@ def test_stored_names():
     )
 
 
-def test_this_version_has_the_same_names(model):
+def test_current_version_writes_the_stored_names(model):
     paths = [weight.path.partition("/")[2] for weight in model.weights]
     assert sorted(paths) == WEIGHTS
 
@@ -121,7 +121,9 @@ def test_restored_weights_give_the_same_logits(model, expected):
     assert np.abs(logits - before).max() > 1
 
 
-def test_training_resumes_from_it(model, hparams, expected, tmp_path):
+def test_training_resumes_from_stored_checkpoint(
+    model, hparams, expected, tmp_path
+):
     """Adam's moments and the step are restored as well."""
     folder = shutil.copytree(FOLDER, tmp_path / "checkpoints")
     adam = optimizer.build(hparams, model.weights)

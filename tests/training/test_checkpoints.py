@@ -119,7 +119,7 @@ def test_latest_is_restored_from_a_moved_folder(saved, target, tmp_path):
     assert int(target.adam.iterations) == 1000
 
 
-def test_another_worker_restores_the_same(saved, target):
+def test_worker_restores_the_checkpoint_of_the_chief(saved, target):
     folder, values = saved
     assert target.checkpoints(folder).restore(200) == folder / "ckpt-200"
     target.assert_is(values[200])
@@ -140,7 +140,9 @@ def test_restore_without_checkpoints_changes_nothing(target, tmp_path):
     target.assert_is(before)
 
 
-def test_restore_on_replicas(saved, hparams, vocab_size, strategy_of):
+def test_restore_on_replicas_sets_every_copy(
+    saved, hparams, vocab_size, strategy_of
+):
     with strategy_of(2).scope():
         replicated = State(hparams, vocab_size)
     replicated.checkpoints(saved[0]).restore_latest()
@@ -150,7 +152,7 @@ def test_restore_on_replicas(saved, hparams, vocab_size, strategy_of):
         np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
-def test_newest_are_kept_also_after_a_restart(state, tmp_path):
+def test_newest_checkpoints_are_kept_after_restart(state, tmp_path):
     def steps():
         return [p.name for p in checkpoints.list_checkpoints(tmp_path)]
 
@@ -173,7 +175,7 @@ def test_list_is_sorted_by_step_not_by_name(saved, tmp_path):
     assert checkpoints.list_checkpoints(tmp_path / "absent") == []
 
 
-def test_step_of():
+def test_step_of_path_is_its_last_number():
     assert checkpoints.step_of("a-7/ckpt-1500") == 1500
     for path in ("ckpt", "ckpt-", "ckpt-5/model", "ckpt-1.index"):
         with pytest.raises(errors.UserError, match=f"-STEP.*got {path}"):

@@ -74,11 +74,11 @@ def test_overflowing_updates_are_skipped_until_the_scale_fits(
 
 
 def test_precision_may_change_between_sessions(
-    undisturbed, runs, fake_steps, tmp_path
+    uninterrupted_run, runs, fake_steps, tmp_path
 ):
     """A checkpoint without a scale starts a new one; float32 ignores it."""
     fake_steps()
-    shutil.copytree(undisturbed, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(uninterrupted_run, tmp_path, dirs_exist_ok=True)
     for steps, precision in ((28, "float16"), (32, "float32")):
         code, printed = runs.train(
             tmp_path, train_steps=steps, mixed_precision=precision

@@ -42,7 +42,9 @@ def machine(monkeypatch):
         ("mirrored", 1, 1, True),
     ],
 )
-def test_strategy(machine, distribution, cpus, replicas, mirrored):
+def test_strategy_follows_distribution_and_devices(
+    machine, distribution, cpus, replicas, mirrored
+):
     machine(cpus=cpus)
     strategy = hardware.strategy(distribution)
     assert strategy.num_replicas_in_sync == replicas
@@ -63,7 +65,7 @@ def test_strategy_prefers_gpus_to_cpus(machine):
         ("off", [(8, 0)], False),
     ],
 )
-def test_use_xla(machine, choice, gpus, expected):
+def test_xla_auto_compiles_on_gpus_only(machine, choice, gpus, expected):
     machine(gpus=gpus)
     assert hardware.use_xla(choice) is expected
 
@@ -81,12 +83,14 @@ def test_use_xla(machine, choice, gpus, expected):
         ("float32", [(9, 0)], "float32"),
     ],
 )
-def test_dtype_policy(machine, choice, gpus, expected):
+def test_auto_precision_is_bfloat16_if_all_gpus_have_it(
+    machine, choice, gpus, expected
+):
     machine(gpus=gpus)
     assert hardware.dtype_policy(choice) == expected
 
 
-def test_summary(machine):
+def test_hardware_summary_names_replicas_precision_and_xla(machine):
     machine(cpus=4)
     assert hardware.summary(
         hardware.strategy("one_device"), "float32", False

@@ -48,7 +48,9 @@ def test_history_drops_steps_that_will_be_repeated(tmp_path):
     ],
     ids=str,
 )
-def test_patience_of_two_validations(tmp_path, perplexities, stops, restart):
+def test_training_stops_after_two_validations_without_improvement(
+    tmp_path, perplexities, stops, restart
+):
     """An equal or a non-finite perplexity does not count as improvement."""
     entries = history.History(tmp_path, 0)
     for step, perplexity in enumerate(perplexities, 1):
@@ -70,9 +72,7 @@ def test_patience_of_two_validations(tmp_path, perplexities, stops, restart):
         ("bleu", [None, 9.0, 8.0, None, 7.0], True),
     ],
 )
-def test_patience_with_a_metric_of_either_direction(
-    tmp_path, metric, values, stops
-):
+def test_patience_follows_direction_of_metric(tmp_path, metric, values, stops):
     """Validations without the metric, of an earlier session, do not count."""
     entries = history.History(tmp_path, 0)
     for step, value in enumerate(values, 1):

@@ -89,7 +89,7 @@ def test_loss_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
     np.testing.assert_allclose(sums[:5], expected, rtol=1e-5)
 
 
-def test_smoothed_loss_by_hand():
+def test_smoothed_loss_equals_hand_computed_value():
     """V = 4, e = 0.1: the target has 0.9, each other 0.1 / 3.
 
     lse = ln(e^2 + e^1 + e^0 + e^-1) = ln 11.475217 = 2.440190

@@ -30,7 +30,7 @@ class Memory:
 @hypothesis.given(
     st.integers(1, 100_000), st.integers(1, 512), st.floats(0, 1.2)
 )
-def test_no_fewer_microbatches_would_fit(share, multiple, room):
+def test_search_finds_fewest_microbatches_that_fit(share, multiple, room):
     rows = -(-share // multiple)
     memory = Memory(multiple + int(room * share))
     found = microbatch_size.largest_microbatch(memory.fits, share, multiple)
@@ -53,7 +53,7 @@ def test_no_fewer_microbatches_would_fit(share, multiple, room):
         (256, 256, [100, 50, 25, 13, 4, 1, 2]),
     ],
 )
-def test_trials_for_100_rows(room, slots, tried):
+def test_search_of_100_rows_tries_expected_sizes(room, slots, tried):
     memory = Memory(room)
     found = microbatch_size.largest_microbatch(memory.fits, 25_600, 256)
     assert [slots // 256 for slots in memory.tried] == tried

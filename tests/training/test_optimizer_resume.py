@@ -169,7 +169,9 @@ def test_checkpoint_has_every_variable_of_an_optimizer(training_of, name):
         ({"optimizer": "sgd", "ema_decay": 0.5}, "ema", ""),
     ],
 )
-def test_names_in_checkpoints(training_of, settings, kernel_slots, others):
+def test_checkpoint_names_slots_by_kind_and_path(
+    training_of, settings, kernel_slots, others
+):
     training = training_of(**settings)
     state = slots.training_state(training.model, training.optimizer)
     kinds = f"weights {kernel_slots}".split()

@@ -210,7 +210,9 @@ def test_moving_average_counts_skipped_updates(hparams, strategy_of, replicas):
         ),
     ],
 )
-def test_slots_by_kind(hparams, strategy_of, name, kinds):
+def test_slots_of_kind_are_found_by_index_of_weight(
+    hparams, strategy_of, name, kinds
+):
     for decay, more in ((0.0, {}), (0.9, {"ema": [0, 1]})):
         settings = dataclasses.replace(hparams, optimizer=name, ema_decay=decay)
         variables, built = _train(settings, strategy_of(1), _gradients())

@@ -68,8 +68,8 @@ def validation_sums(runs, folder, step):
     return loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
 
 
-def test_training_lowers_the_validation_loss(undisturbed, read_events):
-    events = read_events(undisturbed)
+def test_training_lowers_the_validation_loss(uninterrupted_run, read_events):
+    events = read_events(uninterrupted_run)
     losses = events["validation/loss"]
     assert list(losses) == [8, 16, 24]
     assert losses[24] < losses[16] < losses[8]
@@ -79,9 +79,11 @@ def test_training_lowers_the_validation_loss(undisturbed, read_events):
     assert rate == pytest.approx(0.02 / math.sqrt(23), rel=1e-5)
 
 
-def test_validation_measures_the_whole_split(undisturbed, runs, read_events):
+def test_validation_measures_the_whole_split(
+    uninterrupted_run, runs, read_events
+):
     smoothed, plain, correct, tokens, *_ = validation_sums(
-        runs, undisturbed, 24
+        runs, uninterrupted_run, 24
     )
     constant = cross_entropy.smoothing_constant(
         0.1, runs.vocabularies.target.size
@@ -92,14 +94,14 @@ def test_validation_measures_the_whole_split(undisturbed, runs, read_events):
         "perplexity": math.exp(plain / tokens),
         "accuracy": correct / tokens,
     }
-    events = read_events(undisturbed)
+    events = read_events(uninterrupted_run)
     for name, value in expected.items():
         actual = events[f"validation/{name}"][24]
         assert actual == pytest.approx(float(value), rel=1e-5), name
 
 
 def test_resume_after_sigterm_is_bit_identical(
-    stopped, undisturbed, runs, tmp_path
+    stopped, uninterrupted_run, runs, tmp_path
 ):
     shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
     code, printed = runs.train(tmp_path)
@@ -109,12 +111,14 @@ def test_resume_after_sigterm_is_bit_identical(
     assert "epochs; 5 done\n" in printed
     # The checkpoint of the stop is gone.
     assert runs.saved_steps(tmp_path) == [4, 8, 12, 16, 20, 24]
-    assert_same_state(runs.saved(tmp_path, 24), runs.saved(undisturbed, 24))
+    assert_same_state(
+        runs.saved(tmp_path, 24), runs.saved(uninterrupted_run, 24)
+    )
 
 
 @pytest.mark.slow
 def test_resume_on_two_replicas_differs_by_rounding_only(
-    stopped, undisturbed, runs, tmp_path, strategy_of
+    stopped, uninterrupted_run, runs, tmp_path, strategy_of
 ):
     """Their microbatches are smaller, too."""
     shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
@@ -129,7 +133,7 @@ def test_resume_on_two_replicas_differs_by_rounding_only(
     assert "per replica: 1/2 of it, at most 64 slots at once" in printed
     assert_same_state(
         runs.saved(tmp_path, 8),
-        runs.saved(undisturbed, 8),
+        runs.saved(uninterrupted_run, 8),
         lambda *args, **names: np.testing.assert_allclose(
             *args, rtol=1e-4, atol=1e-4, **names
         ),
@@ -148,22 +152,22 @@ def test_diverging_training_keeps_its_finite_checkpoints(runs, tmp_path):
         assert np.isfinite(value).all(), name
 
 
-def test_finished_training_has_nothing_to_do(undisturbed, runs):
-    before = sorted(path.name for path in undisturbed.rglob("*"))
-    code, printed = runs.train(undisturbed, train_steps=10)
+def test_finished_training_has_nothing_to_do(uninterrupted_run, runs):
+    before = sorted(path.name for path in uninterrupted_run.rglob("*"))
+    code, printed = runs.train(uninterrupted_run, train_steps=10)
     assert code == 0
     assert "Nothing to do: 24 steps are done, --train_steps=10." in printed
-    assert sorted(path.name for path in undisturbed.rglob("*")) == before
+    assert sorted(path.name for path in uninterrupted_run.rglob("*")) == before
 
 
 def test_warm_start_takes_only_the_weights(
-    undisturbed, runs, fake_steps, tmp_path
+    uninterrupted_run, runs, fake_steps, tmp_path
 ):
     fake_steps()
-    path = undisturbed / "checkpoints" / "ckpt-20"
+    path = uninterrupted_run / "checkpoints" / "ckpt-20"
     _, printed = runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
     assert f"Starting from the weights of {path}." in printed
-    expected = runs.saved(undisturbed, 20)
+    expected = runs.saved(uninterrupted_run, 20)
     for name, value in runs.saved(tmp_path, 1).items():
         if name.startswith("weights/"):
             np.testing.assert_array_equal(value, expected[name])
@@ -183,24 +187,27 @@ def test_warm_start_takes_only_the_weights(
     ],
 )
 def test_warm_start_from_another_model_is_refused(
-    undisturbed, runs, tmp_path, monkeypatch, changes, message
+    uninterrupted_run, runs, tmp_path, monkeypatch, changes, message
 ):
     vocabulary = types.SimpleNamespace(
         **vars(runs.vocabularies.target) | changes
     )
     monkeypatch.setattr(runs, "vocabularies", Vocabularies.shared(vocabulary))
-    path = undisturbed / "checkpoints" / "ckpt-20"
+    path = uninterrupted_run / "checkpoints" / "ckpt-20"
     with pytest.raises(errors.UserError, match=message):
         runs.train(tmp_path, train_steps=1, warm_start_from=str(path))
     assert runs.saved_steps(tmp_path) == []
 
 
 def test_warm_start_on_replicas_from_an_average(
-    undisturbed, runs, fake_steps, tmp_path, strategy_of
+    uninterrupted_run, runs, fake_steps, tmp_path, strategy_of
 ):
     fake_steps()
     path = averaging.average(
-        [undisturbed / "checkpoints" / f"ckpt-{step}" for step in (20, 24)],
+        [
+            uninterrupted_run / "checkpoints" / f"ckpt-{step}"
+            for step in (20, 24)
+        ],
         tmp_path / "averaged",
     )
     runs.train(
@@ -221,7 +228,7 @@ def test_warm_start_on_replicas_from_an_average(
 
 @pytest.mark.slow
 def test_validation_uses_the_moving_average_and_training_does_not(
-    runs, undisturbed, tmp_path, read_events
+    runs, uninterrupted_run, tmp_path, read_events
 ):
     averaged = runs.with_hparams(ema_decay=0.9)
     averaged.train(tmp_path, train_steps=8, eval_every=4)
@@ -230,6 +237,6 @@ def test_validation_uses_the_moving_average_and_training_does_not(
     expected = float(sums.smoothed / sums.tokens)
     events = read_events(tmp_path)
     assert events["validation/loss"][8] == pytest.approx(expected, rel=1e-5)
-    trained = read_events(undisturbed)["validation/loss"][8]
+    trained = read_events(uninterrupted_run)["validation/loss"][8]
     assert abs(expected - trained) > 1e-3
-    assert_same_state(runs.saved(tmp_path, 8), runs.saved(undisturbed, 8))
+    assert_same_state(runs.saved(tmp_path, 8), runs.saved(uninterrupted_run, 8))

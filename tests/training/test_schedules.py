@@ -145,27 +145,27 @@ def test_every_set_has_its_golden_learning_rates():
     ],
 )
 @pytest.mark.usefixtures("tiny_hparams")
-def test_peaks_as_published(names, peak):
+def test_peak_rates_equal_published_ones(names, peak):
     for name in names.split():
         hparams = registry.build_hparams(name)
         assert f"{schedules.peak(hparams).rate:.2e}" == peak
 
 
-def test_equation_3(base):
+def test_noam_equals_equation_3_of_the_paper(base):
     for step in (1, 3, 17, 3_999, 4_000, 4_001, 25_000, 1_000_000):
         rate = schedules.learning_rate(base, step)
         assert keras.backend.standardize_dtype(rate.dtype) == "float32"
         assert float(rate) == pytest.approx(_paper(step), rel=TOLERANCE)
 
 
-def test_noam_times_a_constant(base):
+def test_noam_is_multiplied_by_constant(base):
     twice = dataclasses.replace(base, learning_rate_constant=2.0)
     for step in (1, 4_000, 25_000):
         rate = float(schedules.learning_rate(twice, step))
         assert rate == pytest.approx(2 * _paper(step), rel=TOLERANCE)
 
 
-def test_factors_multiply_and_count_from_0(base):
+def test_schedule_factors_multiply_and_count_from_0(base):
     for schedule, at_1, at_26, at_401 in (
         ("constant", 3.0, 3.0, 3.0),
         ("linear_warmup", 0.0, 0.25, 1.0),
@@ -255,7 +255,7 @@ KERAS = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "rates"), KERAS)
-def test_schedules_of_keras(base, name, arguments, rates):
+def test_keras_schedules_have_expected_rates(base, name, arguments, rates):
     hparams = _of_keras(base, name, arguments)
     for step, expected in zip((1, 26, 76), rates, strict=True):
         rate = schedules.learning_rate(hparams, step)

@@ -96,7 +96,9 @@ def test_logged_means_equal_those_by_hand(
         assert events[f"train/{name}"] == {4: pytest.approx(value)}
 
 
-def test_intervals_of_two_seconds_and_the_last(tmp_path, clock, read_events):
+def test_log_shows_means_every_two_seconds_and_at_the_end(
+    tmp_path, clock, read_events
+):
     outcomes = [_outcome(i, 1, 1, 1) for i in range(1, 13)]
     _train(tmp_path, clock, outcomes, first_step=40)
     losses = read_events(tmp_path)["train/loss"]
@@ -268,7 +270,9 @@ def test_validation_is_shown_and_recorded(tmp_path, clock, read_events, capsys):
     assert line in capsys.readouterr().err
 
 
-def test_lines_without_a_terminal(tmp_path, clock, capsys, monkeypatch):
+def test_log_without_terminal_prints_lines(
+    tmp_path, clock, capsys, monkeypatch
+):
     """With a known GPU they have its memory and the share of its peak."""
     monkeypatch.setattr(
         train_log.utilization, "device_memory", lambda: 5 * 10**8
@@ -284,7 +288,7 @@ def test_lines_without_a_terminal(tmp_path, clock, capsys, monkeypatch):
     assert "\r" not in shown
 
 
-def test_bar_on_a_terminal(tmp_path, clock, capsys, monkeypatch):
+def test_log_on_terminal_shows_bar(tmp_path, clock, capsys, monkeypatch):
     monkeypatch.setattr(train_log.progress, "_has_width", lambda: True)
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3)
     shown = capsys.readouterr().err

@@ -54,7 +54,9 @@ def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
     assert "Stopped after step 14; checkpoint ckpt-14." in printed
 
 
-def test_checkpoints_by_seconds(runs, fake_steps, tmp_path, monkeypatch):
+def test_save_checkpoints_secs_saves_at_first_step_after_interval(
+    runs, fake_steps, tmp_path, monkeypatch
+):
     """Steps take 10 seconds: 25 are over after 3 of them."""
     clock = types.SimpleNamespace(now=0.0)
     fake_steps(lambda number, _: setattr(clock, "now", 10.0 * number))
@@ -64,7 +66,7 @@ def test_checkpoints_by_seconds(runs, fake_steps, tmp_path, monkeypatch):
     assert runs.saved_steps(tmp_path) == [3, 6, 8]
 
 
-def test_validations_every_n_steps_and_at_the_end(
+def test_validation_runs_every_n_steps_and_at_the_end(
     runs, fake_steps, tmp_path, read_events
 ):
     fake_steps(losses=[4.0, 3.0, 5.0])
@@ -188,7 +190,9 @@ def test_compilations_are_counted_and_retracing_is_reported(
     assert read_events(tmp_path)["train/compilations"] == {6: 2}
 
 
-def test_share_of_peak(runs, fake_steps, tmp_path, monkeypatch, read_events):
+def test_share_of_peak_is_counted_flops_over_peak_flops(
+    runs, fake_steps, tmp_path, monkeypatch, read_events
+):
     """The devices reach 10^6 FLOP/s."""
     fake_steps()
     monkeypatch.setattr(train_loop.utilization, "peak_flops", lambda *_: 1e6)

@@ -23,7 +23,7 @@ from t2t_repro.training import utilization
         ("", None),
     ],
 )
-def test_peak_by_the_name_of_a_device(device_name, name):
+def test_peak_is_found_by_name_of_device(device_name, name):
     assert utilization.named_peak(device_name) == utilization.PEAKS.get(name)
 
 
@@ -66,7 +66,9 @@ def gpus(monkeypatch):
         ([], "float32", 1, None),
     ],
 )
-def test_peak_of_all_replicas(gpus, names, policy, replicas, peak):
+def test_peak_flops_are_those_of_all_replicas(
+    gpus, names, policy, replicas, peak
+):
     gpus(*names)
     assert utilization.peak_flops(policy, replicas) == peak
 

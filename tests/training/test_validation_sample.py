@@ -136,7 +136,7 @@ def test_sentences_are_evenly_spaced_and_short_enough(echo, corpus_of, hparams):
 
 
 @pytest.mark.slow
-def test_sample_uses_the_present_weights(
+def test_sample_uses_the_current_weights(
     corpus_of, hparams, vocabulary, strategy_of, monkeypatch
 ):
     """The model is on replicas in 16 bits; the search is traced once."""

@@ -130,7 +130,7 @@ def test_different_flags_are_refused():
         workers.require_same_flags(worker, {"xla": "off"})
 
 
-def test_summary_of_several_workers():
+def test_hardware_summary_names_number_of_workers():
     assert hardware.summary(Strategy(PAIR, "worker", 1), "float32", False) == (
         "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
         "float32, XLA off"

@@ -1,8 +1,8 @@
-"""Faults at a chosen moment of a command, whose --usr_dir is this folder.
+"""Injection of a fault into a command, whose --usr_dir is this folder.
 
-The environment variable FAULT has a fault, a place and a number:
+The environment variable FAULT has the fault, where it occurs, and a number:
 
-    SIGTERM step 3    SIGTERM before the third step of a training
+    SIGTERM step 3    SIGTERM before the third step of training
     SIGKILL index 2   before the second index of a checkpoint is renamed, when
                       its data already is
     SIGKILL run 5     before the fifth batch of a server; four warm it up
@@ -21,7 +21,7 @@ import resource
 import signal
 import sys
 
-name, place, text = os.environ["FAULT"].split()
+name, target, text = os.environ["FAULT"].split()
 number, folder = int(text), os.environ["DISK"]
 count = 0
 
@@ -34,7 +34,7 @@ def fill_disk():
 
 
 def advance():
-    """Count a call; cause the fault if it is the one."""
+    """Count a call; cause the fault if the count is the chosen number."""
     global count
     count += 1
     if count == number:
@@ -44,13 +44,15 @@ def advance():
             os.kill(os.getpid(), signal.Signals[name])
 
 
-def sabotage(function, is_one=lambda *args: True):
-    def sabotaged(*args):
-        if is_one(*args):
+def inject(function, is_counted=lambda *args: True):
+    """Return a function that counts its calls before it calls `function`."""
+
+    def with_fault(*args):
+        if is_counted(*args):
             advance()
         return function(*args)
 
-    return sabotaged
+    return with_fault
 
 
 def watch_changes(event, arguments):
@@ -64,28 +66,28 @@ def watch_changes(event, arguments):
         advance()
 
 
-if place == "step":
+if target == "step":
     from t2t_repro.training import step
 
     build = step.build_train_step
 
-    def build_sabotaged(*args):
+    def build_with_fault(*args):
         train_step = build(*args)
-        sabotaged = sabotage(train_step)
+        with_fault = inject(train_step)
         counted = train_step.experimental_get_tracing_count
-        sabotaged.experimental_get_tracing_count = counted
-        return sabotaged
+        with_fault.experimental_get_tracing_count = counted
+        return with_fault
 
-    step.build_train_step = build_sabotaged
-elif place == "index":
-    os.replace = sabotage(
+    step.build_train_step = build_with_fault
+elif target == "index":
+    os.replace = inject(
         os.replace, lambda source, target: str(target).endswith(".index")
     )
-elif place == "run":
+elif target == "run":
     from t2t_repro.serving import versions
 
-    versions.Model.run = sabotage(versions.Model.run)
-elif place == "size":
+    versions.LoadedVersion.run = inject(versions.LoadedVersion.run)
+elif target == "size":
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
