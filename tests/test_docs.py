@@ -53,7 +53,7 @@ def test_paths_and_links_exist(page):
 
 @pytest.fixture(scope="module")
 def defined_flags():
-    """Names that commands have as strings, and fields of the options."""
+    """Return names that commands have as strings, and fields of the options."""
     commands = "".join(path.read_text("utf-8") for path in PACKAGE.glob("*.py"))
     options = (PACKAGE / "training" / "options.py").read_text("utf-8")
     fields_of_options = re.findall(r"^    (\w+): .*setting\(", options, re.M)
@@ -214,7 +214,7 @@ def test_errors_refer_to_sections_of_troubleshooting():
 
 @pytest.fixture(scope="module")
 def data_folder(tmp_path_factory):
-    """Folder of data that all pages share."""
+    """Return a folder of data that all pages share."""
     return tmp_path_factory.mktemp("data")
 
 

@@ -55,7 +55,7 @@ def python(*arguments, cwd, **env):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of what the wheel is made of, and nothing else."""
+    """Return a folder with the sources of the wheel, and nothing else."""
     folder = tmp_path_factory.mktemp("checkout")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for name in SOURCES:

@@ -47,7 +47,7 @@ def write_raw(folder):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """The data_dir and the manifest of a small parallel text."""
+    """Return the data_dir and the manifest of a small parallel text."""
     tmp_path = tmp_path_factory.mktemp("prepared")
     write_raw(tmp_path / "raw")
     folder = prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
@@ -212,7 +212,7 @@ def test_raw_text_is_checked_before_anything_is_written(tmp_path):
 
 @pytest.fixture
 def unfinished(tmp_path, monkeypatch):
-    """A data_dir in which datagen stopped after reading the text."""
+    """Return a data_dir in which datagen stopped after reading the text."""
     write_raw(tmp_path / "raw")
 
     def stop(*_):

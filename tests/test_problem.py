@@ -22,7 +22,7 @@ COMMON = {  # arguments that every problem has
 
 @pytest.fixture(autouse=True)
 def toys(monkeypatch):
-    """Two problems, which are unregistered afterwards."""
+    """Return two problems, which are unregistered afterwards."""
     for known in (registry.problems, registry.metrics):
         monkeypatch.setattr(known, "_entries", dict(known._entries))
 

@@ -32,7 +32,7 @@ def {name}(parent):
 
 @pytest.fixture
 def usr_dir(tmp_path, monkeypatch):
-    """A folder; what its modules register is forgotten afterwards."""
+    """Yield a folder; what its modules register is forgotten afterwards."""
     registry.load_definitions()
     for known in REGISTRIES:
         monkeypatch.setattr(known, "_entries", dict(known._entries))

@@ -28,7 +28,7 @@ def start(folder, hardware="one CPU", settings=SETTINGS):
 
 @pytest.fixture
 def started(tmp_path, monkeypatch):
-    """The folder of a run that the first worker has started."""
+    """Return the folder of a run that the first worker has started."""
     monkeypatch.setattr(files, "wait_until", lambda condition: condition())
     start(tmp_path)
     return tmp_path

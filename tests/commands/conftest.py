@@ -188,7 +188,7 @@ class Toy:
 
 @pytest.fixture(scope="session")
 def train_toy(run, tmp_path_factory):
-    """A function of a model's name: a Toy that has been trained."""
+    """Return a function of a model's name that returns a trained Toy."""
     folder = tmp_path_factory.mktemp("toys")
     write_raw(folder / "raw", train=400, validation=8, test=8)
 

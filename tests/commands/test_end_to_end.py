@@ -191,7 +191,7 @@ def test_decoder_and_ctranslate2_agree(averaged, run, tmp_path):
 
 @pytest.fixture(scope="module")
 def reported(averaged, run, tmp_path_factory):
-    """A run with scores and a report of it, and another without either."""
+    """Return a run with scores and a report, and another run without."""
     folder = averaged / "run"
     other = tmp_path_factory.mktemp("other") / "begun"
     other.mkdir()

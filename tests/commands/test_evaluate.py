@@ -32,7 +32,7 @@ def ok(result):
 
 @pytest.fixture(scope="module")
 def calm(trained, tmp_path_factory):
-    """Flags of a run whose problem makes its source lowercase."""
+    """Return flags of a run whose problem makes its source lowercase."""
     folder = tmp_path_factory.mktemp("calm")
     (folder / "usr").mkdir()
     (folder / "usr" / "calm.py").write_text(CALM)
@@ -159,7 +159,7 @@ def test_exporter_refuses_a_problem_that_normalizes(calm, run):
 
 @pytest.fixture
 def parses(tmp_path):
-    """Flags that name a file each."""
+    """Return flags that name a file each."""
     for name, line in {
         "sources": "It works .",
         "translations": "(S (NP XX )NP (VP XX )VP . )S",

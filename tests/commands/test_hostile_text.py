@@ -57,7 +57,7 @@ def write(path, lines):
 
 @pytest.fixture(scope="module")
 def learned(run, raw_writer, flags_of, tmp_path_factory):
-    """A folder with data/ and run/: a few steps on all of this."""
+    """Return a folder with data/ and run/: a few steps on all of this."""
     folder = tmp_path_factory.mktemp("hostile")
     raw = raw_writer(folder / "raw", train=200)
     for language in ("xx", "yy"):

@@ -19,7 +19,7 @@ def ok(result):
 
 @pytest.fixture(scope="module")
 def n_best(toy):
-    """Four outputs of each line, by the averaged checkpoint."""
+    """Return four outputs of each line, by the averaged checkpoint."""
     return toy.decode(LINES, "return_beams=true")
 
 
@@ -98,7 +98,7 @@ def test_an_ensemble_of_both_models_translates(train_toy):
 
 @pytest.fixture(scope="module")
 def exported(toy, tmp_path_factory):
-    """The folder of an export."""
+    """Return the folder of an export."""
     folder = tmp_path_factory.mktemp("exported")
     ok(toy.run("exporter", f"--export_dir={folder}"))
     # A server starts cold: that is faster.

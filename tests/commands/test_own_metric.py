@@ -79,7 +79,7 @@ def flags(trained, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def train(trained, run, flags):
-    """A function of more flags: what the trainer answers."""
+    """Return a function that runs the trainer with more flags."""
     return lambda *more: run(
         "trainer",
         *flags,
@@ -94,7 +94,7 @@ def train(trained, run, flags):
 
 @pytest.fixture(scope="module")
 def learned(train, flags):
-    """The folder of a training, and what it printed."""
+    """Return the folder of a run, and what the trainer printed."""
     result = train(
         "--early_stopping_evals=5", "--early_stopping_metric=exact_match"
     )

@@ -34,7 +34,7 @@ def export_dir(trained, run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory):
-    """An export of a model that never answers."""
+    """Return an export of a model that never answers."""
     import tensorflow as tf
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
@@ -55,7 +55,7 @@ def endless(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(run, export_dir):
-    """A server that the tests share: its process and ports."""
+    """Yield the process and the ports of a server that the tests share."""
     with serving(run, export_dir) as running:
         yield running
 

@@ -18,7 +18,7 @@ FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures" / "run"
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """A copy of the fixture, to write to."""
+    """Return a copy of the fixture, to write to."""
     folder = tmp_path_factory.mktemp("stored") / "run"
     shutil.copytree(FIXTURE, folder)
     with tarfile.open(folder / "export.tar.xz") as export:
@@ -28,7 +28,7 @@ def stored(tmp_path_factory):
 
 @pytest.fixture
 def ok(forked, stored):
-    """A function of a command and its arguments: what it prints."""
+    """Return a function that runs a command and returns what it prints."""
 
     def run(name, *arguments, stdin=""):
         flags = (argument.format(stored) for argument in arguments)

@@ -46,7 +46,7 @@ def train(run, folder, arguments, *more, problem="parallel_text"):
 
 @pytest.fixture(scope="module")
 def words(run, raw_writer, tmp_path_factory):
-    """A folder with a run whose vocabulary is that of tests/toys/words.py."""
+    """Return a folder with a run that uses tests/toys/words.py."""
     folder = tmp_path_factory.mktemp("words")
     raw_writer(folder / "raw", train=200, validation=6, test=6)
     usr = f"--usr_dir={TOYS}"
@@ -99,7 +99,7 @@ def test_decoder_without_usr_dir_names_the_missing_vocabulary(words, run):
 
 @pytest.fixture(scope="module")
 def separate(run, raw_writer, tmp_path_factory):
-    """A folder with a run that has a vocabulary for each side."""
+    """Return a folder with a run that has a vocabulary for each side."""
     folder = tmp_path_factory.mktemp("separate")
     raw_writer(folder / "raw", train=200, validation=6, test=6)
     output = ok(train(run, folder, SEPARATE))

@@ -121,7 +121,7 @@ def test_layer_plot_has_one_dark_square_per_head(heads):
 
 @pytest.fixture(scope="module")
 def sentence():
-    """Plots of random weights: two layers, two heads, 4 and 3 pieces."""
+    """Return plots of random weights: two layers, two heads, 4 and 3 pieces."""
     random = np.random.default_rng(0)
 
     def weights(queries, keys):

@@ -13,7 +13,7 @@ from t2t_repro.reports import curves
 
 @pytest.fixture
 def events(tmp_path):
-    """The event file of a training of three steps."""
+    """Return the event file of a run of three steps."""
     writer = tf.summary.create_file_writer(str(tmp_path))
     for step in (1, 2, 3):
         with writer.as_default(step):

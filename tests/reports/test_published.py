@@ -10,7 +10,7 @@ from t2t_repro.reports import paper, published
 
 @pytest.fixture
 def known(monkeypatch):
-    """A test set of two lines."""
+    """Return a test set of two lines."""
     digest = hashlib.sha256("ersagtja\nüben1".encode()).hexdigest()
     monkeypatch.setitem(published.TEST_SETS, digest[:16], "mine")
 

@@ -15,7 +15,7 @@ TARGETS = ["ZWEI VÖGEL", "DIE KATZE SAẞ", "QUAKT"]
 
 @pytest.fixture(scope="session")
 def separate_vocabularies(vocabulary):
-    """Two SentencePiece vocabularies, of different sizes and algorithms."""
+    """Return SentencePiece vocabularies of different sizes and algorithms."""
     from t2t_repro.data.vocabulary_pair import Vocabularies
     from t2t_repro.text.sentence_piece import Unigram
 
@@ -26,7 +26,10 @@ def separate_vocabularies(vocabulary):
 
 @pytest.fixture(scope="session")
 def build_exportable(tiny_hparams, separate_vocabularies):
-    """A function of a seed: a tiny model, its vocabularies and a search."""
+    """Return a function of a seed that builds what an export needs.
+
+    It returns a tiny model, its vocabularies and settings of a search.
+    """
     import keras
 
     from t2t_repro import hparam
@@ -51,7 +54,7 @@ def build_exportable(tiny_hparams, separate_vocabularies):
 
 @pytest.fixture(scope="session")
 def exported(build_exportable, tmp_path_factory):
-    """A folder with version 2 of build_exportable(1), weights in bfloat16."""
+    """Return a folder with version 2 of build_exportable(1) in bfloat16."""
     from t2t_repro.serving import saved_model
 
     folder = tmp_path_factory.mktemp("exported")
@@ -64,7 +67,7 @@ def exported(build_exportable, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def toys(tmp_path_factory):
-    """A folder with versions 1 and 2 of a model that loads fast.
+    """Return a folder with versions 1 and 2 of a model that loads fast.
 
     Outputs are the inputs; scores are -1 for version 1, and -2 for version 2.
     """
@@ -97,14 +100,14 @@ def toys(tmp_path_factory):
 
 @pytest.fixture
 def export_dir(toys, tmp_path):
-    """A folder with version 1 of the toy."""
+    """Return a folder with version 1 of the toy."""
     shutil.copytree(toys / "1", tmp_path / "export" / "1")
     return tmp_path / "export"
 
 
 @pytest.fixture
 def publish(toys, export_dir):
-    """A function that publishes version 2 in export_dir by a rename."""
+    """Return a function that publishes version 2 in export_dir by a rename."""
 
     def publish():
         shutil.copytree(toys / "2", export_dir / "2.tmp")
@@ -115,7 +118,7 @@ def publish(toys, export_dir):
 
 @pytest.fixture(scope="session")
 def local(exported):
-    """A function of a signature and its inputs: the outputs as arrays."""
+    """Return a function that runs a signature and returns output arrays."""
     import tensorflow as tf
 
     signatures = tf.saved_model.load(str(exported / "2")).signatures
@@ -193,20 +196,20 @@ class Embedded:
 
 @pytest.fixture(scope="session")
 def embedded():
-    """The class Embedded, for tests with limits of their own."""
+    """Return the class Embedded, for tests with limits of their own."""
     return Embedded
 
 
 @pytest.fixture(scope="session")
 def server(exported, embedded):
-    """A server of version 2, for tests that do not change it."""
+    """Yield a server of version 2, for tests that do not change it."""
     with embedded(exported) as running:
         yield running
 
 
 @pytest.fixture
 def gate(monkeypatch):
-    """A gate before the model: `open` opens it, `entered` counts calls."""
+    """Yield a gate before the model, with `open` and the count `entered`."""
     from t2t_repro.serving import versions
 
     run = versions.LoadedVersion.run

@@ -155,7 +155,7 @@ def test_address_without_host_or_port_is_an_error(server):
 
 @pytest.fixture
 def scripted():
-    """A function of the answers (status, body), in order: a REST client."""
+    """Yield a function of answers (status, body) that returns a REST client."""
     servers = []
 
     def make(*answers):

@@ -102,7 +102,7 @@ class Browser:
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    """The address of the DevTools of a running Chromium."""
+    """Yield the address of the DevTools of a running Chromium."""
     folder = tmp_path_factory.mktemp("chromium")
     process = subprocess.Popen(
         [CHROMIUM, *QUIET, f"--user-data-dir={folder}", "about:blank"],

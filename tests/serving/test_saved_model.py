@@ -143,7 +143,7 @@ def test_every_weight_is_stored_in_16_bits(exported, build_exportable):
 
 @pytest.fixture(scope="module")
 def rounded_translator(build_exportable):
-    """A Translator in float32 with the weights of the export, rounded."""
+    """Return a Translator in float32 with the rounded weights of the export."""
     models, vocabularies, search = build_exportable(1)
     for weight in models[0].weights:
         weight.assign(tf.cast(tf.cast(weight.value, "bfloat16"), tf.float32))

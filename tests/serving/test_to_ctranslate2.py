@@ -90,7 +90,7 @@ def shared(vocabulary):
 
 @pytest.fixture(scope="module")
 def build(tiny_hparams, randomize, vocabulary):
-    """A function of changes of HParams: a model with random weights."""
+    """Return a function of changes of HParams that returns a random model."""
 
     def build(changes):
         changes = {"num_hidden_layers": 1, "max_length": MAX_LENGTH} | changes
@@ -104,7 +104,7 @@ def build(tiny_hparams, randomize, vocabulary):
 
 @pytest.fixture
 def export(build, shared, tmp_path):
-    """A function of changes of HParams: the model and its folder."""
+    """Return a function of changes of HParams that exports a model."""
 
     def export(changes):
         model, folder = build(changes), tmp_path / "folder"

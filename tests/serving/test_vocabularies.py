@@ -25,7 +25,7 @@ SEARCH = hparam.DecodeHParams(beam_size=3, extra_length=3)
 
 @pytest.fixture(scope="module")
 def toys():
-    """The vocabularies of tests/toys, registered for this module."""
+    """Yield the vocabularies of tests/toys, registered for this module."""
     with pytest.MonkeyPatch.context() as patch:
         for known in (registry.models, registry.hparams_sets):
             patch.setattr(known, "_entries", dict(known._entries))
@@ -39,7 +39,7 @@ def toys():
 
 @pytest.fixture(scope="module")
 def characters(toys):
-    """Vocabularies of a user's own class, of different sizes."""
+    """Return vocabularies of a user's own class, of different sizes."""
     learn = toys["characters"].value.learn
     vocabularies = Vocabularies(learn(LINES, 90), learn(TARGETS, 90))
     assert len(set(vocabularies.sizes.values())) == 2

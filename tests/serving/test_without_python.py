@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def make(tmp_path_factory):
-    """A function of settings of the Makefile that runs make."""
+    """Return a function of settings of the Makefile that runs make."""
     build = tmp_path_factory.mktemp("build")
 
     def make(*settings, stdin=b""):

@@ -98,14 +98,14 @@ class Runs:
 
 @pytest.fixture(scope="session")
 def runs(tiny_hparams, tiny_corpora, vocab_size):
-    """Trainings of a model of one layer, with dropout 0.1."""
+    """Return Runs of a model of one layer, with dropout 0.1."""
     hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
     return Runs(hparams, tiny_corpora, vocab_size)
 
 
 @pytest.fixture(scope="session")
 def uninterrupted_run(runs, tmp_path_factory):
-    """The folder of a training of 24 steps, which logs each of them."""
+    """Return the folder of a run of 24 steps, which logs each of them."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train_log, "SECONDS", 0)
@@ -115,7 +115,7 @@ def uninterrupted_run(runs, tmp_path_factory):
 
 @pytest.fixture
 def fake_steps(monkeypatch):
-    """A function that replaces training and validation steps by fake ones.
+    """Return a function that replaces training and validation steps by fakes.
 
     It takes on_step, called with the number of each step and the model, which
     may return the loss of the step; and the losses of the validations.

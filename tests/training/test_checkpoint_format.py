@@ -63,7 +63,7 @@ encoder/layer_0/self_attention/norm/gamma
 
 @pytest.fixture(scope="module")
 def expected():
-    """The settings of the checkpoint, and the logits of its weights."""
+    """Return the settings of the checkpoint, and the logits of its weights."""
     return json_files.read(FOLDER / "expected.json")
 
 
@@ -74,7 +74,7 @@ def hparams(tiny_hparams, expected):
 
 @pytest.fixture
 def model(hparams, expected):
-    """A model with other weights."""
+    """Return a model with other weights."""
     return building.build(hparams, expected["vocab_size"])
 
 

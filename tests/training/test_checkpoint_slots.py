@@ -42,7 +42,7 @@ class Trainer:
 
 @pytest.fixture(scope="module")
 def trainer_of(tiny_hparams, vocab_size):
-    """A function of settings that returns a Trainer."""
+    """Return a function of settings that returns a Trainer."""
 
     def make(frozen=(), **settings):
         hparams = dataclasses.replace(
@@ -55,7 +55,7 @@ def trainer_of(tiny_hparams, vocab_size):
 
 @pytest.fixture(scope="module")
 def averaged(trainer_of, tmp_path_factory):
-    """A folder with ckpt-2 and ckpt-3 of a training with ema_decay=0.5."""
+    """Return a folder with ckpt-2 and ckpt-3 of a run with ema_decay=0.5."""
     folder = tmp_path_factory.mktemp("averaged")
     trainer = trainer_of(ema_decay=0.5)
     for number in (1, 2, 3):

@@ -51,25 +51,25 @@ class State:
 
 @pytest.fixture(scope="module")
 def hparams(tiny_hparams):
-    """Settings of one layer."""
+    """Return settings of one layer."""
     return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")
 def state(hparams, vocab_size):
-    """A model to save."""
+    """Return a model to save."""
     return State(hparams, vocab_size)
 
 
 @pytest.fixture(scope="module")
 def target(hparams, vocab_size):
-    """A model to restore into."""
+    """Return a model to restore into."""
     return State(hparams, vocab_size)
 
 
 @pytest.fixture(scope="module")
 def saved(state, tmp_path_factory):
-    """A folder with ckpt-100, -200 and -1000, and their values by step."""
+    """Return a folder with ckpt-100, -200 and -1000, and their values."""
     folder = tmp_path_factory.mktemp("saved")
     manager, values = state.checkpoints(folder), {}
     for step in (100, 200, 1000):

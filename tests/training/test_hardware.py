@@ -8,7 +8,7 @@ from t2t_repro.training import hardware
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A function that simulates CPUs and GPUs with given capabilities."""
+    """Return a function that simulates CPUs, and GPUs with capabilities."""
 
     def pretend(cpus=1, gpus=()):
         def physical(kind=None):

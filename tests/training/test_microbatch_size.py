@@ -71,7 +71,7 @@ def test_error_if_not_even_one_row_fits():
 
 @pytest.fixture
 def on_gpus(monkeypatch):
-    """A function that calls search() as on a machine with a GPU."""
+    """Return a function that calls search() as on a machine with a GPU."""
 
     def search(*args):
         with monkeypatch.context() as patch:
@@ -86,7 +86,7 @@ def on_gpus(monkeypatch):
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    """A function of slots, beyond which a step runs out of memory.
+    """Return a function of slots, beyond which a step runs out of memory.
 
     It returns the list of shapes that steps receive. With `fake`, a step that
     fits does nothing.

@@ -13,7 +13,7 @@ from t2t_repro.training import optimizer, schedules
 
 @pytest.fixture(scope="module")
 def base(tiny_hparams):  # tiny_hparams loads the definitions
-    """The base set."""
+    """Return the base set."""
     return registry.build_hparams("base")
 
 

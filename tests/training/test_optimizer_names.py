@@ -18,7 +18,7 @@ CONSTANT = {
 
 @pytest.fixture(scope="module")
 def build(tiny_hparams):
-    """A function of settings that returns an optimizer and its one weight."""
+    """Return a function of settings that returns an optimizer and a weight."""
 
     def make(**settings):
         hparams = dataclasses.replace(tiny_hparams, **CONSTANT | settings)

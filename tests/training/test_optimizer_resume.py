@@ -77,7 +77,7 @@ class Training:
 
 @pytest.fixture(scope="module")
 def training_of(tiny_hparams):
-    """A function of settings that returns a Training."""
+    """Return a function of settings that returns a Training."""
 
     def make(policy="float32", **settings):
         changes = {"learning_rate_schedule": "noam"} | settings

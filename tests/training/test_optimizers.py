@@ -78,7 +78,7 @@ class Adafactor:
 
 @pytest.fixture
 def hparams(tiny_hparams):
-    """A constant rate, and the paper's betas."""
+    """Return a constant rate, and the paper's betas."""
     return dataclasses.replace(
         tiny_hparams,
         learning_rate_schedule="constant",

@@ -26,7 +26,7 @@ STOPPED_AT = 5
 
 @pytest.fixture(scope="module")
 def stopped(runs, tmp_path_factory):
-    """The folder of the same training, where SIGTERM came during step 5."""
+    """Return the folder of the same run, stopped by SIGTERM during step 5."""
     folder = tmp_path_factory.mktemp("stopped")
     real = setup.step.build_train_step
 

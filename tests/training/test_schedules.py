@@ -111,7 +111,7 @@ SETS = [
 
 @pytest.fixture(scope="module")
 def base(tiny_hparams):  # tiny_hparams loads the definitions
-    """The base set."""
+    """Return the base set."""
     return registry.build_hparams("base")
 
 

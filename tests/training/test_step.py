@@ -45,7 +45,7 @@ class TinyModel:
 
 @pytest.fixture(scope="module")
 def tiny_trial(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
-    """A function of replicas and XLA that returns a Trial of a TinyModel."""
+    """Return a function that returns a Trial of TinyModel."""
 
     def make(replicas, xla=False):
         return Trial(
@@ -62,7 +62,7 @@ def tiny_trial(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
 
 @pytest.fixture(scope="module")
 def expected_of_tiny(tiny_trial):
-    """The result of one replica, one microbatch and a plain graph."""
+    """Return the result of one replica, one microbatch and a plain graph."""
     return tiny_trial(1).run()
 
 
@@ -86,7 +86,7 @@ def test_update_of_tiny_model_does_not_depend_on_distribution(
 
 @pytest.fixture(scope="module")
 def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
-    """A function of settings that returns a Trial of a Transformer layer."""
+    """Return a function of settings that returns a Trial of a Transformer."""
     assert tiny_hparams.layer_prepostprocess_dropout == 0.1
 
     @functools.cache
@@ -111,7 +111,7 @@ def trial_of(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
 
 @pytest.fixture(scope="module")
 def expected(trial_of):
-    """The result of one replica, one microbatch and a plain graph."""
+    """Return the result of one replica, one microbatch and a plain graph."""
     return trial_of().run()
 
 

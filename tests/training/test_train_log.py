@@ -12,7 +12,7 @@ from t2t_repro.training import anomalies, cross_entropy, step, train_log
 
 @pytest.fixture
 def clock(monkeypatch):
-    """time.monotonic() of train_log.py, which moves only by `now`."""
+    """Return a fake time.monotonic() for train_log.py, which `now` sets."""
     clock = types.SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr(train_log, "time", clock)
@@ -152,7 +152,7 @@ def test_steps_that_compile_do_not_count_in_rates(
 
 @pytest.fixture
 def lagging(monkeypatch, clock):
-    """A device that makes each fetch wait for `seconds`."""
+    """Return a fake device that makes each fetch wait for `seconds`."""
     real, device = tf.stack, types.SimpleNamespace(seconds=6.0)
 
     def wait(values):

@@ -35,7 +35,7 @@ def test_half_precision_is_at_least_twice_as_fast():
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """A function of names, which simulates such GPUs."""
+    """Return a function that simulates GPUs of the given names."""
     config = tf.config
 
     def find(*names):

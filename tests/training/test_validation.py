@@ -18,25 +18,25 @@ ROW_LENGTH = 32  # tiny_hparams.max_length
 
 @pytest.fixture(scope="module")
 def corpus(tiny_corpora):
-    """20 pairs, none of which is longer than a row."""
+    """Return 20 pairs, none of which is longer than a row."""
     return tiny_corpora["validation"]
 
 
 @pytest.fixture(scope="module")
 def hparams(tiny_hparams):
-    """One layer is enough."""
+    """Return settings of one layer."""
     return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")
 def model(hparams, vocab_size):
-    """A model before training."""
+    """Return a model before training."""
     return building.build(hparams, vocab_size)
 
 
 @pytest.fixture
 def validate(model, hparams, corpus):
-    """A function of settings that returns a Validation."""
+    """Return a function of settings that returns a Validation."""
 
     def make(max_tokens=None, max_length=ROW_LENGTH, **changes):
         settings = dataclasses.replace(
@@ -52,7 +52,7 @@ def validate(model, hparams, corpus):
 
 @pytest.fixture
 def fake_losses(monkeypatch):
-    """A function of losses, one for each batch of a fake step."""
+    """Return a function of losses, one for each batch of a fake step."""
 
     def fake(losses, shapes=None):
         losses = iter(losses)

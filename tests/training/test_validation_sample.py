@@ -36,7 +36,7 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def corpus_of(vocabulary, tmp_path_factory):
-    """A function of sources and a common target that returns a Corpus."""
+    """Return a function of sources and one target that returns a Corpus."""
     folder = tmp_path_factory.mktemp("text")
 
     def make(name, inputs, target=TARGET):
@@ -51,13 +51,13 @@ def corpus_of(vocabulary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def hparams(tiny_hparams):
-    """Settings of one layer, for pairs of at most 32 subwords."""
+    """Return settings of one layer, for pairs of at most 32 subwords."""
     return dataclasses.replace(tiny_hparams, num_hidden_layers=1)
 
 
 @pytest.fixture
 def echo(monkeypatch):
-    """Translators that return the source in capital letters."""
+    """Yield translators that return the source in capital letters."""
 
     class Echo:
         def __init__(self, models, vocabularies, decode_hparams):
