@@ -212,6 +212,30 @@ def test_errors_refer_to_sections_of_troubleshooting():
     assert sections <= anchors(ROOT / "docs" / "troubleshooting.md")
 
 
+def messages_of_code():
+    """Yield the texts of the package, with … for each inserted value."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    part.value if isinstance(part, ast.Constant) else "…"
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant):
+                yield str(node.value)
+
+
+def test_messages_quoted_in_troubleshooting_are_those_of_the_code():
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    quoted = [" ".join(q.split()) for q in re.findall(r'"([^"]+)"', text)]
+    assert len(quoted) > 8
+    messages = list(messages_of_code())
+    for quote in quoted:
+        parts = map(re.escape, quote.removesuffix("…").split("…"))
+        pattern = re.compile("….*?".join(parts))
+        assert any(map(pattern.search, messages)), quote
+
+
 @pytest.fixture(scope="module")
 def data_folder(tmp_path_factory):
     """Return the folder of data that all pages share."""
