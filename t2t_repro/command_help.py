@@ -48,7 +48,7 @@ def parse(argv: list[str]) -> tuple[list[str], list[str]]:
         rest = flags.FLAGS([item for item in argv if item not in requests])
     except flags.Error as error:
         print(
-            f"Error: {error} {_program(argv[0])} --help tells the flags.",
+            f"Error: {error} {_program(argv[0])} --help lists the flags.",
             file=sys.stderr,
         )
         sys.exit(1)

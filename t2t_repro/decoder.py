@@ -96,7 +96,7 @@ def main() -> None:
             raise errors.UserError(translator.refused_summary())
 
 
-def _converse(translator, normalize, most):
+def _converse(translator, normalize, max_length):
     """Prompt, translate and print until the end of the input."""
     prompt = "> " if sys.stdin.isatty() else ""
     # Invalid UTF-8 does not end the conversation.
@@ -108,7 +108,10 @@ def _converse(translator, normalize, most):
             return
         (translation,) = translator.translate([normalize(line)])
         for subwords in translator.refused.values():
-            print(f"{subwords:,} subwords are more than {most:,}.", flush=True)
+            print(
+                f"{subwords:,} subwords are more than {max_length:,}.",
+                flush=True,
+            )
         if not translator.refused:
             for text, score in zip(
                 translation.texts, translation.scores, strict=True

@@ -59,9 +59,9 @@ def explain(error: Exception) -> str | None:
     Args:
         error: an error of Python, or of TensorFlow, which has no type for it.
     """
-    if _is(error, _FULL):
+    if _has_code(error, _FULL):
         return f"the disk is full: {error}. {remedy(error)}."
-    if _is(error, _CLOSED):
+    if _has_code(error, _CLOSED):
         return f"there is no access: {error}. {remedy(error)}."
     if isinstance(error, OSError) and error.filename is not None:
         return (
@@ -73,12 +73,12 @@ def explain(error: Exception) -> str | None:
 
 def remedy(error: Exception) -> str:
     """Return what to do about a file that could not be written."""
-    if _is(error, _CLOSED):
+    if _has_code(error, _CLOSED):
         return "Give this user access to it, or name another folder"
     return f"Make room on the disk and start again{_disk(error)}"
 
 
-def _is(error, codes):
+def _has_code(error, codes):
     if isinstance(error, OSError) and error.errno in codes:
         return True
     return any(os.strerror(code) in str(error) for code in codes)

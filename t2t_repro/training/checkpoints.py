@@ -201,7 +201,7 @@ def write(
     except (OSError, tf.errors.OpError) as error:
         raise errors.UserError(
             f"The checkpoint {path} could not be written: {error}. The other "
-            f"checkpoints are intact. {errors.remedy(error)}: a training "
+            f"checkpoints are intact. {errors.remedy(error)}: training "
             "resumes from the last one."
         ) from error
     finally:

@@ -136,7 +136,7 @@ def require_stopping_metric(
     if registry.metrics[metric].value.higher_is_better is None:
         raise errors.UserError(
             f"Neither a higher nor a lower {metric} is better, so that it "
-            f"cannot stop a training; {got}. Name another metric, or loss."
+            f"cannot stop training; {got}. Name another metric, or loss."
         )
     if not patience:
         raise errors.UserError(

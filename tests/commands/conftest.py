@@ -172,7 +172,7 @@ class Toy:
         )
 
     def run(self, name, *flags, **settings):
-        """Run a command on the training."""
+        """Run a command on the run."""
         out = f"--output_dir={self.output_dir}"
         return self.command(name, self.usr, out, *flags, **settings)
 

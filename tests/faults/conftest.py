@@ -143,8 +143,8 @@ def damage(count_outcome):
     return try_all
 
 
-class Trainings:
-    """Trainings on random letters whose translation is their reversal."""
+class Commands:
+    """Commands on random letters, whose translation is their reversal."""
 
     def __init__(self, folder, forked):
         self.folder, self._forked = folder, forked
@@ -171,7 +171,7 @@ class Trainings:
         return manifest.parent
 
     def command(self, output_dir, *flags, fault=None, steps=12):
-        """Return flags and environment of a training with checkpoints 4, 8."""
+        """Return flags and environment of a run with checkpoints 4 and 8."""
         arguments = [
             *self.data_flags(),
             "--hparams_set=tiny",
@@ -192,7 +192,7 @@ class Trainings:
         return arguments, {"FAULT": fault or "", "DISK": str(folder)}
 
     def start(self, output_dir, *flags, env=None, **settings):
-        """Start a training in a process of its own; return the Popen."""
+        """Start the trainer in a process of its own; return the Popen."""
         arguments, faults = self.command(output_dir, *flags, **settings)
         return subprocess.Popen(
             [sys.executable, "-m", "t2t_repro.trainer", *arguments],
@@ -204,7 +204,7 @@ class Trainings:
         )
 
     def train(self, output_dir, *flags, kill_after=None, **settings):
-        """Run a training in a fork; return its exit code and its text."""
+        """Run the trainer in a fork; return its exit code and its text."""
         arguments, env = self.command(output_dir, *flags, **settings)
         result = self._forked(
             "trainer", *arguments, env=env, kill_after=kill_after
@@ -237,7 +237,7 @@ def small_disk(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def assert_same_training(read_events, assert_same_checkpoint):
+def assert_same_run(read_events, assert_same_checkpoint):
     """Return a function that compares files, bits and losses of two folders."""
 
     def check(actual, expected):
@@ -261,14 +261,14 @@ def assert_same_training(read_events, assert_same_checkpoint):
 
 
 @pytest.fixture(scope="session")
-def trainings(tmp_path_factory, forked):
-    return Trainings(tmp_path_factory.mktemp("faults"), forked)
+def commands(tmp_path_factory, forked):
+    return Commands(tmp_path_factory.mktemp("faults"), forked)
 
 
 @pytest.fixture(scope="session")
-def trained(trainings, tmp_path_factory):
+def trained(commands, tmp_path_factory):
     """Return the folder of an uninterrupted training: ckpt-4, -8, -12."""
     folder = tmp_path_factory.mktemp("trained")
-    code, printed = trainings.train(folder)
+    code, printed = commands.train(folder)
     assert code == 0, printed
     return folder

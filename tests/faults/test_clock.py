@@ -35,40 +35,40 @@ def run_copy(trained, tmp_path):
     return run
 
 
-def test_average_takes_last_steps_whatever_the_file_times(trainings, run_copy):
+def test_average_takes_last_steps_whatever_the_file_times(commands, run_copy):
     flags = [f"--output_dir={run_copy}", "--num_last_checkpoints=2"]
-    result = trainings.run("avg_checkpoints", run_copy, *flags)
+    result = commands.run("avg_checkpoints", run_copy, *flags)
     assert result.returncode == 0, result.stderr
     assert "Averaged ckpt-8, ckpt-12 into" in result.stdout
 
 
 def test_training_resumes_from_last_step_in_spite_of_file_times(
-    trainings, run_copy
+    commands, run_copy
 ):
-    code, printed = trainings.train(run_copy)
+    code, printed = commands.train(run_copy)
     assert code == 0, printed
     assert f"Continuing from {run_copy / 'checkpoints' / 'ckpt-12'}." in printed
     assert "Nothing to do: 12 steps are done" in printed
 
 
 def test_datagen_keeps_shards_in_spite_of_file_times(
-    trainings, trained, tmp_path
+    commands, trained, tmp_path
 ):
     """Both unfinished data and finished data are dated wrongly."""
-    expected = trainings.data()
+    expected = commands.data()
     data = tmp_path / "data"
-    flags = trainings.data_flags(data)
+    flags = commands.data_flags(data)
     fault = "SIGKILL change 12"  # before the last of three shards
-    assert trainings.run("datagen", data, *flags, fault=fault).returncode == -9
+    assert commands.run("datagen", data, *flags, fault=fault).returncode == -9
     (made,) = data.iterdir()
     reverse_times(made)
     shards = {path: path.stat().st_mtime for path in made.glob("*.arrow")}
     assert len(shards) == 2
-    assert trainings.run("datagen", data, *flags).returncode == 0
+    assert commands.run("datagen", data, *flags).returncode == 0
     assert shards == {path: path.stat().st_mtime for path in shards}
     reverse_times(made)
     now = {path.name: path.stat().st_mtime for path in made.iterdir()}
-    result = trainings.run("datagen", data, *flags, "--verify")
+    result = commands.run("datagen", data, *flags, "--verify")
     assert result.returncode == 0, result.stderr
     assert f"The data is there: {made}." in result.stdout
     for path in made.iterdir():

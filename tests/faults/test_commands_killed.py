@@ -29,11 +29,11 @@ def run_copy(trained, tmp_path):
 
 
 @pytest.fixture
-def average(trainings, run_copy):
+def average(commands, run_copy):
     """Return a function that averages checkpoints 4, 8 and 12, with a fault."""
 
     def run(**fault):
-        return trainings.run(
+        return commands.run(
             "avg_checkpoints",
             run_copy,
             f"--output_dir={run_copy}",
@@ -89,13 +89,13 @@ def test_average_survives_random_kills(
 
 @pytest.mark.slow
 def test_datagen_survives_random_kills(
-    trainings, survive, draw_faults, tmp_path
+    commands, survive, draw_faults, tmp_path
 ):
     folder = tmp_path / "data"
 
     def run(**fault):
-        flags = trainings.data_flags(folder)
-        return trainings.run("datagen", folder, *flags, **fault)
+        flags = commands.data_flags(folder)
+        return commands.run("datagen", folder, *flags, **fault)
 
     began = time.monotonic()
     assert run().returncode == 0

@@ -16,11 +16,11 @@ WARM_UP = 4  # requests that warm a server up
 
 
 @pytest.fixture(scope="module")
-def export_again(trainings, trained):
+def export_again(commands, trained):
     """Return a function that exports into a folder, with a fault."""
 
     def run(folder, **fault):
-        return trainings.run(
+        return commands.run(
             "exporter",
             folder,
             f"--output_dir={trained}",
@@ -42,12 +42,12 @@ def exported(export_again, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def query(trainings):
+def query(commands):
     """Return a function of an export that returns translations of LINES."""
 
     def run(folder):
         flags = f"--export_dir={folder}"
-        result = trainings.run("query", folder, flags, stdin=LINES)
+        result = commands.run("query", folder, flags, stdin=LINES)
         assert result.returncode == 0, result.stderr
         return result.stdout
 
@@ -55,10 +55,10 @@ def query(trainings):
 
 
 @pytest.fixture(scope="module")
-def translations(trainings, trained):
+def translations(commands, trained):
     """Return the decoder's translations of LINES, without an export."""
     flags = [f"--output_dir={trained}", *SEARCH]
-    result = trainings.run("decoder", trained, *flags, stdin=LINES)
+    result = commands.run("decoder", trained, *flags, stdin=LINES)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("\n") == 40
     return result.stdout
@@ -105,12 +105,12 @@ def test_export_survives_random_kills(
 
 
 @pytest.fixture
-def served(trainings, exported):
+def served(commands, exported):
     """Return a function of a fault and ports that starts a server."""
     started = []
 
     def start(fault=None, rest=0, grpc=0):
-        server = trainings.background(
+        server = commands.background(
             "serve",
             exported,
             f"--export_dir={exported}",
@@ -132,12 +132,10 @@ def served(trainings, exported):
         server.kill()
 
 
-def check_death(
-    trainings, served, translations, count_outcome, protocol, batch
-):
+def check_death(commands, served, translations, count_outcome, protocol, batch):
     """Check that a client outlives its server, and the next one answers it."""
     server = served(f"SIGKILL run {WARM_UP + batch}")
-    asked = trainings.background(
+    asked = commands.background(
         "query",
         "",
         f"--server=127.0.0.1:{server.ports[protocol]}",
@@ -159,19 +157,19 @@ def check_death(
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
 def test_client_outlives_server_killed_in_a_request(
-    trainings, served, translations, count_outcome, protocol, batch
+    commands, served, translations, count_outcome, protocol, batch
 ):
     """LINES make two batches."""
-    check_death(trainings, served, translations, count_outcome, protocol, batch)
+    check_death(commands, served, translations, count_outcome, protocol, batch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
 @pytest.mark.parametrize("number", [1, WARM_UP])
 def test_client_outlives_server_killed_while_it_warms_up(
-    trainings, served, exported, translations, count_outcome, protocol, number
+    commands, served, exported, translations, count_outcome, protocol, number
 ):
-    dead = trainings.background(
+    dead = commands.background(
         "serve",
         exported,
         f"--export_dir={exported}",
@@ -188,7 +186,7 @@ def test_client_outlives_server_killed_while_it_warms_up(
         f"--protocol={protocol}",
         f"--timeout_secs={SECONDS}",
     ]
-    result = trainings.run("query", "", *flags, stdin=LINES)
+    result = commands.run("query", "", *flags, stdin=LINES)
     assert result.stdout == translations
     count_outcome("kills", "serve", "survived")
 
@@ -196,10 +194,10 @@ def test_client_outlives_server_killed_while_it_warms_up(
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["grpc", "rest"])
 def test_client_of_killed_server_ends_with_an_error(
-    trainings, served, translations, protocol
+    commands, served, translations, protocol
 ):
     server = served(f"SIGKILL run {WARM_UP + 2}")
-    result = trainings.run(
+    result = commands.run(
         "query",
         "",
         f"--server=127.0.0.1:{server.ports[protocol]}",

@@ -33,7 +33,7 @@ def data(tmp_path, monkeypatch):
 
 
 def read_data(folder):
-    """Return all that a training or a report reads of a corpus."""
+    """Return all that the trainer or a report reads of a corpus."""
     found = [manifest.open_vocabularies(folder).sha256]
     for split in ("train", "test"):
         corpus = manifest.open_corpus(folder, split)

@@ -95,11 +95,11 @@ def assert_full(result, path, disk):
     ],
 )
 def test_command_names_full_disk_and_works_with_room_again(
-    trainings, trained, small_disk, fill, name
+    commands, trained, small_disk, fill, name
 ):
     path, room, flags = COMMANDS[name]
     run = shutil.copytree(trained, small_disk / "run")
-    lines = (trainings.folder / "raw" / "test.xx").read_text()
+    lines = (commands.folder / "raw" / "test.xx").read_text()
     (run / "in.txt").write_text(lines)
     if name == "decoder":
         flags = [
@@ -111,7 +111,7 @@ def test_command_names_full_disk_and_works_with_room_again(
     before = contents(run)
 
     def command():
-        return trainings.run(name, run, f"--output_dir={run}", *flags)
+        return commands.run(name, run, f"--output_dir={run}", *flags)
 
     assert_full(command(), run / path, small_disk)
     assert contents(run) == before
@@ -132,17 +132,17 @@ def test_command_names_full_disk_and_works_with_room_again(
     ],
 )
 def test_datagen_names_full_disk_and_continues_to_the_same_bytes(
-    trainings, trained, small_disk, fill, there, name
+    commands, trained, small_disk, fill, there, name
 ):
-    expected = trainings.data()
+    expected = commands.data()
     sizes = [(expected / one).stat().st_size for one in there]
     fill(sum(-(-size // PAGE) * PAGE for size in sizes))
-    flags = trainings.data_flags(small_disk)
-    result = trainings.run("datagen", small_disk, *flags)
+    flags = commands.data_flags(small_disk)
+    result = commands.run("datagen", small_disk, *flags)
     assert_full(result, name, small_disk)
     assert not list(small_disk.glob("*/manifest.json"))
     (small_disk / "filler").unlink()
-    result = trainings.run("datagen", small_disk, *flags)
+    result = commands.run("datagen", small_disk, *flags)
     assert result.returncode == 0, result.stderr
     (made,) = (path for path in small_disk.iterdir() if path.is_dir())
     assert {path.name: text for path, text in contents(made).items()} == {

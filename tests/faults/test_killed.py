@@ -1,4 +1,4 @@
-"""Trainings that are killed or stopped, and end as an uninterrupted one does.
+"""Runs that are killed or stopped, and end as an uninterrupted run does.
 
 Under --deterministic, weights, moments and losses are the same bits.
 """
@@ -17,66 +17,66 @@ def saved(run):
 
 
 def test_training_resumes_after_sigkill_to_the_same_bits(
-    trainings, trained, assert_same_training, count_outcome, tmp_path
+    commands, trained, assert_same_run, count_outcome, tmp_path
 ):
     # The worst moment: between the two files of ckpt-8.
-    code, printed = trainings.train(tmp_path, fault="SIGKILL index 2")
+    code, printed = commands.train(tmp_path, fault="SIGKILL index 2")
     assert code == -9, printed
     assert saved(tmp_path) == ["ckpt-4"]
     assert list(tmp_path.glob("checkpoints/ckpt-8.data*"))
     count_outcome("kills", "trainer", "tried")
-    code, printed = trainings.train(tmp_path)
+    code, printed = commands.train(tmp_path)
     assert code == 0, printed
     assert f"Continuing from {tmp_path}/checkpoints/ckpt-4." in printed
-    assert_same_training(tmp_path, trained)
+    assert_same_run(tmp_path, trained)
     count_outcome("kills", "trainer", "survived")
 
 
 @pytest.mark.slow
 def test_training_resumes_after_sigterm_and_sigint_to_the_same_bits(
-    trainings, trained, assert_same_training, tmp_path
+    commands, trained, assert_same_run, tmp_path
 ):
-    code, printed = trainings.train(tmp_path, fault="SIGTERM step 7")
+    code, printed = commands.train(tmp_path, fault="SIGTERM step 7")
     assert code == 143, printed
     assert "Stopped after step 7; checkpoint ckpt-7." in printed
     assert saved(tmp_path) == ["ckpt-4", "ckpt-7"]
-    code, printed = trainings.train(tmp_path, fault="SIGINT step 2")
+    code, printed = commands.train(tmp_path, fault="SIGINT step 2")
     assert code == 130, printed
     assert f"Continuing from {tmp_path}/checkpoints/ckpt-7." in printed
     assert saved(tmp_path) == ["ckpt-4", "ckpt-8", "ckpt-9"]
-    code, printed = trainings.train(tmp_path)
+    code, printed = commands.train(tmp_path)
     assert code == 0, printed
     assert f"Continuing from {tmp_path}/checkpoints/ckpt-9." in printed
-    assert_same_training(tmp_path, trained)
+    assert_same_run(tmp_path, trained)
 
 
 @pytest.mark.slow
 def test_training_resumes_after_a_full_disk_to_the_same_bits(
-    trainings, trained, assert_same_training, small_disk
+    commands, trained, assert_same_run, small_disk
 ):
-    code, printed = trainings.train(small_disk, fault="FILL step 6")
+    code, printed = commands.train(small_disk, fault="FILL step 6")
     assert code == 1, printed
     assert "Traceback" not in printed
     assert "No space left on device" in printed
     assert saved(small_disk) == ["ckpt-4"]
     (small_disk / "filler").unlink()
-    code, printed = trainings.train(small_disk)
+    code, printed = commands.train(small_disk)
     assert code == 0, printed
-    assert_same_training(small_disk, trained)
+    assert_same_run(small_disk, trained)
 
 
 @pytest.mark.slow
 def test_training_survives_random_kills(
-    trainings, trained, assert_same_training, survive, draw_faults, tmp_path
+    commands, trained, assert_same_run, survive, draw_faults, tmp_path
 ):
     folder = tmp_path / "run"
 
     def run(**fault):
-        code, printed = trainings.train(folder, **fault)
+        code, printed = commands.train(folder, **fault)
         return subprocess.CompletedProcess([], code, stderr=printed)
 
     def check():
-        assert_same_training(folder, trained)
+        assert_same_run(folder, trained)
         shutil.rmtree(folder)
 
     began = time.monotonic()

@@ -72,41 +72,41 @@ def assert_refused(result, folder):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command_names_read_only_run_and_leaves_it_as_it_was(
-    trainings, trained, read_only, tmp_path, name
+    commands, trained, read_only, tmp_path, name
 ):
     path, flags = COMMANDS[name]
     run = shutil.copytree(trained, tmp_path / "run")
     before = contents(run)
     read_only(run)
-    result = trainings.run(name, run, f"--output_dir={run}", *flags)
+    result = commands.run(name, run, f"--output_dir={run}", *flags)
     assert_refused(result, run / path)
     assert contents(run) == before
 
 
 def test_trainer_names_read_only_run_and_leaves_it_as_it_was(
-    trainings, trained, read_only, tmp_path
+    commands, trained, read_only, tmp_path
 ):
     run = shutil.copytree(trained, tmp_path / "run")
     before = contents(run)
     read_only(run)
-    arguments, env = trainings.command(run, steps=16)
-    assert_refused(trainings.run("trainer", run, *arguments), run)
+    arguments, env = commands.command(run, steps=16)
+    assert_refused(commands.run("trainer", run, *arguments), run)
     assert contents(run) == before
 
 
 def test_datagen_verifies_read_only_data_and_makes_no_other(
-    trainings, trained, read_only, tmp_path
+    commands, trained, read_only, tmp_path
 ):
-    raw = shutil.copytree(trainings.folder / "raw", tmp_path / "raw")
-    data = shutil.copytree(trainings.folder / "data", tmp_path / "data")
+    raw = shutil.copytree(commands.folder / "raw", tmp_path / "raw")
+    data = shutil.copytree(commands.folder / "data", tmp_path / "data")
     before = contents(data)
-    flags = trainings.data_flags(data)
+    flags = commands.data_flags(data)
     read_only(data)
     read_only(raw)
-    result = trainings.run("datagen", data, *flags, "--verify")
+    result = commands.run("datagen", data, *flags, "--verify")
     assert result.returncode == 0, result.stderr
     assert "has the checksum of its manifest" in result.stdout
     flags = [*flags, "--problem_args=name=other,languages=xx-yy"]
     flags.append(f"--raw_dir={raw}")
-    assert_refused(trainings.run("datagen", data, *flags), data)
+    assert_refused(commands.run("datagen", data, *flags), data)
     assert contents(data) == before

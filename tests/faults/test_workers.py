@@ -1,4 +1,4 @@
-"""Trainings by two processes, compared with one process, and with faults."""
+"""Training by two processes, compared with one process, and with faults."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ def free_ports(count):
 
 
 @pytest.fixture(scope="module")
-def train_pair(trainings):
+def train_pair(commands):
     """Return a function that trains with two workers, each with a fault.
 
     It returns their exit codes and texts.
@@ -41,7 +41,7 @@ def train_pair(trainings):
             task = {"type": "worker", "index": index}
             config = json.dumps({"cluster": cluster, "task": task})
             processes.append(
-                trainings.start(
+                commands.start(
                     output_dir,
                     *flags,
                     fault=fault,
@@ -93,10 +93,10 @@ def uninterrupted_run(train_pair, tmp_path_factory):
 
 
 def test_two_workers_make_the_updates_of_one(
-    trainings, uninterrupted_run, tmp_path
+    commands, uninterrupted_run, tmp_path
 ):
     """Dropout is on, and only the first worker makes the data."""
-    code, printed = trainings.train(tmp_path, steps=STEPS)
+    code, printed = commands.train(tmp_path, steps=STEPS)
     assert code == 0, printed
     assert files_of(uninterrupted_run) == files_of(tmp_path)
     for step in (4, STEPS):
@@ -104,7 +104,7 @@ def test_two_workers_make_the_updates_of_one(
 
 
 def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
-    train_pair, uninterrupted_run, assert_same_training, tmp_path
+    train_pair, uninterrupted_run, assert_same_run, tmp_path
 ):
     """The chief translates some sentences while the other worker waits."""
     translate = "--eval_bleu_sentences=9"
@@ -118,7 +118,7 @@ def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
     assert codes == [0, 0], "\n".join(printed)
     for text in printed:
         assert f"Continuing from {tmp_path}/checkpoints/ckpt-3." in text
-    assert_same_training(tmp_path, uninterrupted_run)
+    assert_same_run(tmp_path, uninterrupted_run)
 
 
 @pytest.mark.parametrize("dead", [0, 1])

@@ -35,7 +35,7 @@ def test_read_returns_scalars_by_step(events):
 
 
 def test_repeated_steps_of_resumed_training_count_once(tmp_path):
-    """The training was killed after step 5, resumed from 2, stopped at 4."""
+    """The run was killed after step 5, resumed from 2, stopped at 4."""
     for session, value, steps in ((1, 1.0, range(1, 6)), (2, 2.0, (3, 4))):
         suffix = f".session-{session}"
         writer = tf.summary.create_file_writer(

@@ -162,7 +162,7 @@ def test_page_shows_everything_of_a_run():
 def test_page_states_what_is_missing():
     text = words(Reader(page.render([NEW_RUN])))
     for part in (
-        "The data of the training is missing or has changed",
+        "The data of the run is missing or has changed",
         "feed",
         "No curves",
         "No scores yet",
@@ -176,7 +176,7 @@ def test_page_states_what_is_missing():
 def test_several_runs_stand_side_by_side():
     rendered = page.render([RUN, NEW_RUN])
     text = words(Reader(rendered))
-    assert "2 trainings side by side." in text
+    assert "2 runs side by side." in text
     assert "Parameters 63,045,632 1,000" in text
     assert "sacreBLEU, test 27.50 –" in text
     assert "8 replicas; one CPU" in text

@@ -1,4 +1,4 @@
-"""Fixtures: trainings of a tiny model, and fake steps that only count."""
+"""Fixtures: runs of a tiny model, and fake steps that only count."""
 
 import contextlib
 import dataclasses
@@ -33,11 +33,11 @@ VOCABULARY_SHA256 = "cd" * 32
 
 
 class Runs:
-    """Trainings with common settings, and readers of their checkpoints."""
+    """Runs with common settings, and readers of their checkpoints."""
 
     def __init__(self, hparams, corpora, vocab_size):
         self.hparams, self.corpora = hparams, corpora
-        # A training reads only these attributes of a vocabulary.
+        # Training reads only these attributes of a vocabulary.
         self.vocabularies = Vocabularies.shared(
             types.SimpleNamespace(size=vocab_size, sha256=VOCABULARY_SHA256)
         )
@@ -50,7 +50,7 @@ class Runs:
         )
 
     def with_hparams(self, **changes):
-        """Return trainings with other hparams."""
+        """Return Runs with other hparams."""
         hparams = dataclasses.replace(self.hparams, **changes)
         return Runs(hparams, self.corpora, self.vocabularies.target.size)
 
@@ -66,7 +66,7 @@ class Runs:
         return code, printed.getvalue()
 
     def summary(self, folder, **options):
-        """Return the summary of a training without starting it."""
+        """Return the summary of a run without starting it."""
         task = setup.Task(
             self.hparams, self.vocabularies, self.plan, self.corpora
         )
@@ -80,7 +80,7 @@ class Runs:
 
     @staticmethod
     def saved_steps(folder):
-        """Return the steps of the checkpoints of a training, in order."""
+        """Return the steps of the checkpoints of a run, in order."""
         listed = checkpoints.list_checkpoints(folder / "checkpoints")
         return [checkpoints.step_of(path) for path in listed]
 

@@ -24,7 +24,7 @@ def test_history_drops_steps_that_will_be_repeated(tmp_path):
     entries = history.History(tmp_path, 20)
     entries.add(25, {"perplexity": 5.0})
     assert [entry["step"] for entry in stored(tmp_path)] == [10, 20, 25]
-    # A training that starts again, before there was a checkpoint.
+    # A run that starts again, before there was a checkpoint.
     history.History(tmp_path, 0).add(10, {"perplexity": 9.0})
     assert stored(tmp_path) == [{"step": 10, "perplexity": 9.0}]
 

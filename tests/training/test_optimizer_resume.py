@@ -249,7 +249,7 @@ def test_two_weights_of_one_path_are_refused():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_slots_that_copy_weights_follow_a_warm_start(training_of, name):
-    """The updates are those of a training that began with the new weights."""
+    """The updates are those of a run that began with the new weights."""
     fresh, warm = training_of(optimizer=name), training_of(optimizer=name)
     for training in (fresh, warm):
         for weight in training.weights:

@@ -1,4 +1,4 @@
-"""Real trainings: they learn, and resuming changes no bit."""
+"""Real runs learn, and resuming them changes no bit."""
 
 import itertools
 import math

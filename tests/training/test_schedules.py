@@ -279,7 +279,7 @@ def test_peak_is_the_highest_rate_of_all_steps(
 
 
 def test_peak_is_within_the_training(base):
-    """A warm-up longer than the training has its peak at the last step."""
+    """A warm-up longer than the run has its peak at the last step."""
     hparams = _of_keras(
         base, "cosine_decay", "warmup_steps=400:decay_steps=100"
     )

@@ -1,4 +1,4 @@
-"""The log of a training: means over intervals, by a simulated clock."""
+"""Means over intervals in the log of a run, with a simulated clock."""
 
 import math
 import types

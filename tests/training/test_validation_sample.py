@@ -168,23 +168,23 @@ def test_sample_uses_the_current_weights(
 
 
 def _runs(runs, corpus_of, vocabulary, hparams):
-    """Return trainings on sentences that all have one translation."""
+    """Return Runs on sentences that all have one translation."""
     corpora = {
         split: corpus_of(split, [_sentence(n) for n in range(count)])
         for split, count in (("train", 60), ("validation", 12))
     }
     hparams = dataclasses.replace(hparams, learning_rate_constant=0.05)
-    trainings = type(runs)(hparams, corpora, vocabulary.size)
-    trainings.vocabularies = Vocabularies.shared(vocabulary)
-    return trainings
+    translation_runs = type(runs)(hparams, corpora, vocabulary.size)
+    translation_runs.vocabularies = Vocabularies.shared(vocabulary)
+    return translation_runs
 
 
 @pytest.mark.slow
 def test_training_learns_to_translate(
     runs, corpus_of, vocabulary, hparams, tmp_path, read_events, capsys
 ):
-    trainings = _runs(runs, corpus_of, vocabulary, hparams)
-    code, _ = trainings.train(
+    translation_runs = _runs(runs, corpus_of, vocabulary, hparams)
+    code, _ = translation_runs.train(
         tmp_path,
         train_steps=60,
         eval_every=30,
