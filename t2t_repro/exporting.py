@@ -26,9 +26,8 @@ def write(
 
     Args:
         run: result of runs.open_run().
-        export_dir: for a SavedModel, the parent of a folder for each version;
-            for CTranslate2, the folder of the model. None: a folder in the
-            run.
+        export_dir: the folder of the SavedModel's versions, or of the
+            CTranslate2 model; None: a folder in the run.
         format: one of FORMATS.
         checkpoint_path: argument of runs.load_models().
         decode_hparams: settings of the search; None: those of the problem.

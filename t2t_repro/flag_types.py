@@ -9,7 +9,7 @@ from absl import flags
 
 from t2t_repro import errors, fields
 
-_MAX_INT = 2**31 - 1  # TensorFlow counts with 32 bits
+_MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
 # The functions define flags of the command that calls them.
 flags.disclaim_key_flags()
 

@@ -29,8 +29,8 @@ def read(path: pathlib.Path, shape: Any = object) -> Any:
 
     Args:
         path: path of the file.
-        shape: what the value must be: a type; [shape], a list of such;
-            {str: shape}, a dict of such; or {"key": shape, …}, a dict with at
+        shape: required shape of the value: a type; [shape] for a list;
+            {str: shape} for a dict; or {"key": shape, …} for a dict with at
             least these keys.
 
     Raises:

@@ -38,8 +38,8 @@ def bar(
     """Return a tqdm, with a line every ten seconds if there is no terminal.
 
     Args:
-        items: what to iterate over; None: call update().
-        desc: what is being done.
+        items: items to iterate over; None: the caller calls update().
+        desc: name of the work.
         total: number of items; with it, the bar shows the time left.
         **settings: other settings of tqdm.
     """

@@ -46,8 +46,8 @@ def write(
     """Write a page of one run, or of several side by side.
 
     Args:
-        opened: the runs; the page is in the folder of the first.
-        options: what to show.
+        opened: runs to show; the page is written to the folder of the first.
+        options: options of the report.
 
     Raises:
         UserError: a run is given twice, or its translations are of other data.

@@ -54,8 +54,8 @@ def plot_sentence(
     """Plot the attention of one sentence.
 
     Args:
-        inputs: a sentence.
-        outputs: its translation.
+        inputs: the sentence.
+        outputs: the translation of the sentence.
         source: pieces of the sentence.
         target: pieces of the translation.
         weights: NumPy arrays without B.

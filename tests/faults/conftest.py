@@ -30,12 +30,12 @@ def survive(count_outcome):
     without a fault must leave what an uninterrupted command leaves.
 
     Args:
-        subject: what is killed, for the count.
+        subject: name of the killed work, for the count.
         run: function of a fault's settings that returns a CompletedProcess.
-        check: compares the files with those of an uninterrupted command, and
+        check: function that compares the files with those of an uninterrupted command, and
             removes them, so that the next run begins anew.
-        faults: endless settings, of `draw_faults`.
-        kills: how many.
+        faults: endless settings from `draw_faults`.
+        kills: number of kills.
     """
 
     def again_and_again(subject, run, check, faults, kills):
@@ -69,10 +69,10 @@ def draw_faults():
     usr/fault_injection.py injects two; the third is SIGKILL after some time.
 
     Args:
-        seed: of the random moments.
-        changes: the command makes, at least.
+        seed: seed of the random moments.
+        changes: minimum number of changes of files by the command.
         size: bytes of the largest file.
-        seconds: the command takes.
+        seconds: duration of the command.
     """
     return _draw_faults
 
@@ -89,14 +89,14 @@ def _damage(path, seed, count):
     try:
         for number in range(count):
             content = bytearray(whole)
-            place = random_numbers.randrange(len(whole))
+            index = random_numbers.randrange(len(whole))
             if number % 3 == 2:
-                del content[place:]
+                del content[index:]
             else:
-                content[place] ^= 1 << random_numbers.randrange(8)
+                content[index] ^= 1 << random_numbers.randrange(8)
             path.unlink()  # a process that has mapped it keeps the old one
             path.write_bytes(content)
-            yield f"{'cut' if number % 3 == 2 else 'flipped'} at {place}"
+            yield f"{'cut' if number % 3 == 2 else 'flipped'} at {index}"
     finally:
         path.unlink()
         path.write_bytes(whole)
@@ -110,12 +110,12 @@ def damage(count_outcome):
     consequence.
 
     Args:
-        subject: what the file belongs to, for the count.
-        path: of the file.
+        subject: name of the file's owner, for the count.
+        path: path of the file.
         name: text that an error must contain.
         open_it: function that opens the file and asserts that it has its old
             content. It may return another outcome, as "set aside".
-        count: how often.
+        count: number of faults.
     """
 
     def try_all(subject, path, name, open_it, count):

@@ -38,8 +38,8 @@ def names(command, request):
     with command(request.param):
         yield sorted(
             flag.name
-            for place, found in flags.FLAGS.flags_by_module_dict().items()
-            if place.startswith("t2t_repro")
+            for module, found in flags.FLAGS.flags_by_module_dict().items()
+            if module.startswith("t2t_repro")
             for flag in found
         )
 

@@ -19,8 +19,8 @@ def at(*keys, weight=1.0):
 
 
 def offset(distance, weight=1.0):
-    places = np.arange(L) + distance
-    return at(*places.clip(0, L - 1), weight=weight)
+    indices = np.arange(L) + distance
+    return at(*indices.clip(0, L - 1), weight=weight)
 
 
 EVEN = np.full((L, L), 1 / L)

@@ -56,16 +56,16 @@ def _by_hand(logits, targets, segments, smoothing):
     """Compute the sums slot by slot."""
     sums = np.zeros(5)
     log_probs = _log_softmax(logits)
-    for place in np.ndindex(targets.shape):
+    for index in np.ndindex(targets.shape):
         sums[-1] += 1
-        if segments[place] == 0:
+        if segments[index] == 0:
             continue
-        target = int(targets[place])
+        target = int(targets[index])
         labels = _distribution(target, log_probs.shape[-1], smoothing)
         sums[:-1] += [
-            -(labels * log_probs[place]).sum(),
-            -log_probs[place][target],
-            float(log_probs[place].argmax() == target),
+            -(labels * log_probs[index]).sum(),
+            -log_probs[index][target],
+            float(log_probs[index].argmax() == target),
             1.0,
         ]
     return sums
@@ -184,13 +184,13 @@ def test_gradient_equals_finite_differences():
         sums = _sums(logits, targets, segments, SMOOTHING)
     gradient = tape.gradient(sums.smoothed, logits).numpy()
     arrays = targets.numpy(), segments.numpy(), SMOOTHING
-    for place in [(0, 0, 0), (1, 2, 3), (2, 0, 4), (2, 3, 1)]:
+    for index in [(0, 0, 0), (1, 2, 3), (2, 0, 4), (2, 3, 1)]:
         step = np.zeros(logits.shape)
-        step[place] = 1e-5
+        step[index] = 1e-5
         above = _by_hand(logits.numpy() + step, *arrays)[0]
         below = _by_hand(logits.numpy() - step, *arrays)[0]
         expected = (above - below) / 2e-5
-        assert gradient[place] == pytest.approx(expected, abs=1e-5)
+        assert gradient[index] == pytest.approx(expected, abs=1e-5)
 
 
 def test_padding_does_not_count():

@@ -61,7 +61,7 @@ def _train(
 def test_logged_means_equal_those_by_hand(
     tmp_path, clock, read_events, monkeypatch
 ):
-    """The first step, which compiles, is left out; then 3 steps in 1.5 s."""
+    """The first step, which compiles, does not count; then 3 steps in 1.5 s."""
     monkeypatch.setattr(
         train_log.utilization, "device_memory", lambda: 5 * 10**8
     )
