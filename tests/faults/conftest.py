@@ -32,8 +32,8 @@ def survive(count_outcome):
     Args:
         subject: name of the killed work, for the count.
         run: function of a fault's settings that returns a CompletedProcess.
-        check: function that compares the files with those of an uninterrupted command, and
-            removes them, so that the next run begins anew.
+        check: function that compares the files with those of an uninterrupted
+            command and removes them, so that the next run begins anew.
         faults: endless settings from `draw_faults`.
         kills: number of kills.
     """
