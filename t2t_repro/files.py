@@ -57,9 +57,8 @@ def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
             yield temporary
             os.replace(temporary, path)
     finally:
-        shutil.rmtree(
-            temporary, ignore_errors=True
-        )  # absent after os.replace()
+        # After os.replace() it is absent.
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _temporary(path):

@@ -14,10 +14,10 @@ LONGEST = 32  # maximum number of subwords for choose_by_length()
 
 
 class WordSpan(NamedTuple):
-    """Consecutive words of a text, all in the other text or none."""
+    """Consecutive words that are equal in both texts, or that differ."""
 
     text: str
-    differs: bool  # whether the other text has other words here
+    differs: bool  # whether the other text has other words
 
 
 class SampleTranslation(NamedTuple):
