@@ -1,4 +1,4 @@
-"""Tests of the pages: the names in them exist, and their commands run."""
+"""Tests of the pages: names in them exist, and their commands run."""
 
 import ast
 import contextlib
@@ -18,8 +18,8 @@ FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
 PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
-TIMEOUT_SECONDS = 1_800  # for the commands of a page, which take minutes
-# The entry point of setup.py, for environments that were installed before it.
+TIMEOUT_SECONDS = 1_800  # the commands of a page take minutes
+# The entry point of setup.py, for environments that lack it.
 ENTRY_POINT = f"""#!{sys.executable}
 import sys
 from t2t_repro.__main__ import main
@@ -53,7 +53,7 @@ def test_paths_and_links_exist(page):
 
 @pytest.fixture(scope="module")
 def defined_flags():
-    """Names that commands have as strings, and fields of the options."""
+    """Return the strings of the commands and the fields of the options."""
     commands = "".join(path.read_text("utf-8") for path in PACKAGE.glob("*.py"))
     options = (PACKAGE / "training" / "options.py").read_text("utf-8")
     fields_of_options = re.findall(r"^    (\w+): .*setting\(", options, re.M)
@@ -104,7 +104,7 @@ def is_valid(cls, settings):
 
 
 @pages
-def test_settings_exist(page):
+def test_settings_in_flags_are_valid(page):
     registry.load_definitions()
     classes = {
         registry.models.hparams_class(model.name) for model in registry.models
@@ -128,7 +128,7 @@ def defines(module, name):
     return name in targets + [getattr(node, "name", "") for node in tree.body]
 
 
-def test_names_of_api_page_exist():
+def test_names_in_api_page_exist():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     rows = re.findall(r"^\| (`t2t_repro\.[^|]*) \| ([^|]*) \|$", text, re.M)
     assert len(rows) > 10
@@ -165,14 +165,14 @@ def parsed(text):
     return {"true": True, "false": False}.get(text, text)
 
 
-def test_search_page_has_all_options_with_their_defaults():
+def test_search_page_has_all_options_with_defaults():
     assert {
         name.strip("`"): parsed(default)
         for name, default in first_columns("searching.md")
     } == vars(hparam.DecodeHParams())
 
 
-def test_hparams_page_has_the_values_of_base():
+def test_values_in_hparams_page_equal_those_of_base():
     registry.load_definitions()
     base = vars(registry.build_hparams("base"))
     rows = list(first_columns("hparams.md", "## Single values"))
@@ -212,9 +212,33 @@ def test_errors_refer_to_sections_of_troubleshooting():
     assert sections <= anchors(ROOT / "docs" / "troubleshooting.md")
 
 
+def messages_of_code():
+    """Yield the texts of the package, with … for each inserted value."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    part.value if isinstance(part, ast.Constant) else "…"
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant):
+                yield str(node.value)
+
+
+def test_messages_quoted_in_troubleshooting_are_those_of_the_code():
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    quoted = [" ".join(q.split()) for q in re.findall(r'"([^"]+)"', text)]
+    assert len(quoted) > 8
+    messages = list(messages_of_code())
+    for quote in quoted:
+        parts = map(re.escape, quote.removesuffix("…").split("…"))
+        pattern = re.compile("….*?".join(parts))
+        assert any(map(pattern.search, messages)), quote
+
+
 @pytest.fixture(scope="module")
 def data_folder(tmp_path_factory):
-    """Folder of data that all pages share."""
+    """Return the folder of data that all pages share."""
     return tmp_path_factory.mktemp("data")
 
 
@@ -222,7 +246,7 @@ def data_folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "page", WITH_COMMANDS, ids=lambda path: path.name.removesuffix(".md")
 )
-def test_commands_run(page, tmp_path, data_folder):
+def test_shell_commands_of_page_exit_with_status_0(page, tmp_path, data_folder):
     text = page.read_text("utf-8")
     (tmp_path / "data").symlink_to(data_folder)
     page_commands.write_files(text, tmp_path)
