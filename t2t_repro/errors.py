@@ -19,10 +19,6 @@ class UserError(Exception):
     Commands print it without a traceback and exit with status 1.
     """
 
-    # Otherwise TensorFlow would wrap an error that is raised while a graph is
-    # traced, and replace its text by a traceback.
-    ag_pass_through = True
-
     def __init__(self, message: str, see: str | None = None):
         """Create an error.
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from t2t_repro import graph
+
 MIN_SENTENCES = 8  # of a shard: products of fewer rows are slow
 # Each shard is a copy of the search in the graph, which takes half a second to
 # trace, and batches rarely have sentences for more.
@@ -50,7 +52,7 @@ def map_shards(
     """
     if num_shards == 1:
         return function(*rows)
-    function = tf.function(function)  # traced once
+    function = graph.function(function)  # traced once
     batch = tf.shape(rows[0])[0]
     count = tf.clip_by_value(batch // MIN_SENTENCES, 1, num_shards)
     ends = [
