@@ -151,7 +151,6 @@ class _NoUpdate:
 
     def apply(self, gradients: list[tf.Tensor], variables: list) -> None:
         """Leave the variables and the optimizer's slots unchanged."""
-        return None  # AutoGraph warns of a docstring alone.
 
 
 def _minimum(number, strategy):
