@@ -240,8 +240,8 @@ class Translator:
             for source, row in zip(sources, rows, strict=True)
         ]
         scores: list = [None] * len(pairs)
-        max_slots = score.MAX_LOGITS // self._target.size
-        slots = min(self._hparams.batch_tokens, max_slots)
+        max_padded_tokens = score.MAX_LOGITS // self._target.size
+        slots = min(self._hparams.batch_tokens, max_padded_tokens)
         for batch in length_sorted(range(len(pairs)), lengths, slots):
             log_probs = self._score(
                 _pad([sources[i] for i in batch]),

@@ -35,9 +35,6 @@ from t2t_repro import errors
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
-# Counts of the whole batch that may divide an auxiliary loss.
-DENOMINATORS = ("target_tokens", "source_tokens", "sentences")
-
 
 class AuxiliaryLoss(NamedTuple):
     """Loss added to the cross-entropy: a sum and its denominator.
@@ -48,7 +45,7 @@ class AuxiliaryLoss(NamedTuple):
 
     name: str  # in TensorBoard: train/NAME
     total: Tensor  # [] float32, a sum over rows
-    per: str  # one of DENOMINATORS
+    per: str  # one of data.features.DENOMINATORS
 
 
 class HiddenStates(NamedTuple):

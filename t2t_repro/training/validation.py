@@ -76,10 +76,10 @@ class Validation:
         for batch in self._batches:
             sums = self._step(batch)
             totals = [t + float(s) for t, s in zip(totals, sums, strict=False)]
-        smoothed, plain, correct, tokens = totals
+        smoothed, nll, correct, tokens = totals
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
-            "perplexity": perplexity(plain / tokens),
+            "perplexity": perplexity(nll / tokens),
             "accuracy": correct / tokens,
         }

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.data import batch_plan, batches, corpus
+from t2t_repro.data import batch_plan, batches, corpus, features
 
 SETTINGS = {"deadline": None, "max_examples": 25, "derandomize": True}
 KINDS = ("packed", "bucketed")
@@ -58,7 +58,7 @@ def read_back(arrays):
 def assemble_by_brute_force(pairs, batch):
     """Compute assemble() id by id."""
     shape = (batch.num_rows, batch.row_length)
-    arrays = {name: np.zeros(shape, int) for name in batches.ROW_FEATURES}
+    arrays = {name: np.zeros(shape, int) for name in features.ROW_FEATURES}
     used = collections.Counter()
     for pair, row in zip(batch.pairs, batch.rows, strict=True):
         used[row, "segment"] += 1
@@ -85,7 +85,7 @@ def build(pairs, batching, batch_tokens=200):
 
 def test_assemble_gives_example_of_docstring(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 1, 6)
+    batch = batch_plan.PlannedBatch(np.array([0, 1]), np.array([0, 0]), 1, 6)
     arrays = batches.assemble(pairs, batch)
     assert {name: array.tolist() for name, array in arrays.items()} == {
         "inputs": [[5, 1, 6, 1, 0, 0]],
@@ -96,12 +96,12 @@ def test_assemble_gives_example_of_docstring(tmp_path):
         "targets_position": [[0, 1, 2, 0, 1, 0]],
     }
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
-    assert tuple(arrays) == batches.ROW_FEATURES
+    assert tuple(arrays) == features.ROW_FEATURES
 
 
 def test_assemble_pads_rows_and_keeps_empty_ones(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.BatchPlan(np.array([1, 0]), np.array([0, 2]), 4, 3)
+    batch = batch_plan.PlannedBatch(np.array([1, 0]), np.array([0, 2]), 4, 3)
     arrays = batches.assemble(pairs, batch)
     zeros = [0, 0, 0]
     assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
@@ -117,7 +117,7 @@ def test_assemble_equals_brute_force(toy, batching):
         batch = plan.batch(step)
         arrays = batches.assemble(pairs, batch)
         expected = assemble_by_brute_force(ids, batch)
-        for name in batches.ROW_FEATURES:
+        for name in features.ROW_FEATURES:
             np.testing.assert_array_equal(arrays[name], expected[name], name)
 
 
@@ -146,7 +146,7 @@ def test_one_epoch_contains_every_pair_of_the_corpus(
 def arrays_of(rows, length=4):
     """Build distinguishable rows whose last slot is padding."""
     values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
-    arrays = {name: values + 1 for name in batches.ROW_FEATURES}
+    arrays = {name: values + 1 for name in features.ROW_FEATURES}
     segment = np.ones((rows, length), np.int32)
     segment[:, -1] = 0
     sources = np.zeros((rows, length), np.int32)
@@ -259,7 +259,7 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     for number, element in enumerate(dataset.as_numpy_iterator()):
         rows = {
             name: element[name].reshape(-1, plan.row_length)
-            for name in batches.ROW_FEATURES
+            for name in features.ROW_FEATURES
         }
         read += read_back(rows)
         tokens += element["target_tokens"] if number % replicas == 0 else 0
@@ -267,12 +267,10 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     assert tokens == sum(len(targets) for _, targets in ids)
 
 
-def test_count_gives_sentences_tokens_and_slots(tmp_path):
+def test_num_tokens_counts_both_sides_without_padding(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 2, 6)
-    counts = batches.count(pairs, batch)
-    assert counts == (2, 9, 24)
-    assert counts.padding == 15 / 24
+    batch = batch_plan.PlannedBatch(np.array([0, 1]), np.array([0, 0]), 2, 6)
+    assert batches.num_tokens(pairs, batch) == 9
 
 
 @pytest.mark.parametrize("batching", KINDS)
@@ -288,7 +286,7 @@ def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
         shares = [next(elements) for _ in range(replicas)]
         batch = build(pairs, batching).batch(step)
         expected = batches.assemble(pairs, batch)
-        for name in batches.ROW_FEATURES:
+        for name in features.ROW_FEATURES:
             rows = np.concatenate([share[name] for share in shares], axis=1)[0]
             np.testing.assert_array_equal(
                 rows[: batch.num_rows], expected[name]

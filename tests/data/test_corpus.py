@@ -30,9 +30,10 @@ def write(folder, shards, texts=None, vocab_size=65_536):
 
 
 def test_ranges_are_concatenated():
-    result = corpus.ranges(np.array([5, 20]), np.array([3, 2]))
+    result = corpus.concatenate_ranges(np.array([5, 20]), np.array([3, 2]))
     assert result.tolist() == [5, 6, 7, 20, 21]
-    assert corpus.ranges(np.array([], int), np.array([], int)).tolist() == []
+    none = np.array([], int)
+    assert corpus.concatenate_ranges(none, none).tolist() == []
 
 
 def test_corpus_reads_pairs_of_several_shards(tmp_path):

@@ -34,7 +34,7 @@ def test_causal_of_single_query():
     ],
 )
 def test_restricted_is_band(reach, expected):
-    """The mask is |i - j| < r, so all True from r = n on."""
+    """The mask is |i - j| < reach: all True from reach = 5 on."""
     mask = np.asarray(masks.restricted(np.arange(5), np.arange(5), reach))
     assert mask.dtype == bool
     band = np.array([list(row) for row in expected]) == "#"
