@@ -4,9 +4,12 @@
 alone. Training therefore resumes at any step without replaying earlier ones,
 with any number of replicas. Rows form an endless stream of epochs; each epoch
 is another permutation, and contains every usable pair exactly once.
+
+`padded_tokens` counts tokens and padding of one side: rows times row length.
 """
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -20,10 +23,7 @@ Lengths: TypeAlias = Mapping[str, np.ndarray]
 
 
 class PlannedBatch(NamedTuple):
-    """The pairs of one batch, and the row of each.
-
-    batches.assemble() builds the arrays.
-    """
+    """Pairs of a batch and their rows, which batches.assemble() makes arrays."""
 
     pairs: np.ndarray  # [n] int64, indices into the corpus
     rows: np.ndarray  # [n] int64, the row of each pair, ascending
@@ -102,7 +102,6 @@ class PackedPlan:
         self.row_length = row_length
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
-        # Tokens and padding of one side in an epoch.
         self.padded_tokens = self.rows_per_epoch * row_length
         target_fill = self.tokens["targets"] / self.padded_tokens
         self.rows_per_batch = bucketing.round_rows(
@@ -214,7 +213,7 @@ class BucketedPlan:
     @property
     def max_padded_tokens(self) -> int:
         """Tokens and padding of one side of the largest batch."""
-        return max(rows * length for rows, length in self._shapes)
+        return max(map(math.prod, self._shapes))
 
     @property
     def rows_per_batch(self) -> dict[str, int]:

@@ -39,7 +39,7 @@ class AttentionTracer:
 
         Args:
             model: Seq2Seq with cross-attention weights.
-            vocabularies: of source and target.
+            vocabularies: vocabularies of source and target.
             decode_hparams: settings of the search.
 
         Raises:

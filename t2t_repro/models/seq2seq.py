@@ -107,11 +107,12 @@ class Seq2Seq(keras.Model):
         """Store the settings.
 
         Args:
-            hparams: of the dataclass that the model is registered with.
+            hparams: settings, of the dataclass that the model is registered
+                with.
             vocab_size: V of the targets.
             source_vocab_size: V of the inputs; None: the same vocabulary.
             name: first component of every path; None: the class's name.
-            **kwargs: of keras.Model.
+            **kwargs: arguments of keras.Model.
         """
         super().__init__(name=name or type(self).__name__.lower(), **kwargs)
         self.hparams = hparams

@@ -28,7 +28,7 @@ class Validation:
 
         Args:
             model: built in the strategy's scope.
-            hparams: settings; pairs longer than max_length are left out.
+            hparams: settings; pairs longer than max_length are dropped.
             corpus: the validation split.
             strategy: tf.distribute strategy.
             xla: whether to compile.

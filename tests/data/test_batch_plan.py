@@ -214,7 +214,7 @@ def test_reshuffling_keeps_shapes_and_pair_counts():
 
 
 @every_kind
-def test_seed_changes_which_pairs_share_a_unit(batching):
+def test_seed_changes_which_pairs_are_together(batching):
     lengths = draw_lengths(2000)
     first, second = (
         first_epochs(build(lengths, batching, seed=seed), 1)[0]
@@ -229,7 +229,7 @@ def test_seed_changes_which_pairs_share_a_unit(batching):
 
 
 @every_kind
-def test_order_is_unlike_that_of_the_corpus(batching):
+def test_epoch_does_not_follow_order_of_corpus(batching):
     (units,) = first_epochs(build(draw_lengths(2000), batching), 1)
     seen = [pair for unit in units for pair in unit]
     ascending = np.mean(np.diff(seen) > 0)

@@ -1,4 +1,4 @@
-"""Batches: the slot of each id, and the rows of each replica."""
+"""Batches: the position of each id, and the rows of each replica."""
 
 import collections
 
@@ -17,8 +17,7 @@ KINDS = ("packed", "bucketed")
 def write(folder, pairs):
     """Write a corpus of (inputs, targets) ids, and open it."""
     ids = {
-        side: [pair[place] for pair in pairs]
-        for place, side in enumerate(corpus.SIDES)
+        side: [pair[i] for pair in pairs] for i, side in enumerate(corpus.SIDES)
     }
     corpus.write_shard(folder / "a.arrow", ids, {}, 100)
     return corpus.Corpus([folder / "a.arrow"])
@@ -62,12 +61,12 @@ def assemble_by_brute_force(pairs, batch):
     used = collections.Counter()
     for pair, row in zip(batch.pairs, batch.rows, strict=True):
         used[row, "segment"] += 1
-        for place, side in enumerate(corpus.SIDES):
-            for position, token in enumerate(pairs[pair][place]):
-                slot = row, used[row, side]
-                arrays[side][slot] = token
-                arrays[f"{side}_segment"][slot] = used[row, "segment"]
-                arrays[f"{side}_position"][slot] = position
+        for i, side in enumerate(corpus.SIDES):
+            for position, token in enumerate(pairs[pair][i]):
+                index = row, used[row, side]
+                arrays[side][index] = token
+                arrays[f"{side}_segment"][index] = used[row, "segment"]
+                arrays[f"{side}_position"][index] = position
                 used[row, side] += 1
     return arrays
 
@@ -144,7 +143,7 @@ def test_one_epoch_contains_every_pair_of_the_corpus(
 
 
 def arrays_of(rows, length=4):
-    """Build distinguishable rows whose last slot is padding."""
+    """Build distinguishable rows whose last token is padding."""
     values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
     arrays = {name: values + 1 for name in features.ROW_FEATURES}
     segment = np.ones((rows, length), np.int32)
@@ -169,7 +168,7 @@ def test_split_rows_gives_replicas_consecutive_rows():
 
 
 def test_split_rows_accumulates_as_little_as_the_limit_allows():
-    arrays = arrays_of(8)  # 32 slots
+    arrays = arrays_of(8)  # 32 tokens
     for limit, accumulation in ((None, 1), (100, 1), (16, 1), (8, 2), (4, 4)):
         split = batches.split_rows(arrays, 2, limit)
         assert split["inputs"].shape == (2, accumulation, 4 // accumulation, 4)

@@ -48,7 +48,7 @@ def _assert_uncorrelated(a, b):
     assert abs(correlation) < SIGMAS / math.sqrt(len(a))
 
 
-def test_generic_layer_checks(run_layer_test, dtype):
+def test_dropout_passes_layer_checks(run_layer_test, dtype):
     x = np.ones((2, 3, 4))
     run_layer_test(dropout.Dropout, {"rate": 0.1}, (x,), (2, 3, 4), dtype)
 

@@ -59,7 +59,7 @@ def _by_hand(layer, x, scale, causal):
     return side_by_side @ layer.output_projection.kernel.numpy()
 
 
-def test_generic_layer_checks(run_layer_test, dtype):
+def test_relative_attention_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
         relative.RelativeAttention,
         SETTINGS,
@@ -86,7 +86,7 @@ def test_output_equals_loop_over_pairs(attention_type, scale, causal):
     np.testing.assert_allclose(layer(x, mask)[0], expected, atol=1e-5)
 
 
-def test_logits_of_clipped_distances():
+def test_logits_beyond_largest_distance_use_its_vector():
     """Keys are 0, the query 1, row r of the table 10^r; heads have size 3."""
     layer = _layer(attention_type="dot_product_unscaled")
     table = 10.0 ** np.arange(5)[:, None] * np.ones(3)

@@ -75,7 +75,7 @@ def _assert_close(actual, expected, name=""):
     )
 
 
-def test_file_names_its_script(golden):
+def test_golden_file_names_its_script(golden):
     assert "golden_pytorch" in str(golden["command"])
     assert str(golden["torch"]).startswith("2.")
 

@@ -56,7 +56,7 @@ def test_files_of_splits_are_read(plain):
 
 
 @pytest.mark.parametrize("place", ["", "wsj", "parsed/mrg/wsj"])
-def test_sections_make_the_splits(tmp_path, place):
+def test_splits_are_read_from_their_sections(tmp_path, place):
     folder = tmp_path / place
     for section in range(25):
         write(folder / f"{section:02}" / f"wsj_{section:02}01.mrg", DOG)

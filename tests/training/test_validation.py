@@ -77,7 +77,7 @@ def fake_losses(monkeypatch):
 def test_validation_equals_the_loss_of_unpacked_pairs(
     validate, model, corpus, max_tokens, max_length
 ):
-    """With at most 8 subwords a side, some pairs are left out."""
+    """With at most 8 subwords a side, some pairs are dropped."""
     pairs = batch_plan.usable_pairs(corpus.lengths, max_length)
     assert (len(pairs) < len(corpus)) == (max_length == 8)
     rows = np.arange(len(pairs))
