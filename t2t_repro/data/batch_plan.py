@@ -23,7 +23,7 @@ Lengths: TypeAlias = Mapping[str, np.ndarray]
 
 
 class PlannedBatch(NamedTuple):
-    """Pairs of a batch and their rows, which batches.assemble() makes arrays."""
+    """Pairs of a batch and their rows, the input of batches.assemble()."""
 
     pairs: np.ndarray  # [n] int64, indices into the corpus
     rows: np.ndarray  # [n] int64, the row of each pair, ascending

@@ -262,17 +262,12 @@ class NoRepeatNgrams(Rule):
         last = padded[:, :, size - 1 : size - 1 + length]
         # PAD stands for no subword: it is forbidden anyway.
         repeated = tf.where(same, last, PAD)
-        hypothesis = tf.range(batch * beams)[:, None]
-        indices = tf.stack(
-            [
-                tf.broadcast_to(hypothesis, (batch * beams, length)),
-                tf.reshape(repeated, (batch * beams, length)),
-            ],
-            axis=-1,
-        )
+        shape = (batch * beams, length)
+        rows = tf.broadcast_to(tf.range(batch * beams)[:, None], shape)
+        indices = tf.stack([rows, tf.reshape(repeated, shape)], axis=-1)
         flat = tf.reshape(logits, (batch * beams, logits.shape[-1]))
         flat = tf.tensor_scatter_nd_update(
-            flat, indices, tf.fill((batch * beams, length), FORBIDDEN)
+            flat, indices, tf.fill(shape, FORBIDDEN)
         )
         return tf.reshape(flat, tf.shape(logits))
 

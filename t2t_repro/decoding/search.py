@@ -225,7 +225,13 @@ class _Ensemble:
     """
 
     def __init__(
-        self, models, constants, inputs, num_beams, capacity, needs_attention
+        self,
+        models: Sequence[Seq2Seq],
+        constants: list,
+        inputs: tf.Tensor,
+        num_beams: int,
+        capacity: tf.Tensor | int,
+        needs_attention: bool,
     ) -> None:
         states = [
             model.start_decoding(inputs, num_beams, capacity, model_constants)

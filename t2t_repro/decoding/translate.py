@@ -29,7 +29,7 @@ class Translation(NamedTuple):
     scores: list[float]
 
 
-class TargetLogProbs(NamedTuple):
+class TargetScore(NamedTuple):
     """Subwords of a given target, EOS included, and their log-probabilities."""
 
     pieces: list[str]
@@ -54,8 +54,7 @@ class Translator:
 
         Args:
             models: one, or an ensemble.
-            vocabularies: vocabularies of source and target, which all models
-                share.
+            vocabularies: source and target, the same for all models.
             decode_hparams: settings of the search.
 
         Raises:
@@ -223,9 +222,7 @@ class Translator:
             [sum((t.scores[k] for t in translations), 0.0) for k in outputs],
         )
 
-    def score(
-        self, pairs: Iterable[tuple[str, str]]
-    ) -> Iterator[TargetLogProbs]:
+    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[TargetScore]:
         """Yield the score of each target given its input, in order.
 
         Args:
@@ -235,9 +232,7 @@ class Translator:
         while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
             yield from self._score_chunk(chunk)
 
-    def _score_chunk(
-        self, pairs: list[tuple[str, str]]
-    ) -> list[TargetLogProbs]:
+    def _score_chunk(self, pairs: list[tuple[str, str]]) -> list[TargetScore]:
         inputs, targets = zip(*pairs, strict=True)
         sources = self._encode(self._source, inputs)
         rows = self._encode(self._target, targets)
@@ -256,7 +251,7 @@ class Translator:
             )
             for i, row in zip(batch, log_probs.numpy(), strict=True):
                 ids = rows[i]
-                scores[i] = TargetLogProbs(
+                scores[i] = TargetScore(
                     self._target.pieces(ids), row[: len(ids)].tolist()
                 )
         return scores
