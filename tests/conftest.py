@@ -1,4 +1,4 @@
-"""Fixtures of all tests: eight logical CPUs, a tiny model, a tiny corpus."""
+"""Fixtures for all tests: eight logical CPUs, a tiny model, a tiny corpus."""
 
 import contextlib
 import dataclasses
@@ -13,10 +13,10 @@ import hypothesis
 import numpy as np
 import pytest
 
-pytest_plugins = ["forked", "slowest_files"]  # of tests/plugins/
+pytest_plugins = ["forked", "slowest_files"]  # in tests/plugins/
 
-# The same examples in every run. --hypothesis-profile=thorough has others, and
-# a hundred times as many.
+# Every run has the same examples; --hypothesis-profile=thorough draws others, a
+# hundred times as many.
 hypothesis.settings.register_profile(
     "repeatable", deadline=None, derandomize=True
 )
@@ -58,10 +58,10 @@ def _logical_cpus():
 
 @pytest.fixture
 def count_outcome(record_property):
-    """Return a function that records how often a fault ended in some way.
+    """Return a function that counts the outcomes of injected faults.
 
-    Its arguments are the fault, what it hit, the outcome, and how often. They
-    become a property of the test, which --junitxml=FILE writes to FILE.
+    Its arguments are the fault, the damaged thing, the outcome and the count.
+    They become a property of the test, which --junitxml=FILE writes to FILE.
     """
 
     def count(fault, subject, outcome, times=1):
@@ -72,7 +72,7 @@ def count_outcome(record_property):
 
 @pytest.fixture(scope="session")
 def strategy_of():
-    """Return a function of a number of replicas: a strategy of as many CPUs."""
+    """Return a function: number of replicas -> strategy over as many CPUs."""
     import tensorflow as tf
 
     @functools.cache
@@ -131,7 +131,7 @@ def read_checkpoint():
 
 @pytest.fixture(scope="session")
 def assert_same_checkpoint(read_checkpoint):
-    """Return a function that compares names and bits of two checkpoints."""
+    """Return a function that asserts that two checkpoints are identical."""
 
     def check(actual, expected):
         state = read_checkpoint(actual)
@@ -196,9 +196,9 @@ def toys():
 
 @pytest.fixture(scope="session")
 def randomize():
-    """Return a function that draws every weight of a model.
+    """Return a function that sets every weight of a model to a random value.
 
-    No weight is 0 or 1, and each is the same in any dtype. The deviation of
+    The values are the same for any dtype, and none is 0 or 1. The deviation of
     matrices is near that of Glorot's initial values.
     """
 
@@ -230,15 +230,16 @@ def vocabularies(vocabulary):
 
 @pytest.fixture(scope="session")
 def vocab_size():
-    """Return V of tiny_corpora: PAD, EOS and 18 subwords."""
+    """Return the vocabulary size of tiny_corpora: PAD, EOS, 18 subwords."""
     return VOCAB_SIZE
 
 
 @pytest.fixture(scope="session")
 def tiny_corpora(tmp_path_factory):
-    """Return {"train": 120 pairs, "validation": 20}, targets reversed inputs.
+    """Return corpora of 120 ("train") and 20 ("validation") pairs.
 
-    Some targets lack their last subword, so that the sides differ in length.
+    A target is its input reversed. Some targets lack their last subword, so
+    that the sides differ in length.
     """
     from t2t_repro.data import corpus
 

@@ -1,4 +1,4 @@
-"""Tests of the pages: the names in them exist, and their commands run."""
+"""Tests of the pages: names in them exist, and their commands run."""
 
 import ast
 import contextlib
@@ -18,8 +18,8 @@ FOLDERS = ROOT, ROOT / "docs", ROOT / "scripts"
 PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
-TIMEOUT_SECONDS = 1_800  # for the commands of a page, which take minutes
-# The entry point of setup.py, for environments that were installed before it.
+TIMEOUT_SECONDS = 1_800  # the commands of a page take minutes
+# The entry point of setup.py, for environments that lack it.
 ENTRY_POINT = f"""#!{sys.executable}
 import sys
 from t2t_repro.__main__ import main
@@ -53,7 +53,7 @@ def test_paths_and_links_exist(page):
 
 @pytest.fixture(scope="module")
 def defined_flags():
-    """Names that commands have as strings, and fields of the options."""
+    """Return the strings of the commands and the fields of the options."""
     commands = "".join(path.read_text("utf-8") for path in PACKAGE.glob("*.py"))
     options = (PACKAGE / "training" / "options.py").read_text("utf-8")
     fields_of_options = re.findall(r"^    (\w+): .*setting\(", options, re.M)
@@ -212,9 +212,33 @@ def test_errors_refer_to_sections_of_troubleshooting():
     assert sections <= anchors(ROOT / "docs" / "troubleshooting.md")
 
 
+def messages_of_code():
+    """Yield the texts of the package, with … for each inserted value."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    part.value if isinstance(part, ast.Constant) else "…"
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant):
+                yield str(node.value)
+
+
+def test_messages_quoted_in_troubleshooting_are_those_of_the_code():
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    quoted = [" ".join(q.split()) for q in re.findall(r'"([^"]+)"', text)]
+    assert len(quoted) > 8
+    messages = list(messages_of_code())
+    for quote in quoted:
+        parts = map(re.escape, quote.removesuffix("…").split("…"))
+        pattern = re.compile("….*?".join(parts))
+        assert any(map(pattern.search, messages)), quote
+
+
 @pytest.fixture(scope="module")
 def data_folder(tmp_path_factory):
-    """Folder of data that all pages share."""
+    """Return the folder of data that all pages share."""
     return tmp_path_factory.mktemp("data")
 
 

@@ -1,7 +1,8 @@
-"""Plain technical English, as far as a program can tell.
+"""Checks of plain technical English that a program can make.
 
-A function's docstring begins with a verb in the imperative, no module of the
-project shares its name with another, and retired names stay retired.
+The docstring of a function begins with a verb in the imperative, that of a
+module or class with a noun phrase. No two modules share a name. Retired names
+and words do not occur again.
 """
 
 import ast
@@ -26,8 +27,8 @@ RETIRED = [
     for line in (WORDS / "retired.txt").read_text("utf-8").splitlines()
     if line and not line.startswith("#")
 ]
-# What a noun phrase never begins with.
-NO_NOUN = set(
+# Words that cannot begin a noun phrase.
+NEVER_BEGIN_NOUN_PHRASE = set(
     "And As But For How In Of Or That Those What Where Whether".split()
 )
 
@@ -41,10 +42,11 @@ def documented(path, kinds):
 
 
 def has_own_style(node):
-    """Return whether a docstring is no description of a call.
+    """Return whether the docstring need not begin with a verb.
 
-    A test's says what is tested, a property's what it is, and that of a
-    registered function what is registered: `show` prints it.
+    The docstring of a test says what is tested, that of a property or fixture
+    may name its value, and that of a registered function describes what is
+    registered, since `show` prints it.
     """
     decorators = [ast.unparse(one) for one in node.decorator_list]
     return node.name.startswith("test_") or any(
@@ -61,7 +63,9 @@ def test_docstring_of_function_begins_with_verb(path):
         for node, line in documented(path, functions)
         if not has_own_style(node) and line.split()[0].strip(".,:") not in VERBS
     ]
-    assert not wrong, "\n".join(["No verb that words/verbs.txt has:", *wrong])
+    assert not wrong, "\n".join(
+        ["Begin with a verb of words/verbs.txt:", *wrong]
+    )
 
 
 @pytest.mark.parametrize("path", PATHS, ids=str)
@@ -70,15 +74,19 @@ def test_other_docstring_begins_with_noun_phrase(path):
     wrong = [
         f"{path}:{getattr(node, 'lineno', 1)}: {line}"
         for node, line in documented(path, kinds)
-        if line.split()[0].strip(".,:") in NO_NOUN
+        if line.split()[0].strip(".,:") in NEVER_BEGIN_NOUN_PHRASE
     ]
     assert not wrong, "\n".join(wrong)
 
 
 @functools.cache
 def texts():
-    """Read the code, the pages and the shell scripts: path and text of each."""
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    """Return the path and the text of code, pages and scripts.
+
+    The changelog is excluded: it may name what a version has removed.
+    """
+    names = "README.md CONTRIBUTING.md Makefile setup.py".split()
+    pages = [ROOT / name for name in names]
     pages += sorted((ROOT / "docs").glob("*.md"))
     pages += sorted((ROOT / "scripts").glob("*.md"))
     scripts = sorted((ROOT / "scripts").rglob("*.sh"))
@@ -87,8 +95,7 @@ def texts():
 
 
 @pytest.mark.parametrize("word", RETIRED)
-def test_retired_word_has_no_use(word):
-    """words/retired.txt has regular expressions of names and coined words."""
+def test_retired_word_does_not_occur(word):
     uses = [
         f"{path}:{text.count(chr(10), 0, use.start()) + 1}: {use[0]}"
         for path, text in texts()

@@ -138,7 +138,7 @@ def repeat(folder, pairs):
     """Write and yield shards of random pairs of a corpus.
 
     Args:
-        folder: of the corpus.
+        folder: folder of the corpus.
         pairs: number of pairs in all shards together.
     """
     small = manifest.open_corpus(folder, "train")

@@ -74,9 +74,9 @@ def measure_speed(name, settings, threads):
     """Measure sentences per second at one forced output length.
 
     Args:
-        name: of the printed results.
-        settings: of the model and the search.
-        threads: for CTranslate2, which is fastest with one for one sentence.
+        name: name of the printed results.
+        settings: settings of the model and the search.
+        threads: CTranslate2's threads; one is fastest for one sentence.
     """
     settings = settings | {"times": _TIMES.value}
     ours = OURS if settings["batch"] > 1 else OURS_FOR_ONE

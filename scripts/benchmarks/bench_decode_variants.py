@@ -40,7 +40,7 @@ def variants(models, rows, hparams, xla=True):
     """Yield the name and the Hypotheses of each variant.
 
     Args:
-        models: of search.search.
+        models: models, as for search.search().
         rows: [B, L] int32, ids with EOS, PAD after.
         hparams: DecodeHParams.
         xla: whether to compile one variant with XLA, which is slow.
@@ -80,7 +80,7 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
     def step_fn(before, position, state):
         past = decode_loop.set_subwords(
             state["past"], position - 1, before
-        )  # nowhere, at 0
+        )  # changes nothing at position 0
         # The subword to predict is not read, but must not be padding.
         whole = decode_loop.set_subwords(
             past, position, tf.fill(tf.shape(before), 2)

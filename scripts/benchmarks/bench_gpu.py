@@ -169,7 +169,7 @@ def measure(name, dtype):
     hparams = dataclasses.replace(build_hparams(name), max_length=_LENGTH.value)
     training = Training(hparams, POLICIES[dtype])
     seconds = seconds_of(training.step)
-    pairs = training.rows["targets"].size  # of tokens, one on each side
+    pairs = training.rows["targets"].size  # a pair has one token on each side
     flops = cost.training_flops(
         training.model, pairs, _LENGTH.value, _LENGTH.value
     )

@@ -14,7 +14,13 @@ import statistics
 
 from absl import flags
 
-from scripts.paper import table_jobs, table_layout, table_rows, table_runs
+from scripts.paper import (
+    row_files,
+    table_jobs,
+    table_layout,
+    table_rows,
+    table_runs,
+)
 from t2t_repro import common_flags, errors, prepare, runs
 from t2t_repro.data import manifest
 from t2t_repro.metrics import scores
@@ -33,8 +39,8 @@ def main():
     table = table_rows.Table(ROWS, BASE)
     table_runs.run_command("datagen", *job.problem_flags, *job.datagen_flags)
     lengths = _test_set(job.problem, common_flags.data_dir()).lengths["inputs"]
-    for row in table.selected():
-        hparams = table_runs.row_settings(row, job)["hparams"]
+    for row in table.selected_rows():
+        hparams = row_files.row_settings(row, job)["hparams"]
         require_longer(lengths.max(), hparams["max_length"])
     table_runs.run_all(table, job, summarize, lay_out, measure)
 
@@ -120,7 +126,7 @@ def score_by_length(lengths, hypotheses, references, trained) -> list[dict]:
 
 
 def summarize(results) -> list[dict]:
-    """Return means and ranges over seeds, a dict per class of lengths."""
+    """Return statistics over seeds, a dict per class of lengths."""
     table = []
     for name, row_results in table_layout.by_row(results).items():
         tables = [result["figures"]["by_length"] for result in row_results]
@@ -128,9 +134,7 @@ def summarize(results) -> list[dict]:
             shape = {k: same[0][k] for k in ("first", "last", "sentences")}
             bleu = [entry["bleu"] for entry in same]
             table.append(
-                {"row": name}
-                | shape
-                | table_layout.mean_and_range("bleu", bleu)
+                {"row": name} | shape | table_layout.statistics_of("bleu", bleu)
             )
     return table
 

@@ -7,8 +7,7 @@ For each layer type the table has the exponents of n and d in the paper's
 formula, in the number of operations on this grid (including projections), and
 in the measured time and memory. They are fitted to sizes from --fit_from on,
 where the overhead of calling a layer is negligible. Memory is that of tensors
-other than weights and input. On CPUs TensorFlow does not count allocations
-below 256 KiB, which are all that a step of a recurrent layer has.
+other than weights and input.
 
 A time is the fastest of several forward passes of one sentence. Measure on a
 machine that is otherwise idle.
@@ -118,24 +117,18 @@ def measure(name, grid, times):
 
 
 def fit(results, fit_from) -> dict:
-    """Return {layer type: {quantity: exponents of n and d}}.
-
-    The exponents of memory are None if it could not be measured.
-    """
+    """Return {layer type: {quantity: exponents of n and d}}."""
     exponents = {}
     for name, measured in results.items():
         kind = table1_layers.TYPES[name]
         large = [m for m in measured if m["n"] >= fit_from]
-        tracked = [m for m in large if m["bytes"]]
         exponents[name] = {
             "formula": kind.exponents,
             "operations": _fit(
                 large, [kind.operations(m["n"], m["d"]) for m in large]
             ),
             "time": _fit(large, [m["seconds"] for m in large]),
-            "memory": _fit(tracked, [m["bytes"] for m in tracked])
-            if len(tracked) == len(large)
-            else None,
+            "memory": _fit(large, [m["bytes"] for m in large]),
         }
     return exponents
 
@@ -150,7 +143,7 @@ def lay_out(results, fit_from) -> str:
     for name, exponents in fit(results, fit_from).items():
         kind = table1_layers.TYPES[name]
         pairs = [
-            ", ".join(f"{value:.1f}" for value in exponents[quantity] or ())
+            ", ".join(f"{value:.1f}" for value in exponents[quantity])
             for quantity in ("formula", "operations", "time", "memory")
         ]
         theory = f"O({kind.complexity})", f"O({kind.sequential})"

@@ -36,13 +36,13 @@ def language_pair(problem) -> str:
 
 
 def summarize(results, score) -> list[dict]:
-    """Return means and ranges, a dict per row."""
+    """Return means, ranges and deviations, a dict per row."""
     return [
         {
             "row": name,
             "seeds": [result["seed"] for result in row_results],
-            **table_layout.mean_of_seeds(row_results, score),
-            **_sacrebleu(row_results, table_layout.mean_of_seeds, {}),
+            **table_layout.statistics_of_seeds(row_results, score),
+            **_sacrebleu(row_results, table_layout.statistics_of_seeds, {}),
             "training_flops": row_results[0]["figures"]["training_flops"],
         }
         for name, row_results in table_layout.by_row(results).items()

@@ -3,10 +3,11 @@
     python -m scripts.paper.table3_variations \\
         --problem=wmt14_ende --output_dir=FOLDER
 
-It trains the 20 rows one after the other, and scores the development set by
-beam search with the last checkpoint: "no checkpoint averaging" (section 6.2).
-Run it again to resume; a row with a JSON file is finished. After each row the
-program writes the whole table, as table.md and table.json.
+It trains the 20 rows, and scores the development set by beam search with the
+last checkpoint: "no checkpoint averaging" (section 6.2). Run it again to
+resume; a row with a JSON file is finished. After each row the program writes
+the whole table, as table.md and table.json. With several --seed it judges the
+paper's differences from base; --processes trains several rows at a time.
 
 For a CPU, all rows and the training can be reduced:
 
@@ -21,7 +22,13 @@ import statistics
 
 from absl import flags
 
-from scripts.paper import table_jobs, table_layout, table_rows, table_runs
+from scripts.paper import (
+    table_jobs,
+    table_layout,
+    table_rows,
+    table_runs,
+    verdicts,
+)
 from t2t_repro import common_flags
 from t2t_repro.reports import paper
 
@@ -50,8 +57,8 @@ def summarize(results, score) -> list[dict]:
         {
             "row": name,
             "seeds": [result["seed"] for result in row_results],
-            **table_layout.mean_of_seeds(row_results, "perplexity"),
-            **table_layout.mean_of_seeds(row_results, score),
+            **table_layout.statistics_of_seeds(row_results, "perplexity"),
+            **table_layout.statistics_of_seeds(row_results, score),
             "parameters": row_results[0]["figures"]["parameters"],
             "paper": paper.TABLE_3[name]._asdict(),
         }
@@ -72,11 +79,7 @@ def lay_out(results, score) -> str:
         ),
         table_layout.provenance(results, score),
         "PPL is per subword. The paper: newstest2013 en-de, tokenized BLEU.",
-        *(
-            [agreement(summarize(results, score), score)]
-            if base and len(rows) > 1
-            else []
-        ),
+        *([describe_verdicts(rows, score)] if base and len(rows) > 1 else []),
     )
     return "\n\n".join(lines) + "\n"
 
@@ -114,34 +117,59 @@ def variation(result, base) -> str:
     )
 
 
-def agreement(table, score) -> str:
-    """Describe which rows differ from base in the same direction as published.
+def describe_verdicts(rows, score) -> str:
+    """Format the verdicts on the paper's differences from base, as a table.
 
-    Rows that equal base in the paper have no direction.
+    Args:
+        rows: {name: results of its seeds}.
+        score: of table_layout.convention().
     """
-    by_name = {row["row"]: row for row in table}
-    base, lines = by_name["base"], []
-    for key, paper_key in (("perplexity", "perplexity"), (score, "bleu")):
-        gains = {
-            name: (
-                row[key] - base[key],
-                row["paper"][paper_key] - base["paper"][paper_key],
-            )
-            for name, row in by_name.items()
-        }
-        opposite = [name for name, (a, b) in gains.items() if a * b < 0]
-        equal = [
-            n for n, (_, gain) in gains.items() if not gain and n != "base"
-        ]
-        lines.append(
-            f"{key}: {', '.join(opposite)} on the other side of base than in "
-            "the paper"
-            if opposite
-            else f"{key}: every row on the same side of base as in the paper"
+    ours = {
+        name: verdicts.Row(
+            table_layout.values_of_seeds(row_results, score),
+            all(result.get("converged", True) for result in row_results),
         )
-        if equal:
-            lines[-1] += f" ({', '.join(equal)} equal to base in the paper)"
-    return f"Relative to base, by {'; by '.join(lines)}."
+        for name, row_results in rows.items()
+    }
+    if all(len(row.scores) == 1 for row in ours.values()):
+        return "Verdicts need two seeds of a row at least: --seed=1 --seed=2."
+    published = paper.TABLE_3["base"].bleu
+    claims = {
+        name: round(paper.TABLE_3[name].bleu - published, 1)
+        for name in rows
+        if name != "base"
+    }
+    heading = table_layout.heading(score)
+    number = table_layout.number
+    cells = [
+        (
+            name,
+            number(verdict.paper, 1, "+"),
+            number(verdict.difference, 1, "+"),
+            "{:+.1f} to {:+.1f}".format(*verdict.interval),
+            verdict.verdict
+            + ("" if ours[name].converged else ", not converged"),
+            number(verdict.detectable, 1),
+            str(verdict.seeds_needed or ""),
+        )
+        for name, verdict in verdicts.judge(ours, "base", claims).items()
+    ]
+    columns = (
+        f"{heading} − base",
+        "paper",
+        "ours",
+        "interval",
+        "verdict",
+        "detectable",
+        "seeds needed",
+    )
+    return (
+        f"{table_layout.markdown(columns, cells)}\n\n"
+        "Verdicts by the rule in scripts/paper/verdicts.py. Interval: 95%, "
+        "corrected for the number of claims. Detectable: the difference that "
+        "is found with a probability of 80%. Seeds needed: of each row, to "
+        "find a difference as large as the paper's."
+    )
 
 
 if __name__ == "__main__":

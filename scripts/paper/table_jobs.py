@@ -19,13 +19,9 @@ _RECORDED = {
     "save_checkpoints_steps": "--hparams=save_checkpoints_steps=…",
     "random_seed": "--seed=…",
     "mixed_precision": "--mixed_precision=…",
+    "early_stopping_evals": "--patience=…",
+    "early_stopping_metric": "--patience=…, which is by the headline metric",
 }
-# With these a row would not match its file: they change its steps or its start.
-_FORBIDDEN = (
-    "early_stopping_evals",
-    "early_stopping_metric",
-    "warm_start_from",
-)
 
 
 class Job(NamedTuple):
@@ -42,6 +38,11 @@ class Job(NamedTuple):
     mixed_precision: str
     trainer_flags: tuple[str, ...]
     machine: str
+    processes: int = 1  # trainings at a time
+    patience: int | None = (
+        None  # validations without improvement; None: all steps
+    )
+    budget_minutes: float | None = None  # of each training; None: no limit
 
 
 def job(split: str, averaged: bool) -> Job:
@@ -81,6 +82,9 @@ def job(split: str, averaged: bool) -> Job:
         trainer_flags=tuple(trainer_flags),
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
+        processes=values.processes,
+        patience=values.patience,
+        budget_minutes=values.budget_minutes,
     )
 
 
@@ -93,9 +97,8 @@ def require_allowed(trainer_flags):
                 f"A row's file records {name}. Use {instead}; "
                 f"got --trainer_flags={shlex.join(trainer_flags)}."
             )
-    for name in _FORBIDDEN:
-        if name in given:
-            raise errors.UserError(
-                f"A row has all its steps and starts from new weights; omit "
-                f"{name} from --trainer_flags={shlex.join(trainer_flags)}."
-            )
+    if "warm_start_from" in given:
+        raise errors.UserError(
+            "A row starts from new weights; omit warm_start_from from "
+            f"--trainer_flags={shlex.join(trainer_flags)}."
+        )

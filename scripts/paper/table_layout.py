@@ -14,12 +14,18 @@ def spread(values: Sequence[float], digits: int) -> str:
     return f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f})"
 
 
-def mean_and_range(name: str, values: Sequence[float]) -> dict:
-    """Return mean and range of values, for a JSON file."""
-    return {
+def statistics_of(name: str, values: Sequence[float]) -> dict:
+    """Return mean, range and standard deviation of values, for a JSON file.
+
+    One value has no standard deviation.
+    """
+    result = {
         name: statistics.fmean(values),
         f"{name}_range": [min(values), max(values)],
     }
+    if len(values) > 1:
+        result[f"{name}_deviation"] = statistics.stdev(values)
+    return result
 
 
 def number(value: float | None, digits: int, sign: str = "") -> str:
@@ -49,9 +55,9 @@ def values_of_seeds(results: Sequence[dict], name: str) -> list[float]:
     return [f[name] if name in f else f["scores"][name] for f in figures]
 
 
-def mean_of_seeds(results: Sequence[dict], name: str) -> dict:
-    """Return mean_and_range() of a figure or score over the seeds of a row."""
-    return mean_and_range(name, values_of_seeds(results, name))
+def statistics_of_seeds(results: Sequence[dict], name: str) -> dict:
+    """Return statistics_of() a figure or score over the seeds of a row."""
+    return statistics_of(name, values_of_seeds(results, name))
 
 
 def convention(problem) -> str:

@@ -64,6 +64,26 @@ def define_flags():
         "",
         "More flags for the trainer, such as --eval_bleu_sentences=0.",
     )
+    flags.DEFINE_integer(
+        "processes",
+        1,
+        "Trainings at a time. With several, each writes to a log file.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "patience",
+        None,
+        "Validations without improvement of the headline metric after which a "
+        "training ends (default: it has all its steps).",
+        lower_bound=1,
+    )
+    flags.DEFINE_float(
+        "budget_minutes",
+        None,
+        "Minutes that a training may take; a row that is ended by them is "
+        "marked as not converged (default: no limit).",
+        lower_bound=0,
+    )
     flags.DEFINE_string(
         "machine", None, "Description of the machine in the results."
     )
@@ -133,6 +153,11 @@ class Table(NamedTuple):
     names: dict[str, str]  # name of a row -> hparams set, in the table's order
     base: str  # the set that they vary
 
+    @property
+    def base_row(self) -> str:
+        """The row that has the base set unchanged."""
+        return next(n for n, name in self.names.items() if name == self.base)
+
     def row(self, name: str, seed: int) -> Row:
         """Return a row.
 
@@ -145,7 +170,7 @@ class Table(NamedTuple):
         changed = changes(hparams_set, self.base, *sizes, overrides)
         return Row(name, hparams_set, changed, seed)
 
-    def selected(self) -> list[Row]:
+    def selected_rows(self) -> list[Row]:
         """Return the rows and seeds that the flags name.
 
         Raises:

@@ -1,196 +1,199 @@
 """Training and scoring of a table's rows, each recorded in a JSON file.
 
 A row with a file is not trained again. An interrupted row resumes from its last
-checkpoint. Rows are trained one after the other, by the commands of the package
-in separate processes.
+checkpoint. Rows are trained by the commands of the package in separate
+processes, one or several at a time.
 """
 
-import dataclasses
 import datetime
+import functools
 import pathlib
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Mapping
 
-from absl import flags
-
+from scripts.paper import (
+    experiment_queue,
+    paired_tests,
+    row_files,
+    table_layout,
+)
 from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table
-from t2t_repro import (
-    errors,
-    files,
-    json_files,
-    prepare,
-    registry,
-    run_json,
-    runs,
-)
+from t2t_repro import errors, files, json_files, prepare, runs
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import history
 
-# Not part of a recorded command: they depend on the machine.
-_MACHINE_FLAGS = ("data_dir", "output_dir", "raw_dir", "results_dir", "machine")
+BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
+# Of a trainer that saved a checkpoint, and of one that had not begun.
+_SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
 
 
-def run_command(command: str, *arguments: str):
+def run_command(
+    command: str,
+    *arguments: str,
+    log: pathlib.Path | None = None,
+    budget: experiment_queue.Budget | None = None,
+):
     """Run a command of the package.
+
+    Args:
+        command: its name.
+        arguments: its flags.
+        log: file to append its output to; None: the terminal.
+        budget: minutes that it may take; None: no limit.
 
     Raises:
         UserError: it failed; its checkpoints and files remain.
     """
-    line = [sys.executable, "-m", f"t2t_repro.{command}", *arguments]
-    print(f"\n{shlex.join(['t2t', command, *arguments])}", flush=True)
-    status = subprocess.run(line).returncode
-    if status:
+    line = [sys.executable, "-m", "t2t_repro", command, *arguments]
+    shown = shlex.join(["t2t", command, *arguments])
+    call = budget.call if budget else subprocess.call
+    if log is None:
+        print(f"\n{shown}", flush=True)
+        status = call(line)
+    else:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as output:
+            print(f"\n{shown}", file=output, flush=True)
+            status = call(line, stdout=output, stderr=subprocess.STDOUT)
+    stopped = budget and budget.exhausted and status in _SIGTERM_STATUSES
+    if status and not stopped:
+        place = "above" if log is None else f"in {log}"
         raise errors.UserError(
-            f"{command} ended with status {status}; see its messages above. "
+            f"{command} ended with status {status}; see its messages {place}. "
             "Run the same command again to resume."
         )
 
 
-def read_finished(path: pathlib.Path, wanted: dict) -> dict | None:
-    """Return the content of a row's file, or None if there is none.
+def train_row(
+    row: Row, job: Job, log: pathlib.Path | None
+) -> tuple[pathlib.Path, dict]:
+    """Train a row or resume its training.
 
-    Args:
-        path: of the file.
-        wanted: settings that the row must have.
-
-    Raises:
-        UserError: the row was trained with other settings.
+    Returns:
+        The folder of the training; and how it ended, for the row's file.
     """
-    if not path.exists():
-        return None
-    stored = json_files.read(path)
-    differing = _differences(stored, wanted)
-    if differing:
+    folder = training_folder(row, job)
+    budget = experiment_queue.Budget(folder, job.budget_minutes)
+    if not budget.exhausted:
+        run_command(
+            "trainer", *_trainer_flags(row, job), log=log, budget=budget
+        )
+    ended = _ending(row, job, folder, budget)
+    if job.averaged:
+        run_command(
+            "avg_checkpoints",
+            *job.problem_flags,
+            f"--output_dir={folder}",
+            log=log,
+        )
+    return folder, ended
+
+
+def _ending(row, job, folder, budget):
+    """Return how a training ended, and require one validation at least."""
+    if not (folder / history.VALIDATION).exists():
         raise errors.UserError(
-            f"{path} is of another training: {'; '.join(differing)}. Remove "
-            "it, or name another --results_dir."
+            f"{row.name}, seed {row.seed}, has no validation after "
+            f"{budget.used:.1f} minutes. Raise --budget_minutes, or validate "
+            "earlier: --trainer_flags=--eval_every=…."
         )
-    return stored
-
-
-def finished_rows(table: Table, job: Job) -> list[dict]:
-    """Return results of all finished rows and seeds, in the table's order.
-
-    Rows of earlier calls are included, unless they have other settings.
-    """
-    results = []
-    for name in table.names:
-        stored = map(
-            json_files.read, job.results_dir.glob(f"{name}-seed*.json")
-        )
-        for result in sorted(stored, key=lambda result: result["seed"]):
-            try:
-                wanted = row_settings(table.row(name, result["seed"]), job)
-            except errors.UserError:  # its size is no multiple of the divisor
-                continue
-            if not _differences(result, wanted):
-                results.append(result)
-    return results
-
-
-def _differences(stored, wanted):
-    """Describe differences of a row's file from the wanted settings."""
-    stored = run_json.with_defaults(stored)
-    actual = _flatten({key: stored.get(key) for key in wanted})
-    wanted = _flatten(wanted)
-    return [
-        f"{key} is {actual.get(key)!r} there and {wanted.get(key)!r} here"
-        for key in sorted(actual.keys() | wanted.keys())
-        if actual.get(key) != wanted.get(key)
-    ]
-
-
-def _flatten(settings):
-    """Return settings with nested ones, such as hparams, at the top level."""
-    nested = {k: v for k, v in settings.items() if isinstance(v, dict)}
-    flat = {k: v for k, v in settings.items() if k not in nested}
-    return flat | {
-        f"{key}.{name}": value
-        for key, values in nested.items()
-        for name, value in values.items()
+    last_step = json_files.read(folder / history.VALIDATION)[-1]["step"]
+    ended_by = BUDGET if budget.exhausted else PATIENCE
+    steps = row_files.row_settings(row, job)["hparams"]["train_steps"]
+    if last_step >= steps:
+        ended_by = STEPS
+    return {
+        "ended_by": ended_by,
+        "converged": ended_by != BUDGET,
+        "minutes": round(budget.used, 1),
     }
 
 
-def train_row(row: Row, job: Job) -> pathlib.Path:
-    """Train a row or resume its training; return its folder."""
-    # A training could resume in another precision, so each has its own folder.
-    name = f"{row.name}-seed{row.seed}-{job.mixed_precision}"
-    folder = job.output_dir / name
+def training_folder(row: Row, job: Job) -> pathlib.Path:
+    """Return the folder of a row's training.
+
+    A training could resume in another precision, so each has its own folder.
+    """
+    return job.output_dir / f"{row.name}-seed{row.seed}-{job.mixed_precision}"
+
+
+def _trainer_flags(row, job):
     overrides = ",".join(f"{key}={value}" for key, value in row.changes.items())
-    run_command(
-        "trainer",
+    stopping = (
+        f"--early_stopping_evals={job.patience}",
+        f"--early_stopping_metric={job.problem.suite.headline}",
+    )
+    return (
         *job.problem_flags,
         f"--hparams_set={row.hparams_set}",
         *([f"--hparams={overrides}"] if overrides else []),
         f"--random_seed={row.seed}",
         f"--mixed_precision={job.mixed_precision}",
-        f"--output_dir={folder}",
+        f"--output_dir={training_folder(row, job)}",
         *([] if job.averaged else ["--keep_checkpoint_max=1"]),
+        *(stopping if job.patience else []),
         *job.datagen_flags,
         *job.trainer_flags,
     )
-    if job.averaged:
-        run_command(
-            "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
-        )
-    return folder
 
 
-def row_settings(row: Row, job: Job) -> dict:
-    """Return the settings of training and scoring that a row's file records.
-
-    They include the sha256 of the data, once the data exists.
-    """
-    values = dataclasses.replace(
-        registry.build_hparams(row.hparams_set), **row.changes
-    )
-    data = manifest.sha256(job.data)
-    return {
-        "row": row.name,
-        "seed": row.seed,
-        "problem": job.problem.requested_name,
-        "problem_arguments": job.problem.arguments,
-        **({"manifest_sha256": data} if data else {}),
-        "split": job.split,
-        "averaged": job.averaged,
-        "mixed_precision": job.mixed_precision,
-        "hparams": dataclasses.asdict(values),
-    }
-
-
-def run_row(row: Row, job: Job, measure):
+def run_row(row: Row, job: Job, measure: Callable):
     """Train and score a row, and write its file, unless it exists.
+
+    A row that its budget ended is continued if the budget has grown.
 
     Args:
         row: the row.
         job: settings that all rows share.
         measure: a function of the training's folder and its stored scores.
     """
-    path = job.results_dir / f"{row.name}-seed{row.seed}.json"
-    finished = read_finished(path, row_settings(row, job))
-    if finished:
+    path = row_files.path(row, job)
+    finished = row_files.read_finished(path, row_files.row_settings(row, job))
+    folder = training_folder(row, job)
+    if finished and not _may_continue(finished, folder, job.budget_minutes):
         print(f"{row.name}, seed {row.seed}: finished on {finished['date']}.")
         return
-    folder = train_row(row, job)
+    log = None
+    if job.processes > 1:
+        log = folder.with_name(f"{folder.name}.log")
+        print(f"{row.name}, seed {row.seed}: its log is {log}.")
+    folder, ended = train_row(row, job, log)
     run_command(
         "evaluate",
         *job.problem_flags,
         f"--output_dir={folder}",
         f"--split={job.split}",
+        log=log,
     )
     stored = runs.stored_scores(folder)[job.split]
-    result = row_settings(row, job) | {
+    result = row_files.row_settings(row, job) | {
         "figures": measure(folder, stored),
-        "command": command_line(),
+        **ended,
+        "command": row_files.command_line(),
         "machine": job.machine,
         "date": str(datetime.date.today()),
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(
+        folder / runs.TRANSLATIONS / f"{job.split}.txt",
+        row_files.translations_path(job.results_dir, result),
+    )
     json_files.write(path, result)
+
+
+def _may_continue(finished, folder, minutes):
+    """Return whether a budget that ended a training has time left now."""
+    if finished.get("ended_by") != BUDGET or not folder.exists():
+        return False
+    return not experiment_queue.Budget(folder, minutes).exhausted
 
 
 def measure_training(folder: pathlib.Path, stored: dict) -> dict:
@@ -204,12 +207,12 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
     lengths = batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
     model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
-    tokens = run.hparams.batch_tokens * run.hparams.train_steps
     names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
         {key: entry[key] for key in names if key in entry}
         for entry in json_files.read(folder / history.VALIDATION)
     ]
+    tokens = run.hparams.batch_tokens * curve[-1]["step"]
     return {
         "perplexity": curve[-1]["perplexity"],
         "scores": {key: stored[key] for key in stored["signatures"]},
@@ -222,7 +225,11 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
 
 
 def run_all(
-    table: Table, job: Job, summarize, lay_out, measure=measure_training
+    table: Table,
+    job: Job,
+    summarize: Callable,
+    lay_out: Callable,
+    measure: Callable = measure_training,
 ):
     """Run the rows that the flags select, and write the table after each.
 
@@ -235,22 +242,55 @@ def run_all(
         lay_out: a function of the results that returns table.md.
         measure: of run_row().
     """
-    rows = table.selected()
+    rows = table.selected_rows()
     if job.averaged:
         _require_enough_checkpoints(rows, job)
-    for done, row in enumerate(rows, 1):
-        print(f"\nRow {done} of {len(rows)}: {row.name}, seed {row.seed}.")
+    # Before several trainings would wait for it.
+    run_command("datagen", *job.problem_flags, *job.datagen_flags)
+    lock = threading.Lock()
+
+    def run_and_write(row):
         run_row(row, job, measure)
-        results = finished_rows(table, job)
+        with lock:
+            write_table(row_files.finished_rows(table, job))
+
+    def write_table(results):
         json_files.write(job.results_dir / "table.json", summarize(results))
         files.write_text(job.results_dir / "table.md", lay_out(results))
+
+    tasks = [
+        experiment_queue.Task(
+            f"{row.name}, seed {row.seed}",
+            functools.partial(run_and_write, row),
+        )
+        for row in rows
+    ]
+    progress = experiment_queue.Progress(len(tasks), job.processes)
+    experiment_queue.run(tasks, job.processes, progress)
+    results = row_files.finished_rows(table, job)
+    _write_paired_tests(table, job, results)
     print(f"\n{lay_out(results)}")
+
+
+def _write_paired_tests(table: Table, job: Job, results) -> None:
+    """Write the bootstrap tests between rows and base to paired_tests.json."""
+    corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
+    tests: Mapping = paired_tests.compare_with_base(
+        results,
+        table.base_row,
+        job.problem.suite,
+        table_layout.convention(job.problem),
+        corpus.text("targets"),
+        job.results_dir,
+    )
+    if tests:
+        json_files.write(job.results_dir / "paired_tests.json", tests)
 
 
 def _require_enough_checkpoints(rows, job):
     """Raise a UserError if a row saves fewer checkpoints than it averages."""
     for row in rows:
-        hparams = row_settings(row, job)["hparams"]
+        hparams = row_files.row_settings(row, job)["hparams"]
         steps, every = hparams["train_steps"], hparams["save_checkpoints_steps"]
         wanted = hparams["num_averaged_checkpoints"]
         if steps // every < wanted:
@@ -260,16 +300,3 @@ def _require_enough_checkpoints(rows, job):
                 f"{steps // every}. Set --hparams=save_checkpoints_steps=… or "
                 "num_averaged_checkpoints=…."
             )
-
-
-def command_line() -> str:
-    """Return the command of this process, without folders of this machine."""
-    values = flags.FLAGS
-    given = [
-        argument
-        for name in values
-        if values[name].present and name not in _MACHINE_FLAGS
-        for argument in values[name].serialize().splitlines()
-    ]
-    module = f"scripts.paper.{pathlib.Path(sys.argv[0]).stem}"
-    return shlex.join(["python", "-m", module, *given])

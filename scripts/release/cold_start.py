@@ -20,7 +20,7 @@ from scripts.release import page_commands
 
 ROOT = pathlib.Path(__file__).parents[2]
 MARK = "t2t-cold-start"
-LINES, WIDTH = 2, 160  # of the output of a command
+LINES, WIDTH = 2, 160  # of a command's output that the transcript keeps
 
 
 def run(commands, folder, path):

@@ -4,7 +4,7 @@
     python -m scripts.release.fault_outcomes FILE
 
 The fixture count_outcome of tests/conftest.py records them, as properties
-"fault/subject/outcome". What is printed is kept in scripts/results/faults.json.
+"fault/subject/outcome". scripts/results/faults.json is the output of a run.
 """
 
 import argparse
@@ -24,8 +24,8 @@ def count(path) -> dict[str, dict[str, dict[str, int]]]:
                 times = int(element.get("value"))
                 counts[outcome] = counts.get(outcome, 0) + times
     return {
-        fault: dict(sorted(of_fault.items(), key=lambda item: item[0] == "all"))
-        for fault, of_fault in found.items()
+        fault: dict(sorted(subjects.items(), key=lambda item: item[0] == "all"))
+        for fault, subjects in found.items()
     }
 
 

@@ -40,10 +40,10 @@ SETTINGS = {
     "label_smoothing": 0.1,
 }
 VOCAB_SIZE = 23
-EPSILON = 1e-6  # of layer normalisation
+EPSILON = 1e-6  # added to the variance in layer normalization
 SEED = 20170612
 
-LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # of source and target
+LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # (source, target)
 PACKED = ((0, 1), (2, 3, 4))  # the sentences of each row
 
 
@@ -169,7 +169,7 @@ def draw_weights(random):
 
 
 def load(model, weights):
-    """Set torch's parameters; biases of attention, which we lack, are 0."""
+    """Set torch's parameters; biases of attention, absent in ours, are 0."""
     for name, parameter in model.named_parameters():
         if name.endswith(("in_proj_bias", "out_proj.bias")):
             nn.init.zeros_(parameter)

@@ -1,15 +1,15 @@
-"""Plants known faults in a copy of the project, one at a time, and tests it.
+"""Mutation testing: plants known faults in a copy of the project.
 
-A test suite that is made faster must still find what it found before. Each
-fault of planted_faults.txt changes one place of the library. The tests that
-should notice it run until the first failure:
+The program checks that the tests still find faults after tests were removed or
+made faster. Each fault of planted_faults.txt changes one place of the library.
+The tests that should notice it run until the first failure:
 
     python -m scripts.release.plant_faults --jobs=2 --result=faults.json
     python -m scripts.release.plant_faults --only="causal mask"
 
 A fault is caught if a test fails. A test process that ends in any other way
 does not count. Tests marked slow run only if the others have not caught it.
-The suite must pass without the faults, or the result means nothing.
+The result is meaningful only if all tests pass without the faults.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def read_faults(text: str) -> list[Fault]:
 
 
 def find_misfits(faults: list[Fault], root: pathlib.Path) -> list[str]:
-    """Return what is wrong with a list of faults, a line each."""
+    """Return a message for each fault that does not fit the project."""
     names = collections.Counter(fault.name for fault in faults)
     found = [f"{name}: given {n} times" for name, n in names.items() if n > 1]
     for fault in faults:
@@ -105,20 +105,26 @@ def copy_project(target: pathlib.Path) -> None:
         capture_output=True,
     ).stdout.decode()
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():  # else it is removed, and not committed
+        if (ROOT / name).is_file():  # not a file that was deleted since
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
 
 
-class Workplace:
+class ProjectCopy:
     """A copy of the project in which faults are planted and removed."""
 
     def __init__(self, root: pathlib.Path, launcher: list[str], limit: float):
-        """Take a copy, a command to run pytest under, and seconds of a run."""
+        """Wrap the copy in a folder.
+
+        Args:
+            root: folder of the copy.
+            launcher: command and arguments under which pytest runs.
+            limit: seconds after which a test process is killed.
+        """
         self._root, self._launcher, self._limit = root, launcher, limit
 
-    def test(self, fault: Fault) -> Result:
-        """Run the tests with a fault."""
+    def try_fault(self, fault: Fault) -> Result:
+        """Plant a fault, run its tests, and remove the fault."""
         path = self._root / fault.file
         whole = path.read_text()
         path.write_text(whole.replace(fault.old, fault.new))
@@ -173,25 +179,25 @@ class Workplace:
         return done.returncode, done.stdout
 
 
-def test_all(faults, jobs, launcher, limit):
+def try_faults(faults, jobs, launcher, limit):
     """Yield a Result for each fault, `jobs` of them at a time."""
     with tempfile.TemporaryDirectory() as folder:
-        free = queue.SimpleQueue()
+        idle_copies = queue.SimpleQueue()
         for number in range(jobs):
             root = pathlib.Path(folder, str(number))
             copy_project(root)
-            free.put(Workplace(root, launcher, limit))
+            idle_copies.put(ProjectCopy(root, launcher, limit))
 
-        def test(fault):
-            workplace = free.get()
+        def try_fault(fault):
+            project = idle_copies.get()
             try:
-                return workplace.test(fault)
+                return project.try_fault(fault)
             finally:
-                free.put(workplace)
+                idle_copies.put(project)
 
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             for done in concurrent.futures.as_completed(
-                pool.submit(test, fault) for fault in faults
+                pool.submit(try_fault, fault) for fault in faults
             ):
                 yield done.result()
 
@@ -226,10 +232,14 @@ def parse_arguments():
         description="Test the project with known faults, one at a time."
     )
     parser.add_argument(
-        "--only", help="regular expression: faults with such a name"
+        "--only", help="regular expression that names of faults must match"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="at the same time")
-    parser.add_argument("--result", type=pathlib.Path, help="a JSON file")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="test processes at a time"
+    )
+    parser.add_argument(
+        "--result", type=pathlib.Path, help="JSON file to write"
+    )
     parser.add_argument(
         "--launcher", default="", help='command to run pytest under: "nice"'
     )
@@ -247,7 +257,7 @@ def main():
     wanted = re.compile(arguments.only or "")
     faults = [fault for fault in faults if wanted.search(fault.name)]
     results = []
-    for result in test_all(
+    for result in try_faults(
         faults,
         arguments.jobs,
         shlex.split(arguments.launcher),

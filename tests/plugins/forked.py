@@ -1,6 +1,6 @@
 """The fixture `forked`: commands in forks of a process that has TensorFlow.
 
-A command in a process of its own needs 3.8 s of a CPU before it does anything,
+A command in a new process needs 3.8 s of CPU time before its work begins,
 nearly all for imports. In a fork of multiprocessing's fork server, which has
 imported the libraries, it needs 0.1 s.
 """
@@ -18,8 +18,8 @@ import tempfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-LIMIT = 3600  # seconds: a command that takes longer hangs on any machine
-# What commands import. Commands themselves define flags, each its own.
+LIMIT = 3600  # seconds; a command that takes longer hangs
+# Modules that commands import. A command is not preloaded: it defines flags.
 PRELOADED = (
     "evaluation reporting metrics.bleu metrics.ter serving.client "
     "serving.saved_model serving.to_ctranslate2 training.averaging "
@@ -28,7 +28,7 @@ PRELOADED = (
 
 
 def run_module(arguments, streams, env):
-    """Run `python -m t2t_repro.ARGUMENTS` in this process, which it ends.
+    """Run `python -m t2t_repro.ARGUMENTS` in this process, then exit.
 
     Args:
         arguments: the module's name in the package, then the flags.
@@ -46,21 +46,21 @@ def run_module(arguments, streams, env):
         name = f"t2t_repro.{arguments[0]}"
         runpy.run_module(name, run_name="__main__", alter_sys=True)
     finally:
-        atexit._run_exitfuncs()  # multiprocessing leaves them out
+        atexit._run_exitfuncs()  # multiprocessing does not run them
 
 
 class Command:
     """A command in a fork."""
 
     def __init__(self, context, folder, arguments, stdin="", env=None):
-        """Start it.
+        """Start the command.
 
         Args:
-            context: of multiprocessing.
-            folder: for the files that are its streams.
-            arguments: of run_module().
-            stdin: text.
-            env: of run_module().
+            context: context of multiprocessing.
+            folder: folder for the files that are its streams.
+            arguments: arguments of run_module().
+            stdin: text that the command reads.
+            env: variables to add to the environment.
         """
         self._arguments = [*map(str, arguments)]
         folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
@@ -77,14 +77,14 @@ class Command:
         self.pid = self._process.pid
 
     def printed(self) -> str:
-        """Return what it has printed so far."""
+        """Return the output so far."""
         return self._output.read_text("utf-8")
 
     def wait(self, kill_after=None) -> subprocess.CompletedProcess:
         """Return the result, with text.
 
         Args:
-            kill_after: seconds after which it gets SIGKILL; None: never.
+            kill_after: seconds after which to send SIGKILL; None: never.
         """
         self._process.join(kill_after)
         if self._process.is_alive():
@@ -98,7 +98,7 @@ class Command:
         )
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
+        """Kill the command if it still runs."""
         self.wait(kill_after=0)
 
 
@@ -124,5 +124,5 @@ class Forks:
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory):
-    """Return Forks: forked("decoder", "--output_dir=x", stdin="a")."""
+    """Return a Forks: forked("decoder", "--output_dir=x", stdin="a")."""
     return Forks(tmp_path_factory.mktemp("forked"))

@@ -1,4 +1,4 @@
-"""The ten slowest files of a run of tests, printed at its end."""
+"""Plugin that prints the ten slowest files at the end of a test run."""
 
 import collections
 
@@ -6,7 +6,7 @@ SHOWN = 10
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print the seconds that the tests of a file took, with their fixtures."""
+    """Print the seconds of the slowest files, including their fixtures."""
     seconds = collections.Counter()
     for report in sum(terminalreporter.stats.values(), []):
         if hasattr(report, "duration") and hasattr(report, "nodeid"):

@@ -13,12 +13,12 @@ STEPS = 2
 
 
 class Result(NamedTuple):
-    """State and sums after some training steps."""
+    """Updates, moments and sums of some training steps."""
 
     updates: dict  # {path: array}, sums of all updates
-    momentums: dict  # {path: array}, after one step 0.1 of the gradient
-    sums: np.ndarray  # [steps, 4], of each step; slots depend on hardware
-    norms: np.ndarray  # [steps], of each step's gradient
+    momentums: dict  # {path: array}; 0.1 times the gradient after one step
+    sums: np.ndarray  # [steps, 4]; slots depend on the hardware
+    norms: np.ndarray  # [steps], norms of the gradients
 
 
 class Trial:
@@ -55,14 +55,14 @@ class Trial:
         )
 
     def reset(self):
-        """Set weights by a seed, moments and steps to 0."""
+        """Set weights to seeded random values, moments and steps to 0."""
         self._randomize(self.model, seed=1, matrices=0.2, vectors=0.2)
         for variable in self.adam.variables:
             if variable is not self.adam.learning_rate:
                 variable.assign(np.zeros(variable.shape))
 
     def run(self, microbatches=1, plan=None, steps=STEPS):
-        """Train on `plan` in a number of microbatches a replica."""
+        """Train on `plan`, with `microbatches` on each replica."""
         self.reset()
         start = {w.path: w.numpy() for w in self.model.weights}
         limit = -(

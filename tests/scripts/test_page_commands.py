@@ -1,4 +1,4 @@
-"""Files and commands of a page, and the timed shell that runs them."""
+"""Tests of a page's files and commands, and of the shell that times them."""
 
 import os
 import subprocess

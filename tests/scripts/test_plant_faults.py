@@ -1,10 +1,10 @@
-"""The program that plants faults, on a project of two files."""
+"""Tests of the program that plants faults, on a project of two files."""
 
 import pytest
 
 from scripts.release import plant_faults
 
-TEXT = """# A comment is no fault.
+TEXT = """# A comment is not a fault.
 
 half instead of double
 a.py
@@ -64,9 +64,10 @@ def test_faults_that_do_not_fit_the_project_are_named(project):
 
 
 def test_only_a_failed_test_catches_a_fault(project):
-    workplace = plant_faults.Workplace(project, [], limit=300)
+    copy = plant_faults.ProjectCopy(project, [], limit=300)
     before = (project / "a.py").read_text()
-    half, renamed, broken = map(workplace.test, plant_faults.read_faults(TEXT))
+    faults = plant_faults.read_faults(TEXT)
+    half, renamed, broken = map(copy.try_fault, faults)
     assert (half.caught, half.by) == (True, "tests/test_a.py::test_double")
     assert (renamed.caught, renamed.by) == (False, "all tests passed")
     assert not broken.caught

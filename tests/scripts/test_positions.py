@@ -94,7 +94,7 @@ def test_table_of_one_finished_row_has_no_gain():
     assert lines[2] == "| 9–16 | 10 | 30.0 |"
 
 
-def test_summary_has_mean_and_range_of_seeds():
+def test_summary_has_statistics_of_seeds():
     assert positions.summarize(RESULTS)[1] == {
         "row": "sinusoids",
         "first": 17,
@@ -102,4 +102,5 @@ def test_summary_has_mean_and_range_of_seeds():
         "sentences": 10,
         "bleu": 21.0,
         "bleu_range": [20.0, 22.0],
+        "bleu_deviation": pytest.approx(2**0.5),
     }

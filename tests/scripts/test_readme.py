@@ -1,4 +1,4 @@
-"""scripts/README.md lists every program."""
+"""Test that scripts/README.md lists every program."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Commands of scripts/reproduce/*.sh, run with a python that echoes."""
+"""Tests of scripts/reproduce/*.sh with a python that prints its arguments."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "reproduce"
 
 @pytest.fixture
 def reproduce(tmp_path):
-    """A function that runs a script: its process, and its python commands."""
+    """Return a function: script, arguments -> process, its python commands."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "python $*"\n')
     python.chmod(0o755)

@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from scripts.paper import table_jobs, table_rows, table_runs
+from scripts.paper import row_files, table_jobs, table_rows, table_runs
 from t2t_repro import errors, json_files, registry
 from t2t_repro.problem import build_problem
 
@@ -24,12 +24,12 @@ def _definitions():
 def test_file_of_a_finished_row_is_read_if_settings_agree(tmp_path):
     wanted = {"seed": 1, "hparams": {"hidden_size": 8}}
     path = tmp_path / "row.json"
-    assert table_runs.read_finished(path, wanted) is None
+    assert row_files.read_finished(path, wanted) is None
     stored = wanted | {"figures": {"perplexity": 4.0}}
     json_files.write(path, stored)
-    assert table_runs.read_finished(path, wanted) == stored
+    assert row_files.read_finished(path, wanted) == stored
     with pytest.raises(errors.UserError) as error:
-        table_runs.read_finished(
+        row_files.read_finished(
             path, {"seed": 2, "hparams": {"hidden_size": 16}}
         )
     assert "seed is 1 there and 2 here" in str(error.value)
@@ -43,18 +43,12 @@ def test_trainer_flags_that_contradict_a_rows_file_are_errors():
         ("--train_steps", "--hparams=train_steps="),
         ("-save_checkpoints_steps=5", "--hparams=save_checkpoints_steps="),
         ("--mixed_precision=bfloat16", "Use --mixed_precision="),
+        ("--early_stopping_evals=2", "Use --patience="),
     ):
         with pytest.raises(errors.UserError, match=instead):
             table_jobs.require_allowed([flag, "9"])
-    for flag in (
-        "--early_stopping_evals=2",
-        "--early_stopping_metric=bleu",
-        "--warm_start_from=elsewhere",
-    ):
-        with pytest.raises(
-            errors.UserError, match="all its steps and starts from"
-        ):
-            table_jobs.require_allowed([flag])
+    with pytest.raises(errors.UserError, match="starts from new weights"):
+        table_jobs.require_allowed(["--warm_start_from=elsewhere"])
 
 
 @pytest.fixture
@@ -89,7 +83,7 @@ def micro_table(monkeypatch, tmp_path):
 def write_finished(row, job, **changes):
     """Write the file of a finished row."""
     job.results_dir.mkdir(exist_ok=True)
-    stored = table_runs.row_settings(row, job) | changes
+    stored = row_files.row_settings(row, job) | changes
     path = job.results_dir / f"{row.name}-seed{row.seed}.json"
     json_files.write(path, stored)
 
@@ -101,14 +95,14 @@ def test_table_has_all_finished_rows_with_the_same_settings(micro_table):
     write_finished(table.row("big", 1), job, split="test")  # of another job
     write_finished(table.row("base", 1), job, mixed_precision="bfloat16")
     values.rows = ["base"]  # the current selection has no effect
-    results = table_runs.finished_rows(table, job)
+    results = row_files.finished_rows(table, job)
     assert [(result["row"], result["seed"]) for result in results] == [
         ("base", 2),
         ("base", 10),
         ("big", 2),
     ]
     values.divide_layers = 3
-    assert table_runs.finished_rows(table, job) == []
+    assert row_files.finished_rows(table, job) == []
 
 
 def test_row_of_other_data_is_not_in_the_table(micro_table):
@@ -117,20 +111,17 @@ def test_row_of_other_data_is_not_in_the_table(micro_table):
     (job.data / "manifest.json").write_text("{}", "utf-8")
     row = table.row("base", 1)
     write_finished(row, job)
-    assert len(table_runs.finished_rows(table, job)) == 1
+    assert len(row_files.finished_rows(table, job)) == 1
     (job.data / "manifest.json").write_text("{ }", "utf-8")
-    assert table_runs.finished_rows(table, job) == []
+    assert row_files.finished_rows(table, job) == []
     with pytest.raises(errors.UserError, match="manifest_sha256 is '44136"):
         table_runs.run_row(row, job, None)
 
 
-def test_each_precision_has_its_own_folder_of_training(
-    micro_table, monkeypatch
-):
+def test_each_precision_has_its_own_folder_of_training(micro_table):
     table, job, _ = micro_table
-    monkeypatch.setattr(table_runs, "run_command", lambda *_: None)
     folders = {
-        table_runs.train_row(
+        table_runs.training_folder(
             table.row("base", 1), job._replace(mixed_precision=precision)
         )
         for precision in ("float32", "bfloat16")
@@ -148,6 +139,63 @@ def test_too_few_checkpoints_to_average_are_an_error_before_training(
     values.hparams += ",num_averaged_checkpoints=6"
     with pytest.raises(errors.UserError, match="base is an average of 6"):
         table_runs.run_all(table, job, None, None)
+
+
+@pytest.fixture
+def trainer(monkeypatch, micro_table):
+    """Replace the commands: a trainer whose next step and minutes are set."""
+    trainer = types.SimpleNamespace(step=0, minutes=0.0, commands=[])
+
+    def run_command(name, *arguments, log=None, budget=None):
+        trainer.commands.append(name)
+        folder = micro_table[1].output_dir / "base-seed1-float32"
+        (folder / "translations").mkdir(parents=True, exist_ok=True)
+        if name == "trainer":
+            curve = [{"step": trainer.step}]
+            json_files.write(folder / "validation.json", curve)
+            budget._record(trainer.minutes)
+        if name == "evaluate":
+            path = folder / "translations" / "validation.txt"
+            path.write_text("ein Satz\n", "utf-8")
+
+    monkeypatch.setattr(table_runs, "run_command", run_command)
+    scores = {"validation": {}}
+    monkeypatch.setattr(table_runs.runs, "stored_scores", lambda _: scores)
+    monkeypatch.setattr(table_runs.row_files, "command_line", lambda: "c")
+    return trainer
+
+
+def test_row_that_its_budget_ended_continues_only_in_a_larger_one(
+    micro_table, trainer
+):
+    table, job, _ = micro_table
+
+    def run(minutes):
+        trainer.commands.clear()
+        limited = job._replace(budget_minutes=minutes)
+        table_runs.run_row(table.row("base", 1), limited, lambda *_: {})
+        row = json_files.read(job.results_dir / "base-seed1.json")
+        return row["ended_by"], row["converged"], row["minutes"]
+
+    trainer.step, trainer.minutes = 4, 3.0
+    assert run(3) == ("budget", False, 3.0)
+    text = (job.results_dir / "base-seed1.txt").read_text("utf-8")
+    assert text == "ein Satz\n"
+    assert run(3) == ("budget", False, 3.0) and not trainer.commands
+    trainer.step, trainer.minutes = 10, 5.0
+    assert run(6) == ("steps", True, 5.0)
+    assert run(9) == ("steps", True, 5.0) and not trainer.commands
+
+
+def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
+    table, job, _ = micro_table
+    trainer.step = 6
+    patient = job._replace(patience=2)
+    table_runs.run_row(table.row("base", 1), patient, lambda *_: {})
+    row = json_files.read(job.results_dir / "base-seed1.json")
+    assert (row["ended_by"], row["converged"]) == ("patience", True)
+    with pytest.raises(errors.UserError, match="patience is 2 there and None"):
+        table_runs.run_row(table.row("base", 1), job, lambda *_: {})
 
 
 def test_error_of_a_failed_command_has_its_status():

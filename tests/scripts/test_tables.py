@@ -76,7 +76,7 @@ def test_hparams_set_for_all_rows_is_an_error(monkeypatch):
     values = types.SimpleNamespace(hparams_set="tiny")
     monkeypatch.setattr(table_rows.flags, "FLAGS", values)
     with pytest.raises(errors.UserError, match="got --hparams_set=tiny"):
-        table_rows.Table({"base": "table3_base"}, "table3_base").selected()
+        table_rows.Table({"base": "table3_base"}, "table3_base").selected_rows()
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,23 @@ def test_table_3_has_our_results_and_the_papers():
         "| b_dk16 |  | 9.00 | 5.16 | 19.5 | 25.1 | -1.0 | -0.7 | 1.23 | 58 |",
     ]
     assert "p, validation split, bleu S; 100 steps of 1,000 tokens" in lines[6]
-    assert "by perplexity: b_dk16 on the other side of base" in lines[-1]
-    assert "by bleu: every row on the same side of base" in lines[-1]
+
+
+def test_table_3_has_a_verdict_for_each_difference():
+    many = [
+        result(row, seed, 10.0, bleu + seed / 10)
+        for row, bleu in (("base", 20.0), ("c_n2", 17.0), ("a_h1", 20.0))
+        for seed in (1, 2, 3)
+    ]
+    many[-1]["converged"] = False
+    text = table3_variations.lay_out(many, "bleu")
+    assert "| c_n2 | -2.1 | -3.0 | -3.2 to -2.8 | agrees | 0.3 | 1 |" in text
+    assert "| cannot tell, not converged | " in text
+
+
+def test_verdict_of_one_seed_asks_for_two():
+    results = [RESULTS[0], RESULTS[2]]
+    assert "need two seeds" in table3_variations.lay_out(results, "bleu")
 
 
 def test_tables_of_another_metric_have_its_name():
@@ -162,15 +177,17 @@ def test_tables_of_another_metric_have_its_name():
     assert row["bracketing_f1"] == 90.0 and "bleu" not in row
 
 
-def test_summary_of_table_3_has_means_ranges_and_the_paper():
+def test_summary_of_table_3_has_statistics_of_seeds_and_the_paper():
     base, *_ = table3_variations.summarize(RESULTS, "bleu")
     assert base == {
         "row": "base",
         "seeds": [1, 2],
         "perplexity": 10.5,
         "perplexity_range": [10.0, 11.0],
+        "perplexity_deviation": pytest.approx(0.5**0.5),
         "bleu": 20.5,
         "bleu_range": [20.0, 21.0],
+        "bleu_deviation": pytest.approx(0.5**0.5),
         "parameters": 1_234_567,
         "paper": {"perplexity": 4.92, "bleu": 25.8, "parameters": 65e6},
     }
@@ -204,10 +221,3 @@ def test_convention_is_the_metric_to_compare_with_the_paper(
 ):
     problem = build_problem(name, arguments)
     assert table_layout.convention(problem) == score
-
-
-def test_rows_that_equal_base_in_the_paper_have_no_direction():
-    results = [*RESULTS[:1], result("a_h16", 1, 9.0, 10.0)]
-    table = table3_variations.summarize(results, "bleu")
-    text = table3_variations.agreement(table, "bleu")
-    assert "every row on the same side of base as in the paper (a_h16" in text

@@ -78,7 +78,7 @@ class Convolution(seq2seq.Seq2Seq):
         )
 
     def _mix(self, x, rng=None):
-        """Mix experts of x [B, …, D]: [B, …, D] and gates [B, …, E]."""
+        """Return mixed experts [B, …, D] and gates [B, …, E] of x [B, …, D]."""
         logits = ops.cast(self.gate(x), "float32")
         if rng is not None:
             stream = counter_rng.stream_id(f"{self.gate.path}/noise")
@@ -96,7 +96,7 @@ class Convolution(seq2seq.Seq2Seq):
         x = self.decoder(self._windows(y)) + columns
         states, gates = self._mix(x, rng)
         real = ops.cast(batch["targets_segment"] > 0, "float32")
-        # The loss is least if all experts have the same share.
+        # The loss is minimal if all experts have the same share.
         uneven = ops.sum(ops.square(gates), -1) * real
         total = self.hparams.balance_weight * ops.sum(uneven)
         balance = seq2seq.AuxiliaryLoss("balance", total, "target_tokens")

@@ -26,7 +26,7 @@ class GruHParams(HParams):
 
 
 class Cell(keras.layers.Layer):
-    """Gated recurrent unit: x […, D] and a state […, D] give the next state."""
+    """Gated recurrent unit: x […, D], state […, D] -> next state […, D]."""
 
     def __init__(self, size, **kwargs):
         super().__init__(**kwargs)

@@ -20,7 +20,9 @@ class Words(Vocabulary):
         try:
             self._words = [*SPECIAL, *model.decode("utf-8").split("\n")]
         except UnicodeDecodeError as error:
-            raise errors.UserError(f"These are no words: {error}.") from error
+            raise errors.UserError(
+                f"The file of words is not UTF-8: {error}."
+            ) from error
         self._ids = {word: i for i, word in enumerate(self._words)}
 
     @classmethod

@@ -1,0 +1,134 @@
+"""Results of finished rows: a JSON file each, with the settings behind it."""
+
+import dataclasses
+import pathlib
+import shlex
+import sys
+
+from absl import flags
+
+from scripts.paper.table_jobs import Job
+from scripts.paper.table_rows import Row, Table
+from t2t_repro import errors, json_files, registry, run_json
+from t2t_repro.data import manifest
+
+# Not part of a recorded command: they depend on the machine.
+_MACHINE_FLAGS = (
+    "data_dir",
+    "output_dir",
+    "raw_dir",
+    "results_dir",
+    "machine",
+    "processes",
+)
+
+
+def path(row: Row, job: Job) -> pathlib.Path:
+    """Return the path of a row's file."""
+    return job.results_dir / f"{row.name}-seed{row.seed}.json"
+
+
+def translations_path(results_dir: pathlib.Path, result: dict) -> pathlib.Path:
+    """Return the path of the translations of a finished row."""
+    return results_dir / f"{result['row']}-seed{result['seed']}.txt"
+
+
+def row_settings(row: Row, job: Job) -> dict:
+    """Return the settings of training and scoring that a row's file records.
+
+    They include the sha256 of the data, once the data exists.
+    """
+    values = dataclasses.replace(
+        registry.build_hparams(row.hparams_set), **row.changes
+    )
+    data = manifest.sha256(job.data)
+    return {
+        "row": row.name,
+        "seed": row.seed,
+        "problem": job.problem.requested_name,
+        "problem_arguments": job.problem.arguments,
+        **({"manifest_sha256": data} if data else {}),
+        "split": job.split,
+        "averaged": job.averaged,
+        "mixed_precision": job.mixed_precision,
+        "patience": job.patience,
+        "hparams": dataclasses.asdict(values),
+    }
+
+
+def read_finished(file: pathlib.Path, wanted: dict) -> dict | None:
+    """Return the content of a row's file, or None if there is none.
+
+    Args:
+        file: path of the file.
+        wanted: settings that the row must have.
+
+    Raises:
+        UserError: the row was trained with other settings.
+    """
+    if not file.exists():
+        return None
+    stored = json_files.read(file)
+    differing = _differences(stored, wanted)
+    if differing:
+        raise errors.UserError(
+            f"{file} is of another training: {'; '.join(differing)}. Remove "
+            "it, or name another --results_dir."
+        )
+    return stored
+
+
+def finished_rows(table: Table, job: Job) -> list[dict]:
+    """Return results of all finished rows and seeds, in the table's order.
+
+    Rows of earlier calls are included, unless they have other settings.
+    """
+    results = []
+    for name in table.names:
+        stored = map(
+            json_files.read, job.results_dir.glob(f"{name}-seed*.json")
+        )
+        for result in sorted(stored, key=lambda result: result["seed"]):
+            try:
+                wanted = row_settings(table.row(name, result["seed"]), job)
+            except errors.UserError:  # its size is no multiple of the divisor
+                continue
+            if not _differences(result, wanted):
+                results.append(result)
+    return results
+
+
+def _differences(stored, wanted):
+    """Describe differences of a row's file from the wanted settings."""
+    stored = run_json.with_defaults(stored)
+    actual = _flatten({key: stored.get(key) for key in wanted})
+    wanted = _flatten(wanted)
+    return [
+        f"{key} is {actual.get(key)!r} there and {wanted.get(key)!r} here"
+        for key in sorted(actual.keys() | wanted.keys())
+        if actual.get(key) != wanted.get(key)
+    ]
+
+
+def _flatten(settings):
+    """Return settings with nested ones, such as hparams, at the top level."""
+    nested = {k: v for k, v in settings.items() if isinstance(v, dict)}
+    flat = {k: v for k, v in settings.items() if k not in nested}
+    return flat | {
+        f"{key}.{name}": value
+        for key, values in nested.items()
+        for name, value in values.items()
+    }
+
+
+def command_line() -> str:
+    """Return the command of this process, without folders of this machine."""
+    values = flags.FLAGS
+    given = [
+        argument
+        for name in values
+        if values[name].present and name not in _MACHINE_FLAGS
+        for argument in values[name].serialize().splitlines()
+    ]
+    module = f"scripts.paper.{pathlib.Path(sys.argv[0]).stem}"
+    return shlex.join(["python", "-m", module, *given])
