@@ -14,7 +14,7 @@ from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import score, search, shards
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import split_lines
+from t2t_repro.text import long_lines
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 # Sentences that are sorted by length together and held in memory.
@@ -180,7 +180,7 @@ class Translator:
         if self._hparams.long_inputs == "refuse":
             self.refused[number] = len(ids)
             return []
-        texts = split_lines.split(
+        texts = long_lines.split(
             line, lambda text: len(self._source.encode([text])[0]) <= limit
         )
         # A single character may have more subwords than a very low limit.

@@ -16,8 +16,9 @@ class LineSample:
         """Create an empty sample.
 
         Args:
-            size: most lines to keep.
-            longest: characters; longer lines are ignored.
+            size: maximum number of lines to keep.
+            longest: maximum number of characters of a line; longer lines
+                are ignored.
             seed: seed of the random numbers.
         """
         self.lines: list[str] = []

@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro.text import split_lines
+from t2t_repro.text import long_lines
 
 
 def at_most(length):
@@ -33,14 +33,14 @@ def at_most(length):
 def test_split_prefers_ends_of_sentences_then_clauses_then_words(
     text, length, expected
 ):
-    assert split_lines.split(text, at_most(length)) == expected
+    assert long_lines.split(text, at_most(length)) == expected
 
 
 @hypothesis.given(
     st.text(alphabet="ab .,!?;。\u00a0\u0085\x00é"), st.integers(1, 9)
 )
 def test_fragments_fit_and_keep_every_character(text, length):
-    result = split_lines.split(text, at_most(length))
+    result = long_lines.split(text, at_most(length))
     assert all(len(fragment) <= length for fragment in result)
     assert all(fragment == fragment.strip() != "" for fragment in result)
     assert "".join("".join(result).split()) == "".join(text.split())
@@ -49,7 +49,7 @@ def test_fragments_fit_and_keep_every_character(text, length):
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(st.text(min_size=1, max_size=30))
 def test_text_that_never_fits_is_split_into_characters(text):
-    result = split_lines.split(text, lambda fragment: False)
+    result = long_lines.split(text, lambda fragment: False)
     assert all(len(fragment) == 1 for fragment in result)
 
 
@@ -61,7 +61,7 @@ def test_text_that_never_fits_is_split_into_characters(text):
     st.integers(1, 20),
 )
 def test_text_that_fits_is_one_fragment(text, most):
-    result = split_lines.split(text, lambda fragment: len(fragment) <= most)
+    result = long_lines.split(text, lambda fragment: len(fragment) <= most)
     assert "".join("".join(result).split()) == "".join(text.split())
     assert all(0 < len(fragment) <= most for fragment in result)
     if len(text.strip()) <= most:
@@ -72,5 +72,5 @@ def test_text_that_fits_is_one_fragment(text, most):
 def test_split_takes_linear_time_in_a_run_of_marks(mark):
     """A match from each mark to the end of the run would be quadratic."""
     text = mark * 50_000
-    result = split_lines.split(text, lambda fragment: len(fragment) <= 1_000)
+    result = long_lines.split(text, lambda fragment: len(fragment) <= 1_000)
     assert "".join(result) == text and len(result) == len(text) // 1_000

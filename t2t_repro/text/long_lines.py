@@ -1,4 +1,4 @@
-"""Splitting of text that is too long for a model, at the best boundaries."""
+"""Splitting of lines that are too long for a model, at the best boundaries."""
 
 import bisect
 import re
