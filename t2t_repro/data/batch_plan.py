@@ -28,7 +28,7 @@ class PlannedBatch(NamedTuple):
     pairs: np.ndarray  # [n] int64, indices into the corpus
     rows: np.ndarray  # [n] int64, the row of each pair, ascending
     num_rows: int
-    row_length: int  # of each side: tokens and padding
+    row_length: int  # the same on both sides, with padding
 
 
 def _random(seed: int, *key: int) -> np.random.Generator:
@@ -126,7 +126,7 @@ class PackedPlan:
     def summary(self) -> str:
         """Return mean pairs, tokens and padding of a batch, human-readable."""
         return (
-            f"{self.rows_per_batch} packed rows of {self.row_length} slots, "
+            f"{self.rows_per_batch} packed rows of length {self.row_length}, "
             f"{_mean_counts(self)}"
         )
 
@@ -299,5 +299,5 @@ def _mean_counts(plan: Plan) -> str:
     return (
         f"{plan.num_pairs / steps:,.0f} pairs, {tokens['inputs'] / steps:,.0f} "
         f"input and {tokens['targets'] / steps:,.0f} target tokens, "
-        f"{padding:.1%} padding"
+        f"{padding:.1%} padding of both sides"
     )

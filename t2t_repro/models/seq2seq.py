@@ -137,7 +137,7 @@ class Seq2Seq(keras.Model):
         """Run encoder and decoder on given targets.
 
         Args:
-            batch: features of data/batches.py: inputs, targets and their
+            batch: features of data/features.py: inputs, targets and their
                 segments and positions, [B, L] and [B, T] int32.
             rng: state of random numbers; None at inference.
         """

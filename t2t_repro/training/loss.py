@@ -52,7 +52,7 @@ def batch_loss(
 
     Args:
         model: a sequence-to-sequence model.
-        batch: row features of data/batches.py.
+        batch: row features of data/features.py.
         rng: random numbers of dropout, or None at inference.
         label_smoothing: as for cross_entropy.smoothed_cross_entropy().
         num_chunks: as for cross_entropy.smoothed_cross_entropy().

@@ -242,7 +242,7 @@ def test_shard_of_other_text_from_a_killed_run_is_removed(
 def test_shards_without_manifest_are_generated_again(
     tmp_path, draw_pairs, generate_corpus
 ):
-    """Their text and vocabulary are unknown."""
+    """The text and the vocabulary of such shards are unknown."""
     generate_corpus(tmp_path, draw_pairs(50, seed=1))
     (tmp_path / "manifest.json").unlink()
     again = generate_corpus(tmp_path, draw_pairs(50))

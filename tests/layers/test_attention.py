@@ -10,7 +10,7 @@ from keras import ops
 from t2t_repro.layers import attention, compatibility, counter_rng
 
 B, T, L, D, H = 2, 3, 5, 8, 4
-KEYS, VALUES = 12, 20  # of all heads together: 3 and 5 of each
+KEYS, VALUES = 12, 20  # channels of all heads; each head has 3 and 5
 SETTINGS = {
     "hidden_size": D,
     "num_heads": H,

@@ -14,7 +14,7 @@ from keras import ops
 from t2t_repro.layers import counter_rng, dropout
 from t2t_repro.models import building
 
-SIGMAS = 5  # of each statistical bound; seeds are fixed
+SIGMAS = 5  # width of each statistical bound; seeds are fixed
 
 
 def _lowbias32(x):

@@ -115,9 +115,9 @@ def test_step_equals_row_of_full_attention():
         distances = ops.broadcast_to(ops.arange(T) - i, (B, T))
         key_values = [
             attention.KeyValues(
-                key[:, :, slots], value[:, :, slots], distances[:, slots]
+                key[:, :, part], value[:, :, part], distances[:, part]
             )
-            for slots in (slice(2), slice(2, T))
+            for part in (slice(2), slice(2, T))
         ]
         output, step_weights = layer.step(x[:, i], 1, key_values, NO_MASK)
         np.testing.assert_allclose(output, expected[:, i], atol=1e-5)

@@ -26,8 +26,8 @@ def state():
 
 def _two_steps(cache, visible, parents, first):
     """Add positions `first` and the next, whose hypotheses have `parents`."""
-    slots = [10 * (first + i) + beam for i in range(2) for beam in range(2)]
-    keys = np.tile(np.float32(slots)[None, None, :, None], (2, 1, 1, 1))
+    values = [10 * (first + i) + beam for i in range(2) for beam in range(2)]
+    keys = np.tile(np.float32(values)[None, None, :, None], (2, 1, 1, 1))
     cache = cache._replace(keys=(keys,), values=(-keys,))
     visible = cache.with_current(visible, first)
     visible = gather_beams(visible, np.array(parents, "int32"))
