@@ -14,7 +14,7 @@ from t2t_repro.text.trees import Span
 # Folder with sample.gld, sample.tst and sample.rsl of EVALB.
 SAMPLE = os.environ.get("T2T_EVALB")
 # sample.prm: COLLINS.prm without "." and PRT, but with these.
-SAMPLE_RULES = bracket_counts.EvalbParameters(
+SAMPLE_PARAMETERS = bracket_counts.EvalbParameters(
     bracket_counts.COLLINS.deleted - {"."}, {"T": "TT"}, {"This": "this"}
 )
 
@@ -45,7 +45,7 @@ SPANS = 4  # S, NP, VP, PRT
             " (ADVP (RP down))) (. .)))",
             (4, 4, 4, 0, 4, 4),
         ),
-        # So are the place of a full stop, and traces; tags affect no bracket.
+        # So are the position of a full stop, and traces; tags affect no bracket.
         (
             "(S (NP (DT The) (NN cat)) (VP (VBD sat) (NP (-NONE- *))"
             " (PRT (IN down)) (. .)))",
@@ -136,7 +136,7 @@ def sample():
         for name in ("sample.gld", "sample.tst")
     )
     ours = [
-        bracket_counts.compare(*pair, SAMPLE_RULES)
+        bracket_counts.compare(*pair, SAMPLE_PARAMETERS)
         for pair in zip(gold, predicted, strict=True)
     ]
     return (folder / "sample.rsl").read_text(), ours
