@@ -1,9 +1,10 @@
 # make demo       train on number words, score, export and translate
-# make test       the tests, without those that are marked slow
-# make test-slow  those that are marked slow
-# make coverage   the tests, and the lines that they do not reach
-# make check      lint and types       make format   layout
-# Needs make and Python 3.10 to 3.12; all else is installed into .venv.
+# make test       run the tests that are not marked slow
+# make test-slow  run the tests that are marked slow
+# make coverage   run the tests, and list the lines that they do not reach
+# make check      check lint, layout and types
+# make format     correct lint and layout
+# Requires make and Python 3.10 to 3.12; everything else is installed into .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,8 +16,8 @@ INSTALLED := $(VENV)/installed
 demo: $(INSTALLED)
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/reproduce/demo.sh demo
 
-# The tests of a file share fixtures, so they stay with one worker. Files are
-# not reordered: those of few tests, which would come last, are the slowest.
+# The tests of a file share fixtures, so one worker runs them all. Files keep their
+# order: by default, files with few tests would come last, and those are the slowest.
 TEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile \
 	--no-loadscope-reorder
 
@@ -41,12 +42,12 @@ format: $(INSTALLED)
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo
 
-# Again only when what is to be installed has changed.
+# Install again only if a list of dependencies has changed.
 $(INSTALLED): setup.py pyproject.toml
 	@echo "Installing into $(VENV): TensorFlow and more, about 3.5 GB."
 	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 13), \
 	  f"Python 3.10 to 3.12 is needed, this is {sys.version}: make PYTHON=python3.11"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --upgrade pip  # Python 3.10's is slow to resolve
+	$(BIN)/python -m pip install --upgrade pip  # pip of Python 3.10 resolves slowly
 	$(BIN)/python -m pip install --progress-bar off --editable '.[dev]'
 	touch $@

@@ -104,7 +104,7 @@ def is_valid(cls, settings):
 
 
 @pages
-def test_settings_exist(page):
+def test_settings_in_flags_are_valid(page):
     registry.load_definitions()
     classes = {
         registry.models.hparams_class(model.name) for model in registry.models
@@ -128,7 +128,7 @@ def defines(module, name):
     return name in targets + [getattr(node, "name", "") for node in tree.body]
 
 
-def test_names_of_api_page_exist():
+def test_names_in_api_page_exist():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     rows = re.findall(r"^\| (`t2t_repro\.[^|]*) \| ([^|]*) \|$", text, re.M)
     assert len(rows) > 10
@@ -165,14 +165,14 @@ def parsed(text):
     return {"true": True, "false": False}.get(text, text)
 
 
-def test_search_page_has_all_options_with_their_defaults():
+def test_search_page_has_all_options_with_defaults():
     assert {
         name.strip("`"): parsed(default)
         for name, default in first_columns("searching.md")
     } == vars(hparam.DecodeHParams())
 
 
-def test_hparams_page_has_the_values_of_base():
+def test_values_in_hparams_page_equal_those_of_base():
     registry.load_definitions()
     base = vars(registry.build_hparams("base"))
     rows = list(first_columns("hparams.md", "## Single values"))
@@ -246,7 +246,7 @@ def data_folder(tmp_path_factory):
 @pytest.mark.parametrize(
     "page", WITH_COMMANDS, ids=lambda path: path.name.removesuffix(".md")
 )
-def test_commands_run(page, tmp_path, data_folder):
+def test_shell_commands_of_page_exit_with_status_0(page, tmp_path, data_folder):
     text = page.read_text("utf-8")
     (tmp_path / "data").symlink_to(data_folder)
     page_commands.write_files(text, tmp_path)

@@ -45,7 +45,7 @@ SPANS = 4  # S, NP, VP, PRT
             " (ADVP (RP down))) (. .)))",
             (4, 4, 4, 0, 4, 4),
         ),
-        # So are the position of a full stop, and traces; tags affect no bracket.
+        # So are traces and where a full stop is; tags affect no bracket.
         (
             "(S (NP (DT The) (NN cat)) (VP (VBD sat) (NP (-NONE- *))"
             " (PRT (IN down)) (. .)))",

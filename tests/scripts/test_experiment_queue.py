@@ -1,4 +1,4 @@
-"""The queue of trainings: order, failures, time left, budgets."""
+"""Tests of the experiment queue: order, failures, time left, budgets."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ def test_tasks_run_in_order_by_one_process():
 
 
 def test_two_processes_run_two_tasks_at_once():
-    """Each waits for the other: one process alone would never end."""
+    """Each task waits for the other, so one process would never end."""
     meet = threading.Barrier(2, timeout=60)
     tasks = [Task(name, meet.wait) for name in "ab"]
     run(tasks, 2, quiet(2, 2)[0])
@@ -44,7 +44,7 @@ def test_failed_task_is_named_after_the_others_have_run():
     assert done == [2]
 
 
-def test_time_left_is_by_the_mean_of_finished_tasks():
+def test_time_left_is_computed_from_mean_of_finished_tasks():
     """10 minutes each, 2 at once: 30 / 2, then (6 + 20) / 2."""
     now = [0.0]
     progress, lines = quiet(4, 2, lambda: now[0])
@@ -60,20 +60,20 @@ def test_time_left_is_by_the_mean_of_finished_tasks():
         )
 
 
-def test_command_within_its_budget_ends_by_itself(tmp_path):
+def test_command_within_budget_returns_its_own_status(tmp_path):
     budget = Budget(tmp_path, 10)
     assert budget.call([sys.executable, "-c", "raise SystemExit(3)"]) == 3
     assert 0 < budget.used < 10 and not budget.exhausted
     assert Budget(tmp_path, 10).used == budget.used
 
 
-def test_used_up_budget_ends_the_command_by_sigterm(tmp_path):
+def test_exhausted_budget_ends_command_by_sigterm(tmp_path):
     budget = Budget(tmp_path, 0.001)
     status = budget.call([sys.executable, "-c", SLEEPER])
     assert status == -signal.SIGTERM and budget.exhausted
 
 
-def test_minutes_of_earlier_sessions_count(tmp_path):
+def test_budget_includes_minutes_of_earlier_sessions(tmp_path):
     (tmp_path / "budget.json").write_text(json.dumps({"minutes": 7.5}))
     assert Budget(tmp_path, 7).exhausted and not Budget(tmp_path, 8).exhausted
     assert not Budget(tmp_path, None).exhausted

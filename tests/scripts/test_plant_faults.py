@@ -63,6 +63,11 @@ def test_faults_that_do_not_fit_the_project_are_named(project):
         assert sum(text in line for line in wrong) >= 1
 
 
+def test_all_planted_faults_fit_this_project():
+    faults = plant_faults.read_faults(plant_faults.FAULTS.read_text())
+    assert plant_faults.find_misfits(faults, plant_faults.ROOT) == []
+
+
 def test_only_a_failed_test_catches_a_fault(project):
     copy = plant_faults.ProjectCopy(project, [], limit=300)
     before = (project / "a.py").read_text()

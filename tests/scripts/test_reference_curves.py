@@ -15,7 +15,7 @@ SEEDS = ([20.0, 4.0, 2.0], [24.0, 4.4, 2.0])  # perplexities at STEPS
 
 @pytest.fixture(scope="module")
 def settings():
-    """run.json of the reference trainings."""
+    """Return the run.json of the reference runs."""
     registry.load_definitions()
     return {
         "problem": "number_words_ende",
@@ -51,7 +51,7 @@ def reference(settings):
 
 @pytest.fixture
 def compare(settings, reference):
-    """A function of a training and changed settings: status and text."""
+    """Return a function: run, changed settings -> status and text."""
 
     def compare(training, **changes):
         return reference_curves.compare(
@@ -152,7 +152,7 @@ def test_deviation_has_step_metric_and_usual_cause(
     assert cause in text.splitlines()[-1]
 
 
-def test_first_common_step_counts_as_the_start(compare):
+def test_deviation_at_first_common_step_is_from_the_start(compare):
     deviating = training([60.0, 8.0, 4.0])
     deviating["validations"].insert(0, {"step": 25, "perplexity": 99.0})
     assert "Worse from the start" in compare(deviating)[1]
@@ -255,13 +255,13 @@ def test_damaged_validations_are_named(tmp_path, text):
 COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
 
 
-def test_references_are_committed():
+def test_number_words_and_multi30k_have_references():
     assert {path.stem for path in COMMITTED} >= {"number_words", "multi30k"}
 
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
-def test_committed_reference_agrees_with_its_seeds_alone(path):
-    """Its settings are of this version, too."""
+def test_committed_reference_accepts_its_seeds_and_rejects_worse_ones(path):
+    """Its settings are those of this version."""
     name, reference = path.stem, json_files.read(path)
     registry.load_definitions()
     cls = registry.models.hparams_class(reference["hparams"]["model"])

@@ -1,4 +1,4 @@
-"""Verdicts: the rule by hand and by simulation."""
+"""Tests of verdicts, against literal values and a simulation."""
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ def judge_one(row, paper, base=(25.0, 25.1, 24.9)):
     return verdicts.judge(rows, "base", {"row": paper})["row"]
 
 
-def test_pooled_deviation_weighs_rows_by_their_seeds():
-    """Squares 2 of one degree of freedom and 2 of two: sqrt(4 / 3)."""
+def test_pooled_deviation_weights_rows_by_degrees_of_freedom():
+    """Sums of squares 2 and 2, degrees of freedom 1 and 2: sqrt(4 / 3)."""
     rows = NOISE | {"other": Row([4.0, 5.0, 6.0])}
     assert verdicts.pooled_deviation(rows) == (pytest.approx((4 / 3) ** 0.5), 3)
 
 
-def test_interval_is_that_of_student():
+def test_interval_equals_that_of_students_t():
     """s = 0.1 with 4 degrees of freedom: 2.776 * 0.1 * sqrt(2 / 3)."""
     found = judge_one(Row([24.0, 24.1, 23.9]), -0.9)
     assert found.difference == pytest.approx(-1)
@@ -40,11 +40,13 @@ def test_interval_is_that_of_student():
         ([25.5, 25.6, 25.4], 0.0, "cannot tell"),  # across the margin
     ],
 )
-def test_verdict_follows_from_interval_and_claim(scores, paper, verdict):
+def test_verdict_for_each_position_of_interval_relative_to_claim(
+    scores, paper, verdict
+):
     assert judge_one(Row(scores), paper).verdict == verdict
 
 
-def test_row_that_has_not_converged_cannot_tell():
+def test_verdict_on_row_that_has_not_converged_is_cannot_tell():
     row = Row([20.0, 20.1, 19.9], converged=False)
     assert judge_one(row, -0.9).verdict == "cannot tell"
 
@@ -56,12 +58,12 @@ def test_more_claims_widen_each_interval():
     assert low < one[0] and one[1] < high
 
 
-def test_one_seed_a_row_is_refused():
+def test_rows_with_one_seed_each_are_refused():
     with pytest.raises(errors.UserError, match="two seeds.*1 of base, 1 of r"):
         verdicts.judge({"base": Row([1]), "r": Row([2])}, "base", {"r": 1})
 
 
-def test_detectable_difference_is_found_as_often_as_promised():
+def test_detectable_difference_is_found_in_80_percent_of_simulations():
     """Three seeds of ten rows: 20 degrees of freedom."""
     draws = np.random.default_rng(0)
     true = verdicts.detectable(1.0, 20, 3, 3)
@@ -75,7 +77,7 @@ def test_detectable_difference_is_found_as_often_as_promised():
     assert 0.76 < found / 1000 < 0.84
 
 
-def test_seeds_needed_by_hand():
+def test_seeds_needed_equals_literal_value():
     """2 * ((1.960 + 0.842) * 0.5 / 0.9)^2 = 4.84."""
     assert verdicts.seeds_needed(0.5, -0.9) == 5
     assert verdicts.seeds_needed(0.5, 0) is None
