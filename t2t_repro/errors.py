@@ -19,10 +19,6 @@ class UserError(Exception):
     Commands print it without a traceback and exit with status 1.
     """
 
-    # Without it, TensorFlow would wrap an error that is raised while a graph
-    # is traced, with a traceback for its text.
-    ag_pass_through = True
-
     def __init__(self, message: str, see: str | None = None):
         """Create an error.
 

@@ -24,7 +24,7 @@ ROW_0 = (
 ROWS = (
     (ROW_0,),
     (("registry",), ("hparam",), ("text",)),
-    (("data",), ("layers",), ("metrics",), ("keras_compat",)),
+    (("data",), ("layers",), ("metrics",), ("keras_compat",), ("graph",)),
     (
         ("problem",),
         ("models",),

@@ -60,7 +60,7 @@ def read_batches(mapped, plan, steps):
 
 def measure_corpus(settings):
     """Return planning time, speed, CPU and memory for a corpus of shards."""
-    # TensorFlow takes its memory before the count begins.
+    # TensorFlow allocates its memory before the measurement begins.
     for _ in tf.data.Dataset.range(10).prefetch(2):
         pass
     peak = PeakMemory()
@@ -71,7 +71,7 @@ def measure_corpus(settings):
         mapped.lengths, settings["batching"], BATCH_TOKENS, MAX_LENGTH, 0
     )
     planned = time.perf_counter()
-    read_batches(mapped, plan, 20)  # the files come into the page cache
+    read_batches(mapped, plan, 20)  # loads the files into the page cache
     reading, cpu = time.perf_counter(), time.process_time()
     tokens = read_batches(mapped, plan, STEPS)
     seconds = time.perf_counter() - reading

@@ -40,9 +40,9 @@ _COMPARED = flags.DEFINE_integer(
 )
 
 THREADS = 2
-# As in the decoder for a file: concurrent operations with one thread each.
+# The decoder's settings for a file: concurrent operations, one thread each.
 OURS = {"threads": THREADS, "intra_threads": 1}
-# As in the decoder for single sentences: TensorFlow's defaults.
+# The decoder's settings for single sentences: TensorFlow's defaults.
 OURS_FOR_ONE = {"threads": THREADS}
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
 # Types of operations, grouped by purpose. Gathers read the caches, and also
@@ -125,7 +125,7 @@ def measure_profile(name, settings):
     """Measure the share of each kind of operation, on one thread."""
     profile = run("probe", "profile", threads=1, **settings)
     used, whole = collections.Counter(profile["operations"]), profile["seconds"]
-    # The rest lies between operations. Much of it is due to the tracing.
+    # The remaining time passes between operations, much of it due to tracing.
     between = whole - sum(used.values())
     for kind, types in KINDS.items():
         seconds = sum(used.pop(name, 0) for name in types.split())

@@ -39,7 +39,7 @@ _PROTOCOL = flags.DEFINE_enum(
     "protocol", "rest", ["grpc", "rest"], "Protocol of all clients."
 )
 
-_TIMEOUT = 120  # seconds of a request, including a restart
+_TIMEOUT = 120  # seconds for a request, including a restart
 
 
 class Server:

@@ -109,7 +109,7 @@ def make_batches(pairs, batch_tokens):
 def main():
     path, settings = sys.argv[1], json.loads(sys.argv[2])
     torch.set_num_threads(settings["threads"])
-    torch.set_float32_matmul_precision("high")  # TF32, where a GPU has it
+    torch.set_float32_matmul_precision("high")  # TF32, if the GPU supports it
     torch.manual_seed(0)
     device = settings["device"]
     model = Model(settings).to(device)

@@ -1,11 +1,11 @@
 /* Translates lines of standard input through an exported model, without Python.
 
-       make -C scripts/serve
+       make -C scripts/serving
        scripts/serving/translate EXPORT_DIR/VERSION LIBRARY... < in.en > out.de
 
-   The libraries are TF Text's; they have the operations that TensorFlow lacks.
-   `make -C scripts/serving run EXPORT=EXPORT_DIR/VERSION` names them. TensorFlow's
-   loader of SavedModels loads the model, as in TensorFlow Serving. */
+   The libraries are those of TF Text, with the operations that TensorFlow lacks.
+   `make -C scripts/serving run EXPORT=EXPORT_DIR/VERSION` gives their paths.
+   TensorFlow's loader of SavedModels loads the model, as in TensorFlow Serving. */
 
 #include <stdint.h>
 #include <stdio.h>

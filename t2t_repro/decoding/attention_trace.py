@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, graph
 from t2t_repro.data.features import one_sentence_per_row
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import search
@@ -54,7 +54,7 @@ class AttentionTracer:
         self._source, self._target = vocabularies
         hparams = dataclasses.replace(decode_hparams, return_beams=False)
         rule = search.build_rules(hparams, self._target)
-        self._search = tf.function(
+        self._search = graph.function(
             lambda inputs: search.search(
                 [model], inputs, hparams, rule=rule
             ).ids[:, 0],

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from t2t_repro import graph
 from t2t_repro.decoding import rules
 from t2t_repro.text.vocabulary import PAD
 
@@ -145,7 +146,7 @@ def _shapes_of_any_block(model):
         lambda x: tf.TensorSpec(_shape_of_any_batch(x), x.dtype), model.state
     )
     # A graph of its own: in the current one, sizes may be folded to constants.
-    compact = tf.function(model.compact_fn).get_concrete_function(specs)
+    compact = graph.function(model.compact_fn).get_concrete_function(specs)
     return tf.nest.map_structure(
         lambda before, after: tf.TensorShape(
             [

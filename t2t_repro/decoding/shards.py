@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from t2t_repro import graph
+
 # Minimum number of sentences of a shard: products of fewer rows are slow.
 MIN_SENTENCES = 8
 # Each shard is a copy of the search in the graph, which takes half a second to
@@ -51,7 +53,7 @@ def map_shards(
     """
     if num_shards == 1:
         return function(*rows)
-    function = tf.function(function)  # traced once
+    function = graph.function(function)  # traced once
     batch = tf.shape(rows[0])[0]
     count = tf.clip_by_value(batch // MIN_SENTENCES, 1, num_shards)
     ends = [

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import progress
+from t2t_repro import graph, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import score, search, shards
 from t2t_repro.hparam import DecodeHParams
@@ -72,7 +72,7 @@ class Translator:
         constants = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
         )
-        self._search = tf.function(
+        self._search = graph.function(
             lambda constants, inputs, prefixes: search.search(
                 models,
                 inputs,
@@ -84,7 +84,7 @@ class Translator:
             ),
             input_signature=[constants, _IDS, _IDS],
         )
-        self._score = tf.function(
+        self._score = graph.function(
             lambda inputs, targets: score.subword_log_probs(
                 models, inputs, targets
             ),

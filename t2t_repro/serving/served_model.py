@@ -32,7 +32,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, graph
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import attention_trace, score, search
 from t2t_repro.hparam import DecodeHParams
@@ -90,7 +90,7 @@ class ServedModel(tf.Module):
         # Conditional: SavedModel traces every function in an attribute.
         self.attention = None
         if all("cross" in model.attention_kinds for model in models):
-            self.attention = tf.function(
+            self.attention = graph.function(
                 self._translate_with_attention, input_signature=[_TEXT]
             )
         self._beams = decode_hparams.beam_size
@@ -149,12 +149,12 @@ class ServedModel(tf.Module):
             signatures["attention"] = self.attention
         return signatures
 
-    @tf.function(input_signature=[_TEXT])
+    @graph.function(input_signature=[_TEXT])
     def n_best(self, inputs: tf.Tensor) -> _Outputs:
         """Translate into all beams, best first."""
         return self._search(inputs, return_beams=True)
 
-    @tf.function(input_signature=[_TEXT])
+    @graph.function(input_signature=[_TEXT])
     def translate(self, inputs: tf.Tensor) -> _Outputs:
         """Translate into the best beam."""
         outputs = self._search(inputs, return_beams=False)
@@ -163,7 +163,7 @@ class ServedModel(tf.Module):
             "scores": outputs["scores"][:, 0],
         }
 
-    @tf.function(input_signature=[_TEXT, _TEXT])
+    @graph.function(input_signature=[_TEXT, _TEXT])
     def score(self, inputs: tf.Tensor, targets: tf.Tensor) -> _Outputs:
         """Return log-probabilities of given targets, and their lengths."""
         most = self._max_length

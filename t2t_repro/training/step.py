@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from t2t_repro import keras_compat
+from t2t_repro import graph, keras_compat
 from t2t_repro.data.batches import distributed_spec
 from t2t_repro.data.features import DENOMINATORS, ROW_FEATURES
 from t2t_repro.hparam import HParams
@@ -46,7 +46,7 @@ def build_train_step(
     # needs the sum: Keras would clip each replica's gradient.
     keras_compat.disable_gradient_all_reduce(optimizer)
 
-    @tf.function(jit_compile=xla, reduce_retracing=True)
+    @graph.function(jit_compile=xla, reduce_retracing=True)
     def forward_backward(rows, first_row, step, counts):
         """Return dense gradients of some rows' share of the mean loss; Sums."""
         rng = counter_rng.step_rng(
@@ -96,8 +96,8 @@ def _traced(strategy):
     graph for all shapes, because they must number its all-reduces alike.
     """
     if strategy.cluster_resolver is None:
-        return tf.function(reduce_retracing=True)
-    return tf.function(input_signature=[distributed_spec(strategy)])
+        return graph.function(reduce_retracing=True)
+    return graph.function(input_signature=[distributed_spec(strategy)])
 
 
 def build_eval_step(
@@ -109,7 +109,7 @@ def build_eval_step(
 ) -> Callable[[dict[str, Any]], Sums]:
     """Build the function that evaluates an element of a distributed dataset."""
 
-    @tf.function(jit_compile=xla, reduce_retracing=True)
+    @graph.function(jit_compile=xla, reduce_retracing=True)
     def forward(rows):
         return batch_loss(
             model, rows, None, hparams.label_smoothing, num_chunks

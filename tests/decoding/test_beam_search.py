@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from t2t_repro import graph
 from t2t_repro.decoding import beam_search, decode_loop, rules
 from t2t_repro.text.vocabulary import EOS
 
@@ -274,7 +275,7 @@ def test_early_stopping_does_not_change_result(seed, limit, alpha):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graph_and_xla_results_equal_eager_ones(jit_compile):
     tables = [random_table(seed) for seed in range(3)]
-    compiled = tf.function(
+    compiled = graph.function(
         lambda: run(tables, [4, 8, 6], 4, 0.6), jit_compile=jit_compile
     )()
     plain = run(tables, [4, 8, 6], 4, 0.6)

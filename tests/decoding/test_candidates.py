@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam
+from t2t_repro import graph, hparam
 from t2t_repro.decoding import beam_search, candidates, greedy, rules, search
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -159,7 +159,7 @@ def test_top_k_in_two_rounds_equals_sorting(size, count, jit_compile):
     values = np.random.default_rng(size).permutation(6 * size)
     values = values.reshape(2, 3, size).astype(np.float32)
     count = min(count, size)
-    best, indices = tf.function(
+    best, indices = graph.function(
         lambda: candidates.top_k(tf.constant(values), count),
         jit_compile=jit_compile,
     )()

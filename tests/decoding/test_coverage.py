@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam
+from t2t_repro import graph, hparam
 from t2t_repro.decoding import (
     beam_search,
     greedy,
@@ -251,7 +251,7 @@ def test_xla_result_equals_graph_result(models):
     inputs = tf.constant([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0]])
     hparams = hparam.DecodeHParams(extra_length=4, coverage_penalty=BETA)
     expected = search.search(models, inputs, hparams)
-    found = tf.function(
+    found = graph.function(
         lambda: search.search(models, inputs, hparams, block=None),
         jit_compile=True,
     )()

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from t2t_repro import graph
 from t2t_repro.decoding import beam_search, rules
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
@@ -25,7 +26,7 @@ BEAMS = 3 ** (MAX_LENGTH - 1)
 @functools.cache
 def wide_search(alpha):
     """Return a wide beam search as a function of a table and limits."""
-    return tf.function(
+    return graph.function(
         lambda table, limits: beam_search.beam_search(
             model_of(table, BEAMS, limits.shape[0]),
             rules.sentences(limits),

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import errors
+from t2t_repro import errors, graph
 from t2t_repro.decoding import beam_search, greedy, rules, sampling
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -220,7 +220,7 @@ def test_rule_state_follows_its_hypothesis(name, seed, limits, block):
 @pytest.mark.parametrize("name", ["beam"])
 def test_rule_state_follows_its_hypothesis_in_xla(name):
     table = random_table(3)
-    found = tf.function(
+    found = graph.function(
         lambda: find(name, table, NoWordTwice(), [7, 4, 6]), jit_compile=True
     )()
     expected = find(name, table, rules.NoRepeatNgrams(1), [7, 4, 6])

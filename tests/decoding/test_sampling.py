@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam
+from t2t_repro import graph, hparam
 from t2t_repro.decoding import decode_loop, rules, sampling, search
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -250,6 +250,6 @@ def test_graph_samples_equal_eager_ones():
     def sample():
         return run([random_table(1)], [6], 4, 1.0, seed=7)
 
-    graph, plain = tf.function(sample)(), sample()
-    np.testing.assert_array_equal(graph.ids, plain.ids)
-    np.testing.assert_allclose(graph.scores, plain.scores, rtol=1e-5)
+    traced, plain = graph.function(sample)(), sample()
+    np.testing.assert_array_equal(traced.ids, plain.ids)
+    np.testing.assert_allclose(traced.scores, plain.scores, rtol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from scripts.release import page_commands
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, graph, hparam, registry
 from t2t_repro.decoding import attention_trace, rules, search
 from t2t_repro.serving import served_model
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -105,7 +105,7 @@ def test_model_without_attention_is_refused(models, settings):
 def test_model_without_attention_is_refused_during_tracing(models):
     hparams = hparam.DecodeHParams(coverage_penalty=0.2)
     model = Wrapped(models[0], has_attention=False)
-    traced = tf.function(
+    traced = graph.function(
         lambda: search.search(
             [model], tf.constant(INPUTS), hparams, num_shards=2
         )

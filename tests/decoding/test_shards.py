@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import graph
 from t2t_repro.decoding import shards
 
 
@@ -22,7 +23,7 @@ def test_map_shards_keeps_order_of_rows(num_shards):
         with tf.control_dependencies([record]):
             return {"sum": rows + others, "half": rows[:, 0] / 2}
 
-    function = tf.function(
+    function = graph.function(
         lambda *rows: shards.map_shards(halve, rows, num_shards),
         input_signature=[tf.TensorSpec([None, 2], tf.int32)] * 2,
     )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from keras import ops
 
+from t2t_repro import graph
 from t2t_repro.layers import counter_rng, dropout
 from t2t_repro.models import building
 
@@ -194,8 +195,8 @@ def test_eager_graph_and_xla_masks_are_equal():
 
     for step in map(tf.constant, (0, 12_345)):
         eager = call(5, step).numpy()
-        plain = tf.function(call)(5, step).numpy()
-        xla = tf.function(call, jit_compile=True)(5, step).numpy()
+        plain = graph.function(call)(5, step).numpy()
+        xla = graph.function(call, jit_compile=True)(5, step).numpy()
         for compiled in (plain, xla):
             np.testing.assert_array_equal(compiled == 0, eager == 0)
             np.testing.assert_allclose(compiled, eager, rtol=1e-6)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import graph
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.layers import counter_rng
 from t2t_repro.models import building, stack
@@ -43,7 +44,7 @@ def _gradients(model, rows, xla=False):
         return sums.smoothed, [tf.convert_to_tensor(g) for g in gradients]
 
     # A graph for XLA; eager otherwise, which is faster for a single step.
-    return (tf.function(compute, jit_compile=True) if xla else compute)(rows)
+    return (graph.function(compute, jit_compile=True) if xla else compute)(rows)
 
 
 @pytest.fixture(scope="module")

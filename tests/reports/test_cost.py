@@ -8,7 +8,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from t2t_repro import registry
+from t2t_repro import graph, registry
 from t2t_repro.models import building
 from t2t_repro.reports import cost, paper
 
@@ -48,9 +48,9 @@ def _counted(model, rows, source_length, target_length):
         for side, length in lengths.items()
         for suffix in ("", "_segment", "_position")
     }
-    graph = tf.function(model.call).get_concrete_function(specs).graph
+    traced = graph.function(model.call).get_concrete_function(specs).graph
     total = 0
-    for op in graph.get_operations():
+    for op in traced.get_operations():
         transposed = {"MatMul": "transpose_a", "BatchMatMulV2": "adj_x"}
         if op.type in transposed:
             shape = op.inputs[0].shape

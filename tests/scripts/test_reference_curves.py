@@ -1,4 +1,4 @@
-"""Bands of reference curves, and comparisons of trainings with them."""
+"""Bands of reference curves, and comparisons of runs with them."""
 
 import math
 import types

@@ -6,7 +6,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, graph
 from t2t_repro.training import anomalies
 
 
@@ -141,7 +141,7 @@ SHAPES = [(1, 1, 2, 3), (1, 1, 4, 5), (1, 1, 6, 7), (1, 1, 2, 3)]
     ],
 )
 def test_compilations_are_traces_or_under_xla_shapes(xla, relaxed, counts):
-    step = tf.function(
+    step = graph.function(
         lambda batch: tf.reduce_sum(batch["targets"]), reduce_retracing=relaxed
     )
     actual = list(count_compilations(xla, SHAPES, step))
@@ -151,7 +151,7 @@ def test_compilations_are_traces_or_under_xla_shapes(xla, relaxed, counts):
 def test_retracing_of_a_known_shape_is_noticed():
     """Here a Python number causes it, which differs at each call."""
     numbers = iter(range(10))
-    traced = tf.function(
+    traced = graph.function(
         lambda batch, number: tf.reduce_sum(batch["targets"]) + 0 * number
     )
 

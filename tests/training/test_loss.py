@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from t2t_repro import graph
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.models import building
 from t2t_repro.training import cross_entropy, loss
@@ -82,7 +83,7 @@ def _by_hand(logits, targets, segments, smoothing):
 )
 def test_loss_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
     batch = _batch(vocab_size=vocab_size)
-    function = tf.function(_sums, jit_compile=xla)
+    function = graph.function(_sums, jit_compile=xla)
     sums = function(*batch, smoothing)
     assert all(s.dtype == tf.float32 and s.shape == () for s in sums[:5])
     expected = _by_hand(*(x.numpy() for x in batch), smoothing)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import graph
 from t2t_repro.training import cross_entropy
 
 V, SMOOTHING = 30, 0.1
@@ -39,7 +40,7 @@ def test_gradients_equal_the_derived_ones(num_chunks, smoothing, xla):
     x = tf.constant(random.normal(size=(3, 4, 8)), tf.float32)
     weight = tf.constant(random.normal(size=(V, 8)), tf.float32)
 
-    @tf.function(jit_compile=xla)
+    @graph.function(jit_compile=xla)
     def gradients(losses):
         with tf.GradientTape() as tape:
             tape.watch((x, weight))

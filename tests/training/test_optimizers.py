@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import keras_compat
+from t2t_repro import graph, keras_compat
 from t2t_repro.training import optimizer, slots
 
 SHAPES = ((3, 4), (5,))
@@ -93,7 +93,7 @@ def _train(hparams, strategy, gradients, policy="float32"):
         built = optimizer.build(hparams, variables, policy)
     keras_compat.disable_gradient_all_reduce(built)
 
-    @tf.function
+    @graph.function
     def update(tensors):
         strategy.run(lambda: built.apply(tensors, variables))
 

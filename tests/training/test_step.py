@@ -74,7 +74,7 @@ def expected_of_tiny(tiny_trial):
         (1, 2, True),
         (2, 1, False),
         (2, 4, False),
-        (8, 1, False),
+        pytest.param(8, 1, False, marks=pytest.mark.slow),
     ],
 )
 def test_update_of_tiny_model_does_not_depend_on_distribution(
