@@ -40,7 +40,7 @@ def test_compatibility_function_passes_layer_checks(
 def test_hparams_allow_exactly_these_types():
     (rule,) = TransformerHParams.__dataclass_fields__[
         "attention_type"
-    ].metadata["rules"]
+    ].metadata["constraints"]
     assert all(map(rule.holds, compatibility.TYPES))
     assert rule.text == f"one of {tuple(compatibility.TYPES)}"
 
