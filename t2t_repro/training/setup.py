@@ -163,9 +163,8 @@ class Session:
     def _describe_batch(self, step: int) -> str:
         """Return a human-readable summary of the batch of step `step`."""
         batch = self.task.plan.batch(step - 1)
-        counts = batches.count(self.task.corpora["train"], batch)
         return (
-            f"{counts.sentences:,} sentences in {batch.num_rows} rows of "
+            f"{len(batch.pairs):,} sentences in {batch.num_rows} rows of "
             f"{batch.row_length} slots"
         )
 

@@ -187,9 +187,9 @@ class TrainLog:
         taken = np.isfinite(norms)  # in float16 gradients may overflow
         metrics = {
             "loss": sums.smoothed.sum() / tokens,
-            "perplexity": perplexity(sums.plain.sum() / tokens),
+            "perplexity": perplexity(sums.nll.sum() / tokens),
             "accuracy": sums.correct.sum() / tokens,
-            "padding": 1 - tokens / sums.slots.sum(),
+            "padding": 1 - tokens / sums.padded_tokens.sum(),
             "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
             "learning_rate": float(self._rate(self._step)),
             "compilations": self._compilations,

@@ -73,16 +73,16 @@ class Validation:
 
     def measure(self) -> dict[str, float]:
         """Return loss, perplexity and accuracy, means over real tokens."""
-        smoothed = plain = correct = tokens = 0.0
+        smoothed = nll = correct = tokens = 0.0
         for batch in self._batches:
             sums = self._step(batch)
             smoothed += float(sums.smoothed)
-            plain += float(sums.plain)
+            nll += float(sums.nll)
             correct += float(sums.correct)
             tokens += float(sums.tokens)
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
-            "perplexity": perplexity(plain / tokens),
+            "perplexity": perplexity(nll / tokens),
             "accuracy": correct / tokens,
         }

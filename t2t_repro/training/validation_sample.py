@@ -35,7 +35,7 @@ class ValidationSample:
             vocabularies: vocabularies of both sides.
             corpus: the validation split, stored with its text.
             hparams: settings; pairs longer than max_length are dropped, as
-                for the loss.
+                they are from the loss.
             sentences: number of sentences, or all if there are fewer.
             decode_hparams: settings of the search. The beam size is always 1:
                 more beams multiply the time and show progress no better.

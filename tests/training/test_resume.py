@@ -64,7 +64,7 @@ def validation_sums(runs, folder, step):
     )
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
-    plan = batch_plan.BatchPlan(rows, rows, len(corpus), 32)
+    plan = batch_plan.PlannedBatch(rows, rows, len(corpus), 32)
     return loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
 
 
@@ -82,7 +82,7 @@ def test_training_lowers_the_validation_loss(uninterrupted_run, read_events):
 def test_validation_measures_the_whole_split(
     uninterrupted_run, runs, read_events
 ):
-    smoothed, plain, correct, tokens, *_ = validation_sums(
+    smoothed, nll, correct, tokens, *_ = validation_sums(
         runs, uninterrupted_run, 24
     )
     constant = cross_entropy.smoothing_constant(
@@ -91,7 +91,7 @@ def test_validation_measures_the_whole_split(
     expected = {
         "loss": smoothed / tokens,
         "loss_minus_smoothing_constant": smoothed / tokens - constant,
-        "perplexity": math.exp(plain / tokens),
+        "perplexity": math.exp(nll / tokens),
         "accuracy": correct / tokens,
     }
     events = read_events(uninterrupted_run)
