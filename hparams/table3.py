@@ -12,8 +12,8 @@ from t2t_repro.hparams.transformer_hparams import TransformerHParams
 from t2t_repro.registry import hparams_sets
 
 
-def _row(base: TransformerHParams, **changes: Any) -> TransformerHParams:
-    return dataclasses.replace(base, num_averaged_checkpoints=1, **changes)
+def _row(parent: TransformerHParams, **changes: Any) -> TransformerHParams:
+    return dataclasses.replace(parent, num_averaged_checkpoints=1, **changes)
 
 
 @hparams_sets.register("table3_base", parent="base")
@@ -132,15 +132,7 @@ def table3_e_learned_positions(
     return _row(parent, pos="emb")
 
 
-@hparams_sets.register("table3_big", parent="base")
+@hparams_sets.register("table3_big", parent="big")
 def table3_big(parent: TransformerHParams) -> TransformerHParams:
     """Table 3, last row: the big model, without averaging."""
-    return _row(
-        parent,
-        hidden_size=1024,
-        filter_size=4096,
-        num_heads=16,
-        layer_prepostprocess_dropout=0.3,
-        train_steps=300_000,
-        save_checkpoints_steps=600,  # 10 minutes (6.1) of 1.0 s steps (5.2)
-    )
+    return _row(parent)

@@ -14,7 +14,7 @@ _URL = (
     "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
 )
 _STEMS = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
-_SHA256 = {  # of the .gz files
+_SHA256 = {  # checksums of the .gz files
     "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
     "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
     "train.fr": "622e75069e9f4c577425c4f277116ce66e63a2401c0a2312d90073cb12379a3c",

@@ -90,8 +90,8 @@ class WsjParsingSemi(WsjParsing):
 
 def _sections_folder(raw_dir: Path) -> pathlib.Path | None:
     """Find the folder with the sections of a treebank, if there is one."""
-    for place in _SECTION_FOLDERS:
-        folder = files.path(raw_dir) / place
+    for name in _SECTION_FOLDERS:
+        folder = files.path(raw_dir) / name
         if any((folder / section).is_dir() for section in SECTIONS["train"]):
             return folder
     return None

@@ -174,10 +174,11 @@ def _placeholder(name, kind):
 def _setting_entry(cls, field):
     """Return the lines of a field of a settings dataclass."""
     kind = typing.get_type_hints(cls)[field.name]
-    rules = fields.rules_of(field)
+    constraints = fields.constraints_of(field)
     notes = [_TYPE_NAMES[kind]] if kind in _TYPE_NAMES else []
     notes += [
-        _join(rule.choices) if rule.choices else rule.text for rule in rules
+        _join(constraint.choices) if constraint.choices else constraint.text
+        for constraint in constraints
     ]
     if field.default not in (dataclasses.MISSING, ""):
         default = str(field.default)

@@ -1,4 +1,4 @@
-"""Settings as dataclasses: each field declares its own rules, once.
+"""Settings as dataclasses: each field declares its own constraints, once.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Settings:
@@ -21,92 +21,95 @@ from typing import Any
 
 from t2t_repro import errors
 
-_RULES, HELP = "rules", "help"  # keys of a field's metadata
+_CONSTRAINTS, HELP = "constraints", "help"  # keys of a field's metadata
 
 
-class Rule(typing.NamedTuple):
+class Constraint(typing.NamedTuple):
     """Condition on the value of a field, which NaN never meets."""
 
     text: str  # completes "must be …"
     holds: Callable[[Any], bool]
-    low: float | None = None  # lower bound, if that is the rule
-    choices: tuple = ()  # all values, if that is the rule
+    low: float | None = None  # lower bound, if that is the constraint
+    choices: tuple = ()  # all values, if that is the constraint
 
 
-def at_least(low: float) -> Rule:
-    """Return the rule value >= low."""
-    return Rule(f"at least {low}", lambda value: value >= low, low=low)
+def at_least(low: float) -> Constraint:
+    """Return the constraint value >= low."""
+    return Constraint(f"at least {low}", lambda value: value >= low, low=low)
 
 
-def above(low: float) -> Rule:
-    """Return the rule value > low."""
-    return Rule(f"above {low}", lambda value: value > low)
+def above(low: float) -> Constraint:
+    """Return the constraint value > low."""
+    return Constraint(f"above {low}", lambda value: value > low)
 
 
-def fraction() -> Rule:
-    """Return the rule 0 <= value < 1."""
-    return Rule("in [0, 1)", lambda value: 0 <= value < 1)
+def fraction() -> Constraint:
+    """Return the constraint 0 <= value < 1."""
+    return Constraint("in [0, 1)", lambda value: 0 <= value < 1)
 
 
-def one_of(*choices: Any) -> Rule:
-    """Return the rule that the value is one of `choices`."""
-    return Rule(
+def one_of(*choices: Any) -> Constraint:
+    """Return the constraint that the value is one of `choices`."""
+    return Constraint(
         f"one of {choices}", lambda value: value in choices, choices=choices
     )
 
 
 def setting(
-    *rules: Rule, default: Any = dataclasses.MISSING, help: str = ""
+    *constraints: Constraint, default: Any = dataclasses.MISSING, help: str = ""
 ) -> Any:
     """Declare a field of a settings dataclass.
 
     Args:
-        rules: conditions on its value, unless that is None.
+        constraints: conditions on its value, unless that is None.
         default: value if none is given.
         help: sentences that --help prints.
     """
-    metadata = {_RULES: rules, HELP: help}
+    metadata = {_CONSTRAINTS: constraints, HELP: help}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def rules_of(field: dataclasses.Field) -> tuple[Rule, ...]:
-    """Return the rules of a field."""
-    return field.metadata.get(_RULES, ())
+def constraints_of(field: dataclasses.Field) -> tuple[Constraint, ...]:
+    """Return the constraints of a field."""
+    return field.metadata.get(_CONSTRAINTS, ())
 
 
 def check(values: Any, noun: str) -> None:
-    """Check the type and the rules of every field of a dataclass.
+    """Check the type and the constraints of every field of a dataclass.
 
     Args:
         values: an instance.
         noun: kind of setting that errors name, as "hparam".
 
     Raises:
-        UserError: names the first field that is wrong, its rule and value.
+        UserError: names the first field that is wrong, its constraint and its
+            value.
     """
     check_types(values)
     for field in dataclasses.fields(values):
         if getattr(values, field.name) is None:
             continue
-        for rule in rules_of(field):
-            require(values, noun, field.name, rule.holds, rule.text)
+        for constraint in constraints_of(field):
+            require(values, noun, field.name, constraint.holds, constraint.text)
 
 
 def require(
-    values: Any, noun: str, name: str, holds: Callable | bool, rule: str
+    values: Any, noun: str, name: str, holds: Callable | bool, constraint: str
 ) -> None:
-    """Raise a UserError unless the field `name` meets a rule.
+    """Raise a UserError unless the field `name` meets a constraint.
 
     Args:
         values: an instance of a settings dataclass.
-        noun: as of check().
-        name: of the field.
-        holds: function of its value, or whether the rule is met.
-        rule: text that completes "must be …".
+        noun: as for check().
+        name: name of the field.
+        holds: function of its value, or whether the constraint is met.
+        constraint: text that completes "must be …".
     """
     value = getattr(values, name)
     if not (holds(value) if callable(holds) else holds):
-        raise errors.UserError(f"{noun} {name} must be {rule}; got {value!r}.")
+        raise errors.UserError(
+            f"{noun} {name} must be {constraint}; got {value!r}."
+        )
 
 
 def check_types(values: Any) -> None:
@@ -120,14 +123,14 @@ def check_types(values: Any) -> None:
         if kind not in (bool, int, float, str):
             continue
         if type(value) is not kind and (kind, type(value)) != (float, int):
-            rule = f"of type {kind.__name__}"
+            constraint = f"of type {kind.__name__}"
         elif kind is int and not -(1 << 31) <= value < 1 << 31:
-            rule = "of 32 bits"
+            constraint = "of 32 bits"
         elif kind is float and abs(value) > sys.float_info.max:
-            rule = "finite"
+            constraint = "finite"
         else:
             continue
-        raise errors.UserError(f"{name} must be {rule}; got {value!r}.")
+        raise errors.UserError(f"{name} must be {constraint}; got {value!r}.")
 
 
 def parse(cls: type, text: str | None) -> dict[str, Any]:
@@ -135,7 +138,7 @@ def parse(cls: type, text: str | None) -> dict[str, Any]:
 
     Raises:
         UserError: a key that `cls` lacks (near names are suggested), a value
-            of another type, or an item that is not key=value.
+            of another type, or an item other than key=value.
     """
     hints = typing.get_type_hints(cls)  # types may be written as strings
     types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}

@@ -22,12 +22,20 @@ def define_fields(cls: type) -> None:
         (kind,) = kinds - {type(None)}
         named: tuple[str, Any] = field.name, field.default
         text = field.metadata[fields.HELP]
-        rules = fields.rules_of(field)
-        choices = [choice for rule in rules for choice in rule.choices]
+        constraints = fields.constraints_of(field)
+        choices = [
+            choice
+            for constraint in constraints
+            for choice in constraint.choices
+        ]
         if choices:
             flags.DEFINE_enum(*named, choices, text)
         elif kind is int:
-            lows = [rule.low for rule in rules if rule.low is not None]
+            lows = [
+                constraint.low
+                for constraint in constraints
+                if constraint.low is not None
+            ]
             low = int(lows[0]) if lows else 0
             flags.DEFINE_integer(*named, text, low, _MAX_INT)
         elif kind is bool:

@@ -1,4 +1,4 @@
-"""HParams: the settings of a training; DecodeHParams: those of a search.
+"""HParams: settings of a training run; DecodeHParams: settings of a search.
 
 Names are tensor2tensor's where the meaning is the same. Values live in
 hparams/, each with its source; this module has meaning, unit and rules.
@@ -18,11 +18,11 @@ SCHEDULE_FACTORS = (
     "rsqrt_decay",
     "rsqrt_hidden_size",
 )
-_ARGUMENTS = fields.Rule(
+_ARGUMENTS = fields.Constraint(
     "items name=value, joined by ':'",
     lambda text: bool(re.fullmatch(r"(\w+=[^:]+(:\w+=[^:]+)*)?", text)),
 )
-_OPEN_UNIT = fields.Rule("in (0, 1)", lambda value: 0 < value < 1)
+_OPEN_UNIT = fields.Constraint("in (0, 1)", lambda value: 0 < value < 1)
 
 
 def is_own_schedule(name: str) -> bool:
@@ -32,7 +32,7 @@ def is_own_schedule(name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HParams:
-    """Settings of the training of any model, checked on creation.
+    """Settings of training any model, checked on creation.
 
     A model with settings of its own subclasses it. Sets give a value to every
     field except later ones, whose defaults mean "as before".
@@ -111,20 +111,21 @@ class HParams:
     )
     batch_unit: str = setting(
         one_of("real_tokens", "slots"),
-        help="What batch_tokens counts: subwords, or padding too.",
+        help="What batch_tokens counts: real_tokens are the target subwords, "
+        "slots also include padding.",
     )
     reshuffle_buckets: bool = setting(
         default=False,
         help="Shuffle the pairs of a bucket among its batches in every epoch.",
     )
     max_length: int = setting(
-        fields.Rule(
+        fields.Constraint(
             "a multiple of 8", lambda value: value >= 8 and value % 8 == 0
         ),
-        help="Most subwords of a training example, with EOS: longer pairs are "
-        "left out. Length of a packed row.",
+        help="Maximum number of subwords of a training example, with EOS: "
+        "longer pairs are dropped. Length of a packed row.",
     )
-    train_steps: int = setting(at_least(1), help="Steps of a training.")
+    train_steps: int = setting(at_least(1), help="Number of training steps.")
     save_checkpoints_steps: int = setting(
         at_least(1), help="Steps between checkpoints."
     )
@@ -224,7 +225,7 @@ class DecodeHParams:
         help="Sample from softmax(logits / sampling_temp); 0: beam search.",
     )
     sampling_keep_top_k: int = setting(
-        fields.Rule(
+        fields.Constraint(
             "at least 1, or -1 for all",
             lambda value: value >= 1 or value == -1,
         ),
@@ -232,7 +233,7 @@ class DecodeHParams:
         help="Sample from the k most probable subwords only.",
     )
     sampling_keep_top_p: float = setting(
-        fields.Rule("in (0, 1]", lambda value: 0 < value <= 1),
+        fields.Constraint("in (0, 1]", lambda value: 0 < value <= 1),
         default=1.0,
         help="Sample from the most probable subwords that have this "
         "probability together.",
@@ -241,15 +242,16 @@ class DecodeHParams:
     batch_tokens: int = setting(
         at_least(1),
         default=32_768,
-        help="Slots of a batch: input and output length, times beams.",
+        help="Size of a batch: input and output length with padding, times "
+        "beams.",
     )
     max_input_length: int = setting(
         at_least(2),
         default=1024,
-        help="Most subwords of an input, with EOS.",
+        help="Maximum number of subwords of an input, with EOS.",
     )
     long_inputs: str = setting(
-        fields.Rule(
+        fields.Constraint(
             "split or refuse", lambda value: value in ("split", "refuse")
         ),
         default="split",

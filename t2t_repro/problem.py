@@ -57,8 +57,8 @@ class Problem:
     )
     max_length: int = setting(
         default=256,
-        help="Most subwords of a training pair's sides, with EOS; longer "
-        "pairs are dropped.",
+        help="Maximum number of subwords of each side of a training pair, with "
+        "EOS; longer pairs are dropped.",
     )
     max_length_ratio: float = setting(
         default=0.0,
@@ -70,10 +70,10 @@ class Problem:
     requested_name = ""  # X or X_rev
     registered_name = ""  # X
     reverse = False  # True for X_rev: the sides are swapped on reading
-    stored_languages = ("", "")  # of inputs and targets: ("en", "de")
+    stored_languages = ("", "")  # inputs and targets: ("en", "de")
     decode_hparams = ""  # search settings that differ from the paper's
     metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
-    reversed_metrics: ClassVar[tuple[str, ...]] = ()  # of X_rev; (): the same
+    reversed_metrics: ClassVar[tuple[str, ...]] = ()  # X_rev; (): as X
     split_by_unicode_script = True  # see Vocabulary.learn
     tokenized = False  # whether normalize() tokenizes; scores are of tokens
 

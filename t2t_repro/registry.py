@@ -199,7 +199,7 @@ def _target(cls):
 problems = Registry("problem")
 hparams_sets = Registry("hparams set")
 models = Models()
-# Called with the vocabulary of outputs: decoding.rules.Rule.
+# Subclasses of decoding.rules.Rule, called with the vocabulary of outputs.
 search_rules = Registry("search rule")
 vocabularies = Registry("vocabulary type")
 vocabularies.declare(
@@ -248,7 +248,7 @@ def _user_package(folder):
             f"--usr_dir must be a folder with Python modules; got {folder}, "
             "which is not a folder."
         )
-    for name in list(sys.modules):  # of an earlier usr_dir
+    for name in list(sys.modules):  # modules of an earlier usr_dir
         if name.startswith(f"{USER_PACKAGE}."):
             del sys.modules[name]
     package = types.ModuleType(USER_PACKAGE)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.decoding import beam_search, decode_loop, rules, score, search
+from t2t_repro.data import features
+from t2t_repro.decoding import beam_search, decode_loop, rules, search
 from t2t_repro.text.vocabulary import PAD
 
 TIE = 1e-5  # rounding decides between scores that differ by less
@@ -85,7 +86,9 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
             past, position, tf.fill(tf.shape(before), 2)
         )
         sources = tf.repeat(state["inputs"], beams, axis=0)
-        batch = score.make_features(sources, tf.reshape(whole, (-1, room)))
+        batch = features.one_sentence_per_row(
+            sources, tf.reshape(whole, (-1, room))
+        )
         logits = model(batch)[:, position]
         shape = (-1, beams, logits.shape[-1])
         return tf.reshape(logits, shape), None, state | {"past": past}

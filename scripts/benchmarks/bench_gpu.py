@@ -70,7 +70,7 @@ def peak_flops(dtype):
 
 
 def smoothed_loss(logits, targets, smoothing):
-    """Return the mean label-smoothed cross-entropy, as in training/loss.py."""
+    """Return the mean loss, as training/cross_entropy.py computes it."""
     low = smoothing / (logits.shape[-1] - 1)
     log_sum = jax.nn.logsumexp(logits, -1)
     target_logits = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]

@@ -107,7 +107,7 @@ def measure_steps(settings):
         if number >= settings["warm_up"]:
             seconds.append(time.perf_counter() - start)
             batch = training.plan.batch(number)
-            tokens += batches.count(training.corpus, batch).tokens
+            tokens += batches.num_tokens(training.corpus, batch)
     cpu = cpu_seconds() - cpu
     start = cpu_seconds()
     for _ in training.batches(50):

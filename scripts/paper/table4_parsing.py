@@ -86,7 +86,7 @@ def right_branching_scores(suite, sentences, references) -> dict:
     golds = parsing.read_references(sentences, references)
     parses = [linear.write(right_branching(gold)) for gold in golds]
     values = scores.score(suite, parses, [references], sentences)
-    return scores.flat(suite.build(), values)
+    return scores.values_and_signature(suite.build(), values)
 
 
 def lay_out(row) -> str:

@@ -4,9 +4,12 @@
 alone. Training therefore resumes at any step without replaying earlier ones,
 with any number of replicas. Rows form an endless stream of epochs; each epoch
 is another permutation, and contains every usable pair exactly once.
+
+`padded_tokens` counts tokens and padding of one side: rows times row length.
 """
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -19,13 +22,13 @@ from t2t_repro.data import bucketing, corpus, packing
 Lengths: TypeAlias = Mapping[str, np.ndarray]
 
 
-class BatchPlan(NamedTuple):
-    """The pairs of one batch and their rows."""
+class PlannedBatch(NamedTuple):
+    """Pairs of a batch and their rows, the input of batches.assemble()."""
 
     pairs: np.ndarray  # [n] int64, indices into the corpus
     rows: np.ndarray  # [n] int64, the row of each pair, ascending
     num_rows: int
-    row_length: int  # slots of a row, on each side
+    row_length: int  # the same on both sides, with padding
 
 
 def _random(seed: int, *key: int) -> np.random.Generator:
@@ -48,11 +51,11 @@ class _EpochStream:
     def items(self, first: int, count: int) -> np.ndarray:
         """Return the items at positions first … first + count - 1."""
         positions = np.arange(first, first + count)
-        epochs, places = np.divmod(positions, self._size)
+        epochs, offsets = np.divmod(positions, self._size)
         items = np.empty(count, np.int64)
         for epoch in np.unique(epochs):
             chosen = epochs == epoch
-            items[chosen] = self._permutation(int(epoch))[places[chosen]]
+            items[chosen] = self._permutation(int(epoch))[offsets[chosen]]
         return items
 
 
@@ -96,11 +99,11 @@ class PackedPlan:
         # [N] pairs in the order of rows, and [rows + 1] starts of rows in it.
         self._pairs = pairs[np.argsort(rows, kind="stable")]
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(rows))])
-        self.row_length = row_length  # slots of a row, on each side
+        self.row_length = row_length
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
-        self.slots = self.rows_per_epoch * row_length
-        target_fill = self.tokens["targets"] / self.slots
+        self.padded_tokens = self.rows_per_epoch * row_length
+        target_fill = self.tokens["targets"] / self.padded_tokens
         self.rows_per_batch = bucketing.round_rows(
             batch_tokens
             / (row_length * (target_fill if unit == "real_tokens" else 1))
@@ -116,33 +119,37 @@ class PackedPlan:
         return self.rows_per_epoch / self.rows_per_batch
 
     @property
-    def max_slots(self) -> int:
-        """Slots of the largest batch, on one side."""
+    def max_padded_tokens(self) -> int:
+        """Tokens and padding of one side of the largest batch."""
         return self.rows_per_batch * self.row_length
 
     def summary(self) -> str:
         """Return mean pairs, tokens and padding of a batch, human-readable."""
         return (
-            f"{self.rows_per_batch} packed rows of {self.row_length} slots, "
+            f"{self.rows_per_batch} packed rows of length {self.row_length}, "
             f"{_mean_counts(self)}"
         )
 
-    def batch(self, step: int) -> BatchPlan:
-        """Return the batch of a step: the next R = rows_per_batch rows."""
+    def batch(self, step: int) -> PlannedBatch:
+        """Plan the batch of a step: the next rows_per_batch rows."""
         first = step * self.rows_per_batch
         return self._plan_rows(self._stream.items(first, self.rows_per_batch))
 
-    def single_pass(self) -> Iterator[BatchPlan]:
-        """Yield each row once; the last batch may end in empty rows."""
+    def single_pass(self) -> Iterator[PlannedBatch]:
+        """Plan batches with each row once; the last may end in empty rows."""
         for first in range(0, self.rows_per_epoch, self.rows_per_batch):
             last = min(first + self.rows_per_batch, self.rows_per_epoch)
             yield self._plan_rows(np.arange(first, last))
 
-    def _plan_rows(self, rows: np.ndarray) -> BatchPlan:
+    def _plan_rows(self, rows: np.ndarray) -> PlannedBatch:
         counts = self._starts[rows + 1] - self._starts[rows]
-        pairs = self._pairs[corpus.ranges(self._starts[rows], counts)]
-        place = np.repeat(np.arange(len(rows)), counts)
-        return BatchPlan(pairs, place, self.rows_per_batch, self.row_length)
+        pairs = self._pairs[
+            corpus.concatenate_ranges(self._starts[rows], counts)
+        ]
+        row_of_pair = np.repeat(np.arange(len(rows)), counts)
+        return PlannedBatch(
+            pairs, row_of_pair, self.rows_per_batch, self.row_length
+        )
 
 
 class BucketedPlan:
@@ -188,7 +195,8 @@ class BucketedPlan:
         )
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
-        self.slots = sum(rows * length for rows, length in self._shapes)
+        # Tokens and padding of one side in an epoch.
+        self.padded_tokens = sum(rows * length for rows, length in self._shapes)
         self.row_length = max(length for _, length in self._shapes)
         self._stream = _EpochStream(len(self._shapes), seed)
 
@@ -203,9 +211,9 @@ class BucketedPlan:
         return float(len(self._shapes))
 
     @property
-    def max_slots(self) -> int:
-        """Slots of the largest batch, on one side."""
-        return max(rows * length for rows, length in self._shapes)
+    def max_padded_tokens(self) -> int:
+        """Tokens and padding of one side of the largest batch."""
+        return max(map(math.prod, self._shapes))
 
     @property
     def rows_per_batch(self) -> dict[str, int]:
@@ -219,8 +227,8 @@ class BucketedPlan:
             f"{_mean_counts(self)}"
         )
 
-    def batch(self, step: int) -> BatchPlan:
-        """Return the batch of a step, counted from 0."""
+    def batch(self, step: int) -> PlannedBatch:
+        """Plan the batch of a step, counted from 0."""
         index = int(self._stream.items(step, 1)[0])
         start, end = self._starts[index : index + 2]
         if self._reshuffle:
@@ -232,15 +240,15 @@ class BucketedPlan:
             pairs = self._order[start:end]
         return self._plan_pairs(index, pairs)
 
-    def single_pass(self) -> Iterator[BatchPlan]:
-        """Yield the batches of one epoch, longest rows first."""
+    def single_pass(self) -> Iterator[PlannedBatch]:
+        """Plan the batches of one epoch, longest rows first."""
         for index in range(len(self._shapes)):
             start, end = self._starts[index : index + 2]
             yield self._plan_pairs(index, self._order[start:end])
 
-    def _plan_pairs(self, index: int, pairs: np.ndarray) -> BatchPlan:
+    def _plan_pairs(self, index: int, pairs: np.ndarray) -> PlannedBatch:
         num_rows, row_length = self._shapes[index]
-        return BatchPlan(pairs, np.arange(len(pairs)), num_rows, row_length)
+        return PlannedBatch(pairs, np.arange(len(pairs)), num_rows, row_length)
 
 
 Plan: TypeAlias = PackedPlan | BucketedPlan
@@ -261,10 +269,10 @@ def build(
         lengths: subwords of each sentence of the corpus.
         batching: "packed" or "bucketed".
         batch_tokens: mean target tokens of a batch.
-        max_length: longer pairs are excluded; also the row length if packed.
-        seed: of every permutation.
-        unit: what `batch_tokens` counts: "real_tokens", or "slots", which
-            include padding, as in tensor2tensor's batch_size.
+        max_length: longer pairs are dropped; also the row length if packed.
+        seed: seed of every permutation.
+        unit: what `batch_tokens` counts: "real_tokens" counts tokens, "slots"
+            tokens and padding, as tensor2tensor's batch_size does.
         reshuffle_buckets: whether to shuffle the pairs of each bucket among
             its batches in every epoch. Otherwise bucketed batches keep their
             pairs, and only the order of the batches changes.
@@ -287,9 +295,9 @@ def build(
 
 def _mean_counts(plan: Plan) -> str:
     steps, tokens = plan.steps_per_epoch, plan.tokens
-    padding = 1 - sum(tokens.values()) / (2 * plan.slots)
+    padding = 1 - sum(tokens.values()) / (2 * plan.padded_tokens)
     return (
         f"{plan.num_pairs / steps:,.0f} pairs, {tokens['inputs'] / steps:,.0f} "
         f"input and {tokens['targets'] / steps:,.0f} target tokens, "
-        f"{padding:.1%} padding"
+        f"{padding:.1%} padding of both sides"
     )

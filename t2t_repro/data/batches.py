@@ -1,4 +1,4 @@
-"""Batches: arrays that a plan describes, and tf.data datasets of them.
+"""Batches: the arrays of a plan's batches, and tf.data datasets of them.
 
 A batch of two packed pairs [5, 1] -> [7, 8, 1] and [6, 1] -> [9, 1], with row
 length 6, has this row:
@@ -9,49 +9,28 @@ length 6, has this row:
 
 Segment 0 is padding. Each replica's share of a batch also carries numbers:
 `first_row`, the index of its first row in the whole batch (dropout masks depend
-on it), and the COUNTS of the whole batch (losses are divided by them).
+on it), and the DENOMINATORS of the whole batch (losses are divided by them).
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.data.batch_plan import BatchPlan, Plan
-from t2t_repro.data.corpus import SIDES, Corpus, ranges
+from t2t_repro.data.batch_plan import Plan, PlannedBatch
+from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
+from t2t_repro.data.features import DENOMINATORS, ROW_FEATURES
 
-
-class Counts(NamedTuple):
-    """Sizes of a batch."""
-
-    sentences: int  # pairs
-    tokens: int  # real ones, of both sides
-    slots: int  # real tokens and padding, of both sides
-
-    @property
-    def padding(self) -> float:
-        """Share of the slots that are padding."""
-        return 1 - self.tokens / self.slots
-
-
-ROW_FEATURES = tuple(
-    f"{side}{suffix}"
-    for side in SIDES
-    for suffix in ("", "_segment", "_position")
-)
-# Counts of the whole batch, by which losses are divided.
-COUNTS = ("target_tokens", "source_tokens", "sentences")
 # One replica's element: features [accumulation, rows, length], and numbers.
 ELEMENT_SPEC = {
     name: tf.TensorSpec([None, None, None], tf.int32) for name in ROW_FEATURES
 } | {
     "first_row": tf.TensorSpec([None], tf.int32),
-    **dict.fromkeys(COUNTS, tf.TensorSpec([], tf.float32)),
+    **dict.fromkeys(DENOMINATORS, tf.TensorSpec([], tf.float32)),
 }
 
 
-def assemble(corpus: Corpus, batch: BatchPlan) -> dict[str, np.ndarray]:
+def assemble(corpus: Corpus, batch: PlannedBatch) -> dict[str, np.ndarray]:
     """Build the ROW_FEATURES of a batch, each [rows, row length] int32."""
     arrays = {}
     pair_index = np.arange(len(batch.pairs))
@@ -60,8 +39,8 @@ def assemble(corpus: Corpus, batch: BatchPlan) -> dict[str, np.ndarray]:
         lengths = corpus.lengths[side][batch.pairs].astype(np.int64)
         before = np.cumsum(lengths) - lengths  # tokens before each pair
         column = before - before[first_of_row]
-        position = ranges(np.zeros_like(lengths), lengths)
-        slot = position + np.repeat(
+        position = concatenate_ranges(np.zeros_like(lengths), lengths)
+        index = position + np.repeat(
             batch.rows * batch.row_length + column, lengths
         )
         for name, values in (
@@ -73,16 +52,14 @@ def assemble(corpus: Corpus, batch: BatchPlan) -> dict[str, np.ndarray]:
             (f"{side}_position", position),
         ):
             flat = np.zeros(batch.num_rows * batch.row_length, np.int32)
-            flat[slot] = values
+            flat[index] = values
             arrays[name] = flat.reshape(batch.num_rows, batch.row_length)
     return arrays
 
 
-def count(corpus: Corpus, batch: BatchPlan) -> Counts:
-    """Count sentences, tokens and slots of a batch."""
-    tokens = sum(int(corpus.lengths[side][batch.pairs].sum()) for side in SIDES)
-    slots = len(SIDES) * batch.num_rows * batch.row_length
-    return Counts(len(batch.pairs), tokens, slots)
+def num_tokens(corpus: Corpus, batch: PlannedBatch) -> int:
+    """Count the tokens of both sides of a batch, without padding."""
+    return sum(int(corpus.lengths[side][batch.pairs].sum()) for side in SIDES)
 
 
 def split_rows(
@@ -95,19 +72,20 @@ def split_rows(
     Args:
         arrays: ROW_FEATURES of a batch, each [rows, length].
         replicas: number of replicas.
-        max_tokens_per_replica: slots of one side that fit into the memory of
-            a replica at once; None: any number.
+        max_tokens_per_replica: maximum rows times row length of a
+            microbatch; None: no maximum.
 
     Returns:
         ROW_FEATURES, each [replicas, accumulation, microbatch rows, length],
-        "first_row" [replicas, accumulation], and COUNTS, each [replicas].
+        "first_row" [replicas, accumulation], and DENOMINATORS, each
+        [replicas].
         `accumulation` is the smallest number of microbatches that fit. Rows of
         padding are added where the microbatches do not divide the rows.
     """
     rows, row_length = arrays["targets"].shape
     limit = max_tokens_per_replica or rows * row_length
-    max_rows = max(1, limit // row_length)  # of a microbatch
-    accumulation = -(-rows // (replicas * max_rows))
+    max_microbatch_rows = max(1, limit // row_length)
+    accumulation = -(-rows // (replicas * max_microbatch_rows))
     microbatches = replicas * accumulation
     microbatch_rows = -(-rows // microbatches)
     padding = ((0, microbatch_rows * microbatches - rows), (0, 0))
@@ -119,18 +97,21 @@ def split_rows(
     }
     first_rows = np.arange(microbatches, dtype=np.int32) * microbatch_rows
     split["first_row"] = first_rows.reshape(replicas, accumulation)
-    for name, number in zip(COUNTS, _counts(arrays), strict=True):
+    for name, number in _denominators(arrays).items():
         split[name] = np.full(replicas, number, np.float32)
     return split
 
 
-def _counts(arrays: Mapping[str, np.ndarray]) -> tuple[int, int, int]:
-    """Return the values of COUNTS."""
+def _denominators(arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Count the DENOMINATORS of a batch."""
     targets, inputs = arrays["targets_segment"], arrays["inputs_segment"]
-    # The segments of a row number its sentences from 1.
-    sentences = targets.max(axis=1).sum()
-    tokens = int(np.count_nonzero(targets)), int(np.count_nonzero(inputs))
-    return *tokens, int(sentences)
+    counts = (
+        np.count_nonzero(targets),
+        np.count_nonzero(inputs),
+        # The segments of a row number its sentences from 1.
+        targets.max(axis=1).sum(),
+    )
+    return dict(zip(DENOMINATORS, map(int, counts), strict=True))
 
 
 def training_dataset(
@@ -157,16 +138,8 @@ def training_dataset(
     Returns:
         Elements of ELEMENT_SPEC.
     """
-
-    def load_batch(step: int) -> dict[str, np.ndarray]:
-        return split_rows(
-            assemble(corpus, plan.batch(step)),
-            context.num_replicas_in_sync,
-            max_tokens_per_replica,
-        )
-
     steps = tf.data.Dataset.range(first_step, last_step)
-    return _dataset(steps, load_batch, context)
+    return _dataset(steps, corpus, plan.batch, context, max_tokens_per_replica)
 
 
 def evaluation_dataset(
@@ -179,16 +152,14 @@ def evaluation_dataset(
 
     Its elements are those of training_dataset().
     """
-    plans = list(plan.single_pass())
-
-    def load_batch(index: int) -> dict[str, np.ndarray]:
-        return split_rows(
-            assemble(corpus, plans[index]),
-            context.num_replicas_in_sync,
-            max_tokens_per_replica,
-        )
-
-    return _dataset(tf.data.Dataset.range(len(plans)), load_batch, context)
+    planned = list(plan.single_pass())
+    return _dataset(
+        tf.data.Dataset.range(len(planned)),
+        corpus,
+        planned.__getitem__,
+        context,
+        max_tokens_per_replica,
+    )
 
 
 def distributed_spec(
@@ -197,12 +168,31 @@ def distributed_spec(
     """Return ELEMENT_SPEC as a dataset of `strategy` has it."""
 
     def empty(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return _dataset(tf.data.Dataset.range(0), lambda _: {}, context)
+        return _map_shares(tf.data.Dataset.range(0), lambda _: {}, context)
 
     return strategy.distribute_datasets_from_function(empty).element_spec
 
 
 def _dataset(
+    indices: tf.data.Dataset,
+    corpus: Corpus,
+    planned_batch: Callable[[int], PlannedBatch],
+    context: tf.distribute.InputContext,
+    max_tokens_per_replica: int | None,
+) -> tf.data.Dataset:
+    """Build the dataset of the batches that `planned_batch` gives indices."""
+
+    def load_batch(index: int) -> dict[str, np.ndarray]:
+        return split_rows(
+            assemble(corpus, planned_batch(index)),
+            context.num_replicas_in_sync,
+            max_tokens_per_replica,
+        )
+
+    return _map_shares(indices, load_batch, context)
+
+
+def _map_shares(
     indices: tf.data.Dataset,
     load_batch: Callable[[int], dict[str, np.ndarray]],
     context: tf.distribute.InputContext,

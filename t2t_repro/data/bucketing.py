@@ -12,7 +12,8 @@ BUCKET_BOUNDARIES = (
     *range(8, 49, 8),
     *(64, 80, 96, 128, 160, 192, 256, 320, 384, 512),
 )
-ROW_MULTIPLE = 8  # of rows in a batch: divisible among 1, 2, 4 or 8 replicas
+# Batches have a multiple of 8 rows: divisible among 1, 2, 4 or 8 replicas.
+ROW_MULTIPLE = 8
 
 
 def round_rows(rows: float) -> int:

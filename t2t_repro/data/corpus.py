@@ -33,8 +33,8 @@ class _Shard(NamedTuple):
 
     path: pathlib.Path
     batch: pa.RecordBatch
-    names: list[str]  # of the columns
-    columns: dict[str, _Column]  # by stored side
+    names: list[str]  # names of the columns
+    columns: dict[str, _Column]  # {stored side: its column}
     metadata: dict[str, Any]
 
 
@@ -112,9 +112,11 @@ class Corpus:
             column = self._columns[side][shard]
             chosen = np.flatnonzero(shards == shard)
             starts = column.starts[pairs[chosen] - self._firsts[shard]]
-            source = ranges(starts, lengths[chosen])
-            place = ranges(ends[chosen] - lengths[chosen], lengths[chosen])
-            gathered[place] = column.ids[source]
+            source = concatenate_ranges(starts, lengths[chosen])
+            target = concatenate_ranges(
+                ends[chosen] - lengths[chosen], lengths[chosen]
+            )
+            gathered[target] = column.ids[source]
         return gathered
 
     def sentences(self, side: str) -> list[list[int]]:
@@ -138,7 +140,7 @@ class Corpus:
         return [line for shard in self._shards for line in _text(shard, name)]
 
 
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def concatenate_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Concatenate ranges: starts [5, 20], lengths [3, 2] -> 5 6 7 20 21."""
     ends = np.cumsum(lengths, dtype=np.int64)
     total = ends[-1] if len(ends) else 0

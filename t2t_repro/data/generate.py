@@ -37,8 +37,9 @@ class Spec(NamedTuple):
     vocabulary_type: str = "bpe"  # name in registry.vocabularies
     separate_vocabularies: bool = False  # whether each side has its own
     source_vocab_size: int = 0  # V of the inputs, if separate; 0: vocab_size
-    max_length: int = 256  # most subwords with EOS of a training side
-    max_length_ratio: float = 0.0  # of a training pair's sides; 0: no limit
+    max_length: int = 256  # maximum subwords of a training side, with EOS
+    # Maximum ratio of the lengths of a training pair; 0: no limit.
+    max_length_ratio: float = 0.0
     split_by_unicode_script: bool = True  # see Vocabulary.learn
 
 
@@ -101,7 +102,7 @@ def _train_last(splits: Iterable[str]) -> list[str]:
 class _SideSample(NamedTuple):
     """The lines that a vocabulary of one side or of both is learned from."""
 
-    sides: tuple[int, ...]  # of a pair: 0 the inputs, 1 the targets
+    sides: tuple[int, ...]  # sides of a pair: 0 inputs, 1 targets
     vocab_size: int
     sample: LineSample
 

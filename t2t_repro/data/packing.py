@@ -15,7 +15,7 @@ _LANES_AT_ONCE = 512  # some MB of lengths, which fit into the CPU cache
 def pack(
     input_lengths: np.ndarray, target_lengths: np.ndarray, row_length: int
 ) -> np.ndarray:
-    """Assign pairs to rows of `row_length` slots on each side.
+    """Assign pairs to rows of `row_length` tokens on each side.
 
     A row takes the next pairs as long as both sides fit. It then gives the last
     of them back and takes, twice, the longest pair of the window that fits.
@@ -25,7 +25,7 @@ def pack(
     Args:
         input_lengths: [N] from 1 to `row_length`, in the order of the pairs.
         target_lengths: [N], the same for the targets.
-        row_length: slots of a row, on each side.
+        row_length: length of a row, the same on each side.
 
     Returns:
         [N] int64, the row of each pair. Rows are numbered from 0 without gaps.
@@ -58,13 +58,13 @@ def _pack_lanes(lengths: np.ndarray, row_length: int) -> np.ndarray:
     heads = np.zeros(lanes, np.int64)  # first pair of each lane without a row
     row = 0
     while len(busy := np.flatnonzero(heads < size)):
-        places = heads[busy, None] + np.arange(_WINDOW)
-        window = free[:, busy[:, None], places]  # [2, busy lanes, _WINDOW]
+        indices = heads[busy, None] + np.arange(_WINDOW)
+        window = free[:, busy[:, None], indices]  # [2, busy lanes, _WINDOW]
         taken = _fill_row(window, row_length) & (window[0] > 0)
-        lane, place = np.nonzero(taken)
-        lane, place = busy[lane], places[lane, place]
-        rows[lane, place] = row
-        free[:, lane, place] = 0
+        lane, offset = np.nonzero(taken)
+        lane, index = busy[lane], indices[lane, offset]
+        rows[lane, index] = row
+        free[:, lane, index] = 0
         left = (window[0] > 0) & ~taken
         heads[busy] += np.where(left.any(1), left.argmax(1), _WINDOW)
         row += 1

@@ -32,9 +32,9 @@ class Encoder:
         """Set the limits, which apply to training splits.
 
         Args:
-            vocabularies: of inputs and targets.
-            max_length: most subwords with EOS of a side; None: all pairs are
-                kept, with their text.
+            vocabularies: vocabularies of inputs and targets.
+            max_length: maximum subwords of a side, with EOS; None: all pairs
+                are kept, with their text.
             max_length_ratio: largest ratio of the longer side to the shorter,
                 in subwords with EOS; 0: no limit.
         """

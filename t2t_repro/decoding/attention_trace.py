@@ -6,8 +6,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from t2t_repro import errors, graph
+from t2t_repro.data.features import one_sentence_per_row
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import score, search
+from t2t_repro.decoding import search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import AttentionWeights, Seq2Seq
 from t2t_repro.text.vocabulary import PAD
@@ -38,7 +39,7 @@ class AttentionTracer:
 
         Args:
             model: Seq2Seq with cross-attention weights.
-            vocabularies: of source and target.
+            vocabularies: vocabularies of source and target.
             decode_hparams: settings of the search.
 
         Raises:
@@ -78,7 +79,7 @@ class AttentionTracer:
         inputs = tf.constant([ids], tf.int32)
         targets = self._search(inputs)
         targets = tf.boolean_mask(targets, targets[0] != PAD, axis=1)
-        batch = score.make_features(inputs, targets)
+        batch = one_sentence_per_row(inputs, targets)
         weights = self._model.attention_weights(batch)
         output_ids = targets[0].numpy().tolist()
         return AttentionTrace(

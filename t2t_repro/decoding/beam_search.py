@@ -2,8 +2,8 @@
 
 The search is a pure function of a step function and independent of models. As
 in tensor2tensor it keeps two sets of hypotheses: live ones, which can grow, and
-finished ones, which end in EOS. A sentence is done when no live hypothesis can
-beat the worst finished one that is wanted.
+finished ones, which end in EOS. The search of a sentence ends when no live
+hypothesis can get a better score than the worst of its outputs.
 """
 
 from typing import Any, NamedTuple
@@ -15,12 +15,14 @@ from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.text.vocabulary import EOS
 
 
-class Finished(NamedTuple):
+class FinishedHypotheses(NamedTuple):
     """Hypotheses that have ended, best first."""
 
     ids: tf.Tensor  # [B, W, T] int32
-    scores: tf.Tensor  # [B, W] float32; FORBIDDEN: the place is empty
-    # [B, W] float32, not divided by the length penalty; () unless requested.
+    scores: tf.Tensor  # [B, W] float32; FORBIDDEN: no hypothesis yet
+    # [B, W] float32, log-probabilities with what Rule.score() adds, but neither
+    # divided by the length penalty nor with Rule.final_score(); () unless
+    # requested.
     raw_scores: tf.Tensor | tuple
 
 
@@ -29,14 +31,18 @@ class BeamState(NamedTuple):
 
     live_ids: tf.Tensor  # [B, W, T] int32
     live_log_probs: tf.Tensor  # [B, W] float32, best first
-    finished: Finished
+    finished: FinishedHypotheses
     sentences: rules.Sentences
-    rule_state: Any  # of live hypotheses
-    model_state: Any  # of live hypotheses
+    rule_state: Any  # state of the rule for the live hypotheses
+    model_state: Any  # state of the model for the live hypotheses
 
 
 def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
-    """Return GNMT's ((5 + length) / 6)^alpha; length counts EOS."""
+    """Return GNMT's ((5 + length) / 6)^alpha; length counts EOS.
+
+    It is not a search rule, since rules add to scores: it divides the whole
+    score of an output, and bounds the scores that live hypotheses can reach.
+    """
     return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
 
 
@@ -51,8 +57,8 @@ def output_score(
     Args:
         log_probs: float32, including what rules add to each subword.
         length: int32, EOS included.
-        alpha: of the length penalty.
-        final_score: of rules.Rule; None: nothing.
+        alpha: exponent of the length penalty.
+        final_score: result of Rule.final_score(); None: nothing.
     """
     score = log_probs / length_penalty(length, alpha)
     if final_score is None:
@@ -76,13 +82,14 @@ def beam_search(
     Args:
         model: the model's state and step function.
         sentences: inputs, limits and prefixes.
-        rule: what may come next, and additions to scores.
+        rule: restricts the next subword, and adds to scores.
         beam_size: W.
         max_length: T, [] int32, at least the largest limit.
-        alpha: of the length penalty.
+        alpha: exponent of the length penalty.
         num_outputs: hypotheses to return, at most W. The search stops when
             they are certain.
-        raw_scores: return scores that are not divided by the length penalty.
+        raw_scores: return FinishedHypotheses.raw_scores in place of scores; the
+            outputs and their order are the same.
     """
 
     def result(state):
@@ -112,7 +119,7 @@ def _start(model, sentences, rule, beams, max_length, raw_scores):
     return BeamState(
         live_ids=ids,
         live_log_probs=tf.broadcast_to(first, (batch, beams)),
-        finished=Finished(ids, empty, empty if raw_scores else ()),
+        finished=FinishedHypotheses(ids, empty, empty if raw_scores else ()),
         sentences=sentences,
         rule_state=rule.start(sentences, beams),
         model_state=model.state,
@@ -127,7 +134,7 @@ def _can_improve(position, state, rule, alpha, num_outputs):
     length penalty it may reach, plus what the rule may add.
     """
     live, limits = state.live_log_probs, state.sentences.limits
-    step = rules.Step(position, state.live_ids, state.sentences)
+    step = rules.SearchStep(position, state.live_ids, state.sentences)
     bound = rule.upper_bound(step, state.rule_state)
     if bound is None:
         best_live = live[:, 0] / length_penalty(limits, alpha)
@@ -157,7 +164,7 @@ def _advance(position, state, model, rule, alpha):
     count = 2 * width if width > 1 else 1
     log_probs, subwords = candidates.top_candidates(
         logits, count, rule, step, state.rule_state
-    )  # of each beam
+    )
     per_beam = log_probs.shape[-1]
     totals = log_probs + state.live_log_probs[..., None]
     best, indices = tf.math.top_k(_flatten_beams(totals), count)  # [B, 2W]
@@ -176,7 +183,7 @@ def _advance(position, state, model, rule, alpha):
     scores = output_score(best, position + 1, alpha, final_score)
     # A forbidden candidate never enters the finished set, even if it is EOS.
     ends = is_eos & (best > FORBIDDEN / 2)
-    ended = Finished(
+    ended = FinishedHypotheses(
         ids,
         tf.where(ends, scores, FORBIDDEN),
         tf.nest.map_structure(  # an empty nest unless requested
@@ -199,7 +206,9 @@ def _flatten_beams(x):
     return tf.reshape(x, (-1, x.shape[1] * x.shape[2]))
 
 
-def _best_finished(old: Finished, new: Finished, count: int) -> Finished:
+def _best_finished(
+    old: FinishedHypotheses, new: FinishedHypotheses, count: int
+) -> FinishedHypotheses:
     """Return the `count` best of two sets of finished hypotheses."""
     both = tf.nest.map_structure(lambda *pair: tf.concat(pair, 1), old, new)
     scores, best = tf.math.top_k(both.scores, count)

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro.decoding.rules import FORBIDDEN, Rule, Step
+from t2t_repro.decoding.rules import FORBIDDEN, Rule, SearchStep
 from t2t_repro.text.vocabulary import EOS, PAD
 
 _GROUP_SIZE = 64  # subwords whose maximum is taken first; affects only speed
@@ -28,21 +28,21 @@ def log_normalizers(logits: tf.Tensor) -> tf.Tensor:
 
 
 def top_candidates(
-    logits: tf.Tensor, count: int, rule: Rule, step: Step, state: Any
+    logits: tf.Tensor, count: int, rule: Rule, step: SearchStep, state: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the most probable subwords that may come next.
+    """Return the most probable next subwords.
 
     Args:
-        logits: [B, W, V] float32, of the models.
+        logits: [B, W, V] float32, logits of the model or ensemble.
         count: number of candidates that the search needs.
-        rule: what may come next, and additions to scores.
+        rule: restricts the next subword, and adds to scores.
         step: position and hypotheses.
-        state: of the rule.
+        state: state of the rule.
 
     Returns:
         log-probabilities, with what the rule adds, and subwords [B, W, C],
-        where C is a little more than `count`. Subwords that may not come have
-        the log-probability FORBIDDEN.
+        where C is a little more than `count`. Forbidden subwords have the
+        log-probability FORBIDDEN.
     """
     # Masking PAD and `excluded` removes no more candidates than are read beyond
     # `count`; that is cheaper than masking them among all V subwords.
@@ -71,17 +71,17 @@ def sample_subwords(
     logits: tf.Tensor,
     sample: Callable[[tf.Tensor], tf.Tensor],
     rule: Rule,
-    step: Step,
+    step: SearchStep,
     state: Any,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Sample a subword for each hypothesis.
 
     Args:
-        logits: [B, W, V] float32, of the models.
+        logits: [B, W, V] float32, logits of the model or ensemble.
         sample: function of logits [B, W, V] that returns subwords [B, W].
         rule: as in top_candidates().
         step: as in top_candidates().
-        state: of the rule.
+        state: state of the rule.
 
     Returns:
         subwords [B, W] int32, log-probabilities with what the rule adds.
@@ -111,9 +111,9 @@ def _is_excluded(subwords: tf.Tensor, excluded: Sequence) -> tf.Tensor:
 
 
 def _forced_subwords(
-    scores: tf.Tensor, rule: Rule, step: Step, state: Any
+    scores: tf.Tensor, rule: Rule, step: SearchStep, state: Any
 ) -> tf.Tensor:
-    """Return forced subwords [B, W] int32, PAD where any may come.
+    """Return forced subwords [B, W] int32, PAD where any is allowed.
 
     If rules allow none of `scores` [B, W, C], EOS is forced.
     """

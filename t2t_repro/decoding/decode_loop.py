@@ -165,7 +165,7 @@ def predict(
     ids: tf.Tensor,
     position: tf.Tensor,
     state: Any,
-) -> tuple[tf.Tensor, rules.Step, Any]:
+) -> tuple[tf.Tensor, rules.SearchStep, Any]:
     """Run a step of the model, and advance the rule.
 
     Args:
@@ -173,17 +173,18 @@ def predict(
         rule: rules.Rule.
         ids: [B, W, T] int32, hypotheses up to `position`.
         position: [] int32.
-        state: of the search, with `sentences`, `rule_state`, `model_state`.
+        state: state of the search, with `sentences`, `rule_state` and
+            `model_state`.
 
     Returns:
-        logits [B, W, V] float32 of the next subword, rules.Step, and the state
-        with advanced states of model and rule.
+        logits [B, W, V] float32 of the next subword, rules.SearchStep, and the
+        state with advanced states of model and rule.
     """
     previous = tf.gather(ids, tf.maximum(position - 1, 0), axis=2)
     logits, attention, model_state = model.step_fn(
         previous, position, state.model_state
     )
-    step = rules.Step(position, ids, state.sentences, attention)
+    step = rules.SearchStep(position, ids, state.sentences, attention)
     rule_state = rule.advance(step, state.rule_state)
     state = state._replace(rule_state=rule_state, model_state=model_state)
     return logits, step, state

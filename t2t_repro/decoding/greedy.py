@@ -22,7 +22,7 @@ class GreedyState(NamedTuple):
 
 def append(
     state: Any,
-    step: rules.Step,
+    step: rules.SearchStep,
     subwords: tf.Tensor,
     log_probs: tf.Tensor,
     rule: rules.Rule,
@@ -33,7 +33,7 @@ def append(
 
     Args:
         state: NamedTuple with ids, scores, ended and rule_state.
-        step: rules.Step.
+        step: rules.SearchStep.
         subwords: [B, W] int32.
         log_probs: [B, W] float32, of the subwords.
         rule: as in beam_search().

@@ -5,7 +5,7 @@ user's rule is a subclass of Rule; docs/searching.md shows one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,8 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.text.vocabulary import EOS, PAD
 
-FORBIDDEN = -1e9  # log-probability of subwords that may not come
+FORBIDDEN = -1e9  # log-probability of forbidden subwords
+Bound: TypeAlias = tf.Tensor | float | None  # result of Rule.upper_bound()
 _MIN_COVERAGE = np.finfo(np.float32).tiny  # its logarithm is finite
 
 
@@ -25,14 +26,14 @@ class Sentences(NamedTuple):
     prefixes: tf.Tensor  # [B, P] int32, start of the outputs, PAD after
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """Position of a step of a search, and the hypotheses before it."""
 
-    position: tf.Tensor  # [] int32, of the next subword, from 0
+    position: tf.Tensor  # [] int32, position of the next subword, from 0
     ids: tf.Tensor  # [B, W, T] int32, the subwords before that position
     sentences: Sentences
-    # [B, W, L] float32, of the next subword over the source, summing to 1;
-    # None unless a rule needs it.
+    # [B, W, L] float32, attention of the next subword to the source, summing
+    # to 1; None unless a rule needs it.
     attention: tf.Tensor | None = None
 
 
@@ -55,7 +56,7 @@ def sentences(
 
 
 class Rule:
-    """Base class of search rules, which forbids and adds nothing.
+    """Base class of search rules; it forbids and adds nothing itself.
 
     A search calls advance() once a step, then the other methods with the state
     that advance() has returned. States are nests of tensors [B, W, …]: the
@@ -79,41 +80,43 @@ class Rule:
         """Return the state before the first step."""
         return ()
 
-    def advance(self, step: Step, state: Any) -> Any:
+    def advance(self, step: SearchStep, state: Any) -> Any:
         """Return the state, updated by previous subword and attention."""
         return state
 
-    def score(self, logits: tf.Tensor, step: Step, state: Any) -> tf.Tensor:
+    def score(
+        self, logits: tf.Tensor, step: SearchStep, state: Any
+    ) -> tf.Tensor:
         """Return logits [B, W, V] plus additions, or FORBIDDEN, per subword.
 
         This reads all V subwords: excluded() is cheaper for a few.
         """
         return logits
 
-    def excluded(self, step: Step, state: Any) -> Sequence[tf.Tensor]:
-        """Return a few subwords that may not come.
+    def excluded(self, step: SearchStep, state: Any) -> Sequence[tf.Tensor]:
+        """Return a few subwords that are forbidden.
 
         Each is an int32 tensor that broadcasts to [B, W], with PAD where the
-        subword is not excluded. PAD itself never comes.
+        subword is not excluded. PAD itself is always forbidden.
         """
         return ()
 
-    def forced(self, step: Step, state: Any) -> tf.Tensor | None:
-        """Return the only subword that may come, PAD where any may.
+    def forced(self, step: SearchStep, state: Any) -> tf.Tensor | None:
+        """Return the only allowed subword, PAD where any is allowed.
 
         It overrides all other rules, and its score is that of the model.
-        int32, broadcasts to [B, W]; None: any may come everywhere.
+        int32, broadcasts to [B, W]; None: any subword is allowed everywhere.
         """
         return None
 
-    def final_score(self, step: Step, state: Any) -> tf.Tensor | None:
+    def final_score(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         """Return what is added to the score of outputs that end at this step.
 
         float32, broadcasts to [B, W]; None: nothing.
         """
         return None
 
-    def upper_bound(self, step: Step, state: Any) -> tf.Tensor | float | None:
+    def upper_bound(self, step: SearchStep, state: Any) -> Bound:
         """Return the maximum that may yet be added to the score of an output.
 
         Beam search stops when no hypothesis can become better than the outputs
@@ -127,7 +130,7 @@ class Rule:
         return None
 
 
-class Rules(Rule):
+class CombinedRule(Rule):
     """Combination of several rules."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -157,25 +160,27 @@ class Rules(Rule):
             rule.start(sentences, num_hypotheses) for rule in self.rules
         )
 
-    def advance(self, step: Step, state: Any) -> Any:
+    def advance(self, step: SearchStep, state: Any) -> Any:
         return tuple(
             rule.advance(step, rule_state)
             for rule, rule_state in self._pairs(state)
         )
 
-    def score(self, logits: tf.Tensor, step: Step, state: Any) -> tf.Tensor:
+    def score(
+        self, logits: tf.Tensor, step: SearchStep, state: Any
+    ) -> tf.Tensor:
         for rule, rule_state in self._pairs(state):
             logits = rule.score(logits, step, rule_state)
         return logits
 
-    def excluded(self, step: Step, state: Any) -> Sequence[tf.Tensor]:
+    def excluded(self, step: SearchStep, state: Any) -> Sequence[tf.Tensor]:
         return [
             subword
             for rule, rule_state in self._pairs(state)
             for subword in rule.excluded(step, rule_state)
         ]
 
-    def forced(self, step: Step, state: Any) -> tf.Tensor | None:
+    def forced(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         first = None
         for rule, rule_state in self._pairs(state):
             subword = rule.forced(step, rule_state)
@@ -185,13 +190,13 @@ class Rules(Rule):
                 first = tf.where(first == PAD, subword, first)
         return first
 
-    def final_score(self, step: Step, state: Any) -> tf.Tensor | None:
+    def final_score(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         return _sum(
             rule.final_score(step, rule_state)
             for rule, rule_state in self._pairs(state)
         )
 
-    def upper_bound(self, step: Step, state: Any) -> tf.Tensor | float | None:
+    def upper_bound(self, step: SearchStep, state: Any) -> Bound:
         return _sum(
             rule.upper_bound(step, rule_state)
             for rule, rule_state in self._pairs(state)
@@ -210,7 +215,7 @@ def _sum(values: Iterable) -> Any:
 class LengthLimit(Rule):
     """EOS at the limit of a sentence at the latest."""
 
-    def forced(self, step: Step, state: Any) -> tf.Tensor | None:
+    def forced(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         more = step.position + 1 < step.sentences.limits
         return tf.where(more, PAD, EOS)[:, None]
 
@@ -218,7 +223,7 @@ class LengthLimit(Rule):
 class Prefix(Rule):
     """Prefix with which the outputs of a sentence begin."""
 
-    def forced(self, step: Step, state: Any) -> tf.Tensor | None:
+    def forced(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         prefixes = tf.pad(step.sentences.prefixes, ((0, 0), (0, 1)))
         last = tf.shape(prefixes)[1] - 1
         index = tf.minimum(step.position, last)
@@ -231,7 +236,7 @@ class MinLength(Rule):
     def __init__(self, length: int) -> None:
         self._length = length
 
-    def excluded(self, step: Step, state: Any) -> Sequence[tf.Tensor]:
+    def excluded(self, step: SearchStep, state: Any) -> Sequence[tf.Tensor]:
         return [tf.where(step.position + 1 < self._length, EOS, PAD)]
 
 
@@ -241,7 +246,9 @@ class NoRepeatNgrams(Rule):
     def __init__(self, size: int) -> None:
         self._size = size
 
-    def score(self, logits: tf.Tensor, step: Step, state: Any) -> tf.Tensor:
+    def score(
+        self, logits: tf.Tensor, step: SearchStep, state: Any
+    ) -> tf.Tensor:
         size = self._size
         batch, beams, length = tf.unstack(tf.shape(step.ids))
         padded = tf.pad(step.ids, ((0, 0), (0, 0), (0, size)))
@@ -253,19 +260,14 @@ class NoRepeatNgrams(Rule):
             recent = tf.maximum(step.position - size + 1 + j, 0)
             same &= padded[:, :, j : j + length] == padded[:, :, recent, None]
         last = padded[:, :, size - 1 : size - 1 + length]
-        # PAD stands for no subword: it never comes anyway.
+        # PAD stands for no subword: it is forbidden anyway.
         repeated = tf.where(same, last, PAD)
-        hypothesis = tf.range(batch * beams)[:, None]
-        indices = tf.stack(
-            [
-                tf.broadcast_to(hypothesis, (batch * beams, length)),
-                tf.reshape(repeated, (batch * beams, length)),
-            ],
-            axis=-1,
-        )
+        shape = (batch * beams, length)
+        rows = tf.broadcast_to(tf.range(batch * beams)[:, None], shape)
+        indices = tf.stack([rows, tf.reshape(repeated, shape)], axis=-1)
         flat = tf.reshape(logits, (batch * beams, logits.shape[-1]))
         flat = tf.tensor_scatter_nd_update(
-            flat, indices, tf.fill((batch * beams, length), FORBIDDEN)
+            flat, indices, tf.fill(shape, FORBIDDEN)
         )
         return tf.reshape(flat, tf.shape(logits))
 
@@ -289,12 +291,12 @@ class CoveragePenalty(Rule):
         padding = tf.cast(sentences.inputs == PAD, tf.float32)
         return tf.repeat(padding[:, None], num_hypotheses, axis=1)
 
-    def advance(self, step: Step, state: Any) -> Any:
+    def advance(self, step: SearchStep, state: Any) -> Any:
         return state + step.attention
 
-    def final_score(self, step: Step, state: Any) -> tf.Tensor | None:
+    def final_score(self, step: SearchStep, state: Any) -> tf.Tensor | None:
         coverage = tf.clip_by_value(state, _MIN_COVERAGE, 1.0)
         return self._beta * tf.reduce_sum(tf.math.log(coverage), -1)
 
-    def upper_bound(self, step: Step, state: Any) -> tf.Tensor | float | None:
+    def upper_bound(self, step: SearchStep, state: Any) -> Bound:
         return 0.0  # the logarithm of 1

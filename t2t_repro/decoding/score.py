@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from t2t_repro.data.features import one_sentence_per_row
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text.vocabulary import PAD
 
-# Most logits of a batch: 1 GiB in float32. Their softmax takes as much.
+# Maximum number of logits of a batch: 1 GiB in float32, and as much for their
+# softmax.
 MAX_LOGITS = 2**28
 
 
@@ -24,7 +26,7 @@ def subword_log_probs(
     Returns:
         [B, T] float32, 0 where a target is PAD.
     """
-    batch = make_features(inputs, targets)
+    batch = one_sentence_per_row(inputs, targets)
     logits = ensemble_logits([model(batch) for model in models])
     log_probs = tf.nn.log_softmax(logits)
     log_probs = tf.gather(log_probs, targets[..., None], batch_dims=2)
@@ -51,7 +53,7 @@ def cross_attention(
     Returns:
         [layers, B, H, T, L] float32; rows of PAD are undefined.
     """
-    return model.attention_weights(make_features(inputs, targets)).cross
+    return model.attention_weights(one_sentence_per_row(inputs, targets)).cross
 
 
 def mean_attention(
@@ -81,17 +83,3 @@ def ensemble_logits(logits: Sequence[tf.Tensor]) -> tf.Tensor:
         return logits[0]
     log_probs = [tf.nn.log_softmax(model_logits) for model_logits in logits]
     return tf.reduce_logsumexp(tf.stack(log_probs), axis=0)
-
-
-def make_features(
-    inputs: tf.Tensor, targets: tf.Tensor
-) -> dict[str, tf.Tensor]:
-    """Return the features of data/batches.py for one sentence per row."""
-    batch = {}
-    for name, ids in (("inputs", inputs), ("targets", targets)):
-        batch[name] = ids
-        batch[f"{name}_segment"] = tf.cast(ids != PAD, tf.int32)
-        batch[f"{name}_position"] = tf.broadcast_to(
-            tf.range(tf.shape(ids)[1]), tf.shape(ids)
-        )
-    return batch

@@ -27,7 +27,7 @@ def search(
     block: int | None = BLOCK,
     num_shards: int = 1,
     constants: list | None = None,
-    rule: rules.Rules | None = None,
+    rule: rules.CombinedRule | None = None,
 ) -> decode_loop.Hypotheses:
     """Return the outputs of `models` for a batch.
 
@@ -73,12 +73,13 @@ def decoding_constants(models: Sequence[Seq2Seq]) -> list:
 
 def build_rules(
     decode_hparams: DecodeHParams, vocabulary: Vocabulary | None = None
-) -> rules.Rules:
+) -> rules.CombinedRule:
     """Build all rules of a search, combined in one.
 
     Args:
         decode_hparams: settings of the search.
-        vocabulary: of the outputs, the argument of registered rules.
+        vocabulary: vocabulary of the outputs, the argument of registered
+            rules.
 
     Raises:
         UserError: a name is unknown, or its object is not a rule.
@@ -99,10 +100,12 @@ def build_rules(
                 f"t2t_repro.decoding.rules.Rule; got {rule!r}."
             )
         result.append(rule)
-    return rules.Rules(result)
+    return rules.CombinedRule(result)
 
 
-def require_attention(models: Sequence[Seq2Seq], rule: rules.Rules) -> None:
+def require_attention(
+    models: Sequence[Seq2Seq], rule: rules.CombinedRule
+) -> None:
     """Check that models have the attention that rules need.
 
     Args:
@@ -187,7 +190,7 @@ def build_search_model(
     num_beams: int,
     max_length: tf.Tensor | int,
     block: int | None,
-    rule: rules.Rules,
+    rule: rules.CombinedRule,
 ) -> decode_loop.SearchModel:
     """Combine models that decode `inputs` [B, L] to one SearchModel.
 
@@ -197,49 +200,84 @@ def build_search_model(
         num_beams: W.
         max_length: maximum number of steps.
     """
-    capacity = max_length if block is None else block
-    states = [
-        model.start_decoding(inputs, num_beams, capacity, model_constants)
-        for model, model_constants in zip(models, constants, strict=True)
-    ]
-    constants = [state.constants for state in states]
+    ensemble = _Ensemble(
+        models,
+        constants,
+        inputs,
+        num_beams,
+        max_length if block is None else block,
+        rule.needs_attention,
+    )
+    return decode_loop.SearchModel(
+        ensemble.step,
+        ensemble.initial_states,
+        ensemble.reorder_beams,
+        ensemble.compact,
+        block,
+    )
 
-    # The loop carries no copy of the constants.
-    def with_models(states):
+
+class _Ensemble:
+    """Models that decode `inputs` [B, L] as one.
+
+    Their states in a search are (sentences, hypotheses) of each DecodingState:
+    the loop carries no copy of the constants.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Seq2Seq],
+        constants: list,
+        inputs: tf.Tensor,
+        num_beams: int,
+        capacity: tf.Tensor | int,
+        needs_attention: bool,
+    ) -> None:
+        states = [
+            model.start_decoding(inputs, num_beams, capacity, model_constants)
+            for model, model_constants in zip(models, constants, strict=True)
+        ]
+        self._models = models
+        self._constants = [state.constants for state in states]
+        self._needs_attention = needs_attention
+        self.initial_states = self._drop_constants(states)
+
+    def _with_models(self, states):
+        """Return the models, each with its DecodingState."""
         return [
-            (model, DecodingState(model_constants, *state))
-            for model, model_constants, state in zip(
-                models, constants, states, strict=True
+            (model, DecodingState(constants, *state))
+            for model, constants, state in zip(
+                self._models, self._constants, states, strict=True
             )
         ]
 
-    def drop_constants(states):
+    def _drop_constants(self, states):
         return tuple((state.sentences, state.hypotheses) for state in states)
 
-    def step_fn(ids, position, states):
+    def step(self, ids, position, states):
+        """Return logits, attention and states; see SearchModel.step_fn."""
         outputs = [
             model.decode_step(ids, position, state)
-            for model, state in with_models(states)
+            for model, state in self._with_models(states)
         ]
         logits = score.ensemble_logits([output.logits for output in outputs])
         attention = None
-        if rule.needs_attention:
+        if self._needs_attention:
             attention = tf.add_n([output.attention for output in outputs])
             attention /= len(outputs)
-        states = drop_constants(output.state for output in outputs)
+        states = self._drop_constants(output.state for output in outputs)
         return logits, attention, states
 
-    def reorder_fn(states, parents):
-        return drop_constants(
+    def reorder_beams(self, states, parents):
+        """Return states with hypotheses from the beams `parents` [B, W]."""
+        return self._drop_constants(
             model.reorder_beams(state, parents)
-            for model, state in with_models(states)
+            for model, state in self._with_models(states)
         )
 
-    def compact_fn(states):
-        return drop_constants(
-            model.compact_state(state) for model, state in with_models(states)
+    def compact(self, states):
+        """Compact the state of each model."""
+        return self._drop_constants(
+            model.compact_state(state)
+            for model, state in self._with_models(states)
         )
-
-    return decode_loop.SearchModel(
-        step_fn, drop_constants(states), reorder_fn, compact_fn, block
-    )

@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from t2t_repro import graph
 
-MIN_SENTENCES = 8  # of a shard: products of fewer rows are slow
+# Minimum number of sentences of a shard: products of fewer rows are slow.
+MIN_SENTENCES = 8
 # Each shard is a copy of the search in the graph, which takes half a second to
 # trace, and batches rarely have sentences for more.
 MAX_SHARDS = 8
@@ -46,7 +47,7 @@ def map_shards(
     """Apply `function` to each shard, and concatenate the results.
 
     Args:
-        function: of tensors [b, …], to a nest of tensors [b, …].
+        function: takes tensors [b, …], returns a nest of tensors [b, …].
         rows: tensors [B, …].
         num_shards: maximum; some shards are empty if B is small.
     """

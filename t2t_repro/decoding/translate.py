@@ -14,7 +14,7 @@ from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import score, search, shards
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import pieces
+from t2t_repro.text import long_lines
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 # Sentences that are sorted by length together and held in memory.
@@ -29,7 +29,7 @@ class Translation(NamedTuple):
     scores: list[float]
 
 
-class Score(NamedTuple):
+class TargetScore(NamedTuple):
     """Subwords of a given target, EOS included, and their log-probabilities."""
 
     pieces: list[str]
@@ -54,7 +54,7 @@ class Translator:
 
         Args:
             models: one, or an ensemble.
-            vocabularies: of source and target, the same for all models.
+            vocabularies: source and target, the same for all models.
             decode_hparams: settings of the search.
 
         Raises:
@@ -103,8 +103,8 @@ class Translator:
     ) -> Iterator[Translation]:
         """Yield translations in the order of `lines`; blank lines stay blank.
 
-        A line longer than max_input_length is translated in pieces, whose
-        scores are summed. With long_inputs=refuse its translation is blank
+        A line longer than max_input_length is split, and the scores of its
+        fragments are summed. With long_inputs=refuse its translation is blank
         and its number is added to `refused`.
 
         Args:
@@ -133,7 +133,7 @@ class Translator:
             f"translation ({len(self.refused):,} in all): {shown}"
             f"{', …' if len(self.refused) > 10 else ''}. All other lines are "
             "translated. With --decode_hparams=long_inputs=split these are "
-            "translated in pieces."
+            "split and translated."
         )
 
     def _translate_chunk(
@@ -144,33 +144,34 @@ class Translator:
         encoded = self._source.encode(lines)
         # Without EOS, since the output continues.
         starts = [ids[:-1] for ids in self._encode(self._target, prefixes)]
-        rows: list[list[int]] = []  # ids of each piece
+        rows: list[list[int]] = []  # ids of each fragment
         row_starts: list[list[int]] = []  # ids of its prefix
         owners: list[int] = []  # index of its line
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
             line_rows = self._split_line(done + i + 1, line, ids)
             rows += line_rows
-            # Only the first piece of a line begins with the prefix.
+            # Only the first fragment of a line begins with the prefix.
             row_starts += [
                 starts[i] if k == 0 else [] for k in range(len(line_rows))
             ]
             owners += [i] * len(line_rows)
-        remaining = np.bincount(owners, minlength=len(lines))  # pieces of lines
+        # Number of fragments of each line that are not translated yet.
+        remaining = np.bincount(owners, minlength=len(lines))
         bar.update(np.count_nonzero(remaining == 0))
         outputs: list = [None] * len(rows)
         for i, translation in self._search_rows(rows, row_starts):
             outputs[i] = translation
             remaining[owners[i]] -= 1
             bar.update(remaining[owners[i]] == 0)
-        pieces_of: list[list[Translation]] = [[] for _ in lines]
+        by_line: list[list[Translation]] = [[] for _ in lines]
         for i, translation in zip(owners, outputs, strict=True):
-            pieces_of[i].append(translation)
-        return [self._join(translations) for translations in pieces_of]
+            by_line[i].append(translation)
+        return [self._join(translations) for translations in by_line]
 
     def _split_line(
         self, number: int, line: str, ids: list[int]
     ) -> list[list[int]]:
-        """Return the ids of a line's pieces; [] if it is blank or refused."""
+        """Return the ids of a line's fragments; [] if blank or refused."""
         limit = self._hparams.max_input_length
         if len(ids) == 1:  # EOS
             return []
@@ -179,8 +180,8 @@ class Translator:
         if self._hparams.long_inputs == "refuse":
             self.refused[number] = len(ids)
             return []
-        texts = pieces.split(
-            line, lambda piece: len(self._source.encode([piece])[0]) <= limit
+        texts = long_lines.split(
+            line, lambda text: len(self._source.encode([text])[0]) <= limit
         )
         # A single character may have more subwords than a very low limit.
         return [_truncate(row, limit) for row in self._source.encode(texts)]
@@ -189,14 +190,14 @@ class Translator:
         self, rows: list[list[int]], starts: list[list[int]]
     ) -> Iterator[tuple[int, Translation]]:
         """Yield index and translation of each row of ids, longest first."""
-        # A beam's cache has a slot for each subword of its longest output.
+        # A beam's cache has an entry for each subword of its longest output.
         extra = self._hparams.extra_length
         lengths = [
             max(len(row) + extra, len(start) + 1)
             for row, start in zip(rows, starts, strict=True)
         ]
-        slots = self._hparams.batch_tokens // self._hparams.beam_size
-        for batch in length_sorted(range(len(rows)), lengths, slots):
+        max_tokens = self._hparams.batch_tokens // self._hparams.beam_size
+        for batch in length_sorted(range(len(rows)), lengths, max_tokens):
             hypotheses = self._search(
                 self._constants,
                 _pad([rows[i] for i in batch]),
@@ -212,7 +213,7 @@ class Translator:
                 yield i, Translation(texts, scores.tolist())
 
     def _join(self, translations: list[Translation]) -> Translation:
-        """Join the translations of a line's pieces; [] is a blank line."""
+        """Join the translations of a line's fragments; [] is a blank line."""
         if len(translations) == 1:
             return translations[0]
         outputs = range(self._hparams.num_outputs)
@@ -221,7 +222,7 @@ class Translator:
             [sum((t.scores[k] for t in translations), 0.0) for k in outputs],
         )
 
-    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[Score]:
+    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[TargetScore]:
         """Yield the score of each target given its input, in order.
 
         Args:
@@ -231,7 +232,7 @@ class Translator:
         while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
             yield from self._score_chunk(chunk)
 
-    def _score_chunk(self, pairs: list[tuple[str, str]]) -> list[Score]:
+    def _score_chunk(self, pairs: list[tuple[str, str]]) -> list[TargetScore]:
         inputs, targets = zip(*pairs, strict=True)
         sources = self._encode(self._source, inputs)
         rows = self._encode(self._target, targets)
@@ -240,16 +241,17 @@ class Translator:
             for source, row in zip(sources, rows, strict=True)
         ]
         scores: list = [None] * len(pairs)
-        max_slots = score.MAX_LOGITS // self._target.size
-        slots = min(self._hparams.batch_tokens, max_slots)
-        for batch in length_sorted(range(len(pairs)), lengths, slots):
+        max_tokens = min(
+            self._hparams.batch_tokens, score.MAX_LOGITS // self._target.size
+        )
+        for batch in length_sorted(range(len(pairs)), lengths, max_tokens):
             log_probs = self._score(
                 _pad([sources[i] for i in batch]),
                 _pad([rows[i] for i in batch]),
             )
             for i, row in zip(batch, log_probs.numpy(), strict=True):
                 ids = rows[i]
-                scores[i] = Score(
+                scores[i] = TargetScore(
                     self._target.pieces(ids), row[: len(ids)].tolist()
                 )
         return scores
@@ -275,16 +277,17 @@ def _truncate(ids: list[int], limit: int) -> list[int]:
 
 
 def length_sorted(
-    indices: Iterable[int], lengths: Sequence[int], slots: int
+    indices: Iterable[int], lengths: Sequence[int], max_tokens: int
 ) -> Iterator[list[int]]:
-    """Yield batches of indices, longest first, of at most `slots` slots.
+    """Yield batches of indices, longest first.
 
-    A batch has as many slots as indices times the greatest length. Example:
-    indices 0, 1, 2 of lengths 3, 9, 4 with 10 slots give [1], [2, 0].
+    The number of indices times the greatest length, so the batch with its
+    padding, is at most `max_tokens`, unless a single index exceeds it. Example:
+    indices 0, 1, 2 of lengths 3, 9, 4 with 10 tokens give [1], [2, 0].
     """
     batch: list[int] = []
     for i in sorted(indices, key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > slots:
+        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
             yield batch
             batch = []
         batch.append(i)

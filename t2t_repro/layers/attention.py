@@ -53,9 +53,9 @@ class MultiHeadAttention(keras.layers.Layer):
             key_channels: total size of the keys of all heads, H * K.
             value_channels: total size of the values of all heads.
             attention_type: a key of compatibility.TYPES.
-            dropout_rate: of the attention weights.
+            dropout_rate: share of the attention weights that is dropped.
             use_bias: whether the projections have biases.
-            **kwargs: of keras.layers.Layer.
+            **kwargs: arguments of keras.layers.Layer.
         """
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
@@ -131,7 +131,7 @@ class MultiHeadAttention(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor]:
         """Attend from x to `memory`, or to x itself.
 
-        Computes equation 1, or another compatibility function in its place.
+        Computes equation 1, or another compatibility function instead.
 
         Returns:
             output [B, T, D]; weights [B, H, T, L] float32, before dropout.

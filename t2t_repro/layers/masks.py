@@ -1,4 +1,8 @@
-"""Attention masks: True where a query may attend to a key."""
+"""Attention masks: True where a query may attend to a key.
+
+Segment ids number the sentences of a packed row from 1; padding has the id 0.
+In decoding, models.cache.Cache.visible_mask takes the place of these masks.
+"""
 
 from keras import ops
 

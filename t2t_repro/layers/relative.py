@@ -65,7 +65,7 @@ class RelativeAttention(attention.MultiHeadAttention):
         Args:
             table: [2 M + 1, K].
             keys: [B, H, L, K].
-            distances: [B, L] int32; None: of L positions to one another.
+            distances: [B, L] int32; None: the distances between L positions.
 
         Returns:
             [B, L, K] and "blk", or [L, L, K] and "tlk" without `distances`.

@@ -18,7 +18,7 @@ from t2t_repro.layers import dropout
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
-EPSILON = 1e-6  # of layer normalization, as in tensor2tensor
+EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
 
 
 class _ResidualBase(keras.layers.Layer):

@@ -14,8 +14,8 @@ from t2t_repro.text.trees import PUNCTUATION, TRACE, Span, Tree
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
-    """The rules of a parameter file (.prm) of EVALB."""
+class EvalbParameters:
+    """Parameters of a parameter file (.prm) of EVALB."""
 
     # DELETE_LABEL: constituents and words of these labels are not counted.
     deleted: frozenset[str]
@@ -32,10 +32,10 @@ class Rules:
         return self.equal_words.get(word, word)
 
 
-COLLINS = Rules(PUNCTUATION | {"TOP", TRACE}, {"PRT": "ADVP"})
+COLLINS = EvalbParameters(PUNCTUATION | {"TOP", TRACE}, {"PRT": "ADVP"})
 
 
-class Counts(NamedTuple):
+class EvalbCounts(NamedTuple):
     """A sentence's line of EVALB's table."""
 
     length: int  # words of the gold tree, including punctuation
@@ -53,15 +53,17 @@ class Counts(NamedTuple):
         return self.matched == self.gold == self.predicted
 
 
-def compare(gold: Tree, predicted: Tree, rules: Rules = COLLINS) -> Counts:
+def compare(
+    gold: Tree, predicted: Tree, parameters: EvalbParameters = COLLINS
+) -> EvalbCounts:
     """Count the constituents that a tree has in common with a gold tree."""
     length = sum(tag != TRACE for tag in gold.tags)
-    gold, predicted = _scored(gold, rules), _scored(predicted, rules)
+    gold, predicted = _scored(gold, parameters), _scored(predicted, parameters)
     if not predicted.words:
-        return Counts(length, "skip")
+        return EvalbCounts(length, "skip")
     if gold.words != predicted.words:
-        return Counts(length, "error")
-    return Counts(
+        return EvalbCounts(length, "error")
+    return EvalbCounts(
         length,
         "valid",
         (Counter(gold.spans) & Counter(predicted.spans)).total(),
@@ -73,17 +75,17 @@ def compare(gold: Tree, predicted: Tree, rules: Rules = COLLINS) -> Counts:
     )
 
 
-def _scored(tree: Tree, rules: Rules) -> Tree:
+def _scored(tree: Tree, parameters: EvalbParameters) -> Tree:
     """Return the counted part of a tree, with equal labels made the same."""
-    tree = trees.drop_tags(tree, rules.deleted)
+    tree = trees.drop_tags(tree, parameters.deleted)
     spans = (
-        span._replace(label=rules.label(trees.category(span.label)))
+        span._replace(label=parameters.label(trees.category(span.label)))
         for span in tree.spans
     )
     return Tree(
-        tuple(map(rules.word, tree.words)),
-        tuple(map(rules.label, tree.tags)),
-        tuple(span for span in spans if span.label not in rules.deleted),
+        tuple(map(parameters.word, tree.words)),
+        tuple(map(parameters.label, tree.tags)),
+        tuple(span for span in spans if span.label not in parameters.deleted),
     )
 
 
@@ -96,10 +98,12 @@ def _crosses(span: Span, others: Iterable[Span]) -> bool:
     )
 
 
-def summary(counts: Sequence[Counts]) -> dict[str, float]:
+def summary(counts: Sequence[EvalbCounts]) -> dict[str, float]:
     """Return EVALB's summary: numbers of sentences, and percentages."""
     valid = [line for line in counts if line.status == "valid"]
-    total = Counts(0, "valid", *(sum(column) for column in _columns(valid)))
+    total = EvalbCounts(
+        0, "valid", *(sum(column) for column in _columns(valid))
+    )
     recall = percent(total.matched, total.gold)
     precision = percent(total.matched, total.predicted)
     complete = sum(line.is_complete for line in valid)
@@ -122,9 +126,9 @@ def summary(counts: Sequence[Counts]) -> dict[str, float]:
     }
 
 
-def _columns(counts: Sequence[Counts]) -> Iterable[tuple[int, ...]]:
+def _columns(counts: Sequence[EvalbCounts]) -> Iterable[tuple[int, ...]]:
     """Return the columns after the status; zeros if there is no sentence."""
-    numbers = [line[2:] for line in counts] or [Counts(0)[2:]]
+    numbers = [line[2:] for line in counts] or [EvalbCounts(0)[2:]]
     return zip(*numbers, strict=True)
 
 

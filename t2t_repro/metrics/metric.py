@@ -4,7 +4,7 @@ A metric counts something in each sentence and computes its value from the sums:
 
     @metrics.register("word_accuracy")
     class WordAccuracy(Metric):
-        \"\"\"% of words at their place.\"\"\"
+        \"\"\"% of words at the right position.\"\"\"
 
         def statistics(self, hypotheses, references, sources=None):
             pairs = zip(hypotheses, references[0], strict=True)

@@ -20,7 +20,7 @@ from t2t_repro.text.trees import Tree
 SIGNATURE = "evalb:COLLINS.prm|tags:reference|repair:t2t_repro.text.linear"
 
 
-class Counts(NamedTuple):
+class ParseCounts(NamedTuple):
     """Statistics of a sentence, or their sums."""
 
     trees: float
@@ -76,7 +76,7 @@ class F1(BracketingMetric):
     """Labelled bracketing: the harmonic mean of precision and recall."""
 
     def aggregate(self, totals: np.ndarray) -> float:
-        counts = Counts(*totals)
+        counts = ParseCounts(*totals)
         return bracket_counts.f1(counts.precision, counts.recall)
 
 
@@ -84,21 +84,21 @@ class Precision(BracketingMetric):
     """% of the predicted constituents that are in the reference."""
 
     def aggregate(self, totals: np.ndarray) -> float:
-        return Counts(*totals).precision
+        return ParseCounts(*totals).precision
 
 
 class Recall(BracketingMetric):
     """% of the reference's constituents that are predicted."""
 
     def aggregate(self, totals: np.ndarray) -> float:
-        return Counts(*totals).recall
+        return ParseCounts(*totals).recall
 
 
 class ExactMatch(BracketingMetric):
     """% of trees without a difference."""
 
     def aggregate(self, totals: np.ndarray) -> float:
-        counts = Counts(*totals)
+        counts = ParseCounts(*totals)
         return bracket_counts.percent(counts.complete, counts.scored)
 
 
@@ -108,7 +108,7 @@ class UnbalancedTrees(BracketingMetric):
     higher_is_better = False
 
     def aggregate(self, totals: np.ndarray) -> float:
-        counts = Counts(*totals)
+        counts = ParseCounts(*totals)
         return bracket_counts.percent(counts.unbalanced, counts.trees)
 
 
@@ -118,19 +118,19 @@ class MiscountedTrees(BracketingMetric):
     higher_is_better = False
 
     def aggregate(self, totals: np.ndarray) -> float:
-        counts = Counts(*totals)
+        counts = ParseCounts(*totals)
         return bracket_counts.percent(counts.miscounted, counts.trees)
 
 
 # Several metrics count the same lines in turn.
 @functools.lru_cache(maxsize=1 << 16)
-def _count(line: str, gold: Tree) -> Counts:
+def _count(line: str, gold: Tree) -> ParseCounts:
     """Count what a line has in common with the gold tree of its sentence."""
     parsed = linear.read(line, gold.words)
     tree = parsed.tree._replace(tags=gold.tags)
     counts = bracket_counts.compare(gold, tree)
     scored = counts.status == "valid"
-    return Counts(
+    return ParseCounts(
         1,
         scored,
         scored and counts.is_complete,

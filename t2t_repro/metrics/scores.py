@@ -117,10 +117,10 @@ def score(
     return aggregate(metrics, statistics, len(references), counts)
 
 
-def flat(
+def values_and_signature(
     metrics: Mapping[str, Metric], scores: Mapping[str, Score]
 ) -> dict[str, float | str]:
-    """Return {name: value}, ending in the signature of the first metric."""
+    """Return {name: value}, and the signature of the first metric last."""
     first = next(iter(metrics))
     values = {name: score.value for name, score in scores.items()}
     return {**values, metrics[first].signature_key: scores[first].signature}

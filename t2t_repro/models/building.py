@@ -7,11 +7,11 @@ from typing import Any
 from keras import ops
 
 from t2t_repro import errors, keras_compat
+from t2t_repro.data import features
 from t2t_repro.hparam import HParams
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.registry import models
-from t2t_repro.types import Tensor
 
 
 def build(
@@ -38,7 +38,7 @@ def build(
     check_model(hparams, recompute_grad)
     model = _new(hparams, vocab_size, source_vocab_size, dtype)
     model.recompute_grad = recompute_grad
-    model(_batch(ops.ones((1, 8), "int32")))
+    _call_once(model)
     _check_random_numbers(model)
     _check_paths(model)
     return model
@@ -54,7 +54,7 @@ def build_abstract(
     check_model(hparams)
     with keras_compat.without_values():
         model = _new(hparams, vocab_size, source_vocab_size, "float32")
-        model(_batch(ops.ones((1, 8), "int32")))
+        _call_once(model)
     return model
 
 
@@ -104,13 +104,10 @@ def _new(
         return cls(hparams, vocab_size, dtype=dtype, **kwargs)
 
 
-def _batch(row: Tensor) -> dict[str, Tensor]:
-    """Return a batch of one sentence with the features of data/batches.py."""
-    return {
-        f"{side}{suffix}": row
-        for side in ("inputs", "targets")
-        for suffix in ("", "_segment", "_position")
-    }
+def _call_once(model: Seq2Seq) -> None:
+    """Call a model on one sentence of 8 subwords: Keras builds its weights."""
+    ids = ops.ones((1, 8), "int32")
+    model(features.one_sentence_per_row(ids, ids))
 
 
 def _check_random_numbers(model: Seq2Seq) -> None:

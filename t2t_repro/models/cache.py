@@ -12,19 +12,20 @@ from t2t_repro.types import Tensor
 class Cache(NamedTuple):
     """Keys and values of all beams of a sentence, [B, …] each.
 
-    A key and its value stay in one slot: if a hypothesis continues in another
-    beam, only its visibility [B, W, slots] is reordered. W beams query the
-    slots of all W under a mask.
-    The first slots are the past, which is only read. After them come W slots
-    for each recent position.
+    An entry is the key and the value of a hypothesis at a position; S is the
+    number of entries. An entry stays where it is: if a hypothesis continues in
+    another beam, only its visibility [B, W, S] is reordered. W beams query the
+    entries of all W under a mask.
+    The first entries are the past, which is only read. After them come W
+    entries for each recent position.
     """
 
-    keys: tuple  # recent: one per decoder layer, [B, H, recent slots, K]
+    keys: tuple  # recent: one per decoder layer, [B, H, recent entries, K]
     values: tuple  # the same
-    past_keys: tuple  # one per decoder layer, [B, H, past slots, K]
+    past_keys: tuple  # one per decoder layer, [B, H, past entries, K]
     past_values: tuple  # the same
-    positions: Tensor  # [B, slots] int32, from 0
-    memory_keys: tuple  # of the source: one per decoder layer, [B, H, L, K]
+    positions: Tensor  # [B, S] int32, position of each entry, from 0
+    memory_keys: tuple  # source: one per decoder layer, [B, H, L, K]
     memory_values: tuple  # the same
     memory_mask: Tensor  # [B, 1, 1, L] bool
 
@@ -37,25 +38,25 @@ class Cache(NamedTuple):
         capacity: Tensor | int,
         dtype: str,
     ) -> tuple["Cache", Tensor]:
-        """Create a cache without positions, and its visible slots.
+        """Create a cache without positions, and its visible entries.
 
         Args:
             memory: keys and values of the source, one pair per layer.
             memory_mask: [B, 1, 1, L] bool.
             num_beams: W.
             capacity: number of recent positions before compact() is called.
-            dtype: of keys and values.
+            dtype: dtype of keys and values.
 
         Returns:
-            Cache, visible [B, W, slots] bool.
+            Cache, visible [B, W, S] bool.
         """
         batch = ops.shape(memory_mask)[0]
         recent: list[tuple] = []
         past: list[tuple] = []
         for array in memory[0]:  # keys and values may differ in size
             _, heads, _, size = ops.shape(array)
-            for arrays, slots in ((recent, capacity * num_beams), (past, 0)):
-                zeros = ops.zeros((batch, heads, slots, size), dtype)
+            for arrays, count in ((recent, capacity * num_beams), (past, 0)):
+                zeros = ops.zeros((batch, heads, count, size), dtype)
                 arrays.append((zeros,) * len(memory))
         first = ops.zeros((batch, 1), "int32")
         memory_keys, memory_values = zip(*memory, strict=True)
@@ -64,7 +65,7 @@ class Cache(NamedTuple):
             values=recent[1],
             past_keys=past[0],
             past_values=past[1],
-            positions=_slot_positions(first, capacity, num_beams),
+            positions=_entry_positions(first, capacity, num_beams),
             memory_keys=memory_keys,
             memory_values=memory_values,
             memory_mask=memory_mask,
@@ -73,32 +74,32 @@ class Cache(NamedTuple):
         return cache, visible
 
     def with_current(self, visible: Tensor, step: Tensor) -> Tensor:
-        """Return visible slots [B, W, slots] with each hypothesis's new one.
+        """Return visible entries [B, W, S] with each hypothesis's new one.
 
         Args:
-            visible: [B, W, slots] bool, of the previous positions.
+            visible: [B, W, S] bool, of the previous positions.
             step: [] int32, the position that is being added.
         """
-        beams, slots = visible.shape[1], ops.shape(visible)[2]
+        beams, count = visible.shape[1], ops.shape(visible)[2]
         past = ops.shape(self.past_keys[0])[2]
         current = (
             past + step % self._capacity(beams) * beams + ops.arange(beams)
         )
-        is_current = ops.arange(slots) == current[:, None]
+        is_current = ops.arange(count) == current[:, None]
         return ops.logical_or(visible, is_current)
 
     def visible_mask(
         self, visible: Tensor, step: Tensor, reach: int
     ) -> tuple[Tensor, Tensor]:
-        """Return the mask of queries at `step`, and distances to the slots.
+        """Return the mask of queries at `step`, and distances to the entries.
 
         Args:
-            visible: [B, W, slots] bool.
+            visible: [B, W, S] bool.
             step: [] int32.
-            reach: slots at distances -reach and below are masked; 0: none.
+            reach: entries at distances -reach and below are masked; 0: none.
 
         Returns:
-            mask [B, 1, W, slots] bool, distances [B, slots] int32.
+            mask [B, 1, W, S] bool, distances [B, S] int32.
         """
         distances = self.positions - step
         mask = visible[:, None]
@@ -130,26 +131,26 @@ class Cache(NamedTuple):
         )
 
     def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
-        """Move recent positions to the past, and empty the recent slots.
+        """Move recent positions to the past, and empty the recent entries.
 
-        A step copies the recent slots to write to them, but only reads the
-        past. Slots that no hypothesis sees are dropped: all W hypotheses share
-        their ancestor of a few steps ago, so that such a position needs one
-        slot rather than W.
+        A step copies the recent entries to write to them, but only reads the
+        past. Entries that no hypothesis sees are dropped: all W hypotheses
+        share their ancestor of a few steps ago, so that such a position needs
+        one entry rather than W.
 
         Returns:
-            Cache, visible [B, W, slots] bool.
+            Cache, visible [B, W, S] bool.
         """
-        used = ops.cast(ops.any(visible, axis=1), "int32")  # [B, slots]
+        used = ops.cast(ops.any(visible, axis=1), "int32")  # [B, S]
         count = ops.max(ops.sum(used, axis=1), initial=0)
-        order = ops.argsort(-used, axis=1)[:, :count]  # used slots first
+        order = ops.argsort(-used, axis=1)[:, :count]  # used entries first
         batch, beams, _ = ops.shape(visible)
-        visible = _take_slots(visible[..., None], order)[..., 0]
+        visible = _take_entries(visible[..., None], order)[..., 0]
         positions = self.positions[:, None, :, None]
-        positions = _take_slots(positions, order)[:, 0, :, 0]
+        positions = _take_entries(positions, order)[:, 0, :, 0]
         capacity = self._capacity(beams)
         unseen = ops.zeros((batch, beams, capacity * beams), "bool")
-        recent = _slot_positions(self.positions[:, -1:] + 1, capacity, beams)
+        recent = _entry_positions(self.positions[:, -1:] + 1, capacity, beams)
         cache = self._replace(
             past_keys=_append_and_take(self.past_keys, self.keys, order),
             past_values=_append_and_take(self.past_values, self.values, order),
@@ -162,27 +163,27 @@ class Cache(NamedTuple):
         return ops.shape(self.keys[0])[2] // beams
 
 
-def _slot_positions(
+def _entry_positions(
     first: Tensor, capacity: Tensor | int, beams: int
 ) -> Tensor:
-    """Return positions of recent slots [B, slots] from `first` [B, 1] on."""
+    """Return positions of recent entries [B, S] from `first` [B, 1] on."""
     return first + ops.repeat(ops.arange(capacity), beams)
 
 
 def _append_and_take(past: tuple, recent: tuple, order: Tensor) -> tuple:
-    """Return the slots `order` of each layer's past and recent arrays."""
+    """Return the entries `order` of each layer's past and recent arrays."""
     return tuple(
-        _take_slots(ops.concatenate(pair, axis=2), order)
+        _take_entries(ops.concatenate(pair, axis=2), order)
         for pair in zip(past, recent, strict=True)
     )
 
 
-def _take_slots(array: Tensor, order: Tensor) -> Tensor:
-    """Take slots `order` [B, S] of [B, N, slots, K], giving [B, N, S, K].
+def _take_entries(array: Tensor, order: Tensor) -> Tensor:
+    """Take entries `order` [B, S'] of [B, N, S, K], giving [B, N, S', K].
 
     They are taken as rows of a matrix, which are copied whole.
     """
-    batch, count, slots, size = ops.shape(array)
-    first = ops.reshape(ops.arange(batch * count) * slots, (batch, count, 1))
+    batch, count, length, size = ops.shape(array)
+    first = ops.reshape(ops.arange(batch * count) * length, (batch, count, 1))
     rows = ops.reshape(array, (-1, size))
     return ops.take(rows, first + order[:, None], axis=0)

@@ -35,9 +35,6 @@ from t2t_repro import errors
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
-# Counts of the whole batch that may divide an auxiliary loss.
-DENOMINATORS = ("target_tokens", "source_tokens", "sentences")
-
 
 class AuxiliaryLoss(NamedTuple):
     """Loss added to the cross-entropy: a sum and its denominator.
@@ -48,7 +45,7 @@ class AuxiliaryLoss(NamedTuple):
 
     name: str  # in TensorBoard: train/NAME
     total: Tensor  # [] float32, a sum over rows
-    per: str  # one of DENOMINATORS
+    per: str  # one of data.features.DENOMINATORS
 
 
 class HiddenStates(NamedTuple):
@@ -110,11 +107,12 @@ class Seq2Seq(keras.Model):
         """Store the settings.
 
         Args:
-            hparams: of the dataclass that the model is registered with.
+            hparams: settings, of the dataclass that the model is registered
+                with.
             vocab_size: V of the targets.
             source_vocab_size: V of the inputs; None: the same vocabulary.
             name: first component of every path; None: the class's name.
-            **kwargs: of keras.Model.
+            **kwargs: arguments of keras.Model.
         """
         super().__init__(name=name or type(self).__name__.lower(), **kwargs)
         self.hparams = hparams
@@ -139,7 +137,7 @@ class Seq2Seq(keras.Model):
         """Run encoder and decoder on given targets.
 
         Args:
-            batch: features of data/batches.py: inputs, targets and their
+            batch: features of data/features.py: inputs, targets and their
                 segments and positions, [B, L] and [B, T] int32.
             rng: state of random numbers; None at inference.
         """

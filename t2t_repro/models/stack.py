@@ -86,11 +86,11 @@ class DecoderLayer(keras.layers.Layer):
         Args:
             x: [B * W, D].
             past: KeyValues of positions that no longer change.
-            recent: KeyValues of the positions since, with empty slots.
+            recent: KeyValues of the positions since, with empty entries.
             rows: [B * H, 1] int32, rows of `recent` as an array
                 [B * H * positions, W * K] to which this position is written.
             memory: KeyValues of the source.
-            self_mask: [B, 1, W, L], where L counts past and recent slots.
+            self_mask: [B, 1, W, L], where L counts past and recent entries.
             cross_mask: [B, 1, 1, L], where L counts source positions.
 
         Returns:
@@ -121,9 +121,9 @@ class DecoderLayer(keras.layers.Layer):
 
 
 def _write_rows(old: Tensor, new: Tensor, rows: Tensor) -> Tensor:
-    """Return `old` [B, H, slots, K] with `new` [B, H, W, K] at `rows`.
+    """Return `old` [B, H, S, K] with `new` [B, H, W, K] at `rows`.
 
-    A row holds the W slots of one position. (ops.slice_update would become an
+    A row holds the W entries of one position. (ops.slice_update would become an
     XLA operation in TensorFlow's graph, and TF Serving has no XLA compiler.)
 
     Args:

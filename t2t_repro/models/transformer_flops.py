@@ -9,7 +9,7 @@ def flops(
     """Return multiplications and additions of one pair's forward pass.
 
     A matrix product of m x k and k x n costs 2 m k n, masked or not. The count
-    leaves out norms, softmax and dropout (about 1%), and the masked attention
+    omits norms, softmax and dropout (about 1%), and the masked attention
     between sentences of a packed row.
 
     Args:

@@ -18,7 +18,7 @@ class Published(NamedTuple):
 
     system: str
     score: float
-    # A key of bleu.CONVENTIONS, or what is known of another one.
+    # Name of a BLEU metric of metrics/suite.py, or a description of another.
     convention: str
     source: str
 

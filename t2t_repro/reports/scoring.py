@@ -86,7 +86,9 @@ def score(
         details["baseline"] = [each._asdict() for each in differences]
         paragraphs.append("\n".join(each.summary() for each in differences))
     return Evaluation(
-        scores.flat(metrics, aggregated), details, "\n\n".join(paragraphs)
+        scores.values_and_signature(metrics, aggregated),
+        details,
+        "\n\n".join(paragraphs),
     )
 
 

@@ -16,8 +16,9 @@ class LineSample:
         """Create an empty sample.
 
         Args:
-            size: most lines to keep.
-            longest: characters; longer lines are ignored.
+            size: maximum number of lines to keep.
+            longest: maximum number of characters of a line; longer lines
+                are ignored.
             seed: seed of the random numbers.
         """
         self.lines: list[str] = []
@@ -30,10 +31,10 @@ class LineSample:
         """Process the next lines of the text."""
         lines = [line for line in lines if len(line) <= self._longest]
         numbers = self.num_seen + np.arange(len(lines))
-        places = self._random.integers(numbers + 1)
+        indices = self._random.integers(numbers + 1)
         self.num_seen += len(lines)
-        for line, place in zip(lines, places.tolist(), strict=True):
+        for line, index in zip(lines, indices.tolist(), strict=True):
             if len(self.lines) < self._size:
                 self.lines.append(line)
-            elif place < self._size:
-                self.lines[place] = line
+            elif index < self._size:
+                self.lines[index] = line

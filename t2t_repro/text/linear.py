@@ -32,11 +32,11 @@ class Reading(NamedTuple):
 def write(tree: Tree) -> str:
     """Write the brackets and tags of a tree, separated by spaces."""
     tokens = []
-    for place, tag in enumerate(tree.tags):
-        tokens += [f"({s.label}" for s in tree.spans if s.first == place]
+    for index, tag in enumerate(tree.tags):
+        tokens += [f"({s.label}" for s in tree.spans if s.first == index]
         tokens.append(tag)
         tokens += [
-            f"){s.label}" for s in reversed(tree.spans) if s.end == place + 1
+            f"){s.label}" for s in reversed(tree.spans) if s.end == index + 1
         ]
     return " ".join(tokens)
 

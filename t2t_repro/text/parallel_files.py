@@ -23,8 +23,8 @@ class RawFile:
     """A file with one side of a split, one sentence a line, plain or .gz."""
 
     name: str  # without .gz: "train.en"
-    url: str | None = None  # of the .gz; None: the file is in --raw_dir only
-    sha256: str | None = None  # of the file at `url`
+    url: str | None = None  # URL of the .gz; None: only --raw_dir has the file
+    sha256: str | None = None  # checksum of the file at `url`
 
 
 def locate(

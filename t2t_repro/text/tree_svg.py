@@ -66,12 +66,12 @@ def _parents(tree: Tree) -> list[int | None]:
     span_parents: list[int | None] = []
     word_parents: list[int | None] = [None] * len(tree.words)
     opened: list[int] = []  # indices of spans, outer before inner
-    for place, span in enumerate(tree.spans):
+    for index, span in enumerate(tree.spans):
         while opened and tree.spans[opened[-1]].end <= span.first:
             opened.pop()
         span_parents.append(opened[-1] if opened else None)
-        opened.append(place)
-        word_parents[span.first : span.end] = [place] * (span.end - span.first)
+        opened.append(index)
+        word_parents[span.first : span.end] = [index] * (span.end - span.first)
     return span_parents + word_parents
 
 

@@ -75,9 +75,9 @@ class Builder:
 
     def close(self) -> Span:
         """End the innermost constituent."""
-        place = self._open.pop()
-        span = self._spans[place]._replace(end=len(self._words))
-        self._spans[place] = span
+        index = self._open.pop()
+        span = self._spans[index]._replace(end=len(self._words))
+        self._spans[index] = span
         self._open_labels[span.label] -= 1
         return span
 
@@ -143,7 +143,7 @@ def _unclosed(name: object, begun: int, where: str) -> errors.UserError:
 
 
 def normalize(tree: Tree) -> Tree:
-    """Return the normal form of a tree, which models learn.
+    """Return the normalized tree, the form that models are trained on.
 
     - Traces are removed, with constituents that have no other words.
     - Labels lose their functions: NP-SBJ-1 and NP=2 become NP.
@@ -163,9 +163,9 @@ def normalize(tree: Tree) -> Tree:
 def drop_tags(tree: Tree, tags: Container[str]) -> Tree:
     """Remove the words of some tags, and constituents without other words."""
     kept = [tag not in tags for tag in tree.tags]
-    places = [0, *itertools.accumulate(kept)]  # new index of each word
+    indices = [0, *itertools.accumulate(kept)]  # new index of each word
     spans = (
-        Span(label, places[first], places[end])
+        Span(label, indices[first], indices[end])
         for label, first, end in tree.spans
     )
     return Tree(

@@ -30,7 +30,7 @@ class Vocabulary:
     # "package.module.Class" of a serving.graph_vocabulary.GraphVocabulary,
     # which the exporter imports; "": none.
     graph_class = ""
-    # Characters of the longest line that learn() can read.
+    # Maximum length of a line that learn() can read, in characters.
     max_line_length: float = math.inf
 
     def __init__(self, model: bytes):
@@ -91,7 +91,7 @@ class Vocabulary:
 
         Args:
             lines: text.
-            vocab_size: most ids, including PAD and EOS.
+            vocab_size: maximum number of ids, including PAD and EOS.
             split_by_unicode_script: whether pieces never mix letters and
                 signs. Vocabularies without such a rule ignore it.
 

@@ -10,10 +10,10 @@ class Sums(NamedTuple):
     """Sums over real target tokens; the caller divides, exactly once."""
 
     smoothed: tf.Tensor  # [] float32, the cross-entropy that is trained on
-    plain: tf.Tensor  # [] float32, negative log-likelihood, for perplexity
+    nll: tf.Tensor  # [] float32, negative log-likelihood, for perplexity
     correct: tf.Tensor  # [] float32, tokens predicted correctly
     tokens: tf.Tensor  # [] float32
-    slots: tf.Tensor  # [] float32, target tokens and padding
+    padded_tokens: tf.Tensor  # [] float32, target tokens and padding
     # {name: [] float32}, auxiliary losses, divided by their denominators.
     auxiliary: dict[str, tf.Tensor] = {}
 
@@ -56,19 +56,19 @@ def smoothed_cross_entropy(
 
     Args:
         x: [B, T, E], states.
-        weight: [V, E] float32, of the output layer.
+        weight: [V, E] float32, weight of the output layer.
         targets: [B, T] int32.
         segments: [B, T] int32, 0 is padding.
         label_smoothing: probability that the other V - 1 subwords share.
-        num_chunks: number of chunks of slots. With several, logits are
-            computed for one chunk at a time, and again in the backward pass:
-            no array of [B * T, V] exists.
-        bias: [V] float32, or None.
+        num_chunks: number of chunks of the B * T tokens. With several, logits
+            are computed for one chunk at a time, and again in the backward
+            pass: no array of [B * T, V] exists.
+        bias: [V] float32, bias of the output layer, or None.
     """
     labels = tf.reshape(targets, (-1,))
     real = tf.cast(tf.reshape(segments, (-1,)) > 0, tf.float32)
     weights = (weight,) if bias is None else (weight, bias)
-    smoothed, plain, hits = _losses(
+    smoothed, nll, is_correct = _losses(
         tf.reshape(x, (-1, x.shape[-1])),
         weights,
         labels,
@@ -77,15 +77,15 @@ def smoothed_cross_entropy(
     )
     return Sums(
         smoothed=tf.reduce_sum(smoothed * real),
-        plain=tf.reduce_sum(plain * real),
-        correct=tf.reduce_sum(hits * real),
+        nll=tf.reduce_sum(nll * real),
+        correct=tf.reduce_sum(is_correct * real),
         tokens=tf.reduce_sum(real),
-        slots=tf.cast(tf.size(segments), tf.float32),
+        padded_tokens=tf.cast(tf.size(segments), tf.float32),
     )
 
 
 def _losses(x, weights, labels, label_smoothing, num_chunks):
-    """Return smoothed, plain, hits [N] of x [N, E] and labels [N].
+    """Return smoothed, nll, is_correct [N] of x [N, E] and labels [N].
 
     Args:
         weights: (weight [V, E],) or (weight, bias [V]).
@@ -154,29 +154,29 @@ def _split(array, num_chunks):
 
 
 def _join(stacked, like):
-    """Join the chunks of `_split`, for an array as long as `like`."""
+    """Join the chunks of `_split` to an array as long as `like`."""
     flat = tf.reshape(stacked, (-1, *stacked.shape[2:]))
     return flat[: tf.shape(like)[0]]
 
 
 def _forward(x, layer, labels, label_smoothing):
-    """Compute losses of tokens, and the gradient by their logits.
+    """Compute losses of tokens, and the gradient with respect to the logits.
 
     The target has probability 1 - e, each other subword low = e / (V - 1).
-    With z the logits, the smoothed cross-entropy follows from the plain one,
-    and the sum of logits from the sum of the weights. So the only arrays of
-    [N, V] are the logits and their softmax:
+    With z the logits, the smoothed cross-entropy follows from the negative
+    log-likelihood, and the sum of logits from the sum of the weights. So the
+    only arrays of [N, V] are the logits and their softmax:
 
-        plain    = log sum exp(z) - z_target
-        smoothed = plain + (e + low) z_target
+        nll      = log sum exp(z) - z_target
+        smoothed = nll + (e + low) z_target
                    - low (x . sum(weight) + sum(bias))
         gradient = softmax(z) - (1 - e - low) onehot - low
 
     Returns:
-        (smoothed, plain, hits), [N] float32 each; the gradient by the logits
-        without its term "- low", [N, V] in x's dtype.
+        (smoothed, nll, is_correct), [N] float32 each; the gradient with
+        respect to the logits without its term "- low", [N, V] in x's dtype.
     """
-    low = _low(label_smoothing, layer.weight.shape[0])
+    low = _off_target_probability(label_smoothing, layer.weight.shape[0])
     logits = tf.matmul(x, layer.weight, transpose_b=True)
     logits = tf.cast(logits, tf.float32)
     if layer.bias is not None:
@@ -185,31 +185,32 @@ def _forward(x, layer, labels, label_smoothing):
     best = tf.reduce_max(logits, -1)
     probabilities = tf.nn.softmax(logits)
     # The largest probability, at least 1 / V, is exp(best - log sum exp(z)).
-    plain = best - tf.math.log(tf.reduce_max(probabilities, -1)) - target_logits
+    nll = best - tf.math.log(tf.reduce_max(probabilities, -1)) - target_logits
     sum_of_logits = layer.bias_total + tf.linalg.matvec(
         tf.cast(x, tf.float32), layer.weight_total
     )
     smoothed = (
-        plain + (label_smoothing + low) * target_logits - low * sum_of_logits
+        nll + (label_smoothing + low) * target_logits - low * sum_of_logits
     )
     grad_logits = tf.tensor_scatter_nd_update(
         tf.cast(probabilities, x.dtype),
         tf.stack([tf.range(tf.size(labels)), labels], 1),
-        tf.cast(tf.exp(-plain) - (1 - label_smoothing - low), x.dtype),
+        tf.cast(tf.exp(-nll) - (1 - label_smoothing - low), x.dtype),
     )
-    hits = tf.cast(target_logits >= best, tf.float32)
-    return (smoothed, plain, hits), grad_logits
+    is_correct = tf.cast(target_logits >= best, tf.float32)
+    return (smoothed, nll, is_correct), grad_logits
 
 
 def _backward(grad_logits, x, layer, upstream, label_smoothing):
-    """Return the gradients by x and by the weights.
+    """Return the gradients with respect to x and to the weights.
 
-    Upstream [N], one number a token, multiplies arrays of [N, E], not [N, V].
+    `upstream` [N], one number a token, multiplies arrays of [N, E], not of
+    [N, V].
 
     Args:
         grad_logits: as `_forward` returns it.
     """
-    low = _low(label_smoothing, layer.weight.shape[0])
+    low = _off_target_probability(label_smoothing, layer.weight.shape[0])
     upstream = upstream[:, None]
     grad_x = tf.cast(tf.matmul(grad_logits, layer.weight), tf.float32)
     grad_x = (grad_x - low * layer.weight_total) * upstream
@@ -229,7 +230,7 @@ def _backward(grad_logits, x, layer, upstream, label_smoothing):
     return tf.cast(grad_x, x.dtype), grad_weights
 
 
-def _low(label_smoothing, vocab_size):
+def _off_target_probability(label_smoothing, vocab_size):
     """Return the probability of each subword other than the target."""
     return label_smoothing / (vocab_size - 1)
 
@@ -238,6 +239,6 @@ def smoothing_constant(label_smoothing: float, vocab_size: int) -> float:
     """Return the smoothed loss of a perfect prediction, as T2T subtracts it."""
     if not label_smoothing:
         return 0.0
-    low = _low(label_smoothing, vocab_size)
+    low = _off_target_probability(label_smoothing, vocab_size)
     confidence = 1 - label_smoothing
     return -confidence * math.log(confidence) - label_smoothing * math.log(low)

@@ -15,9 +15,9 @@ from t2t_repro.training.cross_entropy import Sums, smoothed_cross_entropy
 MAX_LOGITS = 2**29
 
 
-def perplexity(plain: float) -> float:
-    """Return exp of the plain loss per token, limited to float32's range."""
-    return math.exp(min(plain, 80.0))  # float32 ends at exp(88.7)
+def perplexity(nll: float) -> float:
+    """Return exp of the mean nll of a token, limited to float32's range."""
+    return math.exp(min(nll, 80.0))  # float32 ends at exp(88.7)
 
 
 def num_chunks(
@@ -31,12 +31,13 @@ def num_chunks(
     Args:
         plan: plan of batches.
         replicas: number of replicas that share a batch.
-        max_tokens: slots in a replica's memory at once, or None.
+        max_tokens: target tokens and padding in a replica's memory at once,
+            or None.
         vocab_size: V.
     """
-    slots = -(-plan.max_slots // replicas)
-    slots = min(slots, max_tokens or slots)
-    return -(-slots * vocab_size // MAX_LOGITS)
+    tokens = -(-plan.max_padded_tokens // replicas)
+    tokens = min(tokens, max_tokens or tokens)
+    return -(-tokens * vocab_size // MAX_LOGITS)
 
 
 def batch_loss(
@@ -51,7 +52,7 @@ def batch_loss(
 
     Args:
         model: a sequence-to-sequence model.
-        batch: row features of data/batches.py.
+        batch: row features of data/features.py.
         rng: random numbers of dropout, or None at inference.
         label_smoothing: as for cross_entropy.smoothed_cross_entropy().
         num_chunks: as for cross_entropy.smoothed_cross_entropy().

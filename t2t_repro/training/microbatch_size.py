@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.data import batches
+from t2t_repro.data import batches, features
 from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training import loss, step, workers
@@ -105,7 +105,7 @@ def search(
     if not tf.config.list_logical_devices("GPU"):
         return None
     replicas = strategy.num_replicas_in_sync
-    rows = -(-plan.max_slots // plan.row_length)
+    rows = -(-plan.max_padded_tokens // plan.row_length)
     full = np.ones((rows, plan.row_length), np.int32)  # no padding
 
     def fits(slots):
@@ -120,7 +120,7 @@ def search(
             loss.num_chunks(plan, replicas, slots, model.vocab_size),
         )
         arrays = batches.split_rows(
-            dict.fromkeys(batches.ROW_FEATURES, full), replicas, slots
+            dict.fromkeys(features.ROW_FEATURES, full), replicas, slots
         )
         batch = {name: tf.constant(array[0]) for name, array in arrays.items()}
         try:
@@ -132,7 +132,7 @@ def search(
             return False
         return True
 
-    share = -(-plan.max_slots // replicas)
+    share = -(-plan.max_padded_tokens // replicas)
     fit = largest_that_fits(fits, share, plan.row_length)
     return fit._replace(slots=_minimum(fit.slots, strategy))
 

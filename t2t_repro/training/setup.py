@@ -160,9 +160,8 @@ class Session:
     def _describe_batch(self, step: int) -> str:
         """Return a human-readable summary of the batch of step `step`."""
         batch = self.task.plan.batch(step - 1)
-        counts = batches.count(self.task.corpora["train"], batch)
         return (
-            f"{counts.sentences:,} sentences in {batch.num_rows} rows of "
+            f"{len(batch.pairs):,} sentences in {batch.num_rows} rows of "
             f"{batch.row_length} slots"
         )
 
@@ -258,7 +257,7 @@ def summary(session: Session) -> dict[str, str]:
         f"{options.max_tokens_per_replica:,} slots at once"
         + (f", {session.fit.summary()}" if session.fit else ""),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
-        f"{hparams.max_length} are left out",
+        f"{hparams.max_length} are dropped",
         "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
         f"{session.state.step:,} done",
         "learning rate": f"{hparams.learning_rate_schedule}, peak "

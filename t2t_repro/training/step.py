@@ -13,7 +13,8 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import graph, keras_compat
-from t2t_repro.data.batches import COUNTS, ROW_FEATURES, distributed_spec
+from t2t_repro.data.batches import distributed_spec
+from t2t_repro.data.features import DENOMINATORS, ROW_FEATURES
 from t2t_repro.hparam import HParams
 from t2t_repro.layers import counter_rng
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -67,7 +68,10 @@ def build_train_step(
         step = tf.cast(optimizer.iterations.value, tf.int32)
         gradients, sums = _accumulate(
             lambda rows, first_row: forward_backward(
-                rows, first_row, step, {name: batch[name] for name in COUNTS}
+                rows,
+                first_row,
+                step,
+                {name: batch[name] for name in DENOMINATORS},
             ),
             batch,
         )

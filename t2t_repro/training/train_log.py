@@ -183,14 +183,14 @@ class TrainLog:
     def _metrics(self, seconds: float) -> dict[str, float]:
         """Return {name: value} of the interval, which took `seconds`."""
         rows = np.concatenate(self._rows)
-        smoothed, plain, correct, tokens, slots = rows[:, :5].sum(0)
+        smoothed, nll, correct, tokens, padded_tokens = rows[:, :5].sum(0)
         norms = rows[:, -1]
         taken = np.isfinite(norms)  # in float16 gradients may overflow
         metrics = {
             "loss": smoothed / tokens,
-            "perplexity": perplexity(plain / tokens),
+            "perplexity": perplexity(nll / tokens),
             "accuracy": correct / tokens,
-            "padding": 1 - tokens / slots,
+            "padding": 1 - tokens / padded_tokens,
             "gradient_norm": norms[taken].mean() if taken.any() else math.inf,
             "learning_rate": float(self._rate(self._step)),
             "compilations": self._compilations,

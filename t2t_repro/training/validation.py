@@ -28,7 +28,7 @@ class Validation:
 
         Args:
             model: built in the strategy's scope.
-            hparams: settings; pairs longer than max_length are left out.
+            hparams: settings; pairs longer than max_length are dropped.
             corpus: the validation split.
             strategy: tf.distribute strategy.
             xla: whether to compile.
@@ -76,10 +76,10 @@ class Validation:
         for batch in self._batches:
             sums = self._step(batch)
             totals = [t + float(s) for t, s in zip(totals, sums, strict=False)]
-        smoothed, plain, correct, tokens = totals
+        smoothed, nll, correct, tokens = totals
         return {
             "loss": smoothed / tokens,
             "loss_minus_smoothing_constant": smoothed / tokens - self._constant,
-            "perplexity": perplexity(plain / tokens),
+            "perplexity": perplexity(nll / tokens),
             "accuracy": correct / tokens,
         }

@@ -34,7 +34,7 @@ class Sample:
             model: model in training.
             vocabularies: vocabularies of both sides.
             corpus: the validation split, stored with its text.
-            hparams: settings; pairs longer than max_length are left out, as
+            hparams: settings; pairs longer than max_length are dropped, as
                 they are from the loss.
             sentences: number of sentences, or all if there are fewer.
             decode_hparams: settings of the search except the beam size, which

@@ -1,4 +1,4 @@
-"""Batch plans: every pair comes once an epoch, in rows and batches that fit."""
+"""Batch plans: each epoch has every pair once, in rows and batches that fit."""
 
 import random
 
@@ -77,10 +77,8 @@ def test_usable_pairs_have_no_longer_side():
     lengths = as_lengths([(8, 8), (9, 1), (2, 9), (1, 3)])
     assert batch_plan.usable_pairs(lengths, 8).tolist() == [0, 3]
     assert batch_plan.mean_lengths(lengths, 8) == ((8 + 1) / 2, (8 + 3) / 2)
-    assert batch_plan.mean_lengths(lengths, 9) == (
-        (8 + 9 + 2 + 1) / 4,
-        (8 + 1 + 9 + 3) / 4,
-    )
+    means = (8 + 9 + 2 + 1) / 4, (8 + 1 + 9 + 3) / 4
+    assert batch_plan.mean_lengths(lengths, 9) == means
 
 
 @every_kind
@@ -147,7 +145,7 @@ def test_bucketed_batches_are_full_and_the_shortest_are_even(pairs, tokens):
 
 
 def test_bucket_takes_missing_pairs_from_next_shorter_bucket():
-    """128 tokens are 8 rows of 16 slots, of which 3 hold shorter pairs."""
+    """128 tokens are 8 rows of length 16, of which 3 hold shorter pairs."""
     lengths = as_lengths([(8, 8)] * 20 + [(16, 16)] * 5)
     plan = build(lengths, "bucketed", 128, max_length=16)
     assert plan.rows_per_batch == {"16": 8, "8": 24}
@@ -214,7 +212,7 @@ def test_reshuffling_keeps_shapes_and_pair_counts():
 
 
 @every_kind
-def test_seed_changes_which_pairs_share_a_unit(batching):
+def test_seed_changes_which_pairs_are_together(batching):
     lengths = draw_lengths(2000)
     first, second = (
         first_epochs(build(lengths, batching, seed=seed), 1)[0]
@@ -229,7 +227,7 @@ def test_seed_changes_which_pairs_share_a_unit(batching):
 
 
 @every_kind
-def test_order_is_unlike_that_of_the_corpus(batching):
+def test_epoch_does_not_follow_order_of_corpus(batching):
     (units,) = first_epochs(build(draw_lengths(2000), batching), 1)
     seen = [pair for unit in units for pair in unit]
     ascending = np.mean(np.diff(seen) > 0)
@@ -258,20 +256,18 @@ def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
     plan = build(
         draw_lengths(40_000), batching, 25_000, max_length=256, unit="slots"
     )
-    slots = []
-    for step in range(int(plan.steps_per_epoch)):
-        batch = plan.batch(step)
-        slots.append(batch.num_rows * batch.row_length)
-    assert np.mean(slots) == pytest.approx(25_000, rel=0.04)
+    batches = map(plan.batch, range(int(plan.steps_per_epoch)))
+    sizes = [batch.num_rows * batch.row_length for batch in batches]
+    assert np.mean(sizes) == pytest.approx(25_000, rel=0.04)
 
 
 @every_kind
 def test_summary_has_mean_counts_of_a_batch(batching):
     lengths = as_lengths([(5, 3)] * 800)
     plan = build(lengths, batching, batch_tokens=240, max_length=8)
-    # A pair of 5 and 3 fills 8 of the 16 slots of a row.
+    # A pair has 5 + 3 tokens; its row has room for 8 on each side.
     assert plan.summary().endswith(
-        "80 pairs, 400 input and 240 target tokens, 50.0% padding"
+        "80 pairs, 400 input and 240 target tokens, 50.0% padding of both sides"
     )
 
 

@@ -1,4 +1,4 @@
-"""Batches: the slot of each id, and the rows of each replica."""
+"""Batches: the position of each id, and the rows of each replica."""
 
 import collections
 
@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro.data import batch_plan, batches, corpus
+from t2t_repro.data import batch_plan, batches, corpus, features
 
 SETTINGS = {"deadline": None, "max_examples": 25, "derandomize": True}
 KINDS = ("packed", "bucketed")
@@ -17,8 +17,7 @@ KINDS = ("packed", "bucketed")
 def write(folder, pairs):
     """Write a corpus of (inputs, targets) ids, and open it."""
     ids = {
-        side: [pair[place] for pair in pairs]
-        for place, side in enumerate(corpus.SIDES)
+        side: [pair[i] for pair in pairs] for i, side in enumerate(corpus.SIDES)
     }
     corpus.write_shard(folder / "a.arrow", ids, {}, 100)
     return corpus.Corpus([folder / "a.arrow"])
@@ -58,16 +57,16 @@ def read_back(arrays):
 def assemble_by_brute_force(pairs, batch):
     """Compute assemble() id by id."""
     shape = (batch.num_rows, batch.row_length)
-    arrays = {name: np.zeros(shape, int) for name in batches.ROW_FEATURES}
+    arrays = {name: np.zeros(shape, int) for name in features.ROW_FEATURES}
     used = collections.Counter()
     for pair, row in zip(batch.pairs, batch.rows, strict=True):
         used[row, "segment"] += 1
-        for place, side in enumerate(corpus.SIDES):
-            for position, token in enumerate(pairs[pair][place]):
-                slot = row, used[row, side]
-                arrays[side][slot] = token
-                arrays[f"{side}_segment"][slot] = used[row, "segment"]
-                arrays[f"{side}_position"][slot] = position
+        for i, side in enumerate(corpus.SIDES):
+            for position, token in enumerate(pairs[pair][i]):
+                index = row, used[row, side]
+                arrays[side][index] = token
+                arrays[f"{side}_segment"][index] = used[row, "segment"]
+                arrays[f"{side}_position"][index] = position
                 used[row, side] += 1
     return arrays
 
@@ -85,7 +84,7 @@ def build(pairs, batching, batch_tokens=200):
 
 def test_assemble_gives_example_of_docstring(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 1, 6)
+    batch = batch_plan.PlannedBatch(np.array([0, 1]), np.array([0, 0]), 1, 6)
     arrays = batches.assemble(pairs, batch)
     assert {name: array.tolist() for name, array in arrays.items()} == {
         "inputs": [[5, 1, 6, 1, 0, 0]],
@@ -96,12 +95,12 @@ def test_assemble_gives_example_of_docstring(tmp_path):
         "targets_position": [[0, 1, 2, 0, 1, 0]],
     }
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.int32)}
-    assert tuple(arrays) == batches.ROW_FEATURES
+    assert tuple(arrays) == features.ROW_FEATURES
 
 
 def test_assemble_pads_rows_and_keeps_empty_ones(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.BatchPlan(np.array([1, 0]), np.array([0, 2]), 4, 3)
+    batch = batch_plan.PlannedBatch(np.array([1, 0]), np.array([0, 2]), 4, 3)
     arrays = batches.assemble(pairs, batch)
     zeros = [0, 0, 0]
     assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
@@ -117,7 +116,7 @@ def test_assemble_equals_brute_force(toy, batching):
         batch = plan.batch(step)
         arrays = batches.assemble(pairs, batch)
         expected = assemble_by_brute_force(ids, batch)
-        for name in batches.ROW_FEATURES:
+        for name in features.ROW_FEATURES:
             np.testing.assert_array_equal(arrays[name], expected[name], name)
 
 
@@ -144,9 +143,9 @@ def test_one_epoch_contains_every_pair_of_the_corpus(
 
 
 def arrays_of(rows, length=4):
-    """Build distinguishable rows whose last slot is padding."""
+    """Build distinguishable rows whose last token is padding."""
     values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
-    arrays = {name: values + 1 for name in batches.ROW_FEATURES}
+    arrays = {name: values + 1 for name in features.ROW_FEATURES}
     segment = np.ones((rows, length), np.int32)
     segment[:, -1] = 0
     sources = np.zeros((rows, length), np.int32)
@@ -169,7 +168,7 @@ def test_split_rows_gives_replicas_consecutive_rows():
 
 
 def test_split_rows_accumulates_as_little_as_the_limit_allows():
-    arrays = arrays_of(8)  # 32 slots
+    arrays = arrays_of(8)  # 32 tokens
     for limit, accumulation in ((None, 1), (100, 1), (16, 1), (8, 2), (4, 4)):
         split = batches.split_rows(arrays, 2, limit)
         assert split["inputs"].shape == (2, accumulation, 4 // accumulation, 4)
@@ -259,7 +258,7 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     for number, element in enumerate(dataset.as_numpy_iterator()):
         rows = {
             name: element[name].reshape(-1, plan.row_length)
-            for name in batches.ROW_FEATURES
+            for name in features.ROW_FEATURES
         }
         read += read_back(rows)
         tokens += element["target_tokens"] if number % replicas == 0 else 0
@@ -267,12 +266,10 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     assert tokens == sum(len(targets) for _, targets in ids)
 
 
-def test_count_gives_sentences_tokens_and_slots(tmp_path):
+def test_num_tokens_counts_both_sides_without_padding(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.BatchPlan(np.array([0, 1]), np.array([0, 0]), 2, 6)
-    counts = batches.count(pairs, batch)
-    assert counts == (2, 9, 24)
-    assert counts.padding == 15 / 24
+    batch = batch_plan.PlannedBatch(np.array([0, 1]), np.array([0, 0]), 2, 6)
+    assert batches.num_tokens(pairs, batch) == 9
 
 
 @pytest.mark.parametrize("batching", KINDS)
@@ -288,7 +285,7 @@ def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
         shares = [next(elements) for _ in range(replicas)]
         batch = build(pairs, batching).batch(step)
         expected = batches.assemble(pairs, batch)
-        for name in batches.ROW_FEATURES:
+        for name in features.ROW_FEATURES:
             rows = np.concatenate([share[name] for share in shares], axis=1)[0]
             np.testing.assert_array_equal(
                 rows[: batch.num_rows], expected[name]

@@ -19,8 +19,8 @@ def write(folder, shards, texts=None, vocab_size=65_536):
     for number, pairs in enumerate(shards):
         path = folder / f"shard-{number}.arrow"
         ids = {
-            side: [pair[place] for pair in pairs]
-            for place, side in enumerate(corpus.SIDES)
+            side: [pair[i] for pair in pairs]
+            for i, side in enumerate(corpus.SIDES)
         }
         corpus.write_shard(
             path, ids, texts[number] if texts else {}, vocab_size
@@ -29,10 +29,11 @@ def write(folder, shards, texts=None, vocab_size=65_536):
     return paths
 
 
-def test_ranges_are_concatenated():
-    result = corpus.ranges(np.array([5, 20]), np.array([3, 2]))
+def test_concatenate_ranges_equals_example():
+    result = corpus.concatenate_ranges(np.array([5, 20]), np.array([3, 2]))
     assert result.tolist() == [5, 6, 7, 20, 21]
-    assert corpus.ranges(np.array([], int), np.array([], int)).tolist() == []
+    none = np.array([], int)
+    assert corpus.concatenate_ranges(none, none).tolist() == []
 
 
 def test_corpus_reads_pairs_of_several_shards(tmp_path):
@@ -59,10 +60,10 @@ def test_gather_equals_brute_force(tmp_path_factory, shards, data):
     pairs = corpus.Corpus(write(folder, shards))
     flat = [pair for shard in shards for pair in shard]
     assert len(pairs) == len(flat)
-    places = st.integers(0, max(0, len(flat) - 1))
-    order = data.draw(st.lists(places, max_size=8 if flat else 0))
-    for place, side in enumerate(corpus.SIDES):
-        sentences = [pair[place] for pair in flat]
+    indices = st.integers(0, max(0, len(flat) - 1))
+    order = data.draw(st.lists(indices, max_size=8 if flat else 0))
+    for i, side in enumerate(corpus.SIDES):
+        sentences = [pair[i] for pair in flat]
         assert pairs.lengths[side].tolist() == [len(s) for s in sentences]
         gathered = pairs.gather(side, np.array(order, np.int64))
         expected = [token for i in order for token in sentences[i]]

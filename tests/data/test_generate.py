@@ -24,8 +24,8 @@ def test_corpus_has_ids_counts_and_checksums_of_its_text(
     assert contents["vocabulary"] == {"size": 300, "sha256": vocabulary.sha256}
     for split, pairs in (("train", train), ("test", TEST)):
         corpus = manifest.open_corpus(tmp_path / "data", split)
-        for place, side in enumerate(("inputs", "targets")):
-            lines = [pair[place] for pair in pairs]
+        for i, side in enumerate(("inputs", "targets")):
+            lines = [pair[i] for pair in pairs]
             assert corpus.sentences(side) == vocabulary.encode(lines)
             counts = contents["splits"][split]
             assert counts["tokens"][side] == corpus.lengths[side].sum()
@@ -242,7 +242,7 @@ def test_shard_of_other_text_from_a_killed_run_is_removed(
 def test_shards_without_manifest_are_generated_again(
     tmp_path, draw_pairs, generate_corpus
 ):
-    """Their text and vocabulary are unknown."""
+    """The text and the vocabulary of such shards are unknown."""
     generate_corpus(tmp_path, draw_pairs(50, seed=1))
     (tmp_path / "manifest.json").unlink()
     again = generate_corpus(tmp_path, draw_pairs(50))

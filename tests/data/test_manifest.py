@@ -73,8 +73,8 @@ def test_separate_vocabularies_are_learned_from_their_side_alone(
     assert "vocabulary" not in contents
     corpus = manifest.open_corpus(tmp_path, "train")
     sizes = {"inputs": 270, "targets": 275}
-    for place, (side, size) in enumerate(sizes.items()):
-        lines = [pair[place] for pair in train]
+    for i, (side, size) in enumerate(sizes.items()):
+        lines = [pair[i] for pair in train]
         learned = Bpe.learn(lines, size)
         stored = (tmp_path / f"vocab.{side}.model").read_bytes()
         assert stored == learned.model

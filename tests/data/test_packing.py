@@ -21,7 +21,7 @@ def draw_lengths(count, seed=0):
 
 
 def fill(lengths, rows, row_length):
-    """Return the share of slots that are not padding, on each side."""
+    """Return the share of a row that is not padding, on each side."""
     return lengths.sum(1) / ((rows.max() + 1) * row_length)
 
 
@@ -30,7 +30,7 @@ def pack_pair_by_pair(pairs, row_length):
     rows, row = {}, 0
     while len(rows) < len(pairs):
         head = min(set(range(len(pairs))) - set(rows))
-        # Pairs that have a row stay in the window, and take no slots.
+        # Pairs that have a row stay in the window, and take no tokens.
         sizes = {
             i: (0, 0) if i in rows else pairs[i] for i in range(len(pairs))
         }
@@ -66,7 +66,7 @@ def pack_pair_by_pair(pairs, row_length):
 
 
 def test_row_prefers_longest_pairs_that_fit():
-    """5 + 2 leaves 3 slots: the row gives 2 back and takes the later 5."""
+    """5 + 2 leaves room for 3: the row gives 2 back and takes the later 5."""
     lengths = [5, 2, 8, 5, 1]
     rows = packing.pack(lengths, lengths, 10)
     assert rows.tolist() == [0, 1, 1, 0, 2]

@@ -45,18 +45,18 @@ def translator_of(model, vocabularies):
 def echo(monkeypatch, vocabularies):
     """A function of decode hparams: a Translator that returns its inputs.
 
-    Beam w's score is the number of slots of its batch, rows times length times
+    Beam w's score is the size of its batch, rows times length times
     beams, minus w.
     """
 
     def return_inputs(models, inputs, hparams, prefixes, **settings):
         beams = hparams.beam_size
         shape = tf.shape(inputs)
-        slots = tf.fill((shape[0], 1), tf.size(inputs) * beams)
+        sizes = tf.fill((shape[0], 1), tf.size(inputs) * beams)
         num_outputs = hparams.num_outputs
         return decode_loop.Hypotheses(
             tf.tile(inputs[:, None], (1, num_outputs, 1)),
-            tf.cast(slots - tf.range(num_outputs), tf.float32),
+            tf.cast(sizes - tf.range(num_outputs), tf.float32),
         )
 
     monkeypatch.setattr(search, "search", return_inputs)

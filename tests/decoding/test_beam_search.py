@@ -18,8 +18,8 @@ V, PREFIXES, START = (TABLES[x] for x in ("V", "PREFIXES", "START"))
 random_table, extend_hash, log_prob = (
     TABLES[x] for x in ("random_table", "extend_hash", "log_prob")
 )
-LIMITED = rules.Rules([rules.LengthLimit(), rules.Prefix()])
-REAL = -1e8  # hypotheses score above it, empty places below
+LIMITED = rules.CombinedRule([rules.LengthLimit(), rules.Prefix()])
+REAL = -1e8  # scores of hypotheses are above it
 
 examples = hypothesis.settings(max_examples=10, deadline=None)
 
@@ -121,7 +121,7 @@ def outputs(found, sentence):
         (13, 0.5, 1.7320508),  # 3^0.5
     ],
 )
-def test_length_penalty_of_literal_values(length, alpha, expected):
+def test_length_penalty_equals_literal_values(length, alpha, expected):
     penalty = beam_search.length_penalty(length, alpha)
     assert float(penalty) == pytest.approx(expected, rel=1e-5)
 
@@ -238,14 +238,14 @@ def test_sentence_is_independent_of_its_batch(seeds, limits, longer, block):
         (10, 1.0, 4),
     ],
 )
-def test_stops_when_no_live_hypothesis_can_win(limit, alpha, steps):
+def test_search_stops_when_no_live_hypothesis_can_win(limit, alpha, steps):
     table = constant_table(np.log(0.6), np.log(0.4))
     calls = []
     run([table], [limit], 2, alpha, calls=calls)
     assert calls == list(range(steps))
 
 
-def test_stops_at_limit():
+def test_search_stops_at_limit():
     calls = []
     found = run([constant_table(-50.0, -0.1)], [6], 2, 0.6, 9, calls)
     assert calls == list(range(6))

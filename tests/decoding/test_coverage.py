@@ -151,7 +151,7 @@ def test_scores_of_every_search_include_penalty(name, raw_scores, seed, block):
     check_scores(found, expected)
 
 
-def test_coverage_penalty_of_literal_values():
+def test_coverage_penalty_equals_literal_values():
     """Attention is 0.3 and 0.7 at each step, P(EOS) 0.6, P(subword 2) 0.4."""
     table = np.full((PREFIXES, 5), -100.0)
     table[:, EOS], table[:, 2] = np.log(0.6), np.log(0.4)

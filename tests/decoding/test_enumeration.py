@@ -17,7 +17,7 @@ TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
 random_table, model_of, every_output, log_prob = (
     TABLES[x] for x in ("random_table", "model_of", "every_output", "log_prob")
 )
-MAX_LENGTH = 6  # of an output
+MAX_LENGTH = 6  # maximum length of an output
 # All hypotheses that can be live at once: 3 words at each position before the
 # last.
 BEAMS = 3 ** (MAX_LENGTH - 1)

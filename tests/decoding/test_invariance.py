@@ -9,7 +9,7 @@ from t2t_repro import hparam
 from t2t_repro.decoding import decode_loop, score, search, shards
 from t2t_repro.text.vocabulary import EOS
 
-V = 24  # of `models`
+V = 24  # vocabulary size of `models`
 
 
 def ids(rows):

@@ -6,7 +6,7 @@ from t2t_repro.decoding import translate
 
 
 @pytest.mark.parametrize("return_beams", [False, True])
-def test_long_line_is_translated_in_pieces(echo, vocabulary, return_beams):
+def test_long_line_is_translated_in_fragments(echo, vocabulary, return_beams):
     """Lines are cut at ends of sentences."""
     sentences = ["birds sing. ", "fish swim! ", "Do dogs? ", "cats sleep"]
     limit = max(len(ids) for ids in vocabulary.encode(sentences))
@@ -32,14 +32,16 @@ def _record(search, batches):
     return recording_search
 
 
-def test_scores_of_pieces_are_summed(echo, vocabulary):
-    """The score is the length of a piece; each is a batch by itself."""
+def test_scores_of_fragments_are_summed(echo, vocabulary):
+    """The score is the length of a fragment; each is a batch by itself."""
     sentences = ["birds sing.", "fish swim."]
     limit = max(len(ids) for ids in vocabulary.encode(sentences))
     translator = echo(max_input_length=limit, batch_tokens=1)
-    joined, *pieces = translator.translate([" ".join(sentences), *sentences])
-    assert joined.texts == [" ".join(piece.texts[0] for piece in pieces)]
-    assert joined.scores == [sum(piece.scores[0] for piece in pieces)]
+    joined, *fragments = translator.translate([" ".join(sentences), *sentences])
+    assert joined.texts == [
+        " ".join(fragment.texts[0] for fragment in fragments)
+    ]
+    assert joined.scores == [sum(fragment.scores[0] for fragment in fragments)]
 
 
 def test_long_line_is_refused_by_number(echo, vocabulary, monkeypatch):

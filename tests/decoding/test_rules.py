@@ -91,7 +91,7 @@ def find(name, table, rule, limits, beams=3, block=None):
     """Run the named search."""
     beams = 1 if name == "greedy" else beams
     model = model_of(table, beams, len(limits), block)
-    rule = rules.Rules([rules.LengthLimit(), rule])
+    rule = rules.CombinedRule([rules.LengthLimit(), rule])
     sentences = rules.sentences(tf.constant(limits))
     max_length = max(limits)
     if name == "greedy":
@@ -229,7 +229,7 @@ def test_rule_state_follows_its_hypothesis_in_xla(name):
 
 
 @pytest.mark.parametrize("subwords", [(EOS, 2), (EOS, 4), (2, 3), (3, 4)])
-def test_excluded_subwords_never_come(subwords):
+def test_excluded_subwords_are_in_no_output(subwords):
     table = random_table(5)
     every = {
         ids: score
@@ -261,7 +261,7 @@ def test_first_forcing_rule_decides():
             return tf.constant(3)
 
     sentences = rules.sentences(tf.constant([3]), tf.constant([[2]]))
-    rule = rules.Rules([rules.LengthLimit(), rules.Prefix(), Always()])
+    rule = rules.CombinedRule([rules.LengthLimit(), rules.Prefix(), Always()])
     found = greedy.greedy_search(
         model_of(random_table(5), 1), sentences, rule, 3, ALPHA
     )
@@ -269,7 +269,7 @@ def test_first_forcing_rule_decides():
 
 
 def test_empty_rules_do_nothing():
-    rule, step = rules.Rules([]), rules.Step(0, None, None)
+    rule, step = rules.CombinedRule([]), rules.SearchStep(0, None, None)
     assert rule.forced(step, ()) is None and rule.final_score(step, ()) is None
     assert not rule.needs_attention and not rule.excluded(step, ())
     # Only EOS ends an output.
@@ -288,4 +288,4 @@ def test_final_score_without_upper_bound_is_refused():
 
     message = "search rule Reward has final_score.. and no upper_bound"
     with pytest.raises(errors.UserError, match=message):
-        rules.Rules([rules.LengthLimit(), Reward()])
+        rules.CombinedRule([rules.LengthLimit(), Reward()])

@@ -237,7 +237,7 @@ def test_samples_obey_rules():
         assert len(set(pairs[:-1])) == len(pairs[:-1])
 
 
-def test_stops_when_all_samples_have_ended():
+def test_sampling_stops_when_all_samples_have_ended():
     table = np.full((V + 1, V), -50.0)
     table[:, EOS] = 0.0
     calls = []

@@ -13,7 +13,7 @@ from t2t_repro.decoding import shards
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 5])
-def test_rows_come_back_in_order(num_shards):
+def test_map_shards_keeps_order_of_rows(num_shards):
     """Any batch gives balanced shards, of at least MIN_SENTENCES."""
     sizes = []
 

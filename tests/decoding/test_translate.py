@@ -39,7 +39,7 @@ def texts(translations):
     return [translation.texts[0] for translation in translations]
 
 
-def test_length_sorted_literal_batches():
+def test_length_sorted_yields_literal_batches():
     def batches(*args):
         return list(translate.length_sorted(*args))
 
@@ -53,23 +53,23 @@ def test_length_sorted_literal_batches():
 
 @hypothesis.given(
     lengths=st.lists(st.integers(1, 50), max_size=40),
-    slots=st.integers(0, 200),
+    max_tokens=st.integers(0, 200),
     data=st.data(),
 )
-def test_length_sorted_yields_each_index_once(lengths, slots, data):
+def test_length_sorted_yields_each_index_once(lengths, max_tokens, data):
     every = range(len(lengths))
     omitted = data.draw(st.sets(st.sampled_from(every))) if lengths else ()
     indices = [i for i in every if i not in omitted]
-    batches = list(translate.length_sorted(indices, lengths, slots))
+    batches = list(translate.length_sorted(indices, lengths, max_tokens))
     flat = list(itertools.chain(*batches))
     assert sorted(flat) == indices
     sizes = [lengths[i] for i in flat]
     assert sizes == sorted(sizes, reverse=True)
     for batch, following in itertools.zip_longest(batches, batches[1:]):
         longest = lengths[batch[0]]
-        assert len(batch) == 1 or len(batch) * longest <= slots
-        # Another row would exceed the slots.
-        assert following is None or (len(batch) + 1) * longest > slots
+        assert len(batch) == 1 or len(batch) * longest <= max_tokens
+        # Another row would exceed the limit.
+        assert following is None or (len(batch) + 1) * longest > max_tokens
 
 
 @examples
@@ -99,16 +99,16 @@ def test_only_blank_lines_need_no_search(echo, lines):
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 60, 8192])
-def test_batches_keep_slot_limit(echo, vocabulary, batch_tokens):
+def test_batches_keep_batch_tokens(echo, vocabulary, batch_tokens):
     translator = echo(beam_size=3, batch_tokens=batch_tokens)
     lengths = list(map(len, vocabulary.encode(LINES)))
     found = list(translator.translate(LINES))
-    slots = [int(translation.scores[0]) for translation in found]
+    sizes = [int(translation.scores[0]) for translation in found]
     for i, length in enumerate(lengths):
         if i not in BLANK:
-            assert slots[i] <= batch_tokens or slots[i] == 3 * length
+            assert sizes[i] <= batch_tokens or sizes[i] == 3 * length
     if batch_tokens == 8192:  # a single batch
-        assert max(slots) == 3 * max(lengths) * (len(LINES) - len(BLANK))
+        assert max(sizes) == 3 * max(lengths) * (len(LINES) - len(BLANK))
 
 
 def test_lines_are_consumed_lazily(echo, monkeypatch):

@@ -78,7 +78,7 @@ def test_batch_of_any_step_of_any_plan_fits(
     for one, other in zip(batch, again, strict=True):
         assert np.array_equal(one, other)
     assert len(batch.pairs) and batch.rows.max() < batch.num_rows
-    assert batch.num_rows * batch.row_length <= made.max_slots
+    assert batch.num_rows * batch.row_length <= made.max_padded_tokens
     for side in lengths.values():
         assert side[batch.pairs].max() <= batch.row_length <= most
         filled = np.bincount(batch.rows, side[batch.pairs])

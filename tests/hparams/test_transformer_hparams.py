@@ -129,7 +129,7 @@ def test_required_fields_have_these_choices():
     declared = {
         field.name: rule.text
         for field in dataclasses.fields(TransformerHParams)
-        for rule in field.metadata.get("rules", ())
+        for rule in field.metadata.get("constraints", ())
         if field.default is dataclasses.MISSING
         and rule.text.startswith("one of")
     }

@@ -15,7 +15,7 @@ def run_layer_test(layer_class, init_kwargs, inputs, expected_shape, dtype):
         init_kwargs: its arguments, without name and dtype.
         inputs: tuple of arrays, the arguments of the call; floats are cast to
             the compute dtype.
-        expected_shape: of the first output.
+        expected_shape: shape of the first output.
         dtype: Keras dtype policy.
 
     Returns:

@@ -10,7 +10,7 @@ from keras import ops
 from t2t_repro.layers import attention, compatibility, counter_rng
 
 B, T, L, D, H = 2, 3, 5, 8, 4
-KEYS, VALUES = 12, 20  # of all heads together: 3 and 5 of each
+KEYS, VALUES = 12, 20  # channels of all heads; each head has 3 and 5
 SETTINGS = {
     "hidden_size": D,
     "num_heads": H,
@@ -76,7 +76,7 @@ def _weights_of_identity(attention_type, x, memory):
 
 
 @pytest.mark.parametrize("attention_type", sorted(compatibility.TYPES))
-def test_generic_layer_checks(run_layer_test, dtype, attention_type):
+def test_attention_passes_layer_checks(run_layer_test, dtype, attention_type):
     layer = run_layer_test(
         attention.MultiHeadAttention,
         SETTINGS | {"attention_type": attention_type},
@@ -150,7 +150,7 @@ def test_multi_head_attention_equals_loops_in_numpy(attention_type):
     np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
-def test_self_attention_without_memory():
+def test_memory_defaults_to_x():
     layer, x, mask = _layer(), _normal(B, T, D), np.ones((1, 1, 1, 1), bool)
     pairs = zip(layer(x, mask), layer(x, mask, x), strict=True)
     for without_memory, expected in pairs:

@@ -27,7 +27,9 @@ def _logit(layer, query, key):
 
 
 @pytest.mark.parametrize("name", sorted(compatibility.TYPES))
-def test_generic_layer_checks(run_layer_test, dtype, name):
+def test_compatibility_function_passes_layer_checks(
+    run_layer_test, dtype, name
+):
     layer = run_layer_test(
         compatibility.TYPES[name], {}, _query_and_key(), (B, H, T, L), dtype
     )
@@ -38,24 +40,24 @@ def test_generic_layer_checks(run_layer_test, dtype, name):
 def test_hparams_allow_exactly_these_types():
     (rule,) = TransformerHParams.__dataclass_fields__[
         "attention_type"
-    ].metadata["rules"]
+    ].metadata["constraints"]
     assert all(map(rule.holds, compatibility.TYPES))
     assert rule.text == f"one of {tuple(compatibility.TYPES)}"
 
 
-def test_dot_product_of_small_integers():
+def test_scaled_dot_product_equals_literal_value():
     """(1·5 + 2·6 + 3·7 + 4·8) / sqrt(4) = 35."""
     layer = compatibility.DotProduct()
     assert _logit(layer, [1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(35)
 
 
-def test_unscaled_dot_product_of_small_integers():
+def test_unscaled_dot_product_equals_literal_value():
     """1·5 + 2·6 + 3·7 + 4·8 = 70."""
     layer = compatibility.UnscaledDotProduct()
     assert _logit(layer, [1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(70)
 
 
-def test_additive_logit_of_simple_tanh_values():
+def test_additive_logit_equals_literal_value():
     """tanh(ln 3 / 2) = 1/2 and tanh(ln 3) = 4/5: 1 · 1/2 + 10 · 4/5 = 8.5."""
     layer = compatibility.Additive()
     _logit(layer, [0, 0], [0, 0])

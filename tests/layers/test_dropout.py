@@ -15,7 +15,7 @@ from t2t_repro import graph
 from t2t_repro.layers import counter_rng, dropout
 from t2t_repro.models import building
 
-SIGMAS = 5  # of each statistical bound; seeds are fixed
+SIGMAS = 5  # width of each statistical bound; seeds are fixed
 
 
 def _lowbias32(x):
@@ -49,7 +49,7 @@ def _assert_uncorrelated(a, b):
     assert abs(correlation) < SIGMAS / math.sqrt(len(a))
 
 
-def test_generic_layer_checks(run_layer_test, dtype):
+def test_dropout_passes_layer_checks(run_layer_test, dtype):
     x = np.ones((2, 3, 4))
     run_layer_test(dropout.Dropout, {"rate": 0.1}, (x,), (2, 3, 4), dtype)
 

@@ -19,7 +19,7 @@ def _layer(dtype="float32"):
     return layer
 
 
-def test_generic_layer_checks(run_layer_test, dtype):
+def test_embedding_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
         embedding.Embedding,
         {"vocab_size": V, "hidden_size": D},

@@ -9,7 +9,7 @@ def _x(*shape):
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
-def test_generic_layer_checks(run_layer_test, dtype):
+def test_feed_forward_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
         feed_forward.FeedForward,
         {"hidden_size": 4, "filter_size": 6, "dropout_rate": 0.1},
@@ -40,7 +40,7 @@ def test_output_equals_equation_2_with_and_without_dropout():
     np.testing.assert_allclose(layer(x, rng=rng), expected, atol=1e-5)
 
 
-def test_positions_are_independent():
+def test_output_of_position_depends_on_its_input_only():
     layer, x = feed_forward.FeedForward(4, 6, 0.0), _x(1, 5, 4)
     expected = np.asarray(layer(x))
     changed = x.copy()

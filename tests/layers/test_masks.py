@@ -10,14 +10,14 @@ from t2t_repro.layers import masks
 _SEGMENTS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 
 
-def test_causal_is_lower_triangle():
+def test_causal_mask_is_lower_triangle():
     expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
     mask = np.asarray(masks.causal(np.arange(4), np.arange(4)))
     assert mask.dtype == bool
     np.testing.assert_array_equal(mask, np.array(expected, bool)[None, None])
 
 
-def test_causal_of_single_query():
+def test_causal_mask_of_single_query_ends_at_its_index():
     """A step of decoding has one query, here at index 2."""
     mask = np.asarray(masks.causal(np.array([2]), np.arange(5)))
     np.testing.assert_array_equal(mask, [[[[1, 1, 1, 0, 0]]]])
@@ -33,20 +33,20 @@ def test_causal_of_single_query():
         (99, ["#####"] * 5),
     ],
 )
-def test_restricted_is_band(reach, expected):
-    """The mask is |i - j| < r, so all True from r = n on."""
+def test_restricted_mask_is_band(reach, expected):
+    """The mask is |i - j| < reach: all True from reach = 5 on."""
     mask = np.asarray(masks.restricted(np.arange(5), np.arange(5), reach))
     assert mask.dtype == bool
     band = np.array([list(row) for row in expected]) == "#"
     np.testing.assert_array_equal(mask, band[None, None])
 
 
-def test_restricted_of_single_query():
+def test_restricted_mask_of_single_query_is_around_its_index():
     mask = np.asarray(masks.restricted(np.array([2]), np.arange(5), 2))
     np.testing.assert_array_equal(mask, [[[[0, 1, 1, 1, 0]]]])
 
 
-def test_same_segment_within_packed_row():
+def test_same_segment_separates_sentences_of_packed_row():
     row = np.array([[1, 1, 2, 2, 0]])
     expected = [
         [1, 1, 0, 0, 0],
@@ -60,7 +60,7 @@ def test_same_segment_within_packed_row():
     np.testing.assert_array_equal(mask, np.array(expected, bool)[None, None])
 
 
-def test_same_segment_between_targets_and_inputs():
+def test_same_segment_pairs_targets_with_their_inputs():
     targets = np.array([[1, 2, 2, 0], [1, 1, 1, 1]])
     inputs = np.array([[1, 1, 2], [1, 0, 0]])
     expected = [

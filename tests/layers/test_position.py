@@ -41,7 +41,9 @@ def _pairs(layer_class, table):
         (position.NoPositions, {}),
     ],
 )
-def test_generic_layer_checks(run_layer_test, dtype, layer_class, settings):
+def test_position_encoding_passes_layer_checks(
+    run_layer_test, dtype, layer_class, settings
+):
     inputs = np.ones((2, 3, 4)), np.array([[0, 1, 2], [0, 1, 0]])
     layer = run_layer_test(layer_class, settings, inputs, (2, 3, 4), dtype)
     expected = {"tested/table": (3, 4)} if settings else {}
@@ -59,7 +61,7 @@ def test_sinusoids_of_size_4_have_literal_values():
     np.testing.assert_allclose(table, expected, atol=1e-5)
 
 
-def test_literals_of_tensor2tensor():
+def test_timing_signal_equals_literals_of_tensor2tensor():
     """D = 6: wavelengths 2π, 100·2π and 10000·2π; sines, then cosines."""
     expected = [
         [0.0, 0.0, 0.0, 1.0, 1.0, 1.0],
@@ -155,7 +157,7 @@ def test_positions_beyond_learned_table_get_last_row():
     np.testing.assert_array_equal(beyond, [[[5, 6]]])
 
 
-def test_no_positions_is_identity():
+def test_layer_without_positions_returns_its_input():
     x, layer = ops.ones((1, 2, 4)), position.NoPositions()
     np.testing.assert_array_equal(layer(x, np.array([[0, 1]])), x)
     np.testing.assert_array_equal(layer.step(x, ops.convert_to_tensor(1)), x)

@@ -59,7 +59,7 @@ def _by_hand(layer, x, scale, causal):
     return side_by_side @ layer.output_projection.kernel.numpy()
 
 
-def test_generic_layer_checks(run_layer_test, dtype):
+def test_relative_attention_passes_layer_checks(run_layer_test, dtype):
     layer = run_layer_test(
         relative.RelativeAttention,
         SETTINGS,
@@ -86,7 +86,7 @@ def test_output_equals_loop_over_pairs(attention_type, scale, causal):
     np.testing.assert_allclose(layer(x, mask)[0], expected, atol=1e-5)
 
 
-def test_logits_of_clipped_distances():
+def test_logits_beyond_largest_distance_use_its_vector():
     """Keys are 0, the query 1, row r of the table 10^r; heads have size 3."""
     layer = _layer(attention_type="dot_product_unscaled")
     table = 10.0 ** np.arange(5)[:, None] * np.ones(3)
@@ -115,9 +115,9 @@ def test_step_equals_row_of_full_attention():
         distances = ops.broadcast_to(ops.arange(T) - i, (B, T))
         key_values = [
             attention.KeyValues(
-                key[:, :, slots], value[:, :, slots], distances[:, slots]
+                key[:, :, part], value[:, :, part], distances[:, part]
             )
-            for slots in (slice(2), slice(2, T))
+            for part in (slice(2), slice(2, T))
         ]
         output, step_weights = layer.step(x[:, i], 1, key_values, NO_MASK)
         np.testing.assert_allclose(output, expected[:, i], atol=1e-5)

@@ -56,7 +56,7 @@ def _expected(block, sequences, x, kept=1.0):
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)
-def test_generic_layer_checks(run_layer_test, dtype, sequences):
+def test_residual_passes_layer_checks(run_layer_test, dtype, sequences):
     settings = {
         "sublayer": feed_forward.FeedForward(
             8, 6, 0.1, name="sublayer", dtype=dtype
@@ -68,7 +68,7 @@ def test_generic_layer_checks(run_layer_test, dtype, sequences):
     run_layer_test(residual.Residual, settings, (_x(),), SHAPE, dtype)
 
 
-def test_generic_layer_checks_of_attention_residual(run_layer_test, dtype):
+def test_attention_residual_passes_layer_checks(run_layer_test, dtype):
     settings = {
         "sublayer": attention.MultiHeadAttention(
             8, 2, 8, 8, "dot_product", 0.1, name="sublayer", dtype=dtype

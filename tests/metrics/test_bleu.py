@@ -30,7 +30,7 @@ def values(hypotheses, references, language="en", tokenized=False):
     """Compute the JSON line of evaluate."""
     suite = Suite(language=language, tokenized=tokenized)
     result = scores.score(suite, hypotheses, references)
-    return scores.flat(suite.build(), result)
+    return scores.values_and_signature(suite.build(), result)
 
 
 def described(result, suite):

@@ -7,14 +7,14 @@ import re
 import pytest
 
 from t2t_repro.metrics import bracket_counts
-from t2t_repro.metrics.bracket_counts import Counts
+from t2t_repro.metrics.bracket_counts import EvalbCounts
 from t2t_repro.text import trees
 from t2t_repro.text.trees import Span
 
 # Folder with sample.gld, sample.tst and sample.rsl of EVALB.
 SAMPLE = os.environ.get("T2T_EVALB")
 # sample.prm: COLLINS.prm without "." and PRT, but with these.
-SAMPLE_RULES = bracket_counts.Rules(
+SAMPLE_PARAMETERS = bracket_counts.EvalbParameters(
     bracket_counts.COLLINS.deleted - {"."}, {"T": "TT"}, {"This": "this"}
 )
 
@@ -45,7 +45,7 @@ SPANS = 4  # S, NP, VP, PRT
             " (ADVP (RP down))) (. .)))",
             (4, 4, 4, 0, 4, 4),
         ),
-        # So are the place of a full stop, and traces; tags affect no bracket.
+        # So are traces and where a full stop is; tags affect no bracket.
         (
             "(S (NP (DT The) (NN cat)) (VP (VBD sat) (NP (-NONE- *))"
             " (PRT (IN down)) (. .)))",
@@ -73,30 +73,34 @@ SPANS = 4  # S, NP, VP, PRT
     ],
 )
 def test_compare_counts_constituents_and_tags(predicted, counts):
-    assert bracket_counts.compare(tree(GOLD), tree(predicted)) == Counts(
+    assert bracket_counts.compare(tree(GOLD), tree(predicted)) == EvalbCounts(
         5, "valid", *counts
     )
 
 
 def test_status_is_error_for_other_words_and_skip_for_none():
     other = GOLD.replace("cat", "dog")
-    assert bracket_counts.compare(tree(GOLD), tree(other)) == Counts(5, "error")
-    shorter = GOLD.replace("(DT The) ", "")
-    assert bracket_counts.compare(tree(GOLD), tree(shorter)) == Counts(
+    assert bracket_counts.compare(tree(GOLD), tree(other)) == EvalbCounts(
         5, "error"
     )
-    assert bracket_counts.compare(tree(GOLD), tree("")) == Counts(5, "skip")
-    assert bracket_counts.compare(tree(GOLD), tree("(. .)")) == Counts(
+    shorter = GOLD.replace("(DT The) ", "")
+    assert bracket_counts.compare(tree(GOLD), tree(shorter)) == EvalbCounts(
+        5, "error"
+    )
+    assert bracket_counts.compare(tree(GOLD), tree("")) == EvalbCounts(
+        5, "skip"
+    )
+    assert bracket_counts.compare(tree(GOLD), tree("(. .)")) == EvalbCounts(
         5, "skip"
     )
 
 
 def test_summary_equals_figures_by_hand():
     counts = [
-        Counts(5, "valid", 4, 4, 4, 0, 4, 4),
-        Counts(6, "valid", 2, 4, 8, 3, 5, 4),
-        Counts(9, "error"),
-        Counts(9, "skip"),
+        EvalbCounts(5, "valid", 4, 4, 4, 0, 4, 4),
+        EvalbCounts(6, "valid", 2, 4, 8, 3, 5, 4),
+        EvalbCounts(9, "error"),
+        EvalbCounts(9, "skip"),
     ]
     assert bracket_counts.summary(counts) == {
         "sentences": 4,
@@ -113,8 +117,10 @@ def test_summary_equals_figures_by_hand():
     }
 
 
-@pytest.mark.parametrize("counts", [[], [Counts(3, "error")], [Counts(3)]])
-def test_a_summary_of_nothing(counts):
+@pytest.mark.parametrize(
+    "counts", [[], [EvalbCounts(3, "error")], [EvalbCounts(3)]]
+)
+def test_summary_without_scored_trees_has_zero_scores(counts):
     summary = bracket_counts.summary(counts)
     assert (summary["recall"], summary["precision"], summary["f1"]) == (0, 0, 0)
 
@@ -130,13 +136,13 @@ def sample():
         for name in ("sample.gld", "sample.tst")
     )
     ours = [
-        bracket_counts.compare(*pair, SAMPLE_RULES)
+        bracket_counts.compare(*pair, SAMPLE_PARAMETERS)
         for pair in zip(gold, predicted, strict=True)
     ]
     return (folder / "sample.rsl").read_text(), ours
 
 
-def test_the_table_of_evalbs_sample(sample):
+def test_counts_equal_evalbs_table_of_its_sample(sample):
     """Every column; in 11 to 14, 16, 17 and 20 EVALB counts words alone."""
     text, ours = sample
     rows = re.findall(r"^ +\d+ +\d+ +[012] .*$", text, re.MULTILINE)

@@ -65,7 +65,7 @@ def test_summary_names_the_measured_text():
     ]
 
 
-def test_summary_of_a_single_metric():
+def test_summary_of_single_metric_has_no_further_columns():
     result = [lengths.Bucket(0, 10, 3, {"bracketing_f1": 91.3})]
     assert lengths.summary(result, "source").splitlines() == [
         "bracketing_f1 by words of the source:",

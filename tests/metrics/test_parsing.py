@@ -16,10 +16,10 @@ SUITE = Suite(PARSING)
 
 def score(*hypotheses, references=REFERENCES, sentences=SENTENCES):
     result = scores.score(SUITE, hypotheses, [references], sentences)
-    return scores.flat(SUITE.build(), result)
+    return scores.values_and_signature(SUITE.build(), result)
 
 
-def test_references_score_100():
+def test_parses_equal_to_references_score_100():
     assert score(*REFERENCES) == {
         "bracketing_f1": 100.0,
         "bracketing_precision": 100.0,

@@ -99,7 +99,7 @@ def test_p_value_of_a_system_and_itself_is_1():
         assert result.p_value == 1
 
 
-def test_number_of_samples_is_the_callers():
+def test_p_value_follows_number_of_samples():
     result = compare(WORSE, LINES, samples=99)["bleu"]
     assert result.p_value == pytest.approx(1 / 100)
     assert "(paired bootstrap, 99 samples)" in result.summary()

@@ -71,7 +71,7 @@ def test_unknown_metric_is_user_error_with_near_names():
         Suite(("blue",)).build()
 
 
-def test_metric_that_is_no_class_is_user_error(mine):
+def test_metric_that_is_not_a_class_is_user_error(mine):
     @mine
     def mine_too(hypotheses, references):
         """Return no statistics."""

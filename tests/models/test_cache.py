@@ -10,7 +10,7 @@ from t2t_repro.models.seq2seq import gather_beams
 
 @pytest.fixture
 def state():
-    """A cache and its visible slots after two steps.
+    """A cache and its visible entries after two steps.
 
     One layer, one head, keys of size 1; 2 sentences, 2 beams, 2 positions.
 
@@ -26,8 +26,8 @@ def state():
 
 def _two_steps(cache, visible, parents, first):
     """Add positions `first` and the next, whose hypotheses have `parents`."""
-    slots = [10 * (first + i) + beam for i in range(2) for beam in range(2)]
-    keys = np.tile(np.float32(slots)[None, None, :, None], (2, 1, 1, 1))
+    values = [10 * (first + i) + beam for i in range(2) for beam in range(2)]
+    keys = np.tile(np.float32(values)[None, None, :, None], (2, 1, 1, 1))
     cache = cache._replace(keys=(keys,), values=(-keys,))
     visible = cache.with_current(visible, first)
     visible = gather_beams(visible, np.array(parents, "int32"))
@@ -49,8 +49,8 @@ def test_write_rows_alternate_between_recent_positions(state):
     np.testing.assert_array_equal(state[0].write_rows(3, 2), [[1], [3]])
 
 
-def test_compact_drops_unseen_slots(state):
-    """The second sentence sees all 4 slots, the first one 3 of them."""
+def test_compact_drops_unseen_entries(state):
+    """The second sentence sees all 4 entries, the first one 3 of them."""
     cache, visible = state
     compacted, visible = cache.compact(visible)
     keys = ops.convert_to_numpy(compacted.past_keys[0])[:, 0, :, 0]
@@ -67,8 +67,8 @@ def test_compact_drops_unseen_slots(state):
     assert positions[1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_compact_keeps_one_slot_per_position_of_common_ancestor(state):
-    """When all hypotheses share an ancestor, the past has only its slots."""
+def test_compact_keeps_one_entry_per_position_of_common_ancestor(state):
+    """When all hypotheses share an ancestor, the past has only its entries."""
     cache, visible = state
     later = _two_steps(*cache.compact(visible), [[0, 0], [1, 1]], 2)
     compacted, visible = later[0].compact(later[1])
@@ -85,13 +85,13 @@ def test_compact_keeps_one_slot_per_position_of_common_ancestor(state):
     assert past == 5
 
 
-def test_slots_beyond_reach_are_masked(state):
+def test_entries_beyond_reach_are_masked(state):
     cache, visible = state
     mask, _ = cache.visible_mask(visible, 1, reach=1)
     assert not ops.convert_to_numpy(mask)[..., :2].any()
 
 
-def test_compact_of_empty_batch():
+def test_compact_accepts_empty_batch():
     """At the end of a search no sentence is left."""
     memory = (np.zeros((0, 1, 3, 1)), np.zeros((0, 1, 3, 1)))
     mask = np.ones((0, 1, 1, 3), bool)

@@ -62,7 +62,7 @@ BASE = (
 )
 
 
-def test_paths_of_weights(tiny_hparams, vocab_size):
+def test_base_model_has_exactly_these_weight_paths(tiny_hparams, vocab_size):
     assert _paths(tiny_hparams, vocab_size) == BASE
 
 
@@ -112,7 +112,7 @@ def test_paths_of_weights(tiny_hparams, vocab_size):
         ({"pos": "timing", "restricted_attention": 3}, set(), set()),
     ],
 )
-def test_option_changes_paths_of_weights(
+def test_option_adds_and_removes_these_weight_paths(
     tiny_hparams, vocab_size, changes, removed, added
 ):
     hparams = dataclasses.replace(tiny_hparams, **changes)
@@ -120,7 +120,7 @@ def test_option_changes_paths_of_weights(
     assert _paths(hparams, vocab_size) == BASE - removed | added
 
 
-def test_initial_values_of_weights(tiny_hparams, vocab_size):
+def test_initial_weights_follow_their_initializers(tiny_hparams, vocab_size):
     """Kernels are Glorot uniform, biases 0, norms identities."""
     for weight in building.build(tiny_hparams, vocab_size).weights:
         value = weight.numpy()

@@ -32,7 +32,7 @@ def _logits(model, batch, rng=None):
 
 
 def _sentences(batch):
-    """Yield the row of each sentence, and bool [L] where its slots are."""
+    """Yield the row of each sentence, and bool [L] where its tokens are."""
     for row in range(len(batch["inputs"])):
         for segment in range(1, 1 + batch["inputs_segment"][row].max()):
             yield (
@@ -175,14 +175,14 @@ def test_additive_relative_attention_is_refused(build_transformer):
 
 @pytest.mark.tensorflow
 def test_gradient_of_packed_sentence_stays_within_it(transformer_of):
-    """Logits of slot t depend on earlier slots of the same segment."""
+    """Logits of token t depend on earlier tokens of the same segment."""
     import tensorflow as tf
 
     model, batch = transformer_of("default"), arrays(PACKED)
     row = {name: ids[:1] for name, ids in batch.items()}
     length = row["targets"].shape[1]
     embedding = model.embedding.weight.numpy()
-    # Each slot gets a separate embedding, so that its gradient is visible.
+    # Each token gets a separate embedding, so that its gradient is visible.
     rows = np.concatenate([embedding, embedding[row["targets"][0]]])
     row["targets"] = np.arange(length)[None] + model.vocab_size
     wide = building.build(model.hparams, len(rows))
@@ -191,5 +191,5 @@ def test_gradient_of_packed_sentence_stays_within_it(transformer_of):
         total = tf.reduce_sum(wide(row)[0, 5, : model.vocab_size] ** 2)
     gradient = tf.convert_to_tensor(tape.gradient(total, wide.weights[0].value))
     reached = np.abs(gradient.numpy()[model.vocab_size :]).max(1) > 0
-    # Slot 5 is the third of segment 2, which begins at slot 3.
+    # Token 5 is the third of segment 2, which begins at token 3.
     assert np.flatnonzero(reached).tolist() == [3, 4]

@@ -45,7 +45,7 @@ VARIANTS = {
 
 INPUTS = np.array([[5, 6, 7, 8, 1, 0, 0], [9, 1, 0, 0, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 1, 0, 0], [4, 9, 3, 2, 9, 1]], np.int32)
-# Three sentences per row: segments 1, 2, 3; one or two slots of padding.
+# Three sentences per row: segments 1, 2, 3; one or two tokens of padding.
 PACKED = {
     "inputs": [[5, 6, 7, 1, 9, 1, 3, 4, 8, 1, 0], [2, 1, 3, 1] + [4] * 6 + [1]],
     "inputs_segment": [
@@ -69,7 +69,7 @@ PACKED = {
 
 
 def features(inputs=INPUTS, targets=TARGETS):
-    """Return the features of data/batches.py for one sentence per row."""
+    """Return the features of data/features.py for one sentence per row."""
     batch = {}
     for side, ids in (("inputs", inputs), ("targets", targets)):
         real = ids > 0

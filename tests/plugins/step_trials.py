@@ -65,7 +65,9 @@ class Trial:
         """Train on `plan`, with `microbatches` on each replica."""
         self.reset()
         start = {w.path: w.numpy() for w in self.model.weights}
-        limit = -(-self.plan.max_slots // (microbatches * self.replicas))
+        limit = -(
+            -self.plan.max_padded_tokens // (microbatches * self.replicas)
+        )
         dataset = self.strategy.distribute_datasets_from_function(
             lambda context: batches.training_dataset(
                 self.corpus,

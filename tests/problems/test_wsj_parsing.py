@@ -55,9 +55,9 @@ def test_files_of_splits_are_read(plain):
     assert pairs("test", plain) == [PAIRS[DOG], PAIRS[CAT]]
 
 
-@pytest.mark.parametrize("place", ["", "wsj", "parsed/mrg/wsj"])
-def test_sections_make_the_splits(tmp_path, place):
-    folder = tmp_path / place
+@pytest.mark.parametrize("folder_name", ["", "wsj", "parsed/mrg/wsj"])
+def test_splits_are_read_from_their_sections(tmp_path, folder_name):
+    folder = tmp_path / folder_name
     for section in range(25):
         write(folder / f"{section:02}" / f"wsj_{section:02}01.mrg", DOG)
     write(folder / "02" / "wsj_0200.mrg", CAT)

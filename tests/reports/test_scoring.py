@@ -44,7 +44,9 @@ def test_details_are_json_with_all_printed_figures(monkeypatch):
     )
     result = scoring.score(HYPOTHESES, WITH_SOURCES, Suite(), REFERENCES[0], 5)
     expected = scores.score(Suite(), HYPOTHESES, REFERENCES)
-    assert result.scores == scores.flat(Suite().build(), expected)
+    assert result.scores == scores.values_and_signature(
+        Suite().build(), expected
+    )
     assert json.loads(json.dumps(result.details)) == result.details
     assert set(result.details) == {
         "signatures",

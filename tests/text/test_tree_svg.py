@@ -70,6 +70,6 @@ def test_several_roots_are_side_by_side():
     assert len(lines) == 2
 
 
-def test_text_is_escaped():
+def test_text_of_picture_is_escaped():
     texts, _, _ = draw("(S&<T> XX XX )S&<T>", 'R&D "<b>')
     assert set(texts) == {"S&<T>", "R&D", '"<b>'}

@@ -43,7 +43,7 @@ def test_vocabulary_class_is_that_of_the_type():
     assert vocabulary_pair.vocabulary_class("unigram") is Unigram
 
 
-def test_type_that_is_no_vocabulary_is_user_error(monkeypatch):
+def test_type_that_is_not_a_vocabulary_is_user_error(monkeypatch):
     entries = dict(registry.vocabularies._entries)
     monkeypatch.setattr(registry.vocabularies, "_entries", entries)
     registry.vocabularies.register("digits")(lambda model: None)

@@ -101,7 +101,7 @@ def test_smoothed_loss_by_hand():
     logits = tf.constant([[[2.0, 1.0, 0.0, -1.0]]])
     sums = _sums(logits, tf.constant([[1]]), tf.constant([[1]]), 0.1)
     assert float(sums.smoothed) == pytest.approx(1.506856, abs=1e-5)
-    assert float(sums.plain) == pytest.approx(1.440190, abs=1e-5)
+    assert float(sums.nll) == pytest.approx(1.440190, abs=1e-5)
 
 
 @hypothesis.given(st.integers(0, 10_000), st.sampled_from([2, 7, 300]))
@@ -112,12 +112,10 @@ def test_smoothing_of_0_is_cross_entropy(seed, vocab_size):
     with tf.GradientTape() as tape:
         tape.watch(logits)
         sums = _sums(logits, targets, segments, 0.0)
-    assert float(sums.smoothed) == pytest.approx(float(sums.plain), rel=1e-5)
+    assert float(sums.smoothed) == pytest.approx(float(sums.nll), rel=1e-5)
     log_probs = _log_softmax(logits)
     hot = np.eye(vocab_size)[targets] * (segments > 0).numpy()[..., None]
-    assert float(sums.plain) == pytest.approx(
-        -(hot * log_probs).sum(), rel=1e-5
-    )
+    assert float(sums.nll) == pytest.approx(-(hot * log_probs).sum(), rel=1e-5)
     gradient = np.exp(log_probs) * hot.any(-1, keepdims=True) - hot
     np.testing.assert_allclose(
         tape.gradient(sums.smoothed, logits), gradient, atol=1e-5
@@ -138,7 +136,7 @@ def test_loss_of_a_packed_batch_is_the_sum_over_its_sentences(
     sums = loss.batch_loss(model, packed, None, SMOOTHING)
     expected = np.zeros(5)
     for pair in batch.pairs:
-        plan = batch_plan.BatchPlan(np.array([pair]), np.array([0]), 1, 16)
+        plan = batch_plan.PlannedBatch(np.array([pair]), np.array([0]), 1, 16)
         unpacked = batches.assemble(corpus, plan)
         expected += _by_hand(
             model(unpacked).numpy(),
@@ -171,7 +169,7 @@ def test_sums_do_not_depend_on_chunks(num_chunks):
 
 def test_chunks_limit_the_size_of_logits():
     """25,000 slots of 37,000 subwords, as in the paper, are 3.4 GiB."""
-    plan = types.SimpleNamespace(max_slots=25_000)
+    plan = types.SimpleNamespace(max_padded_tokens=25_000)
     assert loss.num_chunks(plan, 1, None, 37_000) == 2
     assert loss.num_chunks(plan, 8, None, 37_000) == 1
     assert loss.num_chunks(plan, 1, 12_500, 37_000) == 1
@@ -207,7 +205,7 @@ def test_padding_does_not_count():
     np.testing.assert_allclose(sums[:5], others[:5], rtol=1e-5)
     nothing = _sums(logits, targets, tf.zeros_like(segments), SMOOTHING)
     np.testing.assert_array_equal(nothing[:4], np.zeros(4))
-    assert nothing.slots == sums.slots == padding.numpy().size
+    assert nothing.padded_tokens == sums.padded_tokens == padding.numpy().size
 
 
 @pytest.mark.parametrize(("smoothing", "vocab_size"), [(0.1, 37_000), (0.3, 9)])

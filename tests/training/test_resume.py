@@ -64,7 +64,7 @@ def validation_sums(runs, folder, step):
     )
     corpus = runs.corpora["validation"]
     rows = np.arange(len(corpus))
-    plan = batch_plan.BatchPlan(rows, rows, len(corpus), 32)
+    plan = batch_plan.PlannedBatch(rows, rows, len(corpus), 32)
     return loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
 
 
@@ -80,16 +80,14 @@ def test_training_lowers_the_validation_loss(undisturbed, read_events):
 
 
 def test_validation_measures_the_whole_split(undisturbed, runs, read_events):
-    smoothed, plain, correct, tokens, *_ = validation_sums(
-        runs, undisturbed, 24
-    )
+    smoothed, nll, correct, tokens, *_ = validation_sums(runs, undisturbed, 24)
     constant = cross_entropy.smoothing_constant(
         0.1, runs.vocabularies.target.size
     )
     expected = {
         "loss": smoothed / tokens,
         "loss_minus_smoothing_constant": smoothed / tokens - constant,
-        "perplexity": math.exp(plain / tokens),
+        "perplexity": math.exp(nll / tokens),
         "accuracy": correct / tokens,
     }
     events = read_events(undisturbed)

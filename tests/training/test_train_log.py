@@ -26,8 +26,8 @@ def _memory(monkeypatch):
     monkeypatch.setattr(train_log.utilization, "device_memory", lambda: None)
 
 
-def _outcome(smoothed, plain, correct, tokens, slots=100, norm=1.0):
-    values = smoothed, plain, correct, tokens, slots, norm
+def _outcome(smoothed, nll, correct, tokens, padded_tokens=100, norm=1.0):
+    values = smoothed, nll, correct, tokens, padded_tokens, norm
     *sums, norm = (tf.constant(float(value)) for value in values)
     return step.Outcome(cross_entropy.Sums(*sums), norm)
 
@@ -72,7 +72,7 @@ def test_logged_means_equal_those_by_hand(
             _outcome(900, 900, 900, 900),
             _outcome(10, 5, 4, 10, norm=1.0),
             _outcome(20, 10, 6, 10, norm=3.0),
-            _outcome(60, 30, 10, 20, slots=50, norm=8.0),
+            _outcome(60, 30, 10, 20, padded_tokens=50, norm=8.0),
         ],
         peak_speed=80.0,
     )

@@ -77,11 +77,11 @@ def fake_losses(monkeypatch):
 def test_validation_equals_the_loss_of_unpacked_pairs(
     validate, model, corpus, max_tokens, max_length
 ):
-    """With at most 8 subwords a side, some pairs are left out."""
+    """With at most 8 subwords a side, some pairs are dropped."""
     pairs = batch_plan.usable_pairs(corpus.lengths, max_length)
     assert (len(pairs) < len(corpus)) == (max_length == 8)
     rows = np.arange(len(pairs))
-    plan = batch_plan.BatchPlan(pairs, rows, len(pairs), ROW_LENGTH)
+    plan = batch_plan.PlannedBatch(pairs, rows, len(pairs), ROW_LENGTH)
     sums = loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
@@ -89,7 +89,7 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
         {
             "loss": smoothed,
             "loss_minus_smoothing_constant": smoothed - constant,
-            "perplexity": math.exp(sums.plain / sums.tokens),
+            "perplexity": math.exp(sums.nll / sums.tokens),
             "accuracy": float(sums.correct / sums.tokens),
         },
         rel=1e-5,

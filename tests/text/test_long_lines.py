@@ -1,15 +1,15 @@
-"""Splitting of long text into pieces that fit, without loss of characters."""
+"""Splitting of long text: fragments fit, and no character is lost."""
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from t2t_repro.text import pieces
+from t2t_repro.text import long_lines
 
 
 def at_most(length):
-    """Return a function: whether a piece has at most `length` characters."""
-    return lambda piece: len(piece) <= length
+    """Return a function: whether a fragment has at most `length` characters."""
+    return lambda fragment: len(fragment) <= length
 
 
 @pytest.mark.parametrize(
@@ -33,24 +33,24 @@ def at_most(length):
 def test_split_prefers_ends_of_sentences_then_clauses_then_words(
     text, length, expected
 ):
-    assert pieces.split(text, at_most(length)) == expected
+    assert long_lines.split(text, at_most(length)) == expected
 
 
 @hypothesis.given(
     st.text(alphabet="ab .,!?;。\u00a0\u0085\x00é"), st.integers(1, 9)
 )
-def test_pieces_fit_and_keep_every_character(text, length):
-    result = pieces.split(text, at_most(length))
-    assert all(len(piece) <= length for piece in result)
-    assert all(piece == piece.strip() != "" for piece in result)
+def test_fragments_fit_and_keep_every_character(text, length):
+    result = long_lines.split(text, at_most(length))
+    assert all(len(fragment) <= length for fragment in result)
+    assert all(fragment == fragment.strip() != "" for fragment in result)
     assert "".join("".join(result).split()) == "".join(text.split())
 
 
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(st.text(min_size=1, max_size=30))
 def test_text_that_never_fits_is_split_into_characters(text):
-    result = pieces.split(text, lambda piece: False)
-    assert all(len(piece) == 1 for piece in result)
+    result = long_lines.split(text, lambda fragment: False)
+    assert all(len(fragment) == 1 for fragment in result)
 
 
 @hypothesis.given(
@@ -60,10 +60,10 @@ def test_text_that_never_fits_is_split_into_characters(text):
     ).map("".join),
     st.integers(1, 20),
 )
-def test_text_that_fits_is_one_piece(text, most):
-    result = pieces.split(text, lambda piece: len(piece) <= most)
+def test_text_that_fits_is_one_fragment(text, most):
+    result = long_lines.split(text, lambda fragment: len(fragment) <= most)
     assert "".join("".join(result).split()) == "".join(text.split())
-    assert all(0 < len(piece) <= most for piece in result)
+    assert all(0 < len(fragment) <= most for fragment in result)
     if len(text.strip()) <= most:
         assert result == ([text.strip()] if text.strip() else [])
 
@@ -72,5 +72,5 @@ def test_text_that_fits_is_one_piece(text, most):
 def test_split_takes_linear_time_in_a_run_of_marks(mark):
     """A match from each mark to the end of the run would be quadratic."""
     text = mark * 50_000
-    result = pieces.split(text, lambda piece: len(piece) <= 1_000)
+    result = long_lines.split(text, lambda fragment: len(fragment) <= 1_000)
     assert "".join(result) == text and len(result) == len(text) // 1_000

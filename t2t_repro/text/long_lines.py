@@ -1,4 +1,4 @@
-"""Splitting of text that is too long for a model, at the best boundaries."""
+"""Splitting of lines that are too long for a model, at the best boundaries."""
 
 import bisect
 import re
@@ -19,16 +19,16 @@ _ENDS = tuple(
 
 
 def split(text: str, fits: Callable[[str], bool]) -> list[str]:
-    """Split text into the longest pieces that fit, in order.
+    """Split text into the longest fragments that fit, in order.
 
-    Pieces end where sentences end. A sentence that is too long is split at the
-    ends of clauses, a clause between words, and a word anywhere. Only white
-    space around pieces is removed.
+    Fragments end where sentences end. A sentence that is too long is split at
+    the ends of clauses, a clause between words, and a word anywhere. Only white
+    space around fragments is removed.
 
     Args:
         text: one line.
-        fits: function that says whether a piece is short enough. A single
-            character is a piece even if it does not fit.
+        fits: function that says whether a fragment is short enough. A single
+            character is a fragment even if it does not fit.
     """
     return _split(text, fits, _ENDS)
 
@@ -39,39 +39,39 @@ def _split(
     text = text.strip()
     if len(text) <= 1 or fits(text):
         return [text] if text else []
-    segments = _segments(text, ends[0]) if ends else list(text)
-    pieces: list[str] = []
+    units = _units(text, ends[0]) if ends else list(text)
+    fragments: list[str] = []
     first = 0
-    while first < len(segments):
-        last = _last_that_fits(segments, first, fits)
-        # A single segment that does not fit is split at weaker boundaries.
-        pieces += _split("".join(segments[first:last]), fits, ends[1:])
+    while first < len(units):
+        last = _last_that_fits(units, first, fits)
+        # A single unit that does not fit is split at weaker boundaries.
+        fragments += _split("".join(units[first:last]), fits, ends[1:])
         first = last
-    return pieces
+    return fragments
 
 
 def _last_that_fits(
-    segments: Sequence[str], first: int, fits: Callable[[str], bool]
+    units: Sequence[str], first: int, fits: Callable[[str], bool]
 ) -> int:
-    """Return the end of the longest run of segments from `first` that fits.
+    """Return the end of the longest run of units from `first` that fits.
 
     It is at least first + 1. Doubling and bisection keep the number of calls
     of `fits` logarithmic in the length of the run.
     """
 
     def too_long(last: int) -> bool:
-        return not fits("".join(segments[first:last]).strip())
+        return not fits("".join(units[first:last]).strip())
 
     step = 1
-    while first + step < len(segments) and not too_long(first + step):
+    while first + step < len(units) and not too_long(first + step):
         step *= 2
-    candidates = range(first + 1, min(first + step, len(segments)) + 1)
+    candidates = range(first + 1, min(first + step, len(units)) + 1)
     return max(
         first + bisect.bisect(candidates, False, key=too_long), first + 1
     )
 
 
-def _segments(text: str, end: re.Pattern) -> list[str]:
+def _units(text: str, end: re.Pattern) -> list[str]:
     """Split a text after each match of `end`."""
     cuts = [0, *(match.end() for match in end.finditer(text)), len(text)]
     return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
