@@ -218,7 +218,7 @@ def _map_shares(
         return dict(zip(ELEMENT_SPEC, values, strict=True))
 
     # Nothing is tuned here, and the thread of the tuner can hang when the
-    # iterator of a strategy is deleted (TensorFlow 2.21, seen on 8 CPU replicas).
+    # iterator of a strategy is deleted (seen with TensorFlow 2.21, 8 replicas).
     options = tf.data.Options()
     options.autotune.enabled = False
     # One call at a time keeps the order of the indices.
