@@ -13,7 +13,7 @@ TESTS = ("tests/layers", "tests/models/test_transformer.py")
 # JAX compiles each operation on a new shape or dtype: minutes, for all tests.
 # These are a test of each layer's shapes, variables and gradients, and the
 # dropout hash against numpy.
-QUICK = ("generic_layer_checks and float32", "mask_equals_hash_in_numpy")
+QUICK = ("passes_layer_checks and float32", "mask_equals_hash_in_numpy")
 ENVIRONMENT = {
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",
