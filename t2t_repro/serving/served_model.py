@@ -42,6 +42,7 @@ from t2t_repro.text.vocabulary import EOS, PAD
 
 WEIGHTS_DTYPES = ("float32", "float16", "bfloat16")
 _TEXT = tf.TensorSpec([None], tf.string)
+_IDS = tf.TensorSpec([None, None], tf.int32)
 _Outputs = dict[str, tf.Tensor]
 
 
@@ -80,11 +81,24 @@ class ServedModel(tf.Module):
         call = _with_weights(models, self.weights)
         rule = search.build_rules(decode_hparams, vocabularies.target)
         search.require_attention(models, rule)
-        self._search_ids = lambda ids, return_beams: call(
-            functools.partial(search.search, rule=rule),
-            ids,
-            dataclasses.replace(decode_hparams, return_beams=return_beams),
-        )
+
+        def search_ids(return_beams):
+            """Build the search, traced once for all signatures."""
+            return graph.function(
+                lambda ids: call(
+                    functools.partial(search.search, rule=rule),
+                    ids,
+                    dataclasses.replace(
+                        decode_hparams, return_beams=return_beams
+                    ),
+                ),
+                input_signature=[_IDS],
+            )
+
+        # In a dictionary of a closure: SavedModel exports functions in
+        # attributes.
+        searches = {beams: search_ids(beams) for beams in (False, True)}
+        self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
         self._score_ids = lambda *pair: call(score.sentence_log_probs, *pair)
         self._attention = lambda *pair: call(score.mean_attention, *pair)
         # Conditional: SavedModel traces every function in an attribute.
