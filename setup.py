@@ -97,6 +97,7 @@ setup(
             # Another backend of Keras, on which layers and models are tested.
             "jax>=0.6,<0.11",  # 0.6 is the last for Python 3.10
             "ctranslate2>=4.7,<5",  # tests compare its translations with ours
+            "optuna>=4,<5",  # hyperparameter search
             "scipy>=1.13,<2",  # Student's t, for verdicts on claims
             "ruff>=0.12,<0.18",
             "mypy>=1.15,<3",

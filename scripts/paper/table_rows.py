@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, fields, hparam, registry
+from t2t_repro import common_flags, errors, fields, registry
 
 WIDTHS = (
     "hidden_size",
@@ -165,7 +165,8 @@ class Table(NamedTuple):
             UserError: one of its sizes is no multiple of its divisor.
         """
         values, hparams_set = flags.FLAGS, self.names[name]
-        overrides = fields.parse(hparam.HParams, values.hparams)
+        settings = type(registry.build_hparams(hparams_set))
+        overrides = fields.parse(settings, values.hparams)
         sizes = values.divide_widths, values.divide_layers
         changed = changes(hparams_set, self.base, *sizes, overrides)
         return Row(name, hparams_set, changed, seed)

@@ -35,6 +35,17 @@ BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 _SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
 
 
+class CommandError(errors.UserError):
+    """A command that failed; its checkpoints and files remain."""
+
+    def __init__(self, command: str, status: int, place: str):
+        super().__init__(
+            f"{command} ended with status {status}; see its messages {place}. "
+            "Run the same command again to resume."
+        )
+        self.status = status
+
+
 def run_command(
     command: str,
     *arguments: str,
@@ -50,7 +61,7 @@ def run_command(
         budget: minutes that it may take; None: no limit.
 
     Raises:
-        UserError: it failed; its checkpoints and files remain.
+        CommandError: it failed.
     """
     line = [sys.executable, "-m", "t2t_repro", command, *arguments]
     shown = shlex.join(["t2t", command, *arguments])
@@ -66,10 +77,7 @@ def run_command(
     stopped = budget and budget.exhausted and status in _SIGTERM_STATUSES
     if status and not stopped:
         place = "above" if log is None else f"in {log}"
-        raise errors.UserError(
-            f"{command} ended with status {status}; see its messages {place}. "
-            "Run the same command again to resume."
-        )
+        raise CommandError(command, status, place)
 
 
 def train_row(

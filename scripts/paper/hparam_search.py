@@ -1,0 +1,269 @@
+"""Hyperparameter search: the same number of trials for each hparams set.
+
+    python -m scripts.paper.hparam_search --problem=multi30k_ende \\
+        --output_dir=FOLDER --rows=base,table3_a_h1 --trials=20 \\
+        --range=learning_rate_constant=0.1:2.0:log \\
+        --range=layer_prepostprocess_dropout=0.0:0.4
+
+A comparison of two models is fair only if both have been tuned, with the same
+effort. Each trial is a run of the trainer with values that Optuna's TPE sampler
+proposes; its value is the lowest perplexity of its validations, or the best
+headline metric. Run the program again to resume. hparam_ranges describes the
+ranges; table3_variations describes the other flags.
+"""
+
+import functools
+import json
+import pathlib
+
+import optuna
+from absl import flags
+from optuna.storages import journal
+from optuna.trial import TrialState
+
+from scripts.paper import (
+    experiment_queue,
+    hparam_ranges,
+    row_files,
+    table_jobs,
+    table_layout,
+    table_rows,
+    table_runs,
+)
+from t2t_repro import common_flags, errors, files, json_files, registry
+from t2t_repro.training import history
+
+PERPLEXITY = "perplexity"
+_INTERRUPTED = (-2, -15, 130, 143)  # of a trainer that Ctrl-C or SIGTERM ended
+_ENDED = (TrialState.COMPLETE, TrialState.FAIL)
+
+
+def define_flags():
+    table_rows.define_flags()
+    flags.DEFINE_integer("trials", 20, "Trials of each row.", lower_bound=1)
+    flags.DEFINE_multi_string(
+        "range", None, "Range of an hparam: NAME=0.1:1.0:log or NAME=2|4|8."
+    )
+    flags.DEFINE_string(
+        "objective",
+        PERPLEXITY,
+        "What trials improve: perplexity, or a metric of the problem.",
+    )
+    flags.mark_flag_as_required("range")
+
+
+def main():
+    values = flags.FLAGS
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    if not values.rows:
+        raise errors.UserError("--rows names hparams sets, as --rows=base,big.")
+    settings = type(registry.build_hparams(values.rows[0]))
+    ranges = hparam_ranges.parse(settings, values.range)
+    table = table_rows.Table(
+        {name: name for name in values.rows}, values.rows[0]
+    )
+    if len(values.seed) > 1:
+        raise errors.UserError(
+            f"A search has one seed; got {len(values.seed)}. Train the best "
+            "values with several."
+        )
+    job = table_jobs.job(split="validation", averaged=False)
+    objective = Objective(values.objective, job.problem)
+    table_runs.run_command("datagen", *job.problem_flags, *job.datagen_flags)
+    studies = {
+        row.name: open_study(row, job, ranges, objective)
+        for row in table.selected_rows()
+    }
+    tasks = [
+        experiment_queue.Task(
+            row.name,
+            functools.partial(
+                run_trials,
+                studies[row.name],
+                values.trials,
+                ranges,
+                functools.partial(run_trial, row, job, objective),
+            ),
+        )
+        for row in table.selected_rows()
+    ]
+    progress = experiment_queue.Progress(len(tasks), job.processes)
+    experiment_queue.run(tasks, job.processes, progress)
+    path = job.results_dir / "hparam_search.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    json_files.write(path, summarize(studies, objective))
+    text = lay_out(studies, objective)
+    files.write_text(path.with_suffix(".md"), text)
+    print(f"\n{text}")
+
+
+class Objective:
+    """The quantity that trials improve."""
+
+    def __init__(self, name: str, problem):
+        """Check the name: "perplexity", or a metric of the problem."""
+        known = (PERPLEXITY, *problem.suite.names)
+        if name not in known:
+            raise errors.UserError(
+                f"--objective is one of {', '.join(known)}; got "
+                f"--objective={name}."
+            )
+        self.name = name
+        self.maximize = (
+            name != PERPLEXITY and registry.metrics[name].value.higher_is_better
+        )
+
+    def best(self, folder: pathlib.Path) -> float:
+        """Return the best value among the validations of a run."""
+        curve = json_files.read(folder / history.VALIDATION)
+        values = [entry[self.name] for entry in curve if self.name in entry]
+        if not values:
+            raise errors.UserError(
+                f"The validations in {folder} have no {self.name}. Let the "
+                "trainer translate a sample: --eval_bleu_sentences=… in "
+                "--trainer_flags."
+            )
+        return (max if self.maximize else min)(values)
+
+
+def open_study(row, job, ranges, objective) -> optuna.Study:
+    """Open the study of a row, or create it.
+
+    Raises:
+        UserError: the stored study has other settings.
+    """
+    job.output_dir.mkdir(parents=True, exist_ok=True)
+    path = str(job.output_dir / "studies.log")
+    storage = optuna.storages.JournalStorage(journal.JournalFileBackend(path))
+    study = optuna.create_study(
+        study_name=row.name,
+        storage=storage,
+        direction="maximize" if objective.maximize else "minimize",
+        load_if_exists=True,
+        # Another seed after a restart: the sampler would repeat itself.
+        sampler=optuna.samplers.TPESampler(seed=row.seed),
+    )
+    study.sampler = optuna.samplers.TPESampler(
+        seed=row.seed + len(study.get_trials())
+    )
+    settings = json.loads(
+        json.dumps(
+            {
+                "row": row_files.row_settings(row, job),
+                "ranges": {k: repr(v) for k, v in ranges.items()},
+                "objective": objective.name,
+            }
+        )
+    )
+    stored = study.user_attrs.setdefault("settings", settings)
+    if stored != settings:
+        differing = [k for k in settings if stored.get(k) != settings[k]]
+        raise errors.UserError(
+            f"{path} has trials of {row.name} with another "
+            f"{' and '.join(differing)}. Name another --output_dir."
+        )
+    study.set_user_attr("settings", settings)
+    return study
+
+
+def run_trials(study, count: int, ranges, run) -> None:
+    """Run trials until `count` have ended, after those that were interrupted.
+
+    Args:
+        study: the study of a row.
+        count: trials, with those of earlier calls.
+        ranges: {hparam: distribution}.
+        run: a function of a trial's number and parameters; returns its value.
+
+    Raises:
+        UserError: no trial succeeded, or one was interrupted.
+    """
+    interrupted = study.get_trials(states=(TrialState.RUNNING,))
+    for trial in interrupted:
+        _run_and_tell(study, trial.number, trial.params, run)
+    while len(study.get_trials(states=_ENDED)) < count:
+        trial = study.ask(ranges)
+        _run_and_tell(study, trial.number, trial.params, run)
+    if not study.get_trials(states=(TrialState.COMPLETE,)):
+        raise errors.UserError(
+            f"All {count} trials of {study.study_name} failed; see the "
+            "messages of the trainer."
+        )
+
+
+def _run_and_tell(study, number, params, run):
+    try:
+        value = run(number, params)
+    except table_runs.CommandError as error:
+        if error.status in _INTERRUPTED:
+            raise
+        print(f"{study.study_name}, trial {number} failed: {error}")
+        study.tell(number, state=TrialState.FAIL)
+        return
+    study.tell(number, value)
+    print(
+        f"{study.study_name}, trial {number}: {value:.3f} with "
+        f"{_overrides(params)}; best {study.best_value:.3f}."
+    )
+
+
+def _overrides(params):
+    """Format parameters for --hparams."""
+    return ",".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}"
+        for key, value in params.items()
+    )
+
+
+def run_trial(row, job, objective, number, params) -> float:
+    """Train a row with the parameters of a trial; return its value."""
+    trial = table_rows.Row(
+        f"{row.name}-trial{number}",
+        row.hparams_set,
+        row.changes | params,
+        row.seed,
+    )
+    folder = table_runs.training_folder(trial, job)
+    log = folder.with_name(f"{folder.name}.log")
+    folder, _ = table_runs.train_row(trial, job, log)
+    return objective.best(folder)
+
+
+def summarize(studies, objective) -> dict:
+    """Return the best parameters and all trials of each row."""
+    return {
+        "objective": objective.name,
+        "command": row_files.command_line(),
+        "rows": {
+            name: {
+                "value": study.best_value,
+                "params": study.best_params,
+                "trials": [
+                    {"params": trial.params, "value": trial.value}
+                    for trial in study.get_trials(states=_ENDED)
+                ],
+            }
+            for name, study in studies.items()
+        },
+    }
+
+
+def lay_out(studies, objective) -> str:
+    """Format the best trial of each row in Markdown."""
+    rows = [
+        (
+            name,
+            f"{study.best_value:.3f}",
+            str(len(study.get_trials(states=_ENDED))),
+            _overrides(study.best_params),
+        )
+        for name, study in studies.items()
+    ]
+    columns = "row", f"best {objective.name}", "trials", "--hparams=…"
+    return f"{table_layout.markdown(columns, rows)}\n"
+
+
+if __name__ == "__main__":
+    define_flags()
+    flags.adopt_module_key_flags(table_rows)
+    common_flags.run(main)

@@ -1,0 +1,117 @@
+"""Hyperparameter search: ranges, budget of trials, resuming."""
+
+import optuna
+import pytest
+from optuna import distributions
+from optuna.trial import TrialState
+
+from scripts.paper import hparam_ranges, hparam_search, table_runs
+from t2t_repro import errors
+from t2t_repro.hparams.transformer_hparams import TransformerHParams
+
+SETTINGS = TransformerHParams
+RANGES = hparam_ranges.parse(SETTINGS, ["layer_prepostprocess_dropout=0.0:0.5"])
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@pytest.fixture
+def study():
+    """Return a study in memory, with the same proposals in every run."""
+    sampler = optuna.samplers.TPESampler(seed=1)
+    return optuna.create_study(study_name="base", sampler=sampler)
+
+
+def test_each_form_of_a_range_is_a_distribution():
+    ranges = hparam_ranges.parse(
+        SETTINGS,
+        [
+            "learning_rate_constant=0.05:1.0:log",
+            "hidden_size=64:256",
+            "num_heads=2|4|8",
+            "pos=sinusoids|learned",
+        ],
+    )
+    assert ranges == {
+        "learning_rate_constant": distributions.FloatDistribution(
+            0.05, 1.0, log=True
+        ),
+        "hidden_size": distributions.IntDistribution(64, 256),
+        "num_heads": distributions.CategoricalDistribution([2, 4, 8]),
+        "pos": distributions.CategoricalDistribution(["sinusoids", "learned"]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("learning_rate_constant", "has no values"),
+        ("learning_rate_constant=1", "not two ends"),
+        ("learning_rate_constant=2.0:1.0", "ascending"),
+        ("learning_rate_constant=0.0:1.0:log", "not above 0"),
+        ("pos=a:b", "is not a number"),
+        ("learning_rat_constant=1.0:2.0", "learning_rate_constant"),
+        ("num_heads=2|two", "num_heads"),
+    ],
+)
+def test_wrong_range_is_an_error(text, message):
+    with pytest.raises(errors.UserError, match=message):
+        hparam_ranges.parse(SETTINGS, [text])
+
+
+def test_hparam_with_two_ranges_is_an_error():
+    with pytest.raises(errors.UserError, match="has two ranges"):
+        hparam_ranges.parse(SETTINGS, ["num_heads=2|4", "num_heads=4|8"])
+
+
+def test_search_runs_as_many_trials_as_asked_over_all_calls(study):
+    seen = []
+
+    def run(number, params):
+        seen.append(params["layer_prepostprocess_dropout"])
+        return (seen[-1] - 0.2) ** 2
+
+    hparam_search.run_trials(study, 5, RANGES, run)
+    hparam_search.run_trials(study, 12, RANGES, run)
+    hparam_search.run_trials(study, 12, RANGES, run)
+    assert len(seen) == 12 == len(set(seen))
+    best = min(seen, key=lambda value: abs(value - 0.2))
+    assert study.best_params == {"layer_prepostprocess_dropout": best}
+
+
+def test_interrupted_trial_is_continued_with_its_parameters(study):
+    calls = []
+
+    def run(number, params):
+        calls.append((number, params))
+        if len(calls) == 2:
+            raise table_runs.CommandError("trainer", 143, "above")
+        return 1.0
+
+    with pytest.raises(errors.UserError, match="status 143"):
+        hparam_search.run_trials(study, 3, RANGES, run)
+    hparam_search.run_trials(study, 3, RANGES, run)
+    assert calls[2] == calls[1]
+    assert [number for number, _ in calls] == [0, 1, 1, 2]
+
+
+def test_failed_trial_counts_and_does_not_end_the_search(study):
+    def run(number, params):
+        if number != 1:
+            raise table_runs.CommandError("trainer", 1, "above")
+        return 1.0
+
+    hparam_search.run_trials(study, 3, RANGES, run)
+    states = [trial.state for trial in study.get_trials()]
+    assert states == [TrialState.FAIL, TrialState.COMPLETE, TrialState.FAIL]
+
+
+def test_search_without_a_successful_trial_is_an_error(study):
+    def run(number, params):
+        raise table_runs.CommandError("trainer", 1, "above")
+
+    with pytest.raises(errors.UserError, match="All 2 trials of base failed"):
+        hparam_search.run_trials(study, 2, RANGES, run)
