@@ -34,7 +34,7 @@ sys.exit(pytest.main(sys.argv[1:]))
         pytest.param(
             " or ".join(f"({item})" for item in QUICK), 15, id="quick"
         ),
-        pytest.param("test", 220, id="all", marks=pytest.mark.slow),
+        pytest.param("not mixed", 180, id="float32", marks=pytest.mark.slow),
     ],
 )
 def test_layers_and_models_run_on_jax(tmp_path, selected, at_least):

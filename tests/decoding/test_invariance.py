@@ -52,10 +52,8 @@ SETTINGS = [
     [
         (SETTINGS[0], False),
         *(
-            pytest.param(settings, xla, marks=pytest.mark.slow)
+            pytest.param(settings, True, marks=pytest.mark.slow)
             for settings in SETTINGS
-            for xla in (False, True)
-            if xla or settings is not SETTINGS[0]
         ),
     ],
 )

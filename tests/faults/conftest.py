@@ -1,11 +1,9 @@
 """Fixtures that run commands with faults, and damage the files they leave."""
 
-import os
 import pathlib
 import random
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -192,15 +190,10 @@ class Commands:
         return arguments, {"FAULT": fault or "", "DISK": str(folder)}
 
     def start(self, output_dir, *flags, env=None, **settings):
-        """Start the trainer in a process of its own; return the Popen."""
+        """Start the trainer in a fork; return the Command."""
         arguments, faults = self.command(output_dir, *flags, **settings)
-        return subprocess.Popen(
-            [sys.executable, "-m", "t2t_repro.trainer", *arguments],
-            cwd=ROOT,
-            env=os.environ | faults | (env or {}),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
+        return self._forked.start(
+            "trainer", *arguments, env=faults | (env or {})
         )
 
     def train(self, output_dir, *flags, kill_after=None, **settings):

@@ -10,7 +10,7 @@ import pytest
 
 from t2t_repro.training import checkpoints
 
-# Each test starts processes that import TensorFlow for seconds.
+# Each test starts two processes, each of which traces the training step.
 pytestmark = pytest.mark.slow
 STEPS = 6
 SECONDS = 3600  # workers that take longer wait for each other for ever
@@ -49,10 +49,9 @@ def train_pair(commands):
                     **settings,
                 )
             )
-        printed = [
-            process.communicate(timeout=SECONDS)[0] for process in processes
-        ]
-        return [process.returncode for process in processes], printed
+        results = [process.wait(SECONDS) for process in processes]
+        printed = [result.stdout + result.stderr for result in results]
+        return [result.returncode for result in results], printed
 
     return train
 

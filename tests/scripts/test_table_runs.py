@@ -270,16 +270,3 @@ def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
     assert str(tmp_path) not in row["command"]
     assert [entry["step"] for entry in row["figures"]["curve"]] == [2, 4]
     assert "| base |  | " in (results / "table.md").read_text("utf-8")
-    # A finished row is not run again, even without the folder of its training.
-    folder = tmp_path / "rows" / "base-seed1-float32"
-    folder.rename(tmp_path / "away")
-    again = run_program(*call)
-    assert again.returncode == 0, again.stderr
-    assert "base, seed 1: finished on" in again.stdout
-    assert not folder.exists()
-    # There is a reference for number words, but not for this model.
-    compared = run_program(
-        "reference_curves", f"--output_dir={tmp_path / 'away'}"
-    )
-    assert compared.returncode == 2, compared.stderr
-    assert "hidden_size is 16, not 128" in compared.stdout
