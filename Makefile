@@ -25,7 +25,7 @@ test: $(INSTALLED)
 	$(TEST)
 
 test-slow: $(INSTALLED)
-	$(TEST) -m slow
+	$(TEST) -m slow $(OPTIONS)
 
 coverage: $(INSTALLED)
 	$(TEST) --cov

@@ -13,7 +13,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-pytest_plugins = ["forked", "slowest_files"]  # in tests/plugins/
+pytest_plugins = ["forked", "slowest_files", "stop_after"]  # in tests/plugins/
 
 # Every run has the same examples; --hypothesis-profile=thorough draws others, a
 # hundred times as many.

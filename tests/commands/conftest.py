@@ -1,7 +1,7 @@
 """Fixtures: commands in processes of their own, and runs.
 
 The import of TensorFlow takes seconds. So commands run in forks of a process
-that has imported it; slow tests run each command once as a user does.
+that has imported it; tests/test_docs.py runs each command as a user does.
 """
 
 import functools

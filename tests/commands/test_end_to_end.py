@@ -280,18 +280,3 @@ def test_reversed_problem_uses_the_same_data(trained, run, flags_of):
     _, *others = flags_of(trained)
     text = ok(run("datagen", "--problem=parallel_text_rev", *others))
     assert "The data is there" in text
-
-
-@pytest.mark.slow
-def test_commands_run_in_processes_of_their_own(averaged, run_alone, tmp_path):
-    """A fork may hide an import that a command lacks."""
-    out = f"--output_dir={averaged / 'run'}"
-    export_dir = f"--export_dir={tmp_path / 'export'}"
-    ok(run_alone("avg_checkpoints", out, "--num_last_checkpoints=2"))
-    decoded = ok(run_alone("decoder", out, stdin=LINES))
-    ok(run_alone("decoder", out, "--decode_attention", stdin="a b c\n"))
-    ok(run_alone("evaluate", out, "--split=validation"))
-    ok(run_alone("report", out, "--num_sentences=1"))
-    ok(run_alone("exporter", out, export_dir))
-    assert ok(run_alone("query", export_dir, stdin=LINES)) == decoded
-    ok(run_alone("show", "--hparams_set=tiny"))
