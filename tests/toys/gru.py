@@ -132,9 +132,8 @@ class Gru(seq2seq.Seq2Seq):
     def flops(self, source_length, target_length):
         d, a = self.hparams.hidden_size, self.hparams.attention_size
         source = source_length * (6 * d * d + d * a)
-        target = target_length * (
-            8 * d * d + d * a + source_length * (a + d) + d * self.vocab_size
-        )
+        attention = d * a + source_length * (a + d)
+        target = target_length * (8 * d * d + attention + d * self.vocab_size)
         return 2.0 * (source + target)
 
 
