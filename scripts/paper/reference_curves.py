@@ -83,16 +83,22 @@ def _select(entry, *keys):
 
 
 def differences(settings: dict, reference: dict) -> list[str]:
-    """Describe the settings of a training that differ from the reference's."""
+    """Describe the settings of a run that differ from the reference's.
+
+    Settings without an effect on the run are left out: its length, and with
+    packed rows what happens to buckets.
+    """
     settings = run_json.with_defaults(settings)
     reference = run_json.with_defaults(reference)
-    differing = []
+    differing, ignored = [], set(LENGTH_HPARAMS)
+    if settings["hparams"].get("batching") == "packed":
+        ignored.add("reshuffle_buckets")
     for group in ("hparams", "problem_arguments"):
         actual, wanted = settings[group], reference[group]
         differing += [
             f"{key} is {actual.get(key)!r}, not {wanted.get(key)!r}"
             for key in sorted(actual.keys() | wanted.keys())
-            if actual.get(key) != wanted.get(key) and key not in LENGTH_HPARAMS
+            if actual.get(key) != wanted.get(key) and key not in ignored
         ]
     return differing
 

@@ -204,6 +204,19 @@ def test_other_hparams_have_no_reference(compare, settings):
     assert "make demo" in text
 
 
+def test_setting_of_buckets_matters_only_to_bucketed_batches(settings):
+    def differing(batching):
+        hparams = settings["hparams"] | {"batching": batching}
+        first, second = (
+            settings | {"hparams": hparams | {"reshuffle_buckets": value}}
+            for value in (True, False)
+        )
+        return reference_curves.differences(first, second)
+
+    assert differing("packed") == []
+    assert differing("bucketed") == ["reshuffle_buckets is True, not False"]
+
+
 def test_reference_with_nearest_settings_is_used(settings, reference):
     far = reference | {"hparams": reference["hparams"] | {"hidden_size": 64}}
     _, text = reference_curves.compare(
