@@ -70,9 +70,9 @@ def main():
     job = table_jobs.job(split="validation", averaged=False)
     objective = Objective(values.objective, job.problem)
     table_runs.run_command("datagen", *job.problem_flags, *job.datagen_flags)
+    rows = table.selected_rows()
     studies = {
-        row.name: open_study(row, job, ranges, objective)
-        for row in table.selected_rows()
+        row.name: open_study(row, job, ranges, objective) for row in rows
     }
     tasks = [
         experiment_queue.Task(
@@ -85,7 +85,7 @@ def main():
                 functools.partial(run_trial, row, job, objective),
             ),
         )
-        for row in table.selected_rows()
+        for row in rows
     ]
     progress = experiment_queue.Progress(len(tasks), job.processes)
     experiment_queue.run(tasks, job.processes, progress)
@@ -140,9 +140,8 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
         storage=storage,
         direction="maximize" if objective.maximize else "minimize",
         load_if_exists=True,
-        # Another seed after a restart: the sampler would repeat itself.
-        sampler=optuna.samplers.TPESampler(seed=row.seed),
     )
+    # Another seed after a restart: the sampler would repeat itself.
     study.sampler = optuna.samplers.TPESampler(
         seed=row.seed + len(study.get_trials())
     )

@@ -238,6 +238,7 @@ def run_all(
     summarize: Callable,
     lay_out: Callable,
     measure: Callable = measure_training,
+    check: Callable = lambda rows: None,
 ):
     """Run the rows that the flags select, and write the table after each.
 
@@ -249,12 +250,15 @@ def run_all(
         summarize: a function of the results that returns table.json.
         lay_out: a function of the results that returns table.md.
         measure: of run_row().
+        check: a function of the rows, called with the data there and before
+            any training; it raises a UserError for rows that make no sense.
     """
     rows = table.selected_rows()
     if job.averaged:
         _require_enough_checkpoints(rows, job)
     # Before several trainings would wait for it.
     run_command("datagen", *job.problem_flags, *job.datagen_flags)
+    check(rows)
     lock = threading.Lock()
 
     def run_and_write(row):

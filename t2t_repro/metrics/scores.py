@@ -111,9 +111,7 @@ def score(
     """
     metrics = suite.build()
     statistics = count(metrics, hypotheses, references, sources)
-    counts = None
-    if samples > 1:
-        counts = significance.resample(len(hypotheses), samples)
+    counts = significance.resample_if_several(len(hypotheses), samples)
     return aggregate(metrics, statistics, len(references), counts)
 
 

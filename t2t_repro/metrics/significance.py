@@ -49,6 +49,11 @@ def resample(num_sentences: int, samples: int) -> np.ndarray:
     return counts
 
 
+def resample_if_several(num_sentences: int, samples: int) -> np.ndarray | None:
+    """Return resample() for intervals and tests; None for a single sample."""
+    return resample(num_sentences, samples) if samples > 1 else None
+
+
 def values(
     metric: Metric, statistics: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:

@@ -46,9 +46,7 @@ def score(
     require_same_counts(hypotheses, *test_set.texts)
     metrics = suite.build()
     statistics = scores.count(metrics, hypotheses, references, sources)
-    counts = None
-    if samples > 1:
-        counts = significance.resample(len(hypotheses), samples)
+    counts = significance.resample_if_several(len(hypotheses), samples)
     aggregated = scores.aggregate(metrics, statistics, len(references), counts)
     side = "source" if sources else "reference"
     names = dict.fromkeys([suite.headline, "length_ratio"])
@@ -78,12 +76,7 @@ def score(
         paragraphs.append(published.summary(name))
     if baseline is not None:
         other = scores.count(metrics, baseline, references, sources)
-        differences = [
-            significance.paired_test(
-                name, metric, statistics[name], other[name], counts
-            )
-            for name, metric in metrics.items()
-        ]
+        differences = _compare(metrics, statistics, other, counts)
         details["baseline"] = [each._asdict() for each in differences]
         paragraphs.append("\n".join(each.summary() for each in differences))
     return Evaluation(
@@ -91,6 +84,16 @@ def score(
         details,
         "\n\n".join(paragraphs),
     )
+
+
+def _compare(metrics, system, baseline, counts):
+    """Return the Difference from a baseline in each metric."""
+    return [
+        significance.paired_test(
+            name, metric, system[name], baseline[name], counts
+        )
+        for name, metric in metrics.items()
+    ]
 
 
 def _published_name(references):

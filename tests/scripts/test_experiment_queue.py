@@ -29,7 +29,9 @@ def test_two_processes_run_two_tasks_at_once():
     """Each task waits for the other, so one process would never end."""
     meet = threading.Barrier(2, timeout=60)
     tasks = [Task(name, meet.wait) for name in "ab"]
-    run(tasks, 2, quiet(2, 2)[0])
+    progress, lines = quiet(2, 2)
+    run(tasks, 2, progress)
+    assert "2 of 2 finished, 0 running" in lines[-1]
 
 
 def test_failed_task_is_named_after_the_others_have_run():
