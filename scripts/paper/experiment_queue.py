@@ -14,6 +14,8 @@ from t2t_repro import errors, json_files
 
 BUDGET = "budget.json"  # in the folder of a run: minutes that it has used
 _RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget
+# Of a trainer that saved a checkpoint, and of one that had not begun.
+_SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
 
 
 class Task(NamedTuple):
@@ -124,6 +126,10 @@ class Budget:
     def exhausted(self) -> bool:
         """True if no time is left."""
         return self._minutes is not None and self.used >= self._minutes
+
+    def ended(self, status: int) -> bool:
+        """Return whether a command with this exit status was ended by it."""
+        return self.exhausted and status in _SIGTERM_STATUSES
 
     def call(self, command: Sequence[str], **settings) -> int:
         """Run a command; end it by SIGTERM when the budget is used up.

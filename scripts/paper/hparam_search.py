@@ -30,6 +30,7 @@ from scripts.paper import (
     table_rows,
     table_runs,
 )
+from scripts.paper.commands import CommandError, Commands
 from t2t_repro import common_flags, errors, files, json_files, registry
 from t2t_repro.training import history
 
@@ -69,7 +70,7 @@ def main():
         )
     job = table_jobs.job(split="validation", averaged=False)
     objective = Objective(values.objective, job.problem)
-    table_runs.run_command("datagen", *job.problem_flags, *job.datagen_flags)
+    Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
     rows = table.selected_rows()
     studies = {
         row.name: open_study(row, job, ranges, objective) for row in rows
@@ -193,7 +194,7 @@ def run_trials(study, count: int, ranges, run) -> None:
 def _run_and_tell(study, number, params, run):
     try:
         value = run(number, params)
-    except table_runs.CommandError as error:
+    except CommandError as error:
         if error.status in _INTERRUPTED:
             raise
         print(f"{study.study_name}, trial {number} failed: {error}")
@@ -224,7 +225,8 @@ def run_trial(row, job, objective, number, params) -> float:
     )
     folder = table_runs.training_folder(trial, job)
     log = folder.with_name(f"{folder.name}.log")
-    folder, _ = table_runs.train_row(trial, job, log)
+    commands = Commands(log, job.processes)
+    folder, _ = table_runs.train_row(trial, job, commands)
     return objective.best(folder)
 
 

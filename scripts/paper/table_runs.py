@@ -8,11 +8,7 @@ processes, one or several at a time.
 import datetime
 import functools
 import pathlib
-import shlex
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 
@@ -22,6 +18,7 @@ from scripts.paper import (
     row_files,
     table_layout,
 )
+from scripts.paper.commands import Commands
 from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table
 from t2t_repro import errors, files, json_files, prepare, runs
@@ -31,59 +28,17 @@ from t2t_repro.reports import cost
 from t2t_repro.training import history
 
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
-# Of a trainer that saved a checkpoint, and of one that had not begun.
-_SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
-
-
-class CommandError(errors.UserError):
-    """A command that failed; its checkpoints and files remain."""
-
-    def __init__(self, command: str, status: int, place: str):
-        super().__init__(
-            f"{command} ended with status {status}; see its messages {place}. "
-            "Run the same command again to resume."
-        )
-        self.status = status
-
-
-def run_command(
-    command: str,
-    *arguments: str,
-    log: pathlib.Path | None = None,
-    budget: experiment_queue.Budget | None = None,
-):
-    """Run a command of the package.
-
-    Args:
-        command: its name.
-        arguments: its flags.
-        log: file to append its output to; None: the terminal.
-        budget: minutes that it may take; None: no limit.
-
-    Raises:
-        CommandError: it failed.
-    """
-    line = [sys.executable, "-m", "t2t_repro", command, *arguments]
-    shown = shlex.join(["t2t", command, *arguments])
-    call = budget.call if budget else subprocess.call
-    if log is None:
-        print(f"\n{shown}", flush=True)
-        status = call(line)
-    else:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a", encoding="utf-8") as output:
-            print(f"\n{shown}", file=output, flush=True)
-            status = call(line, stdout=output, stderr=subprocess.STDOUT)
-    stopped = budget and budget.exhausted and status in _SIGTERM_STATUSES
-    if status and not stopped:
-        place = "above" if log is None else f"in {log}"
-        raise CommandError(command, status, place)
 
 
 def train_row(
-    row: Row, job: Job, log: pathlib.Path | None
+    row: Row, job: Job, commands: Commands
 ) -> tuple[pathlib.Path, dict]:
     """Train a row or resume its training.
+
+    Args:
+        row: the row.
+        job: settings that all rows share.
+        commands: how to run the trainer.
 
     Returns:
         The folder of the training; and how it ended, for the row's file.
@@ -91,16 +46,11 @@ def train_row(
     folder = training_folder(row, job)
     budget = experiment_queue.Budget(folder, job.budget_minutes)
     if not budget.exhausted:
-        run_command(
-            "trainer", *_trainer_flags(row, job), log=log, budget=budget
-        )
+        commands.run("trainer", *_trainer_flags(row, job), budget=budget)
     ended = _ending(row, job, folder, budget)
     if job.averaged:
-        run_command(
-            "avg_checkpoints",
-            *job.problem_flags,
-            f"--output_dir={folder}",
-            log=log,
+        commands.run(
+            "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
         )
     return folder, ended
 
@@ -118,9 +68,11 @@ def _ending(row, job, folder, budget):
     steps = row_files.row_settings(row, job)["hparams"]["train_steps"]
     if last_step >= steps:
         ended_by = STEPS
+    # With a patience, the last step comes while the metric still improves.
+    enough = PATIENCE if job.patience else STEPS
     return {
         "ended_by": ended_by,
-        "converged": ended_by != BUDGET,
+        "converged": ended_by == enough,
         "minutes": round(budget.used, 1),
     }
 
@@ -173,13 +125,13 @@ def run_row(row: Row, job: Job, measure: Callable):
     if job.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
-    folder, ended = train_row(row, job, log)
-    run_command(
+    commands = Commands(log, job.processes)
+    folder, ended = train_row(row, job, commands)
+    commands.run(
         "evaluate",
         *job.problem_flags,
         f"--output_dir={folder}",
         f"--split={job.split}",
-        log=log,
     )
     stored = runs.stored_scores(folder)[job.split]
     result = row_files.row_settings(row, job) | {
@@ -257,7 +209,7 @@ def run_all(
     if job.averaged:
         _require_enough_checkpoints(rows, job)
     # Before several trainings would wait for it.
-    run_command("datagen", *job.problem_flags, *job.datagen_flags)
+    Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
     check(rows)
     lock = threading.Lock()
 

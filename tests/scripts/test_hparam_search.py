@@ -5,7 +5,7 @@ import pytest
 from optuna import distributions
 from optuna.trial import TrialState
 
-from scripts.paper import hparam_ranges, hparam_search, table_runs
+from scripts.paper import commands, hparam_ranges, hparam_search
 from t2t_repro import errors
 from t2t_repro.hparams.transformer_hparams import TransformerHParams
 
@@ -88,7 +88,7 @@ def test_interrupted_trial_is_continued_with_its_parameters(study):
     def run(number, params):
         calls.append((number, params))
         if len(calls) == 2:
-            raise table_runs.CommandError("trainer", 143, "above")
+            raise commands.CommandError("trainer", 143, "above")
         return 1.0
 
     with pytest.raises(errors.UserError, match="status 143"):
@@ -101,7 +101,7 @@ def test_interrupted_trial_is_continued_with_its_parameters(study):
 def test_failed_trial_counts_and_does_not_end_the_search(study):
     def run(number, params):
         if number != 1:
-            raise table_runs.CommandError("trainer", 1, "above")
+            raise commands.CommandError("trainer", 1, "above")
         return 1.0
 
     hparam_search.run_trials(study, 3, RANGES, run)
@@ -111,7 +111,7 @@ def test_failed_trial_counts_and_does_not_end_the_search(study):
 
 def test_search_without_a_successful_trial_is_an_error(study):
     def run(number, params):
-        raise table_runs.CommandError("trainer", 1, "above")
+        raise commands.CommandError("trainer", 1, "above")
 
     with pytest.raises(errors.UserError, match="All 2 trials of base failed"):
         hparam_search.run_trials(study, 2, RANGES, run)

@@ -8,7 +8,13 @@ import types
 
 import pytest
 
-from scripts.paper import row_files, table_jobs, table_rows, table_runs
+from scripts.paper import (
+    commands,
+    row_files,
+    table_jobs,
+    table_rows,
+    table_runs,
+)
 from t2t_repro import errors, json_files, registry
 from t2t_repro.problem import build_problem
 
@@ -146,7 +152,7 @@ def trainer(monkeypatch, micro_table):
     """Replace the commands: a trainer whose next step and minutes are set."""
     trainer = types.SimpleNamespace(step=0, minutes=0.0, commands=[])
 
-    def run_command(name, *arguments, log=None, budget=None):
+    def run(self, name, *arguments, budget=None):
         trainer.commands.append(name)
         folder = micro_table[1].output_dir / "base-seed1-float32"
         (folder / "translations").mkdir(parents=True, exist_ok=True)
@@ -158,7 +164,7 @@ def trainer(monkeypatch, micro_table):
             path = folder / "translations" / "validation.txt"
             path.write_text("ein Satz\n", "utf-8")
 
-    monkeypatch.setattr(table_runs, "run_command", run_command)
+    monkeypatch.setattr(commands.Commands, "run", run)
     scores = {"validation": {}}
     monkeypatch.setattr(table_runs.runs, "stored_scores", lambda _: scores)
     monkeypatch.setattr(table_runs.row_files, "command_line", lambda: "c")
@@ -194,13 +200,35 @@ def test_training_that_ends_early_by_itself_has_converged(micro_table, trainer):
     table_runs.run_row(table.row("base", 1), patient, lambda *_: {})
     row = json_files.read(job.results_dir / "base-seed1.json")
     assert (row["ended_by"], row["converged"]) == ("patience", True)
+    (job.results_dir / "base-seed1.json").unlink()
+    trainer.step = 10
+    table_runs.run_row(table.row("base", 1), patient, lambda *_: {})
+    row = json_files.read(job.results_dir / "base-seed1.json")
+    assert (row["ended_by"], row["converged"]) == ("steps", False)
     with pytest.raises(errors.UserError, match="patience is 2 there and None"):
         table_runs.run_row(table.row("base", 1), job, lambda *_: {})
 
 
 def test_error_of_a_failed_command_has_its_status():
     with pytest.raises(errors.UserError, match="unheard_of ended with status"):
-        table_runs.run_command("unheard_of")
+        commands.Commands().run("unheard_of")
+
+
+def test_commands_share_the_cores(monkeypatch, tmp_path):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    monkeypatch.setattr(commands.os, "cpu_count", lambda: 6)
+    seen = []
+
+    def call(line, env, **settings):
+        seen.append(env and env["TF_NUM_INTRAOP_THREADS"])
+        return 0
+
+    monkeypatch.setattr(commands.subprocess, "call", call)
+    commands.Commands().run("trainer")
+    commands.Commands(tmp_path / "log", processes=2).run("trainer")
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    commands.Commands(tmp_path / "log", processes=2).run("trainer")
+    assert seen == [None, "3", "1"]
 
 
 def run_program(name, *arguments):
