@@ -1,4 +1,4 @@
-"""Commands of the package, each in a process of its own."""
+"""Runner of the package's commands, each in a process of its own."""
 
 import os
 import pathlib
@@ -23,7 +23,7 @@ class CommandError(errors.UserError):
 
 
 class Commands(NamedTuple):
-    """How to run commands: with which output, and on how many cores."""
+    """Settings of processes: their output, and their share of the cores."""
 
     log: pathlib.Path | None = None  # appended to; None: the terminal
     processes: int = 1  # that share the cores
@@ -46,24 +46,27 @@ class Commands(NamedTuple):
         """
         line = [sys.executable, "-m", "t2t_repro", command, *arguments]
         shown = shlex.join(["t2t", command, *arguments])
-        call = budget.call if budget else subprocess.call
         if self.log is None:
             print(f"\n{shown}", flush=True)
-            status = call(line, env=self._environment())
+            status = self._call(line, budget)
         else:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("a", encoding="utf-8") as output:
                 print(f"\n{shown}", file=output, flush=True)
-                status = call(
-                    line,
-                    env=self._environment(),
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
+                status = self._call(
+                    line, budget, stdout=output, stderr=subprocess.STDOUT
                 )
         stopped = budget and budget.ended(status)
         if status and not stopped:
             place = "above" if self.log is None else f"in {self.log}"
             raise CommandError(command, status, place)
+
+    def _call(self, line, budget, **output):
+        environment = self._environment()
+        with experiment_queue.process(
+            line, env=environment, **output
+        ) as process:
+            return budget.wait(process) if budget else process.wait()
 
     def _environment(self):
         """Give each process its share of the cores, unless the user did.

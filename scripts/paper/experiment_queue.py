@@ -18,6 +18,9 @@ _RECORD_SECONDS = 10  # a killed queue forgets at most so much of a budget
 _SIGTERM_STATUSES = 128 + signal.SIGTERM, -signal.SIGTERM
 
 
+_running: set[subprocess.Popen] = set()
+
+
 class Task(NamedTuple):
     """An entry of the queue."""
 
@@ -80,8 +83,9 @@ class Progress:
 def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
     """Run tasks in their order, `processes` at a time.
 
-    A task that fails does not stop the others; Ctrl-C leaves out those that
-    have not begun.
+    A task that fails does not stop the others. Ctrl-C and SIGTERM leave out
+    those that have not begun; SIGTERM is passed to the processes of the others.
+    (Ctrl-C reaches them by itself, since they belong to the same terminal.)
 
     Raises:
         UserError: tasks failed; names each with its error.
@@ -95,19 +99,40 @@ def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
         except errors.UserError as error:
             failed[task.name] = error
 
-    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-        futures = [pool.submit(run_one, task) for task in tasks]
-        try:
-            for future in futures:
-                future.result()
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-            raise
+    previous = signal.signal(signal.SIGTERM, _terminate_processes)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+            futures = [pool.submit(run_one, task) for task in tasks]
+            try:
+                for future in futures:
+                    future.result()
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                raise
+    finally:
+        signal.signal(signal.SIGTERM, previous)
     if failed:
         raise errors.UserError(
             f"{len(failed)} of {len(tasks)} failed: "
             + " ".join(f"{name}: {error}" for name, error in failed.items())
         )
+
+
+def _terminate_processes(*_):
+    for started in tuple(_running):
+        started.terminate()
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def process(command: Sequence[str], **settings):
+    """Start a process that a SIGTERM to this program ends, too."""
+    with subprocess.Popen(command, **settings) as started:
+        _running.add(started)
+        try:
+            yield started
+        finally:
+            _running.discard(started)
 
 
 class Budget:
@@ -131,31 +156,29 @@ class Budget:
         """Return whether a command with this exit status was ended by it."""
         return self.exhausted and status in _SIGTERM_STATUSES
 
-    def call(self, command: Sequence[str], **settings) -> int:
-        """Run a command; end it by SIGTERM when the budget is used up.
+    def wait(self, process: subprocess.Popen) -> int:
+        """Wait for a process; end it by SIGTERM when the budget is used up.
 
-        The trainer then saves a checkpoint. Ctrl-C reaches the command, too,
-        since it belongs to the same terminal.
+        The trainer then saves a checkpoint.
 
         Returns:
             Its exit status.
         """
         began, before = time.monotonic(), self.used
-        with subprocess.Popen(command, **settings) as process:
-            while True:
-                wait = _RECORD_SECONDS
-                if self._minutes is not None:
-                    left = (self._minutes - self.used) * 60
-                    wait = min(wait, max(left, 0))
-                try:
-                    return process.wait(wait)
-                except subprocess.TimeoutExpired:
-                    if self.exhausted:
-                        process.send_signal(signal.SIGTERM)
-                        return process.wait()
-                finally:
-                    elapsed = time.monotonic() - began
-                    self._record(before + elapsed / 60)
+        while True:
+            wait = _RECORD_SECONDS
+            if self._minutes is not None:
+                left = (self._minutes - self.used) * 60
+                wait = min(wait, max(left, 0))
+            try:
+                return process.wait(wait)
+            except subprocess.TimeoutExpired:
+                if self.exhausted:
+                    process.terminate()
+                    return process.wait()
+            finally:
+                elapsed = time.monotonic() - began
+                self._record(before + elapsed / 60)
 
     def _record(self, minutes):
         self.used = minutes

@@ -1,13 +1,20 @@
 """Tests of the experiment queue: order, failures, time left, budgets."""
 
 import json
+import os
 import signal
 import sys
 import threading
 
 import pytest
 
-from scripts.paper.experiment_queue import Budget, Progress, Task, run
+from scripts.paper.experiment_queue import (
+    Budget,
+    Progress,
+    Task,
+    process,
+    run,
+)
 from t2t_repro import errors
 
 SLEEPER = "import time; time.sleep(600)"
@@ -62,16 +69,37 @@ def test_time_left_is_computed_from_mean_of_finished_tasks():
         )
 
 
+def test_sigterm_ends_the_processes_and_leaves_out_waiting_tasks():
+    statuses = []
+
+    def task():
+        with process([sys.executable, "-c", SLEEPER]) as started:
+            os.kill(os.getpid(), signal.SIGTERM)
+            statuses.append(started.wait())
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        run([Task("one", task), Task("two", task)], 1, quiet(2)[0])
+    assert statuses == [-signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def wait(budget, code):
+    """Run Python code within a budget; return its exit status."""
+    with process([sys.executable, "-c", code]) as started:
+        return budget.wait(started)
+
+
 def test_command_within_budget_returns_its_own_status(tmp_path):
     budget = Budget(tmp_path, 10)
-    assert budget.call([sys.executable, "-c", "raise SystemExit(3)"]) == 3
+    assert wait(budget, "raise SystemExit(3)") == 3
     assert 0 < budget.used < 10 and not budget.exhausted
     assert Budget(tmp_path, 10).used == budget.used
 
 
 def test_exhausted_budget_ends_command_by_sigterm(tmp_path):
     budget = Budget(tmp_path, 0.001)
-    status = budget.call([sys.executable, "-c", SLEEPER])
+    status = wait(budget, SLEEPER)
     assert status == -signal.SIGTERM and budget.exhausted
 
 

@@ -1,5 +1,6 @@
 """Rows of tables: refused flags, resuming, and a small row."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -219,11 +220,12 @@ def test_commands_share_the_cores(monkeypatch, tmp_path):
     monkeypatch.setattr(commands.os, "cpu_count", lambda: 6)
     seen = []
 
-    def call(line, env, **settings):
+    @contextlib.contextmanager
+    def process(line, env, **output):
         seen.append(env and env["TF_NUM_INTRAOP_THREADS"])
-        return 0
+        yield types.SimpleNamespace(wait=lambda: 0)
 
-    monkeypatch.setattr(commands.subprocess, "call", call)
+    monkeypatch.setattr(commands.experiment_queue, "process", process)
     commands.Commands().run("trainer")
     commands.Commands(tmp_path / "log", processes=2).run("trainer")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
