@@ -27,6 +27,7 @@ class Commands(NamedTuple):
 
     log: pathlib.Path | None = None  # appended to; None: the terminal
     processes: int = 1  # that share the cores
+    code: pathlib.Path | None = None  # folder of the package; None: this one
 
     def run(
         self,
@@ -62,9 +63,9 @@ class Commands(NamedTuple):
             raise CommandError(command, status, place)
 
     def _call(self, line, budget, **output):
-        environment = self._environment()
+        # Python finds a package in the working directory first.
         with experiment_queue.process(
-            line, env=environment, **output
+            line, env=self._environment(), cwd=self.code, **output
         ) as process:
             return budget.wait(process) if budget else process.wait()
 

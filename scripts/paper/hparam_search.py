@@ -217,11 +217,8 @@ def _overrides(params):
 
 def run_trial(row, job, objective, number, params) -> float:
     """Train a row with the parameters of a trial; return its value."""
-    trial = table_rows.Row(
-        f"{row.name}-trial{number}",
-        row.hparams_set,
-        row.changes | params,
-        row.seed,
+    trial = row._replace(
+        name=f"{row.name}-trial{number}", changes=row.changes | params
     )
     folder = table_runs.training_folder(trial, job)
     log = folder.with_name(f"{folder.name}.log")

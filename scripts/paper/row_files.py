@@ -8,7 +8,7 @@ import sys
 from absl import flags
 
 from scripts.paper.table_jobs import Job
-from scripts.paper.table_rows import Row, Table
+from scripts.paper.table_rows import Row, Table, Variants
 from t2t_repro import errors, json_files, registry, run_json
 from t2t_repro.data import manifest
 
@@ -50,7 +50,7 @@ def row_settings(row: Row, job: Job) -> dict:
         **({"manifest_sha256": data} if data else {}),
         "split": job.split,
         "averaged": job.averaged,
-        "mixed_precision": job.mixed_precision,
+        "mixed_precision": row.mixed_precision,
         "patience": job.patience,
         "hparams": dataclasses.asdict(values),
     }
@@ -78,7 +78,7 @@ def read_finished(file: pathlib.Path, wanted: dict) -> dict | None:
     return stored
 
 
-def finished_rows(table: Table, job: Job) -> list[dict]:
+def finished_rows(table: Table | Variants, job: Job) -> list[dict]:
     """Return results of all finished rows and seeds, in the table's order.
 
     Rows of earlier calls are included, unless they have other settings.

@@ -35,7 +35,6 @@ class Job(NamedTuple):
     results_dir: pathlib.Path  # folder of the JSON files
     problem_flags: tuple[str, ...]  # for all commands
     datagen_flags: tuple[str, ...]
-    mixed_precision: str
     trainer_flags: tuple[str, ...]
     machine: str
     processes: int = 1  # trainings at a time
@@ -52,10 +51,8 @@ def job(split: str, averaged: bool) -> Job:
         UserError: --trainer_flags has a setting that a row's file fixes.
     """
     values = flags.FLAGS
-    output_dir = common_flags.output_dir()
+    output_dir = common_flags.output_dir().absolute()
     results_dir = pathlib.Path(values.results_dir or output_dir / "results")
-    named = ("problem", "problem_args", "usr_dir", "data_dir")
-    raw = [f"--raw_dir={values.raw_dir}"] if values.raw_dir else []
     problem = common_flags.problem()
     try:
         trainer_flags = shlex.split(values.trainer_flags)
@@ -72,13 +69,14 @@ def job(split: str, averaged: bool) -> Job:
         data=prepare.data_folder(common_flags.data_dir(), problem),
         output_dir=output_dir,
         results_dir=results_dir.expanduser(),
-        problem_flags=tuple(
-            f"--{name}={values[name].value}"
-            for name in named
-            if values[name].value
+        problem_flags=(
+            *_given("problem", "problem_args"),
+            *_given_folders("usr_dir", "data_dir"),
         ),
-        datagen_flags=(*raw, f"--num_workers={values.num_workers}"),
-        mixed_precision=values.mixed_precision,
+        datagen_flags=(
+            *_given_folders("raw_dir"),
+            f"--num_workers={values.num_workers}",
+        ),
         trainer_flags=tuple(trainer_flags),
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
@@ -86,6 +84,23 @@ def job(split: str, averaged: bool) -> Job:
         patience=values.patience,
         budget_minutes=values.budget_minutes,
     )
+
+
+def _given(*names):
+    """Return the flags of these names that have a value."""
+    return [
+        f"--{name}={flags.FLAGS[name].value}"
+        for name in names
+        if flags.FLAGS[name].value
+    ]
+
+
+def _given_folders(*names):
+    """Return _given() with absolute paths: a command may run elsewhere."""
+    return [
+        f"{name}={pathlib.Path(value).expanduser().absolute()}"
+        for name, _, value in (flag.partition("=") for flag in _given(*names))
+    ]
 
 
 def require_allowed(trainer_flags):

@@ -1,6 +1,8 @@
 """Rows of a table: an hparams set each, in full or reduced size."""
 
 import dataclasses
+import pathlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from absl import flags
@@ -29,6 +31,8 @@ class Row(NamedTuple):
     hparams_set: str
     changes: dict  # hparams that differ from those of the set
     seed: int
+    mixed_precision: str
+    code: pathlib.Path | None = None  # folder of the package; None: this one
 
 
 def define_flags():
@@ -164,12 +168,10 @@ class Table(NamedTuple):
         Raises:
             UserError: one of its sizes is no multiple of its divisor.
         """
-        values, hparams_set = flags.FLAGS, self.names[name]
-        settings = type(registry.build_hparams(hparams_set))
-        overrides = fields.parse(settings, values.hparams)
-        sizes = values.divide_widths, values.divide_layers
-        changed = changes(hparams_set, self.base, *sizes, overrides)
-        return Row(name, hparams_set, changed, seed)
+        hparams_set = self.names[name]
+        changed = _changes_of_flags(hparams_set, self.base)
+        precision = flags.FLAGS.mixed_precision
+        return Row(name, hparams_set, changed, seed, precision)
 
     def selected_rows(self) -> list[Row]:
         """Return the rows and seeds that the flags name.
@@ -183,8 +185,65 @@ class Table(NamedTuple):
                 "Each row has an hparams set of its own; got --hparams_set="
                 f"{values.hparams_set}. Use --rows=… or --hparams=… instead."
             )
-        return [
-            self.row(name, seed)
-            for name in select(self.names, values.rows)
-            for seed in values.seed
-        ]
+        return _selected_rows(self, self.names)
+
+
+class Variant(NamedTuple):
+    """Differences of a row from the flags."""
+
+    changes: dict = {}  # hparams
+    mixed_precision: str | None = None  # None: --mixed_precision
+    code: pathlib.Path | None = None  # folder of the package; None: this one
+
+
+class Variants(NamedTuple):
+    """Rows that vary the hparams set of --hparams_set."""
+
+    names: Mapping[str, Variant]  # name of a row -> its differences
+    base_row: str
+
+    def row(self, name: str, seed: int) -> Row:
+        """Return a row.
+
+        Raises:
+            UserError: one of its sizes is no multiple of its divisor.
+        """
+        values, variant = flags.FLAGS, self.names[name]
+        return Row(
+            name,
+            values.hparams_set,
+            _changes_of_flags(values.hparams_set, values.hparams_set)
+            | variant.changes,
+            seed,
+            variant.mixed_precision or values.mixed_precision,
+            variant.code,
+        )
+
+    def selected_rows(self) -> list[Row]:
+        """Return the rows and seeds that the flags name.
+
+        Raises:
+            UserError: --hparams_set is not given, or a row is unknown.
+        """
+        if not flags.FLAGS.hparams_set:
+            raise errors.UserError(
+                "Name the hparams set that all rows have: --hparams_set=…."
+            )
+        return _selected_rows(self, self.names)
+
+
+def _changes_of_flags(hparams_set, base):
+    values = flags.FLAGS
+    settings = type(registry.build_hparams(hparams_set))
+    overrides = fields.parse(settings, values.hparams)
+    sizes = values.divide_widths, values.divide_layers
+    return changes(hparams_set, base, *sizes, overrides)
+
+
+def _selected_rows(table, known):
+    values = flags.FLAGS
+    return [
+        table.row(name, seed)
+        for name in select(known, values.rows)
+        for seed in values.seed
+    ]

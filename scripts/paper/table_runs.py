@@ -20,7 +20,7 @@ from scripts.paper import (
 )
 from scripts.paper.commands import Commands
 from scripts.paper.table_jobs import Job
-from scripts.paper.table_rows import Row, Table
+from scripts.paper.table_rows import Row, Table, Variants
 from t2t_repro import errors, files, json_files, prepare, runs
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
@@ -82,7 +82,7 @@ def training_folder(row: Row, job: Job) -> pathlib.Path:
 
     A training could resume in another precision, so each has its own folder.
     """
-    return job.output_dir / f"{row.name}-seed{row.seed}-{job.mixed_precision}"
+    return job.output_dir / f"{row.name}-seed{row.seed}-{row.mixed_precision}"
 
 
 def _trainer_flags(row, job):
@@ -96,7 +96,7 @@ def _trainer_flags(row, job):
         f"--hparams_set={row.hparams_set}",
         *([f"--hparams={overrides}"] if overrides else []),
         f"--random_seed={row.seed}",
-        f"--mixed_precision={job.mixed_precision}",
+        f"--mixed_precision={row.mixed_precision}",
         f"--output_dir={training_folder(row, job)}",
         *([] if job.averaged else ["--keep_checkpoint_max=1"]),
         *(stopping if job.patience else []),
@@ -125,7 +125,7 @@ def run_row(row: Row, job: Job, measure: Callable):
     if job.processes > 1:
         log = folder.with_name(f"{folder.name}.log")
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
-    commands = Commands(log, job.processes)
+    commands = Commands(log, job.processes, row.code)
     folder, ended = train_row(row, job, commands)
     commands.run(
         "evaluate",
@@ -157,22 +157,32 @@ def _may_continue(finished, folder, minutes):
 
 
 def measure_training(folder: pathlib.Path, stored: dict) -> dict:
-    """Return perplexities, scores, parameters and FLOPs of a training.
+    """Return perplexities, scores, parameters, FLOPs and padding of a training.
 
     Perplexity is per subword, of the last weights on the validation split, even
-    if scores are of averaged weights or another split.
+    if scores are of averaged weights or another split. Padding is a share of
+    tokens and padding, of both sides.
     """
     run = runs.open_run(folder)
+    hparams = run.hparams
     data = prepare.data_folder(run.settings["data_dir"], run.problem)
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
-    lengths = batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
-    model = building.build_abstract(run.hparams, **run.vocabularies.sizes)
+    lengths = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
+    plan = batch_plan.build(
+        corpus.lengths,
+        hparams.batching,
+        hparams.batch_tokens,
+        hparams.max_length,
+        run.settings["random_seed"],
+        hparams.batch_unit,
+    )
+    model = building.build_abstract(hparams, **run.vocabularies.sizes)
     names = ("step", "perplexity", *run.problem.suite.names)
     curve = [
         {key: entry[key] for key in names if key in entry}
         for entry in json_files.read(folder / history.VALIDATION)
     ]
-    tokens = run.hparams.batch_tokens * curve[-1]["step"]
+    tokens = hparams.batch_tokens * curve[-1]["step"]
     return {
         "perplexity": curve[-1]["perplexity"],
         "scores": {key: stored[key] for key in stored["signatures"]},
@@ -180,12 +190,13 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
         "vocab_size": model.vocab_size,
         "parameters": model.count_params(),
         "training_flops": cost.training_flops(model, tokens, *lengths),
+        "padding": 1 - sum(plan.tokens.values()) / (2 * plan.padded_tokens),
         "curve": curve,
     }
 
 
 def run_all(
-    table: Table,
+    table: Table | Variants,
     job: Job,
     summarize: Callable,
     lay_out: Callable,
@@ -236,7 +247,7 @@ def run_all(
     print(f"\n{lay_out(results)}")
 
 
-def _write_paired_tests(table: Table, job: Job, results) -> None:
+def _write_paired_tests(table: Table | Variants, job: Job, results) -> None:
     """Write the bootstrap tests between rows and base to paired_tests.json."""
     corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
     tests: Mapping = paired_tests.compare_with_base(

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from scripts.paper import curve_bands, reference_curves
+from scripts.paper import curve_bands, reference_curves, references
 from t2t_repro import errors, fields, json_files, registry
 from t2t_repro.metrics.suite import Suite
 
@@ -211,7 +211,7 @@ def test_setting_of_buckets_matters_only_to_bucketed_batches(settings):
             settings | {"hparams": hparams | {"reshuffle_buckets": value}}
             for value in (True, False)
         )
-        return reference_curves.differences(first, second)
+        return references.differences(first, second)
 
     assert differing("packed") == []
     assert differing("bucketed") == ["reshuffle_buckets is True, not False"]
@@ -262,10 +262,10 @@ def test_damaged_validations_are_named(tmp_path, text):
         problem=types.SimpleNamespace(suite=Suite()),
     )
     with pytest.raises(errors.UserError, match=r"validation\.json is damaged"):
-        reference_curves.read_training(run)
+        references.read_training(run)
 
 
-COMMITTED = sorted(reference_curves.FOLDER.glob("*.json"))
+COMMITTED = sorted(references.FOLDER.glob("*.json"))
 
 
 def test_number_words_and_multi30k_have_references():

@@ -66,6 +66,7 @@ def micro_table(monkeypatch, tmp_path):
         hparams="train_steps=10,save_checkpoints_steps=2",
         divide_widths=1,
         divide_layers=1,
+        mixed_precision="float32",
         rows=[],
         seed=[1],
     )
@@ -79,7 +80,6 @@ def micro_table(monkeypatch, tmp_path):
         results_dir=tmp_path / "results",
         problem_flags=(),
         datagen_flags=(),
-        mixed_precision="float32",
         trainer_flags=(),
         machine="m",
     )
@@ -129,7 +129,7 @@ def test_each_precision_has_its_own_folder_of_training(micro_table):
     table, job, _ = micro_table
     folders = {
         table_runs.training_folder(
-            table.row("base", 1), job._replace(mixed_precision=precision)
+            table.row("base", 1)._replace(mixed_precision=precision), job
         )
         for precision in ("float32", "bfloat16")
     }
