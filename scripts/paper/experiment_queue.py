@@ -102,9 +102,8 @@ def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
     previous = signal.signal(signal.SIGTERM, _terminate_processes)
     try:
         with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-            futures = [pool.submit(run_one, task) for task in tasks]
             try:
-                for future in futures:
+                for future in [pool.submit(run_one, task) for task in tasks]:
                     future.result()
             except KeyboardInterrupt:
                 pool.shutdown(cancel_futures=True)

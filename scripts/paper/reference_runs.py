@@ -3,11 +3,12 @@
     python -m scripts.paper.reference_runs --problem=number_words_ende \\
         --hparams_set=tiny --output_dir=FOLDER --seed=1 --seed=2 --seed=3
 
-reference_curves compares other runs with them: with --record each row becomes a
-file in scripts/results/reference_curves/. The program also compares bucketed with
-packed batches, and bfloat16 with float32: scores, their difference from the
-first row, perplexities, padding. --rows=packed_float32,bucketed_float32 leaves
-out bfloat16, for a CPU without it. table3_variations describes how to resume.
+reference_curves compares other runs with them: with --record each row becomes
+a file in scripts/results/reference_curves/. The program also compares bucketed
+with packed batches, and bfloat16 with float32: scores, their difference from
+the first row, perplexities, padding. --rows=packed_float32,bucketed_float32
+leaves out bfloat16, for a CPU without it. table3_variations describes how to
+resume.
 """
 
 from absl import flags

@@ -11,6 +11,7 @@ import pytest
 
 from scripts.paper import (
     commands,
+    reference_runs,
     row_files,
     table_jobs,
     table_rows,
@@ -300,3 +301,44 @@ def test_row_of_table_3_from_raw_text_to_the_table(number_words, tmp_path):
     assert str(tmp_path) not in row["command"]
     assert [entry["step"] for entry in row["figures"]["curve"]] == [2, 4]
     assert "| base |  | " in (results / "table.md").read_text("utf-8")
+
+
+def test_variants_of_one_set_have_their_own_hparams_precision_and_code(
+    micro_table, tmp_path
+):
+    _, _, values = micro_table
+    variants = table_rows.Variants(
+        {
+            "same": table_rows.Variant(),
+            "other": table_rows.Variant(
+                {"batching": "bucketed"}, "bfloat16", tmp_path
+            ),
+        },
+        "same",
+    )
+    with pytest.raises(errors.UserError, match="--hparams_set="):
+        variants.selected_rows()
+    values.hparams_set = "tiny"
+    same, other = variants.selected_rows()
+    assert same.changes == {"train_steps": 10, "save_checkpoints_steps": 2}
+    assert (same.mixed_precision, same.code) == ("float32", None)
+    assert other.changes == same.changes | {"batching": "bucketed"}
+    assert (other.mixed_precision, other.code) == ("bfloat16", tmp_path)
+
+
+def test_intervals_are_of_differences_from_the_base_row():
+    def results(*scores):
+        return [{"figures": {"scores": {"bleu": s}}} for s in scores]
+
+    rows = {
+        reference_runs.BASE: results(30.0, 31.0),
+        "bucketed_float32": results(30.4, 31.4),
+    }
+    intervals = reference_runs.intervals_from_base(rows, "bleu")
+    # Pooled deviation 0.707 with 2 degrees of freedom; its t is 4.303.
+    assert intervals == {
+        "bucketed_float32": "+0.40 (-2.64 to +3.44): cannot tell with no "
+        "difference"
+    }
+    one_seed = {name: row[:1] for name, row in rows.items()}
+    assert reference_runs.intervals_from_base(one_seed, "bleu") == {}
