@@ -43,6 +43,7 @@ def main():
         job,
         lambda results: summarize(results, score),
         lambda results: lay_out(results, score),
+        score=score,
     )
     if flags.FLAGS.record:
         for name in table_rows.select(ROWS, flags.FLAGS.rows):

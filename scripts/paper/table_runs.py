@@ -202,6 +202,7 @@ def run_all(
     lay_out: Callable,
     measure: Callable = measure_training,
     check: Callable = lambda rows: None,
+    score: str | None = None,
 ):
     """Run the rows that the flags select, and write the table after each.
 
@@ -215,6 +216,8 @@ def run_all(
         measure: of run_row().
         check: a function of the rows, called with the data there and before
             any training; it raises a UserError for rows that make no sense.
+        score: metric of the paired tests; None: the one to compare with the
+            paper's BLEU.
     """
     rows = table.selected_rows()
     if job.averaged:
@@ -243,18 +246,21 @@ def run_all(
     progress = experiment_queue.Progress(len(tasks), job.processes)
     experiment_queue.run(tasks, job.processes, progress)
     results = row_files.finished_rows(table, job)
-    _write_paired_tests(table, job, results)
+    score = score or table_layout.convention(job.problem)
+    _write_paired_tests(table, job, results, score)
     print(f"\n{lay_out(results)}")
 
 
-def _write_paired_tests(table: Table | Variants, job: Job, results) -> None:
+def _write_paired_tests(
+    table: Table | Variants, job: Job, results, score: str
+) -> None:
     """Write the bootstrap tests between rows and base to paired_tests.json."""
     corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
     tests: Mapping = paired_tests.compare_with_base(
         results,
         table.base_row,
         job.problem.suite,
-        table_layout.convention(job.problem),
+        score,
         corpus.text("targets"),
         job.results_dir,
     )
