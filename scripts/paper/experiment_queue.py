@@ -91,15 +91,23 @@ def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
         UserError: tasks failed; names each with its error.
     """
     failed = {}
+    terminated = threading.Event()
 
     def run_one(task):
+        if terminated.is_set():
+            return
         try:
             with progress.running(task.name):
                 task.run()
         except errors.UserError as error:
             failed[task.name] = error
 
-    previous = signal.signal(signal.SIGTERM, _terminate_processes)
+    def terminate(*_):
+        terminated.set()
+        for started in tuple(_running):
+            started.terminate()
+
+    previous = signal.signal(signal.SIGTERM, terminate)
     try:
         with concurrent.futures.ThreadPoolExecutor(processes) as pool:
             try:
@@ -110,17 +118,13 @@ def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
                 raise
     finally:
         signal.signal(signal.SIGTERM, previous)
+    if terminated.is_set():
+        raise KeyboardInterrupt
     if failed:
         raise errors.UserError(
             f"{len(failed)} of {len(tasks)} failed: "
             + " ".join(f"{name}: {error}" for name, error in failed.items())
         )
-
-
-def _terminate_processes(*_):
-    for started in tuple(_running):
-        started.terminate()
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
