@@ -5,6 +5,7 @@ A reference is the same training with several seeds: {"problem", "hparams", …,
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ SHIFT = 0.15
 # true range. Perplexities are compared by their logarithms, so 0.1 is about
 # 10%. Metrics are percentages.
 PERPLEXITY_FLOOR, METRIC_FLOOR = 0.1, 1.0
+# Perplexities of single validations jump, their medians over a few validations
+# do not: a level that differs by 2% shows, if the seeds are not too few.
+MEDIAN, MEDIAN_OF, MEDIAN_FLOOR, MEDIAN_SEEDS = "median perplexity", 5, 0.02, 3
 LOGARITHMIC = ("perplexity",)
 LAST = math.inf  # the "step" of scores, which are computed after training
 
@@ -69,7 +73,8 @@ def band(
     if logarithmic:
         values, nearby = map(math.log, values), map(math.log, nearby)
     values, nearby = list(values), list(nearby)
-    floor = PERPLEXITY_FLOOR if logarithmic else METRIC_FLOOR
+    floor = MEDIAN_FLOOR if metric == MEDIAN else PERPLEXITY_FLOOR
+    floor = floor if logarithmic else METRIC_FLOOR
     margin = max(values) - min(values) + floor
     low = min(values + nearby) - margin
     high = max(values + nearby) + margin
@@ -93,13 +98,14 @@ def nearby_values(
     if len(curve) < 2 or step == LAST:
         return []
     steps, values = np.array(sorted(curve.items())).T
-    if metric in LOGARITHMIC:
+    logarithmic = _kind(metric) in LOGARITHMIC
+    if logarithmic:
         values = np.log(values)
     gradient = (values[1] - values[0]) / (steps[1] - steps[0])
     earlier, later = step * (1 - SHIFT), step * (1 + SHIFT)
     shifted = np.interp([earlier, later], steps, values)
     shifted += gradient * np.minimum([earlier - steps[0], later - steps[0]], 0)
-    return (np.exp(shifted) if metric in LOGARITHMIC else shifted).tolist()
+    return (np.exp(shifted) if logarithmic else shifted).tolist()
 
 
 def values_by_step(training: dict) -> dict[tuple[float, str], float]:
@@ -124,6 +130,8 @@ def compare(
     """Return (step, metric)s that have a band, and deviations, by step."""
     actual = values_by_step(training)
     seeds = [values_by_step(seed) for seed in reference["seeds"]]
+    if len(seeds) >= MEDIAN_SEEDS:
+        _add_medians(actual, *seeds)
     shared = sorted(
         key for key in actual if all(key in values for values in seeds)
     )
@@ -139,6 +147,22 @@ def compare(
         if not low <= value <= high:  # NaN is outside
             deviations.append(Deviation(step, name, value, low, high))
     return shared, deviations
+
+
+def _add_medians(*trainings):
+    """Add to trainings the medians over each few of their common steps."""
+    steps = sorted(
+        step
+        for step, metric in trainings[0]
+        if metric == "perplexity"
+        and all((step, metric) in values for values in trainings)
+    )
+    for values in trainings:
+        for end in range(MEDIAN_OF, len(steps) + 1):
+            values[steps[end - 1], MEDIAN] = statistics.median(
+                values[step, "perplexity"]
+                for step in steps[end - MEDIAN_OF : end]
+            )
 
 
 def _curve(values, name):
@@ -158,7 +182,7 @@ def usual_cause(deviations: Sequence[Deviation], first_step: float) -> str:
         first_step: of the first validation that was compared.
     """
     first = deviations[0]
-    perplexities = [d for d in deviations if d.metric == "perplexity"]
+    perplexities = [d for d in deviations if _kind(d.metric) in LOGARITHMIC]
     if any(math.isnan(d.value) for d in deviations):
         return (
             "The loss is NaN: the cause is arithmetic, not data. Try float32."

@@ -83,9 +83,10 @@ class Progress:
 def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
     """Run tasks in their order, `processes` at a time.
 
-    A task that fails does not stop the others. Ctrl-C and SIGTERM leave out
-    those that have not begun; SIGTERM is passed to the processes of the others.
-    (Ctrl-C reaches them by itself, since they belong to the same terminal.)
+    A task that fails with a UserError does not stop the others. Ctrl-C and
+    SIGTERM leave out those that have not begun; SIGTERM is passed to the
+    processes of the others. (Ctrl-C reaches them by itself, since they belong
+    to the same terminal.)
 
     Raises:
         UserError: tasks failed; names each with its error.
@@ -113,7 +114,7 @@ def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
             try:
                 for future in [pool.submit(run_one, task) for task in tasks]:
                     future.result()
-            except KeyboardInterrupt:
+            except BaseException:  # Ctrl-C, or a defect of a task
                 pool.shutdown(cancel_futures=True)
                 raise
     finally:

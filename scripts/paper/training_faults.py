@@ -69,90 +69,106 @@ def plant_fault(fault: plant_faults.Fault, folder: pathlib.Path) -> None:
 
 
 def measure(folder, stored) -> dict:
-    """Return the values of a training that are outside of their bands.
+    """Return scores and curve of a training, and the name of its reference.
 
     Raises:
         UserError: there is no reference with its settings.
     """
     run = runs.open_run(folder)
-    settings = run.settings
-    choice = references.choose(settings, references.load())
+    choice = references.choose(run.settings, references.load())
     if not choice or choice.differing:
         raise errors.UserError(
             f"There is no reference with the settings of {folder}. Record one "
             "with scripts.paper.reference_runs, with the same flags."
         )
-    training = references.read_training(run)
-    compared, _ = references.comparable(settings, training, choice.reference)
-    shared, deviations = curve_bands.compare(compared, choice.reference)
     return {
         "scores": {key: stored[key] for key in stored["signatures"]},
         "signatures": stored["signatures"],
-        "validations": training["validations"],
+        "training": references.read_training(run),
         "reference": choice.name,
-        "compared": len(shared),
-        "deviations": [
-            deviation._asdict() | {"step": _step(deviation)}
-            for deviation in deviations
-        ],
     }
 
 
-def _step(deviation):
-    """Return a step as JSON has it, which has no infinity."""
-    return END if deviation.step == curve_bands.LAST else deviation.step
+def deviations(result, known) -> tuple[int, list[curve_bands.Deviation]]:
+    """Return how many values were compared, and those outside their bands.
+
+    Args:
+        result: of one training.
+        known: {name: reference}.
+    """
+    reference = known[result["figures"]["reference"]]
+    training, _ = references.comparable(
+        result, result["figures"]["training"], reference
+    )
+    shared, found = curve_bands.compare(training, reference)
+    return len(shared), found
 
 
-def summarize(results) -> list[dict]:
-    """Return for each fault how many of its trainings deviate, and where."""
+def summarize(results, known=None) -> list[dict]:
+    """Return for each fault how many of its trainings deviate, and where.
+
+    Args:
+        results: of all rows.
+        known: {name: reference}; None: those that are recorded.
+    """
+    known = known or references.load()
     table = []
     for name, row_results in table_layout.by_row(results).items():
-        found = [
-            result["figures"]["deviations"]
-            for result in row_results
-            if result["figures"]["deviations"]
-        ]
+        compared = [deviations(result, known) for result in row_results]
+        found = [deviating for _, deviating in compared if deviating]
         table.append(
             {
                 "row": name,
                 "seeds": [result["seed"] for result in row_results],
+                "compared": [count for count, _ in compared],
                 "found": len(found),
-                "first": [deviations[0] for deviations in found],
-                "deviations": [len(deviations) for deviations in found],
+                "first": [_as_json(deviating[0]) for deviating in found],
+                "deviations": [len(deviating) for deviating in found],
                 "perplexity": _last_perplexity(row_results),
             }
         )
     return table
 
 
+def _as_json(deviation):
+    """Return a deviation without infinity, which JSON does not have."""
+    end = deviation.step == curve_bands.LAST
+    return deviation._asdict() | {"step": END if end else deviation.step}
+
+
 def _last_perplexity(row_results):
     return statistics.fmean(
-        result["figures"]["validations"][-1]["perplexity"]
+        result["figures"]["training"]["validations"][-1]["perplexity"]
         for result in row_results
     )
 
 
-def lay_out(results) -> str:
-    """Format the faults in Markdown, with what reveals each first."""
+def lay_out(results, known=None) -> str:
+    """Format the faults in Markdown, with what reveals each first.
+
+    Args:
+        results: of all rows.
+        known: as of summarize().
+    """
+    table = summarize(results, known)
     lines = [
         (
             entry["row"].replace("_", " "),
             f"{entry['found']} of {len(entry['seeds'])}",
-            ", ".join(map(_describe, entry["first"])),
+            "; ".join(map(_describe, entry["first"])),
             f"{entry['perplexity']:.3f}",
         )
-        for entry in summarize(results)
+        for entry in table
     ]
     columns = "fault", "found", "first outside its band", "last perplexity"
     first = results[0]
-    compared = {result["figures"]["compared"] for result in results}
+    compared = {count for entry in table for count in entry["compared"]}
     names = {result["figures"]["reference"] for result in results}
     return (
         f"{table_layout.markdown(columns, lines)}\n\n"
-        f"{first['problem']}, hparams set {first['hparams_set']}, "
-        f"{first['hparams']['train_steps']:,} steps; compared with "
-        f"{', '.join(sorted(names))} in {min(compared)} to {max(compared)} "
-        f"values; {first['machine']}; {first['date']}.\n"
+        f"{first['problem']}, {first['hparams']['train_steps']:,} steps; "
+        f"compared with {', '.join(sorted(names))} in {min(compared)} to "
+        f"{max(compared)} values; {first['machine']}; {first['date']}.\n"
     )
 
 

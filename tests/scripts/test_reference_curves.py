@@ -99,6 +99,46 @@ def test_nearby_scores_are_interpolated_linearly():
     assert curve_bands.nearby_values("bleu", {100: 10.0}, 100) == []
 
 
+def test_median_shows_a_small_difference_of_level():
+    """Single validations jump by more than this difference."""
+
+    def curve(level, jump_at=None):
+        values = [40.0, 4.0] + 8 * [level]
+        if jump_at:
+            values[jump_at] *= 1.08
+        return {
+            "random_seed": 1,
+            "validations": [
+                {"step": 50 * i, "perplexity": value}
+                for i, value in enumerate(values, 1)
+            ],
+            "scores": {},
+        }
+
+    seeds = [curve(1.500), curve(1.505, jump_at=6), curve(1.498)]
+    _, none = curve_bands.compare(curve(1.51, jump_at=5), {"seeds": seeds})
+    assert none == []
+    _, found = curve_bands.compare(curve(1.56), {"seeds": seeds})
+    assert {deviation.metric for deviation in found} == {curve_bands.MEDIAN}
+    assert found[0].step == 250  # the first median of five
+    # Two seeds say too little about the noise.
+    _, none = curve_bands.compare(curve(1.56), {"seeds": seeds[:2]})
+    assert none == []
+
+
+def test_precisions_of_number_words_agree():
+    """Trainings in bfloat16 lie in the bands of float32, and vice versa."""
+    known = references.load()
+    for batching in ("packed", "bucketed"):
+        single, half = (
+            known[f"number_words_ende_{batching}_{precision}"]
+            for precision in ("float32", "bfloat16")
+        )
+        for one, other in ((single, half), (half, single)):
+            for seed in one["seeds"]:
+                assert curve_bands.compare(seed, other)[1] == []
+
+
 @pytest.mark.parametrize("values", [*SEEDS, [22.0, 4.2, 2.1], [21.0, 4.2]])
 def test_training_within_bands_agrees(compare, values):
     status, text = compare(training(values))

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from scripts.paper import training_faults
-from scripts.paper.curve_bands import LAST, Deviation
 from scripts.release import plant_faults
 
 FAULTS = plant_faults.read_faults(training_faults.FAULTS.read_text("utf-8"))
@@ -43,46 +42,66 @@ def test_fault_is_planted_in_a_new_copy(tmp_path, monkeypatch):
     assert texts == {"one": "a = 1\nb = 3\n", "two": "a = 1\nb = 2\n"}
 
 
-def result(name, seed, *deviations):
+@pytest.fixture
+def known():
+    """Return a reference whose perplexities are 10 at step 50, 2 at 100."""
+    seeds = [
+        {
+            "random_seed": seed,
+            "validations": [
+                {"step": 50, "perplexity": 10.0},
+                {"step": 100, "perplexity": 2.0},
+            ],
+            "scores": {},
+        }
+        for seed in (1, 2)
+    ]
+    averaged = {"num_averaged_checkpoints": 1}
+    return {"number_words": {"hparams": averaged, "seeds": seeds}}
+
+
+def result(name, seed, *perplexities):
     return {
         "row": name,
         "seed": seed,
         "problem": "number_words_ende",
-        "hparams_set": "tiny",
-        "hparams": {"train_steps": 600},
+        "hparams": {"train_steps": 100, "num_averaged_checkpoints": 1},
         "machine": "m",
         "date": "d",
         "figures": {
-            "validations": [{"step": 600, "perplexity": 1.0 + seed}],
+            "training": {
+                "random_seed": seed,
+                "validations": [
+                    {"step": step, "perplexity": value}
+                    for step, value in zip((50, 100), perplexities, strict=True)
+                ],
+                "scores": {},
+            },
             "reference": "number_words",
-            "compared": 12,
-            "deviations": [
-                deviation._asdict() | {"step": training_faults._step(deviation)}
-                for deviation in deviations
-            ],
         },
     }
 
 
-def test_table_has_the_first_deviation_of_each_training():
-    early = Deviation(50, "perplexity", 90.0, 55.0, 80.0)
-    late = Deviation(LAST, "test bleu", 1.25, 2.0, 3.0)
+def test_table_has_the_first_deviation_of_each_training(known):
     text = training_faults.lay_out(
         [
-            result("no_fault", 1),
-            result("wrong_mask", 1, early, late),
-            result("wrong_mask", 2),
-            result("wrong_mask", 3, late),
-        ]
+            result("no_fault", 1, 10.0, 2.0),
+            result("wrong_mask", 1, 90.0, 3.0),
+            result("wrong_mask", 2, 10.0, 2.0),
+            result("wrong_mask", 3, 10.0, 4.0),
+        ],
+        known,
     )
     assert "| no fault | 0 of 1 |  | 2.000 |" in text
-    assert (
-        "| wrong mask | 2 of 3 | step 50: perplexity 90.0 (55.0 to 80.0), "
-        "end: test bleu 1.250 (2.000 to 3.000) | 3.000 |" in text
-    )
+    (line,) = [line for line in text.splitlines() if "wrong mask" in line]
+    assert line.startswith("| wrong mask | 2 of 3 | step 50: perplexity 90.0 (")
+    assert "; step 100: perplexity 4.000 (" in line
+    assert line.endswith(" | 3.000 |")
+    assert "in 2 to 2 values" in text
 
 
-def test_missing_value_is_formatted():
-    nan = Deviation(50, "perplexity", math.nan, 1.0, 2.0)
-    text = training_faults.lay_out([result("broken", 1, nan)])
-    assert "step 50: perplexity nan" in text
+def test_nan_is_found(known):
+    broken = result("broken", 1, math.nan, math.nan)
+    (entry,) = training_faults.summarize([broken], known)
+    assert (entry["found"], entry["first"][0]["step"]) == (1, 50)
+    assert "step 50: perplexity nan" in training_faults.lay_out([broken], known)
