@@ -55,9 +55,9 @@ def explain(error: Exception) -> str | None:
     Args:
         error: an error of Python, or of TensorFlow, which has no type for it.
     """
-    if _has_code(error, _FULL):
+    if (code := disk_code(error)) in _FULL:
         return f"the disk is full: {error}. {remedy(error)}."
-    if _has_code(error, _CLOSED):
+    if code in _CLOSED:
         return f"there is no access: {error}. {remedy(error)}."
     if isinstance(error, OSError) and error.filename is not None:
         return (
@@ -69,23 +69,25 @@ def explain(error: Exception) -> str | None:
 
 def remedy(error: Exception) -> str:
     """Return what to do about a file that could not be written."""
-    if _has_code(error, _CLOSED):
+    if disk_code(error) in _CLOSED:
         return "Give this user access to it, or name another folder"
     return f"Make room on the disk and start again{_disk(error)}"
 
 
-def _has_code(error, codes):
-    if isinstance(error, OSError) and error.errno in codes:
-        return True
-    return any(os.strerror(code) in str(error) for code in codes)
+def disk_code(error: Exception) -> int | None:
+    """Return the errno of a full or closed disk; None for other errors."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno if error.errno in _FULL + _CLOSED else None
+    # TensorFlow has only the text.
+    codes = (c for c in _FULL + _CLOSED if os.strerror(c) in str(error))
+    return next(codes, None)
 
 
 def _disk(error):
     """Describe the disk of the file that an error names, and its free space."""
-    named = getattr(error, "filename", None)
-    if not named:  # TensorFlow's text may have devices, too: /device:CPU:0
-        candidates = re.findall(r"/[^\s;:'\"]+", str(error))
-        named = max(candidates, key=len, default="")
+    named = getattr(error, "filename", None) or _path_in(str(error))
+    if not named:
+        return ""
     path = pathlib.Path(named).absolute()
     while not path.exists():
         path = path.parent
@@ -93,3 +95,15 @@ def _disk(error):
     while not path.is_mount():
         path = path.parent
     return f" (of {path}, {usage.free:,} of {usage.total:,} bytes are free)"
+
+
+def _path_in(text):
+    """Return the longest path in a text, absolute or relative; "" if none.
+
+    TensorFlow's texts have other names with a slash, too: a/device:CPU:0.
+    """
+    words = re.findall(r"[^\s;:'\"{}]*/[^\s;:'\"{}]+", text)
+    paths = [
+        w for w in words if pathlib.Path(pathlib.Path(w).parts[0]).exists()
+    ]
+    return max(paths, key=len, default="")

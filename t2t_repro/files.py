@@ -1,13 +1,16 @@
 """Atomic writes of files and folders, and paths as users write them.
 
 A file is written under a temporary name and renamed, so that no reader sees a
-part of it.
+part of it. Temporary names are NAME.RANDOM.t2t.tmp, which nobody can predict:
+no file of a user, nor a link, is there already.
 """
 
 import contextlib
 import hashlib
 import os
 import pathlib
+import re
+import secrets
 import shutil
 import tempfile
 import time
@@ -19,14 +22,15 @@ from t2t_repro import errors
 # Folders of a process's own streams. A stream may be a regular file.
 _STREAMS = (pathlib.Path("/dev"), pathlib.Path("/dev/fd"))
 _TIMEOUT_SECS = 90  # NFS may show a folder as it was 60 s before
+_TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.t2t\.tmp\Z")  # what follows NAME
 
 
 @contextlib.contextmanager
 def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a temporary path to write to; rename it to `path` at the end.
+    """Yield a temporary file to write to; rename it to `path` at the end.
 
     A link stays, and its target is replaced. A pipe or /dev/stdout is written
-    to directly.
+    to directly. After an error the temporary file is removed.
     """
     temporary = _temporary(path)
     special = path.exists() and not path.is_file()
@@ -37,45 +41,123 @@ def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
     if path.is_symlink():
         path = path.resolve()
         temporary = _temporary(path)
-    with path_in_errors(path):
-        yield temporary
-        os.replace(temporary, path)
+    with path_in_errors(path, temporary):
+        temporary.touch(exist_ok=False)  # with the permissions of the umask
+        try:
+            yield temporary
+            flush(temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a temporary folder to fill; rename it to `path` at the end.
 
-    The temporary folder of a killed process is removed first. After an error,
-    such as a full disk, the temporary folder is removed at once.
+    After an error, such as a full disk, the temporary folder is removed;
+    remove_leftovers() removes that of a killed process.
     """
     temporary = _temporary(path)
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        with path_in_errors(path):
-            temporary.mkdir(parents=True)
+    with path_in_errors(path, temporary):
+        temporary.mkdir(parents=True)
+        try:
             yield temporary
+            flush(temporary)
             os.replace(temporary, path)
-    finally:
-        # After os.replace() it is absent.
-        shutil.rmtree(temporary, ignore_errors=True)
+        finally:
+            # After os.replace() it is absent.
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _temporary(path):
     if not path.name:
         raise errors.UserError(f"'{path}' is not the name of a file or folder.")
-    return path.with_name(path.name + ".tmp")
+    # 50 characters: a name has at most 255 bytes, and a character up to 4.
+    return path.with_name(f"{path.name[:50]}.{secrets.token_hex(8)}.t2t.tmp")
+
+
+def remove_leftovers(
+    folder: pathlib.Path, is_own: Callable[[str], object] = lambda name: True
+) -> None:
+    """Remove the temporary files and folders of killed processes.
+
+    Call it with a lock, so that no process is alive that writes them.
+
+    Args:
+        folder: folder in which they are.
+        is_own: function of a NAME that the lock protects; others stay.
+    """
+    for path in folder.iterdir():
+        match = _TEMPORARY.search(path.name)
+        if not match or not is_own(path.name[: match.start()]):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def flush(path: pathlib.Path) -> None:
+    """Wait until a file is on the disk, or a folder with all that it has.
+
+    A rename may reach the disk before the content: after a power cut, an empty
+    file would have the final name.
+    """
+    for part in (*path.rglob("*"), path):
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def no_follow(name: str, flags: int) -> int:
+    """Open a file that must not be a link; an `opener` of open()."""
+    return os.open(name, flags | os.O_NOFOLLOW, 0o666)
 
 
 @contextlib.contextmanager
-def path_in_errors(path: pathlib.Path) -> Iterator[None]:
-    """Add the file's name to errors of write(), where Python omits it."""
+def path_in_errors(
+    path: pathlib.Path, temporary: pathlib.Path | None = None
+) -> Iterator[None]:
+    """Name the file in errors of a write.
+
+    Python omits the name in errors of write(), and TensorFlow has it within a
+    text. The name replaces that of the temporary file.
+
+    Raises:
+        OSError: instead of TensorFlow's error of a full or read-only disk.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno and error.filename is None:
+        if error.errno and error.filename in (None, str(temporary)):
             error.filename = str(path)
         raise
+    except errors.UserError:
+        raise
+    except Exception as error:
+        if (code := errors.disk_code(error)) is None:
+            raise
+        raise OSError(code, str(error), str(path)) from error
+
+
+@contextlib.contextmanager
+def without_wildcards(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a path of a folder that TensorFlow does not take for a pattern.
+
+    Its readers of checkpoints and SavedModels look for files that match a path
+    with [ or a backslash, and then open the path itself, so that no escaping
+    helps. The path of such a folder is a temporary link.
+    """
+    if not re.search(r"[\[\\]", str(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        link = pathlib.Path(temporary, "link")
+        link.symlink_to(folder.absolute(), target_is_directory=True)
+        yield link
 
 
 def expand_path(name: str | os.PathLike) -> pathlib.Path:
@@ -86,6 +168,22 @@ def expand_path(name: str | os.PathLike) -> pathlib.Path:
         raise errors.UserError(
             f"There is no home folder for the ~ of {name}."
         ) from error
+
+
+def inside(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the path of a file that a manifest or a model card names.
+
+    Raises:
+        UserError: the name leads out of the folder.
+    """
+    parts = pathlib.PurePath(name).parts
+    if pathlib.PurePath(name).is_absolute() or ".." in parts:
+        raise errors.UserError(
+            f"The list of the files of {folder} is damaged: {name!r} leads out "
+            "of that folder. Restore the list from a copy, or make the folder "
+            "again."
+        )
+    return folder / name
 
 
 def write_bytes(path: pathlib.Path, content: bytes) -> None:

@@ -15,21 +15,28 @@ LOCK = "lock"  # the file that is locked; it names the process
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path, wait: bool = False) -> Iterator[None]:
+def locked(
+    folder: pathlib.Path, wait: bool = False, beside: bool = False
+) -> Iterator[None]:
     """Lock a folder against other processes that lock it.
 
     The operating system locks an open file: the lock ends with the process,
     even if that is killed. The file stays.
 
     Args:
-        folder: created if it is missing.
+        folder: created if it is missing, with the lock in it.
         wait: print the process that has the lock and wait for it; else refuse.
+        beside: lock FOLDER.lock instead, for a folder that will be renamed to
+            its name and does not exist until then.
 
     Raises:
         UserError: another process has the lock; names it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK, "a+b", buffering=0) as file:
+    lock = folder / LOCK
+    if beside:
+        lock = folder.with_name(f"{folder.name}.{LOCK}")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "a+b", buffering=0, opener=files.no_follow) as file:
         try:
             portalocker.lock(file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
         except portalocker.AlreadyLocked:
@@ -43,7 +50,7 @@ def locked(folder: pathlib.Path, wait: bool = False) -> Iterator[None]:
                 ) from None
             print(f"Waiting for {holder}, which writes to {folder}.")
             portalocker.lock(file, LockFlags.EXCLUSIVE)
-        with files.path_in_errors(folder / LOCK):
+        with files.path_in_errors(lock):
             file.truncate(0)
             holder = f"process {os.getpid()} on {socket.gethostname()}"
             file.write(holder.encode())

@@ -43,6 +43,45 @@ def test_write_leaves_no_temporary_file(tmp_path):
     assert (tmp_path / "a").read_bytes() == b"new"
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_new_file_and_folder_have_permissions_of_the_umask(tmp_path, mask):
+    old = os.umask(mask)
+    try:
+        files.write_text(tmp_path / "a", "")
+        with files.atomic_folder(tmp_path / "b"):
+            pass
+    finally:
+        os.umask(old)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in "ab"]
+    assert modes == [0o666 & ~mask, 0o777 & ~mask]
+
+
+def test_write_leaves_files_with_similar_names_alone(tmp_path):
+    for name in ("a.tmp", "a.t2t.tmp"):
+        (tmp_path / name).write_text("mine")
+    files.write_text(tmp_path / "a", "new")
+    assert (tmp_path / "a.tmp").read_text() == "mine"
+    assert (tmp_path / "a.t2t.tmp").read_text() == "mine"
+
+
+def test_link_in_place_of_the_temporary_file_is_not_followed(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "0" * 16)
+    (tmp_path / "mine").write_text("mine")
+    link = tmp_path / f"a.{'0' * 16}.t2t.tmp"
+    link.symlink_to(tmp_path / "mine")
+    with pytest.raises(FileExistsError):
+        files.write_text(tmp_path / "a", "new")
+    assert (tmp_path / "mine").read_text() == "mine" and link.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "ä" * 127, "🐶" * 63])
+def test_longest_names_can_be_written(tmp_path, name):
+    files.write_text(tmp_path / name, "new")
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_write_through_a_link_replaces_its_target(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "file")
     for text in ("old", "new"):
@@ -73,6 +112,37 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         files.write_bytes(path, b"longer than the old")
     assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
+    """A power cut between rename and content would leave an empty file."""
+    calls, sync, replace = [], os.fsync, os.replace
+
+    def record_sync(descriptor):
+        calls.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def record_replace(source, target):
+        calls.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "fsync", record_sync)
+    monkeypatch.setattr(files.os, "replace", record_replace)
+    with files.atomic_folder(tmp_path / "a") as temporary:
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "file").write_text("whole")
+    *synced, last = calls
+    assert last == "rename"
+    assert synced[-1] == temporary
+    assert set(synced) == {
+        temporary,
+        temporary / "inner",
+        temporary / "inner" / "file",
+    }
+    calls.clear()
+    files.write_text(tmp_path / "b", "whole")
+    assert len(calls) == 2 and calls[1] == "rename"
 
 
 def test_folder_appears_when_complete(tmp_path):
@@ -92,15 +162,56 @@ def test_error_removes_the_temporary_folder(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_remains_of_a_killed_process_are_removed(tmp_path):
-    with files.atomic_folder(tmp_path / "b") as temporary:
+@pytest.fixture
+def leftovers(tmp_path):
+    """Return what killed processes left of a folder "a" and a file "b"."""
+    with files.atomic_folder(tmp_path / "a") as folder:
         pass
-    left = temporary.with_name(temporary.name.replace("b", "a", 1))
-    left.mkdir()
-    (left / "half").write_text("half")
-    with files.atomic_folder(tmp_path / "a") as temporary:
-        (temporary / "file").write_text("whole")
-    assert os.listdir(tmp_path / "a") == ["file"]
+    with files.atomic_path(tmp_path / "b") as file:
+        pass
+    folder.mkdir()
+    (folder / "half").write_text("half")
+    file.write_text("half")
+    return {folder.name, file.name}
+
+
+def test_leftovers_of_killed_processes_are_removed(tmp_path, leftovers):
+    others = {"a", "b", "a.tmp", "b.t2t.tmp", f"b.{'0' * 16}.t2t.tmp.gz"}
+    for name in others - {"a", "b"}:
+        (tmp_path / name).touch()
+    assert set(os.listdir(tmp_path)) == others | leftovers
+    files.remove_leftovers(tmp_path)
+    assert set(os.listdir(tmp_path)) == others
+
+
+def test_leftovers_of_other_writers_stay(tmp_path, leftovers):
+    files.remove_leftovers(tmp_path, "a".__eq__)
+    (left,) = leftovers & set(os.listdir(tmp_path))
+    assert left.startswith("b.")
+
+
+def test_leftover_link_is_removed_without_its_target(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / f"a.{'0' * 16}.t2t.tmp").symlink_to(tmp_path / "mine")
+    files.remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../../b", ".."])
+def test_listed_file_outside_its_folder_is_refused(tmp_path, name):
+    with pytest.raises(errors.UserError, match=f"{name}' leads out of"):
+        files.inside(tmp_path, name)
+    assert files.inside(tmp_path, "a/b") == tmp_path / "a" / "b"
+
+
+@pytest.mark.parametrize("name", ["a[1]", "[b]*?", "c\\d", "plain", "e*?"])
+def test_folder_without_wildcards_is_the_same_folder(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "file").write_text("content")
+    with files.without_wildcards(tmp_path / name) as folder:
+        assert not {"[", "\\"} & set(str(folder))
+        assert (folder / "file").read_text() == "content"
+    assert (tmp_path / name / "file").exists()
 
 
 def test_open_file_keeps_the_old_content(tmp_path):
@@ -158,29 +269,6 @@ def test_error_of_a_write_names_the_file(tmp_path):
             with make(tmp_path / "a"):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         assert raised.value.filename == str(tmp_path / "a")
-
-
-@pytest.mark.parametrize("of_python", [True, False])
-def test_full_disk_is_explained(tmp_path, of_python):
-    path, reason = tmp_path / "new" / "a", os.strerror(errno.ENOSPC)
-    # A message of TensorFlow.
-    error = RuntimeError(f"{{{{node a/device:CPU:0}}}} {path}; {reason} [Op:A]")
-    if of_python:
-        error = OSError(errno.ENOSPC, reason, str(path))
-    text = errors.explain(error)
-    assert text.startswith("the disk is full: ") and str(path) in text
-    disk = next(folder for folder in path.parents if os.path.ismount(folder))
-    assert f"Make room on the disk and start again (of {disk}, " in text
-
-
-def test_denied_access_is_explained(tmp_path):
-    for number in (errno.EROFS, errno.EACCES):
-        text = errors.explain(OSError(number, os.strerror(number), "/a/b"))
-        assert "'/a/b'. Give this user access to it, or name another" in text
-    text = errors.explain(OSError(errno.EISDIR, "Is a directory", "/a"))
-    assert text.startswith("Is a directory: /a. Name another path")
-    assert errors.explain(OSError("of no file")) is None
-    assert errors.explain(ValueError("a")) is None
 
 
 def test_require_writable_leaves_an_empty_folder(tmp_path):

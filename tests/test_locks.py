@@ -78,3 +78,22 @@ def test_error_releases_the_lock(tmp_path):
         raise ZeroDivisionError
     with locks.locked(tmp_path):
         pass
+
+
+def test_lock_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / locks.LOCK).symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError), locks.locked(tmp_path):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_folder_that_does_not_exist_yet_is_locked_beside_it(tmp_path):
+    folder = tmp_path / "later"
+    with locks.locked(folder, beside=True):
+        assert not folder.exists()
+        with (
+            pytest.raises(errors.UserError, match=f"{folder} is taken"),
+            locks.locked(folder, beside=True),
+        ):
+            pass

@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from t2t_repro import errors, json_files, progress
+from t2t_repro import errors, files, json_files, progress
 from t2t_repro.data import corpus, encode, manifest, vocabulary_pair
 from t2t_repro.data.pair_encoder import Encoder
 from t2t_repro.text.line_sample import LineSample
@@ -54,8 +54,9 @@ def generate(
     """Generate the missing files of a corpus.
 
     Args:
-        folder: created where it is missing. If it has an unfinished corpus,
-            the caller has checked that its settings are the same.
+        folder: created where it is missing. The caller has locked it. If it
+            has an unfinished corpus, the caller has checked that its settings
+            are the same.
         splits: text of each split. Pairs of "train" that exceed the limits of
             `spec` are dropped; other splits keep all pairs and their text.
         spec: settings of the corpus.
@@ -71,6 +72,7 @@ def generate(
             corpus was begun.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    files.remove_leftovers(folder)
     contents = manifest.read_unfinished(folder)
     if contents is None:
         contents = _start(folder, splits, spec, metadata)

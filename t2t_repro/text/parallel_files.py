@@ -112,7 +112,9 @@ def _fetch(url: str, part: pathlib.Path) -> None:
         continues = response.status == 206  # otherwise the server starts over
         size = response.headers.get("Content-Length")
         with (
-            open(part, "ab" if continues else "wb") as out,
+            open(
+                part, "ab" if continues else "wb", opener=files.no_follow
+            ) as out,
             progress.bar(
                 desc=f"download {pathlib.PurePosixPath(url).name}",
                 total=int(size) if size else None,

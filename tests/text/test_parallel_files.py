@@ -198,6 +198,14 @@ def test_interrupted_download_continues(server, tmp_path):
     assert path.read_bytes() == CONTENT
 
 
+def test_link_in_place_of_the_partial_file_is_not_followed(server, tmp_path):
+    write(tmp_path / "mine", CONTENT[:300])
+    (tmp_path / "train.en.gz.part").symlink_to(tmp_path / "mine")
+    with pytest.raises(errors.UserError, match="Cannot download"):
+        parallel_files.download(file_at(server), tmp_path)
+    assert (tmp_path / "mine").read_bytes() == CONTENT[:300]
+
+
 def test_server_without_ranges_starts_over(server, tmp_path):
     server.ranges = False
     write(tmp_path / "train.en.gz.part", b"x" * 300)

@@ -1,0 +1,75 @@
+"""Explanations of errors of files and disks."""
+
+import errno
+import os
+import pathlib
+
+import pytest
+
+from t2t_repro import errors, files
+
+
+@pytest.mark.parametrize("of_python", [True, False])
+def test_full_disk_is_explained(tmp_path, of_python):
+    path, reason = tmp_path / "new" / "a", os.strerror(errno.ENOSPC)
+    # A message of TensorFlow.
+    error = RuntimeError(f"{{{{node a/device:CPU:0}}}} {path}; {reason} [Op:A]")
+    if of_python:
+        error = OSError(errno.ENOSPC, reason, str(path))
+    text = errors.explain(error)
+    assert text.startswith("the disk is full: ") and str(path) in text
+    disk = next(folder for folder in path.parents if os.path.ismount(folder))
+    assert f"Make room on the disk and start again (of {disk}, " in text
+
+
+@pytest.fixture
+def mount(monkeypatch):
+    """Return a function that makes a folder a disk of its own, in name."""
+
+    def pretend(disk):
+        disk.mkdir()
+        monkeypatch.setattr(
+            pathlib.Path, "is_mount", lambda path: path in (disk, root)
+        )
+        return disk
+
+    root = pathlib.Path("/")
+    return pretend
+
+
+@pytest.mark.parametrize("name", ["new/a", "./new/a", "new folder/a"])
+@pytest.mark.parametrize("of_python", [True, False])
+def test_full_disk_of_a_relative_path_is_that_of_the_folder(
+    tmp_path, monkeypatch, mount, of_python, name
+):
+    monkeypatch.chdir(tmp_path)
+    disk = mount(tmp_path / name.removesuffix("/a"))
+    reason = os.strerror(errno.ENOSPC)
+    error = OSError(errno.ENOSPC, reason)
+    if not of_python:
+        error = RuntimeError(f"{{{{node a/device:CPU:0}}}} {name}; {reason}")
+    with pytest.raises(OSError) as raised:
+        with files.atomic_path(pathlib.Path(name)):
+            raise error
+    assert f"start again (of {disk}, " in errors.explain(raised.value)
+
+
+def test_full_disk_in_a_text_is_that_of_the_relative_path(
+    tmp_path, monkeypatch, mount
+):
+    monkeypatch.chdir(tmp_path)
+    disk = mount(tmp_path / "run")
+    reason = os.strerror(errno.ENOSPC)
+    error = RuntimeError(f"{{{{node a/device:CPU:0}}}} run/events; {reason}")
+    assert f"(of {disk}, " in errors.explain(error)
+    assert errors.explain(RuntimeError(reason)).endswith("start again.")
+
+
+def test_denied_access_is_explained(tmp_path):
+    for number in (errno.EROFS, errno.EACCES):
+        text = errors.explain(OSError(number, os.strerror(number), "/a/b"))
+        assert "'/a/b'. Give this user access to it, or name another" in text
+    text = errors.explain(OSError(errno.EISDIR, "Is a directory", "/a"))
+    assert text.startswith("Is a directory: /a. Name another path")
+    assert errors.explain(OSError("of no file")) is None
+    assert errors.explain(ValueError("a")) is None
