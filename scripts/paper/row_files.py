@@ -1,6 +1,7 @@
 """Results of finished rows: a JSON file each, with the settings behind it."""
 
 import dataclasses
+import glob
 import pathlib
 import shlex
 import sys
@@ -86,7 +87,8 @@ def finished_rows(table: Table | Variants, job: Job) -> list[dict]:
     results = []
     for name in table.names:
         stored = map(
-            json_files.read, job.results_dir.glob(f"{name}-seed*.json")
+            json_files.read,
+            job.results_dir.glob(f"{glob.escape(name)}-seed*.json"),
         )
         for result in sorted(stored, key=lambda result: result["seed"]):
             try:

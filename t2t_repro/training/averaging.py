@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, json_files
+from t2t_repro import errors, files, json_files, locks
 from t2t_repro.training import checkpoints
 from t2t_repro.training.checkpoint_reader import CheckpointReader
 
@@ -21,7 +21,8 @@ def average(
         ckpt-STEP.json beside it names the checkpoints.
 
     Raises:
-        UserError: one of `paths` is missing or of another model; names it.
+        UserError: one of `paths` is missing or of another model; names it. Or
+            another process writes to the folder.
     """
     missing = [p for p in paths if not pathlib.Path(f"{p}.index").exists()]
     if missing:
@@ -33,16 +34,18 @@ def average(
     readers = [CheckpointReader(path) for path in paths]
     names = _common_weights(readers)
     average_path = folder / f"ckpt-{checkpoints.step_of(paths[-1])}"
-    # One variable at a time: memory holds all means but only one sum.
-    checkpoints.write(
-        {name: tf.Variable(_mean(readers, name)) for name in names},
-        average_path,
-        readers[0].vocabulary,
-    )
-    json_files.write(
-        folder / f"{average_path.name}.json",
-        {"averaged": [p.name for p in paths]},
-    )
+    with locks.locked(folder):
+        files.remove_leftovers(folder)
+        # One variable at a time: memory holds all means but only one sum.
+        checkpoints.write(
+            {name: tf.Variable(_mean(readers, name)) for name in names},
+            average_path,
+            readers[0].vocabulary,
+        )
+        json_files.write(
+            folder / f"{average_path.name}.json",
+            {"averaged": [p.name for p in paths]},
+        )
     return average_path
 
 

@@ -1,6 +1,8 @@
 """Reading of one checkpoint by the names of its variables."""
 
+import contextlib
 import pathlib
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -42,8 +44,14 @@ class CheckpointReader:
                 f"There is no checkpoint {path}. Name one as …/ckpt-1500, "
                 "without an ending."
             )
+        # The reader opens the data later. So the path remains until its end.
+        opened = contextlib.ExitStack()
+        weakref.finalize(self, opened.close)
+        folder = opened.enter_context(files.without_wildcards(self.path.parent))
         try:
-            self._reader = tf.train.load_checkpoint(str(self.path))
+            self._reader = tf.train.load_checkpoint(
+                str(folder / self.path.name)
+            )
         except _UNREADABLE as error:
             raise DamagedCheckpointError(self.path, error) from error
         self.shapes: dict[str, list[int]] = {

@@ -9,6 +9,7 @@ when its index does: the index is the last to be renamed to its final name, and
 the first to be removed.
 """
 
+import glob
 import os
 import pathlib
 import re
@@ -19,7 +20,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.models import building
 from t2t_repro.training import slots
 from t2t_repro.training.checkpoint_reader import (
@@ -191,12 +192,12 @@ def write(
     try:
         temporary.mkdir(parents=True)
         state = _nest(variables | {VOCABULARY: tf.Variable(vocabulary_sha256)})
-        tf.train.Checkpoint(**state).write(str(temporary / path.name))
+        with files.path_in_errors(path):
+            tf.train.Checkpoint(**state).write(str(temporary / path.name))
         path.with_name(f"{path.name}.index").unlink(missing_ok=True)
         # In this order: data before index.
         for file in sorted(temporary.iterdir()):
-            with open(file, "rb") as opened:
-                os.fsync(opened.fileno())
+            files.flush(file)
             os.replace(file, path.with_name(file.name))
     except (OSError, tf.errors.OpError) as error:
         raise errors.UserError(
@@ -230,7 +231,7 @@ def _index_first(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
 
 
 def _rename_damaged(path):
-    for file in _index_first(path.parent.glob(f"{path.name}.*")):
+    for file in _index_first(path.parent.glob(f"{glob.escape(path.name)}.*")):
         os.replace(file, file.with_name(f"damaged-{file.name}"))
 
 

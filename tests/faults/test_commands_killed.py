@@ -65,7 +65,7 @@ def test_average_killed_before_a_rename_is_made_again(
     average, check_average, run_copy, count_outcome
 ):
     """It dies before its data is renamed, before its index is, and after."""
-    for number in (5, 5, 7):
+    for number in (6, 8, 10):
         result = average(fault=f"SIGKILL change {number}")
         assert result.returncode == -9, result.stderr
         count_outcome("kills", "avg_checkpoints", "tried")

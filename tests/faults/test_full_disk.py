@@ -45,7 +45,7 @@ def test_full_disk_ends_a_process_with_a_message(writer):
 # {command: (the file that it cannot write, free bytes, flags)}. The free bytes
 # are none, or half of those needed.
 COMMANDS = {
-    "avg_checkpoints": ("averaged/ckpt-12", 0, ["--num_last_checkpoints=3"]),
+    "avg_checkpoints": ("averaged/ckpt-12", PAGE, ["--num_last_checkpoints=3"]),
     "decoder": ("out.txt", 0, ["--decode_hparams=beam_size=1"]),
     "evaluate": ("translations/test.txt", 0, ["--decode_hparams=beam_size=1"]),
     "exporter": ("export", 400_000, ["--decode_hparams=beam_size=1"]),

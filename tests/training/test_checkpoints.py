@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, locks
 from t2t_repro.models import building
 from t2t_repro.training import averaging, checkpoints, optimizer
 
@@ -268,3 +268,30 @@ def test_checkpoints_of_different_models_are_not_averaged(tmp_path):
     paths = [tmp_path / "ckpt-1", tmp_path / "ckpt-2"]
     with pytest.raises(errors.UserError, match="ckpt-2 is of another model"):
         averaging.average(paths, tmp_path / "averaged")
+
+
+@pytest.mark.parametrize("name", ["run[1]", "a*", "b?", "c d", "[!e]", "f\\g"])
+def test_folder_may_have_the_characters_of_patterns(
+    saved, target, tmp_path, name
+):
+    folder = shutil.copytree(saved[0], tmp_path / name)
+    target.set(0)
+    assert target.checkpoints(folder).restore_latest() == folder / "ckpt-1000"
+    target.assert_is(saved[1][1000])
+    paths = checkpoints.list_checkpoints(folder)
+    averaged = averaging.average(paths, folder / "averaged")
+    assert averaged == folder / "averaged" / "ckpt-1000"
+    checkpoints.restore_weights(target.model, averaged, VOCABULARY)
+
+
+def test_second_average_into_a_folder_is_refused(saved, tmp_path):
+    paths = [saved[0] / "ckpt-100", saved[0] / "ckpt-200"]
+    with (
+        locks.locked(tmp_path),
+        pytest.raises(errors.UserError, match=f"{tmp_path} is taken"),
+    ):
+        averaging.average(paths, tmp_path)
+    left = tmp_path / f"ckpt-200.json.{'0' * 16}.t2t.tmp"
+    left.touch()
+    averaging.average(paths, tmp_path)
+    assert not left.exists()
