@@ -114,9 +114,10 @@ def open_corpus(
             f"known: {', '.join(manifest['splits'])}."
         )
     shards = manifest["splits"][split]["shards"]
-    for shard in shards:
-        _check_sha256(folder / shard["file"], shard["sha256"])
-    return corpus.Corpus([folder / shard["file"] for shard in shards], reverse)
+    paths = [files.inside(folder, shard["file"]) for shard in shards]
+    for path, shard in zip(paths, shards, strict=True):
+        _check_sha256(path, shard["sha256"])
+    return corpus.Corpus(paths, reverse)
 
 
 def open_vocabularies(
@@ -159,7 +160,7 @@ def verify(folder: pathlib.Path) -> None:
     for name, sha256_of_file in progress.bar(
         expected.items(), "verify", unit="file"
     ):
-        _check_sha256(folder / name, sha256_of_file)
+        _check_sha256(files.inside(folder, name), sha256_of_file)
 
 
 def _check_sha256(path: pathlib.Path, expected: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, files, json_files
 from t2t_repro.data import generate, manifest
 from t2t_repro.text.line_sample import LineSample
 from t2t_repro.text.sentence_piece import Bpe, Unigram
@@ -140,3 +140,32 @@ def test_unigram_vocabulary_is_learned_and_opened_as_its_type(
     assert (tmp_path / "vocab.model").read_bytes() == learned.model
     assert contents["vocabulary_type"] == "unigram"
     assert isinstance(manifest.open_vocabularies(tmp_path).source, Unigram)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../../../etc/passwd"])
+def test_shard_outside_the_folder_is_never_read(
+    tmp_path, monkeypatch, draw_pairs, generate_corpus, name
+):
+    contents = generate_corpus(tmp_path, draw_pairs(50))
+    contents["splits"]["train"]["shards"][0]["file"] = name
+    json_files.write(tmp_path / manifest.MANIFEST, contents)
+    sha256, read = files.sha256, []
+
+    def record(path):
+        read.append(path.resolve())
+        return sha256(path)
+
+    monkeypatch.setattr(files, "sha256", record)
+    with pytest.raises(errors.UserError, match="leads out of that folder"):
+        manifest.open_corpus(tmp_path, "train")
+    with pytest.raises(errors.UserError, match="leads out of that folder"):
+        manifest.verify(tmp_path)
+    assert {path.parent for path in read} <= {tmp_path}
+
+
+def test_leftovers_of_a_killed_datagen_are_removed(
+    tmp_path, draw_pairs, generate_corpus
+):
+    (tmp_path / f"manifest.json.{'0' * 16}.t2t.tmp").write_text("half")
+    generate_corpus(tmp_path, draw_pairs(50))
+    assert not list(tmp_path.glob("*.tmp"))
