@@ -3,7 +3,13 @@
 import dataclasses
 
 from t2t_repro.fields import above, at_least, fraction, one_of, setting
-from t2t_repro.hparam import HParams
+from t2t_repro.hparam import (
+    MAX_INNER_WIDTH,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_WIDTH,
+    HParams,
+)
 from t2t_repro.registry import hparams_sets, models
 
 
@@ -12,28 +18,36 @@ class TransformerHParams(HParams):
     """Settings of the Transformer and its variants."""
 
     filter_size: int = setting(
-        at_least(1), help="Width F of the feed-forward network's hidden layer."
+        at_least(1),
+        MAX_INNER_WIDTH,
+        help="Width F of the feed-forward network's hidden layer.",
     )
-    num_heads: int = setting(at_least(1), help="Attention heads H.")
+    num_heads: int = setting(at_least(1), MAX_WIDTH, help="Attention heads H.")
     num_hidden_layers: int = setting(
-        at_least(1), help="Layers of the encoder, and of the decoder."
+        at_least(1),
+        MAX_LAYERS,
+        help="Layers of the encoder, and of the decoder.",
     )
     num_encoder_layers: int = setting(
         at_least(0),
+        MAX_LAYERS,
         default=0,
         help="Layers of the encoder; 0: num_hidden_layers.",
     )
     num_decoder_layers: int = setting(
         at_least(0),
+        MAX_LAYERS,
         default=0,
         help="Layers of the decoder; 0: num_hidden_layers.",
     )
     attention_key_channels: int = setting(
         at_least(0),
+        MAX_INNER_WIDTH,
         help="Width of the keys of all heads together; 0: hidden_size.",
     )
     attention_value_channels: int = setting(
         at_least(0),
+        MAX_INNER_WIDTH,
         help="Width of the values of all heads together; 0: hidden_size.",
     )
     attention_type: str = setting(
@@ -47,6 +61,7 @@ class TransformerHParams(HParams):
     )
     max_relative_position: int = setting(
         at_least(0),
+        MAX_POSITIONS,
         help="Clipping distance of relative positions in self-attention; 0: "
         "absolute positions only.",
     )

@@ -38,6 +38,11 @@ def at_least(low: float) -> Constraint:
     return Constraint(f"at least {low}", lambda value: value >= low, low=low)
 
 
+def at_most(high: float) -> Constraint:
+    """Return the constraint value <= high."""
+    return Constraint(f"at most {high:,}", lambda value: value <= high)
+
+
 def above(low: float) -> Constraint:
     """Return the constraint value > low."""
     return Constraint(f"above {low}", lambda value: value > low)

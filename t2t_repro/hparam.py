@@ -9,7 +9,7 @@ import re
 from typing import Any, ClassVar, TypeVar
 
 from t2t_repro import fields
-from t2t_repro.fields import above, at_least, fraction, one_of, setting
+from t2t_repro.fields import above, at_least, at_most, fraction, one_of, setting
 
 _HParams = TypeVar("_HParams", bound="HParams")
 SCHEDULE_FACTORS = (
@@ -18,6 +18,13 @@ SCHEDULE_FACTORS = (
     "rsqrt_decay",
     "rsqrt_hidden_size",
 )
+# Bounds far above any real model: a run.json with larger ones would occupy the
+# machine without end before it fails. The widest published layers have some
+# 20,000 (hidden) and 80,000 (inner) units, and the deepest models 1,000 layers.
+MAX_WIDTH = at_most(1 << 17)
+MAX_INNER_WIDTH = at_most(1 << 20)
+MAX_LAYERS = at_most(2_000)
+MAX_POSITIONS = at_most(1 << 24)
 _ARGUMENTS = fields.Constraint(
     "items name=value, joined by ':'",
     lambda text: bool(re.fullmatch(r"(\w+=[^:]+(:\w+=[^:]+)*)?", text)),
@@ -42,7 +49,9 @@ class HParams:
 
     model: str = setting(help="Name of a model; --registry_help lists them.")
     hidden_size: int = setting(
-        at_least(1), help="Width D of the embeddings and of every layer."
+        at_least(1),
+        MAX_WIDTH,
+        help="Width D of the embeddings and of every layer.",
     )
     label_smoothing: float = setting(
         fraction(),
@@ -122,6 +131,7 @@ class HParams:
         fields.Constraint(
             "a multiple of 8", lambda value: value >= 8 and value % 8 == 0
         ),
+        MAX_POSITIONS,
         help="Maximum number of subwords of a training example, with EOS: "
         "longer pairs are dropped. Length of a packed row.",
     )
