@@ -75,9 +75,11 @@ class LocalClient(Client):
         self.folder = folder / str(
             saved_model.newest_version(folder)
         )  # a version
-        saved_model.read_verified_card(self.folder)
         try:
-            self._model = tf.saved_model.load(str(self.folder))
+            saved_model.read_verified_card(self.folder)
+            self._model = saved_model.load(self.folder)
+        except errors.UserError:
+            raise
         except Exception as error:  # TensorFlow raises many types
             raise errors.UserError(
                 f"Cannot load {self.folder}: {error}. Export it again, or "

@@ -1,23 +1,27 @@
 """SavedModels in the layout of TF Serving: versions in an export folder.
 
 The model card has the sha256 of graph and weights, which `serve` and `query`
-verify when they load a version. TF Serving does not read it.
+verify when they load a version. TF Serving does not read it. A mark in the
+graph says that there is a card: a version that lost it, or whose card is still
+to be copied, is not loaded. A SavedModel of another program has neither.
 """
 
 import pathlib
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors, files, json_files, locks
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.serving import served_model, warm_up
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
+_HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark
 _VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
@@ -32,7 +36,8 @@ def export(
     """Write the next version of a SavedModel.
 
     TF Serving polls the folder for names that are numbers. So a version is
-    written under another name, and renamed when it is complete.
+    written under another name, and renamed when it is complete and on the disk.
+    If another process writes a version there, this one waits.
 
     Args:
         models: one model, or an ensemble.
@@ -55,26 +60,30 @@ def export(
         models, vocabularies, decode_hparams, weights_dtype
     )
     export_dir = files.expand_path(export_dir)
-    export_dir.mkdir(parents=True, exist_ok=True)
-    folder = export_dir / str(max(list_versions(export_dir), default=0) + 1)
-    with files.atomic_folder(folder) as temporary:
-        tf.saved_model.save(
-            graph_model,
-            str(temporary),
-            signatures=graph_model.signatures(),
-        )
-        graph = read_graph(temporary)
-        entries = {
-            "weights_dtype": weights_dtype,
-            "operations": operations(graph),
-            "files": _checksums(temporary),
-        }
-        (temporary / MODEL_CARD).parent.mkdir()
-        json_files.write(
-            temporary / MODEL_CARD, card | entries, with_checksum=True
-        )
-        warm_up.write(temporary, graph.signature_def, vocabularies)
+    card = card | {"weights_dtype": weights_dtype}
+    with locks.locked(export_dir, wait=True):
+        files.remove_leftovers(export_dir, _VERSION.fullmatch)
+        folder = export_dir / str(max(list_versions(export_dir), default=0) + 1)
+        with files.atomic_folder(folder) as temporary:
+            _write(graph_model, vocabularies, card, temporary)
     return folder
+
+
+def _write(graph_model, vocabularies, card, folder):
+    """Write graph, weights, model card and warm-up requests."""
+    tf.saved_model.save(
+        graph_model,
+        str(folder),
+        signatures=graph_model.signatures(),
+        options=tf.saved_model.SaveOptions(
+            function_aliases={_HAS_CARD: graph_model.translate}
+        ),
+    )
+    graph = read_graph(folder)
+    entries = {"operations": operations(graph), "files": _checksums(folder)}
+    (folder / MODEL_CARD).parent.mkdir()
+    json_files.write(folder / MODEL_CARD, card | entries, with_checksum=True)
+    warm_up.write(folder, graph.signature_def, vocabularies)
 
 
 def _checksums(folder):
@@ -98,21 +107,33 @@ def read_verified_card(folder: pathlib.Path) -> dict:
     A SavedModel of another program has no card: the result is {}.
 
     Raises:
-        UserError: names the file that is damaged.
+        UserError: names the file that is missing or damaged.
     """
     path = folder / MODEL_CARD
     if not path.exists():
-        return {}
-    card = json_files.read(path)
-    expected, actual = card.get("files", {}), _checksums(folder)
+        aliases = read_graph(folder).meta_info_def.function_aliases
+        if _HAS_CARD not in aliases.values():
+            return {}
+        raise errors.UserError(
+            f"{path} is missing, which has the checksums of this version. Copy "
+            "it, too, or export the model again."
+        )
+    card = json_files.read(path, {"files": {str: str}})
+    expected, actual = card["files"], _checksums(folder)
     for name in expected:
         if actual.get(name) != expected[name]:
             raise errors.UserError(
-                f"{folder / name} is damaged: sha256 is "
+                f"{files.inside(folder, name)} is damaged: sha256 is "
                 f"{actual.get(name, 'no file')} instead of {expected[name]}. "
                 "Export the model again."
             )
     return card
+
+
+def load(folder: pathlib.Path) -> Any:
+    """Load a version into memory by TensorFlow, which raises many types."""
+    with files.without_wildcards(folder) as path:
+        return tf.saved_model.load(str(path))
 
 
 def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:

@@ -15,7 +15,7 @@ Its search is its own, with the settings of each call. Weights are float32;
 import pathlib
 from collections.abc import Sequence
 
-from t2t_repro import errors, files, json_files
+from t2t_repro import errors, files, json_files, locks
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -51,8 +51,8 @@ def export(
         The folder.
 
     Raises:
-        UserError: the folder is not empty, the package is not installed, or
-            CTranslate2 does not support the model.
+        UserError: the folder is not empty, another process writes to it, the
+            package is not installed, or CTranslate2 does not support the model.
     """
     if weights_dtype != "float32":
         raise errors.UserError(
@@ -76,10 +76,13 @@ def export(
     spec.validate()
     spec.optimize()  # a shared matrix is written once
     card = card | {"weights_dtype": weights_dtype}
-    with files.atomic_folder(folder) as temporary:
-        spec.save(str(temporary))
-        vocabularies.write(temporary)
-        json_files.write(temporary / MODEL_CARD, card)
+    with locks.locked(folder, beside=True):
+        # Others may be of commands that write beside it at this moment.
+        files.remove_leftovers(folder.parent, lambda name: name == folder.name)
+        with files.atomic_folder(folder) as temporary:
+            spec.save(str(temporary))
+            vocabularies.write(temporary)
+            json_files.write(temporary / MODEL_CARD, card)
     return folder
 
 

@@ -40,7 +40,7 @@ class LoadedVersion:
         self.version = int(folder.name)
         self.card = saved_model.read_verified_card(folder)
         self.signature_defs = dict(saved_model.read_graph(folder).signature_def)
-        self._model = tf.saved_model.load(str(folder))
+        self._model = saved_model.load(folder)
         self._queues: dict[str, batching.Queue] = {}
         for request in warm_up.read(folder):
             self.run(

@@ -64,8 +64,9 @@ def test_stored_export_translates_as_before(ok, stored):
 
 
 @pytest.mark.slow
-def test_stored_run_continues_training_as_before(ok, stored):
-    shutil.copytree(stored / "run", stored / "longer")
+@pytest.mark.parametrize("name", ["longer", "longer [1]*?"])
+def test_stored_run_continues_training_as_before(ok, stored, name):
+    shutil.copytree(stored / "run", stored / name)
     out = ok(
         "trainer",
         "--problem=parallel_text",
@@ -75,7 +76,7 @@ def test_stored_run_continues_training_as_before(ok, stored):
         "batch_tokens=512,learning_rate_warmup_steps=50,"
         "learning_rate_constant=0.1",
         "--data_dir={}/data",
-        "--output_dir={}/longer",
+        f"--output_dir={{}}/{name}",
         "--train_steps=304",
         "--eval_bleu_sentences=0",
     )
@@ -83,10 +84,33 @@ def test_stored_run_continues_training_as_before(ok, stored):
     actual, expected = (
         json.loads(path.read_text())[-1]
         for path in (
-            stored / "longer" / "validation.json",
+            stored / name / "validation.json",
             stored / "trained_on.json",
         )
     )
     assert actual["step"] == expected["step"] == 304
     for name in ("loss", "perplexity"):
         assert actual[name] == pytest.approx(expected[name], rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def wild(stored):
+    """Return a run whose name has a space and the characters of patterns."""
+    return shutil.copytree(stored / "run", stored / "run [1]*?")
+
+
+def test_run_with_characters_of_patterns_is_averaged_and_decoded(
+    ok, stored, wild
+):
+    flag = f"--output_dir={wild}"
+    ok("avg_checkpoints", flag, "--num_last_checkpoints=1")
+    assert (wild / "averaged" / "ckpt-300.index").exists()
+    out = ok("decoder", flag, "--decode_from_file={}/test.en")
+    assert out.splitlines() == _lines(stored / "test.de")
+
+
+def test_export_with_characters_of_patterns_is_loaded(ok, stored, wild):
+    shutil.copytree(stored / "export", wild / "export")
+    text = (stored / "test.en").read_text("utf-8")
+    out = ok("query", f"--export_dir={wild / 'export'}", stdin=text)
+    assert out.splitlines() == _lines(stored / "test.de")

@@ -68,12 +68,13 @@ def translations(commands, trained):
 def test_export_killed_before_its_rename_is_made_again(
     export_again, query, translations, count_outcome, tmp_path
 ):
-    result = export_again(tmp_path, fault="SIGKILL change 6")
+    result = export_again(tmp_path, fault="SIGKILL change 10")
     assert result.returncode == -9, result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["1.tmp"]
+    (left,) = tmp_path.glob("1.*.t2t.tmp")
+    assert (left / saved_model.MODEL_CARD).exists()
     result = export_again(tmp_path)
     assert result.returncode == 0, result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "lock"}
     assert query(tmp_path) == translations
     for outcome in ("tried", "survived"):
         count_outcome("kills", "exporter", outcome)

@@ -2,14 +2,19 @@
 
 import collections
 import math
+import pathlib
+import queue
+import shutil
 import subprocess
 import sys
+import threading
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, hparam, json_files
+from t2t_repro import errors, files, hparam, json_files, locks
 from t2t_repro.decoding import translate
 from t2t_repro.serving import saved_model, served_model, warm_up
 
@@ -187,3 +192,112 @@ def test_weight_beyond_float16_is_an_error(build_exportable, tmp_path):
             [model], vocabularies, search, tmp_path, {}, "float16"
         )
     assert not any(tmp_path.iterdir())
+
+
+@pytest.fixture
+def copy(exported, tmp_path):
+    """Return a copy of version 2, whose model card may be changed."""
+    return shutil.copytree(exported / "2", tmp_path / "2")
+
+
+@pytest.mark.parametrize(
+    ("content", "damage"),
+    [
+        ([], r"it is \[\], where dict belongs"),
+        ({}, "it lacks files"),
+        ({"files": None}, r"it\['files'\] is None, where dict belongs"),
+        ({"files": {"a": 1}}, r"it\['files'\]\['a'\] is 1, where str belongs"),
+    ],
+)
+def test_model_card_of_another_shape_is_named(copy, content, damage):
+    json_files.write(copy / saved_model.MODEL_CARD, content)
+    with pytest.raises(
+        errors.UserError, match=f"model_card.json is damaged: {damage}"
+    ):
+        saved_model.read_verified_card(copy)
+
+
+def test_model_card_names_no_file_outside_its_version(copy):
+    names = {"files": {"../../secret": "0"}}
+    json_files.write(copy / saved_model.MODEL_CARD, names)
+    with pytest.raises(errors.UserError, match="'../../secret' leads out of"):
+        saved_model.read_verified_card(copy)
+
+
+def test_export_that_lost_its_card_is_refused(copy):
+    card = saved_model.read_verified_card(copy)
+    (copy / saved_model.MODEL_CARD).rename(copy / "card")
+    with pytest.raises(errors.UserError, match="model_card.json is missing"):
+        saved_model.read_verified_card(copy)
+    (copy / "card").rename(copy / saved_model.MODEL_CARD)
+    assert saved_model.read_verified_card(copy) == card
+
+
+def test_model_of_another_program_has_no_card(toys):
+    assert saved_model.read_verified_card(toys / "1") == {}
+
+
+@pytest.fixture
+def slow_export(tmp_path, monkeypatch):
+    """Return an export of one file, in two writes with a pause, and the pause.
+
+    It takes the name of the run.
+    """
+    pause = threading.Event()
+
+    def save(model, folder, **_):
+        path = pathlib.Path(folder, "weights")
+        path.write_text(model.run)
+        assert pause.wait(60)
+        with open(path, "a") as file:
+            file.write(model.run)
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    monkeypatch.setattr(saved_model, "read_graph", lambda _: graph())
+    monkeypatch.setattr(warm_up, "write", lambda *_: None)
+    monkeypatch.setattr(
+        served_model,
+        "ServedModel",
+        lambda models, *_: types.SimpleNamespace(
+            run=models[0], signatures=dict, translate=None
+        ),
+    )
+    graph = tf.compat.v1.MetaGraphDef
+
+    def export(run):
+        return saved_model.export([run], None, None, tmp_path, {"run": run})
+
+    return export, pause
+
+
+def test_two_exports_into_one_folder_become_two_versions(
+    slow_export, tmp_path, monkeypatch
+):
+    export, pause = slow_export
+    printed = queue.Queue()
+    monkeypatch.setattr(locks, "print", printed.put, raising=False)
+    threads = [threading.Thread(target=export, args=run) for run in "ab"]
+    for thread in threads:
+        thread.start()
+    try:
+        message = printed.get(timeout=20)
+    finally:
+        pause.set()
+        for thread in threads:
+            thread.join()
+    assert "Waiting for process " in message
+    assert saved_model.list_versions(tmp_path) == [1, 2]
+    contents = {(tmp_path / v / "weights").read_text() for v in "12"}
+    assert contents == {"aa", "bb"}
+
+
+def test_leftovers_of_a_killed_exporter_are_removed(slow_export, tmp_path):
+    export, pause = slow_export
+    pause.set()
+    with files.atomic_folder(tmp_path / "7") as left:
+        pass
+    (tmp_path / "7").rename(left)
+    with files.atomic_text_file(tmp_path / "out.de"):  # of a decoder
+        assert export("a") == tmp_path / "1"
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"1", "lock", "out.de"}

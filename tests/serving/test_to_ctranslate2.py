@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from t2t_repro import errors, hparam
+from t2t_repro import errors, files, hparam
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
@@ -276,7 +276,10 @@ def test_folder_is_complete_and_never_overwritten(export, vocabulary):
     assert card == {"run": 1, "weights_dtype": "float32"}
     config = json.loads((folder / "config.json").read_text())
     assert config["layer_norm_epsilon"] == 1e-6
-    assert [path.name for path in folder.parent.iterdir()] == ["folder"]
+    assert {path.name for path in folder.parent.iterdir()} == {
+        "folder",
+        "folder.lock",
+    }
     before = {path: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(errors.UserError, match="folder already exists"):
         export({})
@@ -285,10 +288,13 @@ def test_folder_is_complete_and_never_overwritten(export, vocabulary):
 
 def test_empty_folder_and_leftovers_of_a_kill_are_replaced(export, tmp_path):
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder.tmp").mkdir()
-    (tmp_path / "folder.tmp" / "half").write_text("half")
+    with files.atomic_folder(tmp_path / "folder") as left:
+        pass
+    (tmp_path / "folder").rmdir()
+    left.mkdir()
+    (left / "half").write_text("half")
     _, folder = export({})
-    assert not (folder / "half").exists()
+    assert not left.exists() and not (folder / "half").exists()
     assert ctranslate2.contains_model(str(folder))
 
 

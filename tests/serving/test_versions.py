@@ -98,6 +98,25 @@ def test_failed_version_is_retried_after_its_files_change(
         assert server.predict(BODY)[0] == 200
 
 
+def test_version_is_served_when_its_card_has_been_copied(
+    exported, export_dir, embedded, tmp_path
+):
+    """The graph is copied first, and the server polls in between."""
+    copy = shutil.copytree(exported / "2", tmp_path / "2")
+    extra = (copy / "assets.extra").rename(tmp_path / "extra")
+    with embedded(export_dir) as server:
+        copy.rename(export_dir / "2")
+        wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
+        _, answer = server.http("GET", "/v1/models/t2t/versions/2")
+        (entry,) = answer["model_version_status"]
+        message = entry["status"]["error_message"]
+        assert "model_card.json is missing" in message
+        extra.rename(export_dir / "2" / "assets.extra")
+        wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
+        card = server.service.versions.find("t2t", 2).card
+        assert "saved_model.pb" in card["files"]
+
+
 def write_warm_up(folder, *signatures):
     """Write a warm-up request for each signature."""
     (folder / warm_up.REQUESTS).parent.mkdir()
