@@ -34,14 +34,11 @@ def average(
     readers = [CheckpointReader(path) for path in paths]
     names = _common_weights(readers)
     average_path = folder / f"ckpt-{checkpoints.step_of(paths[-1])}"
+    # One variable at a time: memory holds all means but only one sum.
+    means = {name: tf.Variable(_mean(readers, name)) for name in names}
     with locks.locked(folder):
         files.remove_leftovers(folder)
-        # One variable at a time: memory holds all means but only one sum.
-        checkpoints.write(
-            {name: tf.Variable(_mean(readers, name)) for name in names},
-            average_path,
-            readers[0].vocabulary,
-        )
+        checkpoints.write(means, average_path, readers[0].vocabulary)
         json_files.write(
             folder / f"{average_path.name}.json",
             {"averaged": [p.name for p in paths]},
