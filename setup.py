@@ -55,7 +55,7 @@ setup(
     package_data={
         "t2t_repro": ["py.typed"],
         "t2t_repro.reports": ["*.j2"],
-        "t2t_repro.serving": ["static/*"],
+        "t2t_repro.serving": ["*.json", "static/*"],
     },
     install_requires=[
         # TensorFlow and TF Text must have the same minor version, since the

@@ -18,6 +18,7 @@ WHERE = (
     "print(t2t_repro.__file__, *t2t_repro.problems.__path__, "
     "*t2t_repro.hparams.__path__)"
 )
+PACKAGED = (".py", ".j2", ".html", ".css", ".js", ".json", ".typed")
 # Packages that are imported by another name than theirs, or not by us.
 MODULES = {
     "absl-py": "absl",
@@ -81,7 +82,7 @@ def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
     expected = set()
     for top in SOURCES:
         for path in (checkout / top).rglob("*"):
-            if path.suffix in (".py", ".j2", ".html", ".css", ".js", ".typed"):
+            if path.suffix in PACKAGED:
                 inside = path.relative_to(checkout)
                 if top != "t2t_repro":
                     inside = "t2t_repro" / inside

@@ -8,6 +8,7 @@ to be copied, is not loaded. A SavedModel of another program has neither.
 
 import pathlib
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from t2t_repro import errors, files, json_files, locks
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.serving import served_model, warm_up
+from t2t_repro.serving import runtimes, served_model, warm_up
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 _HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark
@@ -37,7 +38,8 @@ def export(
 
     TF Serving polls the folder for names that are numbers. So a version is
     written under another name, and renamed when it is complete and on the disk.
-    If another process writes a version there, this one waits.
+    If another process writes a version there, this one waits. If the oldest
+    runtime of runtimes.py cannot load it, a message on stderr says why.
 
     Args:
         models: one model, or an ensemble.
@@ -45,7 +47,7 @@ def export(
         decode_hparams: settings of the search.
         export_dir: parent of the version's folder, whose name is 1, or the
             highest number there plus 1.
-        card: entries of the model card, beside operations and checksums.
+        card: entries of the model card, beside those of the graph and files.
         weights_dtype: dtype of the stored weights, one of
             served_model.WEIGHTS_DTYPES.
 
@@ -80,7 +82,14 @@ def _write(graph_model, vocabularies, card, folder):
         ),
     )
     graph = read_graph(folder)
-    entries = {"operations": operations(graph), "files": _checksums(folder)}
+    requirements = runtimes.requirements(graph)
+    if requirements:
+        print(runtimes.message(requirements), file=sys.stderr)
+    entries = {
+        "min_runtime": runtimes.min_runtime(requirements),
+        "operations": operations(graph),
+        "files": _checksums(folder),
+    }
     (folder / MODEL_CARD).parent.mkdir()
     json_files.write(folder / MODEL_CARD, card | entries, with_checksum=True)
     warm_up.write(folder, graph.signature_def, vocabularies)
@@ -147,12 +156,7 @@ def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
 
 def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     """List the names of all operations, those in functions included."""
-    functions = graph.graph_def.library.function
-    graphs = [
-        graph.graph_def.node,
-        *(function.node_def for function in functions),
-    ]
-    return sorted({node.op for nodes in graphs for node in nodes})
+    return sorted({node.op for node in runtimes.nodes(graph)})
 
 
 def newest_version(export_dir: pathlib.Path) -> int:
