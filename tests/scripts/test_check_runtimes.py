@@ -1,0 +1,126 @@
+"""Comparisons of exports in older runtimes, without installing them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from scripts.release import check_runtimes
+from t2t_repro import json_files
+from t2t_repro.serving import runtimes
+
+OUTPUTS = {"outputs": ["a"], "scores": [[-1.0, -float("inf")]]}
+REFERENCE = {
+    "tensorflow": "2.21.0",
+    "tensorflow_text": "2.21.1",
+    "graph_def_version": 3,
+    "features": ["Range", "Range.T", "Range.T=DT_INT8", "New", "New.T"],
+    "outputs": {
+        "one": {"n_best": [OUTPUTS, OUTPUTS], "score": [OUTPUTS]},
+        "two": {"n_best": [OUTPUTS, OUTPUTS]},
+    },
+}
+
+
+@pytest.fixture
+def older():
+    """Return outputs of an older runtime that equal the reference's."""
+    older = json.loads(json.dumps(REFERENCE))  # shares nothing with it
+    older |= {"tensorflow": "2.20.0", "graph_def_version": 2}
+    return older | {"features": ["Range", "Range.T"]}
+
+
+def different(older):
+    """Return the number of different outputs of each signature."""
+    rows = check_runtimes.compare(older, REFERENCE)
+    return {row["signature"]: row["different"] for row in rows}
+
+
+def test_equal_outputs_are_counted(older, capsys):
+    n_best, score = check_runtimes.compare(older, REFERENCE)
+    assert (n_best["exports"], n_best["outputs"]) == (2, 8)
+    assert (score["exports"], score["outputs"]) == (1, 2)
+    assert n_best["different"] == n_best["largest_difference"] == 0
+    line = "TensorFlow 2.20.0, TF Text 2.21.1, n_best: 0 of 8 outputs of 2"
+    assert line in capsys.readouterr().out
+
+
+def test_floats_within_the_tolerance_are_equal(older):
+    scores = older["outputs"]["one"]["score"][0]["scores"]
+    scores[0][0] -= check_runtimes.TOLERANCE / 2
+    *_, row = check_runtimes.compare(older, REFERENCE)
+    assert row["different"] == 0
+    assert 0 < row["largest_difference"] < check_runtimes.TOLERANCE
+    scores[0][0] -= check_runtimes.TOLERANCE
+    assert different(older) == {"n_best": 0, "score": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outputs": ["b"]},
+        {"scores": [[-1.0, float("nan")]]},
+        {"scores": [[-1.0, -9.0]]},
+        {"scores": [[-1.0]]},
+    ],
+)
+def test_another_value_or_shape_differs(older, change):
+    older["outputs"]["two"]["n_best"][1] |= change
+    assert different(older) == {"n_best": 1, "score": 0}
+
+
+def test_export_that_cannot_be_loaded_differs_and_is_named(older, capsys):
+    older["outputs"]["one"] = {"error": "Op type not registered"}
+    assert different(older) == {"n_best": 4, "score": 2}
+    assert "2.20.0 one: Op type not" in capsys.readouterr().out
+
+
+def test_table_has_what_older_runtimes_lack(
+    older, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(runtimes, "TABLE", tmp_path / "table.json")
+    probes = [older, REFERENCE]
+    assert not check_runtimes.check_table(probes, write=True)
+    assert json_files.read(runtimes.TABLE) == {
+        "graph_def_versions": {"2.20": 2, "2.21": 3},
+        "first_versions": {"New": "2.21", "Range.T=DT_INT8": "2.21"},
+    }
+    assert not check_runtimes.check_table(probes, write=False)
+    older["features"].append("New")
+    assert check_runtimes.check_table(probes, write=False)
+    assert "outdated: use --write_table" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_probe_runs_signatures_without_this_project(tmp_path):
+    """Bytes that are not UTF-8 survive, and an error is an answer."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+    def join(inputs, targets):
+        return {"outputs": inputs + targets}
+
+    module = tf.Module()
+    module.join = join
+    tf.saved_model.save(module, str(tmp_path), signatures={"join": join})
+    result = subprocess.run(
+        [sys.executable, "-I", check_runtimes.PROBE],
+        input=json.dumps(
+            {
+                "exports": {"export": str(tmp_path), "lost": "none"},
+                "batches": [["\xff", "b"], ["c"]],
+            }
+        ),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert found["tensorflow"] == tf.__version__
+    assert "Range.Tidx=DT_INT32" in found["features"]
+    assert found["outputs"]["export"] == {
+        "join": [{"outputs": ["\xffb", "b\xff"]}, {"outputs": ["cc"]}]
+    }
+    assert "none" in found["outputs"]["lost"]["error"]
