@@ -22,6 +22,8 @@ SERVE = [
     # Maintained for ten years; its dependencies are its own components.
     "aiohttp>=3.11,<4",
     "prometheus-client>=0.23,<1",  # /metrics; without dependencies
+    # grpc.health.v1; 20 kB, and only dependencies that TensorFlow has.
+    "grpcio-health-checking>=1.76,<2",
 ]
 
 setup(

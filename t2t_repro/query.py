@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, flag_types
+from t2t_repro import common_flags, errors, files, flag_types
 from t2t_repro.serving import limits
 from t2t_repro.text import parallel_files
 
@@ -36,6 +36,19 @@ _TIMEOUT_SECS = flag_types.define_number(
     lower_bound=0.001,
     upper_bound=86_400,
 )
+_TOKEN_FILE = flags.DEFINE_string(
+    "token_file", None, "File whose first line is a token of --server."
+)
+_TLS_CA = flags.DEFINE_string(
+    "tls_ca",
+    None,
+    "Certificates (PEM) that --server's certificate must be signed by: HTTPS, "
+    "or gRPC with TLS.",
+)
+_TLS_CERTIFICATE = flags.DEFINE_string(
+    "tls_certificate", None, "Certificate (PEM) of this client, with --tls_ca."
+)
+_TLS_KEY = flags.DEFINE_string("tls_key", None, "Key of --tls_certificate.")
 _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "max_batch_size",
     limits.Limits().max_batch_size,
@@ -70,8 +83,31 @@ def _client():
     if _EXPORT_DIR.value:
         return client.LocalClient(_EXPORT_DIR.value)
     return client.PROTOCOLS[_PROTOCOL.value](
-        _SERVER.value, _SERVABLE_NAME.value, _TIMEOUT_SECS.value
+        _SERVER.value, _SERVABLE_NAME.value, _TIMEOUT_SECS.value, _security()
     )
+
+
+def _security():
+    """Return the token and the certificates that the flags name."""
+    from t2t_repro.serving import access, client
+
+    token = None
+    if _TOKEN_FILE.value:
+        token = access.read_tokens(_TOKEN_FILE.value)[0]
+    paths = [
+        flag.value and files.expand_path(flag.value)
+        for flag in (_TLS_CA, _TLS_CERTIFICATE, _TLS_KEY)
+    ]
+    ca, certificate, key = paths
+    if bool(certificate) != bool(key) or (certificate and not ca):
+        raise errors.UserError(
+            "A client certificate needs --tls_ca, --tls_certificate and "
+            "--tls_key; got some of them."
+        )
+    for path in filter(None, paths):
+        if not path.is_file():
+            raise errors.UserError(f"There is no certificate or key {path}.")
+    return client.Security(token, *paths)
 
 
 if __name__ == "__main__":

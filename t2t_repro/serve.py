@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, flag_types
+from t2t_repro import common_flags, errors, files, flag_types
 from t2t_repro.serving import limits
 
 _DEFAULTS = limits.Limits()
@@ -19,11 +19,12 @@ _EXPORT_DIR = flags.DEFINE_string(
     "Folder of an export; the server loads a newer version as soon as the "
     "folder has one.",
 )
+flags.DEFINE_alias("model_base_path", "export_dir")
 _HOST = flags.DEFINE_string(
     "host",
     "127.0.0.1",
-    "Address to listen on. There is no authentication: on an address other "
-    "than loopback, whoever reaches it can use the model.",
+    "Address to listen on. On an address other than loopback, whoever reaches "
+    "it can use the model, unless there is a --token_file.",
 )
 _REST_PORT = flags.DEFINE_integer(
     "rest_port",
@@ -32,6 +33,7 @@ _REST_PORT = flags.DEFINE_integer(
     lower_bound=0,
     upper_bound=65_535,
 )
+flags.DEFINE_alias("rest_api_port", "rest_port")
 _GRPC_PORT = flags.DEFINE_integer(
     "grpc_port",
     8500,
@@ -39,9 +41,11 @@ _GRPC_PORT = flags.DEFINE_integer(
     lower_bound=0,
     upper_bound=65_535,
 )
+flags.DEFINE_alias("port", "grpc_port")
 _SERVABLE_NAME = flags.DEFINE_string(
     "servable_name", "t2t", "Name of the model in requests."
 )
+flags.DEFINE_alias("model_name", "servable_name")
 _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "max_batch_size",
     _DEFAULTS.max_batch_size,
@@ -69,6 +73,66 @@ _MAX_WAITING = flags.DEFINE_integer(
     "and may retry.",
     lower_bound=1,
 )
+_MAX_CONNECTIONS = flags.DEFINE_integer(
+    "max_connections",
+    _DEFAULTS.max_connections,
+    "Maximum number of connections, and of requests in flight, of each "
+    "protocol. Fewer are accepted if the limit of open files is too low.",
+    lower_bound=1,
+)
+_TIMEOUT_MS = flags.DEFINE_integer(
+    "rest_api_timeout_in_ms",
+    int(_DEFAULTS.timeout_secs * 1000),
+    "Milliseconds that a request may take, if it does not set a deadline.",
+    lower_bound=1,
+)
+_POLL_SECS = flags.DEFINE_integer(
+    "file_system_poll_wait_seconds",
+    1,
+    "Seconds between looks for a new version.",
+    lower_bound=1,
+)
+_RETRIES = flags.DEFINE_integer(
+    "max_num_load_retries",
+    5,
+    "How often the load of a version is repeated if it fails.",
+    lower_bound=0,
+)
+_RETRY_MICROS = flags.DEFINE_integer(
+    "load_retry_interval_micros",
+    60_000_000,
+    "Microseconds between two attempts to load a version.",
+    lower_bound=0,
+)
+_ALLOWED_HOSTS = flags.DEFINE_list(
+    "allowed_hosts",
+    [],
+    "Names that REST requests may have in their header Host; on a loopback "
+    "address, by default, only its own names.",
+)
+_CORS = flags.DEFINE_bool(
+    "rest_api_enable_cors_support",
+    False,
+    "Answer requests that pages of other origins send.",
+)
+_TOKEN_FILE = flags.DEFINE_string(
+    "token_file",
+    None,
+    "File of tokens, one a line; each request must have one of them, as "
+    "Authorization: Bearer TOKEN.",
+)
+_TLS_CERTIFICATE = flags.DEFINE_string(
+    "tls_certificate",
+    None,
+    "Certificate (PEM) with its chain: HTTPS, and gRPC with TLS.",
+)
+_TLS_KEY = flags.DEFINE_string("tls_key", None, "Key of --tls_certificate.")
+_TLS_CLIENT_CA = flags.DEFINE_string(
+    "tls_client_ca",
+    None,
+    "Certificates (PEM) of the authorities that sign client certificates, "
+    "which are then required.",
+)
 _GRACE_SECS = flag_types.define_number(
     "grace_secs",
     20.0,
@@ -81,31 +145,38 @@ _GRACE_SECS = flag_types.define_number(
 
 def main() -> None:
     try:
-        from t2t_repro.serving import server, service
+        from t2t_repro.serving import (
+            event_log,
+            server,
+            server_settings,
+            service,
+            versions,
+        )
     except ModuleNotFoundError as error:
         raise errors.UserError(
             f"The server needs {error.name}. pip install 't2t_repro[serve]'."
         ) from error
-    host = _HOST.value
-    if not server.is_loopback(host):
-        print(
-            f"{host} is not a loopback address: whoever reaches it can use "
-            "this server, which has no authentication.",
-            file=sys.stderr,
-        )
-
     if _MAX_WAITING.value < _MAX_BATCH_SIZE.value:
         raise errors.UserError(
             f"A queue of --max_waiting={_MAX_WAITING.value} never has room for "
             f"a request of --max_batch_size={_MAX_BATCH_SIZE.value} sentences. "
             "Raise the one or lower the other."
         )
+    event_log.start()
+    settings = server_settings.Settings(
+        _HOST.value,
+        server_settings.Ports(_REST_PORT.value, _GRPC_PORT.value),
+        _GRACE_SECS.value,
+        _POLL_SECS.value,
+        _access(),
+        _tls(server_settings),
+    )
 
     def print_addresses(ports):
         print(
-            f"Serving {_SERVABLE_NAME.value} of {_EXPORT_DIR.value} on {host}. "
-            f"Page, REST and /metrics: port {ports.rest}; gRPC: port "
-            f"{ports.grpc}. Ctrl-C or SIGTERM ends it.",
+            f"Serving {_SERVABLE_NAME.value} of {_EXPORT_DIR.value} on "
+            f"{_HOST.value}. Page, REST and /metrics: port {ports.rest}; gRPC: "
+            f"port {ports.grpc}. Ctrl-C or SIGTERM ends it.",
             flush=True,
         )
 
@@ -117,13 +188,49 @@ def main() -> None:
             max_batch_bytes=_MAX_BATCH_BYTES.value,
             batch_timeout_ms=_BATCH_TIMEOUT_MS.value,
             max_waiting=_MAX_WAITING.value,
+            timeout_secs=_TIMEOUT_MS.value / 1000,
+            max_connections=_MAX_CONNECTIONS.value,
+            max_in_flight=_MAX_CONNECTIONS.value,
         ),
+        versions.Retries(_RETRIES.value, _RETRY_MICROS.value / 1e6),
     )
-    ports = server.Ports(_REST_PORT.value, _GRPC_PORT.value)
-    asyncio.run(
-        server.serve(
-            model_service, host, ports, print_addresses, _GRACE_SECS.value
+    asyncio.run(server.serve(model_service, settings, print_addresses))
+
+
+def _access():
+    """Return who may send requests, and warn if that is anybody."""
+    from t2t_repro.serving import access
+
+    host, hosts = _HOST.value, set(_ALLOWED_HOSTS.value)
+    tokens = ()
+    if _TOKEN_FILE.value:
+        tokens = access.read_tokens(_TOKEN_FILE.value)
+    if access.is_loopback(host):
+        hosts |= {host, *access.LOOPBACK_NAMES}
+    elif not tokens and not _TLS_CLIENT_CA.value:
+        print(
+            f"{host} is not a loopback address: whoever reaches it can use "
+            "this server. --token_file or --tls_client_ca restricts it.",
+            file=sys.stderr,
         )
+    return access.Access(
+        frozenset(name.lower() for name in hosts), _CORS.value, tokens
+    )
+
+
+def _tls(server_settings):
+    """Return the certificates that the flags name, or None."""
+    if not (_TLS_CERTIFICATE.value or _TLS_KEY.value or _TLS_CLIENT_CA.value):
+        return None
+    if not (_TLS_CERTIFICATE.value and _TLS_KEY.value):
+        raise errors.UserError(
+            "TLS needs both --tls_certificate and --tls_key; got "
+            f"{_TLS_CERTIFICATE.value or 'no certificate'} and "
+            f"{_TLS_KEY.value or 'no key'}."
+        )
+    paths = (_TLS_CERTIFICATE, _TLS_KEY, _TLS_CLIENT_CA)
+    return server_settings.Tls(
+        *(flag.value and files.expand_path(flag.value) for flag in paths)
     )
 
 

@@ -7,13 +7,16 @@ import abc
 import dataclasses
 import http.client
 import json
+import math
 import pathlib
 import random
 import re
+import ssl
 import sys
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import grpc
 import tensorflow as tf
@@ -27,6 +30,7 @@ from t2t_repro.serving import limits, saved_model
 _LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
 _PORT = re.compile("[0-9]{1,5}")
+_HTTP_1 = "http1.x"  # in the message of gRPC's library about such a server
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
     # These pauses bound the time until a restarted server is found.
@@ -98,21 +102,59 @@ class ServerUnavailableError(Exception):
     """The server is unavailable for the moment; a retry may succeed."""
 
 
+class Security(NamedTuple):
+    """Proofs of identity, of the server and of the client."""
+
+    token: str | None = None
+    ca: pathlib.Path | None = None  # of the server; None: no TLS
+    certificate: pathlib.Path | None = None  # of the client, PEM
+    key: pathlib.Path | None = None  # PEM
+
+    @property
+    def header(self) -> dict[str, str]:
+        """Header that carries the token."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+
+    def context(self) -> ssl.SSLContext:
+        """Return the settings of HTTPS."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.certificate:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Return the settings of gRPC."""
+        return grpc.ssl_channel_credentials(
+            *(
+                path and path.read_bytes()
+                for path in (self.ca, self.key, self.certificate)
+            )
+        )
+
+
 class RemoteClient(Client):
     """Client of a server that retries while the server is unavailable."""
 
-    def __init__(self, server: str, name: str, timeout_secs: float):
+    def __init__(
+        self,
+        server: str,
+        name: str,
+        timeout_secs: float,
+        security: Security | None = None,
+    ):
         """Keep the address; the first request connects.
 
         Args:
             server: "HOST:PORT".
             name: name of the model at the server.
             timeout_secs: maximum duration of a request, with all its retries.
+            security: token and certificates; None: without.
 
         Raises:
             UserError: `server` does not have this form.
         """
         self.server, self.name = server, name
+        self.security = security or Security()
         self._timeout = timeout_secs
         host, _, port = server.rpartition(":")
         host = host.strip("[]")
@@ -162,18 +204,18 @@ class RestClient(RemoteClient):
     def predict_once(
         self, lines: list[str], timeout: float
     ) -> tuple[list[str], list[float]]:
-        connection = http.client.HTTPConnection(
-            self.host, self.port, timeout=timeout
-        )
+        connection = self._connection(timeout)
         try:
             connection.request(
                 "POST",
                 f"/v1/models/{urllib.parse.quote(self.name, '')}:predict",
                 json.dumps({"inputs": {"inputs": list(lines)}}),
-                {"Content-Type": "application/json"},
+                {"Content-Type": "application/json", **self.security.header},
             )
             response = connection.getresponse()
             status, body = response.status, response.read()
+        except ssl.SSLError as error:
+            raise self.server_error("no TLS", str(error)) from error
         except (OSError, http.client.IncompleteRead) as error:
             raise ServerUnavailableError(str(error)) from error
         except (http.client.HTTPException, UnicodeError) as error:
@@ -183,11 +225,23 @@ class RestClient(RemoteClient):
             connection.close()
         return self._read(status, body)
 
+    def _connection(self, timeout):
+        if self.security.ca:
+            return http.client.HTTPSConnection(
+                self.host,
+                self.port,
+                timeout=timeout,
+                context=self.security.context(),
+            )
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
     def _read(self, status, body):
         try:
             answer = json.loads(body)
             if status == 200:
                 outputs = answer["outputs"]
+                if isinstance(outputs, list):  # the model has no scores
+                    return outputs, [math.nan] * len(outputs)
                 return outputs["outputs"], outputs["scores"]
             message = answer["error"]
         except (ValueError, TypeError, KeyError):
@@ -200,11 +254,21 @@ class RestClient(RemoteClient):
 class GrpcClient(RemoteClient):
     """Client of PredictionService.Predict, over one connection."""
 
-    def __init__(self, server: str, name: str, timeout_secs: float):
-        super().__init__(server, name, timeout_secs)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(
-            grpc.insecure_channel(server, _CHANNEL)
-        )
+    def __init__(
+        self,
+        server: str,
+        name: str,
+        timeout_secs: float,
+        security: Security | None = None,
+    ):
+        super().__init__(server, name, timeout_secs, security)
+        if self.security.ca:
+            channel = grpc.secure_channel(
+                server, self.security.credentials(), _CHANNEL
+            )
+        else:
+            channel = grpc.insecure_channel(server, _CHANNEL)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def predict_once(
         self, lines: list[str], timeout: float
@@ -216,9 +280,18 @@ class GrpcClient(RemoteClient):
             tf.make_tensor_proto(list(lines), tf.string)
         )
         try:
-            outputs = self._stub.Predict(request, timeout=timeout).outputs
+            outputs = self._stub.Predict(
+                request,
+                timeout=timeout,
+                metadata=tuple(self.security.header.items()),
+            ).outputs
         except grpc.RpcError as error:
             code, message = error.code(), error.details()
+            if _HTTP_1 in message:
+                raise errors.UserError(
+                    f"{self.server} does not speak gRPC but HTTP 1. Use its "
+                    "port of gRPC, or --protocol=rest."
+                ) from error
             if code == grpc.StatusCode.UNAVAILABLE:
                 raise ServerUnavailableError(message) from error
             raise self.server_error(code.name, message) from error

@@ -6,91 +6,130 @@
     {"inputs": {"inputs": ["a", "b"]}}         inputs by name
 
 The optional key "signature_name" selects a signature. The response to rows is
-{"predictions": [row, …]}, that to columns {"outputs": {name: column}}.
+{"predictions": [row, …]}, that to columns {"outputs": {name: column}}. If there
+is only one output, a row is its value, and the outputs are its column.
 """
 
 import base64
-import json
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from t2t_repro.serving import batching, request_errors
-
-
-class Request(NamedTuple):
-    """A parsed request whose inputs are not yet checked with a signature."""
-
-    signature: str  # "" is the default
-    by_row: bool  # "instances"
-    content: Any  # value of "instances" or "inputs"
-
-    def inputs(self, names: list[str]) -> batching.Inputs:
-        """Return the inputs by name.
-
-        Args:
-            names: names of the signature's inputs.
-
-        Raises:
-            RequestError: the content has none of the forms above.
-        """
-        content = self.content
-        if self.by_row:
-            content = _columns(content, names)
-        elif not isinstance(content, dict):
-            content = {_only(names): content}
-        return {name: _texts(name, column) for name, column in content.items()}
+from t2t_repro.serving import batching, checks, json_body, request_errors
+from t2t_repro.serving.limits import Limits
 
 
-def parse(body: bytes) -> Request:
-    """Parse the body of a request.
+def parse(body: bytes) -> json_body.Body:
+    """Parse the body of a request; `read_inputs` checks its content.
 
     Raises:
-        RequestError: it is not JSON, or not a request.
+        RequestError: it is no JSON object, or its signature is no string.
     """
-    try:
-        value = json.loads(body.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise request_errors.invalid(f"JSON Parse error: {error}") from error
-    if not isinstance(value, dict):
-        raise request_errors.invalid("The request must be a JSON object.")
-    signature = value.get("signature_name", "")
-    if not isinstance(signature, str):
-        raise request_errors.invalid("'signature_name' must be a string.")
-    keys = {"instances", "inputs"} & set(value)
-    if len(keys) != 1:
+    return json_body.parse(body, ("instances", "inputs"))
+
+
+def read_inputs(
+    content: Mapping[str, Any], names: list[str], limits: Limits
+) -> batching.Inputs:
+    """Return the inputs by name.
+
+    Args:
+        content: content of a body.
+        names: names of the signature's inputs, sorted.
+        limits: limits of a request.
+
+    Raises:
+        RequestError: the content has none of the forms above, or too many
+            sentences.
+    """
+    if content.keys() >= {"instances", "inputs"}:
         raise request_errors.invalid(
-            "The request must have one of the keys 'instances' and 'inputs'."
+            "Not formatted correctly expecting only one of 'inputs' or "
+            "'instances' keys to exist"
         )
-    (key,) = keys
-    return Request(signature, key == "instances", value[key])
+    if is_by_row(content):
+        columns = _columns_of_rows(content["instances"], names, limits)
+    elif "inputs" in content:
+        columns = _columns(content["inputs"], names)
+    else:
+        raise request_errors.invalid("Missing 'inputs' or 'instances' key")
+    return {name: _texts(name, columns[name], limits) for name in names}
+
+
+def is_by_row(content: Mapping[str, Any]) -> bool:
+    """Return whether a request has rows, and so its response."""
+    return "instances" in content
 
 
 def build_response(outputs: batching.Outputs, by_row: bool) -> dict:
     """Build the response, in the form of the request."""
     columns = {name: _plain(array.tolist()) for name, array in outputs.items()}
+    key = "predictions" if by_row else "outputs"
+    if len(columns) == 1:
+        (column,) = columns.values()
+        return {key: column}
     if not by_row:
-        return {"outputs": columns}
+        return {key: columns}
     rows = zip(*columns.values(), strict=True)
-    return {
-        "predictions": [dict(zip(columns, row, strict=True)) for row in rows]
-    }
+    return {key: [dict(zip(columns, row, strict=True)) for row in rows]}
 
 
-def _columns(rows, names):
-    """Convert rows to columns by name."""
+def _columns_of_rows(rows, names, limits):
+    """Convert rows to columns by name; the first row determines their form."""
     if not isinstance(rows, list):
         raise request_errors.invalid("'instances' must be a list.")
-    by_name = [
-        row
-        if isinstance(row, dict) and set(row) != {"b64"}
-        else {_only(names): row}
-        for row in rows
-    ]
-    keys = set(by_name[0]) if by_name else set(names)
-    if any(set(row) != keys for row in by_name):
+    checks.check_size(rows, limits)
+    if not _has_names(rows[0]):
+        name = _only(names)
+        for number, row in enumerate(rows):
+            if _has_names(row):
+                raise request_errors.invalid(
+                    f"Expecting value/list but got object at item {number} of "
+                    "input list"
+                )
+        return {name: rows}
+    for number, row in enumerate(rows):
+        if not _has_names(row):
+            raise request_errors.invalid(
+                f"Expecting object but got list at item {number} of input list"
+            )
+        _check_row(row, number, names)
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _check_row(row, number, names):
+    """Check that a row has exactly the inputs of the signature."""
+    if unknown := row.keys() - names:
+        key = checks.list_names([min(unknown)])
         raise request_errors.invalid(
-            "'instances' must all have the same inputs."
+            f"Failed to process element: {number} key: {key} of 'instances' "
+            "list. Error: INVALID_ARGUMENT: JSON object: does not have named "
+            f"input: {key}"
         )
-    return {key: [row[key] for row in by_name] for key in keys}
+    if len(row) < len(names):
+        raise request_errors.invalid(
+            f"Failed to process element: {number} of 'instances' list. JSON "
+            f"object keys must be equal to: {','.join(names)}"
+        )
+
+
+def _columns(columns, names):
+    """Return columns by name."""
+    if not _has_names(columns):
+        return {_only(names): columns}
+    for name in names:
+        if name not in columns:
+            raise request_errors.invalid(
+                f"Missing named input: {name} in 'inputs' object."
+            )
+    checks.check_names(columns, names)
+    return columns
+
+
+def _has_names(value):
+    """Return whether a value is an object other than {"b64": string}."""
+    if not isinstance(value, dict):
+        return False
+    return value.keys() != {"b64"} or not isinstance(value["b64"], str)
 
 
 def _only(names):
@@ -102,9 +141,10 @@ def _only(names):
     return names[0]
 
 
-def _texts(name, column):
+def _texts(name, column, limits):
     if not isinstance(column, list):
         raise request_errors.invalid(f"{name} must be a list of strings.")
+    checks.check_size(column, limits)
     return [_text(f"{name}[{i}]", value) for i, value in enumerate(column)]
 
 
@@ -115,7 +155,8 @@ def _text(label, value):
             case str():
                 return value.encode("utf-8")
             case {"b64": str(encoded)} if len(value) == 1:
-                return base64.b64decode(encoded, validate=True)
+                padding = "=" * (-len(encoded) % 4)  # may be left out
+                return base64.b64decode(encoded + padding, validate=True)
     except ValueError as error:  # half a surrogate pair, or not base64
         raise request_errors.invalid(
             f"{label} is not text: {error}."

@@ -14,8 +14,18 @@ class Limits:
     max_batch_bytes: int = 64 << 10
     batch_timeout_ms: float = 5.0  # time for which a request waits for others
     max_waiting: int = 1024  # sentences in a queue
-    max_request_bytes: int = 4 << 20  # gRPC's own default
-    timeout_secs: float = 60.0  # deadline of requests that have none
+    timeout_secs: float = 30.0  # deadline of requests that have none
+    max_connections: int = 1000  # of each protocol
+    max_in_flight: int = 1000  # requests of each protocol
+
+    @property
+    def max_request_bytes(self) -> int:
+        r"""Bytes of a request, which is parsed before it can be checked.
+
+        There is room for two inputs (signature score) with each byte written
+        as \u0061, and for names and spaces.
+        """
+        return 2 * 6 * self.max_batch_bytes + (64 << 10)
 
     def allow(self, size: int, longest: int) -> bool:
         """Return whether a batch may have this size.

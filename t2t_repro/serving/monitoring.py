@@ -46,6 +46,30 @@ class Metrics:
             registry=self._registry,
         )
 
+        self.http_responses = prometheus.Counter(
+            "t2t_http_responses",
+            "Answers over REST, to requests of any kind.",
+            ("status",),
+            registry=self._registry,
+        )
+        self.connections = prometheus.Gauge(
+            "t2t_connections",
+            "Open connections of REST.",
+            registry=self._registry,
+        )
+        self.refusals = prometheus.Counter(
+            "t2t_refusals",
+            "Requests and connections refused without a look at the content.",
+            ("reason",),
+            registry=self._registry,
+        )
+        self.version_loads = prometheus.Counter(
+            "t2t_version_loads",
+            "Versions of the model that were loaded, or failed to load.",
+            ("outcome",),
+            registry=self._registry,
+        )
+
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         return prometheus.generate_latest(self._registry)

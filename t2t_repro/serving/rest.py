@@ -1,77 +1,179 @@
 """TensorFlow Serving's REST API over HTTP, the metrics, and the page."""
 
 import asyncio
+import concurrent.futures
+import contextlib
+import functools
 import html
 import json
 import pathlib
+import re
 import string
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
 
 from aiohttp import web
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from t2t_repro.serving import (
+    bodies,
+    checks,
+    example_signatures,
+    json_examples,
     json_predict,
     monitoring,
     request_errors,
+    rest_paths,
     versions,
 )
 from t2t_repro.serving.service import Service
 
 _STATIC = pathlib.Path(__file__).parent / "static"
 _PAGE = "index.html"
-_HEADERS = {
-    # The page loads nothing from other hosts.
-    "Content-Security-Policy": "default-src 'self'",
-    "X-Content-Type-Options": "nosniff",
+_WEB = re.compile("https?://")
+_API = f"/{{path:(?i:{rest_paths.PREFIX[1:]}).*}}"
+# Prometheus's usual path, and TensorFlow Serving's.
+_METRICS = "/metrics", "/monitoring/prometheus/metrics"
+_METHOD_NAMES = {
+    "classify": example_signatures.CLASSIFY,
+    "regress": example_signatures.REGRESS,
 }
-_MODEL = r"/v1/models/{name:[^/:]+}"
-_VERSION = _MODEL + r"/versions/{version:\d{1,18}}"
+# Larger and packed bodies are parsed in a thread: the parser holds Python's
+# lock, but the event loop has its turn between two bodies.
+_PARSED_AT_ONCE = 64 << 10
+_Parsed = TypeVar("_Parsed")
 
 
-def build_application(service: Service) -> web.Application:
-    """Build the application with all its routes."""
-    app = web.Application(
-        middlewares=[_explain_errors],
-        client_max_size=service.limits.max_request_bytes,
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """Return an answer in JSON, whose type has no parameter charset."""
+    return web.Response(
+        body=json.dumps(value).encode(),
+        status=status,
+        content_type="application/json",
     )
-    handlers = _Handlers(service)
-    for model in (_MODEL, _VERSION):
-        app.router.add_get(model, handlers.status)
-        app.router.add_get(f"{model}/metadata", handlers.metadata)
-        app.router.add_post(f"{model}:predict", handlers.predict)
-    app.router.add_get("/metrics", handlers.metrics)
-    app.router.add_get("/", handlers.page)
-    for path in sorted(_STATIC.iterdir()):
-        if path.name != _PAGE:
-            app.router.add_get(f"/{path.name}", _file_handler(path))
-    return app
 
 
-class _Handlers:
+class Handlers:
     """Handlers that convert between HTTP and the service."""
 
     def __init__(self, service: Service):
         self._service = service
+        self._bodies = bodies.BodyReader(service.limits.max_request_bytes)
+        self._parser = concurrent.futures.ThreadPoolExecutor(1)
+        self._num_in_flight = 0
 
-    async def predict(self, request: web.Request) -> web.Response:
-        body = json_predict.parse(await request.read())
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes of all handlers."""
+        get = functools.partial(web.get, expect_handler=self._expect)
+        files = (path for path in _STATIC.iterdir() if path.name != _PAGE)
+        return [
+            web.route("*", _API, self.api, expect_handler=self._expect),
+            *(get(path, self.metrics) for path in _METRICS),
+            get("/", self.page),
+            *(get(f"/{file.name}", _file_handler(file)) for file in files),
+        ]
+
+    async def _expect(self, request: web.Request) -> web.Response | None:
+        """Answer the header Expect, which has one valid value."""
+        if request.headers["Expect"].lower() != "100-continue":
+            self._service.metrics.http_responses.labels("417").inc()
+            return json_response({"error": "Expect must be 100-continue."}, 417)
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return None
+
+    def stop(self) -> None:
+        """Refuse the requests whose bodies do not arrive within a second."""
+        self._bodies.stop()
+
+    async def api(self, request: web.Request) -> web.Response:
+        """Answer a request of TensorFlow Serving's API."""
+        if request.method == "OPTIONS":
+            # What a browser asks before a page of another origin may send.
+            origin = request.headers.get("Origin", "")
+            return web.Response(status=200 if _WEB.search(origin) else 400)
+        target = rest_paths.parse_path(request.method, request.rel_url.raw_path)
+        if target.method == "status":
+            return self._status(target)
+        if target.method == "metadata":
+            return self._metadata(target)
+        with self._in_flight():
+            if target.method == "predict":
+                return await self._predict(request, target)
+            return await self._refuse_examples(request, target)
+
+    @contextlib.contextmanager
+    def _in_flight(self) -> Iterator[None]:
+        """Count a request that has a body; refuse it if there are too many."""
+        if self._num_in_flight >= self._service.limits.max_in_flight:
+            self._service.metrics.refusals.labels("requests").inc()
+            raise request_errors.unavailable(
+                f"{self._num_in_flight} requests are in flight. Try again in a "
+                "moment."
+            )
+        self._num_in_flight += 1
+        try:
+            yield
+        finally:
+            self._num_in_flight -= 1
+
+    async def _predict(self, request, target):
+        try:
+            body = await self._read(request, json_predict.parse)
+            name, version = target.model()
+        except request_errors.RequestError as error:
+            self._service.count_refused("rest", error)
+            raise
         prediction = await self._service.predict(
-            "rest", *_model(request), body.signature, body.inputs
-        )
-        # In a thread: attention weights are many numbers, and other requests
-        # must not wait for their JSON.
-        text = await asyncio.get_running_loop().run_in_executor(
-            None,
-            lambda: json.dumps(
-                json_predict.build_response(prediction.outputs, body.by_row)
+            "rest",
+            name,
+            version,
+            body.signature,
+            lambda names: json_predict.read_inputs(
+                body.content, names, self._service.limits
             ),
         )
-        return web.json_response(text=text, headers=_HEADERS)
+        by_row = json_predict.is_by_row(body.content)
+        # In a thread: attention weights are many numbers, and other requests
+        # must not wait for their JSON.
+        return await asyncio.get_running_loop().run_in_executor(
+            None,
+            lambda: json_response(
+                json_predict.build_response(prediction.outputs, by_row)
+            ),
+        )
 
-    async def status(self, request: web.Request) -> web.Response:
-        statuses = self._service.versions.statuses(*_model(request))
-        return _json(
+    async def _refuse_examples(
+        self, request: web.Request, target: rest_paths.Target
+    ) -> NoReturn:
+        """Refuse classification or regression, as TensorFlow Serving does."""
+        signature = await self._read(request, json_examples.read_signature)
+        model = self._service.versions.find(*target.model())
+        example_signatures.refuse(
+            _METHOD_NAMES[target.method], signature, model.signature_defs
+        )
+
+    async def _read(
+        self, request: web.Request, parse: Callable[[bytes], _Parsed]
+    ) -> _Parsed:
+        """Return the parsed body."""
+        body = await self._bodies.read(request)
+        encoding = request.headers.get("Content-Encoding", bodies.IDENTITY)
+
+        def read():
+            content = self._bodies.decompress(body, encoding.lower())
+            checks.check_density(content, self._service.limits)
+            return parse(content)
+
+        if encoding == bodies.IDENTITY and len(body) <= _PARSED_AT_ONCE:
+            return read()
+        return await asyncio.get_running_loop().run_in_executor(
+            self._parser, read
+        )
+
+    def _status(self, target):
+        statuses = self._service.versions.statuses(target.name, target.version)
+        return json_response(
             {
                 "model_version_status": [
                     {
@@ -87,12 +189,12 @@ class _Handlers:
             }
         )
 
-    async def metadata(self, request: web.Request) -> web.Response:
-        model = self._service.versions.find(*_model(request))
+    def _metadata(self, target):
+        model = self._service.versions.find(*target.model())
         signatures = get_model_metadata_pb2.SignatureDefMap(
             signature_def=model.signature_defs
         )
-        return _json(
+        return json_response(
             {
                 "model_spec": {
                     "name": self._service.name,
@@ -119,41 +221,11 @@ class _Handlers:
     async def page(self, request: web.Request) -> web.Response:
         page = string.Template((_STATIC / _PAGE).read_text("utf-8"))
         text = page.substitute(model=html.escape(self._service.name))
-        return web.Response(
-            text=text, content_type="text/html", headers=_HEADERS
-        )
+        return web.Response(text=text, content_type="text/html")
 
 
 def _file_handler(path):
     async def send(request):
-        return web.FileResponse(path, headers=_HEADERS)
+        return web.FileResponse(path)
 
     return send
-
-
-def _model(request: web.Request) -> tuple[str, int | None]:
-    """Return the name and version in a path; None is the newest version."""
-    version = request.match_info.get("version")
-    return request.match_info["name"], int(version) if version else None
-
-
-def _json(value, status=200):
-    return web.json_response(value, status=status, headers=_HEADERS)
-
-
-@web.middleware
-async def _explain_errors(request, handler):
-    """Answer a refused request with the reason in JSON."""
-    try:
-        return await handler(request)
-    except request_errors.RequestError as error:
-        return _json(
-            {"error": error.message}, request_errors.HTTP_STATUS[error.code]
-        )
-    except web.RequestPayloadError as error:
-        return _json({"error": f"The body cannot be read: {error}"}, 400)
-    except web.HTTPRequestEntityTooLarge as error:
-        return _json({"error": error.text}, error.status)
-    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-        message = f"Malformed request: {request.method} {request.path}"
-        return _json({"error": message}, error.status)

@@ -1,28 +1,56 @@
 """TensorFlow Serving's gRPC services: predictions, metadata and status."""
 
+import functools
+from typing import NoReturn
+
 import grpc
 import tensorflow as tf
 from google.protobuf import json_format, struct_pb2
+from grpc_health.v1 import health_pb2_grpc
 from tensorflow_serving.apis import (
+    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
+    inference_pb2,
+    model_management_pb2,
     model_pb2,
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
+    regression_pb2,
 )
 
-from t2t_repro.serving import request_errors
-from t2t_repro.serving.service import Service
+from t2t_repro.serving import (
+    example_signatures,
+    health,
+    proto_predict,
+    request_errors,
+)
+from t2t_repro.serving.access import Access, TokenInterceptor
+from t2t_repro.serving.service import DEFAULT_SIGNATURE, Service
 
 _UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
-_STRING = tf.string.as_datatype_enum
+# TensorFlow Serving's limit. gRPC loses messages of more than about 8 KiB.
+_MAX_MESSAGE_BYTES = 1024
+_HANDSHAKE_MS = 10_000  # of TLS and HTTP/2
 
 
-def build_server(service: Service) -> grpc.aio.Server:
-    """Build a server of both services, not yet bound to a port."""
+def build_server(
+    service: Service, access: Access, max_connections: int
+) -> grpc.aio.Server:
+    """Build a server of all services, not yet bound to a port.
+
+    Args:
+        service: the model and its queues.
+        access: requests that are answered.
+        max_connections: maximum number of connections.
+    """
     grpc_server = grpc.aio.server(
+        interceptors=[TokenInterceptor(access)] if access.tokens else [],
+        maximum_concurrent_rpcs=service.limits.max_in_flight,
         options=(
+            ("grpc.max_allowed_incoming_connections", max_connections),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             (
                 "grpc.max_receive_message_length",
                 service.limits.max_request_bytes,
@@ -30,7 +58,7 @@ def build_server(service: Service) -> grpc.aio.Server:
             ("grpc.max_send_message_length", -1),
             # A second server on the same port must fail, not share the load.
             ("grpc.so_reuseport", 0),
-        )
+        ),
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         _PredictionServicer(service), grpc_server
@@ -38,59 +66,137 @@ def build_server(service: Service) -> grpc.aio.Server:
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
         _ModelServicer(service), grpc_server
     )
+    health_pb2_grpc.add_HealthServicer_to_server(
+        health.HealthServicer(), grpc_server
+    )
     return grpc_server
+
+
+def _abort_on_error(method):
+    """Convert a RequestError of a method to the status of the call."""
+
+    @functools.wraps(method)
+    async def call(self, request, context):
+        try:
+            return await method(self, request, context)
+        except request_errors.RequestError as error:
+            await context.abort(error.code, _shortened(error.message))
+
+    return call
+
+
+def _shortened(message):
+    data = message.encode("utf-8")
+    if len(data) <= _MAX_MESSAGE_BYTES:
+        return message
+    kept = data[:_MAX_MESSAGE_BYTES].decode("utf-8", "ignore")
+    return f"{kept}...TRUNCATED"
 
 
 class _PredictionServicer(
     prediction_service_pb2_grpc.PredictionServiceServicer
 ):
-    """Predict and GetModelMetadata; other methods are unimplemented."""
+    """Predict and GetModelMetadata; the others refuse the signatures."""
 
     def __init__(self, service: Service):
         self._service = service
 
+    @_abort_on_error
     async def Predict(
         self,
         request: predict_pb2.PredictRequest,
         context: grpc.aio.ServicerContext,
     ) -> predict_pb2.PredictResponse:
-        try:
-            prediction = await self._service.predict(
-                "grpc",
-                *_model(request.model_spec),
-                request.model_spec.signature_name,
-                lambda names: _inputs(request),
-                context.time_remaining(),
+        name, version = _model(_spec(request))
+        signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
+        versions = self._service.versions
+        # predict() refuses other models, and counts the request.
+        if name == self._service.name and (
+            signature not in versions.signatures()
+        ):
+            raise request_errors.RequestError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f'Serving signature key "{signature}" not found.',
             )
-            names = _filter(request.output_filter, prediction.outputs)
-        except request_errors.RequestError as error:
-            await context.abort(error.code, error.message)
+
+        def read_inputs(names):
+            limits = self._service.limits
+            inputs = proto_predict.read_inputs(request, names, limits)
+            definition = versions.find(name, version).signature_defs[signature]
+            proto_predict.check_output_filter(request, definition)
+            return inputs
+
+        prediction = await self._service.predict(
+            "grpc",
+            name,
+            version,
+            signature,
+            read_inputs,
+            context.time_remaining(),
+        )
         response = predict_pb2.PredictResponse()
         spec = response.model_spec
         spec.name = self._service.name
         spec.signature_name = prediction.signature
         spec.version.value = prediction.version
-        for name in names:
-            response.outputs[name].CopyFrom(
-                tf.make_tensor_proto(prediction.outputs[name])
+        for output in request.output_filter or prediction.outputs:
+            response.outputs[output].CopyFrom(
+                tf.make_tensor_proto(prediction.outputs[output])
             )
         return response
 
+    @_abort_on_error
+    async def Classify(
+        self,
+        request: classification_pb2.ClassificationRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> NoReturn:
+        self._refuse(example_signatures.CLASSIFY, _spec(request))
+
+    @_abort_on_error
+    async def Regress(
+        self,
+        request: regression_pb2.RegressionRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> NoReturn:
+        self._refuse(example_signatures.REGRESS, _spec(request))
+
+    def _refuse(self, method: str, spec: model_pb2.ModelSpec) -> NoReturn:
+        model = self._service.versions.find(*_model(spec))
+        example_signatures.refuse(
+            method, spec.signature_name, model.signature_defs
+        )
+
+    @_abort_on_error
+    async def MultiInference(
+        self,
+        request: inference_pb2.MultiInferenceRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> NoReturn:
+        specs = [task.model_spec for task in request.tasks]
+        spec = specs[0] if specs else model_pb2.ModelSpec()
+        model = self._service.versions.find(*_model(spec))
+        example_signatures.refuse_tasks(request.tasks, model.signature_defs)
+
+    @_abort_on_error
     async def GetModelMetadata(
         self,
         request: get_model_metadata_pb2.GetModelMetadataRequest,
         context: grpc.aio.ServicerContext,
     ) -> get_model_metadata_pb2.GetModelMetadataResponse:
-        try:
-            model = self._service.versions.find(*_model(request.model_spec))
-            fields = list(request.metadata_field)
-            if not fields or set(fields) - {"signature_def", "model_card"}:
+        spec = _spec(request)
+        fields = list(request.metadata_field)
+        if not fields:
+            raise request_errors.invalid(
+                "GetModelMetadataRequest must specify at least one "
+                "metadata_field"
+            )
+        for field in fields:
+            if field not in ("signature_def", "model_card"):
                 raise request_errors.invalid(
-                    "metadata_field may be signature_def and model_card; got "
-                    f"{fields}."
+                    f"Metadata field {field} is not supported"
                 )
-        except request_errors.RequestError as error:
-            await context.abort(error.code, error.message)
+        model = self._service.versions.find(*_model(spec))
         response = get_model_metadata_pb2.GetModelMetadataResponse()
         response.model_spec.name = self._service.name
         response.model_spec.version.value = model.version
@@ -102,73 +208,70 @@ class _PredictionServicer(
                 model.card, struct_pb2.Struct()
             ),
         }
-        for name in fields:
-            response.metadata[name].Pack(metadata[name])
+        for field in fields:
+            response.metadata[field].Pack(metadata[field])
         return response
 
 
 class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
-    """GetModelStatus; HandleReloadConfigRequest is unimplemented."""
+    """GetModelStatus; HandleReloadConfigRequest is refused."""
 
     def __init__(self, service: Service):
         self._service = service
 
+    @_abort_on_error
     async def GetModelStatus(
         self,
         request: get_model_status_pb2.GetModelStatusRequest,
         context: grpc.aio.ServicerContext,
     ) -> get_model_status_pb2.GetModelStatusResponse:
-        try:
-            statuses = self._service.versions.statuses(
-                *_model(request.model_spec)
-            )
-        except request_errors.RequestError as error:
-            await context.abort(error.code, error.message)
+        spec = _spec(request)
+        # Like TensorFlow Serving, without regard to a label.
+        version = spec.version.value if spec.HasField("version") else None
         response = get_model_status_pb2.GetModelStatusResponse()
-        for version, status in statuses:
+        for number, status in self._service.versions.statuses(
+            spec.name, version
+        ):
             entry = response.model_version_status.add()
-            entry.version, entry.state = version, status.state
+            entry.version, entry.state = number, status.state
             if status.error:
                 entry.status.error_code = _UNKNOWN
                 entry.status.error_message = status.error
         return response
 
+    @_abort_on_error
+    async def HandleReloadConfigRequest(
+        self,
+        request: model_management_pb2.ReloadConfigRequest,
+        context: grpc.aio.ServicerContext,
+    ) -> NoReturn:
+        if not request.config.HasField("model_config_list"):
+            raise request_errors.invalid(
+                "ServerModelConfig type not supported by "
+                "HandleReloadConfigRequest. Only ModelConfigList is currently "
+                "supported"
+            )
+        # There is no authentication, and a graph may read and write files.
+        raise request_errors.RequestError(
+            grpc.StatusCode.UNIMPLEMENTED,
+            "The flags of `t2t serve` determine the model; clients may not "
+            "load another. A new version in its folder is loaded by itself.",
+        )
+
+
+def _spec(request):
+    """Return the model_spec of a request."""
+    if not request.HasField("model_spec"):
+        raise request_errors.invalid("Missing ModelSpec")
+    return request.model_spec
+
 
 def _model(spec: model_pb2.ModelSpec) -> tuple[str, int | None]:
-    """Return the name and version in a request; None is the newest version."""
-    if spec.HasField("version_label"):
+    """Return the name and version in a spec; None is the newest version."""
+    if not spec.name:
+        raise request_errors.invalid("ModelSpec has no name specified.")
+    if spec.HasField("version_label"):  # one version is loaded: no labels
         raise request_errors.invalid(
-            "Versions have numbers here, and no labels."
+            f"Unrecognized servable version label: {spec.version_label}"
         )
-    version = spec.version.value if spec.HasField("version") else None
-    return spec.name, version
-
-
-def _inputs(request):
-    """Return the inputs by name.
-
-    This does without tf.make_ndarray, which allocates whatever shape a message
-    claims.
-    """
-    for name, tensor in request.inputs.items():
-        sizes = [dim.size for dim in tensor.tensor_shape.dim]
-        count = len(tensor.string_val)
-        if tensor.dtype != _STRING or sizes != [count]:
-            raise request_errors.invalid(
-                f"{name} must be a vector of strings (DataType {_STRING}); got "
-                f"DataType {tensor.dtype} of shape {sizes} with {count} "
-                "strings."
-            )
-    return {
-        name: list(tensor.string_val) for name, tensor in request.inputs.items()
-    }
-
-
-def _filter(names, outputs):
-    """Return the names of the requested outputs; without a filter, of all."""
-    if unknown := sorted(set(names) - set(outputs)):
-        raise request_errors.invalid(
-            f"The signature's outputs are {', '.join(sorted(outputs))}; got "
-            f"output_filter {', '.join(unknown)}."
-        )
-    return names or outputs
+    return spec.name, spec.version.value if spec.HasField("version") else None

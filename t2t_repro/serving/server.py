@@ -2,40 +2,33 @@
 
 import asyncio
 import contextlib
-import ipaddress
+import gc
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+from typing import Any
 
+import grpc
 from aiohttp import web
 
 from t2t_repro import errors
-from t2t_repro.serving import rest, rpc
+from t2t_repro.serving import event_log, rest, rpc, web_application
+from t2t_repro.serving.connections import Connections, affordable
+from t2t_repro.serving.server_settings import Ports, Settings, Tls
 from t2t_repro.serving.service import Service
 
-POLL_SECS = 1.0  # TensorFlow Serving's file_system_poll_wait_seconds
 _ERROR_RESPONSE_SECS = 1.0  # time to send errors, after the grace period
+_HANDSHAKE_SECS = 10.0  # of TLS
 
 
 class GracePeriodError(Exception):
     """A batch is still in the model at the end of the grace period."""
 
 
-class Ports(NamedTuple):
-    """Ports of a server."""
-
-    rest: int
-    grpc: int
-
-
 async def serve(
-    service: Service,
-    host: str,
-    ports: Ports,
-    ready: Callable[[Ports], None],
-    grace_secs: float,
+    service: Service, settings: Settings, ready: Callable[[Ports], None]
 ) -> None:
     """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
@@ -44,13 +37,15 @@ async def serve(
 
     Args:
         service: the model and its queues.
-        host: address to listen on.
-        ports: 0 lets the system choose.
+        settings: settings of the server.
         ready: called with the ports when the server accepts requests.
-        grace_secs: seconds for requests in flight.
     """
+    # What has been imported stays. Without it a garbage collection, which holds
+    # up every request, takes half as long.
+    gc.collect()
+    gc.freeze()
     try:
-        async with running(service, host, ports, grace_secs) as bound:
+        async with running(service, settings) as bound:
             stop = asyncio.Event()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -62,102 +57,142 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def running(
-    service: Service,
-    host: str,
-    ports: Ports,
-    grace_secs: float,
-    poll_secs: float = POLL_SECS,
-) -> AsyncIterator[Ports]:
+async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
     """Run a server inside the context; finish its requests on leaving.
 
     Args:
         service: the model and its queues.
-        host: address to listen on.
-        ports: 0 lets the system choose.
-        grace_secs: seconds that requests in flight have at the end.
-        poll_secs: seconds between checks for a new version.
+        settings: settings of the server.
 
     Yields:
         The ports in use.
 
     Raises:
-        UserError: there is no model, or a port is in use.
+        UserError: there is no model, a port is in use, or a certificate cannot
+            be read.
         GracePeriodError: the grace period was too short.
     """
-    await service.versions.start()
-    runner = web.AppRunner(
-        rest.build_application(service),
-        access_log=None,
-        handler_cancellation=True,  # when the client closes the connection
-        shutdown_timeout=grace_secs,
-    )
-    await runner.setup()
-    grpc_server = rpc.build_server(service)
+    asyncio.get_running_loop().set_exception_handler(event_log.log_loop_error)
+    limit = affordable(service.limits.max_connections)
+    web_side = _WebSide(service, settings, limit)
+    grpc_server = rpc.build_server(service, settings.access, limit)
+    await web_side.set_up()
     try:
-        listener, bound = await _listen(runner, grpc_server, host, ports)
-    except (OSError, RuntimeError) as error:
-        await runner.cleanup()
-        raise errors.UserError(
-            f"Cannot listen on {host}, ports {ports.rest} (REST) and "
-            f"{ports.grpc} (gRPC): {error}. Choose others with --rest_port "
-            "and --grpc_port."
-        ) from error
-    watching = asyncio.create_task(service.versions.watch(poll_secs))
+        # The ports come first: loading may take a minute.
+        ports = Ports(await web_side.bind(), _bind_grpc(grpc_server, settings))
+        await service.versions.start()
+        await web_side.listener.start_serving()
+        await grpc_server.start()
+    except BaseException as error:
+        await web_side.close()
+        raise _explain(error, settings) from error
+    watching = asyncio.create_task(service.versions.watch(settings.poll_secs))
     try:
-        yield bound
+        yield ports
     finally:
         watching.cancel()
         try:
             await asyncio.wait_for(
-                _finish(grpc_server, listener, runner, service, grace_secs),
-                grace_secs + _ERROR_RESPONSE_SECS,
+                _finish(grpc_server, web_side, service, settings.grace_secs),
+                settings.grace_secs + _ERROR_RESPONSE_SECS,
             )
         except asyncio.TimeoutError:
             raise GracePeriodError(
-                f"A batch was in the model after {grace_secs:g} s of grace; "
-                "its requests have no answer."
+                f"A batch was in the model after {settings.grace_secs:g} s of "
+                "grace; its requests have no answer."
             ) from None
 
 
-async def _listen(runner, grpc_server, host, ports):
-    """Open both ports; return the REST listener and the Ports in use."""
-    # aiohttp's own listener cannot stop accepting without being closed.
-    listener = await asyncio.get_running_loop().create_server(
-        runner.server, host, ports.rest, backlog=128
-    )
-    try:
-        grpc_port = grpc_server.add_insecure_port(
-            f"{_bracketed(host)}:{ports.grpc}"
+class _WebSide:
+    """HTTP: the application, its connections and its listener."""
+
+    def __init__(
+        self, service: Service, settings: Settings, limit: int
+    ) -> None:
+        self._settings, self._service = settings, service
+        self._limit = limit
+        self._handlers = rest.Handlers(service)
+        self._runner = web.AppRunner(
+            web_application.build(service, self._handlers, settings.access),
+            handler_cancellation=True,  # when the client closes the connection
+            shutdown_timeout=settings.grace_secs,
         )
-        await grpc_server.start()
-    except BaseException:
-        listener.close()
-        raise
-    return listener, Ports(listener.sockets[0].getsockname()[1], grpc_port)
+        self.listener: asyncio.Server
+
+    async def set_up(self) -> None:
+        await self._runner.setup()
+
+    async def bind(self) -> int:
+        """Take the port, without listening yet; return its number."""
+        settings, server = self._settings, self._runner.server
+        assert server, "set_up() comes first"
+        # aiohttp's own listener cannot stop accepting without being closed.
+        self.listener = await asyncio.get_running_loop().create_server(
+            Connections(server, self._limit, self._service.metrics),
+            settings.host,
+            settings.ports.rest,
+            backlog=128,
+            start_serving=False,
+            **_tls_settings(settings.tls),
+        )
+        return self.listener.sockets[0].getsockname()[1]
+
+    async def stop_accepting(self) -> None:
+        # When a listener closes, asyncio drops connections that are accepted
+        # but not yet passed to a handler: their clients would wait until the
+        # grace is over. So stop accepting, let the loop pass them on, and then
+        # close.
+        for open_socket in self.listener.sockets:
+            asyncio.get_running_loop().remove_reader(open_socket)
+        await asyncio.sleep(0)
+        self._handlers.stop()
+        self.listener.close()
+
+    async def close(self) -> None:
+        """Answer the requests in flight, and close all connections."""
+        if listener := getattr(self, "listener", None):
+            listener.close()
+        await self._runner.cleanup()
 
 
-async def _finish(grpc_server, listener, runner, service, grace_secs):
+def _tls_settings(tls: Tls | None) -> dict[str, Any]:
+    if not tls:
+        return {}
+    return {
+        "ssl": tls.context(),
+        "ssl_handshake_timeout": _HANDSHAKE_SECS,
+    }
+
+
+def _bind_grpc(grpc_server: grpc.aio.Server, settings: Settings) -> int:
+    host = settings.host
+    address = f"[{host}]" if ":" in host else host  # IPv6
+    address += f":{settings.ports.grpc}"
+    if settings.tls:
+        return grpc_server.add_secure_port(address, settings.tls.credentials())
+    return grpc_server.add_insecure_port(address)
+
+
+def _explain(error, settings):
+    """Return a UserError for an error of the ports or of certificates."""
+    if isinstance(error, ssl.SSLError) or (
+        settings.tls and isinstance(error, FileNotFoundError)
+    ):
+        return errors.UserError(
+            f"Cannot use the certificate {settings.tls.certificate} with the "
+            f"key {settings.tls.key}: {error}."
+        )
+    if isinstance(error, OSError | RuntimeError):
+        return errors.UserError(
+            f"Cannot listen on {settings.host}, ports {settings.ports.rest} "
+            f"(REST) and {settings.ports.grpc} (gRPC): {error}. Choose others "
+            "with --rest_port and --grpc_port."
+        )
+    return error
+
+
+async def _finish(grpc_server, web_side, service, grace_secs):
     """Stop accepting requests, and answer those in flight."""
-    # When a listener closes, asyncio drops connections that are accepted but
-    # not yet passed to a handler: their clients would wait until the grace is
-    # over. So stop accepting, let the loop pass them on, and then close.
-    for open_socket in listener.sockets:
-        asyncio.get_running_loop().remove_reader(open_socket)
-    await asyncio.sleep(0)
-    listener.close()
-    await asyncio.gather(grpc_server.stop(grace_secs), runner.cleanup())
+    await web_side.stop_accepting()
+    await asyncio.gather(grpc_server.stop(grace_secs), web_side.close())
     await service.versions.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _bracketed(host):
-    """Put an IPv6 address in brackets, as before a port: [::1]."""
-    return f"[{host}]" if ":" in host else host

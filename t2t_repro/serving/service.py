@@ -9,10 +9,17 @@ from typing import NamedTuple
 
 import grpc
 
-from t2t_repro.serving import batching, monitoring, request_errors, versions
+from t2t_repro.serving import (
+    batching,
+    checks,
+    monitoring,
+    request_errors,
+    versions,
+)
 from t2t_repro.serving.limits import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
+_UNKNOWN_SIGNATURE = "unknown"  # a label of metrics
 
 
 class Prediction(NamedTuple):
@@ -27,14 +34,25 @@ class Service:
     """One model, its queues and its metrics, for all protocols."""
 
     def __init__(
-        self, export_dir: str | pathlib.Path, name: str, limits: Limits
+        self,
+        export_dir: str | pathlib.Path,
+        name: str,
+        limits: Limits,
+        retries: versions.Retries | None = None,
     ):
-        """Prepare the service; `versions.start` loads the model."""
+        """Prepare the service; `versions.start` loads the model.
+
+        Args:
+            export_dir: folder that the exporter has written.
+            name: name of the model in requests.
+            limits: limits of requests.
+            retries: of loads that fail; None: TensorFlow Serving's.
+        """
         self.name = name
         self.limits = limits
         self.metrics = monitoring.Metrics()
         self.versions = versions.Versions(
-            export_dir, name, self.metrics.version.set
+            export_dir, name, self.metrics, retries or versions.Retries()
         )
 
     async def predict(
@@ -64,7 +82,7 @@ class Service:
             model = self.versions.find(name, version)
             names = model.input_names(signature)
             inputs = read_inputs(names)
-            check_inputs(inputs, names, self.limits)
+            checks.check_inputs(inputs, names, self.limits)
             queue = model.queue(signature, self._new_queue)
             if timeout is None:
                 timeout = self.limits.timeout_secs
@@ -72,11 +90,17 @@ class Service:
             try:
                 outputs = await asyncio.wait_for(answer, timeout)
             except asyncio.TimeoutError:
-                raise request_errors.RequestError(
-                    grpc.StatusCode.DEADLINE_EXCEEDED,
-                    f"There was no answer within {timeout:.3g} s.",
+                raise request_errors.no_answer(
+                    f"There was no answer within {timeout:.3g} s."
                 ) from None
         return Prediction(model.version, signature, outputs)
+
+    def count_refused(
+        self, protocol: str, error: request_errors.RequestError
+    ) -> None:
+        """Count a request that is refused before its signature is known."""
+        labels = protocol, _UNKNOWN_SIGNATURE, error.code.name
+        self.metrics.requests.labels(*labels).inc()
 
     @contextlib.contextmanager
     def _measured(self, protocol, signature):
@@ -92,7 +116,9 @@ class Service:
         finally:
             # Unknown names share a label: clients cannot add time series.
             known = self.versions.signatures()
-            labels = protocol, signature if signature in known else "unknown"
+            if signature not in known:
+                signature = _UNKNOWN_SIGNATURE
+            labels = protocol, signature
             self.metrics.requests.labels(*labels, code.name).inc()
             self.metrics.seconds.labels(*labels).observe(
                 time.perf_counter() - start
@@ -105,51 +131,3 @@ class Service:
             self.metrics.batch_sentences.labels(signature),
             self.metrics.waiting_sentences.labels(signature),
         )
-
-
-def check_inputs(
-    inputs: batching.Inputs, names: list[str], limits: Limits
-) -> None:
-    """Check the inputs of a request.
-
-    Args:
-        inputs: inputs by name.
-        names: names of the signature's inputs, sorted.
-        limits: limits of a request.
-
-    Raises:
-        RequestError: names the input that is wrong.
-    """
-    if sorted(inputs) != names:
-        raise request_errors.invalid(
-            f"The signature's inputs are {', '.join(names)}; got "
-            f"{', '.join(sorted(inputs)) or 'none'}."
-        )
-    sizes = {name: len(values) for name, values in inputs.items()}
-    size = max(sizes.values())
-    if len(set(sizes.values())) > 1:
-        raise request_errors.invalid(f"Inputs differ in number: {sizes}.")
-    if not 1 <= size <= limits.max_batch_size:
-        raise request_errors.invalid(
-            f"A request must have 1 to {limits.max_batch_size} sentences; got "
-            f"{size}."
-        )
-    for name, values in inputs.items():
-        longest = max(map(len, values))
-        if not limits.allow(size, longest):
-            raise request_errors.invalid(
-                f"{name}: sentences times bytes of the longest are {size} x "
-                f"{longest:,}; at most {limits.max_batch_bytes:,} are taken. "
-                "Send fewer at a time, or shorter ones."
-            )
-        for number, value in enumerate(values):
-            _check_text(value, f"{name}[{number}]")
-
-
-def _check_text(value, label):
-    try:
-        value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise request_errors.invalid(
-            f"{label} is not UTF-8: {error}."
-        ) from error

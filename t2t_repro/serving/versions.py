@@ -9,19 +9,25 @@ unloaded when its last request is answered.
 
 import asyncio
 import contextlib
+import gc
 import pathlib
-from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-import numpy as np
-import tensorflow as tf
-import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import get_model_status_pb2
 
 from t2t_repro import errors, files
-from t2t_repro.serving import batching, request_errors, saved_model, warm_up
+from t2t_repro.serving import monitoring, request_errors, saved_model
+from t2t_repro.serving.event_log import LOGGER
+from t2t_repro.serving.loaded_version import LoadedVersion
 
 State = get_model_status_pb2.ModelVersionStatus.State
+
+
+class Retries(NamedTuple):
+    """Retries of loads that fail; TensorFlow Serving has the same defaults."""
+
+    max_count: int = 5
+    interval_secs: float = 60.0
 
 
 class Status(NamedTuple):
@@ -30,74 +36,8 @@ class Status(NamedTuple):
     state: int  # State
     error: str = ""  # message of a failed load
     files: frozenset = frozenset()  # files at the time of a failed load
-
-
-class LoadedVersion:
-    """Model of one version, in memory."""
-
-    def __init__(self, folder: pathlib.Path):
-        """Load the version and run its warm-up requests: this takes seconds."""
-        self.version = int(folder.name)
-        self.card = saved_model.read_verified_card(folder)
-        self.signature_defs = dict(saved_model.read_graph(folder).signature_def)
-        self._model = saved_model.load(folder)
-        self._queues: dict[str, batching.Queue] = {}
-        for request in warm_up.read(folder):
-            self.run(
-                request.model_spec.signature_name or "serving_default",
-                {
-                    name: list(tensor.string_val)
-                    for name, tensor in request.inputs.items()
-                },
-            )
-
-    def input_names(self, signature: str) -> list[str]:
-        """Return the names of a signature's inputs, sorted.
-
-        Raises:
-            RequestError: there is no such signature.
-        """
-        if signature not in self._model.signatures:
-            raise request_errors.invalid(
-                f'Serving signature name: "{signature}" not found in signature '
-                f"def; there are {', '.join(sorted(self._model.signatures))}."
-            )
-        return sorted(self.signature_defs[signature].inputs)
-
-    def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
-        """Run a batch in this thread."""
-        # dtype object: NumPy's strings would lose NULs at their end.
-        tensors = {
-            name: tf.constant(np.array(values, object))
-            for name, values in inputs.items()
-        }
-        outputs = self._model.signatures[signature](**tensors)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
-
-    def queue(
-        self,
-        signature: str,
-        new_queue: Callable[
-            [Callable[[batching.Inputs], batching.Outputs], str], batching.Queue
-        ],
-    ) -> batching.Queue:
-        """Return the queue of a signature.
-
-        Args:
-            signature: name of the signature.
-            new_queue: called once with the function that runs a batch, and the
-                signature.
-        """
-        if signature not in self._queues:
-            self._queues[signature] = new_queue(
-                lambda inputs: self.run(signature, inputs), signature
-            )
-        return self._queues[signature]
-
-    async def close(self) -> None:
-        """Answer the requests that wait for this version."""
-        for queue in self._queues.values():
-            await queue.close()
+    attempts: int = 0  # failed loads of these files
+    next_attempt: float = 0.0  # by the event loop's clock
 
 
 class Versions:
@@ -107,19 +47,21 @@ class Versions:
         self,
         export_dir: str | pathlib.Path,
         name: str,
-        on_new_version: Callable[[int], object],
+        metrics: monitoring.Metrics,
+        retries: Retries,
     ):
         """Keep the settings; `start` loads the model.
 
         Args:
             export_dir: folder that the exporter has written.
             name: name of the model in requests.
-            on_new_version: called with the number of each version when it
-                begins to serve.
+            metrics: receives the version in service, and outcomes of loads.
+            retries: of loads that fail.
         """
         self._folder = files.expand_path(export_dir)
         self._name = name
-        self._on_new_version = on_new_version
+        self._metrics = metrics
+        self._retries = retries
         self._model: LoadedVersion | None = None
         self._statuses: dict[int, Status] = {}
         self._loading: asyncio.Future | None = None  # the last load
@@ -153,18 +95,26 @@ class Versions:
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
             newest = present[-1] if present else self._current().version
-            if newest != self._current().version and not self._failed(newest):
+            if newest != self._current().version and self._may_load(newest):
                 await self._load(newest)
 
-    def _failed(self, version):
-        """Return whether a load failed and the files have not changed since.
+    def _may_load(self, version):
+        """Return whether to load a version, now or again.
 
-        After a change, a retry may succeed: the folder may have been a copy in
-        progress.
+        A load that failed is repeated after the interval, since its cause may
+        pass, as a lack of descriptors does; and as soon as the files change,
+        since the folder may have been a copy in progress.
         """
-        status = self._statuses.get(version, Status(State.UNKNOWN))
-        folder = self._folder / str(version)
-        return bool(status.error) and status.files == _files_of(folder)
+        status = self._statuses.get(version)
+        if not status or not status.error:
+            return True
+        if status.files != _files_of(self._folder / str(version)):
+            return True
+        now = asyncio.get_running_loop().time()
+        return (
+            status.attempts <= self._retries.max_count
+            and now >= status.next_attempt
+        )
 
     async def close(self) -> None:
         """Wait for a load in progress, and answer the waiting requests."""
@@ -206,9 +156,11 @@ class Versions:
             if version in (None, known)
         ]
         if name != self._name or not statuses:
-            number = "" if version is None else f" with version {version}"
+            missing = (
+                "any versions" if version is None else f"version {version}"
+            )
             raise request_errors.not_found(
-                f"Could not find any versions of model {name}{number}"
+                f"Could not find {missing} of model {name}"
             )
         return statuses
 
@@ -219,7 +171,7 @@ class Versions:
     async def _load(self, version):
         """Load a version and put it into service; store an error instead."""
         folder = self._folder / str(version)
-        present = _files_of(folder)
+        before, present = self._statuses.get(version), _files_of(folder)
         self._statuses[version] = Status(State.LOADING)
         loop = asyncio.get_running_loop()
         self._loading = loop.run_in_executor(None, LoadedVersion, folder)
@@ -227,19 +179,49 @@ class Versions:
             # Shielded: a thread continues after its waiter is cancelled.
             model = await asyncio.shield(self._loading)
         except Exception as error:  # TensorFlow raises many types
-            self._statuses[version] = Status(State.END, str(error), present)
+            same = before and before.files == present
+            attempts = before.attempts + 1 if same else 1
+            self._statuses[version] = Status(
+                State.END,
+                str(error),
+                present,
+                attempts,
+                loop.time() + self._retries.interval_secs,
+            )
+            self._report_failure(folder, error, attempts)
             return
+        LOGGER.info("Version %s of %s is loaded.", version, self._name)
+        self._metrics.version_loads.labels("loaded").inc()
         await self._replace_model(model)
+
+    def _report_failure(self, folder, error, attempts):
+        self._metrics.version_loads.labels("failed").inc()
+        left = self._retries.max_count + 1 - attempts
+        LOGGER.error(
+            "Cannot load %s: %s. %s",
+            folder,
+            error,
+            f"{left} more attempts, the next in "
+            f"{self._retries.interval_secs:g} s, or when its files change."
+            if left
+            else "The next attempt is made when its files change.",
+        )
 
     async def _replace_model(self, model):
         """Put a loaded version into service; unload the one before it."""
         old, self._model = self._model, model
         self._statuses[model.version] = Status(State.AVAILABLE)
-        self._on_new_version(model.version)
+        self._metrics.version.set(model.version)
         if old:
             self._statuses[old.version] = Status(State.UNLOADING)
             await old.close()
             self._statuses[old.version] = Status(State.END)
+            LOGGER.info(
+                "Version %s of %s is unloaded.", old.version, self._name
+            )
+            del old
+            # Its graph has cycles: otherwise several old versions would remain.
+            gc.collect()
 
 
 def _files_of(folder):

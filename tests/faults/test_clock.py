@@ -58,7 +58,7 @@ def test_datagen_keeps_shards_in_spite_of_file_times(
     expected = commands.data()
     data = tmp_path / "data"
     flags = commands.data_flags(data)
-    fault = "SIGKILL change 12"  # before the last of three shards
+    fault = "SIGKILL change 22"  # before the last of three shards
     assert commands.run("datagen", data, *flags, fault=fault).returncode == -9
     (made,) = data.iterdir()
     reverse_times(made)

@@ -10,7 +10,13 @@ from file_strategies import JSON, LINES, edited_json
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from t2t_repro.serving import json_predict, limits, request_errors
+from t2t_repro.serving import (
+    json_body,
+    json_examples,
+    json_predict,
+    limits,
+    request_errors,
+)
 
 WHOLE = (
     {"instances": ["a b", {"b64": "YSBi"}]},
@@ -18,14 +24,24 @@ WHOLE = (
     {"signature_name": "score", "inputs": {"inputs": ["a"], "targets": ["b"]}},
     {"inputs": ["a", "b"]},
 )
+EXAMPLES = {"context": {"a": 1}, "examples": [{"a": ["b"]}, {}]}
 TEXT = st.one_of(LINES, st.text(st.characters()))
+LIMITS = limits.Limits(max_batch_size=4)
 NAMES = st.sampled_from([["inputs"], ["inputs", "targets"]])
 
 
 def inputs_of(body, names):
     """Return {name: column} of a body; None: a RequestError."""
+    parsed = read_or_explain(json_predict.parse, body)
+    return parsed and read_or_explain(
+        json_predict.read_inputs, parsed.content, names, LIMITS
+    )
+
+
+def read_or_explain(reader, *arguments):
+    """Return reader(*arguments); None: an error that JSON can state."""
     try:
-        return json_predict.parse(body).inputs(names)
+        return reader(*arguments)
     except request_errors.RequestError as error:
         assert error.code == grpc.StatusCode.INVALID_ARGUMENT
         assert error.message
@@ -46,29 +62,48 @@ def test_any_body_gives_inputs_or_an_explained_failure(body, names):
             value.decode("utf-8", "replace")
 
 
-@given(st.lists(TEXT, max_size=4), st.booleans(), st.booleans())
-def test_text_arrives_as_sent(lines, by_row, packed):
+@given(edited_json(EXAMPLES))
+@example(b'{"examples": [true]}')
+def test_any_examples_are_objects_or_an_explained_failure(body):
+    if read_or_explain(json_examples.read_signature, body) is not None:
+        examples = json_body.parse(body, ["examples"]).content["examples"]
+        assert {type(example) for example in examples} == {dict}
+
+
+@given(
+    st.lists(TEXT, min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from(["plain", "base64", "base64 without padding"]),
+    st.sampled_from(["", "\ufeff"]),
+)
+def test_text_arrives_as_sent(lines, by_row, form, mark):
     def packed_or_not(line):
         encoded = base64.b64encode(line.encode()).decode()
-        return {"b64": encoded} if packed else line
+        if form == "base64 without padding":
+            encoded = encoded.rstrip("=")
+        return line if form == "plain" else {"b64": encoded}
 
     key = "instances" if by_row else "inputs"
-    body = json.dumps({key: list(map(packed_or_not, lines))}).encode()
+    body = (mark + json.dumps({key: list(map(packed_or_not, lines))})).encode()
     found = inputs_of(body, ["inputs"])
     assert found == {"inputs": [line.encode() for line in lines]}
 
 
-@given(st.lists(st.binary(max_size=9), min_size=1, max_size=3), st.booleans())
-def test_any_output_becomes_a_response(texts, by_row):
-    outputs = {
-        "outputs": np.array([*texts, b""], object)[: len(texts)],
-        "scores": np.zeros(len(texts), np.float32),
-    }
+@given(
+    st.lists(st.binary(max_size=9), min_size=1, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_any_output_becomes_a_response(texts, by_row, has_scores):
+    outputs = {"outputs": np.array([*texts, b""], object)[: len(texts)]}
+    if has_scores:
+        outputs["scores"] = np.zeros(len(texts), np.float32)
     answer = json.loads(
         json.dumps(json_predict.build_response(outputs, by_row))
     )
-    (content,) = answer.values()
-    said = [row["outputs"] for row in content] if by_row else content["outputs"]
+    (said,) = answer.values()
+    if has_scores:
+        said = [row["outputs"] for row in said] if by_row else said["outputs"]
     assert said == [text.decode("utf-8", "replace") for text in texts]
 
 

@@ -13,12 +13,12 @@ from tensorflow_serving.apis import predict_pb2
 from t2t_repro import errors, hparam, json_files, registry, run_json, runs
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.serving import (
+    checks,
     client,
     limits,
+    proto_predict,
     request_errors,
-    rpc,
     saved_model,
-    service,
 )
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import averaging, checkpoints, workers
@@ -193,8 +193,9 @@ def test_any_message_gives_inputs_or_an_explained_failure(tensors):
             tensor.tensor_shape.dim.add().size = size
         tensor.string_val.extend(values)
     try:
-        found = rpc._inputs(request)
-        service.check_inputs(found, ["inputs"], limits.Limits(max_batch_size=2))
+        few = limits.Limits(max_batch_size=2)
+        found = proto_predict.read_inputs(request, ["inputs"], few)
+        checks.check_inputs(found, ["inputs"], few)
     except request_errors.RequestError as error:
         assert error.message
         return

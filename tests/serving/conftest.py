@@ -134,12 +134,27 @@ def local(exported):
 class Embedded:
     """A server in a thread of this process."""
 
-    def __init__(self, export_dir, ports=(0, 0), **settings):
-        from t2t_repro.serving import limits, service
+    def __init__(
+        self, export_dir, ports=(0, 0), retries=(5, 60.0), server=(), **settings
+    ):
+        """Prepare a server.
+
+        Args:
+            export_dir: folder of the model.
+            ports: as of server.Ports.
+            retries: as of versions.Retries.
+            server: further fields of server.Settings.
+            settings: fields of Limits.
+        """
+        from t2t_repro.serving import limits, service, versions
 
         self.service = service.Service(
-            export_dir, "t2t", limits.Limits(**settings)
+            export_dir,
+            "t2t",
+            limits.Limits(**settings),
+            versions.Retries(*retries),
         )
+        self._settings = dict(server)
         self.ports = ports  # 0 until it runs
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -162,13 +177,15 @@ class Embedded:
         asyncio.run(self._serve())
 
     async def _serve(self):
-        from t2t_repro.serving import server
+        from t2t_repro.serving import server, server_settings
 
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        requested = server.Ports(*self.ports)
-        async with server.running(
-            self.service, "127.0.0.1", requested, SECONDS, poll_secs=0.02
-        ) as self.ports:
+        settings = server_settings.Settings(
+            ports=server_settings.Ports(*self.ports),
+            grace_secs=SECONDS,
+            poll_secs=0.02,
+        )._replace(**self._settings)
+        async with server.running(self.service, settings) as self.ports:
             self._ready.set()
             await self._stop.wait()
 

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import math
 import shutil
 import threading
 import time
@@ -51,6 +52,17 @@ def test_server_error_reaches_the_user(server, protocol, name, lines, words):
     remote = connect(server, protocol, name)
     with pytest.raises(errors.UserError, match=f"127.0.0.1:.* says .*{words}"):
         list(remote.translate(lines))
+
+
+def test_wrong_protocol_for_a_port_is_named_at_once(server, monkeypatch):
+    monkeypatch.setattr(client.time, "sleep", None)  # of the retries
+    for protocol, port, words in (
+        ("grpc", server.ports.rest, "does not speak gRPC but HTTP 1"),
+        ("rest", server.ports.grpc, "says no HTTP"),
+    ):
+        remote = client.PROTOCOLS[protocol](f"127.0.0.1:{port}", "t2t", SECONDS)
+        with pytest.raises(errors.UserError, match=words):
+            list(remote.translate(["a"]))
 
 
 @PROTOCOLS
@@ -199,12 +211,19 @@ def test_client_retries_after_503(scripted, capsys):
     assert ": no JSON; retrying." in printed
 
 
+def test_only_output_of_a_model_has_no_name(scripted):
+    remote = scripted((200, b'{"outputs": ["x", "y"]}'))
+    texts, scores = remote.predict(["a", "b"])
+    assert texts == ["x", "y"]
+    assert all(map(math.isnan, scores)) and len(scores) == 2
+
+
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
         (500, b'{"error": "broken"}', "HTTP 500: broken"),
         (200, b"<html>", "HTTP 200: <html>"),
-        (200, b'{"outputs": ["no scores"]}', "HTTP 200: .*no scores"),
+        (200, b'{"outputs": {"outputs": ["x"]}}', "HTTP 200: .*outputs"),
         (404, b"[]", r"HTTP 404: \[\]"),
     ],
 )

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from t2t_repro import serving
-from t2t_repro.serving import rest
+from t2t_repro.serving import limits, rest
 
 SECONDS = 60  # timeout
 STATIC = pathlib.Path(serving.__file__).parent / "static"
@@ -37,7 +37,9 @@ def test_page_has_the_models_name(server):
 
 
 def test_page_escapes_the_models_name():
-    handlers = rest._Handlers(types.SimpleNamespace(name='"><b>'))
+    handlers = rest.Handlers(
+        types.SimpleNamespace(name='"><b>', limits=limits.Limits())
+    )
     page = asyncio.run(handlers.page(None)).text
     assert '<meta name="model" content="&quot;&gt;&lt;b&gt;">' in page
     assert "<b>" not in page

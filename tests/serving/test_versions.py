@@ -98,6 +98,63 @@ def test_failed_version_is_retried_after_its_files_change(
         assert server.predict(BODY)[0] == 200
 
 
+def test_failed_load_is_repeated_and_reported(
+    toys, export_dir, embedded, tmp_path, monkeypatch, caplog
+):
+    """The cause passes, and the files stay the same."""
+    caplog.set_level("INFO", "t2t_repro.serving")
+    failures = ["Too many open files"] * 3
+    build = versions.LoadedVersion
+
+    def load(folder):
+        if folder.name == "2" and failures:
+            raise OSError(failures.pop())
+        return build(folder)
+
+    monkeypatch.setattr(versions, "LoadedVersion", load)
+    shutil.copytree(toys / "2", tmp_path / "2")
+    with embedded(export_dir, retries=(3, 0.0)) as server:
+        (tmp_path / "2").rename(export_dir / "2")
+        wait_for(lambda: states(server) == {2: "AVAILABLE", 1: "END"})
+        _, text = server.http("GET", "/metrics")
+    for line in (
+        't2t_version_loads_total{outcome="failed"} 3.0',
+        't2t_version_loads_total{outcome="loaded"} 2.0',
+    ):
+        assert line in text.decode()
+    messages = [record.getMessage() for record in caplog.records]
+    for part in (
+        "2: Too many open files. 3 more attempts",
+        "2: Too many open files. 1 more attempts",
+        "Version 2 of t2t is loaded.",
+        "Version 1 of t2t is unloaded.",
+    ):
+        assert any(part in message for message in messages), part
+
+
+def test_failed_load_is_not_repeated_without_end(
+    export_dir, embedded, monkeypatch
+):
+    attempts = threading.Semaphore(0)
+    build = versions.LoadedVersion
+
+    def load(folder):
+        if folder.name == "1":
+            return build(folder)
+        attempts.release()
+        raise OSError("damaged")
+
+    monkeypatch.setattr(versions, "LoadedVersion", load)
+    with embedded(export_dir, retries=(2, 0.0)) as server:
+        (export_dir / "2").mkdir()
+        for _ in range(3):
+            assert attempts.acquire(timeout=SECONDS)
+        for _ in range(20):  # answers come between looks for a new version
+            wait_for(lambda: states(server) == {2: "END", 1: "AVAILABLE"})
+            threading.Event().wait(0.02)
+        assert not attempts.acquire(blocking=False)
+
+
 def test_version_is_served_when_its_card_has_been_copied(
     exported, export_dir, embedded, tmp_path
 ):

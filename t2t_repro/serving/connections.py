@@ -1,0 +1,228 @@
+"""REST connections: bounded in number, and in the time that clients may take.
+
+aiohttp limits the size of requests. What clients can hold for ever without
+these limits are connections, and the memory of answers that they do not read.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from t2t_repro.serving import monitoring
+from t2t_repro.serving.event_log import LOGGER
+
+IDLE_SECS = 60.0  # for the header of the first or the next request
+# Until then a new connection is not closed in favor of a newer one: its request
+# may be on the way.
+_REPLACEABLE_SECS = 0.2
+_REFUSAL_SECS = 0.1  # for a client to read that it is refused
+LINGERING_SECS = 1.0  # for the rest of a body that has been refused
+_UNREAD_SECS = 30.0  # for an answer that the client does not read
+_SPARE_DESCRIPTORS = 32  # for the files of a new version, and for the library
+_FEWEST_CONNECTIONS = 8
+_FULL = json.dumps({"error": "Too many connections. Try again in a moment."})
+_REFUSAL = (
+    "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    f"Content-Length: {len(_FULL)}\r\nRetry-After: 1\r\nConnection: close\r\n"
+    f"\r\n{_FULL}"
+).encode()
+
+
+class Connections:
+    """Factory of connections for one server, with a limit of their number.
+
+    Beyond the limit a new connection takes the place of the one that has waited
+    longest for a request; if none waits, the new one is answered with 503.
+    """
+
+    def __init__(
+        self, server: web.Server, limit: int, metrics: monitoring.Metrics
+    ):
+        """Prepare the factory.
+
+        Args:
+            server: aiohttp's server.
+            limit: maximum number of connections.
+            metrics: receives the number of connections, and refusals.
+        """
+        self._server, self._limit, self.metrics = server, limit, metrics
+        self._open: set[Connection] = set()
+        # {connection: idle since, by the event loop's clock}, longest first
+        self._idle: dict[Connection, float] = {}
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol of a connection that has been accepted."""
+        return Connection(self)
+
+    def admit(self, connection: "Connection") -> bool:
+        """Return whether there is room for a new connection, and count it."""
+        if len(self._open) >= self._limit and not self._close_idle():
+            self.metrics.refusals.labels("connections").inc()
+            LOGGER.warning("%s connections are open.", self._limit)
+            return False
+        self._open.add(connection)
+        self._set_idle(connection)
+        self.metrics.connections.set(len(self._open))
+        return True
+
+    def _close_idle(self):
+        """Close the connection that has been idle longest, if there is one."""
+        now = asyncio.get_running_loop().time()
+        idle, since = next(iter(self._idle.items()), (None, now))
+        if not idle or now - since < _REPLACEABLE_SECS:
+            return False
+        idle.abort()
+        self.remove(idle)
+        return True
+
+    def new_handler_settings(self) -> dict[str, Any]:
+        """Return the arguments of aiohttp's RequestHandler."""
+        return {
+            "manager": self._server,
+            "loop": asyncio.get_running_loop(),
+            "keepalive_timeout": IDLE_SECS,
+            "lingering_time": LINGERING_SECS,
+            "auto_decompress": False,  # bodies.py bounds the result
+            "access_log": None,
+        }
+
+    def remove(self, connection: "Connection") -> None:
+        """Remove a connection that has ended."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+        self.metrics.connections.set(len(self._open))
+
+    @contextlib.contextmanager
+    def busy(self, connection: "Connection") -> Iterator[None]:
+        """Keep a connection from being closed while it has a request."""
+        self._idle.pop(connection, None)
+        try:
+            yield
+        finally:
+            if connection in self._open:
+                self._set_idle(connection)
+
+    def _set_idle(self, connection):
+        self._idle[connection] = asyncio.get_running_loop().time()
+
+
+class Connection(web.RequestHandler):
+    """Connection of a REST client."""
+
+    def __init__(self, connections: Connections):
+        super().__init__(**connections.new_handler_settings())
+        self.connections = connections
+        self._raw_transport: asyncio.Transport | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._raw_transport = transport
+        if not self.connections.admit(self):
+            self.force_close()  # drops what the client sends
+            transport.write(_REFUSAL)
+            # Closed at once with unread bytes, the connection would be reset,
+            # and the client might lose the answer.
+            asyncio.get_running_loop().call_later(_REFUSAL_SECS, self.abort)
+            return
+        # So pause_writing() is called as soon as the client does not read.
+        transport.set_write_buffer_limits(high=0)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.connections.remove(self)
+        self._stop_timer()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop_timer()
+        loop = asyncio.get_running_loop()
+        self._unread = loop.call_later(_UNREAD_SECS, self.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_timer()
+
+    def abort(self) -> None:
+        """Close the connection, without waiting for the client to read."""
+        if self._raw_transport:
+            self._raw_transport.abort()
+
+    def _stop_timer(self):
+        if self._unread:
+            self._unread.cancel()
+            self._unread = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer with JSON where aiohttp would answer with text.
+
+        Args:
+            request: the request; nearly empty if its header is malformed.
+            status: 400 for a malformed header, 500 for an error of ours.
+            exc: cause.
+            message: what is wrong, by aiohttp.
+        """
+        if isinstance(exc, ConnectionError):
+            pass  # the client has left
+        elif status < 500:
+            LOGGER.warning("Malformed request: %s", message)
+        else:
+            LOGGER.error("A request failed: %r", exc, exc_info=exc)
+            message = "The server failed; its log has the reason."
+        if request.writer.output_size:
+            raise ConnectionError("A part of the answer has been sent.")
+        self.connections.metrics.http_responses.labels(str(status)).inc()
+        response = web.Response(
+            body=json.dumps({"error": message}).encode(),
+            status=status,
+            content_type="application/json",
+        )
+        response.force_close()
+        return response
+
+
+def affordable(limit: int) -> int:
+    """Return how many connections of each protocol the descriptors allow.
+
+    The process's limit of descriptors is raised as far as it may be.
+
+    Args:
+        limit: wanted maximum of connections of each protocol.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS has a lower one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limit
+    free = soft - _open_descriptors() - _SPARE_DESCRIPTORS
+    possible = max(free // 2, _FEWEST_CONNECTIONS)
+    if possible < limit:
+        LOGGER.warning(
+            "The limit of %s open files allows %s connections of each protocol "
+            "instead of %s. Raise it with ulimit -n.",
+            soft,
+            possible,
+            limit,
+        )
+    return min(limit, possible)
+
+
+def _open_descriptors():
+    for folder in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return len(os.listdir(folder))
+    return _SPARE_DESCRIPTORS

@@ -1,0 +1,271 @@
+"""Access: hosts, origins, tokens, and TLS."""
+
+import contextlib
+import http.client
+import pathlib
+import ssl
+
+import grpc
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
+from t2t_repro import errors
+from t2t_repro.serving import access, client, server_settings
+
+TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
+BODY = {"instances": ["a"]}
+PREDICT = "/v1/models/t2t:predict"
+TOKEN = {"Authorization": "Bearer right"}
+
+
+def check(headers, **settings):
+    """Return the HTTP status of a header's check, None if it passes."""
+    settings = {
+        key: frozenset(value) if key == "hosts" else value
+        for key, value in settings.items()
+    }
+    try:
+        access.Access(**settings).check_http(headers)
+    except access.request_errors.RequestError as error:
+        return error.status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8501", None),
+        ("LOCALHOST", None),
+        ("[::1]:8501", None),
+        ("evil.example:8501", 403),
+        ("localhost.evil.example", 403),
+        ("", 403),
+        ("[", 403),
+    ],
+)
+def test_other_names_than_the_allowed_hosts_are_refused(host, status):
+    assert check({"Host": host}, hosts={"localhost", "::1"}) == status
+    assert check({"Host": host}) is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:8501", None),
+        ("http://LocalHost:8501", None),
+        ("http://localhost:80", 403),
+        ("http://evil.example", 403),
+        ("null", 403),
+    ],
+)
+def test_pages_of_other_origins_are_refused_unless_cors_is_on(origin, status):
+    headers = {"Host": "localhost:8501", "Origin": origin}
+    assert check(headers) == status
+    assert check(headers, cors=True) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ({}, 401),
+        (TOKEN, None),
+        ({"Authorization": "Bearer other"}, None),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": "Bearer "}, 401),
+        ({"Authorization": "right"}, 401),
+        ({"Authorization": "Bearer rïght"}, 401),
+    ],
+)
+def test_one_of_the_tokens_is_required(header, status):
+    assert check(header, tokens=("right", "other")) == status
+
+
+def test_file_of_tokens_is_read(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text("one\n\n two \n")
+    assert access.read_tokens(path) == ("one", "two")
+    path.write_text("\n")
+    with pytest.raises(errors.UserError, match="has no token"):
+        access.read_tokens(path)
+    with pytest.raises(errors.UserError, match="Cannot read the tokens"):
+        access.read_tokens(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data; a=b"])
+def test_types_that_any_page_can_send_are_415(server, kind):
+    """Curl's own default is another one."""
+    status, answer = server.http(
+        "POST", PREDICT, BODY, **{"Content-Type": kind}
+    )
+    assert status == 415
+    assert "send application/json" in answer["error"]
+    curl = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert server.http("POST", PREDICT, BODY, **curl)[0] == 200
+
+
+def test_headers_protect_the_page(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports.rest)
+    for path in ("/", "/page.js", "/v1/models/t2t", "/nowhere"):
+        connection.request("GET", path)
+        response = connection.getresponse()
+        response.read()
+        policy = response.headers["Content-Security-Policy"]
+        assert "frame-ancestors 'none'" in policy
+        assert "connect-src *" in policy  # ?server=
+        assert "img-src 'self' data:" in policy  # the icon
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "allowed"),
+    [((), "Content-Type"), (("right",), "Content-Type, Authorization")],
+)
+def test_cors_answers_the_question_before_a_request(
+    export_dir, embedded, tokens, allowed
+):
+    rights = access.Access(cors=True, tokens=tokens)
+    with embedded(export_dir, server={"access": rights}) as server:
+        for origin, status in (("http://a", 200), ("null", 400)):
+            response, body = ask(server, "OPTIONS", PREDICT, Origin=origin)
+            assert (response.status, body) == (status, b"")
+            assert {
+                name.rpartition("-")[2]: value
+                for name, value in response.headers.items()
+                if name.startswith("Access-Control")
+            } == {"Origin": "*", "Methods": "POST, GET", "Headers": allowed}
+        response, _ = ask(server, "POST", PREDICT, b"", Origin="http://a")
+        assert response.headers["Access-Control-Allow-Origin"] == "*"
+        response, _ = ask(server, "GET", "/metrics", Origin="http://a")
+        assert "Access-Control-Allow-Origin" not in response.headers
+        headers = {"Origin": "http://a", **(TOKEN if tokens else {})}
+        assert server.http("POST", PREDICT, BODY, **headers)[0] == 200
+
+
+def test_question_before_a_request_is_refused_without_cors(server):
+    for origin, status in (("http://a", 403), ("", 400)):
+        response, _ = ask(server, "OPTIONS", PREDICT, Origin=origin)
+        assert response.status == status
+        assert "Access-Control-Allow-Origin" not in response.headers
+
+
+def ask(server, method, path, body=None, **headers):
+    """Send a request; return the response, and its content."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports.rest)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        return response, response.read()
+
+
+def test_tokens_are_required_by_both_protocols(export_dir, embedded):
+    with embedded(
+        export_dir, server={"access": access.Access(tokens=("right",))}
+    ) as server:
+        for path in ("/", "/metrics", "/v1/models/t2t"):
+            assert server.http("GET", path)[0] == 401
+            assert server.http("GET", path, **TOKEN)[0] == 200
+        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+            with pytest.raises(grpc.RpcError) as refused:
+                predict(channel)
+            assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+            assert predict(channel, [("authorization", "Bearer right")])
+
+
+def predict(channel, metadata=()):
+    """Translate one sentence over gRPC."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "t2t"
+    request.inputs["inputs"].CopyFrom(tf.make_tensor_proto(["a"]))
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+    response = stub.Predict(request, metadata=metadata, timeout=60)
+    return tf.make_ndarray(response.outputs["outputs"])
+
+
+def https_status(server, context):
+    """Return the status of a request over HTTPS."""
+    connection = http.client.HTTPSConnection(
+        "localhost", server.ports.rest, context=context, timeout=60
+    )
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/models/t2t")
+        return connection.getresponse().status
+
+
+def secure_channel(server, *pair):
+    """Return a channel that trusts the tests' authority."""
+    credentials = grpc.ssl_channel_credentials(
+        (TLS / "ca.pem").read_bytes(), *(path.read_bytes() for path in pair)
+    )
+    return grpc.secure_channel(f"localhost:{server.ports.grpc}", credentials)
+
+
+def test_tls_encrypts_both_protocols(export_dir, embedded):
+    tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
+    trusting = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
+    with embedded(export_dir, server={"tls": tls}) as server:
+        assert https_status(server, trusting) == 200
+        with pytest.raises(ssl.SSLCertVerificationError):
+            https_status(server, ssl.create_default_context())
+        with secure_channel(server) as channel:
+            assert predict(channel) == [b"a"]
+
+
+def test_client_certificates_can_be_required(export_dir, embedded):
+    tls = server_settings.Tls(
+        TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
+    )
+    client = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
+    pair = TLS / "client.key", TLS / "client.pem"
+    with embedded(export_dir, server={"tls": tls}) as server:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            https_status(server, client)
+        client.load_cert_chain(TLS / "client.pem", TLS / "client.key")
+        assert https_status(server, client) == 200
+        with secure_channel(server) as channel:
+            with pytest.raises(grpc.RpcError) as refused:
+                predict(channel)
+            assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        with secure_channel(server, *pair) as channel:
+            assert predict(channel) == [b"a"]
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "rest"])
+def test_our_clients_send_tokens_and_certificates(
+    export_dir, embedded, protocol
+):
+    settings = {
+        "access": access.Access(tokens=("right",)),
+        "tls": server_settings.Tls(
+            TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
+        ),
+    }
+    pair = TLS / "client.pem", TLS / "client.key"
+    with embedded(export_dir, server=settings) as server:
+        address = f"localhost:{getattr(server.ports, protocol)}"
+
+        def translate(*security, timeout=0.5):
+            remote = client.PROTOCOLS[protocol](
+                address, "t2t", timeout, client.Security(*security)
+            )
+            (translation,) = remote.translate(["a"])
+            return translation.texts
+
+        trusted = TLS / "ca.pem", *pair
+        assert translate("right", *trusted, timeout=60) == ["a"]
+        with pytest.raises(errors.UserError, match="one of the server's tok"):
+            translate("wrong", *trusted, timeout=60)
+        for security in (
+            ("right", None),
+            ("right", TLS / "ca.pem"),
+            ("right", TLS / "client.pem", *pair),  # another authority
+        ):
+            with pytest.raises(errors.UserError, match=address):
+                translate(*security)
+
+
+def test_wrong_certificate_is_named(export_dir, embedded, tmp_path):
+    (tmp_path / "no.pem").write_text("nonsense")
+    for certificate in (tmp_path / "no.pem", tmp_path / "missing.pem"):
+        tls = server_settings.Tls(certificate, TLS / "server.key")
+        with pytest.raises(errors.UserError, match="Cannot use the certif"):
+            embedded(export_dir, server={"tls": tls})._run()

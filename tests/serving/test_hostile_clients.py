@@ -1,0 +1,402 @@
+"""Slow, silent, greedy and wrong clients, and honest ones beside them."""
+
+import concurrent.futures
+import contextlib
+import gzip
+import json
+import socket
+import threading
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.serving import (
+    bodies,
+    connections,
+    json_predict,
+    limits,
+    request_errors,
+    versions,
+)
+
+SECONDS = 60  # timeout
+REFUSED = b"Expect: magic\r\nConnection: close\r\nContent-L"
+PREDICT = "/v1/models/t2t:predict"
+BODY = {"instances": ["two birds sing"]}
+
+
+@contextlib.contextmanager
+def connected(server, text=b""):
+    """Yield a socket that has sent some bytes."""
+    address = "127.0.0.1", server.ports.rest
+    with socket.create_connection(address, SECONDS) as opened:
+        opened.sendall(text)
+        yield opened
+
+
+def read_all(opened):
+    """Return what a server sends until it closes the connection."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := opened.recv(1 << 16):
+            received += part
+    return received
+
+
+def post(length, part):
+    """Return a header that announces `length` bytes, and a part of them."""
+    return (
+        f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode() + part
+
+
+def metric(server, line):
+    """Return the value of a metric, or 0."""
+    _, text = server.http("GET", "/metrics")
+    for found in text.decode().splitlines():
+        name, _, value = found.rpartition(" ")
+        if name == line:
+            return float(value)
+    return 0.0
+
+
+class Unread(list):
+    """Sentences that may be counted, but not read."""
+
+    def __iter__(self):
+        raise AssertionError("They are read.")
+
+
+def test_number_of_sentences_is_checked_before_they_are_read():
+    bounds = limits.Limits(max_batch_size=2)
+    for sentences in (Unread(["", "", ""]), Unread([{"a": ""}] * 3), Unread()):
+        for content in (
+            {"instances": sentences},
+            {"inputs": sentences},
+            {"inputs": {"a": sentences}},
+        ):
+            with pytest.raises(request_errors.RequestError, match="1 to 2 sen"):
+                json_predict.read_inputs(content, ["a"], bounds)
+
+
+def test_many_names_make_a_short_message(server):
+    inputs = {f"{number:0100}": ["a"] for number in range(100)}
+    for body, end in (
+        ({"inputs": inputs | {"inputs": ["a"]}}, ", …."),
+        ({"instances": [inputs]}, f"named input: {0:040}"),
+    ):
+        status, answer = server.predict(body)
+        assert status == 400
+        assert len(answer["error"]) < 400
+        assert answer["error"].endswith(end)
+
+
+def test_gzip_is_read(server):
+    body = gzip.compress(json.dumps(BODY).encode())
+    status, answer = server.http(
+        "POST", PREDICT, body, **{"Content-Encoding": "gzip"}
+    )
+    assert status == 200
+    assert answer == server.predict(BODY)[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status", "message"),
+    [
+        (
+            gzip.compress(b" " * (50 << 20), mtime=0),
+            "gzip",
+            413,
+            "at most 851,968",
+        ),
+        (gzip.compress(b" " * 100, mtime=0)[:-9], "gzip", 400, "not complete"),
+        (b"no gzip", "gzip", 400, "cannot be read as gzip"),
+        (b"{}", "br", 415, "must be gzip or identity; got br"),
+    ],
+)
+def test_wrong_encoding_is_refused(server, body, encoding, status, message):
+    found, answer = server.http(
+        "POST", PREDICT, body, **{"Content-Encoding": encoding}
+    )
+    assert found == status
+    assert message in answer["error"]
+
+
+def test_large_bodies_do_not_hinder_others(export_dir, embedded):
+    """Bodies that have begun, more of them than may be read at a time."""
+    with embedded(export_dir) as server, contextlib.ExitStack() as stack:
+        for _ in range(12):
+            stack.enter_context(connected(server, post(500_000, b" " * 99_000)))
+        assert server.predict(BODY)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"POST / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "],
+    ids=["silent", "line", "header"],
+)
+def test_connection_without_a_request_is_closed(
+    export_dir, embedded, monkeypatch, text
+):
+    monkeypatch.setattr(connections, "IDLE_SECS", 0.1)
+    with (
+        embedded(export_dir) as server,
+        connected(server, text) as opened,
+    ):
+        assert read_all(opened) == b""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        post(10, b"{"),
+        f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n".encode(),
+    ],
+    ids=["length", "chunks"],
+)
+def test_unfinished_body_is_408_and_closed(
+    export_dir, embedded, monkeypatch, text
+):
+    monkeypatch.setattr(bodies, "_READ_SECS", 0.1)
+    with embedded(export_dir) as server, connected(server, text) as opened:
+        answer = read_all(opened)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"has not arrived within 0.1 s" in answer
+
+
+def test_endless_chunks_are_413(server):
+    with connected(
+        server,
+        f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n".encode(),
+    ) as opened:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(20):
+                opened.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+        assert read_all(opened).startswith(b"HTTP/1.1 413 ")
+
+
+def test_client_that_reads_nothing_is_closed(export_dir, embedded, monkeypatch):
+    monkeypatch.setattr(connections, "_UNREAD_SECS", 0.1)
+    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with embedded(export_dir) as server, connected(server) as opened:
+        with pytest.raises(ConnectionError):  # not the timeout of the socket
+            while True:
+                opened.sendall(100 * request)
+
+
+def test_new_connection_takes_the_place_of_the_longest_idle(
+    export_dir, embedded, monkeypatch
+):
+    monkeypatch.setattr(connections, "_REPLACEABLE_SECS", 0.0)
+    with embedded(export_dir, max_connections=2) as server:
+        with connected(server) as first, connected(server) as second:
+            assert server.predict(BODY)[0] == 200
+            assert read_all(first) == b""
+            second.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                second.recv(1)
+
+
+def test_connection_beyond_busy_ones_is_503(export_dir, embedded, gate):
+    with (
+        embedded(export_dir, max_connections=1) as server,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        gate.close()
+        held = pool.submit(server.predict, BODY)
+        assert gate.entered.acquire(timeout=SECONDS)
+        with connected(server) as refused:
+            answer = read_all(refused)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After: 1\r\n" in answer
+        gate.open.set()
+        assert held.result()[0] == 200
+        assert metric(server, 't2t_refusals_total{reason="connections"}') == 1
+
+
+def test_requests_beyond_those_in_flight_are_503(export_dir, embedded, gate):
+    with (
+        embedded(export_dir, max_in_flight=1) as server,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        gate.close()
+        held = pool.submit(server.predict, BODY)
+        assert gate.entered.acquire(timeout=SECONDS)
+        status, answer = server.predict(BODY)
+        assert status == 503
+        assert "1 requests are in flight" in answer["error"]
+        gate.open.set()
+        assert held.result()[0] == 200
+        assert metric(server, 't2t_refusals_total{reason="requests"}') == 1
+
+
+def test_stop_does_not_wait_for_unfinished_bodies(
+    export_dir, embedded, monkeypatch
+):
+    """Its grace is longer than the test waits for its end."""
+    monkeypatch.setattr(bodies, "_LAST_READ_SECS", 0.1)
+    monkeypatch.setattr(bodies, "_READ_SECS", 1000)
+    grace = {"grace_secs": 1000.0}
+    with (
+        embedded(export_dir, server=grace) as server,
+        connected(server, post(10, b"{")) as half_a_body,
+        connected(server, b"GET /metr"),
+        connected(server),
+    ):
+        while metric(server, "t2t_connections") < 4:
+            pass
+        server.stop()
+        assert b"The server stops" in read_all(half_a_body)
+
+
+def test_taken_port_is_found_before_the_model_is_loaded(
+    export_dir, embedded, monkeypatch
+):
+    loads = []
+    monkeypatch.setattr(versions, "LoadedVersion", loads.append)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for ports in ((port, 0), (0, port)):
+            server = embedded(export_dir, ports)
+            with pytest.raises(errors.UserError, match=f"{port}.*Choose"):
+                server._run()
+    assert not loads
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "message"),
+    [
+        (b"GET / HTTP/9\r\n\r\n", 400, ""),
+        (b"\x16\x03\x01\x02\x00\x01\x00", 400, ""),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, ""),
+        (b"GET / HTTP/1.1\r\n" + b"a" * 9000 + b": b\r\n\r\n", 400, ""),
+        (
+            post(2, b"{}").replace(b"Content-L", REFUSED),
+            417,
+            "Expect must be 100-continue",
+        ),
+    ],
+    ids=["version", "tls", "http2", "header", "expect"],
+)
+def test_malformed_request_is_answered_in_json(
+    server, caplog, lines, status, message
+):
+    with connected(server, lines) as opened:
+        header, _, body = read_all(opened).partition(b"\r\n\r\n")
+    assert header.split()[1] == str(status).encode()
+    assert b"application/json" in header
+    assert message in json.loads(body)["error"]
+    assert "Traceback" not in caplog.text
+
+
+def test_expect_continue_is_answered(server):
+    body = json.dumps(BODY).encode()
+    text = post(len(body), b"").replace(
+        b"\r\n\r\n", b"\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    )
+    with connected(server, text) as opened:
+        assert opened.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        opened.sendall(body)
+        assert read_all(opened).startswith(b"HTTP/1.1 200 ")
+
+
+def test_answers_of_all_kinds_are_counted(export_dir, embedded):
+    with embedded(export_dir) as server:
+        server.http("GET", "/nowhere")
+        server.predict(b"no JSON")
+        server.predict(b" " * (1 << 20))
+        with connected(server, b"nonsense\r\n\r\n") as opened:
+            read_all(opened)
+        for status, count in ((404, 1), (400, 2), (413, 1)):
+            line = f't2t_http_responses_total{{status="{status}"}}'
+            assert metric(server, line) == count
+
+
+def test_descriptors_limit_the_connections(monkeypatch):
+    system = connections.resource
+    monkeypatch.setattr(system, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(connections, "_open_descriptors", lambda: 36)
+
+    def affordable(descriptors, wanted):
+        monkeypatch.setattr(
+            system, "getrlimit", lambda _: (descriptors, descriptors)
+        )
+        return connections.affordable(wanted)
+
+    assert affordable(system.RLIM_INFINITY, 1000) == 1000
+    assert affordable(4096, 1000) == 1000
+    assert affordable(500, 1000) == 216  # (500 - 36 - 32) / 2
+    assert affordable(100, 1000) == 16
+    assert affordable(70, 1000) == 8
+
+
+def test_honest_clients_are_served_among_silent_ones(export_dir, embedded):
+    """They are served or asked to retry, and never dropped."""
+    with embedded(export_dir, max_connections=20) as server:
+        stop = threading.Event()
+
+        def flood():
+            with contextlib.ExitStack() as stack:
+                for _ in range(200):
+                    stack.enter_context(connected(server, b"GET / "))
+                stop.set()
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            flooding = pool.submit(flood)
+            while not stop.is_set():
+                assert server.predict(BODY)[0] in (200, 503)
+            flooding.result()
+        assert server.predict(BODY)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        (b'{"instances":[' + b'"",' * 2000 + b'""]}', True),
+        (b'{"x":[' + b"0," * 200_000 + b'0],"instances":["a"]}', True),
+        (b'{"x":[' + b"[]," * 150_000 + b'0],"instances":["a"]}', True),
+        (json.dumps({"instances": ['"' * 60_000]}).encode(), False),
+        (json.dumps({"instances": ['\\"' * 30_000]}).encode(), False),
+        (json.dumps({"instances": ["," * 65_536]}).encode(), False),
+        (
+            json.dumps(
+                {
+                    "signature_name": "score",
+                    "inputs": {"inputs": ["," * 65_536], "targets": [""]},
+                }
+            ).encode(),
+            False,
+        ),
+        (
+            json.dumps(
+                {"instances": 32 * [{"inputs": {"b64": ""}, "targets": ""}]}
+            ).encode(),
+            False,
+        ),
+    ],
+    ids=[
+        "texts",
+        "numbers",
+        "lists",
+        "quotes",
+        "slashes",
+        "commas",
+        "two",
+        "b64",
+    ],
+)
+def test_bodies_of_very_many_values_are_refused_before_parsing(
+    server, monkeypatch, body, refused
+):
+    parsed = []
+    loads = json.loads
+    monkeypatch.setattr(
+        "t2t_repro.serving.json_body.json.loads",
+        lambda *given, **named: parsed.append(1) or loads(*given, **named),
+    )
+    _, answer = server.predict(body)
+    assert not parsed == refused
+    assert ("far more values" in answer.get("error", "")) == refused

@@ -1,0 +1,129 @@
+"""JSON of requests and responses, with TensorFlow Serving's messages."""
+
+import json
+
+import numpy as np
+import pytest
+
+from t2t_repro.serving import (
+    json_examples,
+    json_predict,
+    limits,
+    request_errors,
+)
+
+UNKNOWN_NAME = (
+    "Failed to process element: {} key: x of 'instances' list. Error: "
+    "INVALID_ARGUMENT: JSON object: does not have named input: x"
+)
+MISSING_NAME = (
+    "Failed to process element: {} of 'instances' list. JSON object keys must "
+    "be equal to: {}"
+)
+NOT_A_VALUE = "Expecting value/list but got object at item 1 of input list"
+NOT_AN_OBJECT = "Expecting object but got list at item 1 of input list"
+NO_OBJECT = "Example must be JSON object but got JSON "
+
+
+def read(body, *names):
+    """Return the inputs of a body; names default to ["inputs"]."""
+    return json_predict.read_inputs(
+        json_predict.parse(body).content,
+        list(names) or ["inputs"],
+        limits.Limits(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "column"),
+    [
+        (b'\xef\xbb\xbf{"instances": ["a"]}', [b"a"]),
+        (b'{"instances": ["a"], "instances": ["b"]}', [b"a"]),
+        (b'{"instances": [{"inputs": "a", "inputs": "b"}]}', [b"a"]),
+        (
+            b'{"instances": [{"b64": "YQ"}, {"b64": "YQ=="}, "b"]}',
+            [b"a", b"a", b"b"],
+        ),
+        (b'{"instances": [{"inputs": {"b64": "YWI"}}]}', [b"ab"]),
+        (b'{"inputs": [{"b64": "YQ"}, "b"], "other": NaN}', [b"a", b"b"]),
+    ],
+)
+def test_inputs_are_read_like_by_tensorflow_serving(body, column):
+    assert read(body) == {"inputs": column}
+
+
+def test_other_keys_are_not_kept():
+    body = b'{"signature_name": "x", "other": [1], "inputs": ["a"]}'
+    assert json_predict.parse(body) == ("x", {"inputs": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "Missing 'inputs' or 'instances' key"),
+        (
+            {"inputs": ["a"], "instances": ["a"]},
+            "Not formatted correctly expecting only one of 'inputs' or "
+            "'instances' keys to exist",
+        ),
+        ({"instances": ["a", {"inputs": "b"}]}, NOT_A_VALUE),
+        ({"instances": [{"b64": ""}, {"b64": 1}]}, NOT_A_VALUE),
+        ({"instances": [{"inputs": "b"}, "a"]}, NOT_AN_OBJECT),
+        ({"instances": [{"inputs": "b"}, {"b64": ""}]}, NOT_AN_OBJECT),
+        ({"instances": [{"inputs": "b"}, {"x": "a"}]}, UNKNOWN_NAME.format(1)),
+        ({"instances": [{}]}, MISSING_NAME.format(0, "inputs")),
+        (
+            {"inputs": {"x": ["a"]}},
+            "Missing named input: inputs in 'inputs' object.",
+        ),
+        ({"inputs": {"b64": "YQ=="}}, "inputs must be a list of strings."),
+    ],
+)
+def test_wrong_form_is_explained(content, message):
+    with pytest.raises(request_errors.RequestError) as refused:
+        read(json.dumps(content).encode())
+    assert refused.value.status == 400
+    assert refused.value.message == message
+
+
+def test_each_row_must_have_all_inputs():
+    rows = {"instances": [{"inputs": "a", "targets": "b"}, {"inputs": "a"}]}
+    with pytest.raises(request_errors.RequestError) as refused:
+        read(json.dumps(rows).encode(), "inputs", "targets")
+    assert refused.value.message == MISSING_NAME.format(1, "inputs,targets")
+
+
+def test_only_output_has_no_name():
+    outputs = {"outputs": np.array([b"a", b"b"], object)}
+    for by_row, answer in ((True, "predictions"), (False, "outputs")):
+        found = json_predict.build_response(outputs, by_row)
+        assert found == {answer: ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "JSON Parse error: The document is empty"),
+        (
+            b'{"examples": [{}], "signature_name": 1}',
+            "'signature_name' must be a string.",
+        ),
+        (
+            b"{}",
+            "When method is classify, key 'examples' is expected and was not "
+            "found",
+        ),
+        (b'{"examples": {}}', "Expecting 'examples' value to be an list/array"),
+        (b'{"examples": []}', "'examples' value is an empty array"),
+        (b'{"examples": [{}, null]}', NO_OBJECT + "Null"),
+        (b'{"examples": [true]}', NO_OBJECT + "True"),
+        (b'{"examples": [[]]}', NO_OBJECT + "Array"),
+        (b'{"examples": [1.5]}', NO_OBJECT + "Number"),
+        (b'{"examples": [{}], "context": "a"}', NO_OBJECT + "String"),
+    ],
+)
+def test_wrong_examples_are_explained(body, message):
+    with pytest.raises(request_errors.RequestError) as refused:
+        json_examples.read_signature(body)
+    assert refused.value.status == 400
+    assert refused.value.message == message
