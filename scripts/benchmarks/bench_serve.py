@@ -11,12 +11,8 @@ machine.
 """
 
 import concurrent.futures
-import pathlib
 import random
-import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -24,6 +20,7 @@ import numpy as np
 from absl import app, flags
 
 from scripts.benchmarks import harness
+from scripts.benchmarks.served import Server
 from t2t_repro.serving import client
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -40,37 +37,6 @@ _PROTOCOL = flags.DEFINE_enum(
 )
 
 _TIMEOUT = 120  # seconds for a request, including a restart
-
-
-class Server:
-    """A process of t2t_repro.serve."""
-
-    def __init__(self, *settings, rest_port=0, grpc_port=0):
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "t2t_repro.serve"),
-                f"--export_dir={_EXPORT_DIR.value}",
-                *(f"--rest_port={rest_port}", f"--grpc_port={grpc_port}"),
-                *settings,
-            ],
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        line = self.process.stdout.readline()
-        found = re.search(r"port (\d+); gRPC: port (\d+)", line)
-        if not found:
-            raise SystemExit("The server did not start.")
-        self.rest, self.grpc = map(int, found.groups())
-
-    def stop(self, number=signal.SIGTERM) -> int:
-        """Send a signal; return the exit status."""
-        self.process.send_signal(number)
-        return self.process.wait()
-
-    def resident_mb(self) -> float:
-        """Return the resident memory in MB."""
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 
 class Load:
@@ -137,7 +103,7 @@ def main(_):
 
 def measure(expected, name, *settings):
     """Return answers per second of a server with these settings."""
-    server = Server(*settings)
+    server = Server(_EXPORT_DIR.value, *settings)
     load = Load(server, expected)
     resident = []
     for _ in range(4):
@@ -154,12 +120,14 @@ def measure(expected, name, *settings):
 
 def restart(expected):
     """Kill the server under load, and start another in its place."""
-    server = Server()
+    server = Server(_EXPORT_DIR.value)
     load = Load(server, expected)
     time.sleep(_SECONDS.value / 4)
     before = len(load.seconds)
     server.stop(signal.SIGKILL)
-    again = Server(rest_port=server.rest, grpc_port=server.grpc)
+    again = Server(
+        _EXPORT_DIR.value, rest_port=server.rest, grpc_port=server.grpc
+    )
     time.sleep(_SECONDS.value / 4)
     rate = load.end()
     again.stop()

@@ -1,4 +1,4 @@
-"""scripts/benchmarks/bench_serve.py, short: no answer is lost or swapped."""
+"""Benchmarks of the server, short: no answer is lost or swapped."""
 
 import json
 import os
@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 SECONDS = 600  # timeout
 
 
-@pytest.mark.slow
-def test_many_clients_of_killed_server_get_right_answers(exported, tmp_path):
+def run_benchmark(name, exported, tmp_path, *flags):
+    """Run a benchmark; return {name: value} of its figures, and its output."""
     paths = filter(None, [os.environ.get("PYTHONPATH")])
     words = "a dog ran in the park today and two birds sing cat".split()
     (tmp_path / "text").write_text(
@@ -21,9 +21,9 @@ def test_many_clients_of_killed_server_get_right_answers(exported, tmp_path):
     )
     result = subprocess.run(
         [
-            *(sys.executable, "-m", "scripts.benchmarks.bench_serve"),
+            *(sys.executable, "-m", f"scripts.benchmarks.{name}"),
             *(f"--export_dir={exported}", f"--text={tmp_path / 'text'}"),
-            *("--clients=32", "--seconds=3", "--protocol=grpc"),
+            *flags,
         ],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *paths])},
@@ -31,11 +31,38 @@ def test_many_clients_of_killed_server_get_right_answers(exported, tmp_path):
         encoding="utf-8",
         timeout=SECONDS,
     )
+    figures = json.loads(result.stdout.splitlines()[-1])
+    return {one["name"]: one["value"] for one in figures}, result
+
+
+@pytest.mark.slow
+def test_honest_clients_get_right_answers_under_attack(exported, tmp_path):
+    """Its exit status depends on times, which are not tested."""
+    attacks = "mistakes", "killed and restarted"
+    found, result = run_benchmark(
+        "bench_chaos",
+        exported,
+        tmp_path,
+        *("--clients=8", "--seconds=3", "--pause=0.2"),
+        f"--attacks={','.join(attacks)}",
+    )
+    assert result.returncode in (0, 1), result.stderr
+    for name in ("no attack", *attacks):
+        assert found[f"{name}: answers"] > 0
+        assert found[f"{name}: wrong"] == 0
+    assert found["mistakes: attacks"] > 0
+    assert found["mistakes: lost"] == 0
+
+
+@pytest.mark.slow
+def test_many_clients_of_killed_server_get_right_answers(exported, tmp_path):
+    found, result = run_benchmark(
+        "bench_serve",
+        exported,
+        tmp_path,
+        *("--clients=32", "--seconds=3", "--protocol=grpc"),
+    )
     assert result.returncode == 0, result.stderr
-    found = {
-        one["name"]: one["value"]
-        for one in json.loads(result.stdout.splitlines()[-1])
-    }
     for name in ("no batches", "batches", "killed and started again"):
         assert found[f"{name}: answers"] >= 32
         assert found[f"{name}: wrong answers"] == 0, result.stdout

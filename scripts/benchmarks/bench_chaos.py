@@ -1,0 +1,256 @@
+"""Chaos suite: honest clients translate while the server is attacked.
+
+    python -m scripts.benchmarks.bench_chaos --export_dir=… --text=test.en
+
+First the clients are alone. Then they are measured again beside each attack of
+chaos_attacks, with new versions every second, with a full disk below the log,
+with few descriptors, and with a server that is killed and restarted. The limits
+are: no wrong answer; no lost one, except at the kill; a p99 of at most three
+times that without attack; a memory and a log that do not grow. Exit status 1: a
+limit is exceeded. Clients, attacks and server share this machine.
+"""
+
+import functools
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+
+from absl import app, flags
+
+from scripts.benchmarks import harness
+from scripts.benchmarks.chaos_attacks import ATTACKS
+from scripts.benchmarks.served import Server
+from t2t_repro.serving import client, saved_model
+
+_EXPORT_DIR = flags.DEFINE_string(
+    "export_dir", None, "Folder of the exporter.", required=True
+)
+_TEXT = flags.DEFINE_string(
+    "text", None, "File with a sentence per line.", required=True
+)
+_LINES = flags.DEFINE_integer("lines", 200, "Lines of the text to use.")
+_CLIENTS = flags.DEFINE_integer("clients", 50, "Honest clients.")
+_PAUSE = flags.DEFINE_float(
+    "pause", 2.0, "Mean seconds between two requests of a client."
+)
+_SECONDS = flags.DEFINE_float("seconds", 25, "Seconds of each attack.")
+_ATTACKS = flags.DEFINE_list("attacks", [], "Attacks (default: all).")
+
+MAX_P99_RATIO, MAX_GROWTH_MB, MAX_LOG_KB = 3.0, 200.0, 256.0
+EXPORT = "export"  # in the temporary folder
+_CALM = "no attack"
+SOME_HALF_REQUESTS = "some half requests"
+_VERSION_SECS = 1.0  # between two new versions
+_DESCRIPTORS = 160  # of a process, of which TensorFlow uses a part
+
+
+class Chaos:
+    """The suite: its figures, and the limits that they exceed."""
+
+    def __init__(self, folder: pathlib.Path, expected: pathlib.Path):
+        """Prepare the suite.
+
+        Args:
+            folder: temporary folder.
+            expected: file {sentence: translation}.
+        """
+        self._folder, self._expected = folder, expected
+        self.export_dir = folder / EXPORT
+        self._calm_p99: float | None = None
+        self.exceeded: list[str] = []
+
+    def start_server(self, **settings):
+        """Start a server whose log is a file, unless `settings` name one."""
+        self._log = self._folder / "log"
+        with self._log.open("w") as log:
+            return Server(self.export_dir, **{"stderr": log, **settings})
+
+    def measure(self, name, server, disturb=None, may_lose=False):
+        """Measure the honest clients beside an attack; check the limits.
+
+        Args:
+            name: of the attack.
+            server: the server.
+            disturb: a function of an Event, called in a thread: it ends soon
+                after the event is set.
+            may_lose: whether answers may be lost.
+        """
+        before, stop, peak = server.resident_mb(), threading.Event(), [0.0]
+
+        def watch():
+            while not stop.wait(0.2):
+                peak[0] = max(peak[0], _resident_mb(server))
+
+        threads = [threading.Thread(target=watch)]
+        if disturb:
+            threads.append(threading.Thread(target=disturb, args=(stop,)))
+        for thread in threads:
+            thread.start()
+        found = harness.measure_in_process(
+            "scripts.benchmarks.chaos_clients",
+            "clients",
+            port=server.rest,
+            clients=_CLIENTS.value,
+            seconds=_SECONDS.value,
+            pause=_PAUSE.value,
+            expected=str(self._expected),
+        )
+        stop.set()
+        for thread in threads:
+            thread.join()
+        self._report(name, found, max(peak[0] - before, 0.0), may_lose)
+
+    def _report(self, name, found, growth, may_lose):
+        log_kb = self._log.stat().st_size / 1024
+        self._calm_p99 = self._calm_p99 or found["p99"]
+        ratio = found["p99"] / self._calm_p99
+        add = harness.report
+        for key in ("answers", "wrong", "lost", "retries"):
+            add(f"{name}: {key}", found[key], "")
+        add(f"{name}: p50", found["p50"], "s")
+        add(f"{name}: p99", found["p99"], "s", _CALM, ratio)
+        add(f"{name}: growth of memory", growth, "MB")
+        add(f"{name}: log", log_kb, "KB")
+        for excess, what in (
+            (found["wrong"], "wrong answers"),
+            (found["lost"] and not may_lose, "lost answers"),
+            (ratio > MAX_P99_RATIO and not may_lose, "p99"),
+            (growth > MAX_GROWTH_MB, "memory"),
+            (log_kb > MAX_LOG_KB, "log"),
+        ):
+            if excess:
+                self.exceeded.append(f"{name}: {what}")
+
+
+def _resident_mb(server):
+    try:
+        return server.resident_mb()
+    except (OSError, TypeError):  # it has just been killed
+        return 0.0
+
+
+def attack(name, server):
+    """Return a function for Chaos.measure() that runs an attack."""
+
+    def run(stop):
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "scripts.benchmarks.chaos_attacks"),
+                *(name, str(server.rest)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        stop.wait()
+        count, _ = process.communicate("")
+        harness.report(f"{name}: attacks", int(count), "")
+
+    return run
+
+
+def publish_versions(folder, stop):
+    """Copy the newest version of an export to a newer one again and again."""
+    first = newest = saved_model.newest_version(folder)
+    while not stop.wait(_VERSION_SECS):
+        shutil.copytree(folder / str(first), folder / "next.tmp")
+        newest += 1
+        (folder / "next.tmp").rename(folder / str(newest))
+        if newest - first > 2:
+            shutil.rmtree(folder / str(newest - 2))
+    harness.report("new versions: published", newest - first, "")
+
+
+def main(_):
+    harness.print_machine()
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        # A copy, since the suite adds versions.
+        shutil.copytree(_EXPORT_DIR.value, root / EXPORT)
+        chaos = Chaos(root, _write_expected(root / "expected.json"))
+        wanted = _ATTACKS.value or [*ATTACKS, *SPECIAL]
+        server = chaos.start_server()
+        chaos.measure(_CALM, server)
+        for name in ATTACKS:
+            if name in wanted and name != SOME_HALF_REQUESTS:
+                chaos.measure(name, server, attack(name, server))
+        server.stop()
+        for name, measure in SPECIAL.items():
+            if name in wanted:
+                measure(chaos)
+    for excess in chaos.exceeded:
+        print(f"Beyond its limit: {excess}")
+    harness.print_json()
+    sys.exit(bool(chaos.exceeded))
+
+
+def _write_expected(path):
+    with open(_TEXT.value, encoding="utf-8") as file:
+        sentences = sorted({line.strip() for line in file})[: _LINES.value]
+    local = client.LocalClient(_EXPORT_DIR.value)
+    texts = [one.texts[0] for one in local.translate(sentences)]
+    path.write_text(json.dumps(dict(zip(sentences, texts, strict=True))))
+    return path
+
+
+def measure_new_versions(chaos):
+    """Measure a server that loads a version after the other."""
+    server = chaos.start_server()
+    publish = functools.partial(publish_versions, chaos.export_dir)
+    chaos.measure("new versions", server, publish)
+    server.stop()
+
+
+def measure_full_disk(chaos):
+    """Measure a server whose log cannot be written, under mistakes."""
+    with open("/dev/full", "w") as full:
+        server = chaos.start_server(stderr=full)
+    chaos.measure("full disk", server, attack("mistakes", server))
+    server.stop()
+
+
+def measure_few_descriptors(chaos):
+    """Measure a server with few descriptors, under half requests."""
+    limit = f"ulimit -n {_DESCRIPTORS}; exec " + '"$@"'
+    server = chaos.start_server(launcher=("bash", "-c", limit, "bash"))
+    chaos.measure("few descriptors", server, attack(SOME_HALF_REQUESTS, server))
+    server.stop()
+
+
+def _answers(server):
+    """Return whether a server has answered a prediction."""
+    metrics = urllib.request.urlopen(f"http://127.0.0.1:{server.rest}/metrics")
+    return b't2t_requests_total{code="OK"' in metrics.read()
+
+
+def measure_restart(chaos):
+    """Measure clients whose server is killed, and restarted on its ports."""
+    server = chaos.start_server()
+
+    def restart(stop):
+        while not stop.wait(0.2) and not _answers(server):
+            pass
+        stop.wait(_SECONDS.value / 2)
+        server.stop(signal.SIGKILL)
+        again = chaos.start_server(rest_port=server.rest, grpc_port=server.grpc)
+        server.process = again.process
+
+    chaos.measure("killed and restarted", server, restart, may_lose=True)
+    server.stop()
+
+
+SPECIAL = {
+    "new versions": measure_new_versions,
+    "full disk": measure_full_disk,
+    "few descriptors": measure_few_descriptors,
+    "killed and restarted": measure_restart,
+}
+
+if __name__ == "__main__":
+    app.run(main)
