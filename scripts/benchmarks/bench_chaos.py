@@ -6,8 +6,10 @@ First the clients are alone. Then they are measured again beside each attack of
 chaos_attacks, with new versions every second, with a full disk below the log,
 with few descriptors, and with a server that is killed and restarted. The limits
 are: no wrong answer; no lost one, except at the kill; a p99 of at most three
-times that without attack; a memory and a log that do not grow. Exit status 1: a
-limit is exceeded. Clients, attacks and server share this machine.
+times that without attack; a memory and a log that do not grow. New versions have
+wider limits: a load holds a second model, and Python's collection of the one
+before it stops all threads for some tenths of a second. Exit status 1: a limit
+is exceeded. Clients, attacks and server share this machine.
 """
 
 import functools
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import threading
 import urllib.request
+from typing import NamedTuple
 
 from absl import app, flags
 
@@ -42,12 +45,20 @@ _PAUSE = flags.DEFINE_float(
 _SECONDS = flags.DEFINE_float("seconds", 25, "Seconds of each attack.")
 _ATTACKS = flags.DEFINE_list("attacks", [], "Attacks (default: all).")
 
-MAX_P99_RATIO, MAX_GROWTH_MB, MAX_LOG_KB = 3.0, 200.0, 256.0
+MAX_LOG_KB = 256.0
 EXPORT = "export"  # in the temporary folder
 _CALM = "no attack"
 SOME_HALF_REQUESTS = "some half requests"
 _VERSION_SECS = 1.0  # between two new versions
 _DESCRIPTORS = 160  # of a process, of which TensorFlow uses a part
+
+
+class Limits(NamedTuple):
+    """Limits of a measurement."""
+
+    p99_ratio: float | None = 3.0  # to that without attack; None: no limit
+    growth_mb: float = 200.0
+    may_lose: bool = False
 
 
 class Chaos:
@@ -71,7 +82,7 @@ class Chaos:
         with self._log.open("w") as log:
             return Server(self.export_dir, **{"stderr": log, **settings})
 
-    def measure(self, name, server, disturb=None, may_lose=False):
+    def measure(self, name, server, disturb=None, limits=None):
         """Measure the honest clients beside an attack; check the limits.
 
         Args:
@@ -79,7 +90,7 @@ class Chaos:
             server: the server.
             disturb: a function of an Event, called in a thread: it ends soon
                 after the event is set.
-            may_lose: whether answers may be lost.
+            limits: limits that are wider than usual.
         """
         before, stop, peak = server.resident_mb(), threading.Event(), [0.0]
 
@@ -104,9 +115,10 @@ class Chaos:
         stop.set()
         for thread in threads:
             thread.join()
-        self._report(name, found, max(peak[0] - before, 0.0), may_lose)
+        self._report(name, found, max(peak[0] - before, 0.0), limits)
 
-    def _report(self, name, found, growth, may_lose):
+    def _report(self, name, found, growth, limits):
+        limits = limits or Limits()
         log_kb = self._log.stat().st_size / 1024
         self._calm_p99 = self._calm_p99 or found["p99"]
         ratio = found["p99"] / self._calm_p99
@@ -119,9 +131,9 @@ class Chaos:
         add(f"{name}: log", log_kb, "KB")
         for excess, what in (
             (found["wrong"], "wrong answers"),
-            (found["lost"] and not may_lose, "lost answers"),
-            (ratio > MAX_P99_RATIO and not may_lose, "p99"),
-            (growth > MAX_GROWTH_MB, "memory"),
+            (found["lost"] and not limits.may_lose, "lost answers"),
+            (limits.p99_ratio and ratio > limits.p99_ratio, "p99"),
+            (growth > limits.growth_mb, "memory"),
             (log_kb > MAX_LOG_KB, "log"),
         ):
             if excess:
@@ -203,7 +215,7 @@ def measure_new_versions(chaos):
     """Measure a server that loads a version after the other."""
     server = chaos.start_server()
     publish = functools.partial(publish_versions, chaos.export_dir)
-    chaos.measure("new versions", server, publish)
+    chaos.measure("new versions", server, publish, Limits(10.0, 500.0))
     server.stop()
 
 
@@ -241,7 +253,9 @@ def measure_restart(chaos):
         again = chaos.start_server(rest_port=server.rest, grpc_port=server.grpc)
         server.process = again.process
 
-    chaos.measure("killed and restarted", server, restart, may_lose=True)
+    chaos.measure(
+        "killed and restarted", server, restart, Limits(None, may_lose=True)
+    )
     server.stop()
 
 

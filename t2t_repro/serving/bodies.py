@@ -6,6 +6,7 @@ import zlib
 from aiohttp import web
 
 from t2t_repro.serving import request_errors
+from t2t_repro.serving.connections import Connection
 
 _READ_SECS = 10.0  # for a body, from the end of its header
 _LAST_READ_SECS = 1.0  # for a body when the server stops
@@ -43,6 +44,9 @@ class BodyReader:
             raise self._too_large()
         task = asyncio.ensure_future(self._read(request, length))
         self._reading.add(task)
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.connections.set_idle(connection)
         try:
             return await asyncio.wait_for(
                 task, _LAST_READ_SECS if self._stopping else _READ_SECS
@@ -57,6 +61,7 @@ class BodyReader:
             raise
         finally:
             self._reading.discard(task)
+            connection.connections.set_busy(connection)
 
     async def _read(self, request, length):
         if length is not None and length <= _SMALL:

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import resource
-from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
@@ -37,8 +36,8 @@ _REFUSAL = (
 class Connections:
     """Factory of connections for one server, with a limit of their number.
 
-    Beyond the limit a new connection takes the place of the one that has waited
-    longest for a request; if none waits, the new one is answered with 503.
+    Beyond the limit a new connection takes the place of the one for whose bytes
+    the server has waited longest; if there is none, it is answered with 503.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Connections:
             LOGGER.warning("%s connections are open.", self._limit)
             return False
         self._open.add(connection)
-        self._set_idle(connection)
+        self.set_idle(connection)
         self.metrics.connections.set(len(self._open))
         return True
 
@@ -98,18 +97,14 @@ class Connections:
         self._idle.pop(connection, None)
         self.metrics.connections.set(len(self._open))
 
-    @contextlib.contextmanager
-    def busy(self, connection: "Connection") -> Iterator[None]:
-        """Keep a connection from being closed while it has a request."""
+    def set_busy(self, connection: "Connection") -> None:
+        """Keep a connection while the server works on its request."""
         self._idle.pop(connection, None)
-        try:
-            yield
-        finally:
-            if connection in self._open:
-                self._set_idle(connection)
 
-    def _set_idle(self, connection):
-        self._idle[connection] = asyncio.get_running_loop().time()
+    def set_idle(self, connection: "Connection") -> None:
+        """Note that the server waits for bytes of this connection."""
+        if connection in self._open:
+            self._idle[connection] = asyncio.get_running_loop().time()
 
 
 class Connection(web.RequestHandler):

@@ -49,9 +49,13 @@ def build(
     async def answer(
         request: web.Request, handler: _Handler
     ) -> web.StreamResponse:
-        assert isinstance(request.protocol, Connection)
-        with request.protocol.connections.busy(request.protocol):
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        connection.connections.set_busy(connection)
+        try:
             response = await _answer(request, handler, access)
+        finally:
+            connection.connections.set_idle(connection)
         response.headers.update(_HEADERS)
         if access.cors and rest_paths.is_api(request.rel_url.raw_path):
             response.headers.update(_CORS_HEADERS)
