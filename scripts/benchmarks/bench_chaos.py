@@ -6,10 +6,10 @@ First the clients are alone. Then they are measured again beside each attack of
 chaos_attacks, with new versions every second, with a full disk below the log,
 with few descriptors, and with a server that is killed and restarted. The limits
 are: no wrong answer; no lost one, except at the kill; a p99 of at most three
-times that without attack; a memory and a log that do not grow. New versions have
-wider limits: a load holds a second model, and Python's collection of the one
-before it stops all threads for some tenths of a second. Exit status 1: a limit
-is exceeded. Clients, attacks and server share this machine.
+times that without attack; a memory and a log that do not grow. New versions
+have wider limits: a load holds a second model, and Python's collection of the
+one before it stops all threads for some tenths of a second. Exit status 1: a
+limit is exceeded. Clients, attacks and server share this machine.
 """
 
 import functools
