@@ -28,8 +28,8 @@ from absl import app, flags
 
 from scripts.benchmarks import harness
 from scripts.benchmarks.chaos_attacks import ATTACKS
-from scripts.benchmarks.served import Server
-from t2t_repro.serving import client, saved_model
+from scripts.benchmarks.served import Server, expected_translations
+from t2t_repro.serving import saved_model
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir", None, "Folder of the exporter.", required=True
@@ -203,11 +203,10 @@ def main(_):
 
 
 def _write_expected(path):
-    with open(_TEXT.value, encoding="utf-8") as file:
-        sentences = sorted({line.strip() for line in file})[: _LINES.value]
-    local = client.LocalClient(_EXPORT_DIR.value)
-    texts = [one.texts[0] for one in local.translate(sentences)]
-    path.write_text(json.dumps(dict(zip(sentences, texts, strict=True))))
+    expected = expected_translations(
+        _EXPORT_DIR.value, _TEXT.value, _LINES.value
+    )
+    path.write_text(json.dumps(expected))
     return path
 
 

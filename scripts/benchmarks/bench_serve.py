@@ -20,7 +20,7 @@ import numpy as np
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from scripts.benchmarks.served import Server
+from scripts.benchmarks.served import Server, expected_translations
 from t2t_repro.serving import client
 
 _EXPORT_DIR = flags.DEFINE_string(
@@ -83,15 +83,9 @@ class Load:
 
 def main(_):
     harness.print_machine()
-    with open(_TEXT.value, encoding="utf-8") as file:
-        sentences = sorted({line.strip() for line in file})[: _LINES.value]
-    local = client.LocalClient(_EXPORT_DIR.value)
-    expected = {
-        sentence: translation.texts[0]
-        for sentence, translation in zip(
-            sentences, local.translate(sentences), strict=True
-        )
-    }
+    expected = expected_translations(
+        _EXPORT_DIR.value, _TEXT.value, _LINES.value
+    )
     add = harness.report
     add("different translations", len(set(expected.values())), "sentences")
     single = measure(expected, "no batches", "--max_batch_size=1")

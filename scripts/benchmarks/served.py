@@ -1,10 +1,29 @@
-"""A process of `t2t serve` on loopback, for benchmarks."""
+"""A process of `t2t serve` on loopback, and the answers it must give."""
 
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+
+from t2t_repro.serving import client
+
+
+def expected_translations(export_dir, text, num_lines) -> dict[str, str]:
+    """Translate the first lines of a sorted text in this process.
+
+    Args:
+        export_dir: folder of the exporter.
+        text: file with a sentence per line.
+        num_lines: lines to use.
+    """
+    with open(text, encoding="utf-8") as file:
+        sentences = sorted({line.strip() for line in file})[:num_lines]
+    translations = client.LocalClient(export_dir).translate(sentences)
+    return {
+        sentence: translation.texts[0]
+        for sentence, translation in zip(sentences, translations, strict=True)
+    }
 
 
 class Server:

@@ -5,6 +5,7 @@ The server is TensorFlow Serving or t2t_repro.serve: the protocols are the same.
 
 import abc
 import dataclasses
+import functools
 import http.client
 import json
 import math
@@ -254,21 +255,15 @@ class RestClient(RemoteClient):
 class GrpcClient(RemoteClient):
     """Client of PredictionService.Predict, over one connection."""
 
-    def __init__(
-        self,
-        server: str,
-        name: str,
-        timeout_secs: float,
-        security: Security | None = None,
-    ):
-        super().__init__(server, name, timeout_secs, security)
+    @functools.cached_property
+    def _stub(self):
         if self.security.ca:
             channel = grpc.secure_channel(
-                server, self.security.credentials(), _CHANNEL
+                self.server, self.security.credentials(), _CHANNEL
             )
         else:
-            channel = grpc.insecure_channel(server, _CHANNEL)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            channel = grpc.insecure_channel(self.server, _CHANNEL)
+        return prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def predict_once(
         self, lines: list[str], timeout: float

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from t2t_repro.serving import monitoring
 from t2t_repro.serving.event_log import LOGGER
+from t2t_repro.serving.json_body import json_response
 
 IDLE_SECS = 60.0  # for the header of the first or the next request
 # Until then a new connection is not closed in favor of a newer one: its request
@@ -180,11 +181,7 @@ class Connection(web.RequestHandler):
         if request.writer.output_size:
             raise ConnectionError("A part of the answer has been sent.")
         self.connections.metrics.http_responses.labels(str(status)).inc()
-        response = web.Response(
-            body=json.dumps({"error": message}).encode(),
-            status=status,
-            content_type="application/json",
-        )
+        response = json_response({"error": message}, status)
         response.force_close()
         return response
 

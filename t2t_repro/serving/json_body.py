@@ -1,10 +1,21 @@
-"""Bodies of TensorFlow Serving's REST API: JSON objects."""
+"""Bodies of TensorFlow Serving's REST API: JSON objects, and answers."""
 
 import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from aiohttp import web
+
 from t2t_repro.serving import request_errors
+
+
+def json_response(value: Any, status: int = 200) -> web.Response:
+    """Return an answer in JSON, whose type has no parameter charset."""
+    return web.Response(
+        body=json.dumps(value).encode(),
+        status=status,
+        content_type="application/json",
+    )
 
 
 class Body(NamedTuple):

@@ -5,12 +5,11 @@ import concurrent.futures
 import contextlib
 import functools
 import html
-import json
 import pathlib
 import re
 import string
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from aiohttp import web
 from google.protobuf import json_format
@@ -27,6 +26,7 @@ from t2t_repro.serving import (
     rest_paths,
     versions,
 )
+from t2t_repro.serving.json_body import json_response
 from t2t_repro.serving.service import Service
 
 _STATIC = pathlib.Path(__file__).parent / "static"
@@ -43,15 +43,6 @@ _METHOD_NAMES = {
 # lock, but the event loop has its turn between two bodies.
 _PARSED_AT_ONCE = 64 << 10
 _Parsed = TypeVar("_Parsed")
-
-
-def json_response(value: Any, status: int = 200) -> web.Response:
-    """Return an answer in JSON, whose type has no parameter charset."""
-    return web.Response(
-        body=json.dumps(value).encode(),
-        status=status,
-        content_type="application/json",
-    )
 
 
 class Handlers:

@@ -76,16 +76,15 @@ async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
     limit = affordable(service.limits.max_connections)
     web_side = _WebSide(service, settings, limit)
     grpc_server = rpc.build_server(service, settings.access, limit)
-    await web_side.set_up()
     try:
         # The ports come first: loading may take a minute.
-        ports = Ports(await web_side.bind(), _bind_grpc(grpc_server, settings))
+        ports = await _bind(web_side, grpc_server, settings)
         await service.versions.start()
-        await web_side.listener.start_serving()
+        await web_side.start()
         await grpc_server.start()
-    except BaseException as error:
+    except BaseException:
         await web_side.close()
-        raise _explain(error, settings) from error
+        raise
     watching = asyncio.create_task(service.versions.watch(settings.poll_secs))
     try:
         yield ports
@@ -117,17 +116,15 @@ class _WebSide:
             handler_cancellation=True,  # when the client closes the connection
             shutdown_timeout=settings.grace_secs,
         )
-        self.listener: asyncio.Server
-
-    async def set_up(self) -> None:
-        await self._runner.setup()
+        self._listener: asyncio.Server | None = None
 
     async def bind(self) -> int:
         """Take the port, without listening yet; return its number."""
+        await self._runner.setup()
         settings, server = self._settings, self._runner.server
-        assert server, "set_up() comes first"
+        assert server, "setup() makes it"
         # aiohttp's own listener cannot stop accepting without being closed.
-        self.listener = await asyncio.get_running_loop().create_server(
+        self._listener = await asyncio.get_running_loop().create_server(
             Connections(server, self._limit, self._service.metrics),
             settings.host,
             settings.ports.rest,
@@ -135,23 +132,29 @@ class _WebSide:
             start_serving=False,
             **_tls_settings(settings.tls),
         )
-        return self.listener.sockets[0].getsockname()[1]
+        return self._listener.sockets[0].getsockname()[1]
+
+    async def start(self) -> None:
+        """Start to accept connections."""
+        assert self._listener, "bind() comes first"
+        await self._listener.start_serving()
 
     async def stop_accepting(self) -> None:
         # When a listener closes, asyncio drops connections that are accepted
         # but not yet passed to a handler: their clients would wait until the
         # grace is over. So stop accepting, let the loop pass them on, and then
         # close.
-        for open_socket in self.listener.sockets:
+        assert self._listener, "bind() comes first"
+        for open_socket in self._listener.sockets:
             asyncio.get_running_loop().remove_reader(open_socket)
         await asyncio.sleep(0)
         self._handlers.stop()
-        self.listener.close()
+        self._listener.close()
 
     async def close(self) -> None:
         """Answer the requests in flight, and close all connections."""
-        if listener := getattr(self, "listener", None):
-            listener.close()
+        if self._listener:
+            self._listener.close()
         await self._runner.cleanup()
 
 
@@ -164,6 +167,26 @@ def _tls_settings(tls: Tls | None) -> dict[str, Any]:
     }
 
 
+async def _bind(
+    web_side: _WebSide, grpc_server: grpc.aio.Server, settings: Settings
+) -> Ports:
+    """Take the ports of both protocols."""
+    try:
+        return Ports(await web_side.bind(), _bind_grpc(grpc_server, settings))
+    except (OSError, RuntimeError) as error:
+        tls = settings.tls
+        if tls and isinstance(error, ssl.SSLError | FileNotFoundError):
+            raise errors.UserError(
+                f"Cannot use the certificate {tls.certificate} with the key "
+                f"{tls.key}: {error}."
+            ) from error
+        raise errors.UserError(
+            f"Cannot listen on {settings.host}, ports {settings.ports.rest} "
+            f"(REST) and {settings.ports.grpc} (gRPC): {error}. Choose others "
+            "with --rest_port and --grpc_port."
+        ) from error
+
+
 def _bind_grpc(grpc_server: grpc.aio.Server, settings: Settings) -> int:
     host = settings.host
     address = f"[{host}]" if ":" in host else host  # IPv6
@@ -171,24 +194,6 @@ def _bind_grpc(grpc_server: grpc.aio.Server, settings: Settings) -> int:
     if settings.tls:
         return grpc_server.add_secure_port(address, settings.tls.credentials())
     return grpc_server.add_insecure_port(address)
-
-
-def _explain(error, settings):
-    """Return a UserError for an error of the ports or of certificates."""
-    if isinstance(error, ssl.SSLError) or (
-        settings.tls and isinstance(error, FileNotFoundError)
-    ):
-        return errors.UserError(
-            f"Cannot use the certificate {settings.tls.certificate} with the "
-            f"key {settings.tls.key}: {error}."
-        )
-    if isinstance(error, OSError | RuntimeError):
-        return errors.UserError(
-            f"Cannot listen on {settings.host}, ports {settings.ports.rest} "
-            f"(REST) and {settings.ports.grpc} (gRPC): {error}. Choose others "
-            "with --rest_port and --grpc_port."
-        )
-    return error
 
 
 async def _finish(grpc_server, web_side, service, grace_secs):

@@ -11,7 +11,8 @@ from t2t_repro.serving import request_errors, rest_paths
 from t2t_repro.serving.access import Access
 from t2t_repro.serving.connections import Connection
 from t2t_repro.serving.event_log import LOGGER
-from t2t_repro.serving.rest import Handlers, json_response
+from t2t_repro.serving.json_body import json_response
+from t2t_repro.serving.rest import Handlers
 from t2t_repro.serving.service import Service
 
 _HEADERS = {

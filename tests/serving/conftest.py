@@ -224,6 +224,15 @@ def server(exported, embedded):
         yield running
 
 
+@pytest.fixture(scope="session")
+def channel(server):
+    """Yield a gRPC channel to the server."""
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+        yield channel
+
+
 @pytest.fixture
 def gate(monkeypatch):
     """Yield a gate before the model, with `open` and the count `entered`."""

@@ -18,12 +18,6 @@ TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
 
 
 @pytest.fixture(scope="module")
-def channel(server):
-    with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
-        yield channel
-
-
-@pytest.fixture(scope="module")
 def stub(channel):
     return prediction_service_pb2_grpc.PredictionServiceStub(channel)
 

@@ -285,7 +285,7 @@ def test_two_exports_into_one_folder_become_two_versions(
         pause.set()
         for thread in threads:
             thread.join()
-    assert "Waiting for process " in message
+    assert f"which writes to {tmp_path}" in message
     assert saved_model.list_versions(tmp_path) == [1, 2]
     contents = {(tmp_path / v / "weights").read_text() for v in "12"}
     assert contents == {"aa", "bb"}

@@ -39,12 +39,6 @@ OUTPUTS = "{outputs,scores,truncated}"
 
 
 @pytest.fixture(scope="module")
-def channel(server):
-    with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
-        yield channel
-
-
-@pytest.fixture(scope="module")
 def call(channel):
     """Return a function that sends a message in text form to a method."""
     stubs = (
