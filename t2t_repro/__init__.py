@@ -16,8 +16,25 @@ draws the layers; tests/test_layering.py enforces them.
 import importlib.util
 import pathlib
 import sys
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from t2t_repro.api import ExportedModel, Model, load, train
+
+__all__ = ["ExportedModel", "Model", "load", "train"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import the interface for Python, and with it TensorFlow, on first use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from t2t_repro import tensorflow_import
+
+    tensorflow_import.import_tensorflow()
+    from t2t_repro import api
+
+    return getattr(api, name)
 
 
 def _bridge_checkout(name):

@@ -263,9 +263,19 @@ def verify() -> bool:
     return flags.FLAGS.verify
 
 
-def checkpoint_path() -> str | None:
-    """Return --checkpoint_path."""
-    return flags.FLAGS.checkpoint_path
+def checkpoint_path(run: Any) -> str | None:
+    """Return --checkpoint_path, or print the checkpoint that a run has.
+
+    Args:
+        run: runs.Run; None: a command that needs no model.
+    """
+    path = flags.FLAGS.checkpoint_path
+    if run:
+        from t2t_repro import runs
+
+        used = path or runs.find_checkpoint(run.output_dir)
+        print(f"Checkpoint: {used}.", file=sys.stderr)
+    return path
 
 
 def decode_hparams(problem: Problem) -> hparam.DecodeHParams:

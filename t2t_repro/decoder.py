@@ -69,7 +69,7 @@ def main() -> None:
         common_flags.output_dir(), common_flags.expected_settings()
     )
     hparams = common_flags.decode_hparams(run.problem)
-    checkpoint_path = common_flags.checkpoint_path()
+    checkpoint_path = common_flags.checkpoint_path(run)
     source, target = run.problem.normalizers
     if _ATTENTION.value:
         models, _ = runs.load_models(run, checkpoint_path)

@@ -33,12 +33,16 @@ def main() -> None:
         folder = common_flags.output_dir()
         run = runs.open_run(folder, common_flags.expected_settings())
     problem = evaluate_flags.problem_of_text(run and run.problem)
+    translations, baseline = evaluate_flags.translations_and_baseline()
     result = evaluation.evaluate(
         run or problem,
         evaluate_flags.test_set(),
-        *evaluate_flags.translations_and_baseline(),
+        translations,
+        baseline,
         data_dir=common_flags.data_dir(run),
-        checkpoint_path=common_flags.checkpoint_path(),
+        checkpoint_path=common_flags.checkpoint_path(
+            run if translations is None else None
+        ),
         decode_hparams=common_flags.decode_hparams(problem),
         samples=_SAMPLES.value,
     )

@@ -37,7 +37,7 @@ def main() -> None:
         run,
         _EXPORT_DIR.value,
         _FORMAT.value,
-        common_flags.checkpoint_path(),
+        common_flags.checkpoint_path(run),
         common_flags.decode_hparams(run.problem),
         _WEIGHTS_DTYPE.value,
     )

@@ -138,13 +138,18 @@ def check_types(values: Any) -> None:
         raise errors.UserError(f"{name} must be {constraint}; got {value!r}.")
 
 
-def parse(cls: type, text: str | None) -> dict[str, Any]:
+def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Convert "a=1,b=x" to {"a": 1, "b": "x"}, typed by the dataclass `cls`.
+
+    A mapping has values of the right types already; its keys are checked.
 
     Raises:
         UserError: a key that `cls` lacks (near names are suggested), a value
             of another type, or an item other than key=value.
     """
+    if isinstance(text, Mapping):
+        check_keys(cls, text)
+        return text
     hints = typing.get_type_hints(cls)  # types may be written as strings
     types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     values: dict[str, Any] = {}
@@ -183,9 +188,9 @@ def _convert(key, value, kind):
         ) from None
 
 
-def override(values: Any, text: str | None) -> Any:
-    """Return a copy of a dataclass with the settings of "a=1,b=2" replaced."""
-    return dataclasses.replace(values, **parse(type(values), text))
+def override(values: Any, changes: str | Mapping[str, Any] | None) -> Any:
+    """Return a copy of a dataclass with other values, as parse() takes them."""
+    return dataclasses.replace(values, **parse(type(values), changes))
 
 
 def from_dict(cls: type, stored: Mapping[str, Any]) -> Any:

@@ -252,9 +252,7 @@ def build_problem(
     """
     registered, reverse = _registered(name)
     cls = registry.problems[registered].value
-    if isinstance(arguments, str):
-        arguments = fields.parse(cls, arguments)
-    fields.check_keys(cls, arguments)
+    arguments = fields.parse(cls, arguments)
     missing = [
         field.name
         for field in dataclasses.fields(cls)

@@ -1,7 +1,6 @@
 """Runs: training that is finished or in progress, for later commands."""
 
 import pathlib
-import sys
 from typing import NamedTuple
 
 from t2t_repro import errors, fields, files, hparam, json_files, run_json
@@ -165,7 +164,6 @@ def load_models(
         )
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
         models.append(model)
-    print(f"Checkpoint: {', '.join(map(str, paths))}.", file=sys.stderr)
     return models, paths
 
 

@@ -129,7 +129,9 @@ def violation(name, imported):
         if same or head in MAY_DEFINITIONS_IMPORT:
             return None
         return f"{name} is a definition and imports {imported}"
-    (row, cell), (below, other) = find_cell(name), find_cell(imported)
+    # The package imports its interface when that is first used.
+    row_and_cell = find_cell(name) if name else find_cell("api")
+    (row, cell), (below, other) = row_and_cell, find_cell(imported)
     if imported in ("common_flags", "flag_types") and name in COMMANDS:
         return None
     if imported.partition(".")[0] in DEFINITIONS:

@@ -28,6 +28,11 @@ class Translation(NamedTuple):
     texts: list[str]
     scores: list[float]
 
+    @property
+    def text(self) -> str:
+        """The best output."""
+        return self.texts[0]
+
 
 class TargetScore(NamedTuple):
     """Subwords of a given target, EOS included, and their log-probabilities."""

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import grpc
+import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
@@ -68,18 +69,22 @@ class Client(abc.ABC):
 
 
 class LocalClient(Client):
-    """The newest version in an export folder, loaded into this process."""
+    """Version of an exported model, loaded into this process."""
 
     def __init__(self, export_dir: str | pathlib.Path):
         """Load the model.
+
+        Args:
+            export_dir: folder of a version, or an export folder, of which the
+                newest version is loaded.
 
         Raises:
             UserError: there is no model, or it is damaged.
         """
         folder = files.expand_path(export_dir)
-        self.folder = folder / str(
-            saved_model.newest_version(folder)
-        )  # a version
+        if not saved_model.is_version(folder):
+            folder /= str(saved_model.newest_version(folder))
+        self.folder = folder  # of a version
         try:
             saved_model.read_verified_card(self.folder)
             self._model = saved_model.load(self.folder)
@@ -92,11 +97,33 @@ class LocalClient(Client):
             ) from error
 
     def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
-        outputs = self._model.signatures["serving_default"](
-            inputs=tf.constant(lines)
+        outputs = self.run("serving_default", lines)
+        texts = [text.decode("utf-8") for text in outputs["outputs"]]
+        return texts, outputs["scores"].tolist()
+
+    def run(
+        self, signature: str, inputs: Sequence[str], *targets: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """Run a signature on a batch of lines.
+
+        Args:
+            signature: name of the signature.
+            inputs: [B] lines.
+            *targets: [B] given translations, of the signature `score`.
+
+        Raises:
+            UserError: there is no such signature.
+        """
+        if signature not in self._model.signatures:
+            raise errors.UserError(
+                f"{self.folder} has no signature {signature!r}; it has "
+                f"{', '.join(sorted(self._model.signatures))}."
+            )
+        columns = zip(("inputs", "targets"), (inputs, *targets), strict=False)
+        outputs = self._model.signatures[signature](
+            **{name: tf.constant(lines) for name, lines in columns}
         )
-        texts = [text.decode("utf-8") for text in outputs["outputs"].numpy()]
-        return texts, outputs["scores"].numpy().tolist()
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
 
 
 class ServerUnavailableError(Exception):

@@ -23,6 +23,7 @@ from t2t_repro.serving import runtimes, served_model, warm_up
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 _HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark
+_GRAPH = "saved_model.pb"
 _VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
@@ -148,7 +149,7 @@ def load(folder: pathlib.Path) -> Any:
 def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
     """Read the graph in a version's folder."""
     saved = saved_model_pb2.SavedModel.FromString(
-        (folder / "saved_model.pb").read_bytes()
+        (folder / _GRAPH).read_bytes()
     )
     (graph,) = saved.meta_graphs
     return graph
@@ -157,6 +158,11 @@ def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
 def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     """List the names of all operations, those in functions included."""
     return sorted({node.op for node in runtimes.nodes(graph)})
+
+
+def is_version(folder: pathlib.Path) -> bool:
+    """Return whether a folder is that of a version."""
+    return (folder / _GRAPH).is_file()
 
 
 def newest_version(export_dir: pathlib.Path) -> int:

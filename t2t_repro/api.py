@@ -1,0 +1,325 @@
+"""Models from Python: train, load, translate, score, evaluate and export.
+
+import t2t_repro
+
+model = t2t_repro.load("run")
+print(model.translate(["Two dogs play in the snow."])[0].text)
+"""
+
+import pathlib
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from t2t_repro import (
+    errors,
+    evaluation,
+    exporting,
+    fields,
+    files,
+    registry,
+    run_json,
+    runs,
+)
+from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
+from t2t_repro.decoding.translate import Translation, Translator
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.models.seq2seq import AttentionWeights
+from t2t_repro.problem import Problem, build_problem
+from t2t_repro.serving import client, limits, saved_model
+from t2t_repro.training import job
+from t2t_repro.training.options import Options
+
+Path = str | pathlib.Path
+
+
+class Model:
+    """Trained model of a run."""
+
+    def __init__(self, run: runs.Run, checkpoint_path: str | None = None):
+        """Load the weights.
+
+        Args:
+            run: result of runs.open_run().
+            checkpoint_path: argument of runs.load_models().
+        """
+        self.run = run
+        models, paths = runs.load_models(run, checkpoint_path)
+        self._models, self._checkpoint_path = models, ",".join(map(str, paths))
+        self._translators: dict[DecodeHParams, Translator] = {}
+
+    def translate(
+        self, lines: Iterable[str], n_best: int = 1, **search: Any
+    ) -> list[Translation]:
+        """Translate lines.
+
+        Args:
+            lines: one sentence each.
+            n_best: translations of each line, at most `beam_size`.
+            **search: fields of DecodeHParams, such as beam_size=8; the others
+                are those of the problem.
+
+        Returns:
+            The translations of each line, best first.
+
+        Raises:
+            UserError: a setting is unknown or wrong, or a line is longer than
+                max_input_length and long_inputs is "refuse".
+        """
+        _refuse_one_string(lines)
+        translator = self._translator(
+            self._search(search | {"return_beams": n_best > 1}, n_best)
+        )
+        translations = list(translator.translate(map(self._source, lines)))
+        if translator.refused:
+            raise errors.UserError(translator.refused_summary())
+        return [
+            Translation(texts[:n_best], scores[:n_best])
+            for texts, scores in translations
+        ]
+
+    def score(
+        self, sources: Iterable[str], targets: Iterable[str]
+    ) -> list[float]:
+        """Return the log-probability of a given translation of each source."""
+        pairs = zip(
+            map(self._source, sources), map(self._target, targets), strict=True
+        )
+        translator = self._translator(self.run.problem.search)
+        return [score.total for score in translator.score(pairs)]
+
+    def attention(self, line: str, **search: Any) -> AttentionTrace:
+        """Translate a line, and return the attention weights.
+
+        Raises:
+            UserError: the line is blank or too long, or the model has no
+                attention.
+        """
+        tracer = AttentionTracer(
+            self._models[0], self.run.vocabularies, self._search(search)
+        )
+        return tracer.trace(self._source(line))
+
+    def evaluate(
+        self, test_set: str = "test", **settings: Any
+    ) -> evaluation.Evaluation:
+        """Translate a test set and score it; the run stores both.
+
+        Args:
+            test_set: a split of the problem, or a test set of sacreBLEU.
+            **settings: other arguments of evaluation.evaluate().
+        """
+        return evaluation.evaluate(
+            self.run,
+            test_set,
+            checkpoint_path=self._checkpoint_path,
+            **settings,
+        )
+
+    def export(
+        self, export_dir: Path | None = None, **settings: Any
+    ) -> pathlib.Path:
+        """Export the model for TensorFlow Serving, and return its folder.
+
+        Args:
+            export_dir: folder of versions; None: `export` in the run.
+            **settings: other arguments of exporting.write().
+        """
+        return exporting.write(
+            self.run,
+            export_dir and pathlib.Path(export_dir),
+            checkpoint_path=self._checkpoint_path,
+            **settings,
+        )
+
+    @property
+    def _source(self):
+        return self.run.problem.normalizers[0]
+
+    @property
+    def _target(self):
+        return self.run.problem.normalizers[1]
+
+    def _search(self, changes, n_best=1):
+        hparams = fields.override(self.run.problem.search, changes)
+        _require_beams(n_best, hparams.beam_size)
+        return hparams
+
+    def _translator(self, hparams):
+        """Return a translator; each traces its search once."""
+        if hparams not in self._translators:
+            self._translators[hparams] = Translator(
+                self._models, self.run.vocabularies, hparams
+            )
+        return self._translators[hparams]
+
+
+class ExportedModel:
+    """Exported model, whose search has the settings of its export."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Load a version, or the newest version of an export folder."""
+        self._client = client.LocalClient(folder)
+
+    def translate(
+        self, lines: Iterable[str], n_best: int = 1
+    ) -> list[Translation]:
+        """Translate lines.
+
+        Args:
+            lines: one sentence each. Longer ones than max_input_length are
+                cut, as TensorFlow Serving cuts them.
+            n_best: translations of each line, at most the export's beams.
+
+        Returns:
+            The translations of each line, best first.
+        """
+        _refuse_one_string(lines)
+        signature = "n_best" if n_best > 1 else "serving_default"
+        translations = []
+        for outputs in self._run(signature, lines):
+            # [B], or [B, W] of n_best.
+            texts = outputs["outputs"].reshape(len(outputs["outputs"]), -1)
+            scores = outputs["scores"].reshape(texts.shape)
+            _require_beams(n_best, texts.shape[1])
+            translations += [
+                Translation([text.decode() for text in row], row_scores)
+                for row, row_scores in zip(
+                    texts[:, :n_best],
+                    scores[:, :n_best].tolist(),
+                    strict=True,
+                )
+            ]
+        return translations
+
+    def score(
+        self, sources: Iterable[str], targets: Iterable[str]
+    ) -> list[float]:
+        """Return the log-probability of a given translation of each source."""
+        return [
+            score
+            for outputs in self._run("score", sources, targets)
+            for score in outputs["scores"].tolist()
+        ]
+
+    def attention(self, line: str) -> AttentionTrace:
+        """Translate a line, and return the cross-attention weights.
+
+        They are the mean of the heads, as one head: [layers, 1, T, L].
+        """
+        (outputs,) = self._run("attention", [line])
+        source, target = (
+            [piece.decode() for piece in outputs[f"{side}_pieces"][0]]
+            for side in ("source", "target")
+        )
+        weights = AttentionWeights(
+            encoder=None, decoder=None, cross=outputs["weights"][0][:, None]
+        )
+        (text,) = outputs["outputs"]
+        return AttentionTrace(line, text.decode(), source, target, weights)
+
+    def _run(self, signature, *columns):
+        """Yield the outputs of batches of rows."""
+        rows = list(zip(*columns, strict=True))
+        texts = [" ".join(row) for row in rows]
+        done = 0
+        for batch in limits.split(texts, limits.Limits()):
+            part = rows[done : done + len(batch)]
+            yield self._client.run(signature, *zip(*part, strict=True))
+            done += len(batch)
+
+
+def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
+    """Load a model from a run, a checkpoint or an export.
+
+    Args:
+        path: folder of a run or of an export, or a checkpoint such as
+            RUN/checkpoints/ckpt-1500; several, comma-separated, make an
+            ensemble.
+        usr_dir: folder of your own definitions; an export needs none.
+
+    Raises:
+        UserError: there is no model, or it is damaged.
+    """
+    folder = files.expand_path(path)
+    if (folder / run_json.RUN).exists():
+        registry.load_definitions(usr_dir)
+        return Model(runs.open_run(folder))
+    if saved_model.is_version(folder) or (
+        folder.is_dir() and saved_model.list_versions(folder)
+    ):
+        return ExportedModel(folder)
+    first = files.expand_path(str(path).split(",")[0])
+    run_dir = first.parent.parent
+    if (run_dir / run_json.RUN).exists():
+        registry.load_definitions(usr_dir)
+        return Model(runs.open_run(run_dir), str(path))
+    raise errors.UserError(
+        f"There is no model in {folder}: it has neither {run_json.RUN}, as a "
+        "run, nor versions, as an export, and is not a checkpoint in a run "
+        "(RUN/checkpoints/ckpt-1500)."
+    )
+
+
+def train(
+    problem: str | Problem,
+    hparams_set: str,
+    output_dir: Path,
+    *,
+    problem_args: Mapping[str, Any] | None = None,
+    hparams: Mapping[str, Any] | None = None,
+    usr_dir: Path | None = None,
+    data_dir: Path = job.Data.data_dir,
+    raw_dir: str | None = None,
+    **options: Any,
+) -> Model:
+    """Train a model, or resume its training, and load it.
+
+    Args:
+        problem: a registered name, or a problem.
+        hparams_set: a registered name.
+        output_dir: folder of the run.
+        problem_args: arguments of the problem.
+        hparams: values that differ from the set's.
+        usr_dir: folder of your own definitions.
+        data_dir: folder of generated data.
+        raw_dir: folder of raw files; None: download them.
+        **options: fields of training.options.Options, such as train_steps=500.
+
+    Raises:
+        UserError: a setting does not fit, or the folder holds another run.
+        KeyboardInterrupt: after Ctrl-C, when the last step is saved.
+    """
+    registry.load_definitions(usr_dir)
+    fields.check_keys(Options, options)
+    if isinstance(problem, str):
+        problem = build_problem(problem, problem_args or {})
+    status = job.train(
+        problem,
+        fields.override(registry.build_hparams(hparams_set), hparams or {}),
+        pathlib.Path(output_dir),
+        Options(**options),
+        job.Data(data_dir, raw_dir),
+        hparams_set,
+    )
+    if status == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
+    if status:
+        raise SystemExit(status)
+    return Model(runs.open_run(output_dir))
+
+
+def _require_beams(n_best, beam_size):
+    if not 1 <= n_best <= beam_size:
+        raise errors.UserError(
+            f"n_best must be from 1 to beam_size={beam_size}; got {n_best}. "
+            "Say beam_size=…, too, or export with more beams."
+        )
+
+
+def _refuse_one_string(lines):
+    if isinstance(lines, str):
+        raise errors.UserError(
+            f"Expected a list of lines; got the string {lines[:80]!r}. Write "
+            "it as a list of one line."
+        )

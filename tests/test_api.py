@@ -1,0 +1,128 @@
+"""The interface for Python: runs, checkpoints and exports."""
+
+import pathlib
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+
+import t2t_repro
+from t2t_repro import errors
+
+FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
+PAIRS = [
+    line.split("\t") for line in (FIXTURE / "pairs.tsv").read_text().split("\n")
+][:-1]
+SOURCES, TARGETS = zip(*PAIRS, strict=True)
+# Log-probabilities, from the version that trained the run.
+SCORES = [
+    float(line.split("\t")[0])
+    for line in (FIXTURE / "scores.tsv").read_text().splitlines()
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api")
+    shutil.copytree(FIXTURE / "run", folder / "run")
+    with tarfile.open(FIXTURE / "export.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    return t2t_repro.load(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def export(folder):
+    return t2t_repro.load(folder / "export")
+
+
+@pytest.fixture(params=["run", "export"])
+def model(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_scores_are_log_probabilities(model):
+    np.testing.assert_allclose(
+        model.score(SOURCES, TARGETS), SCORES, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_n_best_begins_with_the_best(model):
+    best = model.translate(SOURCES[:2])
+    beams = model.translate(SOURCES[:2], n_best=2)
+    assert [len(each.texts) for each in beams] == [2, 2]
+    for one, all_beams in zip(best, beams, strict=True):
+        assert one.texts == all_beams.texts[:1]
+        assert one.text == one.texts[0]
+        assert all_beams.scores == sorted(all_beams.scores, reverse=True)
+    assert model.translate([]) == []
+
+
+def test_run_and_export_agree(run, export):
+    lines = [*SOURCES, ""]
+    for ours, theirs in zip(
+        run.translate(lines), export.translate(lines), strict=True
+    ):
+        assert ours.texts == theirs.texts
+        np.testing.assert_allclose(ours.scores, theirs.scores, atol=1e-4)
+
+
+def test_attention_of_export_is_the_mean_of_heads(run, export):
+    ours, theirs = (model.attention(SOURCES[0]) for model in (run, export))
+    assert ours[:4] == theirs[:4]
+    np.testing.assert_allclose(
+        ours.weights.cross.mean(1, keepdims=True),
+        theirs.weights.cross,
+        atol=1e-5,
+    )
+
+
+def test_settings_of_the_search(run):
+    (greedy,) = run.translate(SOURCES[:1], beam_size=1, raw_scores=True)
+    (score,) = run.score(SOURCES[:1], greedy.texts)
+    np.testing.assert_allclose(greedy.scores, [score], atol=1e-4)
+
+
+def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
+    path = folder / "run" / "checkpoints" / "ckpt-300"
+    ensemble = t2t_repro.load(f"{path},{path}")
+    np.testing.assert_allclose(
+        ensemble.score(SOURCES, TARGETS),
+        run.score(SOURCES, TARGETS),
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda model: model.translate("two"), "list of lines; got the string"),
+        (
+            lambda model: model.translate(["two"], n_best=9),
+            "n_best must be from 1 to beam_size=.; got 9",
+        ),
+    ],
+)
+def test_mistakes(model, call, message):
+    with pytest.raises(errors.UserError, match=message):
+        call(model)
+
+
+def test_unknown_settings_are_named(run, tmp_path):
+    with pytest.raises(errors.UserError, match="Did you mean beam_size"):
+        run.translate(["two"], beams=3)
+    with pytest.raises(errors.UserError, match="Did you mean train_steps"):
+        t2t_repro.train("number_words_ende", "tiny", tmp_path, steps=3)
+    with pytest.raises(AttributeError, match="no attribute 'loads'"):
+        _ = t2t_repro.loads
+
+
+def test_folder_without_a_model(tmp_path):
+    for path in (tmp_path, tmp_path / "lost", tmp_path / "a" / "ckpt-3"):
+        with pytest.raises(errors.UserError, match="no model in"):
+            t2t_repro.load(path)
