@@ -55,7 +55,8 @@ def write(
         "scores": runs.stored_scores(run.output_dir, paths),
         "exported_with": run_json.versions(),
     }
-    del card["data_dir"], card["command_lines"]  # paths of this machine
+    for name in ("data_dir", "usr_dir", "command_lines"):
+        card.pop(name, None)  # paths of this machine
     write_format, name = FORMATS[format]
     return write_format(
         models,

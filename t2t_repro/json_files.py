@@ -45,9 +45,14 @@ def read(path: pathlib.Path, shape: Any = object) -> Any:
         stored = value.pop(_CHECKSUM)
         if stored != (actual := _checksum(value)):
             raise _damaged(path, f"{_CHECKSUM} is {actual} instead of {stored}")
+    require_shape(path, value, shape)
+    return value
+
+
+def require_shape(path: pathlib.Path, value: Any, shape: Any) -> None:
+    """Raise a UserError if a value of a file has another shape than `shape`."""
     if difference := _difference(value, shape):
         raise _damaged(path, difference)
-    return value
 
 
 def _text(value):

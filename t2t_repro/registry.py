@@ -20,16 +20,12 @@ import importlib
 import importlib.util
 import inspect
 import os
-import pkgutil
-import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from t2t_repro import errors, files
+from t2t_repro import errors, files, user_definitions
 
 Definition = TypeVar("Definition")
-USER_PACKAGE = "t2t_usr_dir"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +84,8 @@ class _Entries:
             hint = errors.hint(name, self._entries, repr)
             known = ", ".join(sorted(self._entries)) or "none"
             raise errors.UserError(
-                f"Unknown {self.kind} {name!r}.{hint} Known: {known}.",
+                f"Unknown {self.kind} {name!r}.{hint} Known: {known}. If it is "
+                "your own, name its folder with --usr_dir.",
                 see="my-problem-or-hparams-set-is-not-found",
             )
         return self._entries[name]
@@ -224,45 +221,17 @@ def build_hparams(name: str) -> Any:
 
 
 def load_definitions(usr_dir: str | os.PathLike | None = None) -> None:
-    """Import every definition: ours, then those in the folder `usr_dir`.
+    """Import every definition: ours, installed ones, and those in `usr_dir`.
 
     Raises:
         ImportError: from a definition, unchanged; nothing is skipped.
         UserError: `usr_dir` is not a folder.
     """
     for package in ("problems", "hparams"):
-        _import_modules(importlib.import_module(f"t2t_repro.{package}"))
-    if usr_dir:
-        _import_modules(_user_package(files.expand_path(usr_dir)))
-
-
-def _import_modules(package):
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-
-
-def _user_package(folder):
-    """Import `folder` as the package t2t_usr_dir; __init__.py is optional."""
-    if not folder.is_dir():
-        raise errors.UserError(
-            f"--usr_dir must be a folder with Python modules; got {folder}, "
-            "which is not a folder."
+        user_definitions.import_modules(
+            importlib.import_module(f"t2t_repro.{package}")
         )
-    for name in list(sys.modules):  # modules of an earlier usr_dir
-        if name.startswith(f"{USER_PACKAGE}."):
-            del sys.modules[name]
-    package = types.ModuleType(USER_PACKAGE)
-    package.__path__ = [str(folder)]
-    init = folder / "__init__.py"
-    if init.exists():
-        spec = importlib.util.spec_from_file_location(
-            USER_PACKAGE, init, submodule_search_locations=[str(folder)]
-        )
-        package = importlib.util.module_from_spec(spec)
-    sys.modules[USER_PACKAGE] = package
-    if init.exists():
-        package.__spec__.loader.exec_module(package)
-    return package
+    user_definitions.load(files.expand_path(usr_dir) if usr_dir else None)
 
 
 def summary() -> str:

@@ -15,6 +15,7 @@ from t2t_repro import (
     hparam,
     json_files,
     registry,
+    user_definitions,
 )
 from t2t_repro.data import manifest
 from t2t_repro.data.vocabulary_pair import Vocabularies
@@ -71,6 +72,8 @@ def settings(
         "vocabulary_sha256": vocabularies.sha256,
         "manifest_sha256": manifest.sha256(data_folder),
     }
+    if usr_dir := user_definitions.stored():
+        settings["usr_dir"] = usr_dir
     if vocabularies.is_shared:
         return settings
     return settings | {

@@ -3,7 +3,15 @@
 import pathlib
 from typing import NamedTuple
 
-from t2t_repro import errors, fields, files, hparam, json_files, run_json
+from t2t_repro import (
+    errors,
+    fields,
+    files,
+    hparam,
+    json_files,
+    run_json,
+    user_definitions,
+)
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
@@ -84,6 +92,10 @@ def open_run(
             "Train one with the trainer, or name the right --output_dir."
         )
     settings = json_files.read(path, run_json.SHAPE)
+    if "usr_dir" in settings:
+        shape = {"folder": str, "sha256": {str: str}}
+        json_files.require_shape(path, settings["usr_dir"], shape)
+        user_definitions.load_stored(settings["usr_dir"], output_dir)
     try:
         problem = build_problem(
             settings["problem"], settings["problem_arguments"]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from t2t_repro import errors, hparam, registry
+from t2t_repro import errors, hparam, registry, user_definitions
 from t2t_repro.problem import build_problem
 
 REGISTRIES = (
@@ -38,7 +38,7 @@ def usr_dir(tmp_path, monkeypatch):
         monkeypatch.setattr(known, "_entries", dict(known._entries))
     yield tmp_path
     for name in list(sys.modules):
-        if name.partition(".")[0] == registry.USER_PACKAGE:
+        if name.partition(".")[0] == user_definitions.PACKAGE:
             del sys.modules[name]
 
 
@@ -110,14 +110,15 @@ def test_unknown_name_suggests_near_names_and_lists_all():
     with pytest.raises(errors.UserError) as raised:
         things["bgi"]
     assert str(raised.value) == (
-        "Unknown thing 'bgi'. Did you mean 'big'? Known: base, big."
+        "Unknown thing 'bgi'. Did you mean 'big'? Known: base, big. If it is "
+        "your own, name its folder with --usr_dir."
     )
 
 
 def test_unknown_name_in_an_empty_registry():
     with pytest.raises(errors.UserError) as raised:
         registry.Registry("thing")["a"]
-    assert str(raised.value) == "Unknown thing 'a'. Known: none."
+    assert str(raised.value).startswith("Unknown thing 'a'. Known: none.")
 
 
 def test_hparams_set_is_built_from_its_parent(monkeypatch):

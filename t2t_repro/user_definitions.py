@@ -1,0 +1,143 @@
+"""Definitions of users: folders of --usr_dir, and installed packages.
+
+A run stores the folder that its training used, with the checksums of its
+modules. Later commands load the same modules again.
+"""
+
+import importlib
+import importlib.util
+import pathlib
+import pkgutil
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from typing import Any
+
+from t2t_repro import errors, files
+
+PACKAGE = "t2t_usr_dir"
+# Group of the entry points of installed packages; each is a module.
+ENTRY_POINTS = "t2t_repro.definitions"
+_HELP = "my-problem-or-hparams-set-is-not-found"
+
+_named: pathlib.Path | None = None  # the folder that a user has named
+
+
+def load(folder: pathlib.Path | None) -> None:
+    """Import installed packages, and the folder that a user names.
+
+    Raises:
+        ImportError: from a module of the folder, unchanged.
+        UserError: the folder is none, or a package cannot be imported.
+    """
+    global _named
+    _named = folder
+    _load_installed()
+    if folder:
+        if not folder.is_dir():
+            raise errors.UserError(
+                f"--usr_dir must be a folder with Python modules; got {folder},"
+                " which is not a folder."
+            )
+        import_modules(_import_folder(folder))
+
+
+def stored() -> dict[str, Any] | None:
+    """Return the named folder with checksums, for run.json; None: no folder."""
+    if not _named:
+        return None
+    folder = _named.absolute()
+    return {"folder": str(folder), "sha256": _checksums(folder)}
+
+
+def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
+    """Load the folder of a run again, unless the user has named one.
+
+    Args:
+        known: result of stored() when the run was trained.
+        run: folder of the run. Definitions inside are not loaded: opening a
+            run of someone else would execute their code.
+
+    Raises:
+        UserError: the folder is missing, has changed or lies in the run.
+    """
+    if _named:
+        return
+    folder = pathlib.Path(known["folder"])
+    reason = ""
+    if folder.resolve().is_relative_to(run.resolve()):
+        reason = "it lies inside the run"
+    elif not folder.is_dir():
+        reason = "it is missing"
+    else:
+        actual, expected = _checksums(folder), known["sha256"]
+        changed = sorted(
+            name
+            for name in actual.keys() | expected.keys()
+            if actual.get(name) != expected.get(name)
+        )
+        if changed:
+            reason = f"these files have changed: {', '.join(changed)}"
+    if reason:
+        raise errors.UserError(
+            f"The definitions of {run} are not loaded from {folder}: {reason}. "
+            "To use them as they are now, name their folder with --usr_dir.",
+            see=_HELP,
+        )
+    print(f"Definitions: {folder}.", file=sys.stderr)
+    import_modules(_import_folder(folder))
+
+
+def import_modules(package: types.ModuleType) -> None:
+    """Import every module of a package."""
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def _load_installed():
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except Exception as error:  # of the package
+            package = point.dist.name if point.dist else point.name
+            raise errors.UserError(
+                f"The installed package {package} cannot be used: "
+                f"{point.value}: {error}. Repair or uninstall it.",
+                see=_HELP,
+            ) from error
+
+
+def _import_folder(folder):
+    """Import a folder as the package t2t_usr_dir; __init__.py is optional."""
+    for name in list(sys.modules):  # modules of an earlier folder
+        if name.startswith(f"{PACKAGE}."):
+            del sys.modules[name]
+    package = types.ModuleType(PACKAGE)
+    package.__path__ = [str(folder)]
+    init = folder / "__init__.py"
+    if init.exists():
+        spec = importlib.util.spec_from_file_location(
+            PACKAGE, init, submodule_search_locations=[str(folder)]
+        )
+        package = importlib.util.module_from_spec(spec)
+    sys.modules[PACKAGE] = package
+    if init.exists():
+        package.__spec__.loader.exec_module(package)
+    return package
+
+
+def _checksums(folder):
+    return {
+        str(path.relative_to(folder)): files.sha256(path)
+        for path in sorted(_module_files(folder))
+    }
+
+
+def _module_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the modules of a package and of the packages in it."""
+    for path in folder.iterdir():
+        if path.suffix == ".py" and path.is_file():
+            yield path
+        elif (path / "__init__.py").is_file():
+            yield from _module_files(path)
