@@ -76,6 +76,7 @@ setup(
         "pyarrow>=21,<27",  # memory-mapped columns of encoded text
         "numpy>=2.1,<3",  # plans and batches
         "absl-py>=2.1,<3",  # flags
+        "PyYAML>=6,<7",  # --config; itself without dependencies
         "sacrebleu>=2.5,<3",  # scores
         "sacremoses>=0.1.1,<0.3",  # the paper's tokenized BLEU
         "num2words>=0.5.14,<0.6",  # text of number_words

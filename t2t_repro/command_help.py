@@ -17,7 +17,7 @@ from t2t_repro import fields, hparam, registry
 from t2t_repro.problem import Problem
 
 _WIDTH, _INDENT = 80, 28
-_GENERAL = ("usr_dir", "registry_help")
+_GENERAL = ("config", "usr_dir", "registry_help")
 _UNBOUNDED = 2**31 - 1  # upper bound of integers of 32 bits
 _HELP_FLAGS = ("--help", "-help", "-h", "-?", "--helpshort")
 _HELPFULL_FLAGS = ("--helpfull", "-helpfull")

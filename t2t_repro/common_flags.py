@@ -4,6 +4,7 @@ Hyperparameters are set by one flag, --hparams=key=value. Only commands read
 flags.
 """
 
+import dataclasses
 import os
 import pathlib
 import signal
@@ -15,6 +16,7 @@ from absl import app, flags, logging
 
 from t2t_repro import (
     command_help,
+    config_file,
     errors,
     fields,
     files,
@@ -70,6 +72,11 @@ _USR_DIR = flags.DEFINE_string(
     "usr_dir", None, "Folder of Python modules with your own definitions."
 )
 flags.DEFINE_alias("t2t_usr_dir", "usr_dir")
+_CONFIG = flags.DEFINE_string(
+    "config",
+    None,
+    "File of flags, .yaml or .json; or the run.json of a run, to repeat it.",
+)
 _REGISTRY_HELP = flags.DEFINE_bool(
     "registry_help",
     False,
@@ -164,6 +171,8 @@ def run(
 def _run(main, arguments, description, groups):
     """Print the help that is asked for, or call main()."""
     rest, help_requests = arguments
+    if _CONFIG.value:
+        config_file.apply(_CONFIG.value)
     registry.load_definitions(_USR_DIR.value)
     if help_requests:
         command_help.show(help_requests, description, groups)
@@ -196,6 +205,17 @@ def hparams() -> hparam.HParams:
     )
     registry.models[values.model]  # an unknown one is refused here
     return values
+
+
+def configuration() -> str:
+    """Return problem and hparams as a file for --config."""
+    values: dict[str, Any] = {}
+    if _PROBLEM.value:
+        values["problem"] = _PROBLEM.value
+        values["problem_args"] = dict(problem().arguments)
+    values["hparams_set"] = hparams_set()
+    values["hparams"] = dataclasses.asdict(hparams())
+    return config_file.dump(values)
 
 
 def data_dir(run: Any = None) -> pathlib.Path:

@@ -14,6 +14,7 @@ default that means "as before", so that older stored settings can be read.
 
 import dataclasses
 import json
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,9 @@ from typing import Any
 from t2t_repro import errors
 
 _CONSTRAINTS, HELP = "constraints", "help"  # keys of a field's metadata
+_STRING = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'  # of JSON
+_ITEM = re.compile(rf"(?:=\s*{_STRING}|[^,])+", re.DOTALL)
+_QUOTED = re.compile(_STRING, re.DOTALL)
 
 
 class Constraint(typing.NamedTuple):
@@ -152,18 +156,46 @@ def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
         return text
     hints = typing.get_type_hints(cls)  # types may be written as strings
     types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
-    values: dict[str, Any] = {}
-    for item in filter(None, (text or "").split(",")):
+    given = items(text)
+    check_keys(cls, given)
+    return {
+        key: _convert(key, value, types[key]) for key, value in given.items()
+    }
+
+
+def items(text: str | None) -> dict[str, str]:
+    """Split "a=1,b=x" into {"a": "1", "b": "x"}.
+
+    A value with a comma is a string of JSON: b="x,y".
+
+    Raises:
+        UserError: an item is not key=value, or a key is given twice.
+    """
+    values: dict[str, str] = {}
+    for item in _ITEM.findall(text or ""):
         key, equals, value = (piece.strip() for piece in item.partition("="))
         if not equals:
             raise errors.UserError(
                 f"Expected key=value,key=value; got {item!r} in {text!r}."
             )
-        check_keys(cls, [key])
         if key in values:
             raise errors.UserError(f"{key} is given twice in {text!r}.")
-        values[key] = _convert(key, value, types[key])
+        if _QUOTED.fullmatch(value):
+            value = json.loads(value, strict=False)
+        values[key] = value
     return values
+
+
+def join(values: Mapping[str, str]) -> str:
+    """Return the text that items() splits into `values`."""
+    return ",".join(
+        f"{key}={value if _is_plain(value) else json.dumps(value)}"
+        for key, value in values.items()
+    )
+
+
+def _is_plain(value):
+    return value == value.strip() and not set(value) & {",", '"'}
 
 
 def check_keys(cls: type, keys: Iterable[str]) -> None:

@@ -19,6 +19,9 @@ _VOCAB_SIZE = flags.DEFINE_integer(
     lower_bound=1,
     upper_bound=2**31 - 1,
 )
+_YAML = flags.DEFINE_bool(
+    "yaml", False, "Print a configuration file for --config instead."
+)
 _MEAN_LENGTH = flags.DEFINE_integer(
     "mean_length",
     30,
@@ -36,6 +39,9 @@ def main() -> None:
 
     name, hparams = common_flags.hparams_set(), common_flags.hparams()
     optimizer.check(hparams)
+    if _YAML.value:
+        print(common_flags.configuration(), end="")
+        return
     for line in (
         *_differences(name, hparams),
         fields.to_json(hparams),

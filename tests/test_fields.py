@@ -27,6 +27,8 @@ class Toy:
         ("loud=False", {"loud": False}),
         ("rate=2", {"rate": 2.0}),
         ("name=", {"name": ""}),
+        ('name="a,b",size=2', {"name": "a,b", "size": 2}),
+        (r'name= "\u00e4\"," ', {"name": 'ä",'}),
     ],
 )
 def test_parse_converts_values_to_the_types_of_fields(text, values):

@@ -21,6 +21,7 @@ WHERE = (
 PACKAGED = (".py", ".j2", ".html", ".css", ".js", ".json", ".typed")
 # Packages that are imported by another name than theirs, or not by us.
 MODULES = {
+    "pyyaml": "yaml",
     "grpcio-health-checking": "grpc_health",
     "absl-py": "absl",
     "tensorflow-serving-api": "tensorflow_serving",

@@ -2,22 +2,22 @@
 
 import re
 
-BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```(sh|python|yaml)\n(.*?)^```$", re.M | re.S)
 
 
 def write_files(page, folder):
-    """Write the Python blocks of a page to the files that they name.
+    """Write the Python and YAML blocks of a page to the files that they name.
 
     Raises:
-        ValueError: a block does not begin with "# name.py".
+        ValueError: a block does not begin with "# name.py" or "# name.yaml".
     """
     for kind, text in BLOCK.findall(page):
-        if kind != "python":
+        if kind == "sh":
             continue
-        name = re.match(r"# ([\w/]+\.py)\n", text)
+        name = re.match(r"# ([\w/]+\.(?:py|yaml))\n", text)
         if not name:
             raise ValueError(
-                f"a Python block must begin with '# name.py': {text[:60]!r}"
+                f"a {kind} block must begin with its file's name: {text[:60]!r}"
             )
         path = folder / name[1]
         path.parent.mkdir(parents=True, exist_ok=True)

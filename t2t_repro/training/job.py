@@ -88,7 +88,7 @@ def train(
             folder,
             task.vocabularies,
             task.plan.rows_per_batch,
-        )
+        ) | {"options": options.given()}
         _write_run_json(worker, output_dir, settings, task, options, strategy)
         return train_loop.train(task, output_dir, options, strategy)
 

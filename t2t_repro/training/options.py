@@ -1,6 +1,7 @@
 """Options of a training run: settings other than hyperparameters."""
 
 import dataclasses
+from typing import Any
 
 from t2t_repro import fields, hparam
 from t2t_repro.fields import at_least, one_of, setting
@@ -106,6 +107,14 @@ class Options:
 
     def __post_init__(self) -> None:
         fields.check(self, "option")
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        }
 
     def resolved(self, hparams: hparam.HParams) -> "ResolvedOptions":
         """Return the options with defaults from the hparams filled in."""

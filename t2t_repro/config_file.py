@@ -1,0 +1,147 @@
+"""Configuration files: the flags of a command, as YAML or JSON.
+
+    problem: multi30k_ende
+    problem_args: {vocab_size: 4000}
+    hparams_set: multi30k_tiny
+    hparams:
+      batch_tokens: 4096
+    train_steps: 3000
+
+A run.json is one, too: it repeats the training. Flags on the command line
+override the file; of `hparams` and the like, only the values that they name.
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from absl import flags
+
+from t2t_repro import errors, fields, files, json_files
+
+# Flags whose value is key=value,key=value: a mapping in the file.
+_SETTINGS = ("problem_args", "hparams", "decode_hparams")
+_BOOLEANS = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+_RUN_JSON = "run.json"
+_RUN = {  # what repeats a run, of its run.json
+    "problem": str,
+    "problem_arguments": dict,
+    "hparams_set": str,
+    "hparams": dict,
+    "random_seed": int,
+    "data_dir": str,
+}
+
+
+def apply(name: str, known: flags.FlagValues = flags.FLAGS) -> None:
+    """Set the flags that a file names and the command line does not.
+
+    Args:
+        name: path of a file .yaml, .yml or .json.
+        known: the flags of the command.
+
+    Raises:
+        UserError: the file cannot be read, or a flag in it is unknown or has a
+            wrong value.
+    """
+    path = files.expand_path(name)
+    if path.name == _RUN_JSON:
+        repeated = _repeated(json_files.read(path, _RUN))
+        values = {flag: repeated[flag] for flag in repeated if flag in known}
+    else:
+        values = _read(path)
+    for flag, value in values.items():
+        if flag not in known:
+            hint = errors.hint(flag, list(known))
+            raise errors.UserError(
+                f"{path} has {flag!r}, which is no flag of this command.{hint} "
+                "--help lists the flags."
+            )
+        try:
+            _set(known[flag], value)
+            known.validate_all_flags()
+        except (flags.Error, errors.UserError) as error:
+            raise errors.UserError(f"{path}: {error}") from error
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Return flags as YAML that apply() reads."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    """Read a mapping whose scalars are text: flags know their types."""
+    try:
+        text = path.read_text("utf-8")
+        if path.suffix == ".json":
+            values = json.loads(text, parse_int=str, parse_float=str)
+        else:
+            values = yaml.load(text, _Loader)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise errors.UserError(
+            f"Cannot read the configuration {path}: {error}"
+        ) from error
+    if not isinstance(values, dict):
+        raise errors.UserError(
+            f"A configuration has lines `flag: value`; {path} has "
+            f"{str(values)[:80]!r}."
+        )
+    return values
+
+
+class _Loader(yaml.BaseLoader):
+    """YAML whose scalars stay text: `xla: on` is not a boolean here."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(
+                    f"{key!r} is given twice{node.start_mark}."
+                )
+        return super().construct_mapping(node, deep)
+
+
+def _repeated(run):
+    """Return the flags that repeat the training of a run.json."""
+    values = {name: run[name] for name in _RUN}
+    values["problem_args"] = values.pop("problem_arguments")
+    # Runs of before have neither definitions nor options.
+    values["usr_dir"] = run.get("usr_dir", {}).get("folder")
+    return values | run.get("options", {})
+
+
+def _set(flag: flags.Flag, value: Any) -> None:
+    if value is None:
+        return
+    if flag.name in _SETTINGS:
+        given = {key: _text(of_key) for key, of_key in _items(flag.name, value)}
+        given |= fields.items(flag.value) if flag.present else {}
+        flag.unparse()
+        flag.parse(fields.join(given))
+    elif not flag.present:
+        is_several = isinstance(flag, flags.MultiFlag)
+        texts = value if is_several and isinstance(value, list) else [value]
+        for text in map(_text, texts):
+            flag.parse(_BOOLEANS.get(text, text) if flag.boolean else text)
+
+
+def _items(name, value):
+    if not isinstance(value, dict):
+        raise errors.UserError(
+            f"{name} must be a mapping of names to values; got {value!r}."
+        )
+    return [(key, item) for key, item in value.items() if item is not None]
+
+
+def _text(value):
+    """Return a value as on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    if isinstance(value, dict):
+        raise errors.UserError(f"Expected one value; got {value!r}.")
+    return str(value)

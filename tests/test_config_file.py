@@ -1,0 +1,118 @@
+"""Configuration files: their flags, and those of the command line."""
+
+import json
+
+import pytest
+import yaml
+from absl import flags
+
+from t2t_repro import config_file, errors, fields
+
+
+@pytest.fixture
+def command():
+    """Return flags of a command, after a command line was parsed."""
+
+    def parse(*arguments):
+        known = flags.FlagValues()
+        flags.DEFINE_string("problem", None, "", flag_values=known)
+        flags.DEFINE_string("hparams", "", "", flag_values=known)
+        flags.DEFINE_enum("xla", "auto", ["on", "off", "auto"], "", known)
+        flags.DEFINE_integer("steps", 5, "", flag_values=known, lower_bound=1)
+        flags.DEFINE_float("rate", 1.0, "", flag_values=known)
+        flags.DEFINE_bool("verify", False, "", flag_values=known)
+        flags.DEFINE_multi_string("inputs", [], "", flag_values=known)
+        flags.DEFINE_string("random_seed", None, "", flag_values=known)
+        known(["command", *arguments])
+        return known
+
+    return parse
+
+
+def test_values_have_the_types_of_their_flags(command, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "problem: 'a,b'\nxla: on\nsteps: 300\nrate: 1e-4\nverify: yes\n"
+        "inputs: [one, 'two, three']\n"
+        "hparams: {rate: 1e-4, name: 'x, y', sizes: [1, 2], loud: true}\n"
+    )
+    known = command()
+    config_file.apply(path, known)
+    assert (known.problem, known.xla, known.steps) == ("a,b", "on", 300)
+    assert (known.rate, known.verify) == (1e-4, True)
+    assert known.inputs == ["one", "two, three"]
+    assert fields.items(known.hparams) == {
+        "rate": "1e-4",
+        "name": "x, y",
+        "sizes": "1,2",
+        "loud": "true",
+    }
+
+
+def test_command_line_overrides_file(command, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(
+        json.dumps({"steps": 300, "hparams": {"a": 1, "b": True, "c": None}})
+    )
+    known = command("--steps=7", "--hparams=a=2,d=3")
+    config_file.apply(path, known)
+    assert known.steps == 7
+    assert known.hparams == "a=2,b=true,d=3"
+
+
+def test_run_is_repeated(command, tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(
+        json.dumps(
+            {
+                "problem": "numbers",
+                "problem_arguments": {"size": 3},  # no flag of this command
+                "hparams": {"a": 1.5e-9},
+                "hparams_set": "tiny",
+                "random_seed": 4,
+                "data_dir": "data",
+                "options": {"steps": 9, "xla": "off"},
+                "versions": {"python": "3"},
+            }
+        )
+    )
+    known = command()
+    config_file.apply(path, known)
+    assert (known.problem, known.hparams) == ("numbers", "a=1.5e-09")
+    assert (known.random_seed, known.steps, known.xla) == ("4", 9, "off")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("problm: x", "'problm', which is no flag .*Did you mean problem?"),
+        ("steps: 0", "run.yaml: .*steps=0"),
+        ("xla: true", "run.yaml: .*xla=true"),
+        ("hparams: a=1", "hparams must be a mapping .* got 'a=1'"),
+        ("problem: {a: 1}", "Expected one value"),
+        ("steps: 1\nsteps: 2", "'steps' is given twice"),
+        ("- steps", "lines `flag: value`"),
+        ("a: [", "Cannot read"),
+    ],
+)
+def test_bad_file_is_explained(command, tmp_path, text, message):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(errors.UserError, match=message):
+        config_file.apply(path, command())
+
+
+def test_missing_file(command, tmp_path):
+    with pytest.raises(errors.UserError, match="Cannot read .*lost.yaml"):
+        config_file.apply(tmp_path / "lost.yaml", command())
+
+
+def test_written_values_are_read(command, tmp_path):
+    path = tmp_path / "run.yaml"
+    values = {"problem": "ä: #", "hparams": {"rate": 1e-9, "name": "x,y"}}
+    path.write_text(config_file.dump(values))
+    assert yaml.safe_load(path.read_text()) == values
+    known = command()
+    config_file.apply(path, known)
+    assert known.problem == "ä: #"
+    assert fields.items(known.hparams) == {"rate": "1.0e-09", "name": "x,y"}
