@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, plain lines elsewhere."""
+"""Progress of long work: a bar on a terminal or in Jupyter, else lines."""
 
 import io
 import os
@@ -35,7 +35,7 @@ def bar(
     total: int | None = None,
     **settings: Any,
 ) -> tqdm:
-    """Return a tqdm, with a line every ten seconds if there is no terminal.
+    """Return a tqdm, with a line every ten seconds if nothing shows a bar.
 
     Args:
         items: items to iterate over; None: the caller calls update().
@@ -44,6 +44,10 @@ def bar(
         **settings: other settings of tqdm.
     """
     where: dict[str, Any]
+    if "ipykernel" in sys.modules:  # Jupyter
+        from tqdm import auto
+
+        return auto.tqdm(items, desc, total, **settings)
     if _has_width():
         where = {"dynamic_ncols": True}
     else:
