@@ -101,7 +101,7 @@ def _check(problem, hparams, options):
         options.early_stopping_metric,
         options.early_stopping_evals,
         problem.suite,
-        options.eval_bleu_sentences,
+        options.resolved(hparams).eval_bleu_sentences,
     )
 
 

@@ -89,7 +89,13 @@ class Session:
             self.output_dir / FOLDER,
             self.options.keep_checkpoint_max,
             self.task.vocabularies.sha256,
+            self.options.keep_best_checkpoints,
         )
+
+    @property
+    def stopping_metric(self) -> str:
+        """The early-stopping metric."""
+        return self.options.stopping_metric(self.task.suite)
 
     def build_train_step(self) -> anomalies.CountedStep:
         """Build the training step, a function of a batch."""

@@ -63,7 +63,7 @@ def _nothing_to_do(session):
     if step >= options.train_steps:
         return f"{step:,} steps are done, --train_steps={options.train_steps}."
     patience = options.early_stopping_evals
-    metric = options.early_stopping_metric
+    metric = session.stopping_metric
     # An earlier session may have stopped early.
     if History(session.output_dir, step).stopped_improving(patience, metric):
         return (
@@ -156,7 +156,7 @@ class _Loop:
             self.monitor.measure(step, log)
         stops = self.monitor.stopped_improving(
             self.options.early_stopping_evals,
-            self.options.early_stopping_metric,
+            self.session.stopping_metric,
             log,
         )
         # Only the chief has all validations of the run.
@@ -169,7 +169,8 @@ class _Loop:
             self._check_weights(step)
             log.flush()
             if self.worker.is_chief:
-                self.checkpoints.save(step, scheduled)
+                ranking = self.monitor.ranking(self.session.task.suite)
+                self.checkpoints.save(step, scheduled, ranking)
         self.saved_at = time.monotonic()
 
     def _check_weights(self, step: int) -> None:
