@@ -205,15 +205,25 @@ def load_models(
         paths = [find_checkpoint(run.output_dir)]
     models = []
     for path in paths:
-        model = building.build(
-            _hparams_of(path, run),
-            run.vocabularies.target.size,
-            source_vocab_size=run.vocabularies.source.size,
-        )
+        model = build_model(run, _hparams_of(path, run))
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
         models.append(model)
     print(f"Checkpoint: {', '.join(map(str, paths))}.", file=sys.stderr)
     return models, paths
+
+
+def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
+    """Build a model for a run's vocabularies, with initial weights.
+
+    Args:
+        run: result of open_run().
+        hparams: settings of the model; None: the run's.
+    """
+    return building.build(
+        hparams or run.hparams,
+        run.vocabularies.target.size,
+        source_vocab_size=run.vocabularies.source.size,
+    )
 
 
 def load_translator(

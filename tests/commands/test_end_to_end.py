@@ -143,6 +143,18 @@ def test_decoder_and_query_agree(averaged, run, tmp_path):
     assert ok(run("query", export_dir, stdin=LINES)) == decoded
 
 
+def test_evaluate_scores_each_checkpoint_once(trained, run):
+    flags = f"--output_dir={trained / 'run'}", "--split=validation"
+    quick = "--decode_hparams=beam_size=1", "--bootstrap_samples=1"
+    table = ok(run("evaluate", *flags, "--all_checkpoints", *quick))
+    scores = json.loads(table.splitlines()[-1])
+    assert list(scores) == ["20", "40", "60"]
+    again = run("evaluate", *flags, "--all_checkpoints", *quick)
+    assert ok(again) == table and "ckpt-20" not in again.stderr
+    refused = run("evaluate", *flags, "--all_checkpoints", "--baseline=x")
+    assert "got --baseline=x, too. Omit one of them." in refused.stderr
+
+
 def assert_card_is_complete(version, folder):
     path = version / "assets.extra" / "model_card.json"
     card = json.loads(path.read_text())
