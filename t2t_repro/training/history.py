@@ -136,7 +136,9 @@ class ValidationMonitor:
             else:
                 scores = self._sample.measure()
                 values = {name: score.value for name, score in scores.items()}
-                log.validation_done(step, results | values)
+                log.validation_done(
+                    step, results | values, self._sample.shown_translations()
+                )
                 if not self._is_summarized:
                     log.write(self._sample.summary(scores))
                 self._is_summarized = True

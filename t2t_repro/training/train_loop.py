@@ -138,7 +138,7 @@ class _Loop:
         )
         lengths = [n / plan.num_pairs for n in plan.tokens.values()]
         flops_per_token = cost.training_flops(self.state.model, 1, *lengths)
-        return train_log.TrainLog(
+        log = train_log.TrainLog(
             self.folder,
             self.first_step,
             self.last_step,
@@ -146,6 +146,8 @@ class _Loop:
             self.finite_checker,
             peak and peak / flops_per_token,
         )
+        log.record_settings(vars(hparams))
+        return log
 
     def _evaluate(self, step: int, log: TrainLog) -> bool:
         """Check the weights and validate; return whether to stop early."""

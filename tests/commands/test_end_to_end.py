@@ -61,7 +61,7 @@ def test_training_stores_settings_and_validations(trained):
     assert settings["hparams"]["hidden_size"] == 32
     assert settings["versions"]["keras"]
     assert settings["hardware"][0].endswith(", float32, XLA off")
-    assert list((trained / "run").glob("events.out.tfevents.*"))
+    assert list((trained / "run").glob("train/events.out.tfevents.*"))
     kept = json.loads((trained / "run" / "validation.json").read_text())
     assert [entry["step"] for entry in kept] == [20, 40, 60]
     assert all(0 <= entry["bleu"] <= 100 for entry in kept)
