@@ -10,6 +10,7 @@ the first to be removed.
 """
 
 import glob
+import logging
 import os
 import pathlib
 import re
@@ -22,7 +23,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, files
 from t2t_repro.models import building
-from t2t_repro.training import slots
+from t2t_repro.training import run_log, slots
 from t2t_repro.training.checkpoint_reader import (
     VOCABULARY,
     CheckpointReader,
@@ -128,7 +129,10 @@ class CheckpointManager:
                 continue
             for damaged_path, damage in damaged.items():
                 _rename_damaged(damaged_path)
-                print(f"{damage} It is damaged-{damaged_path.name} now.")
+                run_log.show(
+                    f"{damage} It is damaged-{damaged_path.name} now.",
+                    logging.WARNING,
+                )
             return path
         if damaged:
             raise errors.UserError(

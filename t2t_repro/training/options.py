@@ -112,7 +112,9 @@ class Options:
         "slower.",
     )
     profile: bool = setting(
-        default=False, help="Trace steps 11 to 20 for TensorBoard's profiler."
+        default=False,
+        help="Trace steps 11 to 15 for TensorBoard's profiler, which is the "
+        "package xprof.",
     )
 
     def __post_init__(self) -> None:

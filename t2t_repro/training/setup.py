@@ -21,6 +21,7 @@ from t2t_repro.training import (
     loss,
     microbatch_size,
     optimizer,
+    run_log,
     schedules,
     step,
     workers,
@@ -233,14 +234,14 @@ def restore(session: Session, manager: CheckpointManager) -> None:
     if latest and not worker.is_chief:
         path = manager.restore(latest)
     if path:
-        print(f"Continuing from {path}.")
+        run_log.show(f"Continuing from {path}.")
     elif start:
         model = session.state.model
         restore_weights(model, start, session.task.vocabularies.sha256)
         optimizer.reset_weight_copies(
             session.state.optimizer, model.trainable_variables
         )
-        print(f"Starting from the weights of {start}.")
+        run_log.show(f"Starting from the weights of {start}.")
 
 
 def summary(session: Session) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Log of a training run, on the screen and in TensorBoard events."""
 
 import contextlib
+import logging
 import math
 import pathlib
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
-from t2t_repro.training import anomalies, event_files, utilization
+from t2t_repro.training import anomalies, event_files, run_log, utilization
 from t2t_repro.training.loss import perplexity
 from t2t_repro.training.step import Outcome
 
@@ -114,8 +115,9 @@ class TrainLog:
             self._since += paused
             self._stepped_at += paused
 
-    def write(self, text: str) -> None:
-        """Print a line above the bar."""
+    def write(self, text: str, level: int = logging.INFO) -> None:
+        """Print a line above the bar, and log it."""
+        run_log.log(text, level)
         self._bar.write(text, file=sys.stderr)
 
     def record_settings(self, settings: Mapping[str, Any]) -> None:
@@ -179,7 +181,7 @@ class TrainLog:
         )
         self._durations, self._stepped_at = {}, now
         if line:
-            self.write(line)
+            self.write(line, logging.WARNING)
 
     def _show(self, seconds):
         metrics = self._metrics(seconds)

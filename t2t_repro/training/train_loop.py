@@ -1,6 +1,7 @@
 """The training loop: steps, validations, checkpoints (section 5)."""
 
 import contextlib
+import logging
 import pathlib
 import time
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 from t2t_repro.reports import cost
 from t2t_repro.training import (
     optimizer,
+    run_log,
     schedules,
     setup,
     train_log,
@@ -49,9 +51,9 @@ def train(
     checkpoints = session.build_checkpoint_manager()
     setup.restore(session, checkpoints)
     for name, text in setup.summary(session).items():
-        print(f"{name:>14}: {text}", flush=True)
+        run_log.show(f"{name:>14}: {text}")
     if reason := _nothing_to_do(session):
-        print(f"Nothing to do: {reason}")
+        run_log.show(f"Nothing to do: {reason}")
         return 0
     with session.worker.folder_to_write(output_dir) as folder:
         return _Loop(session, checkpoints, folder).run()
@@ -113,22 +115,24 @@ class _Loop:
                 outcome = self.train_step(next(batches))
                 log.step_done(outcome, self.train_step.compilations)
                 if notice := self.train_step.retrace_notice:
-                    log.write(f"step {step:,}: {notice}")
+                    log.write(f"step {step:,}: {notice}", logging.WARNING)
                 # A signal to one worker stops all of them after this step.
                 signal = max(self.worker.gather(stop.received))
                 last = step == self.last_step or signal
                 if step % self.options.eval_every == 0 or (
                     step == self.last_step
                 ):
+                    profiler.stop()
                     stops_early = self._evaluate(step, log)
                     last = last or stops_early
                 due = self._checkpoint_due(step)
                 if last or due:
+                    profiler.stop()
                     self._save(step, log, due)
                 if last:
                     break
             self.worker.barrier()  # the others would fail if one left
-        print(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
+        run_log.show(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
         return 0 if step == self.last_step else exit_code(signal)
 
     def _open_log(self) -> TrainLog:

@@ -160,19 +160,23 @@ def test_initial_weights_depend_on_the_seed(runs, fake_steps, tmp_path):
             assert not np.array_equal(value, c[name])
 
 
-def test_profiler_traces_steps_11_to_20_of_the_session(
+def test_profiler_traces_steps_11_to_15_of_the_session(
     runs, fake_steps, tmp_path, monkeypatch
 ):
-    """This session begins with step 5."""
+    """This session begins with step 5. A validation ends a trace."""
     calls = []
     fake_steps(lambda number, _: calls.append(number))
     profiler = tf.profiler.experimental
     monkeypatch.setattr(profiler, "start", lambda _: calls.append("start"))
     monkeypatch.setattr(profiler, "stop", lambda: calls.append("stop"))
-    runs.train(tmp_path, train_steps=4)
-    runs.train(tmp_path, train_steps=26, profile=True)
+    rare = {"save_checkpoints_steps": 100, "eval_every": 100, "profile": True}
+    runs.train(tmp_path / "a", train_steps=4)
+    runs.train(tmp_path / "a", train_steps=26, **rare)
     steps = list(range(1, 27))
-    assert calls == [*steps[:14], "start", *steps[14:24], "stop", *steps[24:]]
+    assert calls == [*steps[:14], "start", *steps[14:19], "stop", *steps[19:]]
+    calls.clear()
+    runs.train(tmp_path / "b", train_steps=14, **rare | {"eval_every": 12})
+    assert calls == [*steps[:10], "start", 11, 12, "stop", 13, 14]
 
 
 def test_nan_loss_stops_before_the_next_checkpoint(runs, fake_steps, tmp_path):
