@@ -1,6 +1,7 @@
-"""Average the weights of a run's last checkpoints.
+"""Average the weights of a run's last or best checkpoints.
 
 t2t avg_checkpoints --output_dir=…
+t2t avg_checkpoints --output_dir=… --best
 """
 
 from absl import flags
@@ -13,6 +14,11 @@ _NUM_LAST = flags.DEFINE_integer(
     "Number of checkpoints to average; by default the hparams set's.",
     lower_bound=1,
 )
+_BEST = flags.DEFINE_bool(
+    "best",
+    False,
+    "Average the best checkpoints by the run's validations, not the last.",
+)
 _CHECKPOINTS = flags.DEFINE_list(
     "checkpoints",
     [],
@@ -23,22 +29,21 @@ _CHECKPOINTS = flags.DEFINE_list(
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import run_json, runs
-    from t2t_repro.training import averaging, checkpoints
+    from t2t_repro.training import averaging
 
+    paths = [files.expand_path(path) for path in _CHECKPOINTS.value]
+    if paths and _BEST.value:
+        raise errors.UserError(
+            "--best chooses the checkpoints; got --checkpoints="
+            f"{','.join(_CHECKPOINTS.value)}, too. Omit one of them."
+        )
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    paths = [files.expand_path(path) for path in _CHECKPOINTS.value]
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
-        folder = run.output_dir / run_json.CHECKPOINTS
-        paths = checkpoints.list_checkpoints(folder)[-number:]
-        if len(paths) < number:
-            raise errors.UserError(
-                f"{folder} has {len(paths)} checkpoints; {number} are to be "
-                "averaged. Train on, or say --num_last_checkpoints="
-                f"{len(paths) or '…'}."
-            )
+        choose = runs.best_checkpoints if _BEST.value else runs.last_checkpoints
+        paths = choose(run, number)
     averaged = averaging.average(paths, run.output_dir / run_json.AVERAGED)
     names = ", ".join(path.name for path in paths)
     print(f"Averaged {names} into {averaged}.")

@@ -1,6 +1,7 @@
 """Score a model on a test set, or a file of translations.
 
 t2t evaluate --output_dir=… --split=test
+t2t evaluate --output_dir=… --all_checkpoints
 t2t evaluate --translations=out --references=ref --language=de
 """
 
@@ -18,6 +19,12 @@ _SAMPLES = flags.DEFINE_integer(
     "Bootstrap samples for 95% intervals and the paired test; 1: neither.",
     1,
 )
+_ALL = flags.DEFINE_bool(
+    "all_checkpoints",
+    False,
+    "Score each checkpoint of the run that has not been scored yet, and print "
+    "a table. The scores are stored in RUN/checkpoint_scores/.",
+)
 _FILE = flags.DEFINE_string(
     "scores_file", None, "JSON file for all scores and settings."
 )
@@ -28,11 +35,16 @@ def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import evaluation, runs
 
+    if _ALL.value:
+        evaluate_flags.require_only_the_run()
     run = None
     if evaluate_flags.has_run():
         folder = common_flags.output_dir()
         run = runs.open_run(folder, common_flags.expected_settings())
     problem = evaluate_flags.problem_of_text(run and run.problem)
+    if _ALL.value:
+        _evaluate_checkpoints(run, problem)
+        return
     translations, baseline = evaluate_flags.translations_and_baseline()
     result = evaluation.evaluate(
         run or problem,
@@ -52,6 +64,23 @@ def main() -> None:
             files.expand_path(_FILE.value), result.scores | result.details
         )
     print(json.dumps(result.scores))
+
+
+def _evaluate_checkpoints(run, problem):
+    """Score each checkpoint; print a table, and the headlines as JSON."""
+    from t2t_repro import evaluation
+
+    stored = evaluation.evaluate_checkpoints(
+        run,
+        evaluate_flags.test_set(),
+        data_dir=common_flags.data_dir(run),
+        decode_hparams=common_flags.decode_hparams(problem),
+        samples=_SAMPLES.value,
+    )
+    print(f"{stored.table(problem.suite)}\n")
+    if _FILE.value:
+        json_files.write(files.expand_path(_FILE.value), stored.entries)
+    print(json.dumps(dict(stored.curve(problem.suite.headline))))
 
 
 if __name__ == "__main__":

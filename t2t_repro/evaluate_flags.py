@@ -5,7 +5,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, problem
+from t2t_repro import common_flags, errors, problem
 from t2t_repro.text import parallel_files, test_sets
 
 _SPLIT = flags.DEFINE_string(
@@ -52,6 +52,20 @@ _TOKENIZED = flags.DEFINE_bool(
 def has_run() -> bool:
     """Return whether a run is to be opened: it translates, or is named."""
     return not _TRANSLATIONS.value or bool(flags.FLAGS.output_dir)
+
+
+def require_only_the_run() -> None:
+    """Require that no flag names translations or a checkpoint.
+
+    Raises:
+        UserError: names the flag.
+    """
+    for name in ("translations", "baseline", "checkpoint_path"):
+        if value := flags.FLAGS[name].value:
+            raise errors.UserError(
+                "--all_checkpoints translates with each checkpoint of the run; "
+                f"got --{name}={value}, too. Omit one of them."
+            )
 
 
 def problem_of_text(run_problem: problem.Problem | None) -> problem.Problem:

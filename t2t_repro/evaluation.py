@@ -3,6 +3,7 @@
 evaluation.evaluate(run)                         # its problem's test split
 evaluation.evaluate(run, "wmt14/full")           # a test set of sacreBLEU
 evaluation.evaluate(problem, "test", translations=lines)
+evaluation.evaluate_checkpoints(run, "validation")
 """
 
 import dataclasses
@@ -10,7 +11,19 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from t2t_repro import errors, files, hparam, json_files, prepare, problem, runs
+from t2t_repro import (
+    checkpoint_scores,
+    errors,
+    files,
+    hparam,
+    json_files,
+    locks,
+    prepare,
+    problem,
+    run_json,
+    runs,
+)
+from t2t_repro.checkpoint_scores import CheckpointScores
 from t2t_repro.data import manifest
 from t2t_repro.decoding import shards, translate
 from t2t_repro.problem import Problem
@@ -18,6 +31,7 @@ from t2t_repro.reports import scoring
 from t2t_repro.reports.scoring import Evaluation
 from t2t_repro.text import test_sets
 from t2t_repro.text.test_sets import TestSet
+from t2t_repro.training import checkpoints
 
 
 def evaluate(
@@ -52,10 +66,7 @@ def evaluate(
             compare with or to translate.
     """
     run, task = _run_and_problem(subject)
-    if isinstance(test_set, str):
-        test_set = open_test_set(subject, test_set, data_dir)
-    else:
-        test_set = test_set.normalized(*task.normalizers)
+    test_set = _opened(subject, task, test_set, data_dir)
     # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
     test_sets.require_same_counts(*test_set.texts, *others)
@@ -80,6 +91,104 @@ def evaluate(
     if test_set.name:
         _store(run, test_set.name, translations, result)
     return result
+
+
+def evaluate_checkpoints(
+    run: runs.Run,
+    test_set: str | TestSet = "test",
+    *,
+    data_dir: pathlib.Path | None = None,
+    decode_hparams: hparam.DecodeHParams | None = None,
+    samples: int = 1_000,
+) -> CheckpointScores:
+    """Score those checkpoints of a run that have not been scored yet.
+
+    The run may be in training: a checkpoint that it removes meanwhile is
+    skipped. The scores are stored in the run after each checkpoint.
+
+    Args:
+        run: result of runs.open_run().
+        test_set: as for evaluate(), but with sources.
+        data_dir: folder of generated data; None: the run's.
+        decode_hparams: settings of the search; None: the problem's.
+        samples: number of bootstrap samples for intervals; 1: no intervals.
+
+    Raises:
+        UserError: the run has no checkpoint, or there is nothing to translate.
+    """
+    suite = run.problem.suite
+    test_set = _opened(run, run.problem, test_set, data_dir)
+    if test_set.sources is None or test_set.name is None:
+        raise errors.UserError(
+            "Checkpoints are compared by translations; got references without "
+            "sources. Give --sources, too, or a --split."
+        )
+    test_sets.require_same_counts(*test_set.texts)
+    folder = run.output_dir / run_json.CHECKPOINTS
+    paths = checkpoints.list_checkpoints(folder)
+    hparams = decode_hparams or run.problem.search
+    settings = {
+        "decode_hparams": dataclasses.asdict(hparams),
+        "metrics": list(suite.names),
+        "text_sha256": json_files.checksum(test_set.texts),
+    }
+    with locks.locked(run.output_dir / checkpoint_scores.FOLDER):
+        stored = CheckpointScores(run.output_dir, test_set.name, settings)
+        if not (paths or stored.entries):
+            raise errors.UserError(
+                f"There is no checkpoint in {folder}. Run the trainer first."
+            )
+        shards.use_one_thread_per_operation()
+        model = runs.build_model(run)
+        translator = translate.Translator([model], run.vocabularies, hparams)
+        for path in paths:
+            step = checkpoints.step_of(path)
+            sha256 = _restore(run, model, path, stored)
+            if sha256 is None:
+                continue
+            translator.refresh_weights()
+            texts = _best_texts(translator, test_set.sources)
+            result = scoring.score(texts, test_set, suite, samples=samples)
+            stored.add(
+                step,
+                sha256,
+                {
+                    "scores": {n: result.scores[n] for n in suite.names},
+                    "plus_minus": result.details["plus_minus"],
+                    "signatures": result.details["signatures"],
+                },
+            )
+    return stored
+
+
+def _restore(run, model, path, stored):
+    """Set the weights of a checkpoint, and return its sha256.
+
+    None: it is scored already, or the training in progress has removed it.
+    """
+    try:
+        (sha256,) = runs.checkpoint_checksums([path])
+        if stored.has(checkpoints.step_of(path), sha256):
+            return None
+        checkpoints.restore_weights(model, path, run.vocabularies.sha256)
+    except (errors.UserError, OSError):
+        if pathlib.Path(f"{path}.index").exists():
+            raise
+        return None
+    print(f"Checkpoint: {path}.", file=sys.stderr)
+    return sha256
+
+
+def _opened(
+    subject: runs.Run | Problem,
+    task: Problem,
+    test_set: str | TestSet,
+    data_dir: pathlib.Path | None,
+) -> TestSet:
+    """Return a test set by its name, or the normalized text."""
+    if isinstance(test_set, str):
+        return open_test_set(subject, test_set, data_dir)
+    return test_set.normalized(*task.normalizers)
 
 
 def open_test_set(
@@ -151,10 +260,15 @@ def _translate(run, sources, checkpoint_path, hparams):
         "decode_hparams": dataclasses.asdict(hparams),
     }
     translator = translate.Translator(models, run.vocabularies, hparams)
+    return _best_texts(translator, sources), details
+
+
+def _best_texts(translator, sources):
+    """Return a translation of each line."""
     translated = list(translator.translate(sources, len(sources)))
     if translator.refused:
         print(translator.refused_summary(), file=sys.stderr)
-    return [hypotheses.texts[0] for hypotheses in translated], details
+    return [hypotheses.texts[0] for hypotheses in translated]
 
 
 def _store(run, name, translations, result):

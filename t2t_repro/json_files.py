@@ -20,7 +20,7 @@ def write(path: pathlib.Path, value: Any, with_checksum: bool = False) -> None:
             compares.
     """
     if with_checksum:
-        value = value | {_CHECKSUM: _checksum(value)}
+        value = value | {_CHECKSUM: checksum(value)}
     files.write_text(path, _text(value))
 
 
@@ -43,7 +43,7 @@ def read(path: pathlib.Path, shape: Any = object) -> Any:
         raise _damaged(path, error) from error
     if isinstance(value, dict) and _CHECKSUM in value:
         stored = value.pop(_CHECKSUM)
-        if stored != (actual := _checksum(value)):
+        if stored != (actual := checksum(value)):
             raise _damaged(path, f"{_CHECKSUM} is {actual} instead of {stored}")
     require_shape(path, value, shape)
     return value
@@ -59,7 +59,8 @@ def _text(value):
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _checksum(value):
+def checksum(value: Any) -> str:
+    """Return the sha256 of a value's JSON."""
     text = _text(value).encode("utf-8", "backslashreplace")  # as it is written
     return hashlib.sha256(text).hexdigest()
 

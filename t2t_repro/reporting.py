@@ -5,7 +5,15 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_repro import errors, files, prepare, registry, run_json, runs
+from t2t_repro import (
+    checkpoint_scores,
+    errors,
+    files,
+    prepare,
+    registry,
+    run_json,
+    runs,
+)
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
@@ -95,7 +103,7 @@ def _summarize(run, name, options):
         name=name,
         settings=run.settings,
         headline=run.problem.suite.headline,
-        curves=read,
+        curves=read | _checkpoint_curves(run),
         cost=cost.training_cost(
             building.build_abstract(run.hparams, **run.vocabularies.sizes),
             run.hparams.batch_tokens,
@@ -115,6 +123,12 @@ def _summarize(run, name, options):
         attention=attention,
         no_attention=no_attention,
     )
+
+
+def _checkpoint_curves(run):
+    """Return the headline metric of each test set, by checkpoint."""
+    found = checkpoint_scores.curves(run.output_dir, run.problem.suite.headline)
+    return {f"{page.CHECKPOINTS}{name}": curve for name, curve in found.items()}
 
 
 def _read_manifest(data, run):

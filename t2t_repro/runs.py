@@ -18,7 +18,7 @@ from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.training import checkpoints
+from t2t_repro.training import checkpoints, history
 
 TRANSLATIONS = "translations"
 
@@ -147,6 +147,53 @@ def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
     )
 
 
+def last_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
+    """Return the paths of the last checkpoints, oldest first.
+
+    Raises:
+        UserError: the run does not have so many.
+    """
+    folder = run.output_dir / run_json.CHECKPOINTS
+    paths = checkpoints.list_checkpoints(folder)[-number:]
+    if len(paths) < number:
+        raise errors.UserError(
+            f"{folder} has {len(paths)} checkpoints; {number} are to be "
+            "averaged. Train on, or say --num_last_checkpoints="
+            f"{len(paths) or '…'}."
+        )
+    return paths
+
+
+def best_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
+    """Return the paths of the best checkpoints, oldest first; print values.
+
+    Raises:
+        UserError: the run has fewer validations, or not their checkpoints.
+    """
+    folder = run.output_dir / run_json.CHECKPOINTS
+    validations = history.History(run.output_dir)
+    metric = validations.ranking_metric(run.problem.suite)
+    values = validations.values(metric)
+    name = "perplexity" if metric == history.LOSS else metric
+    steps = validations.ranking(run.problem.suite)[:number]
+    kept = {
+        checkpoints.step_of(path): path
+        for path in checkpoints.list_checkpoints(folder)
+    }
+    best = [step for step in steps if step in kept]
+    if len(best) < number:
+        wanted = ", ".join(f"ckpt-{step}" for step in steps) or "unknown"
+        raise errors.UserError(
+            f"The {number} best checkpoints by the validation {name} are "
+            f"{wanted}; {folder} has {len(best)} of them. The trainer keeps "
+            f"them with --keep_best_checkpoints={number}. Train so, or choose "
+            "a smaller --num_last_checkpoints."
+        )
+    shown = (f"ckpt-{step} {values[step]:.4g}" for step in best)
+    print(f"Best by the validation {name}: {', '.join(shown)}.")
+    return [kept[step] for step in sorted(best)]
+
+
 def load_models(
     run: Run, checkpoint_path: str | None = None
 ) -> tuple[list[Seq2Seq], list[pathlib.Path]]:
@@ -169,14 +216,24 @@ def load_models(
         paths = [find_checkpoint(run.output_dir)]
     models = []
     for path in paths:
-        model = building.build(
-            _hparams_of(path, run),
-            run.vocabularies.target.size,
-            source_vocab_size=run.vocabularies.source.size,
-        )
+        model = build_model(run, _hparams_of(path, run))
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
         models.append(model)
     return models, paths
+
+
+def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
+    """Build a model for a run's vocabularies, with initial weights.
+
+    Args:
+        run: result of open_run().
+        hparams: settings of the model; None: the run's.
+    """
+    return building.build(
+        hparams or run.hparams,
+        run.vocabularies.target.size,
+        source_vocab_size=run.vocabularies.source.size,
+    )
 
 
 def load_translator(

@@ -105,7 +105,10 @@ def strategy_of():
 
 @pytest.fixture(scope="session")
 def read_events():
-    """Return a function that reads a folder's scalars: {tag: {step: value}}."""
+    """Return a function that reads a run's scalars: {name: {step: value}}.
+
+    Names are those of the folder and the tag: train/loss.
+    """
     import tensorflow as tf
     from tensorflow.core.util import event_pb2
 
@@ -117,11 +120,13 @@ def read_events():
 
     def read(folder):
         scalars = {}
-        for path in sorted(folder.glob("events.*")):
+        for path in sorted(folder.glob("*/events.*")):
             for event in events(path):
                 for value in event.summary.value:
-                    steps = scalars.setdefault(value.tag, {})
-                    steps[event.step] = tf.make_ndarray(value.tensor).item()
+                    array = tf.make_ndarray(value.tensor)
+                    if array.dtype != object:  # a text
+                        name = f"{path.parent.name}/{value.tag}"
+                        scalars.setdefault(name, {})[event.step] = array.item()
         return scalars
 
     return read

@@ -7,8 +7,10 @@ import pytest
 
 from t2t_repro import errors, files, json_files, run_json, runs
 from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.problem import scoring_problem
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.training import history
 
 SETTINGS = {
     "problem": "mine",
@@ -170,3 +172,43 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     message = "not trained with .*vocab.inputs.model and .*Restore both files"
     with pytest.raises(errors.UserError, match=message):
         runs.open_run(tmp_path / "run")
+
+
+@pytest.fixture
+def validated(tmp_path):
+    """Return a run with validations of steps 1 to 5, of which 2 is removed."""
+    bleu = {1: 9.0, 2: 7.0, 3: 5.0, 4: 6.0, 5: 8.0}
+    entries = history.History(tmp_path)
+    for step, value in bleu.items():
+        entries.add(step, {"perplexity": 10.0 - step, "bleu": value})
+    (tmp_path / run_json.CHECKPOINTS).mkdir()
+    for step in (1, 3, 4, 5):
+        (tmp_path / run_json.CHECKPOINTS / f"ckpt-{step}.index").touch()
+    problem = scoring_problem(("en", "de"))
+    return runs.Run(tmp_path, {}, problem, None, VOCABULARIES)
+
+
+def test_best_checkpoints_are_chosen_by_the_validations(validated, capsys):
+    paths = runs.best_checkpoints(validated, 2)
+    assert [path.name for path in paths] == ["ckpt-1", "ckpt-5"]
+    printed = capsys.readouterr().out
+    assert printed == "Best by the validation bleu: ckpt-1 9, ckpt-5 8.\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted", "there"),
+    [(3, "ckpt-1, ckpt-5, ckpt-2", 2), (9, "ckpt-1.*ckpt-3", 4)],
+)
+def test_best_checkpoint_that_was_removed_is_an_error(
+    validated, number, wanted, there
+):
+    message = f"are {wanted}; .*/checkpoints has {there} of them.*={number}"
+    with pytest.raises(errors.UserError, match=message):
+        runs.best_checkpoints(validated, number)
+
+
+def test_last_checkpoints_must_be_enough(validated):
+    paths = runs.last_checkpoints(validated, 2)
+    assert [path.name for path in paths] == ["ckpt-4", "ckpt-5"]
+    with pytest.raises(errors.UserError, match="has 4 checkpoints; 5 are to"):
+        runs.last_checkpoints(validated, 5)

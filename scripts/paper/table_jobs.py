@@ -19,8 +19,9 @@ _RECORDED = {
     "save_checkpoints_steps": "--hparams=save_checkpoints_steps=…",
     "random_seed": "--seed=…",
     "mixed_precision": "--mixed_precision=…",
-    "early_stopping_evals": "--patience=…",
-    "early_stopping_metric": "--patience=…, which is by the headline metric",
+    "early_stopping_evals": "--early_stopping_evals=… of this command",
+    "early_stopping_metric": "--early_stopping_evals=…, which is by the "
+    "headline metric",
 }
 
 
@@ -81,7 +82,7 @@ def job(split: str, averaged: bool) -> Job:
         machine=values.machine
         or f"{os.cpu_count()} cores, {platform.machine()}",
         processes=values.processes,
-        patience=values.patience,
+        patience=values.early_stopping_evals,
         budget_minutes=values.budget_minutes,
     )
 

@@ -75,10 +75,10 @@ def define_flags():
         lower_bound=1,
     )
     flags.DEFINE_integer(
-        "patience",
+        "early_stopping_evals",
         None,
-        "Validations without improvement of the headline metric after which a "
-        "training ends (default: it has all its steps).",
+        "As the trainer's, for the headline metric: validations without its "
+        "improvement after which a training ends (default: it has all steps).",
         lower_bound=1,
     )
     flags.DEFINE_float(

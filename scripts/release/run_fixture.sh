@@ -40,7 +40,7 @@ t2t exporter --output_dir=run --export_dir=export --decode_hparams=beam_size=2
 cp -r run trained_on
 train --output_dir=trained_on --train_steps=304
 cp trained_on/validation.json trained_on.json
-rm -r trained_on run/checkpoints/ckpt-{1,2}00.* run/events.* data/downloads \
+rm -r trained_on run/checkpoints/ckpt-{1,2}00.* run/{train,validation} data/downloads \
     raw/train.* 2> /dev/null || true
 tar --remove-files -cJf export.tar.xz export
 # Remove the paths of this machine.

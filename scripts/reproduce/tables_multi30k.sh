@@ -32,7 +32,7 @@ case $table in
     hparams+=,learning_rate_warmup_steps=800,learning_rate_constant=0.7
     trainer_flags=--eval_bleu_sentences=1014
     divide_widths=8
-    stopping=--patience=3
+    stopping=--early_stopping_evals=3
     ;;
   positions)
     module=positions

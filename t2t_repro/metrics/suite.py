@@ -67,7 +67,14 @@ _TARGETS = {
     ),
 }
 # Keys of validation.json and of evaluate's JSON line that are not metrics.
-RESERVED = ("step", "loss", "perplexity", "accuracy", "signature")
+RESERVED = (
+    "step",
+    "loss",
+    "perplexity",
+    "accuracy",
+    "signature",
+    "headline",  # a value of --early_stopping_metric
+)
 for _name, (_target, _summary) in _TARGETS.items():
     registry.metrics.declare(_name, f"{__package__}.{_target}", _summary)
 

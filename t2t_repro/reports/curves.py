@@ -49,15 +49,19 @@ PLOTS = (
 
 
 def read(output_dir: pathlib.Path) -> dict[str, Curve]:
-    """Read all scalars of a run by name, in the order of steps.
+    """Read all scalars of a run by name, as train/loss, in order of steps.
 
+    Their files are in the folders train and validation; those of earlier
+    versions are in the folder of the run, with names that have these prefixes.
     A resumed run repeats steps. The records of its new session replace all
     older ones from the first step of that session on.
     """
     curves: dict[str, dict[int, float]] = defaultdict(dict)
-    paths = output_dir.glob("events.out.tfevents.*")
-    for path in sorted(paths, key=_session):
-        session = list(_scalars(path))
+    sessions: dict[Any, list[tuple[str, int, float]]] = defaultdict(list)
+    for prefix in ("", "train/", "validation/"):
+        for path in (output_dir / prefix).glob("events.out.tfevents.*"):
+            sessions[_session(path)] += _scalars(path, prefix)
+    for _, session in sorted(sessions.items()):
         first = min((step for _, step, _ in session), default=math.inf)
         for curve in curves.values():
             for step in [step for step in curve if step >= first]:
@@ -70,18 +74,18 @@ def read(output_dir: pathlib.Path) -> dict[str, Curve]:
 
 
 def _session(path):
-    """Return a sort key: the number of the session, 0 without one; the name."""
+    """Return a sort key: the number of the session, or 0 and the name."""
     number = re.search(r"\.session-(\d+)$", path.name)
-    return int(number[1]) if number else 0, path.name
+    return (int(number[1]), "") if number else (0, path.name)
 
 
-def _scalars(path):
-    """Yield (name, step, value) of a session's file."""
+def _scalars(path, prefix):
+    """Yield (prefix + tag, step, value) of a session's file."""
     for event in _events(path):
         for value in event.summary.value:
             if value.tensor.dtype == tf.float32.as_datatype_enum:
                 number = float(tf.make_ndarray(value.tensor))
-                yield value.tag, event.step, number
+                yield prefix + value.tag, event.step, number
 
 
 def _events(path):

@@ -20,6 +20,7 @@ from t2t_repro.reports import (
 )
 
 UNKNOWN = "–"
+CHECKPOINTS = "checkpoints/"  # curves of checkpoints: checkpoints/SPLIT
 # Metrics of the overview, after the headline metric.
 _OVERVIEW_METRICS = ("bleu", "bleu_tok", "chrf", "exact_match")
 _LABELS = {
@@ -126,13 +127,23 @@ def _overview(runs):
 
 
 def _plots(runs):
-    """Return the plots, those of metrics of validation samples included."""
+    """Return the plots, with those of samples and of checkpoints."""
     sample_plots = (
         curves.Plot(f"Validation {label(name)}", None, f"validation/{name}")
         for name in _sampled(runs)
     )
+    headlines = " and ".join(dict.fromkeys(label(run.headline) for run in runs))
+    checkpoint_plots = (
+        curves.Plot(
+            f"{headlines} of checkpoints, {name.removeprefix(CHECKPOINTS)}",
+            None,
+            name,
+        )
+        for name in dict.fromkeys(name for run in runs for name in run.curves)
+        if name.startswith(CHECKPOINTS)
+    )
     loss, perplexity, *others = curves.PLOTS
-    return [loss, perplexity, *sample_plots, *others]
+    return [loss, perplexity, *sample_plots, *checkpoint_plots, *others]
 
 
 def _sampled(runs):

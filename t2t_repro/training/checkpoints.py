@@ -10,11 +10,12 @@ the first to be removed.
 """
 
 import glob
+import logging
 import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -22,7 +23,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, files
 from t2t_repro.models import building
-from t2t_repro.training import slots
+from t2t_repro.training import run_log, slots
 from t2t_repro.training.checkpoint_reader import (
     VOCABULARY,
     CheckpointReader,
@@ -47,10 +48,20 @@ class CheckpointManager:
         folder: pathlib.Path | str,
         max_to_keep: int,
         vocabulary_sha256: str,
+        max_best: int = 0,
     ):
-        """Take the optimizer as optimizer.build made it, for all weights."""
+        """Take the optimizer as optimizer.build made it, for all weights.
+
+        Args:
+            model: model whose weights are stored.
+            optimizer: its optimizer.
+            folder: folder of the checkpoints.
+            max_to_keep: number of the last checkpoints to keep.
+            vocabulary_sha256: sha256 of the vocabulary.
+            max_best: number of the best checkpoints to keep beside them.
+        """
         self._folder = pathlib.Path(folder)
-        self._max_to_keep = max_to_keep
+        self._max_to_keep, self._max_best = max_to_keep, max_best
         self._vocabulary = vocabulary_sha256
         self._variables = {
             name: variable.value
@@ -62,12 +73,20 @@ class CheckpointManager:
             for name, variable in slots.loss_scale(optimizer).items()
         }
 
-    def save(self, step: int, scheduled: bool = True) -> pathlib.Path:
-        """Write ckpt-STEP, and remove the oldest beyond max_to_keep.
+    def save(
+        self, step: int, scheduled: bool = True, ranking: Sequence[int] = ()
+    ) -> pathlib.Path:
+        """Write ckpt-STEP; remove those that are neither last nor best.
 
         A run that is stopped writes an unscheduled checkpoint to resume from.
-        The next save removes it, and it does not count for max_to_keep: a run
-        that was stopped leaves the same checkpoints as one that was not.
+        The next save removes it unless it is one of the best, and it does not
+        count for max_to_keep: a run that was stopped leaves the same
+        checkpoints as one that was not.
+
+        Args:
+            step: number of steps done.
+            scheduled: whether a run that is not stopped saves here, too.
+            ranking: steps, the best one first.
 
         Raises:
             UserError: writing failed, as on a full disk; others are intact.
@@ -83,7 +102,9 @@ class CheckpointManager:
         kept = [p for p in others if not _unscheduled_marker(p).exists()]
         if scheduled:
             kept.append(path)
-        names = {p.name for p in (*kept[-self._max_to_keep :], path)}
+        by_step = {step_of(p): p for p in (*others, path)}
+        best = [by_step[s] for s in ranking if s in by_step][: self._max_best]
+        names = {p.name for p in (*kept[-self._max_to_keep :], *best, path)}
         # A killed process may have left files without an index: remove them.
         for file in _index_first(self._folder.glob("ckpt-*.*")):
             if file.name.partition(".")[0] not in names:
@@ -108,7 +129,10 @@ class CheckpointManager:
                 continue
             for damaged_path, damage in damaged.items():
                 _rename_damaged(damaged_path)
-                print(f"{damage} It is damaged-{damaged_path.name} now.")
+                run_log.show(
+                    f"{damage} It is damaged-{damaged_path.name} now.",
+                    logging.WARNING,
+                )
             return path
         if damaged:
             raise errors.UserError(

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,17 @@ if TYPE_CHECKING:  # they import TensorFlow
     from t2t_repro.training.validation import Validation
 
 VALIDATION = "validation.json"
-LOSS = "loss"  # name of the loss as early-stopping metric
+LOSS, HEADLINE = "loss", "headline"  # names as early-stopping metric
+# Measured by every validation -> (key of validation.json, higher is better).
+# Losses are compared without label smoothing, as perplexities.
+_ALWAYS_MEASURED = {LOSS: ("perplexity", False), "accuracy": ("accuracy", True)}
 _SHAPE = [{"step": int, "perplexity": float}]
 
 
 class History:
     """List of {"step": …, "loss": …, …}, written whole at each change."""
 
-    def __init__(self, output_dir: pathlib.Path, last_step: int):
+    def __init__(self, output_dir: pathlib.Path, last_step: int = sys.maxsize):
         """Read the entries up to `last_step`, from which a run resumes.
 
         Later entries belong to steps that will be repeated.
@@ -39,22 +43,64 @@ class History:
     def stopped_improving(
         self, patience: int | None, metric: str = LOSS
     ) -> bool:
-        """Return whether the best validation is at least `patience` old.
-
-        Losses are compared without label smoothing, as perplexities.
-        Validations without the metric, from an earlier session, do not count.
-        """
-        if not patience:
-            return False
-        key, sign = "perplexity", 1
-        if metric != LOSS:
-            better = registry.metrics[metric].value.higher_is_better
-            key, sign = metric, -1 if better else 1
-        costs = [sign * e[key] for e in self._entries if key in e]
-        costs = [math.inf if math.isnan(cost) else cost for cost in costs]
-        if len(costs) <= patience:
+        """Return whether the best validation is at least `patience` old."""
+        costs = list(self._costs(metric).values())
+        if not patience or len(costs) <= patience:
             return False
         return min(costs[-patience:]) >= min(costs[:-patience])
+
+    def ranking_metric(self, suite: Suite) -> str:
+        """Return the metric that ranks checkpoints.
+
+        It is the headline metric of the suite, or the loss if the last
+        validation lacks the headline, or neither of its directions is better.
+        """
+        name = suite.headline
+        is_measured = bool(self._entries) and name in self._entries[-1]
+        return name if is_measured and _has_direction(name) else LOSS
+
+    def ranking(self, suite: Suite) -> list[int]:
+        """Return the steps of comparable validations, the best one first.
+
+        Of two equal ones the earlier is first.
+        """
+        costs = self._costs(self.ranking_metric(suite))
+        return sorted(costs, key=costs.__getitem__)
+
+    def values(self, metric: str) -> dict[int, float]:
+        """Return {step: value} of comparable validations, in order.
+
+        Validations of an earlier session do not count if they lack the metric
+        or translated another number of sentences than the last one.
+        """
+        key, _ = _key_and_direction(metric)
+        entries = [entry for entry in self._entries if key in entry]
+        sentences = f"{key}_sentences"
+        return {
+            entry["step"]: entry[key]
+            for entry in entries
+            if entry.get(sentences) == entries[-1].get(sentences)
+        }
+
+    def _costs(self, metric):
+        """Return values() as costs, of which the lowest is the best."""
+        _, higher_is_better = _key_and_direction(metric)
+        sign = -1 if higher_is_better else 1
+        return {
+            step: math.inf if math.isnan(value) else sign * value
+            for step, value in self.values(metric).items()
+        }
+
+
+def _key_and_direction(metric: str) -> tuple[str, bool | None]:
+    """Return the key of a metric in validation.json, and higher_is_better."""
+    if metric in _ALWAYS_MEASURED:
+        return _ALWAYS_MEASURED[metric]
+    return metric, registry.metrics[metric].value.higher_is_better
+
+
+def _has_direction(metric):
+    return _key_and_direction(metric)[1] is not None
 
 
 class ValidationMonitor:
@@ -90,12 +136,18 @@ class ValidationMonitor:
             else:
                 scores = self._sample.measure()
                 values = {name: score.value for name, score in scores.items()}
-                log.validation_done(step, results | values)
+                log.validation_done(
+                    step, results | values, self._sample.shown_translations()
+                )
                 if not self._is_summarized:
                     log.write(self._sample.summary(scores))
                 self._is_summarized = True
                 results = results | self._sample.results(scores)
             self._history.add(step, results)
+
+    def ranking(self, suite: Suite) -> list[int]:
+        """Return the steps of comparable validations, the best one first."""
+        return self._history.ranking(suite)
 
     def stopped_improving(
         self, patience: int | None, metric: str, log: "TrainLog"
@@ -116,7 +168,7 @@ def require_stopping_metric(
     """Require a metric that early stopping can use.
 
     Args:
-        metric: LOSS, or the name of a metric of the suite.
+        metric: LOSS, "accuracy", HEADLINE, or a metric of the suite.
         patience: number of validations without improvement; None: no early
             stopping.
         suite: the metrics of the problem.
@@ -128,12 +180,14 @@ def require_stopping_metric(
     if metric == LOSS:
         return
     got = f"got --early_stopping_metric={metric}"
-    if metric not in suite.names:
+    if metric == HEADLINE:
+        metric = suite.headline
+    if metric not in (*_ALWAYS_MEASURED, *suite.names):
         raise errors.UserError(
-            "--early_stopping_metric is loss or a metric that the problem "
-            f"names, {', '.join(suite.names)}; {got}."
+            "--early_stopping_metric is loss, accuracy, headline, or a metric "
+            f"that the problem names, {', '.join(suite.names)}; {got}."
         )
-    if registry.metrics[metric].value.higher_is_better is None:
+    if not _has_direction(metric):
         raise errors.UserError(
             f"Neither a higher nor a lower {metric} is better, so that it "
             f"cannot stop training; {got}. Name another metric, or loss."
@@ -143,7 +197,7 @@ def require_stopping_metric(
             "--early_stopping_evals says for how many validations a metric "
             f"may fail to improve; {got} without it. Name both."
         )
-    if not sentences:
+    if metric in suite.names and not sentences:
         raise errors.UserError(
             f"{metric} is measured on translated sentences; {got} with "
             "--eval_bleu_sentences=0. Name a number above 0."

@@ -14,6 +14,7 @@ from t2t_repro.training import (
     hardware,
     history,
     optimizer,
+    run_log,
     setup,
     train_loop,
     workers,
@@ -80,6 +81,7 @@ def train(
         output_dir = files.expand_path(output_dir)
         if worker.is_chief:
             stack.enter_context(locks.locked(output_dir))
+            stack.enter_context(run_log.appending_to(output_dir))
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -101,7 +103,7 @@ def _check(problem, hparams, options):
         options.early_stopping_metric,
         options.early_stopping_evals,
         problem.suite,
-        options.eval_bleu_sentences,
+        options.resolved(hparams).eval_bleu_sentences,
     )
 
 

@@ -12,7 +12,7 @@ from t2t_repro import errors
 from t2t_repro.data import batches, features
 from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.training import loss, step, workers
+from t2t_repro.training import loss, run_log, step, workers
 
 # CPUs are not tried: a process that takes too much memory is killed. A
 # whole batch of base takes more than 24 GB. Larger microbatches are not faster
@@ -112,7 +112,7 @@ def search(
     full = np.ones((rows, plan.row_length), np.int32)  # no padding
 
     def fits_in_memory(slots):
-        print(f"Trying {slots:,} slots at once.", flush=True)
+        run_log.show(f"Trying {slots:,} slots at once.")
         train_step = step.build_train_step(
             model,
             _NoUpdate(optimizer),

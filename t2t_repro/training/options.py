@@ -3,10 +3,12 @@
 import dataclasses
 from typing import Any
 
-from t2t_repro import fields, hparam
+from t2t_repro import errors, fields, hparam
 from t2t_repro.fields import at_least, one_of, setting
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.training import history
+
+_ALL = 2**31 - 1  # sentences: no split has more
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,11 +26,12 @@ class Options:
         help="Steps between validations; the default is the steps between "
         "checkpoints.",
     )
-    eval_bleu_sentences: int = setting(
+    eval_bleu_sentences: int | None = setting(
         at_least(0),
-        default=200,
+        default=None,
         help="Validation sentences to translate at each validation, for the "
-        "problem's headline metric; 0: none.",
+        "problem's headline metric; 0: none. The default is 200, or the whole "
+        "split with --keep_best_checkpoints.",
     )
     save_checkpoints_steps: int | None = setting(
         at_least(1),
@@ -41,7 +44,14 @@ class Options:
         help="Seconds between checkpoints, instead of steps.",
     )
     keep_checkpoint_max: int = setting(
-        at_least(1), default=20, help="Number of checkpoints to keep."
+        at_least(1), default=20, help="Number of the last checkpoints to keep."
+    )
+    keep_best_checkpoints: int = setting(
+        at_least(0),
+        default=0,
+        help="Number of the best checkpoints to keep beside the last, by the "
+        "problem's headline metric, or by the loss if no sentence is "
+        "translated; 0: none.",
     )
     random_seed: int = setting(
         at_least(0),
@@ -93,8 +103,9 @@ class Options:
     )
     early_stopping_metric: str = setting(
         default=history.LOSS,
-        help="With --early_stopping_evals: what must improve: loss, or a "
-        "metric of the problem, measured on the translated sample.",
+        help="With --early_stopping_evals: what must improve: loss, accuracy, "
+        "or a metric of the problem, measured on the translated sample; "
+        "headline: the first of these metrics.",
     )
     recompute_grad: bool = setting(
         default=False,
@@ -102,7 +113,9 @@ class Options:
         "slower.",
     )
     profile: bool = setting(
-        default=False, help="Trace steps 11 to 20 for TensorBoard's profiler."
+        default=False,
+        help="Trace steps 11 to 15 for TensorBoard's profiler, which is the "
+        "package xprof.",
     )
 
     def __post_init__(self) -> None:
@@ -120,12 +133,16 @@ class Options:
         """Return the options with defaults from the hparams filled in."""
         save_steps = self.save_checkpoints_steps
         save_steps = save_steps or hparams.save_checkpoints_steps
-        steps = {
+        sentences = self.eval_bleu_sentences
+        if sentences is None:
+            sentences = _ALL if self.keep_best_checkpoints else 200
+        numbers = {
             "train_steps": self.train_steps or hparams.train_steps,
             "save_checkpoints_steps": save_steps,
             "eval_every": self.eval_every or save_steps,
+            "eval_bleu_sentences": sentences,
         }
-        return ResolvedOptions(**vars(self) | steps)
+        return ResolvedOptions(**vars(self) | numbers)
 
     def sample_suite(self, suite: Suite) -> Suite:
         """Return the metrics of the translated sample.
@@ -135,15 +152,40 @@ class Options:
         Args:
             suite: the metrics of the problem.
         """
-        names = dict.fromkeys([suite.headline, self.early_stopping_metric])
-        names.pop(history.LOSS, None)
-        return suite._replace(names=tuple(names))
+        names = dict.fromkeys([suite.headline, self.stopping_metric(suite)])
+        known = [name for name in names if name in suite.names]
+        return suite._replace(names=tuple(known))
+
+    def stopping_metric(self, suite: Suite) -> str:
+        """Return the early-stopping metric, with "headline" resolved."""
+        if self.early_stopping_metric == history.HEADLINE:
+            return suite.headline
+        return self.early_stopping_metric
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResolvedOptions(Options):
-    """Options whose numbers of steps are known."""
+    """Options whose numbers of steps and sentences are known."""
 
     train_steps: int
     eval_every: int
+    eval_bleu_sentences: int
     save_checkpoints_steps: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.keep_best_checkpoints and (
+            self.save_checkpoints_secs
+            or self.eval_every % self.save_checkpoints_steps
+        ):
+            between = (
+                f"--save_checkpoints_secs={self.save_checkpoints_secs}"
+                if self.save_checkpoints_secs
+                else f"--save_checkpoints_steps={self.save_checkpoints_steps}"
+            )
+            raise errors.UserError(
+                "--keep_best_checkpoints compares checkpoints by their "
+                "validations, so that each validation needs a checkpoint; got "
+                f"--eval_every={self.eval_every} and {between}. Make "
+                "--eval_every a multiple of --save_checkpoints_steps."
+            )

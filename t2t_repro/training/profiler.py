@@ -4,11 +4,13 @@ import pathlib
 
 import tensorflow as tf
 
-_PROFILED = range(11, 21)  # steps of a session, after compilation
+# Steps of a session, after compilation. The trace of all operations stays in
+# memory until it is written.
+_PROFILED = range(11, 16)
 
 
 class Profiler:
-    """Context that traces steps 11 to 20 of a session for TensorBoard."""
+    """Context that traces steps 11 to 15 of a session for TensorBoard."""
 
     def __init__(self, output_dir: pathlib.Path, enabled: bool):
         self._output_dir = output_dir
@@ -19,13 +21,22 @@ class Profiler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.before_step(_PROFILED.stop)
+        self.stop()
 
     def before_step(self, number: int) -> None:
         """Start or stop the profiler if it is due; steps count from 1."""
-        if self._enabled and not self._running and number == _PROFILED.start:
+        if self._enabled and number == _PROFILED.start:
             tf.profiler.experimental.start(str(self._output_dir))
             self._running = True
-        if self._running and number == _PROFILED.stop:
+        if number == _PROFILED.stop:
+            self.stop()
+
+    def stop(self) -> None:
+        """Write the trace if there is one in memory.
+
+        Call it before a validation: a search has many times the operations of a
+        step.
+        """
+        if self._running:
             tf.profiler.experimental.stop()
             self._running = False

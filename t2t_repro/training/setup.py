@@ -21,6 +21,7 @@ from t2t_repro.training import (
     loss,
     microbatch_size,
     optimizer,
+    run_log,
     schedules,
     step,
     workers,
@@ -89,7 +90,13 @@ class Session:
             self.output_dir / FOLDER,
             self.options.keep_checkpoint_max,
             self.task.vocabularies.sha256,
+            self.options.keep_best_checkpoints,
         )
+
+    @property
+    def stopping_metric(self) -> str:
+        """The early-stopping metric."""
+        return self.options.stopping_metric(self.task.suite)
 
     def build_train_step(self) -> anomalies.CountedStep:
         """Build the training step, a function of a batch."""
@@ -227,14 +234,14 @@ def restore(session: Session, manager: CheckpointManager) -> None:
     if latest and not worker.is_chief:
         path = manager.restore(latest)
     if path:
-        print(f"Continuing from {path}.")
+        run_log.show(f"Continuing from {path}.")
     elif start:
         model = session.state.model
         restore_weights(model, start, session.task.vocabularies.sha256)
         optimizer.reset_weight_copies(
             session.state.optimizer, model.trainable_variables
         )
-        print(f"Starting from the weights of {start}.")
+        run_log.show(f"Starting from the weights of {start}.")
 
 
 def summary(session: Session) -> dict[str, str]:

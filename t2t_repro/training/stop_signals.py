@@ -2,6 +2,8 @@
 
 import signal
 
+from t2t_repro.training import run_log
+
 
 class StopSignals:
     """Context in which Ctrl-C and SIGTERM only set `received`.
@@ -26,7 +28,7 @@ class StopSignals:
 
     def _receive(self, number, _):
         self.received = number
-        print(
+        run_log.show(
             "\nFinishing this step and saving. A second signal stops at once."
         )
         signal.signal(number, signal.SIG_DFL)

@@ -1,18 +1,19 @@
 """Log of a training run, on the screen and in TensorBoard events."""
 
 import contextlib
+import logging
 import math
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
-from t2t_repro.training import anomalies, utilization
+from t2t_repro.training import anomalies, event_files, run_log, utilization
 from t2t_repro.training.loss import perplexity
 from t2t_repro.training.step import Outcome
 
@@ -32,7 +33,7 @@ class TrainLog:
         finite_checker: anomalies.FiniteChecker,
         peak_speed: float | None = None,
     ):
-        """Open the progress bar and the event file.
+        """Open the progress bar and the event files.
 
         Args:
             output_dir: folder of the TensorBoard events.
@@ -49,12 +50,7 @@ class TrainLog:
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
-        # Readers order event files by this number, not by the time in their
-        # names, since clocks may be set back.
-        session = 1 + len(list(pathlib.Path(output_dir).glob("events.*")))
-        self._events = tf.summary.create_file_writer(
-            str(output_dir), filename_suffix=f".session-{session}"
-        )
+        self._events = event_files.EventFiles(output_dir)
         self._outcomes: list[Outcome] = []  # not fetched yet
         self._durations: dict[int, float] = {}  # {step: seconds}, unchecked
         # The interval's Outcomes, whose fields are arrays [steps], and for each
@@ -119,14 +115,34 @@ class TrainLog:
             self._since += paused
             self._stepped_at += paused
 
-    def write(self, text: str) -> None:
-        """Print a line above the bar."""
+    def write(self, text: str, level: int = logging.INFO) -> None:
+        """Print a line above the bar, and log it."""
+        run_log.log(text, level)
         self._bar.write(text, file=sys.stderr)
 
-    def validation_done(self, step: int, results: Mapping[str, float]) -> None:
-        """Show and record {"loss": …, "perplexity": …, "accuracy": …}."""
-        for name, value in results.items():
-            self._event(f"validation/{name}", value, step)
+    def record_settings(self, settings: Mapping[str, Any]) -> None:
+        """Record {name: value} as a text of TensorBoard."""
+        rows = [{"name": key, "value": settings[key]} for key in settings]
+        self._events.add_table(event_files.TRAIN, "hparams", rows, self._step)
+
+    def validation_done(
+        self,
+        step: int,
+        results: Mapping[str, float],
+        translations: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        """Show and record {"loss": …, "perplexity": …, "accuracy": …}.
+
+        Args:
+            step: number of steps done.
+            results: values by name.
+            translations: rows of a table, a text of TensorBoard.
+        """
+        self._events.add_scalars(event_files.VALIDATION, results, step)
+        if translations:
+            self._events.add_table(
+                event_files.VALIDATION, "translations", translations, step
+            )
         shown = "  ".join(
             f"{name.replace('_', ' ')} {value:.4f}"
             for name, value in results.items()
@@ -141,10 +157,6 @@ class TrainLog:
         """Write events to the disk, and end the bar."""
         self._events.close()
         self._bar.close()
-
-    def _event(self, name: str, value: float, step: int) -> None:
-        with self._events.as_default(step):
-            tf.summary.scalar(name, value)
 
     def _add_duration(self, seconds, compiled):
         """Add the time of a step, unless the step compiled."""
@@ -169,12 +181,11 @@ class TrainLog:
         )
         self._durations, self._stepped_at = {}, now
         if line:
-            self.write(line)
+            self.write(line, logging.WARNING)
 
     def _show(self, seconds):
         metrics = self._metrics(seconds)
-        for name, value in metrics.items():
-            self._event(f"train/{name}", value, self._step)
+        self._events.add_scalars(event_files.TRAIN, metrics, self._step)
         self._bar.set_postfix_str(_summary(metrics), refresh=False)
         self._begin_interval()
 

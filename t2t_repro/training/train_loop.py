@@ -1,6 +1,7 @@
 """The training loop: steps, validations, checkpoints (section 5)."""
 
 import contextlib
+import logging
 import pathlib
 import time
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 from t2t_repro.reports import cost
 from t2t_repro.training import (
     optimizer,
+    run_log,
     schedules,
     setup,
     train_log,
@@ -49,9 +51,9 @@ def train(
     checkpoints = session.build_checkpoint_manager()
     setup.restore(session, checkpoints)
     for name, text in setup.summary(session).items():
-        print(f"{name:>14}: {text}", flush=True)
+        run_log.show(f"{name:>14}: {text}")
     if reason := _nothing_to_do(session):
-        print(f"Nothing to do: {reason}")
+        run_log.show(f"Nothing to do: {reason}")
         return 0
     with session.worker.folder_to_write(output_dir) as folder:
         return _Loop(session, checkpoints, folder).run()
@@ -63,7 +65,7 @@ def _nothing_to_do(session):
     if step >= options.train_steps:
         return f"{step:,} steps are done, --train_steps={options.train_steps}."
     patience = options.early_stopping_evals
-    metric = options.early_stopping_metric
+    metric = session.stopping_metric
     # An earlier session may have stopped early.
     if History(session.output_dir, step).stopped_improving(patience, metric):
         return (
@@ -113,22 +115,24 @@ class _Loop:
                 outcome = self.train_step(next(batches))
                 log.step_done(outcome, self.train_step.compilations)
                 if notice := self.train_step.retrace_notice:
-                    log.write(f"step {step:,}: {notice}")
+                    log.write(f"step {step:,}: {notice}", logging.WARNING)
                 # A signal to one worker stops all of them after this step.
                 signal = max(self.worker.gather(stop.received))
                 last = step == self.last_step or signal
                 if step % self.options.eval_every == 0 or (
                     step == self.last_step
                 ):
+                    profiler.stop()
                     stops_early = self._evaluate(step, log)
                     last = last or stops_early
                 due = self._checkpoint_due(step)
                 if last or due:
+                    profiler.stop()
                     self._save(step, log, due)
                 if last:
                     break
             self.worker.barrier()  # the others would fail if one left
-        print(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
+        run_log.show(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
         return 0 if step == self.last_step else exit_code(signal)
 
     def _open_log(self) -> TrainLog:
@@ -138,7 +142,7 @@ class _Loop:
         )
         lengths = [n / plan.num_pairs for n in plan.tokens.values()]
         flops_per_token = cost.training_flops(self.state.model, 1, *lengths)
-        return train_log.TrainLog(
+        log = train_log.TrainLog(
             self.folder,
             self.first_step,
             self.last_step,
@@ -146,6 +150,8 @@ class _Loop:
             self.finite_checker,
             peak and peak / flops_per_token,
         )
+        log.record_settings(vars(hparams))
+        return log
 
     def _evaluate(self, step: int, log: TrainLog) -> bool:
         """Check the weights and validate; return whether to stop early."""
@@ -156,7 +162,7 @@ class _Loop:
             self.monitor.measure(step, log)
         stops = self.monitor.stopped_improving(
             self.options.early_stopping_evals,
-            self.options.early_stopping_metric,
+            self.session.stopping_metric,
             log,
         )
         # Only the chief has all validations of the run.
@@ -169,7 +175,8 @@ class _Loop:
             self._check_weights(step)
             log.flush()
             if self.worker.is_chief:
-                self.checkpoints.save(step, scheduled)
+                ranking = self.monitor.ranking(self.session.task.suite)
+                self.checkpoints.save(step, scheduled, ranking)
         self.saved_at = time.monotonic()
 
     def _check_weights(self, step: int) -> None:

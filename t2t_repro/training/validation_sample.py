@@ -14,6 +14,8 @@ from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models.seq2seq import Seq2Seq
 
+_SHOWN = 5  # translations in TensorBoard
+
 
 class ValidationSample:
     """Evenly spaced sentences of a corpus, which a model translates."""
@@ -48,6 +50,7 @@ class ValidationSample:
         inputs, targets = corpus.text("inputs"), corpus.text("targets")
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
+        self._outputs: list[str] = []  # of the last measure()
         self._corpus_size, self._metrics = len(corpus), suite.build()
         # One translator for all validations, so that search is traced once.
         greedy = dataclasses.replace(decode_hparams, beam_size=1)
@@ -57,11 +60,23 @@ class ValidationSample:
         """Translate with the current weights, and score."""
         self._translator.refresh_weights()
         outputs = self._translator.translate(self._inputs)
-        texts = [translation.texts[0] for translation in outputs]
+        self._outputs = [translation.texts[0] for translation in outputs]
         statistics = scores.count(
-            self._metrics, texts, [self._references], self._inputs
+            self._metrics, self._outputs, [self._references], self._inputs
         )
         return scores.aggregate(self._metrics, statistics)
+
+    def shown_translations(self) -> list[dict[str, str]]:
+        """Return evenly spaced translations of the last measure(), as rows."""
+        count = min(_SHOWN, len(self._inputs))
+        return [
+            {
+                "source": self._inputs[i],
+                "translation": self._outputs[i],
+                "reference": self._references[i],
+            }
+            for i in np.linspace(0, len(self._inputs) - 1, count).astype(int)
+        ]
 
     def results(self, values: dict[str, scores.Score]) -> dict[str, Any]:
         """Return scores with their signatures and numbers of sentences."""

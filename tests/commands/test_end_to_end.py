@@ -61,7 +61,7 @@ def test_training_stores_settings_and_validations(trained):
     assert settings["hparams"]["hidden_size"] == 32
     assert settings["versions"]["keras"]
     assert settings["hardware"][0].endswith(", float32, XLA off")
-    assert list((trained / "run").glob("events.out.tfevents.*"))
+    assert list((trained / "run").glob("train/events.out.tfevents.*"))
     kept = json.loads((trained / "run" / "validation.json").read_text())
     assert [entry["step"] for entry in kept] == [20, 40, 60]
     assert all(0 <= entry["bleu"] <= 100 for entry in kept)
@@ -141,6 +141,18 @@ def test_decoder_and_query_agree(averaged, run, tmp_path):
     assert_card_is_complete(tmp_path / "export" / "1", averaged / "run")
     export_dir = f"--export_dir={tmp_path / 'export'}"
     assert ok(run("query", export_dir, stdin=LINES)) == decoded
+
+
+def test_evaluate_scores_each_checkpoint_once(trained, run):
+    flags = f"--output_dir={trained / 'run'}", "--split=validation"
+    quick = "--decode_hparams=beam_size=1", "--bootstrap_samples=1"
+    table = ok(run("evaluate", *flags, "--all_checkpoints", *quick))
+    scores = json.loads(table.splitlines()[-1])
+    assert list(scores) == ["20", "40", "60"]
+    again = run("evaluate", *flags, "--all_checkpoints", *quick)
+    assert ok(again) == table and "ckpt-20" not in again.stderr
+    refused = run("evaluate", *flags, "--all_checkpoints", "--baseline=x")
+    assert "got --baseline=x, too. Omit one of them." in refused.stderr
 
 
 def assert_card_is_complete(version, folder):

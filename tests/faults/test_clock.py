@@ -91,7 +91,7 @@ def test_curves_take_values_of_later_session_whatever_its_clock(tmp_path):
         session = train_log.TrainLog(tmp_path, 0, 8, lambda step: 0.1, None)
         session.validation_done(4, {"loss": loss})
         session.close()
-    (first,) = tmp_path.glob("events.*.session-1")
+    (first,) = tmp_path.glob("validation/events.*.session-1")
     # The clock of the first session was some years ahead.
     first.rename(tmp_path / first.name.replace("tfevents.1", "tfevents.2"))
     assert curves.read(tmp_path)["validation/loss"] == [(4, 2.0)]

@@ -10,8 +10,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2
 
-from t2t_repro import errors, hparam, json_files, registry, run_json, runs
+from t2t_repro import (
+    checkpoint_scores,
+    errors,
+    hparam,
+    json_files,
+    registry,
+    run_json,
+    runs,
+)
 from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.metrics.suite import Suite
 from t2t_repro.serving import (
     checks,
     client,
@@ -96,6 +105,26 @@ def test_edited_scores_are_read_or_named(run, content):
     path.parent.mkdir(exist_ok=True)
     found = read_or_refuse(lambda path: runs.stored_scores(run), path, content)
     assert found is None or isinstance(found["test"], dict)
+
+
+@given(
+    edited_json(
+        {
+            "settings": {},
+            "checkpoints": [{"step": 9, "sha256": "a", "scores": {"ter": 1.0}}],
+        }
+    )
+)
+def test_edited_checkpoint_scores_are_shown_or_named(run, content):
+    path = run / checkpoint_scores.FOLDER / "test.json"
+    path.parent.mkdir(exist_ok=True)
+
+    def read(path):
+        stored = checkpoint_scores.CheckpointScores(run, path.stem, {})
+        return stored.table(Suite(("ter",)))
+
+    found = read_or_refuse(read, path, content)
+    assert found is None or "ter" in found
 
 
 @given(edited_json(CONFIG))

@@ -50,6 +50,27 @@ def test_repeated_steps_of_resumed_training_count_once(tmp_path):
     assert curves.steps_done(read) == 4
 
 
+def test_folders_of_later_sessions_continue_a_run_that_had_one_file(tmp_path):
+    """Session 2 resumes from step 2; its first event is the validation's."""
+    for number, folder, tag, steps in (
+        (1, "", "train/loss", (1, 2, 3, 4)),
+        (1, "", "validation/loss", (2, 4)),
+        (2, "train", "loss", (4, 5)),
+        (2, "validation", "loss", (3,)),
+    ):
+        writer = tf.summary.create_file_writer(
+            str(tmp_path / folder), filename_suffix=f".session-{number}"
+        )
+        with writer.as_default():
+            for step in steps:
+                tf.summary.scalar(tag, 10.0 * number + step, step)
+        writer.close()
+    assert curves.read(tmp_path) == {
+        "train/loss": [(1, 11.0), (2, 12.0), (4, 24.0), (5, 25.0)],
+        "validation/loss": [(2, 12.0), (3, 23.0)],
+    }
+
+
 def test_truncated_file_keeps_its_whole_records(events):
     events.write_bytes(events.read_bytes()[:-20])
     read = curves.read(events.parent)["train/loss"]

@@ -70,6 +70,14 @@ NEW_RUN = RUN._replace(
     attention=[],
     no_attention="there is no checkpoint yet",
 )
+
+
+def test_scores_of_checkpoints_are_plotted():
+    curve = {"checkpoints/test": [(10, 20.0), (20, 25.5)]}
+    found = page.render([RUN._replace(curves=curve)])
+    assert "sacreBLEU of checkpoints, test." in found
+
+
 VOID = {"meta", "img", "link", "br"}
 
 

@@ -51,7 +51,7 @@ def test_trainer_flags_that_contradict_a_rows_file_are_errors():
         ("--train_steps", "--hparams=train_steps="),
         ("-save_checkpoints_steps=5", "--hparams=save_checkpoints_steps="),
         ("--mixed_precision=bfloat16", "Use --mixed_precision="),
-        ("--early_stopping_evals=2", "Use --patience="),
+        ("--early_stopping_evals=2", "Use --early_stopping_evals=… of"),
     ):
         with pytest.raises(errors.UserError, match=instead):
             table_jobs.require_allowed([flag, "9"])

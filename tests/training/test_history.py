@@ -85,7 +85,7 @@ def test_patience_follows_direction_of_metric(tmp_path, metric, values, stops):
 @pytest.mark.parametrize(
     ("metric", "patience", "sentences", "complaint"),
     [
-        ("blue", 2, 9, "loss or a metric that the problem names, bleu, .*blue"),
+        ("blue", 2, 9, "loss, accuracy, headline, or a .* names, bleu, .*blue"),
         (
             "bracketing_f1",
             2,
@@ -95,6 +95,8 @@ def test_patience_follows_direction_of_metric(tmp_path, metric, values, stops):
         ("length_ratio", 2, 9, "Neither a higher nor a lower length_ratio"),
         ("bleu", None, 9, "--early_stopping_evals says .*=bleu without it"),
         ("bleu", 2, 0, "=bleu with --eval_bleu_sentences=0"),
+        ("headline", 2, 0, "=headline with --eval_bleu_sentences=0"),
+        ("accuracy", None, 0, "--early_stopping_evals says .*=accuracy"),
     ],
 )
 def test_metric_that_cannot_stop_a_training_is_refused(
@@ -102,3 +104,46 @@ def test_metric_that_cannot_stop_a_training_is_refused(
 ):
     with pytest.raises(errors.UserError, match=complaint):
         history.require_stopping_metric(metric, patience, Suite(), sentences)
+
+
+@pytest.mark.parametrize("metric", ["loss", "accuracy", "headline", "ter"])
+def test_metric_that_validation_reports_can_stop_a_training(metric):
+    history.require_stopping_metric(metric, 1, Suite(), 9)
+
+
+def ranked(folder, suite, entries):
+    """Return the metric and the ranking of entries at steps 1, 2, …"""
+    found = history.History(folder, 0)
+    for step, entry in enumerate(entries, 1):
+        found.add(step, {"perplexity": 9.0 - step} | entry)
+    found = history.History(folder)
+    return found.ranking_metric(suite), found.ranking(suite)
+
+
+@pytest.mark.parametrize(
+    ("headline", "values", "metric", "ranking"),
+    [
+        ("bleu", [5.0, 7.0, 6.0], "bleu", [2, 3, 1]),
+        ("ter", [5.0, 7.0, 6.0], "ter", [1, 3, 2]),
+        ("bleu", [5.0, 7.0, 7.0, math.nan], "bleu", [2, 3, 1, 4]),
+        ("bleu", [5.0, None, 6.0], "bleu", [3, 1]),
+        ("bleu", [5.0, None], "loss", [2, 1]),  # no longer measured
+        ("length_ratio", [1.0, 2.0], "loss", [2, 1]),  # no direction
+    ],
+)
+def test_ranking_follows_headline_or_else_the_loss(
+    tmp_path, headline, values, metric, ranking
+):
+    """Perplexities are 8, 7, …; of equal values the earlier is better."""
+    entries = [{} if value is None else {headline: value} for value in values]
+    suite = Suite((headline,))
+    assert ranked(tmp_path, suite, entries) == (metric, ranking)
+
+
+def test_validations_of_other_numbers_of_sentences_are_not_ranked(tmp_path):
+    entries = [
+        {"bleu": bleu, "bleu_sentences": sentences}
+        for bleu, sentences in ((30.0, 9), (10.0, 50), (20.0, 50))
+    ]
+    assert ranked(tmp_path, Suite(), entries) == ("bleu", [3, 2])
+    assert ranked(tmp_path / "none", Suite(), []) == ("loss", [])

@@ -23,12 +23,12 @@ def run_steps(folder, enabled, count, profiled):
             profiled.append(number)
 
 
-@pytest.mark.parametrize("count", [11, 20, 21, 30])
-def test_profile_has_steps_11_to_20(tmp_path, profiled, count):
+@pytest.mark.parametrize("count", [11, 15, 16, 30])
+def test_profile_has_steps_11_to_15(tmp_path, profiled, count):
     """A shorter session is profiled to its end."""
     run_steps(tmp_path, True, count, profiled)
     expected = list(range(1, count + 1))
-    expected.insert(min(count, 20), "stop")
+    expected.insert(min(count, 15), "stop")
     expected.insert(10, str(tmp_path))
     assert profiled == expected
 
@@ -39,6 +39,15 @@ def test_no_profile_of_short_or_plain_sessions(
 ):
     run_steps(tmp_path, enabled, count, profiled)
     assert profiled == list(range(1, count + 1))
+
+
+def test_profile_ends_before_a_validation(tmp_path, profiled):
+    with profiler.Profiler(tmp_path, True) as traced:
+        for number in range(11, 17):
+            traced.before_step(number)
+            if number == 12:
+                traced.stop()
+    assert profiled == [str(tmp_path), "stop"]
 
 
 def test_profile_is_written_after_an_error(tmp_path, profiled):

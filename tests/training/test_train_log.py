@@ -270,6 +270,34 @@ def test_validation_is_shown_and_recorded(tmp_path, clock, read_events, capsys):
     assert line in capsys.readouterr().err
 
 
+def texts(folder):
+    """Return {(tag, step): text} of the events in a folder."""
+    (path,) = folder.glob("events.*")
+    found = {}
+    for record in tf.data.TFRecordDataset(str(path)):
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        for value in event.summary.value:
+            array = tf.make_ndarray(value.tensor)
+            found[value.tag, event.step] = array.item().decode()
+    return found
+
+
+def test_settings_and_translations_are_texts(tmp_path, clock):
+    log = _log(tmp_path, 20)
+    log.record_settings({"hidden_size": 512, "optimizer": "adam"})
+    row = {"source": "a|b", "translation": "c\nd", "reference": "e"}
+    log.validation_done(40, {}, [row])
+    log.close()
+    assert texts(tmp_path / "train") == {
+        ("hparams", 20): "| name | value |\n| --- | --- |\n"
+        "| hidden_size | 512 |\n| optimizer | adam |"
+    }
+    assert texts(tmp_path / "validation") == {
+        ("translations", 40): "| source | translation | reference |\n"
+        "| --- | --- | --- |\n| a\\|b | c d | e |"
+    }
+
+
 def test_log_without_terminal_prints_lines(
     tmp_path, clock, capsys, monkeypatch
 ):

@@ -12,6 +12,7 @@ from t2t_repro import errors
 from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import setup, train_loop
+from t2t_repro.training.options import Options
 
 
 def test_summary_describes_the_training(runs, tmp_path):
@@ -51,6 +52,43 @@ def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
     _, printed = runs.train(tmp_path, train_steps=14, keep_checkpoint_max=2)
     assert runs.saved_steps(tmp_path) == [8, 12, 14]
     assert "Stopped after step 14; checkpoint ckpt-14." in printed
+
+
+def test_best_checkpoints_are_kept_until_better_ones_replace_them(
+    runs, fake_steps, tmp_path
+):
+    """The losses are those of steps 1, 2, …; a restart changes nothing."""
+    kept = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
+    settings = {"eval_every": 1, "save_checkpoints_steps": 1} | kept
+    losses = [5.0, 3.0, 4.0, 6.0, 6.0, 2.0, 3.0]
+    expected = [[1], [1, 2], [2, 3], [2, 3, 4], [2, 3, 5], [2, 6], [2, 6, 7]]
+    for steps, saved in enumerate(expected, 1):
+        fake_steps(losses=losses[steps - 1 :])
+        runs.train(tmp_path / "a", train_steps=steps, **settings)
+        assert runs.saved_steps(tmp_path / "a") == saved
+    fake_steps(losses=losses)
+    runs.train(tmp_path / "b", train_steps=7, **settings)
+    assert runs.saved_steps(tmp_path / "b") == expected[-1]
+
+
+@pytest.mark.parametrize(
+    "saving", [{"save_checkpoints_steps": 5}, {"save_checkpoints_secs": 60}]
+)
+def test_validation_without_checkpoint_cannot_choose_the_best(runs, saving):
+    ((name, value),) = saving.items()
+    settings = Options(keep_best_checkpoints=1, eval_every=8, **saving)
+    message = f"needs a checkpoint; got --eval_every=8 and --{name}={value}"
+    with pytest.raises(errors.UserError, match=message):
+        settings.resolved(runs.hparams)
+
+
+def test_best_checkpoints_are_chosen_by_the_whole_split(runs):
+    def sentences(**settings):
+        return Options(**settings).resolved(runs.hparams).eval_bleu_sentences
+
+    assert sentences() == 200
+    assert sentences(keep_best_checkpoints=1) > 10**9
+    assert sentences(keep_best_checkpoints=1, eval_bleu_sentences=0) == 0
 
 
 def test_save_checkpoints_secs_saves_at_first_step_after_interval(
@@ -122,19 +160,23 @@ def test_initial_weights_depend_on_the_seed(runs, fake_steps, tmp_path):
             assert not np.array_equal(value, c[name])
 
 
-def test_profiler_traces_steps_11_to_20_of_the_session(
+def test_profiler_traces_steps_11_to_15_of_the_session(
     runs, fake_steps, tmp_path, monkeypatch
 ):
-    """This session begins with step 5."""
+    """This session begins with step 5. A validation ends a trace."""
     calls = []
     fake_steps(lambda number, _: calls.append(number))
     profiler = tf.profiler.experimental
     monkeypatch.setattr(profiler, "start", lambda _: calls.append("start"))
     monkeypatch.setattr(profiler, "stop", lambda: calls.append("stop"))
-    runs.train(tmp_path, train_steps=4)
-    runs.train(tmp_path, train_steps=26, profile=True)
+    rare = {"save_checkpoints_steps": 100, "eval_every": 100, "profile": True}
+    runs.train(tmp_path / "a", train_steps=4)
+    runs.train(tmp_path / "a", train_steps=26, **rare)
     steps = list(range(1, 27))
-    assert calls == [*steps[:14], "start", *steps[14:24], "stop", *steps[24:]]
+    assert calls == [*steps[:14], "start", *steps[14:19], "stop", *steps[19:]]
+    calls.clear()
+    runs.train(tmp_path / "b", train_steps=14, **rare | {"eval_every": 12})
+    assert calls == [*steps[:10], "start", 11, 12, "stop", 13, 14]
 
 
 def test_nan_loss_stops_before_the_next_checkpoint(runs, fake_steps, tmp_path):

@@ -106,6 +106,19 @@ def test_bleu_is_cased(echo, corpus_of, hparams):
     assert cased.measure()["bleu"].value < 1e-6
 
 
+def test_shown_translations_are_evenly_spaced(echo, corpus_of, hparams):
+    inputs = [f"the {n}" for n in range(9)]
+    sample = _sample(corpus_of("shown", inputs), hparams, 9)
+    sample.measure()
+    rows = sample.shown_translations()
+    assert [row["source"] for row in rows] == inputs[::2]
+    assert rows[1] == {
+        "source": "the 2",
+        "translation": "THE 2",
+        "reference": TARGET,
+    }
+
+
 def test_metrics_receive_the_sources(echo, corpus_of, hparams):
     """The translation has the words of the source."""
     trees = "(S (NP XX )NP (VP XX )VP )S"

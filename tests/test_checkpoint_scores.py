@@ -1,0 +1,139 @@
+"""Scores of the checkpoints of a run: stored, printed, and extended."""
+
+import json
+
+import pytest
+
+from t2t_repro import checkpoint_scores, errors, evaluation, run_json, runs
+from t2t_repro.checkpoint_scores import CheckpointScores
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.decoding import translate
+from t2t_repro.metrics.suite import Suite
+from t2t_repro.problem import scoring_problem
+from t2t_repro.text import test_sets
+from t2t_repro.text.vocabulary import Vocabulary
+
+SUITE = Suite(("ter", "exact_match"))
+TEXT = test_sets.TestSet(["a", "b"], [["A", "B"]], "test")
+
+
+def add(stored, step, **values):
+    stored.add(step, f"sha{step}", {"scores": values})
+
+
+def test_scores_are_stored_by_step_and_replaced(tmp_path):
+    for step, value in ((9, 1.0), (4, 3.0), (9, 2.0)):
+        add(CheckpointScores(tmp_path, "a/b", {"x": 1}), step, ter=value)
+    stored = CheckpointScores(tmp_path, "a/b", {"x": 1})
+    assert [entry["step"] for entry in stored.entries] == [4, 9]
+    assert stored.has(9, "sha9") and not stored.has(9, "sha4")
+    read = checkpoint_scores.curves(tmp_path, "ter")
+    assert read == {"a/b": [(4, 3.0), (9, 2.0)]}
+    assert checkpoint_scores.curves(tmp_path, "bleu") == {"a/b": []}
+    assert checkpoint_scores.curves(tmp_path / "absent", "ter") == {}
+
+
+def test_scores_with_other_settings_are_discarded(tmp_path):
+    add(CheckpointScores(tmp_path, "test", {"beam_size": 4}), 9, ter=1.0)
+    assert CheckpointScores(tmp_path, "test", {"beam_size": 1}).entries == []
+
+
+def test_table_marks_the_best_headline(tmp_path):
+    stored = CheckpointScores(tmp_path, "test", {})
+    add(stored, 1_000, ter=30.0, exact_match=1.0)
+    add(stored, 2_000, ter=20.5, exact_match=0.5)
+    assert stored.table(SUITE).splitlines() == [
+        "     step       ter  exact_match",
+        "    1,000     30.00         1.00",
+        "    2,000 *   20.50         0.50",
+    ]
+    lines = stored.table(Suite(("exact_match", "ter"))).splitlines()
+    assert [" * " in line for line in lines] == [False, True, False]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return a run with checkpoints 1 and 2, which translate alike."""
+    (tmp_path / run_json.CHECKPOINTS).mkdir()
+    for step in (1, 2):
+        save(tmp_path, step)
+
+    class Upper:
+        """Translator that returns the source in capital letters."""
+
+        def __init__(self, *_):
+            self.refused = {}
+
+        def refresh_weights(self):
+            pass
+
+        def translate(self, lines, count):
+            return [translate.Translation([x.upper()], [0.0]) for x in lines]
+
+    monkeypatch.setattr(evaluation.translate, "Translator", Upper)
+    monkeypatch.setattr(runs, "build_model", lambda run: None)
+    problem = scoring_problem(("en", "de"))
+    problem.metrics = SUITE.names
+    vocabularies = Vocabularies.shared(Vocabulary(b"pieces"))
+    return runs.Run(tmp_path, {}, problem, None, vocabularies)
+
+
+def save(folder, step):
+    path = folder / run_json.CHECKPOINTS / f"ckpt-{step}.index"
+    path.write_text(f"weights of {step}")
+    return path
+
+
+@pytest.fixture
+def restored(monkeypatch):
+    """Return the list of steps whose weights have been restored."""
+    steps = []
+    monkeypatch.setattr(
+        evaluation.checkpoints,
+        "restore_weights",
+        lambda model, path, sha256: steps.append(path.name),
+    )
+    return steps
+
+
+def test_each_checkpoint_is_scored_once(run, restored):
+    evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+    assert restored == ["ckpt-1", "ckpt-2"]
+    save(run.output_dir, 3)
+    save(run.output_dir, 1).unlink()  # training went on meanwhile
+    stored = evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+    assert restored == ["ckpt-1", "ckpt-2", "ckpt-3"]
+    assert [entry["step"] for entry in stored.entries] == [1, 2, 3]
+    scores = {"ter": 0.0, "exact_match": 100.0}
+    assert stored.entries[0]["scores"] == scores
+    path = run.output_dir / "checkpoint_scores" / "test.json"
+    assert json.loads(path.read_text())["checkpoints"] == stored.entries
+    other = test_sets.TestSet(["c"], [["D"]], "test")
+    stored = evaluation.evaluate_checkpoints(run, other, samples=1)
+    assert [entry["step"] for entry in stored.entries] == [2, 3]
+
+
+def test_checkpoint_that_training_removes_is_skipped(run, monkeypatch):
+    def restore(model, path, sha256):
+        if path.name == "ckpt-1":
+            path.with_name("ckpt-1.index").unlink()
+            raise errors.UserError("There is no checkpoint")
+
+    monkeypatch.setattr(evaluation.checkpoints, "restore_weights", restore)
+    stored = evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+    assert [entry["step"] for entry in stored.entries] == [2]
+
+
+def test_checkpoint_that_cannot_be_read_is_an_error(run):
+    with pytest.raises(errors.UserError, match="ckpt-1 is damaged"):
+        evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+
+
+def test_run_without_checkpoints_and_text_without_sources_are_errors(
+    run, tmp_path
+):
+    with pytest.raises(errors.UserError, match="references without sources"):
+        evaluation.evaluate_checkpoints(run, TEXT._replace(sources=None))
+    empty = run._replace(output_dir=tmp_path / "empty")
+    with pytest.raises(errors.UserError, match="There is no checkpoint in"):
+        evaluation.evaluate_checkpoints(empty, TEXT)
