@@ -17,6 +17,8 @@ import importlib.util
 import pathlib
 import sys
 
+from t2t_repro import tensorflow_import
+
 __version__ = "0.1.0"
 
 
@@ -42,5 +44,6 @@ def _bridge_checkout(name):
     setattr(sys.modules[__name__], name, module)  # as an import would
 
 
+tensorflow_import.silence()
 _bridge_checkout("problems")
 _bridge_checkout("hparams")

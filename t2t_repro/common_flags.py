@@ -13,15 +13,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from t2t_repro import (
-    command_help,
-    errors,
-    fields,
-    files,
-    hparam,
-    registry,
-    tensorflow_import,
-)
+from t2t_repro import command_help, errors, fields, files, hparam, registry
 from t2t_repro.problem import Problem, build_problem
 
 # Groups of flags for run(), in commands that open a run.
@@ -173,7 +165,6 @@ def _run(main, arguments, description, groups):
     if _REGISTRY_HELP.value:
         print(registry.summary(), flush=True)
         return 0
-    tensorflow_import.import_tensorflow()
     code = main()
     sys.stdout.flush()  # here, so that the error of a full disk is explained
     return code

@@ -129,6 +129,10 @@ def violation(name, imported):
         if same or head in MAY_DEFINITIONS_IMPORT:
             return None
         return f"{name} is a definition and imports {imported}"
+    if name == "":
+        if imported in ROW_0:
+            return None
+        return f"the package itself imports {imported}"
     (row, cell), (below, other) = find_cell(name), find_cell(imported)
     if imported in ("common_flags", "flag_types") and name in COMMANDS:
         return None
@@ -191,6 +195,11 @@ def test_imports_point_down(name):
             "trainer",
             "from t2t_repro import decoder",
             "trainer (row 8) imports decoder (row 8)",
+        ),
+        (
+            "",
+            "from t2t_repro import runs",
+            "the package itself imports runs",
         ),
     ],
 )

@@ -4,10 +4,9 @@
 #
 #     scripts/release/test_versions.sh FOLDER [arguments of pytest]
 set -euo pipefail
+source "${BASH_SOURCE%/*}/../reproduce/functions.sh"
 folder=$1
 shift
-
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 # uv can resolve to the lowest versions; pip cannot.
 python3 -m venv "$folder/uv"
