@@ -5,19 +5,29 @@ import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_repro import errors, files, prepare, registry, run_json, runs
+from t2t_repro import (
+    errors,
+    extras,
+    files,
+    prepare,
+    registry,
+    run_json,
+    runs,
+)
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
-from t2t_repro.reports import (
-    attention_plots,
-    cost,
-    curves,
-    page,
-    sample_translations,
-)
 from t2t_repro.text import parallel_files
 from t2t_repro.training import checkpoints
+
+with extras.needed("report", "The report"):
+    from t2t_repro.reports import (
+        attention_plots,
+        cost,
+        curves,
+        page,
+        sample_translations,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests with the lowest and with the highest versions of all packages
-# that setup.py admits. Run it before a release, and after changing a bound there.
+# that pyproject.toml admits. Run it before a release, and after changing a bound there.
 #
 #     scripts/release/test_versions.sh FOLDER [arguments of pytest]
 set -euo pipefail

@@ -18,6 +18,11 @@ from t2t_repro.training.step import Outcome
 
 SECONDS = 2  # time between fetches of the loss, which wait for the device
 _BLOCK = 16  # number of outcomes fetched in one transfer
+# Metadata with which TensorBoard plots a value. tf.summary.scalar has the same,
+# but needs TensorBoard.
+_SCALAR = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"),
+)
 
 
 class TrainLog:
@@ -144,7 +149,7 @@ class TrainLog:
 
     def _event(self, name: str, value: float, step: int) -> None:
         with self._events.as_default(step):
-            tf.summary.scalar(name, value)
+            tf.summary.write(name, np.float32(value), metadata=_SCALAR)
 
     def _add_duration(self, seconds, compiled):
         """Add the time of a step, unless the step compiled."""
