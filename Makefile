@@ -10,10 +10,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+INSTALLED_DEMO := $(VENV)/installed-demo
 
 .PHONY: demo test test-slow coverage check format clean
 
-demo: $(INSTALLED)
+demo: $(INSTALLED_DEMO)
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/reproduce/demo.sh demo
 
 # The tests of a file share fixtures, so one worker runs them all. Files keep their
@@ -42,12 +43,22 @@ format: $(INSTALLED)
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo
 
-# Install again only if a list of dependencies has changed.
+# Install again only if a list of dependencies has changed. The development tools
+# include the packages of the demo.
+$(INSTALLED_DEMO): setup.py pyproject.toml
+	$(call install,demo,2.6 GB)
+	touch $@
+
 $(INSTALLED): setup.py pyproject.toml
-	@echo "Installing into $(VENV): TensorFlow and more, about 3.5 GB."
+	$(call install,dev,3.5 GB)
+	touch $(INSTALLED_DEMO) $@
+
+# $(call install,EXTRA,SIZE)
+define install
+	@echo "Installing into $(VENV): TensorFlow and more, about $(2)."
 	$(PYTHON) -c 'import sys; assert (3, 10) <= sys.version_info < (3, 13), \
 	  f"Python 3.10 to 3.12 is needed, this is {sys.version}: make PYTHON=python3.11"'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip  # pip of Python 3.10 resolves slowly
-	$(BIN)/python -m pip install --progress-bar off --editable '.[dev]'
-	touch $@
+	$(BIN)/python -m pip install --progress-bar off --editable '.[$(1)]'
+endef

@@ -10,10 +10,9 @@ import functools
 import pathlib
 from collections.abc import Iterable, Iterator
 
-import num2words
 import numpy as np
 
-from t2t_repro import files, progress
+from t2t_repro import extras, files, progress
 from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
 from t2t_repro.text.parallel_files import Pair
@@ -27,6 +26,9 @@ _CHUNK = 2_000  # numbers spelled by one task of the pool
 
 def spell(number: int, form: str, language: str) -> str:
     """Write a number in words; `form` is "cardinal", "ordinal" or "year"."""
+    # Imported here, since every command imports the problems.
+    with extras.needed("demo", "The problem number_words"):
+        import num2words
     words = num2words.num2words(number, lang=language, to=form)
     if language == "en":  # as in American English, without "and" and commas
         words = words.replace(" and ", " ").replace(",", "")

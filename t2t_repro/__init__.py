@@ -18,6 +18,8 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
+from t2t_repro import tensorflow_import
+
 if TYPE_CHECKING:
     from t2t_repro.api import ExportedModel, Model, load, train
 
@@ -29,9 +31,6 @@ def __getattr__(name: str) -> object:
     """Import the interface for Python, and with it TensorFlow, on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from t2t_repro import tensorflow_import
-
-    tensorflow_import.import_tensorflow()
     from t2t_repro import api
 
     return getattr(api, name)
@@ -59,5 +58,6 @@ def _bridge_checkout(name):
     setattr(sys.modules[__name__], name, module)  # as an import would
 
 
+tensorflow_import.silence()
 _bridge_checkout("problems")
 _bridge_checkout("hparams")

@@ -22,7 +22,6 @@ from t2t_repro import (
     files,
     hparam,
     registry,
-    tensorflow_import,
 )
 from t2t_repro.problem import Problem, build_problem
 
@@ -182,7 +181,6 @@ def _run(main, arguments, description, groups):
     if _REGISTRY_HELP.value:
         print(registry.summary(), flush=True)
         return 0
-    tensorflow_import.import_tensorflow()
     code = main()
     sys.stdout.flush()  # here, so that the error of a full disk is explained
     return code

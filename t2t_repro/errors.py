@@ -32,7 +32,15 @@ class UserError(Exception):
     @property
     def page(self) -> str:
         """Return the sentence that names the section; "" if there is none."""
-        return f" See docs/troubleshooting.md#{self.see}." if self.see else ""
+        path = _docs() / "troubleshooting.md"
+        return f" See {path}#{self.see}." if self.see else ""
+
+
+def _docs():
+    """Return the folder of the pages: in a wheel, it is in the package."""
+    package = pathlib.Path(__file__).parent
+    inside, beside = package / "docs", package.parent / "docs"
+    return inside if inside.is_dir() else beside
 
 
 def hint(

@@ -37,8 +37,11 @@ def write(
         The folder of the model.
 
     Raises:
-        UserError: the problem, the model or the vocabulary cannot be exported.
+        UserError: the problem, the model or the vocabulary cannot be exported,
+            or the format needs a package that is not installed.
     """
+    if format == "ctranslate2":
+        to_ctranslate2.import_specs()  # before the models are loaded
     if run.problem.normalizes:
         raise errors.UserError(
             f"{run.problem.registered_name} changes its text before the model "

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from t2t_repro import (
     checkpoint_scores,
     errors,
+    extras,
     files,
     prepare,
     registry,
@@ -17,15 +18,17 @@ from t2t_repro import (
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
-from t2t_repro.reports import (
-    attention_plots,
-    cost,
-    curves,
-    page,
-    sample_translations,
-)
 from t2t_repro.text import parallel_files
 from t2t_repro.training import checkpoints
+
+with extras.needed("report", "The report"):
+    from t2t_repro.reports import (
+        attention_plots,
+        cost,
+        curves,
+        page,
+        sample_translations,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, flag_types
+from t2t_repro import common_flags, errors, extras, files, flag_types
 from t2t_repro.serving import limits
 
 _DEFAULTS = limits.Limits()
@@ -144,7 +144,7 @@ _GRACE_SECS = flag_types.define_number(
 
 
 def main() -> None:
-    try:
+    with extras.needed("serve", "The server"):
         from t2t_repro.serving import (
             event_log,
             server,
@@ -152,10 +152,6 @@ def main() -> None:
             service,
             versions,
         )
-    except ModuleNotFoundError as error:
-        raise errors.UserError(
-            f"The server needs {error.name}. pip install 't2t_repro[serve]'."
-        ) from error
     if _MAX_WAITING.value < _MAX_BATCH_SIZE.value:
         raise errors.UserError(
             f"A queue of --max_waiting={_MAX_WAITING.value} never has room for "

@@ -1,25 +1,61 @@
-"""Import of TensorFlow without its notes on missing GPUs."""
+"""Import of TensorFlow without its notes on missing GPUs.
+
+TensorFlow and its libraries write to file descriptor 2 before their logging can
+be configured, whatever TF_CPP_MIN_LOG_LEVEL is.
+"""
 
 import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sequence
 
-_NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
+NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
 
 
-def import_tensorflow() -> None:
-    """Import TensorFlow, silently where the machine has no NVIDIA driver.
+def silence() -> None:
+    """Make the first import of TensorFlow silent, whoever imports it.
 
-    TensorFlow writes its notes before its logging can be configured. With a
-    driver they stay: they then say why a GPU is not used.
+    The notes stay where they say why a GPU is not used, on machines with an
+    NVIDIA driver, and for users who ask for all by TF_CPP_MIN_LOG_LEVEL=0.
     """
-    quiet = os.name == "posix" and not _NVIDIA_DRIVER.exists()
-    with _silent_stderr() if quiet else contextlib.nullcontext():
-        import tensorflow as tf
+    if (
+        os.name == "posix"
+        and not NVIDIA_DRIVER.exists()
+        and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0"
+        and "tensorflow" not in sys.modules
+    ):
+        sys.meta_path.insert(0, _SilentFinder())
 
-        tf.config.list_physical_devices()
+
+class _SilentFinder(importlib.abc.MetaPathFinder):
+    """Finder that finds TensorFlow once, as others do, and silences it."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: types.ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of the other finders, whose execution is silent."""
+        if fullname != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_silently(module):
+                with _silent_stderr():
+                    execute(module)
+                    module.config.list_physical_devices()  # a note on its own
+
+            spec.loader.exec_module = execute_silently  # type: ignore[method-assign]
+        return spec
 
 
 @contextlib.contextmanager

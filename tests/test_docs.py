@@ -19,7 +19,7 @@ PAGES = sorted(path for folder in FOLDERS for path in folder.glob("*.md"))
 PACKAGE = ROOT / "t2t_repro"
 WITH_COMMANDS = [page for page in PAGES if "\n```sh\n" in page.read_text()]
 TIMEOUT_SECONDS = 1_800  # the commands of a page take minutes
-# The entry point of setup.py, for environments that lack it.
+# The entry point of pyproject.toml, for environments that lack it.
 ENTRY_POINT = f"""#!{sys.executable}
 import sys
 from t2t_repro.__main__ import main

@@ -9,6 +9,14 @@ import pytest
 from t2t_repro import errors, files
 
 
+def test_page_is_a_file_and_a_section():
+    path, _, section = errors.UserError("", see="a").page.partition("#")
+    path = pathlib.Path(path.removeprefix(" See "))
+    assert path.is_absolute() and "## Out of memory\n" in path.read_text()
+    assert section == "a."
+    assert errors.UserError("").page == ""
+
+
 @pytest.mark.parametrize("of_python", [True, False])
 def test_full_disk_is_explained(tmp_path, of_python):
     path, reason = tmp_path / "new" / "a", os.strerror(errno.ENOSPC)

@@ -1,8 +1,10 @@
 """Installations of the project: checkout, editable install, wheel."""
 
 import ast
+import email.policy
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -11,21 +13,27 @@ import zipfile
 import pytest
 from packaging import requirements
 
+import t2t_repro
+from t2t_repro.__main__ import COMMANDS
+
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("t2t_repro", "problems", "hparams")
+PAGE = (
+    "from t2t_repro import errors; "
+    "print(errors.UserError('', see='no-download').page)"
+)
 WHERE = (
     "import t2t_repro, t2t_repro.problems, t2t_repro.hparams; "
     "print(t2t_repro.__file__, *t2t_repro.problems.__path__, "
     "*t2t_repro.hparams.__path__)"
 )
-PACKAGED = (".py", ".j2", ".html", ".css", ".js", ".json", ".typed")
+PACKAGED = (".py", ".j2", ".html", ".css", ".js", ".json", ".typed", ".md")
 # Packages that are imported by another name than theirs, or not by us.
 MODULES = {
     "pyyaml": "yaml",
     "grpcio-health-checking": "grpc_health",
     "absl-py": "absl",
     "tensorflow-serving-api": "tensorflow_serving",
-    "tensorboard": None,  # tf.summary imports it
     "importlib-resources": None,  # TFDS imports it
 }
 
@@ -61,7 +69,7 @@ def checkout(tmp_path_factory):
     """Return a folder with the sources of the wheel, and nothing else."""
     folder = tmp_path_factory.mktemp("checkout")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in SOURCES:
+    for name in (*SOURCES, "docs"):
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
@@ -75,6 +83,15 @@ def wheel(checkout):
     return path
 
 
+def metadata(wheel):
+    """Return the METADATA of the wheel, whose body is the long description."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
+        return email.message_from_bytes(
+            archive.read(name), policy=email.policy.default
+        )
+
+
 def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
     names = [
         name
@@ -82,7 +99,7 @@ def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
         if ".dist-info/" not in name
     ]
     expected = set()
-    for top in SOURCES:
+    for top in (*SOURCES, "docs"):
         for path in (checkout / top).rglob("*"):
             if path.suffix in PACKAGED:
                 inside = path.relative_to(checkout)
@@ -94,31 +111,92 @@ def test_wheel_holds_every_source_and_nothing_else(checkout, wheel):
 
 
 def test_wheel_requires_what_is_used_and_nothing_else(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
-        lines = archive.read(name).decode("utf-8").splitlines()
     required = {"t2t_repro"}
-    for line in lines:
-        kind, _, value = line.partition(": ")
-        if kind == "Requires-Dist":
-            one = requirements.Requirement(value)
-            extra = str(one.marker or "").partition("== ")[2].strip('"')
-            if extra not in ("dev", "gpu"):
-                name = one.name.lower().replace("_", "-")
-                module = MODULES.get(name, name.replace("-", "_"))
-                required |= {module and module.lower()}
+    for value in metadata(wheel).get_all("Requires-Dist"):
+        one = requirements.Requirement(value)
+        extra = str(one.marker or "").partition("== ")[2].strip('"')
+        if extra not in ("dev", "gpu"):
+            name = one.name.lower().replace("_", "-")
+            module = MODULES.get(name, name.replace("-", "_"))
+            required |= {module and module.lower()}
     used = {name.lower() for name in imported()} - set(sys.stdlib_module_names)
     # Parts of TensorFlow Serving's API, of TensorFlow and of Jinja2.
     assert used - required <= {"grpc", "google", "markupsafe"}
     assert required - used <= {None}
 
 
+def test_page_lists_every_package_and_extra(wheel):
+    text = (ROOT / "docs" / "packages.md").read_text("utf-8")
+    base, extras = text.split("## Extras")
+    listed = [
+        re.findall(r"^\| `(.+?)` \|", part, re.M) for part in (base, extras)
+    ]
+    data = metadata(wheel)
+    required = map(requirements.Requirement, data.get_all("Requires-Dist"))
+    assert listed[0] == [one.name for one in required if one.marker is None]
+    assert sorted(listed[1]) == sorted(data.get_all("Provides-Extra"))
+
+
 def test_wheel_has_a_script_for_every_command(wheel):
     archive = zipfile.ZipFile(wheel)
     (name,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
-    text = archive.read(name).decode()
-    for command in ("t2t", "t2t-trainer", "t2t-avg-checkpoints", "t2t-query"):
-        assert f"{command} = t2t_repro.__main__:main\n" in text
+    scripts = re.findall(
+        r"(\S+) = t2t_repro.__main__:main\n", archive.read(name).decode()
+    )
+    commands = [f"t2t-{name.replace('_', '-')}" for name in COMMANDS]
+    assert scripts == ["t2t", *sorted(commands)]
+
+
+def test_long_description_has_only_links_to_other_sites(wheel):
+    text = metadata(wheel).get_content()
+    targets = re.findall(r"\]\(([^)]*)\)", text)
+    assert targets == ["https://arxiv.org/abs/1706.03762"]
+    # Text of links remains; pictures and their captions do not.
+    assert "The tutorial leads in ten minutes" in text
+    assert "Attention weights of one head" not in text
+    assert (ROOT / "README.md").read_text("utf-8").count("\n## ") == text.count(
+        "\n## "
+    )
+
+
+def test_metadata_names_licence_authors_and_versions_of_python(wheel):
+    data = metadata(wheel)
+    assert data["License-Expression"] == "Apache-2.0"
+    assert data["Author"] == "The t2t_repro authors"
+    assert data["Version"] == t2t_repro.__version__
+    classified = re.findall(r":: (3\.\d+)\n", str(data))
+    assert classified == ["3.10", "3.11", "3.12"]
+    assert data["Requires-Python"] == "<3.13,>=3.10"
+
+
+@pytest.mark.parametrize(
+    ("target", "markers", "extras"),
+    [
+        ("demo", (), ["demo"]),
+        ("demo", ("installed-demo",), []),
+        ("test", ("installed-demo",), ["dev"]),
+        ("test", ("installed-demo", "installed"), []),
+        ("demo", ("installed-demo", "installed"), []),
+    ],
+)
+def test_make_installs_what_the_target_needs_once(
+    tmp_path, target, markers, extras
+):
+    for name in markers:
+        (tmp_path / name).touch()
+    recipe = subprocess.run(
+        ["make", "--dry-run", target, f"VENV={tmp_path}"],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    ).stdout
+    assert re.findall(r"--editable '\.\[(\w+)\]'", recipe) == extras
+    made = re.findall(r"^touch (.*)", recipe, re.M)
+    both = f"{tmp_path}/installed-demo {tmp_path}/installed"
+    assert made == [
+        both if extra == "dev" else both.split()[0] for extra in extras
+    ]
 
 
 def test_wheel_runs_in_another_folder(wheel, tmp_path):
@@ -138,6 +216,10 @@ def test_wheel_runs_in_another_folder(wheel, tmp_path):
         PYTHONPATH=str(site),
     )
     assert str(site / "t2t_repro" / "problems" / "multi30k.py") in text
+    text = python("-c", PAGE, cwd=elsewhere, PYTHONPATH=str(site))
+    page, _, section = text.strip(" .\n").removeprefix("See ").partition("#")
+    assert page == str(site / "t2t_repro" / "docs" / "troubleshooting.md")
+    assert pathlib.Path(page).is_file() and section == "no-download"
 
 
 def test_checkout_runs_without_installation(checkout):

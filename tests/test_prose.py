@@ -85,7 +85,7 @@ def texts():
 
     The changelog is excluded: it may name what a version has removed.
     """
-    names = "README.md CONTRIBUTING.md Makefile setup.py".split()
+    names = "README.md CONTRIBUTING.md Makefile pyproject.toml setup.py".split()
     pages = [ROOT / name for name in names]
     pages += sorted((ROOT / "docs").glob("*.md"))
     pages += sorted((ROOT / "scripts").glob("*.md"))

@@ -9,7 +9,6 @@ that it printed.
 
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
@@ -60,11 +59,6 @@ def run(commands, folder, path):
     ]
 
 
-def strip_colors(line):
-    """Return a line without the escape sequences of colours."""
-    return re.sub(r"\x1b\[\d*m", "", line.rstrip())
-
-
 def main(arguments):
     if len(arguments) != 2 or pathlib.Path(arguments[1]).exists():
         raise app.UsageError("Give one FOLDER, which must not exist yet.")
@@ -73,7 +67,8 @@ def main(arguments):
     tutorial.mkdir(parents=True)
     path = os.environ["PATH"]
     clone = 'git clone --quiet "$SOURCE" t2t_repro'
-    results = run([clone, "make -C t2t_repro demo"], folder, path)
+    extras = "t2t_repro/.venv/bin/pip install -qe './t2t_repro[report,serve]'"
+    results = run([clone, "make -C t2t_repro demo", extras], folder, path)
     page = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
     page_commands.write_files(page, tutorial)
     commands = page_commands.shell_commands(page)
@@ -83,7 +78,7 @@ def main(arguments):
             file.write(f"{seconds:7.1f} s  $ {command}\n")
             for line in output[-LINES:]:
                 line = line.replace(str(folder), "FOLDER")
-                file.write(f"{'':11}{strip_colors(line)[:WIDTH]}\n")
+                file.write(f"{'':11}{line.rstrip()[:WIDTH]}\n")
         total = sum(seconds for _, seconds, _ in results)
         file.write(f"{total:7.1f} s  in all\n")
 

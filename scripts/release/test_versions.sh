@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Runs the tests with the lowest and with the highest versions of all packages
-# that setup.py admits. Run it before a release, and after changing a bound there.
+# that pyproject.toml admits. Run it before a release, and after changing a bound there.
 #
 #     scripts/release/test_versions.sh FOLDER [arguments of pytest]
 set -euo pipefail
+source "${BASH_SOURCE%/*}/../reproduce/functions.sh"
 folder=$1
 shift
-
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 # uv can resolve to the lowest versions; pip cannot.
 python3 -m venv "$folder/uv"

@@ -4,16 +4,11 @@
 #
 #     scripts/reproduce/demo.sh FOLDER [flags of the trainer]
 set -euo pipefail
+source "${BASH_SOURCE%/*}/functions.sh"
 folder=$1
 shift
 problem=number_words_ende
 run="$folder/train"
-
-say() { printf '\n\033[1m%s\033[0m\n' "$*" >&2; }
-t2t() {
-  say "t2t $*"
-  python -m t2t_repro "$@"
-}
 
 SECONDS=0
 # A German number is one word: its BLEU, of n-grams up to four words, is 0.

@@ -3,6 +3,7 @@
 #
 #     scripts/reproduce/multi30k.sh ende|enfr FOLDER [flags of the trainer]
 set -euo pipefail
+source "${BASH_SOURCE%/*}/functions.sh"
 case ${1-} in
   ende | enfr) problem=multi30k_$1 ;;
   *) echo "Usage: ${0##*/} ende|enfr FOLDER" >&2 && exit 1 ;;
@@ -15,11 +16,6 @@ shift 2
 # rate (0.1 / sqrt(1000) = 0.0032) and less dropout.
 hparams=batch_tokens=4096,learning_rate_warmup_steps=1000
 hparams+=,learning_rate_constant=0.1,layer_prepostprocess_dropout=0.1
-
-t2t() {
-  printf '\n\033[1m%s\033[0m\n' "t2t $*"
-  python -m t2t_repro "$@"
-}
 
 SECONDS=0
 t2t trainer --problem=$problem --hparams_set=multi30k_tiny \

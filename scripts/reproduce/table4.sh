@@ -6,6 +6,7 @@
 #     scripts/reproduce/table4.sh wsj_parsing TREEBANK FOLDER [flags of the trainer]
 #     scripts/reproduce/table4.sh wsj_parsing_semi TREEBANK FOLDER […]
 set -euo pipefail
+source "${BASH_SOURCE%/*}/functions.sh"
 if [[ $# -lt 3 ]]; then
   echo "Usage: $0 wsj_parsing|wsj_parsing_semi TREEBANK FOLDER [flags]" >&2
   exit 1
@@ -14,10 +15,6 @@ problem=$1 treebank=$2 folder=$3
 shift 3
 
 run="$folder/$problem"
-t2t() {
-  printf '\n\033[1m%s\033[0m\n' "t2t $*"
-  python -m t2t_repro "$@"
-}
 
 # Single precision, as in the paper.
 t2t trainer --problem="$problem" --hparams_set=parsing \

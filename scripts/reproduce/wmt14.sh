@@ -5,14 +5,11 @@
 #
 #     scripts/reproduce/wmt14.sh wmt14_ende big FOLDER [flags of the trainer]
 set -euo pipefail
+source "${BASH_SOURCE%/*}/functions.sh"
 problem=$1 hparams_set=$2 folder=$3
 shift 3
 
 run="$folder/$problem/$hparams_set"
-t2t() {
-  printf '\n\033[1m%s\033[0m\n' "t2t $*"
-  python -m t2t_repro "$@"
-}
 
 # The paper's FLOPs are of single precision (section 6.1, Table 2).
 # --mixed_precision=bfloat16 after FOLDER is a faster, but different experiment.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib import colors, pyplot
+from matplotlib import colors, figure
 
 from t2t_repro import files
 from t2t_repro.models.seq2seq import AttentionWeights
@@ -132,7 +132,7 @@ def _head_grid(weights, labels):
     width = columns * tile_width
     height = math.ceil(heads / columns) * tile_height
     image = np.ones((height, width, 4))
-    figure = pyplot.figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
+    grid = figure.Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
     for head, (weight, label) in enumerate(zip(weights, labels, strict=True)):
         top = head // columns * tile_height + _LABEL
         left = head % columns * tile_width
@@ -140,11 +140,10 @@ def _head_grid(weights, labels):
         tile = tile.repeat(cell, 0).repeat(cell, 1)
         image[top : top + len(tile), left : left + tile.shape[1]] = tile
         x, y = left / width, 1 - (top - 5) / height
-        figure.text(x, y, f"{head + 1}: {label}", fontsize=7.5)
-    figure.figimage(image)
+        grid.text(x, y, f"{head + 1}: {label}", fontsize=7.5)
+    grid.figimage(image)
     png = io.BytesIO()
-    figure.savefig(png, dpi=_DPI, metadata={"Software": None})
-    pyplot.close(figure)
+    grid.savefig(png, dpi=_DPI, metadata={"Software": None})
     return png.getvalue()
 
 
@@ -164,9 +163,9 @@ def write(folder: pathlib.Path, sentences: Sequence[SentencePlots]) -> int:
         for layers in sentence.layers.values():
             for layer in layers:
                 contents[f"{number}-{slug(layer.title)}.png"] = layer.png
-        for figure in sentence.figures:
-            for i, drawing in enumerate(figure.drawings, 1):
-                name = f"{number}-{slug(figure.title)}-{i}.svg"
+        for drawn in sentence.figures:
+            for i, drawing in enumerate(drawn.drawings, 1):
+                name = f"{number}-{slug(drawn.title)}-{i}.svg"
                 contents[name] = drawing.svg.encode()
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():

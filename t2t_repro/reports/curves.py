@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 
 import matplotlib
 import tensorflow as tf
-
-matplotlib.use("Agg")  # draws without a display
-from matplotlib import figure, pyplot, ticker  # noqa: E402
+from matplotlib import figure, ticker
 
 Curve = list[tuple[int, float]]  # (step, value)
 # Distinct with any kind of color vision (Okabe and Ito 2008).
@@ -133,7 +131,9 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
     if not lines:
         return None
     with matplotlib.rc_context(_STYLE):
-        image, axes = pyplot.subplots(figsize=(5, 2.8), layout="constrained")
+        # Without pyplot, which would choose a backend for the whole process.
+        image = figure.Figure(figsize=(5, 2.8), layout="constrained")
+        axes = image.add_subplot()
         for label, curve, style in lines:
             axes.plot(*zip(*curve, strict=True), label=label, **style)
         axes.set_yscale(plot.scale)
@@ -150,7 +150,7 @@ def plot(plot: Plot, runs: Mapping[str, dict[str, Curve]]) -> str | None:
         axes.grid(alpha=0.3)
         if len(lines) > 1:
             axes.legend(frameon=False)
-        svg = to_svg(image)
+        svg = _to_svg(image)
     return _add_label(svg, f"{plot.title}. {_in_words(lines)}")
 
 
@@ -178,11 +178,10 @@ def _lines(
             yield label, curve, style
 
 
-def to_svg(image: figure.Figure) -> str:
-    """Convert a figure to the text of an <svg> element, and close it."""
+def _to_svg(image: figure.Figure) -> str:
+    """Convert a figure to the text of an <svg> element."""
     text = io.StringIO()
     image.savefig(text, format="svg", metadata=_NO_METADATA)
-    pyplot.close(image)
     svg = text.getvalue()
     return svg[svg.index("<svg") :]
 

@@ -14,8 +14,9 @@ Its search is its own, with the settings of each call. Weights are float32;
 
 import pathlib
 from collections.abc import Sequence
+from types import ModuleType
 
-from t2t_repro import errors, files, json_files, locks
+from t2t_repro import errors, extras, files, json_files, locks
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -71,7 +72,7 @@ def export(
             "Choose one, or average them with avg_checkpoints."
         )
     positions = decode_hparams.max_input_length + decode_hparams.extra_length
-    spec = models[0].ctranslate2_spec(_specs(), positions)
+    spec = models[0].ctranslate2_spec(import_specs(), positions)
     _add_vocabularies(spec, vocabularies)
     spec.validate()
     spec.optimize()  # a shared matrix is written once
@@ -86,14 +87,14 @@ def export(
     return folder
 
 
-def _specs():
-    try:
+def import_specs() -> ModuleType:
+    """Return the module ctranslate2.specs.
+
+    Raises:
+        UserError: the package is not installed.
+    """
+    with extras.needed("ctranslate2", "The format ctranslate2"):
         from ctranslate2 import specs
-    except ImportError as error:
-        raise errors.UserError(
-            f"The package ctranslate2 is needed to write its format ({error}). "
-            "Install it: pip install 't2t_repro[ctranslate2]'."
-        ) from error
     return specs
 
 

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 TRAIN, VALIDATION = "train", "validation"  # folders in that of the run
@@ -33,7 +34,7 @@ class EventFiles:
         """Write {tag: value} of a step."""
         with self._writers[folder].as_default(step):
             for tag, value in scalars.items():
-                tf.summary.scalar(tag, value)
+                _write(tag, np.float32(value), "scalars")
 
     def add_table(
         self,
@@ -47,7 +48,7 @@ class EventFiles:
         lines += [list(map(_escaped, row.values())) for row in rows]
         text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         with self._writers[folder].as_default(step):
-            tf.summary.text(tag, text)
+            _write(tag, text, "text")
 
     def flush(self) -> None:
         """Write all events to the disk."""
@@ -58,6 +59,16 @@ class EventFiles:
         """Write all events to the disk, and close the files."""
         for writer in self._writers.values():
             writer.close()
+
+
+def _write(tag, value, plugin):
+    """Write a value for a plugin, as tf.summary.scalar and text do.
+
+    Those need TensorBoard.
+    """
+    summary = tf.compat.v1.SummaryMetadata
+    metadata = summary(plugin_data=summary.PluginData(plugin_name=plugin))
+    tf.summary.write(tag, value, metadata=metadata)
 
 
 def _escaped(value):

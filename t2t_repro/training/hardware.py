@@ -4,6 +4,7 @@ import os
 
 import tensorflow as tf
 
+from t2t_repro import extras, tensorflow_import
 from t2t_repro.training import workers
 
 # bfloat16 arithmetic came with compute capability 8.0 (A100).
@@ -102,4 +103,18 @@ def _devices(strategy):
         )
     if replicas > 1:
         return f"{replicas} replicas on {kind}s (MirroredStrategy)"
-    return f"1 replica on one {kind}"
+    return f"1 replica on one {kind}{_missing_gpu()}"
+
+
+def _missing_gpu():
+    """Return a note if no GPU is found where there is a driver for one."""
+    if (
+        not tensorflow_import.NVIDIA_DRIVER.exists()
+        or "CUDA_VISIBLE_DEVICES" in os.environ
+        or tf.config.list_physical_devices("GPU")
+    ):
+        return ""
+    return (
+        " (TensorFlow finds no GPU. Its libraries are installed by "
+        f"{extras.install_command('gpu')})"
+    )

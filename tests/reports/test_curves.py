@@ -1,8 +1,10 @@
 """Curves of event files, whole or damaged, and their plots."""
 
+import runpy
 from xml.etree import ElementTree
 
 import hypothesis
+import matplotlib
 import pytest
 import tensorflow as tf
 from file_strategies import edited_bytes
@@ -158,6 +160,13 @@ def test_plot_has_label_for_screen_readers():
     assert label.startswith("Loss. ")
     assert "one: train: from 9 at step 1 to 4 at step 5." in label
     assert "<two>: train: from 8 at step 10 to 3 at step 20." in label
+
+
+def test_plot_keeps_the_backend_of_the_process():
+    """A notebook would no longer show figures in another backend."""
+    with matplotlib.rc_context({"backend": "pdf"}):
+        runpy.run_path(curves.__file__)["plot"](LOSS, RUNS)
+        assert matplotlib.get_backend() == "pdf"
 
 
 def test_missing_curve_has_no_plot():

@@ -50,9 +50,9 @@ def test_script_stops_at_first_failure_and_kills_servers(tmp_path):
 
 
 def test_output_without_newline_belongs_to_its_command(tmp_path):
-    commands = ["printf a", r"printf '\033[1mb\033[0m 1\rb 2\n'"]
+    commands = ["printf a", r"printf 'b 1\rb 2\n'"]
     (_, _, first), (_, _, second) = cold_start.run(
         commands, tmp_path, os.environ["PATH"]
     )
     assert first == ["a"]
-    assert list(map(cold_start.strip_colors, second)) == ["b 1", "b 2"]
+    assert [line.rstrip() for line in second] == ["b 1", "b 2"]

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pty
 import subprocess
 
 import pytest
@@ -102,6 +103,27 @@ def test_multi30k_runs_all_steps_with_multi30k_tiny(reproduce, pair):
         "exporter",
         "report",
     ]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "bold"),
+    [(False, "", False), (True, "", True), (True, "1", False)],
+)
+def test_headings_are_bold_on_terminals_without_no_color(
+    terminal, no_color, bold
+):
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    subprocess.run(
+        ["bash", "-c", 'source "$0"; say one two', FOLDER / "functions.sh"],
+        env=os.environ | {"NO_COLOR": no_color},
+        stderr=theirs,
+        check=True,
+    )
+    printed = os.read(ours, 100).replace(b"\r", b"")
+    os.close(ours)
+    os.close(theirs)
+    expected = b"\x1b[1mone two\x1b[0m" if bold else b"one two"
+    assert printed == b"\n" + expected + b"\n"
 
 
 @pytest.mark.parametrize("table", ["table2", "table3", "positions"])

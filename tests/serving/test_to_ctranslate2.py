@@ -263,7 +263,7 @@ def test_missing_package_is_named_with_its_installation(
     build, shared, monkeypatch, tmp_path
 ):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(errors.UserError, match=r"t2t_repro\[ctranslate2\]"):
+    with pytest.raises(errors.UserError, match="ctranslate2 needs ctranslate2"):
         to_ctranslate2.export(
             [build({})], shared, LENGTHS, tmp_path / "folder", {}
         )

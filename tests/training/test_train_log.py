@@ -110,6 +110,24 @@ def test_log_shows_means_every_two_seconds_and_at_the_end(
     }
 
 
+def test_recorded_scalar_is_that_of_tf_summary(tmp_path):
+    """tf.summary.scalar needs TensorBoard, which the log does without."""
+    log = _log(tmp_path / "ours")
+    log.validation_done(3, {"loss": 2.5})
+    log.close()
+    writer = tf.summary.create_file_writer(str(tmp_path / "theirs"))
+    with writer.as_default(3):
+        tf.summary.scalar("validation/loss", 2.5)
+    writer.close()
+    written = []
+    for folder in ("ours", "theirs"):
+        (path,) = (tmp_path / folder).iterdir()
+        *_, record = tf.data.TFRecordDataset(str(path))
+        event = tf.compat.v1.Event.FromString(record.numpy())
+        written.append((event.step, event.summary))
+    assert written[0] == written[1]
+
+
 def test_values_are_fetched_once_an_interval(tmp_path, clock, monkeypatch):
     """Fetching waits for the device, which then waits for the host."""
     fetched = []

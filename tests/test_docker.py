@@ -1,0 +1,131 @@
+"""Files, flags and extras that the files in docker/ name."""
+
+import json
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from t2t_repro.__main__ import COMMANDS
+from t2t_repro.registry import hparams_sets, load_definitions, problems
+
+ROOT = pathlib.Path(__file__).parent.parent
+DOCKER = ROOT / "docker"
+DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
+COMPOSE_FILES = sorted(DOCKER.glob("*.compose.yaml"))
+
+
+def instructions(path):
+    """Return [(instruction, arguments)] of a Dockerfile."""
+    text = re.sub(r"^#.*\n", "", path.read_text("utf-8"), flags=re.M)
+    lines = text.replace("\\\n", " ").splitlines()
+    return [line.split(maxsplit=1) for line in lines if line]
+
+
+def compose(name):
+    return yaml.safe_load((DOCKER / name).read_text("utf-8"))
+
+
+def assert_flags(command, arguments):
+    """Assert that a command or common_flags defines the flags."""
+    sources = [
+        ROOT / "t2t_repro" / f"{n}.py" for n in (command, "common_flags")
+    ]
+    text = "".join(path.read_text("utf-8") for path in sources)
+    for argument in arguments:
+        name, _, value = argument.removeprefix("--").partition("=")
+        assert argument.startswith("--") and value
+        assert f'    "{name}",' in text or f'("{name}",' in text, argument
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_dockerfile_copies_all_that_the_build_needs(path):
+    copied = set()
+    for name, arguments in instructions(path):
+        if name == "COPY" and not arguments.startswith("--from"):
+            copied |= {*arguments.split()[:-1]}
+    assert all((ROOT / name).exists() for name in copied)
+    needed = "LICENSE README.md pyproject.toml setup.py docs hparams problems"
+    assert copied == {*needed.split(), "t2t_repro"}
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
+def test_extras_of_dockerfile_exist(path):
+    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", path.read_text("utf-8"))
+    page = (ROOT / "docs" / "packages.md").read_text("utf-8")
+    listed = re.findall(r"^\| `(\w+)`", page.split("## Extras")[1], re.M)
+    assert {*extras.split(",")} <= {*listed}
+
+
+def test_folder_removed_from_image_is_that_of_its_python():
+    text = (DOCKER / "serve.Dockerfile").read_text("utf-8")
+    assert len(set(re.findall(r"python:?(3\.\d+)", text))) == 1
+
+
+def test_entry_points_are_commands_with_their_flags():
+    (entry,) = (
+        json.loads(arguments)
+        for name, arguments in instructions(DOCKER / "serve.Dockerfile")
+        if name == "ENTRYPOINT"
+    )
+    assert entry[:2] == ["t2t", "serve"]
+    assert_flags(entry[1], entry[2:])
+    assert ["ENTRYPOINT", '["t2t"]'] in instructions(
+        DOCKER / "train.Dockerfile"
+    )
+
+
+@pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
+def test_paths_of_compose_file_exist(path):
+    for service in compose(path.name)["services"].values():
+        if "build" in service:
+            context = DOCKER / service["build"]["context"]
+            assert context.resolve() == ROOT
+            assert (ROOT / service["build"]["dockerfile"]).exists()
+        for volume in service["volumes"]:
+            if volume.startswith("."):
+                assert (DOCKER / volume.split(":")[0]).is_dir()
+
+
+def test_workers_have_the_same_cluster_and_their_own_index():
+    services = compose("train.compose.yaml")["services"]
+    configs = [
+        json.loads(service["environment"]["TF_CONFIG"])
+        for service in services.values()
+    ]
+    for index, config in enumerate(configs):
+        hosts = [host.split(":")[0] for host in config["cluster"]["worker"]]
+        assert hosts == list(services)
+        assert config["task"] == {"type": "worker", "index": index}
+
+
+def test_workers_run_the_same_existing_command():
+    services = compose("train.compose.yaml")["services"]
+    (command, *arguments), *others = (
+        service["command"] for service in services.values()
+    )
+    assert others == [[command, *arguments]] * (len(services) - 1)
+    assert command == "trainer" and command in COMMANDS
+    assert_flags(command, arguments)
+    load_definitions()
+    values = dict(argument[2:].split("=") for argument in arguments)
+    assert values["problem"] in problems
+    assert values["hparams_set"] in hparams_sets
+    # Both write to the volume, whose folder the image gives to its user.
+    folders = {values[name] for name in ("data_dir", "output_dir")}
+    assert all(folder.startswith("/work/") for folder in folders)
+    assert "--owner=t2t /work" in (DOCKER / "train.Dockerfile").read_text()
+
+
+def test_both_servers_serve_the_same_export():
+    services = compose("serve.compose.yaml")["services"]
+    ours, theirs = services["t2t"], services["tensorflow_serving"]
+    assert ours["volumes"][0].endswith("}:/export:ro")
+    model, config = theirs["volumes"]
+    assert model == ours["volumes"][0].replace("/export:", "/models/t2t:")
+    assert config == "../scripts/serving:/config:ro"
+    for argument in theirs["command"]:
+        if "=" in argument:
+            name = argument.partition("=/config/")[2]
+            assert (ROOT / "scripts" / "serving" / name).is_file()

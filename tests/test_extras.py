@@ -1,0 +1,74 @@
+"""Packages of extras that are missing, and the commands that install them."""
+
+import sys
+from importlib import metadata
+
+import pytest
+
+from problems import number_words
+from t2t_repro import errors, extras
+
+REQUIREMENTS = [
+    "numpy<3,>=2.1",
+    'aiohttp<4,>=3.11; extra == "serve"',
+    "six ; extra == 'serve'",
+    'tensorflow[and-cuda]<2.22,>=2.21; python_version < "4" and extra == "gpu"',
+    'pytest<10,>=8; extra == "serve-tests"',
+]
+
+
+@pytest.fixture
+def requirements(monkeypatch):
+    """Replace the metadata of the installed package; return its list."""
+    listed = [*REQUIREMENTS]
+    monkeypatch.setattr(metadata, "requires", {"t2t_repro": listed}.get)
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("extra", "command"),
+    [
+        ("serve", "pip install 'aiohttp<4,>=3.11' six"),
+        ("gpu", "pip install 'tensorflow[and-cuda]<2.22,>=2.21'"),
+    ],
+)
+def test_command_names_the_packages_of_the_extra(requirements, extra, command):
+    assert extras.install_command(extra) == command
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_command_in_a_checkout_without_metadata_of_the_extra(
+    monkeypatch, requirements, installed
+):
+    requirements.clear()
+    if not installed:
+
+        def fail(name):
+            raise metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr(metadata, "requires", fail)
+    assert extras.install_command("serve") == (
+        "pip install -e '.[serve]' in the root of the repository"
+    )
+
+
+def test_missing_package_is_named_with_purpose_and_command(requirements):
+    with pytest.raises(errors.UserError) as raised:
+        with extras.needed("serve", "The server"):
+            import no_such_package.part  # noqa: F401
+    assert str(raised.value) == (
+        "The server needs no_such_package, which is not installed. Install the "
+        "extra serve: pip install 'aiohttp<4,>=3.11' six"
+    )
+
+
+def test_missing_module_of_our_own_is_not_explained():
+    with pytest.raises(ModuleNotFoundError, match="t2t_repro.absent"):
+        with extras.needed("serve", "The server"):
+            import t2t_repro.absent  # noqa: F401
+
+
+def test_number_words_name_their_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "num2words", None)
+    with pytest.raises(errors.UserError, match="number_words needs num2words"):
+        number_words.spell(1, "cardinal", "en")
