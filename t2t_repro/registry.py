@@ -8,6 +8,7 @@ A definition registers itself when its module is imported:
     @search_rules.register("no_numerals")
     @vocabularies.register("characters")
     @metrics.register("word_accuracy")
+    @callbacks.register("csv_tracker")
 
 A built-in model is declared with its hparams instead, so that names and
 settings are known without importing Keras; built-in metrics are declared, too.
@@ -210,6 +211,7 @@ vocabularies.declare(
     "Unigram model, by SentencePiece.",
 )
 metrics = Registry("metric")
+callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 
 
 def build_hparams(name: str) -> Any:
@@ -244,6 +246,7 @@ def summary() -> str:
         metrics,
         search_rules,
         vocabularies,
+        callbacks,
     ):
         lines.append(f"{registry.kind}s:")
         for entry in registry:

@@ -126,7 +126,7 @@ class ValidationMonitor:
         self._history = History(output_dir, first_step)
         self._is_summarized = False
 
-    def measure(self, step: int, log: "TrainLog") -> None:
+    def measure(self, step: int, log: "TrainLog") -> dict[str, Any]:
         """Measure after `step`; write the results to `log` and the history."""
         log.check()
         with log.pause():
@@ -144,6 +144,7 @@ class ValidationMonitor:
                 self._is_summarized = True
                 results = results | self._sample.results(scores)
             self._history.add(step, results)
+        return results
 
     def ranking(self, suite: Suite) -> list[int]:
         """Return the steps of comparable validations, the best one first."""

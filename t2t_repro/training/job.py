@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from t2t_repro import files, hparam, locks, prepare, run_json
@@ -19,6 +20,8 @@ from t2t_repro.training import (
     train_loop,
     workers,
 )
+from t2t_repro.training.callbacks import Callback
+from t2t_repro.training.callbacks import build as build_callbacks
 from t2t_repro.training.options import Options
 
 
@@ -39,6 +42,7 @@ def train(
     options: Options | None = None,
     data: Data | None = None,
     hparams_set: str = "",
+    callbacks: Sequence[Callback] = (),
 ) -> int:
     """Train a model on a problem; generate its data if it is missing.
 
@@ -52,6 +56,7 @@ def train(
             trainer; None: the defaults.
         data: folders of the data; None: the defaults.
         hparams_set: name of the hparams set, for run.json and reports.
+        callbacks: observers, beside those that options.callbacks names.
 
     Returns:
         The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM.
@@ -65,6 +70,7 @@ def train(
         files.expand_path(output_dir), hparams
     )
     _check(problem, hparams, options)
+    observers = [*callbacks, *build_callbacks(options.callbacks)]
     if options.logical_devices:
         hardware.make_logical_devices(options.logical_devices)
     if options.deterministic:
@@ -92,7 +98,7 @@ def train(
             task.plan.rows_per_batch,
         ) | {"options": options.given()}
         _write_run_json(worker, output_dir, settings, task, options, strategy)
-        return train_loop.train(task, output_dir, options, strategy)
+        return train_loop.train(task, output_dir, options, strategy, observers)
 
 
 def _check(problem, hparams, options):

@@ -112,6 +112,11 @@ class Options:
         help="Recompute activations in the backward pass: less memory, a third "
         "slower.",
     )
+    callbacks: str | None = setting(
+        default=None,
+        help="Names of registered callbacks, comma-separated, such as a "
+        "tracker of a --usr_dir.",
+    )
     profile: bool = setting(
         default=False,
         help="Trace steps 11 to 15 for TensorBoard's profiler, which is the "

@@ -60,17 +60,22 @@ def appending_to(folder: pathlib.Path) -> Iterator[None]:
         handler.close()
 
 
-def log(text: str, level: int = logging.INFO) -> None:
+def log(
+    text: str, level: int = logging.INFO, with_traceback: bool = False
+) -> None:
     """Log a message that the caller shows on the screen."""
-    _LOGGER.log(level, "%s", text.strip())
+    _LOGGER.log(level, "%s", text.strip(), exc_info=with_traceback)
 
 
-def show(text: str, level: int = logging.INFO) -> None:
-    """Print a message, and log it."""
+def show(
+    text: str, level: int = logging.INFO, with_traceback: bool = False
+) -> None:
+    """Print a message, and log it.
+
+    Args:
+        text: the message.
+        level: level of Python's logging.
+        with_traceback: whether to log the exception that is handled.
+    """
     print(text, flush=True)
-    log(text, level)
-
-
-def log_exception(text: str) -> None:
-    """Log an error, with the traceback of the exception that is handled."""
-    _LOGGER.exception("%s", text)
+    log(text, level, with_traceback)

@@ -109,11 +109,13 @@ class TrainLog:
     def pause(self) -> Iterator[None]:
         """Exclude the time within the context from all rates."""
         start = time.monotonic()
-        yield
-        paused = time.monotonic() - start
-        if self._since is not None:
-            self._since += paused
-            self._stepped_at += paused
+        try:
+            yield
+        finally:
+            paused = time.monotonic() - start
+            if self._since is not None:
+                self._since += paused
+                self._stepped_at += paused
 
     def write(self, text: str, level: int = logging.INFO) -> None:
         """Print a line above the bar, and log it."""

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import pathlib
 import time
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -16,6 +17,7 @@ from t2t_repro.training import (
     train_log,
     utilization,
 )
+from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.checkpoints import CheckpointManager
 from t2t_repro.training.history import History, ValidationMonitor
 from t2t_repro.training.options import Options
@@ -29,6 +31,7 @@ def train(
     output_dir: pathlib.Path,
     options: Options,
     strategy: tf.distribute.Strategy | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> int:
     """Train to options.train_steps, from the latest checkpoint if there is one.
 
@@ -38,6 +41,7 @@ def train(
             events.
         options: options of the training run.
         strategy: tf.distribute strategy; None: one device.
+        callbacks: observers, which the chief calls.
 
     Returns:
         The exit code: 0, or 130 or 143 after any worker received Ctrl-C or
@@ -56,7 +60,8 @@ def train(
         run_log.show(f"Nothing to do: {reason}")
         return 0
     with session.worker.folder_to_write(output_dir) as folder:
-        return _Loop(session, checkpoints, folder).run()
+        observers = callbacks if session.worker.is_chief else ()
+        return _Loop(session, checkpoints, folder, observers).run()
 
 
 def _nothing_to_do(session):
@@ -84,6 +89,7 @@ class _Loop:
         session: setup.Session,
         checkpoints: CheckpointManager,
         folder: pathlib.Path,
+        callbacks: Sequence[Callback],
     ):
         """Build the steps; events and validation results go to `folder`."""
         self.session, self.options = session, session.options
@@ -99,36 +105,34 @@ class _Loop:
             self.first_step,
         )
         self.finite_checker = session.build_finite_checker()
+        self.log = self._open_log()
+        self.profiler = Profiler(folder, self.options.profile)
+        self.callbacks = Callbacks(
+            callbacks, session.task.plan.steps_per_epoch, self.log.pause
+        )
         self.saved_at = time.monotonic()
 
     def run(self) -> int:
         """Take steps until the last one, or a signal; return the exit code."""
         batches = iter(self.session.batches(self.first_step))
         with (
-            contextlib.closing(self._open_log()) as log,
-            self.worker.report_lost_workers(log.check),
+            contextlib.closing(self.log),
+            self.worker.report_lost_workers(self.log.check),
             StopSignals() as stop,
-            Profiler(self.folder, self.options.profile) as profiler,
+            self.profiler,
+            self.callbacks.session(self.folder, self.first_step),
         ):
             for step in range(self.first_step + 1, self.last_step + 1):
-                profiler.before_step(step - self.first_step)
-                outcome = self.train_step(next(batches))
-                log.step_done(outcome, self.train_step.compilations)
-                if notice := self.train_step.retrace_notice:
-                    log.write(f"step {step:,}: {notice}", logging.WARNING)
+                self._take_step(step, next(batches))
                 # A signal to one worker stops all of them after this step.
                 signal = max(self.worker.gather(stop.received))
                 last = step == self.last_step or signal
-                if step % self.options.eval_every == 0 or (
-                    step == self.last_step
-                ):
-                    profiler.stop()
-                    stops_early = self._evaluate(step, log)
+                if self._validation_due(step):
+                    stops_early = self._validate(step)
                     last = last or stops_early
-                due = self._checkpoint_due(step)
-                if last or due:
-                    profiler.stop()
-                    self._save(step, log, due)
+                scheduled = self._checkpoint_due(step)
+                if last or scheduled:
+                    self._save(step, scheduled)
                 if last:
                     break
             self.worker.barrier()  # the others would fail if one left
@@ -153,30 +157,48 @@ class _Loop:
         log.record_settings(vars(hparams))
         return log
 
-    def _evaluate(self, step: int, log: TrainLog) -> bool:
+    def _take_step(self, step: int, batch: dict) -> None:
+        """Update the weights, and log the step."""
+        self.profiler.before_step(step - self.first_step)
+        self.callbacks.step_begin(step)
+        outcome = self.train_step(batch)
+        self.log.step_done(outcome, self.train_step.compilations)
+        if notice := self.train_step.retrace_notice:
+            self.log.write(f"step {step:,}: {notice}", logging.WARNING)
+        self.callbacks.step_end(step)
+
+    def _validation_due(self, step: int) -> bool:
+        return step % self.options.eval_every == 0 or step == self.last_step
+
+    def _validate(self, step: int) -> bool:
         """Check the weights and validate; return whether to stop early."""
+        self.profiler.stop()
         self._check_weights(step)
         with optimizer.averaged_weights(
             self.state.optimizer, self.state.model.trainable_variables
         ):
-            self.monitor.measure(step, log)
+            results = self.monitor.measure(step, self.log)
+        self.callbacks.validation_end(step, results)
         stops = self.monitor.stopped_improving(
             self.options.early_stopping_evals,
             self.session.stopping_metric,
-            log,
+            self.log,
         )
         # Only the chief has all validations of the run.
         return bool(self.worker.broadcast(stops))
 
-    def _save(self, step: int, log: TrainLog, scheduled: bool) -> None:
+    def _save(self, step: int, scheduled: bool) -> None:
         """Check that all is finite, and let the chief write a checkpoint."""
-        log.check()
-        with log.pause():
+        self.profiler.stop()
+        self.log.check()
+        with self.log.pause():
             self._check_weights(step)
-            log.flush()
+            self.log.flush()
             if self.worker.is_chief:
                 ranking = self.monitor.ranking(self.session.task.suite)
-                self.checkpoints.save(step, scheduled, ranking)
+                path = self.checkpoints.save(step, scheduled, ranking)
+        if self.worker.is_chief:
+            self.callbacks.checkpoint_saved(step, path)
         self.saved_at = time.monotonic()
 
     def _check_weights(self, step: int) -> None:

@@ -54,7 +54,7 @@ class Runs:
         hparams = dataclasses.replace(self.hparams, **changes)
         return Runs(hparams, self.corpora, self.vocabularies.target.size)
 
-    def train(self, folder, strategy=None, **options):
+    def train(self, folder, strategy=None, callbacks=(), **options):
         """Train and return the exit code and the printed text."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -62,7 +62,7 @@ class Runs:
                 self.hparams, self.vocabularies, self.plan, self.corpora
             )
             options = Options(**(_OPTIONS | options))
-            code = train_loop.train(task, folder, options, strategy)
+            code = train_loop.train(task, folder, options, strategy, callbacks)
         return code, printed.getvalue()
 
     def summary(self, folder, **options):

@@ -1,0 +1,156 @@
+"""Callbacks: the interface of experiment trackers.
+
+@callbacks.register("printer")
+class Printer(Callback):
+    \"\"\"Print each validation.\"\"\"
+
+    def on_validation_end(self, step, results):
+        print(step, results)
+"""
+
+import contextlib
+import logging
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from t2t_repro import errors, registry
+from t2t_repro.training import run_log
+
+
+class Callback:
+    """Base class of callbacks; a subclass overrides what it needs.
+
+    Callbacks run in the first worker, between two steps. Their time is not part
+    of any rate.
+    """
+
+    def on_train_begin(self, output_dir: pathlib.Path, step: int) -> None:
+        """Prepare for the steps after `step`, which are those of a session.
+
+        An exception ends the training before its first step. Exceptions of the
+        other methods are logged, and training continues.
+        """
+
+    def on_epoch_begin(self, epoch: int, step: int) -> None:
+        """Observe the begin of an epoch, counted from 1, before `step`.
+
+        If a step has pairs of two epochs, it is part of the earlier one.
+        """
+
+    def on_epoch_end(self, epoch: int, step: int) -> None:
+        """Observe the end of an epoch, after its last step."""
+
+    def on_validation_end(self, step: int, results: Mapping[str, Any]) -> None:
+        """Observe results: loss, perplexity, and others of validation.json."""
+
+    def on_checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
+        """Observe a checkpoint, which is on the disk."""
+
+    def on_train_end(self) -> None:
+        """Release what on_train_begin() opened; called after errors, too."""
+
+
+class Callbacks:
+    """Several callbacks, whose errors do not end the training."""
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        steps_per_epoch: float,
+        pause: Callable[[], AbstractContextManager[None]],
+    ):
+        """Take the callbacks.
+
+        Args:
+            callbacks: any number.
+            steps_per_epoch: number of steps of an epoch.
+            pause: TrainLog.pause, in which all calls are made.
+        """
+        self._callbacks, self._pause = callbacks, pause
+        self._steps_per_epoch = steps_per_epoch
+
+    @contextlib.contextmanager
+    def session(self, output_dir: pathlib.Path, step: int) -> Iterator[None]:
+        """Call on_train_begin() now, and on_train_end() at the end.
+
+        Raises:
+            UserError: on_train_begin() raised an exception; names both.
+        """
+        try:
+            self._begin(output_dir, step)
+            yield
+        finally:
+            self._call("on_train_end")
+
+    def _begin(self, output_dir, step):
+        for callback in self._callbacks:
+            try:
+                callback.on_train_begin(output_dir, step)
+            except Exception as error:
+                raise errors.UserError(
+                    f"The callback {_name(callback)} could not begin: "
+                    f"{type(error).__name__}: {error}. Correct it, or train "
+                    "without it."
+                ) from error
+
+    def step_begin(self, step: int) -> None:
+        """Call on_epoch_begin() if `step` is the first of an epoch."""
+        epoch = self._epoch(step)
+        if step == 1 or self._epoch(step - 1) != epoch:
+            self._call("on_epoch_begin", epoch, step)
+
+    def step_end(self, step: int) -> None:
+        """Call on_epoch_end() if `step` is the last of an epoch."""
+        epoch = self._epoch(step)
+        if self._epoch(step + 1) != epoch:
+            self._call("on_epoch_end", epoch, step)
+
+    def validation_end(self, step: int, results: Mapping[str, Any]) -> None:
+        """Call on_validation_end()."""
+        self._call("on_validation_end", step, results)
+
+    def checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
+        """Call on_checkpoint_saved()."""
+        self._call("on_checkpoint_saved", step, path)
+
+    def _epoch(self, step):
+        """Return the epoch of the first pair of a step, both from 1."""
+        return 1 + int((step - 1) / self._steps_per_epoch)
+
+    def _call(self, method, *arguments):
+        """Call a method of all callbacks; log their errors."""
+        for callback in self._callbacks:
+            try:
+                with self._pause():
+                    getattr(callback, method)(*arguments)
+            except Exception as error:
+                run_log.show(
+                    f"The callback {_name(callback)} failed in {method}: "
+                    f"{type(error).__name__}: {error}. Training continues.",
+                    logging.ERROR,
+                    with_traceback=True,
+                )
+
+
+def _name(callback):
+    return type(callback).__qualname__
+
+
+def build(names: str | None) -> list[Callback]:
+    """Build the registered callbacks of "name,name".
+
+    Raises:
+        UserError: a name is unknown, or not that of a Callback class.
+    """
+    entries = [registry.callbacks[n] for n in (names or "").split(",") if n]
+    for entry in entries:
+        cls = entry.value
+        if not (isinstance(cls, type) and issubclass(cls, Callback)):
+            raise errors.UserError(
+                f"The callback {entry.name!r} of {entry.file} is not a "
+                "subclass of t2t_repro.training.callbacks.Callback; got "
+                f"{cls!r}."
+            )
+    return [entry.value() for entry in entries]

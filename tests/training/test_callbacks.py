@@ -1,0 +1,125 @@
+"""Callbacks: when they are called, and what their errors do."""
+
+import contextlib
+
+import pytest
+
+from t2t_repro import errors, registry
+from t2t_repro.training import callbacks, run_log
+
+
+class Recorder(callbacks.Callback):
+    """Record of all calls, without the results of validations."""
+
+    def __init__(self):
+        self.calls = []
+
+    def on_train_begin(self, output_dir, step):
+        self.calls.append(("begin", step))
+
+    def on_epoch_begin(self, epoch, step):
+        self.calls.append(("epoch", epoch, step))
+
+    def on_epoch_end(self, epoch, step):
+        self.calls.append(("epoch end", epoch, step))
+
+    def on_validation_end(self, step, results):
+        assert results["perplexity"] > 1
+        self.calls.append(("validation", step, results["loss"]))
+
+    def on_checkpoint_saved(self, step, path):
+        assert path.with_suffix(".index").exists()
+        self.calls.append(("saved", step))
+
+    def on_train_end(self):
+        self.calls.append("end")
+
+
+class Failing(callbacks.Callback):
+    """Callback that cannot reach its server."""
+
+    def on_validation_end(self, step, results):
+        raise ConnectionError("no server")
+
+
+def observed(*observers, steps_per_epoch=2.5):
+    return callbacks.Callbacks(
+        observers, steps_per_epoch, contextlib.nullcontext
+    )
+
+
+def test_epochs_begin_with_their_first_whole_step():
+    """Step 3 has pairs of both epochs; steps 6 to 8 are the third."""
+    recorder = Recorder()
+    observers = observed(recorder)
+    for step in range(1, 9):
+        observers.step_begin(step)
+        observers.step_end(step)
+    assert recorder.calls == [
+        ("epoch", 1, 1),
+        ("epoch end", 1, 3),
+        ("epoch", 2, 4),
+        ("epoch end", 2, 5),
+        ("epoch", 3, 6),
+        ("epoch end", 3, 8),
+    ]
+
+
+def test_loop_calls_callbacks_in_order(runs, fake_steps, tmp_path):
+    fake_steps(losses=[4.0, 3.0])
+    recorder = Recorder()
+    settings = {"eval_every": 4, "save_checkpoints_steps": 4}
+    runs.train(tmp_path, train_steps=3, **settings)
+    fake_steps(losses=[2.0])
+    runs.train(tmp_path, callbacks=[recorder], train_steps=4, **settings)
+    found = [call for call in recorder.calls if "epoch" not in call[0]]
+    assert found == [
+        ("begin", 3),
+        ("validation", 4, 2.0),
+        ("saved", 4),
+        "end",
+    ]
+
+
+def test_error_is_logged_with_its_name_and_training_continues(
+    runs, fake_steps, tmp_path
+):
+    fake_steps()
+    recorder = Recorder()
+    with run_log.appending_to(tmp_path):
+        code, printed = runs.train(
+            tmp_path, callbacks=[Failing(), recorder], train_steps=4
+        )
+    assert code == 0 and recorder.calls[-1] == "end"
+    message = "The callback Failing failed in on_validation_end: Connection"
+    assert message in printed
+    text = (tmp_path / run_log.FILE).read_text()
+    assert f" ERROR {message}" in text and "Traceback" in text
+
+
+def test_error_before_the_first_step_ends_the_training(tmp_path):
+    class Broken(Recorder):
+        def on_train_begin(self, output_dir, step):
+            raise OSError("no key")
+
+    recorder = Recorder()
+    message = "callback .*Broken could not begin: OSError: no key. Correct it"
+    with (
+        pytest.raises(errors.UserError, match=message),
+        observed(recorder, Broken()).session(tmp_path, 0),
+    ):
+        raise AssertionError
+    assert recorder.calls == [("begin", 0), "end"]
+
+
+def test_registered_callbacks_are_built_by_name(monkeypatch):
+    monkeypatch.setattr(registry.callbacks, "_entries", {})
+    registry.callbacks.register("recorder")(Recorder)
+    registry.callbacks.register("function")(observed)
+    assert callbacks.build(None) == []
+    (built,) = callbacks.build("recorder")
+    assert isinstance(built, Recorder)
+    with pytest.raises(errors.UserError, match="Unknown callback 'record'"):
+        callbacks.build("record")
+    with pytest.raises(errors.UserError, match="'function' .* not a subclass"):
+        callbacks.build("recorder,function")
