@@ -135,7 +135,7 @@ def test_baseline_of_other_length_is_refused_before_translating(
     result = run("evaluate", *flags, *calm)
     assert result.returncode == 1
     assert "got 2 and 2 and 1" in result.stderr
-    assert "Checkpoint:" not in result.stderr
+    assert "translate:" not in result.stderr
 
 
 @pytest.mark.slow

@@ -90,11 +90,10 @@ def test_exporter_refuses_own_vocabulary(words, run):
     assert not (words / "run" / "export").exists()
 
 
-def test_decoder_without_usr_dir_names_the_missing_vocabulary(words, run):
-    refused = run("decoder", f"--output_dir={words / 'run'}", stdin=LINES)
-    assert refused.returncode == 1
-    assert "Unknown vocabulary type 'words'" in refused.stderr
-    assert "Known: bpe, unigram" in refused.stderr
+def test_decoder_loads_the_definitions_of_the_run_again(words, run):
+    result = run("decoder", f"--output_dir={words / 'run'}", stdin=LINES)
+    assert len(ok(result).splitlines()) == len(LINES.splitlines())
+    assert "Definitions: " in result.stderr
 
 
 @pytest.fixture(scope="module")

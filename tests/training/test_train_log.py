@@ -117,10 +117,10 @@ def test_recorded_scalar_is_that_of_tf_summary(tmp_path):
     log.close()
     writer = tf.summary.create_file_writer(str(tmp_path / "theirs"))
     with writer.as_default(3):
-        tf.summary.scalar("validation/loss", 2.5)
+        tf.summary.scalar("loss", 2.5)
     writer.close()
     written = []
-    for folder in ("ours", "theirs"):
+    for folder in ("ours/validation", "theirs"):
         (path,) = (tmp_path / folder).iterdir()
         *_, record = tf.data.TFRecordDataset(str(path))
         event = tf.compat.v1.Event.FromString(record.numpy())
