@@ -1,11 +1,11 @@
 """Packages of extras that are missing, and the commands that install them."""
 
+import importlib
 import sys
 from importlib import metadata
 
 import pytest
 
-from problems import number_words
 from t2t_repro import errors, extras
 
 REQUIREMENTS = [
@@ -69,6 +69,7 @@ def test_missing_module_of_our_own_is_not_explained():
 
 
 def test_number_words_name_their_extra(monkeypatch):
+    number_words = importlib.import_module("t2t_repro.problems.number_words")
     monkeypatch.setitem(sys.modules, "num2words", None)
     with pytest.raises(errors.UserError, match="number_words needs num2words"):
         number_words.spell(1, "cardinal", "en")
