@@ -242,23 +242,23 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
         UserError: there is no model, or it is damaged.
     """
     folder = files.expand_path(path)
-    if (folder / run_json.RUN).exists():
-        registry.load_definitions(usr_dir)
-        return Model(runs.open_run(folder))
-    if saved_model.is_version(folder) or (
-        folder.is_dir() and saved_model.list_versions(folder)
-    ):
-        return ExportedModel(folder)
-    first = files.expand_path(str(path).split(",")[0])
-    run_dir = first.parent.parent
-    if (run_dir / run_json.RUN).exists():
-        registry.load_definitions(usr_dir)
-        return Model(runs.open_run(run_dir), str(path))
-    raise errors.UserError(
-        f"There is no model in {folder}: it has neither {run_json.RUN}, as a "
-        "run, nor versions, as an export, and is not a checkpoint in a run "
-        "(RUN/checkpoints/ckpt-1500)."
-    )
+    run_dir, checkpoint_path = folder, None
+    if not (folder / run_json.RUN).exists():
+        if saved_model.is_version(folder) or (
+            folder.is_dir() and saved_model.list_versions(folder)
+        ):
+            return ExportedModel(folder)
+        checkpoint_path = str(path)
+        first = files.expand_path(checkpoint_path.split(",")[0])
+        run_dir = first.parent.parent
+    if not (run_dir / run_json.RUN).exists():
+        raise errors.UserError(
+            f"There is no model in {folder}: it has neither {run_json.RUN}, as "
+            "a run, nor versions, as an export, and is not a checkpoint in a "
+            "run (RUN/checkpoints/ckpt-1500)."
+        )
+    registry.load_definitions(usr_dir)
+    return Model(runs.open_run(run_dir), checkpoint_path)
 
 
 def train(

@@ -52,18 +52,19 @@ def apply(name: str, known: flags.FlagValues = flags.FLAGS) -> None:
         values = {flag: repeated[flag] for flag in repeated if flag in known}
     else:
         values = _read(path)
-    for flag, value in values.items():
+    for flag in values:
         if flag not in known:
             hint = errors.hint(flag, list(known))
             raise errors.UserError(
                 f"{path} has {flag!r}, which is no flag of this command.{hint} "
                 "--help lists the flags."
             )
-        try:
+    try:
+        for flag, value in values.items():
             _set(known[flag], value)
-            known.validate_all_flags()
-        except (flags.Error, errors.UserError) as error:
-            raise errors.UserError(f"{path}: {error}") from error
+        known.validate_all_flags()  # once: some compare several flags
+    except (flags.Error, errors.UserError) as error:
+        raise errors.UserError(f"{path}: {error}") from error
 
 
 def dump(values: Mapping[str, Any]) -> str:
