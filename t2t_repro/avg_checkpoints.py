@@ -23,7 +23,7 @@ _CHECKPOINTS = flags.DEFINE_list(
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import run_json, runs
-    from t2t_repro.training import averaging, checkpoints
+    from t2t_repro.training import averaging, checkpoint_files
 
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
@@ -32,7 +32,7 @@ def main() -> None:
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
         folder = run.output_dir / run_json.CHECKPOINTS
-        paths = checkpoints.list_checkpoints(folder)[-number:]
+        paths = checkpoint_files.list_checkpoints(folder)[-number:]
         if len(paths) < number:
             raise errors.UserError(
                 f"{folder} has {len(paths)} checkpoints; {number} are to be "

@@ -24,22 +24,20 @@ _FILE = flags.DEFINE_string(
 flags.DEFINE_alias("sheet_file", "scores_file")
 
 
-def main() -> None:
+def main(texts: evaluate_flags.Texts) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import evaluation, runs
 
     run = None
     if evaluate_flags.has_run():
-        folder = common_flags.output_dir()
-        run = runs.open_run(folder, common_flags.expected_settings())
-    problem = evaluate_flags.problem_of_text(run and run.problem)
+        run = runs.open_run(common_flags.output_dir())
+        run = run._replace(problem=texts.problem)
     result = evaluation.evaluate(
-        run or problem,
-        evaluate_flags.test_set(),
-        *evaluate_flags.translations_and_baseline(),
+        run or texts.problem,
+        *texts[1:],
         data_dir=common_flags.data_dir(run),
         checkpoint_path=common_flags.checkpoint_path(),
-        decode_hparams=common_flags.decode_hparams(problem),
+        decode_hparams=common_flags.decode_hparams(texts.problem),
         samples=_SAMPLES.value,
     )
     print(result.text)
@@ -48,6 +46,12 @@ def main() -> None:
             files.expand_path(_FILE.value), result.scores | result.details
         )
     print(json.dumps(result.scores))
+
+
+def _read_texts():
+    if _FILE.value:
+        files.require_replaceable(files.expand_path(_FILE.value))
+    return evaluate_flags.read()
 
 
 if __name__ == "__main__":
@@ -63,4 +67,5 @@ if __name__ == "__main__":
             "References": ("references", "split", "sources"),
             "Settings and folders": ("problem_args", "hparams", "data_dir"),
         },
+        _read_texts,
     )

@@ -96,8 +96,9 @@ def open_test_set(
         UserError: there is no such text.
     """
     run, task = _run_and_problem(subject)
-    known = test_sets.is_known(name)
-    if task.registered_name and (name in problem.SPLITS or not known):
+    if task.registered_name and (
+        name in problem.SPLITS or not test_sets.is_known(name)
+    ):
         if data_dir is None:
             if run is None:
                 raise errors.UserError(
@@ -111,15 +112,9 @@ def open_test_set(
             _warn_of_other_data(run, folder)
         # The stored text is normalized.
         return TestSet(corpus.text("inputs"), [corpus.text("targets")], name)
-    if known:
-        languages = task.source_language, task.target_language
-        stored = test_sets.from_sacrebleu(name, languages)
-        return stored.normalized(*task.normalizers)
-    raise errors.UserError(
-        "--translations need --references or a --split: a test set that "
-        "sacreBLEU knows, such as wmt14/full, or a split of a --problem; got "
-        f"--split={name} and neither --references nor --problem."
-    )
+    languages = task.source_language, task.target_language
+    stored = test_sets.from_sacrebleu(name, languages)
+    return stored.normalized(*task.normalizers)
 
 
 def _run_and_problem(

@@ -4,13 +4,13 @@ import pathlib
 import sys
 from typing import NamedTuple
 
-from t2t_repro import errors, fields, files, hparam, json_files, run_json
+from t2t_repro import errors, files, hparam, json_files, run_json, stored_run
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.problem import Problem, build_problem
+from t2t_repro.problem import Problem
 from t2t_repro.training import checkpoints
 
 TRANSLATIONS = "translations"
@@ -77,32 +77,10 @@ def open_run(
         UserError: the folder has no run, its settings differ from `expected`,
             or its vocabularies are not those it was trained on.
     """
-    output_dir = files.expand_path(output_dir)
-    path = output_dir / run_json.RUN
-    if not path.exists():
-        raise errors.UserError(
-            f"There is no run in {output_dir} ({run_json.RUN} is missing). "
-            "Train one with the trainer, or name the right --output_dir."
-        )
-    settings = json_files.read(path, run_json.SHAPE)
-    try:
-        problem = build_problem(
-            settings["problem"], settings["problem_arguments"]
-        )
-        hparams = run_json.hparams_of(settings["hparams"])
-    except errors.UserError as error:
-        raise errors.UserError(f"Cannot use {path}. {error}") from error
-    expected = dict(expected or {})
-    if "hparams" in expected:
-        expected["hparams"] = fields.parse(type(hparams), expected["hparams"])
-    run_json.refuse_differences(
-        output_dir,
-        settings,
-        expected,
-        "Omit these flags, or name another --output_dir.",
-    )
+    stored = stored_run.read(output_dir, expected)
+    output_dir, settings, problem, _ = stored
     vocabularies = _read_vocabularies(output_dir, settings, problem)
-    return Run(output_dir, settings, problem, hparams, vocabularies)
+    return Run(*stored, vocabularies)
 
 
 def _read_vocabularies(output_dir, settings, problem):
@@ -120,22 +98,6 @@ def _read_vocabularies(output_dir, settings, problem):
     return vocabularies
 
 
-def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
-    """Return the averaged checkpoint if there is one, else the latest.
-
-    Raises:
-        UserError: there is no checkpoint.
-    """
-    for folder in (run_json.AVERAGED, run_json.CHECKPOINTS):
-        paths = checkpoints.list_checkpoints(output_dir / folder)
-        if paths:
-            return paths[-1]
-    raise errors.UserError(
-        f"There is no checkpoint in {output_dir / run_json.CHECKPOINTS}. Run "
-        "the trainer first."
-    )
-
-
 def load_models(
     run: Run, checkpoint_path: str | None = None
 ) -> tuple[list[Seq2Seq], list[pathlib.Path]]:
@@ -146,16 +108,12 @@ def load_models(
 
     Args:
         run: result of open_run().
-        checkpoint_path: comma-separated paths; None: find_checkpoint().
+        checkpoint_path: argument of stored_run.find_checkpoints().
 
     Returns:
         Models, and the paths of their checkpoints.
     """
-    paths = [
-        files.expand_path(path) for path in (checkpoint_path or "").split(",")
-    ]
-    if not checkpoint_path:
-        paths = [find_checkpoint(run.output_dir)]
+    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
     models = []
     for path in paths:
         model = building.build(

@@ -11,7 +11,6 @@ import json
 import math
 import pathlib
 import random
-import re
 import ssl
 import sys
 import time
@@ -26,11 +25,15 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors, files
 from t2t_repro.decoding.translate import Translation
-from t2t_repro.serving import limits, saved_model
+from t2t_repro.serving import (
+    limits,
+    saved_model,
+    server_address,
+    version_folders,
+)
 
 _LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
-_PORT = re.compile("[0-9]{1,5}")
 _HTTP_1 = "http1.x"  # in the message of gRPC's library about such a server
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
@@ -78,7 +81,7 @@ class LocalClient(Client):
         """
         folder = files.expand_path(export_dir)
         self.folder = folder / str(
-            saved_model.newest_version(folder)
+            version_folders.newest_version(folder)
         )  # a version
         try:
             saved_model.read_verified_card(self.folder)
@@ -157,13 +160,7 @@ class RemoteClient(Client):
         self.server, self.name = server, name
         self.security = security or Security()
         self._timeout = timeout_secs
-        host, _, port = server.rpartition(":")
-        host = host.strip("[]")
-        if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
-            raise errors.UserError(
-                f"A server is HOST:PORT, as 127.0.0.1:8500; got {server!r}."
-            )
-        self.host, self.port = host, int(port)
+        self.host, self.port = server_address.parse(server)
 
     def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
         end, pause = time.monotonic() + self._timeout, _FIRST_PAUSE

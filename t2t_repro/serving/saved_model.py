@@ -7,7 +7,6 @@ to be copied, is not loaded. A SavedModel of another program has neither.
 """
 
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +18,15 @@ from t2t_repro import errors, files, json_files, locks
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.serving import runtimes, served_model, warm_up
+from t2t_repro.serving import (
+    runtimes,
+    served_model,
+    version_folders,
+    warm_up,
+)
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 _HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark
-_VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
 def export(
@@ -64,8 +67,9 @@ def export(
     export_dir = files.expand_path(export_dir)
     card = card | {"weights_dtype": weights_dtype}
     with locks.locked(export_dir, wait=True):
-        files.remove_leftovers(export_dir, _VERSION.fullmatch)
-        folder = export_dir / str(max(list_versions(export_dir), default=0) + 1)
+        files.remove_leftovers(export_dir, version_folders.is_version)
+        versions = version_folders.list_versions(export_dir)
+        folder = export_dir / str(max(versions, default=0) + 1)
         with files.atomic_folder(folder) as temporary:
             _write(graph_model, vocabularies, card, temporary)
     return folder
@@ -157,27 +161,3 @@ def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
 def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     """List the names of all operations, those in functions included."""
     return sorted({node.op for node in runtimes.nodes(graph)})
-
-
-def newest_version(export_dir: pathlib.Path) -> int:
-    """Return the newest version in an export folder.
-
-    Raises:
-        UserError: there is none.
-    """
-    numbers = list_versions(export_dir) if export_dir.is_dir() else []
-    if not numbers:
-        raise errors.UserError(
-            f"There is no exported model in {export_dir}. Create one with "
-            "the exporter, or give the right --export_dir."
-        )
-    return numbers[-1]
-
-
-def list_versions(export_dir: pathlib.Path) -> list[int]:
-    """List the versions in an export folder, in ascending order."""
-    return sorted(
-        int(path.name)
-        for path in export_dir.iterdir()
-        if _VERSION.fullmatch(path.name)
-    )
