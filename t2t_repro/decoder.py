@@ -4,6 +4,7 @@
         --decode_to_file=out.txt
 """
 
+import itertools
 import json
 import sys
 
@@ -51,18 +52,30 @@ def main(total: int | None) -> None:
     elif score:
         # No list: the file may be larger than memory.
         pairs = ((source(a), target(b)) for a, b in decoder_flags.read_pairs())
-        scores = translator.score(pairs)
-        _write(map(_score_line, scores))
+        _write(map(_score_line, translator.score(pairs)))
     else:
-        translations = translator.translate(
-            map(source, decoder_flags.read_lines()),
-            total,
-            map(target, decoder_flags.read_prefixes()),
-        )
-        # All beams on one line, as in tensor2tensor.
-        _write("\t".join(item.texts) for item in translations)
-        if translator.refused:
-            raise errors.UserError(translator.refused_summary())
+        _translate(translator, source, target, total)
+
+
+def _translate(translator, normalize_source, normalize_target, total):
+    """Translate a file or standard input."""
+    from t2t_repro.decoding import output_formats
+
+    lines, sources = itertools.tee(decoder_flags.read_lines())
+    translations = translator.translate(
+        map(normalize_source, lines),
+        total,
+        map(normalize_target, decoder_flags.read_prefixes()),
+    )
+    format_output = output_formats.FORMATS[decoder_flags.OUTPUT_FORMAT.value]
+    # The translations first: their end closes the progress bar.
+    pairs = zip(translations, sources, strict=True)
+    _write(
+        format_output(number, line, translation)
+        for number, (translation, line) in enumerate(pairs, 1)
+    )
+    if translator.refused:
+        raise errors.UserError(translator.refused_summary())
 
 
 def _converse(translator, normalize, max_length):

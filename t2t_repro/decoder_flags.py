@@ -27,6 +27,14 @@ _PREFIX_FILE = flags.DEFINE_string(
     "With --decode_from_file: file whose lines are the beginnings of the "
     "translations; lines may be empty.",
 )
+OUTPUT_FORMAT = flags.DEFINE_enum(
+    "output_format",
+    "text",
+    ["text", "tsv", "jsonl"],
+    "text: a line for each sentence, several outputs separated by tabs. tsv: "
+    "a line for each output: sentence, rank, score, text. jsonl: a JSON object "
+    "for each sentence: the line, and its outputs with their scores.",
+)
 INTERACTIVE = flags.DEFINE_bool(
     "decode_interactive", False, "Translate each line as it is typed."
 )
@@ -51,10 +59,14 @@ ATTENTION = flags.DEFINE_bool(
     "[layers][target][source], averaged over heads.",
 )
 # Flags that replace the translation of a file, and those that they ignore.
+_OF_TRANSLATIONS = (_PREFIX_FILE, OUTPUT_FORMAT)
 _IGNORED = (
-    (INTERACTIVE, (_FROM_FILE, _TO_FILE, _PREFIX_FILE, SCORE_FILE, ATTENTION)),
-    (SCORE_FILE, (_FROM_FILE, _PREFIX_FILE, ATTENTION)),
-    (ATTENTION, (_PREFIX_FILE,)),
+    (
+        INTERACTIVE,
+        (_FROM_FILE, _TO_FILE, SCORE_FILE, ATTENTION, *_OF_TRANSLATIONS),
+    ),
+    (SCORE_FILE, (_FROM_FILE, ATTENTION, *_OF_TRANSLATIONS)),
+    (ATTENTION, _OF_TRANSLATIONS),
 )
 # Flags, and the flag without which they mean nothing.
 _NEEDED = ((SCORE_SUBWORDS, SCORE_FILE), (_PREFIX_FILE, _FROM_FILE))
@@ -88,7 +100,7 @@ def check() -> int | None:
 def _check_combinations():
     for flag, ignored in _IGNORED:
         for other in ignored if flag.value else ():
-            if other.value:
+            if other.value != other.default:
                 raise errors.UserError(
                     f"--{flag.name} ignores --{other.name}. Omit one of them."
                 )
