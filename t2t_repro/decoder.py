@@ -19,7 +19,7 @@ flags.adopt_module_key_flags(decoder_flags)
 def main(total: int | None) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import runs
-    from t2t_repro.decoding import shards
+    from t2t_repro.decoding import shards, translate
 
     interactive, attention, score = (
         flag.value
@@ -38,15 +38,16 @@ def main(total: int | None) -> None:
         common_flags.output_dir(), common_flags.expected_settings()
     )
     hparams = common_flags.decode_hparams(run.problem)
-    checkpoint_path = common_flags.checkpoint_path()
     source, target = run.problem.normalizers
+    models, _ = runs.load_models(run, common_flags.checkpoint_path())
     if attention:
-        models, _ = runs.load_models(run, checkpoint_path)
         tracer = _tracer(models, run, hparams)
         lines = map(source, decoder_flags.read_lines())
         _write(_attention_lines(tracer, lines))
         return
-    translator = runs.load_translator(run, checkpoint_path, hparams)
+    translator = translate.Translator(
+        models, run.vocabularies, hparams, _aligner(models, run)
+    )
     if interactive:
         _converse(translator, source, hparams.max_input_length)
     elif score:
@@ -55,6 +56,17 @@ def main(total: int | None) -> None:
         _write(map(_score_line, translator.score(pairs)))
     else:
         _translate(translator, source, target, total)
+
+
+def _aligner(models, run):
+    """Return the Aligner that the flags ask for, or None."""
+    from t2t_repro.decoding import aligner
+
+    if not decoder_flags.ALIGNMENTS.value:
+        return None
+    return aligner.Aligner(
+        models, run.vocabularies, decoder_flags.ALIGNMENT_LAYER.value
+    )
 
 
 def _translate(translator, normalize_source, normalize_target, total):
@@ -70,10 +82,14 @@ def _translate(translator, normalize_source, normalize_target, total):
     format_output = output_formats.FORMATS[decoder_flags.OUTPUT_FORMAT.value]
     # The translations first: their end closes the progress bar.
     pairs = zip(translations, sources, strict=True)
-    _write(
-        format_output(number, line, translation)
-        for number, (translation, line) in enumerate(pairs, 1)
-    )
+    with (
+        decoder_flags.open_output() as write,
+        decoder_flags.open_alignments() as write_alignment,
+    ):
+        for number, (translation, line) in enumerate(pairs, 1):
+            write(format_output(number, line, translation))
+            if translation.alignment is not None:
+                write_alignment(translation.alignment.pharaoh())
     if translator.refused:
         raise errors.UserError(translator.refused_summary())
 

@@ -5,11 +5,12 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 
 from absl import flags
 
 from t2t_repro import common_flags, errors, files
-from t2t_repro.text import parallel_files
+from t2t_repro.text import parallel_files, word_alignment
 
 _FROM_FILE = flags.DEFINE_string(
     "decode_from_file",
@@ -35,6 +36,19 @@ OUTPUT_FORMAT = flags.DEFINE_enum(
     "a line for each output: sentence, rank, score, text. jsonl: a JSON object "
     "for each sentence: the line, and its outputs with their scores.",
 )
+ALIGNMENTS = flags.DEFINE_string(
+    "alignments",
+    None,
+    "File for the word alignments of the best translations, a line for each "
+    "sentence, in Pharaoh format: source-target, as 0-0 1-2.",
+)
+ALIGNMENT_LAYER = flags.DEFINE_integer(
+    "alignment_layer",
+    None,
+    "With --alignments: layer of the decoder, from 1, whose attention aligns; "
+    "by default the last but one.",
+    lower_bound=1,
+)
 INTERACTIVE = flags.DEFINE_bool(
     "decode_interactive", False, "Translate each line as it is typed."
 )
@@ -59,7 +73,7 @@ ATTENTION = flags.DEFINE_bool(
     "[layers][target][source], averaged over heads.",
 )
 # Flags that replace the translation of a file, and those that they ignore.
-_OF_TRANSLATIONS = (_PREFIX_FILE, OUTPUT_FORMAT)
+_OF_TRANSLATIONS = (_PREFIX_FILE, OUTPUT_FORMAT, ALIGNMENTS)
 _IGNORED = (
     (
         INTERACTIVE,
@@ -69,7 +83,11 @@ _IGNORED = (
     (ATTENTION, _OF_TRANSLATIONS),
 )
 # Flags, and the flag without which they mean nothing.
-_NEEDED = ((SCORE_SUBWORDS, SCORE_FILE), (_PREFIX_FILE, _FROM_FILE))
+_NEEDED = (
+    (SCORE_SUBWORDS, SCORE_FILE),
+    (_PREFIX_FILE, _FROM_FILE),
+    (ALIGNMENT_LAYER, ALIGNMENTS),
+)
 
 
 def check() -> int | None:
@@ -83,9 +101,22 @@ def check() -> int | None:
             read or written, or there is no such run or checkpoint.
     """
     _check_combinations()
-    common_flags.read_run()
-    if _TO_FILE.value:
-        files.require_replaceable(files.expand_path(_TO_FILE.value))
+    run = common_flags.read_run()
+    # Models of a --usr_dir check the number when they are loaded.
+    if num_layers := getattr(run.hparams, "num_hidden_layers", None):
+        word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
+    outputs = [
+        files.expand_path(flag.value)
+        for flag in (_TO_FILE, ALIGNMENTS)
+        if flag.value
+    ]
+    for path in outputs:
+        files.require_replaceable(path)
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise errors.UserError(
+            f"--{_TO_FILE.name} and --{ALIGNMENTS.name} are the same file: "
+            f"{outputs[0]}. Name two."
+        )
     if SCORE_FILE.value:
         return sum(1 for _ in read_pairs())
     if not _FROM_FILE.value:
@@ -166,5 +197,18 @@ def open_output() -> Iterator[Callable[[str], object]]:
     if not _TO_FILE.value:
         yield functools.partial(print, flush=True)
         return
-    with files.atomic_text_file(files.expand_path(_TO_FILE.value)) as file:
+    with _open(_TO_FILE) as write:
+        yield write
+
+
+def open_alignments() -> AbstractContextManager[Callable[[str], object]]:
+    """Yield a function that writes a line to the file of alignments."""
+    if not ALIGNMENTS.value:
+        return contextlib.nullcontext(lambda line: None)
+    return _open(ALIGNMENTS)
+
+
+@contextlib.contextmanager
+def _open(flag):
+    with files.atomic_text_file(files.expand_path(flag.value)) as file:
         yield lambda line: file.write(f"{line}\n")

@@ -11,11 +11,13 @@ import tensorflow as tf
 
 from t2t_repro import graph, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import score, search, shards
+from t2t_repro.decoding import row_batches, score, search, shards
+from t2t_repro.decoding.aligner import Aligner
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import long_lines
-from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+from t2t_repro.text import long_lines, word_alignment
+from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.word_alignment import Alignment
 
 # Sentences that are sorted by length together and held in memory.
 SORT_WINDOW = 20_000
@@ -27,6 +29,7 @@ class Translation(NamedTuple):
 
     texts: list[str]
     scores: list[float]
+    alignment: Alignment | None = None  # of the best output; None: not asked
 
 
 class TargetScore(NamedTuple):
@@ -49,6 +52,7 @@ class Translator:
         models: Sequence[Seq2Seq],
         vocabularies: Vocabularies,
         decode_hparams: DecodeHParams,
+        aligner: Aligner | None = None,
     ) -> None:
         """Store the arguments; TensorFlow traces the search later.
 
@@ -56,6 +60,7 @@ class Translator:
             models: one, or an ensemble.
             vocabularies: source and target, the same for all models.
             decode_hparams: settings of the search.
+            aligner: Aligner of the translations; None: they are not aligned.
 
         Raises:
             UserError: a search rule is unknown, or it needs attention and a
@@ -64,6 +69,7 @@ class Translator:
         self._models = models
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
+        self._aligner = aligner
         rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, rule)
         # {line number from 1: number of subwords}, of the last translate().
@@ -184,7 +190,10 @@ class Translator:
             line, lambda text: len(self._source.encode([text])[0]) <= limit
         )
         # A single character may have more subwords than a very low limit.
-        return [_truncate(row, limit) for row in self._source.encode(texts)]
+        return [
+            row_batches.truncate(row, limit)
+            for row in self._source.encode(texts)
+        ]
 
     def _search_rows(
         self, rows: list[list[int]], starts: list[list[int]]
@@ -197,20 +206,27 @@ class Translator:
             for row, start in zip(rows, starts, strict=True)
         ]
         max_tokens = self._hparams.batch_tokens // self._hparams.beam_size
-        for batch in length_sorted(range(len(rows)), lengths, max_tokens):
+        for batch in row_batches.length_sorted(
+            range(len(rows)), lengths, max_tokens
+        ):
+            inputs = row_batches.pad([rows[i] for i in batch])
             hypotheses = self._search(
                 self._constants,
-                _pad([rows[i] for i in batch]),
-                _pad([starts[i] for i in batch]),
+                inputs,
+                row_batches.pad([starts[i] for i in batch]),
             )
-            for i, ids, scores in zip(
+            alignments: list = [None] * len(batch)
+            if self._aligner:
+                alignments = self._aligner.align(inputs, hypotheses.ids[:, 0])
+            for i, ids, scores, alignment in zip(
                 batch,
                 hypotheses.ids.numpy(),
                 hypotheses.scores.numpy(),
+                alignments,
                 strict=True,
             ):
                 texts = self._target.decode(ids)
-                yield i, Translation(texts, scores.tolist())
+                yield i, Translation(texts, scores.tolist(), alignment)
 
     def _join(self, translations: list[Translation]) -> Translation:
         """Join the translations of a line's fragments; [] is a blank line."""
@@ -220,6 +236,16 @@ class Translator:
         return Translation(
             [" ".join(t.texts[k] for t in translations) for k in outputs],
             [sum((t.scores[k] for t in translations), 0.0) for k in outputs],
+            self._join_alignments(translations),
+        )
+
+    def _join_alignments(
+        self, translations: list[Translation]
+    ) -> Alignment | None:
+        if not self._aligner:
+            return None
+        return word_alignment.join(
+            t.alignment for t in translations if t.alignment is not None
         )
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[TargetScore]:
@@ -244,10 +270,12 @@ class Translator:
         max_tokens = min(
             self._hparams.batch_tokens, score.MAX_LOGITS // self._target.size
         )
-        for batch in length_sorted(range(len(pairs)), lengths, max_tokens):
+        for batch in row_batches.length_sorted(
+            range(len(pairs)), lengths, max_tokens
+        ):
             log_probs = self._score(
-                _pad([sources[i] for i in batch]),
-                _pad([rows[i] for i in batch]),
+                row_batches.pad([sources[i] for i in batch]),
+                row_batches.pad([rows[i] for i in batch]),
             )
             for i, row in zip(batch, log_probs.numpy(), strict=True):
                 ids = rows[i]
@@ -268,36 +296,4 @@ class Translator:
                 "subwords; their ends are ignored.",
                 stacklevel=2,
             )
-        return [_truncate(row, limit) for row in encoded]
-
-
-def _truncate(ids: list[int], limit: int) -> list[int]:
-    """Truncate to `limit` ids, EOS the last."""
-    return ids if len(ids) <= limit else ids[: limit - 1] + [EOS]
-
-
-def length_sorted(
-    indices: Iterable[int], lengths: Sequence[int], max_tokens: int
-) -> Iterator[list[int]]:
-    """Yield batches of indices, longest first.
-
-    The number of indices times the greatest length, so the batch with its
-    padding, is at most `max_tokens`, unless a single index exceeds it. Example:
-    indices 0, 1, 2 of lengths 3, 9, 4 with 10 tokens give [1], [2, 0].
-    """
-    batch: list[int] = []
-    for i in sorted(indices, key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
-
-
-def _pad(rows: Sequence[Sequence[int]]) -> tf.Tensor:
-    """Return lists of ids as [B, L] int32, PAD after each."""
-    array = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
-    for row, ids in zip(array, rows, strict=True):
-        row[: len(ids)] = ids
-    return tf.constant(array)
+        return [row_batches.truncate(row, limit) for row in encoded]

@@ -57,6 +57,28 @@ def test_formats_have_the_same_outputs_and_raw_scores(run):
     assert float(penalized[0].split("\t")[2]) > float(rows[0][2])
 
 
+def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
+    lines = "two hundred\n\nforty-one thousand\n"
+    path = tmp_path / "alignments"
+    flags = f"--alignments={path}", "--alignment_layer=2"
+    texts = ok(run("decoder", NUMBERS, *flags, stdin=lines)).split("\n")[:-1]
+    aligned = path.read_text().split("\n")[:-1]
+    assert texts[1] == aligned[1] == "" and len(texts) == len(aligned) == 3
+    traces = ok(run("decoder", NUMBERS, "--decode_attention", stdin=lines))
+    for text, found, trace in zip(
+        texts[::2], aligned[::2], traces.splitlines()[::2], strict=True
+    ):
+        values = json.loads(trace)
+        assert values["outputs"] == text
+        words = [
+            np.cumsum([piece[0] == "▁" for piece in values[side][:-1]]) - 1
+            for side in ("source", "target")
+        ]
+        best = np.array(values["weights"][1])[:-1, :-1].argmax(1)
+        links = {(words[0][i], words[1][j]) for j, i in enumerate(best)}
+        assert found == " ".join(f"{i}-{j}" for i, j in sorted(links))
+
+
 def test_attention_of_an_ensemble_is_refused(trained, run):
     path = trained / "run" / "checkpoints" / "ckpt-60"
     flags = [f"--output_dir={trained / 'run'}", "--decode_attention"]

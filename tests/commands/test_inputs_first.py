@@ -89,6 +89,22 @@ CASES = {
         (*DECODER, "--decode_interactive", "--score_file={0}/two"),
         "--decode_interactive ignores --score_file. Omit one of them.",
     ),
+    "alignments of a mode without translations": (
+        (*DECODER, "--decode_attention", "--alignments={0}/out"),
+        "--decode_attention ignores --alignments. Omit one of them.",
+    ),
+    "layer without alignments": (
+        (*DECODER, "--alignment_layer=1"),
+        "--alignment_layer needs --alignments.",
+    ),
+    "no such layer": (
+        (*DECODER, "--alignments={0}/out", "--alignment_layer=3"),
+        "--alignment_layer must be from 1 to 2, the number of",
+    ),
+    "alignments in the file of translations": (
+        (*DECODER, "--alignments={0}/out", "--decode_to_file={0}/out"),
+        "--decode_to_file and --alignments are the same file",
+    ),
     "no pair to score": (
         (*DECODER, "--score_file={0}/two"),
         "{0}/two, line 1: expected input, tab, target; got 1 fields: 'a b'.",
