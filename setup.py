@@ -25,6 +25,11 @@ SERVE = [
     # grpc.health.v1; 20 kB, and only dependencies that TensorFlow has.
     "grpcio-health-checking>=1.76,<2",
 ]
+SENTENCES = [
+    # decoder --split_sentences. Maintained by Wikimedia, with rules for many
+    # languages in a wheel of 1.2 MB, and without dependencies or downloads.
+    "sentencex>=1.0.32,<2",
+]
 
 setup(
     name="t2t_repro",
@@ -90,8 +95,10 @@ setup(
         "gpu": ["tensorflow[and-cuda]>=2.21,<2.22"],
         "serve": SERVE,
         "ctranslate2": ["ctranslate2>=4.7,<5"],  # exporter --format=ctranslate2
+        "sentences": SENTENCES,
         "dev": [
             *SERVE,
+            *SENTENCES,
             "pytest>=8,<10",
             "pytest-xdist>=3.8,<4",  # tests on all cores
             "pytest-cov>=7,<8",  # coverage of the tests

@@ -11,6 +11,7 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, decoder_flags, errors
+from t2t_repro.text import sentences
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(decoder_flags)
@@ -45,8 +46,14 @@ def main(total: int | None) -> None:
         lines = map(source, decoder_flags.read_lines())
         _write(_attention_lines(tracer, lines))
         return
+    settings = {"aligner": _aligner(models, run)}
+    if decoder_flags.SPLIT_SENTENCES.value:
+        # Before normalize(), which may tokenize.
+        split = sentences.splitter(run.problem.source_language)
+        normalize, source = source, str
+        settings["split"] = lambda line: list(map(normalize, split(line)))
     translator = translate.Translator(
-        models, run.vocabularies, hparams, _aligner(models, run)
+        models, run.vocabularies, hparams, **settings
     )
     if interactive:
         _converse(translator, source, hparams.max_input_length)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from absl import flags
 
 from t2t_repro import common_flags, errors, files
-from t2t_repro.text import parallel_files, word_alignment
+from t2t_repro.text import parallel_files, sentences, word_alignment
 
 _FROM_FILE = flags.DEFINE_string(
     "decode_from_file",
@@ -49,6 +49,12 @@ ALIGNMENT_LAYER = flags.DEFINE_integer(
     "by default the last but one.",
     lower_bound=1,
 )
+SPLIT_SENTENCES = flags.DEFINE_bool(
+    "split_sentences",
+    False,
+    "Split each line into sentences, translate them, and join their "
+    "translations by a space. Needs the extra `sentences`.",
+)
 INTERACTIVE = flags.DEFINE_bool(
     "decode_interactive", False, "Translate each line as it is typed."
 )
@@ -79,8 +85,11 @@ _IGNORED = (
         INTERACTIVE,
         (_FROM_FILE, _TO_FILE, SCORE_FILE, ATTENTION, *_OF_TRANSLATIONS),
     ),
-    (SCORE_FILE, (_FROM_FILE, ATTENTION, *_OF_TRANSLATIONS)),
-    (ATTENTION, _OF_TRANSLATIONS),
+    (
+        SCORE_FILE,
+        (_FROM_FILE, ATTENTION, SPLIT_SENTENCES, *_OF_TRANSLATIONS),
+    ),
+    (ATTENTION, (SPLIT_SENTENCES, *_OF_TRANSLATIONS)),
 )
 # Flags, and the flag without which they mean nothing.
 _NEEDED = (
@@ -105,6 +114,8 @@ def check() -> int | None:
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := getattr(run.hparams, "num_hidden_layers", None):
         word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
+    if SPLIT_SENTENCES.value:
+        sentences.splitter(run.problem.source_language)
     outputs = [
         files.expand_path(flag.value)
         for flag in (_TO_FILE, ALIGNMENTS)

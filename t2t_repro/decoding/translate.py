@@ -1,9 +1,8 @@
 """Translation of lines in batches sorted by length, in the order of input."""
 
 import itertools
-import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from t2t_repro import graph, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import row_batches, score, search, shards
 from t2t_repro.decoding.aligner import Aligner
+from t2t_repro.decoding.score import TargetScore
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text import long_lines, word_alignment
@@ -32,18 +32,6 @@ class Translation(NamedTuple):
     alignment: Alignment | None = None  # of the best output; None: not asked
 
 
-class TargetScore(NamedTuple):
-    """Subwords of a given target, EOS included, and their log-probabilities."""
-
-    pieces: list[str]
-    log_probs: list[float]
-
-    @property
-    def total(self) -> float:
-        """Return the log-probability of the whole target."""
-        return math.fsum(self.log_probs)
-
-
 class Translator:
     """Models, their vocabularies and a search, which translate any text."""
 
@@ -53,6 +41,7 @@ class Translator:
         vocabularies: Vocabularies,
         decode_hparams: DecodeHParams,
         aligner: Aligner | None = None,
+        split: Callable[[str], list[str]] = lambda line: [line],
     ) -> None:
         """Store the arguments; TensorFlow traces the search later.
 
@@ -61,6 +50,8 @@ class Translator:
             vocabularies: source and target, the same for all models.
             decode_hparams: settings of the search.
             aligner: Aligner of the translations; None: they are not aligned.
+            split: function of a line that returns its sentences, which are
+                translated one by one and joined; by default the whole line.
 
         Raises:
             UserError: a search rule is unknown, or it needs attention and a
@@ -69,7 +60,7 @@ class Translator:
         self._models = models
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
-        self._aligner = aligner
+        self._aligner, self._split = aligner, split
         rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, rule)
         # {line number from 1: number of subwords}, of the last translate().
@@ -147,14 +138,17 @@ class Translator:
     ) -> list[Translation]:
         """Translate (line, prefix) pairs; `done` lines precede them."""
         lines, prefixes = zip(*chunk, strict=True)
-        encoded = self._source.encode(lines)
+        sentences = list(map(self._split, lines))
+        encoded = iter(self._source.encode(list(itertools.chain(*sentences))))
         # Without EOS, since the output continues.
         starts = [ids[:-1] for ids in self._encode(self._target, prefixes)]
         rows: list[list[int]] = []  # ids of each fragment
         row_starts: list[list[int]] = []  # ids of its prefix
         owners: list[int] = []  # index of its line
-        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            line_rows = self._split_line(done + i + 1, line, ids)
+        for i, texts in enumerate(sentences):
+            line_rows = self._rows_of_line(
+                done + i + 1, [(text, next(encoded)) for text in texts]
+            )
             rows += line_rows
             # Only the first fragment of a line begins with the prefix.
             row_starts += [
@@ -174,20 +168,31 @@ class Translator:
             by_line[i].append(translation)
         return [self._join(translations) for translations in by_line]
 
-    def _split_line(
-        self, number: int, line: str, ids: list[int]
+    def _rows_of_line(
+        self, number: int, sentences: list[tuple[str, list[int]]]
     ) -> list[list[int]]:
-        """Return the ids of a line's fragments; [] if blank or refused."""
+        """Return the ids of a line's fragments; [] if blank or refused.
+
+        Args:
+            number: number of the line, from 1.
+            sentences: text and ids of each sentence.
+        """
         limit = self._hparams.max_input_length
-        if len(ids) == 1:  # EOS
+        longest = max((len(ids) for _, ids in sentences), default=0)
+        if longest > limit and self._hparams.long_inputs == "refuse":
+            self.refused[number] = longest
             return []
-        if len(ids) <= limit:
-            return [ids]
-        if self._hparams.long_inputs == "refuse":
-            self.refused[number] = len(ids)
-            return []
+        rows: list[list[int]] = []
+        for text, ids in sentences:
+            if len(ids) > limit:
+                rows += self._rows_of_long_text(text, limit)
+            elif len(ids) > 1:  # not only EOS
+                rows.append(ids)
+        return rows
+
+    def _rows_of_long_text(self, text: str, limit: int) -> list[list[int]]:
         texts = long_lines.split(
-            line, lambda text: len(self._source.encode([text])[0]) <= limit
+            text, lambda part: len(self._source.encode([part])[0]) <= limit
         )
         # A single character may have more subwords than a very low limit.
         return [
