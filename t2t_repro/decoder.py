@@ -10,7 +10,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, decoder_flags, errors
+from t2t_repro import common_flags, decoder_flags, errors, progress
 from t2t_repro.text import sentences
 
 common_flags.define_decoding_flags()
@@ -43,8 +43,14 @@ def main(total: int | None) -> None:
     models, _ = runs.load_models(run, common_flags.checkpoint_path())
     if attention:
         tracer = _tracer(models, run, hparams)
-        lines = map(source, decoder_flags.read_lines())
-        _write(_attention_lines(tracer, lines))
+        lines = progress.bar(
+            decoder_flags.read_lines(),
+            "trace",
+            total,
+            unit="line",
+            disable=total is None,
+        )
+        _write(_attention_lines(tracer, map(source, lines)))
         return
     settings = {"aligner": _aligner(models, run)}
     if decoder_flags.SPLIT_SENTENCES.value:
@@ -60,7 +66,7 @@ def main(total: int | None) -> None:
     elif score:
         # No list: the file may be larger than memory.
         pairs = ((source(a), target(b)) for a, b in decoder_flags.read_pairs())
-        _write(map(_score_line, translator.score(pairs)))
+        _write(map(_score_line, translator.score(pairs, total)))
     else:
         _translate(translator, source, target, total)
 

@@ -253,17 +253,29 @@ class Translator:
             t.alignment for t in translations if t.alignment is not None
         )
 
-    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[TargetScore]:
+    def score(
+        self, pairs: Iterable[tuple[str, str]], total: int | None = None
+    ) -> Iterator[TargetScore]:
         """Yield the score of each target given its input, in order.
 
         Args:
             pairs: consumed lazily, so that memory is bounded.
+            total: number of pairs, for the progress bar; None: no bar.
         """
         pairs = iter(pairs)
-        while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
-            yield from self._score_chunk(chunk)
+        with progress.bar(
+            total=total,
+            desc="score",
+            unit="line",
+            delay=progress.DELAY_SECONDS,
+            disable=total is None,
+        ) as bar:
+            while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
+                yield from self._score_chunk(chunk, bar)
 
-    def _score_chunk(self, pairs: list[tuple[str, str]]) -> list[TargetScore]:
+    def _score_chunk(
+        self, pairs: list[tuple[str, str]], bar: Any
+    ) -> list[TargetScore]:
         inputs, targets = zip(*pairs, strict=True)
         sources = self._encode(self._source, inputs)
         rows = self._encode(self._target, targets)
@@ -287,6 +299,7 @@ class Translator:
                 scores[i] = TargetScore(
                     self._target.pieces(ids), row[: len(ids)].tolist()
                 )
+            bar.update(len(batch))
         return scores
 
     def _encode(

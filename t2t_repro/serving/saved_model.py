@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from t2t_repro import errors, files, json_files, locks
+from t2t_repro import errors, files, json_files, locks, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -77,10 +77,19 @@ def export(
 
 def _write(graph_model, vocabularies, card, folder):
     """Write graph, weights, model card and warm-up requests."""
+    signatures = graph_model.signatures()
+    # save() would do the same, without a word for minutes.
+    for function in progress.bar(
+        signatures.values(),
+        "trace",
+        unit="signature",
+        delay=progress.DELAY_SECONDS,
+    ):
+        function.get_concrete_function()
     tf.saved_model.save(
         graph_model,
         str(folder),
-        signatures=graph_model.signatures(),
+        signatures=signatures,
         options=tf.saved_model.SaveOptions(
             function_aliases={_HAS_CARD: graph_model.translate}
         ),

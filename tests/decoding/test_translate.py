@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam
+from t2t_repro import hparam, progress
 from t2t_repro.decoding import row_batches, score, search, translate
 from t2t_repro.text.vocabulary import EOS
 
@@ -133,6 +133,17 @@ def test_progress_bar_counts_blank_lines(echo, capsys):
     list(echo().translate(LINES, total=len(LINES)))
     assert f"{len(LINES)}/{len(LINES)}" in capsys.readouterr().err
     list(echo().translate(LINES))
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_of_scoring_counts_pairs(translator, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 1_000_000)
+    list(translator.score(PAIRS, total=len(PAIRS)))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0)
+    list(translator.score(PAIRS, total=len(PAIRS)))
+    assert f"score: {len(PAIRS)}/{len(PAIRS)}" in capsys.readouterr().err
+    list(translator.score(PAIRS))
     assert capsys.readouterr().err == ""
 
 
