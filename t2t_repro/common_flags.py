@@ -10,7 +10,7 @@ import pathlib
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -24,6 +24,9 @@ from t2t_repro import (
     registry,
 )
 from t2t_repro.problem import Problem, build_problem
+
+if TYPE_CHECKING:  # --help needs no PyArrow
+    from t2t_repro.stored_run import StoredRun
 
 # Groups of flags for run(), in commands that open a run.
 RUN = {
@@ -126,18 +129,22 @@ def define_decoding_flags() -> None:
 
 
 def run(
-    main: Callable[[], int | None],
+    main: Callable[..., int | None],
     groups: Mapping[str, Iterable[str]] | None = None,
+    read_inputs: Callable[[], Any] | None = None,
 ) -> NoReturn:
     """Run a command: load definitions, call main(), explain UserErrors.
 
     Modules that need TensorFlow are imported within main(), so that --help
-    and mistakes in flags answer at once.
+    and mistakes in flags and inputs answer at once.
 
     Args:
         main: the command; returns an exit status, or None for 0.
         groups: {title: names of flags} that --help shows first, the required
             ones at the top.
+        read_inputs: function that reads and checks all that needs no
+            TensorFlow, which is imported after it. Its result is the argument
+            of main().
     """
     module = sys.modules[main.__module__]
 
@@ -147,7 +154,13 @@ def run(
         # Text is UTF-8 in any locale; names of files may be other bytes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
-            return _run(main, arguments, module.__doc__ or "", groups or {})
+            if _print_help(arguments, module.__doc__ or "", groups or {}):
+                return 0
+            inputs = [] if read_inputs is None else [read_inputs()]
+            code = main(*inputs)
+            # Here, so that the error of a full disk is explained.
+            sys.stdout.flush()
+            return code
         except errors.UserError as error:
             print(f"Error: {error}{error.page}", file=sys.stderr)
             return 1
@@ -167,23 +180,19 @@ def run(
     app.run(start, flags_parser=command_help.parse)
 
 
-def _run(main, arguments, description, groups):
-    """Print the help that is asked for, or call main()."""
+def _print_help(arguments, description, groups):
+    """Print the help that is asked for; return whether there was any."""
     rest, help_requests = arguments
     if _CONFIG.value:
         config_file.apply(_CONFIG.value)
     registry.load_definitions(_USR_DIR.value)
     if help_requests:
         command_help.show(help_requests, description, groups)
-        return 0
-    if rest:
+    elif rest:
         raise errors.UserError(f"Unexpected arguments: {rest}.")
-    if _REGISTRY_HELP.value:
+    elif _REGISTRY_HELP.value:
         print(registry.summary(), flush=True)
-        return 0
-    code = main()
-    sys.stdout.flush()  # here, so that the error of a full disk is explained
-    return code
+    return bool(help_requests or _REGISTRY_HELP.value)
 
 
 def problem() -> Problem:
@@ -281,24 +290,48 @@ def verify() -> bool:
     return flags.FLAGS.verify
 
 
-def checkpoint_path(run: Any) -> str | None:
-    """Return --checkpoint_path, or print the checkpoint that a run has.
+def checkpoint_path(run: Any) -> str:
+    """Return and print the run's checkpoint, or those of --checkpoint_path.
 
     Args:
-        run: runs.Run; None: a command that needs no model.
+        run: runs.Run.
     """
-    path = flags.FLAGS.checkpoint_path
-    if run:
-        from t2t_repro import runs
+    from t2t_repro import stored_run
 
-        used = path or runs.find_checkpoint(run.output_dir)
-        print(f"Checkpoint: {used}.", file=sys.stderr)
-    return path
+    paths = stored_run.find_checkpoints(
+        run.output_dir, flags.FLAGS.checkpoint_path
+    )
+    names = ",".join(map(str, paths))
+    print(f"Checkpoint: {names}.", file=sys.stderr)
+    return names
 
 
 def decode_hparams(problem: Problem) -> hparam.DecodeHParams:
     """Return the settings of the problem's search, with the flag applied."""
-    return fields.override(problem.search, flags.FLAGS.decode_hparams)
+    values = fields.override(problem.search, flags.FLAGS.decode_hparams)
+    for name in values.rule_names:
+        registry.search_rules[name]  # an unknown one is refused here
+    return values
+
+
+def read_run(translates: bool = True) -> "StoredRun":
+    """Return the run that the flags name, without TensorFlow.
+
+    Args:
+        translates: whether the command loads the run's model; checks
+            --checkpoint_path and --decode_hparams.
+
+    Raises:
+        UserError: there is no such run or checkpoint, or a flag contradicts the
+            run or has a setting of the search that does not exist.
+    """
+    from t2t_repro import stored_run
+
+    run = stored_run.read(output_dir(), expected_settings())
+    if translates:
+        stored_run.find_checkpoints(run.output_dir, flags.FLAGS.checkpoint_path)
+        decode_hparams(run.problem)
+    return run
 
 
 def required(flag: flags.FlagHolder) -> Any:

@@ -31,31 +31,24 @@ _FILE = flags.DEFINE_string(
 flags.DEFINE_alias("sheet_file", "scores_file")
 
 
-def main() -> None:
+def main(texts: evaluate_flags.Texts) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import evaluation, runs
 
-    if _ALL.value:
-        evaluate_flags.require_only_the_run()
     run = None
     if evaluate_flags.has_run():
-        folder = common_flags.output_dir()
-        run = runs.open_run(folder, common_flags.expected_settings())
-    problem = evaluate_flags.problem_of_text(run and run.problem)
+        run = runs.open_run(common_flags.output_dir())
+        run = run._replace(problem=texts.problem)
     if _ALL.value:
-        _evaluate_checkpoints(run, problem)
+        _evaluate_checkpoints(run, texts.test_set)
         return
-    translations, baseline = evaluate_flags.translations_and_baseline()
+    translates = run if texts.translations is None else None
     result = evaluation.evaluate(
-        run or problem,
-        evaluate_flags.test_set(),
-        translations,
-        baseline,
+        run or texts.problem,
+        *texts[1:],
         data_dir=common_flags.data_dir(run),
-        checkpoint_path=common_flags.checkpoint_path(
-            run if translations is None else None
-        ),
-        decode_hparams=common_flags.decode_hparams(problem),
+        checkpoint_path=translates and common_flags.checkpoint_path(run),
+        decode_hparams=common_flags.decode_hparams(texts.problem),
         samples=_SAMPLES.value,
     )
     print(result.text)
@@ -66,21 +59,29 @@ def main() -> None:
     print(json.dumps(result.scores))
 
 
-def _evaluate_checkpoints(run, problem):
+def _evaluate_checkpoints(run, test_set):
     """Score each checkpoint; print a table, and the headlines as JSON."""
     from t2t_repro import evaluation
 
     stored = evaluation.evaluate_checkpoints(
         run,
-        evaluate_flags.test_set(),
+        test_set,
         data_dir=common_flags.data_dir(run),
-        decode_hparams=common_flags.decode_hparams(problem),
+        decode_hparams=common_flags.decode_hparams(run.problem),
         samples=_SAMPLES.value,
     )
-    print(f"{stored.table(problem.suite)}\n")
+    print(f"{stored.table(run.problem.suite)}\n")
     if _FILE.value:
         json_files.write(files.expand_path(_FILE.value), stored.entries)
-    print(json.dumps(dict(stored.curve(problem.suite.headline))))
+    print(json.dumps(dict(stored.curve(run.problem.suite.headline))))
+
+
+def _read_texts():
+    if _FILE.value:
+        files.require_replaceable(files.expand_path(_FILE.value))
+    if _ALL.value:
+        evaluate_flags.require_only_the_run()
+    return evaluate_flags.read()
 
 
 if __name__ == "__main__":
@@ -96,4 +97,5 @@ if __name__ == "__main__":
             "References": ("references", "split", "sources"),
             "Settings and folders": ("problem_args", "hparams", "data_dir"),
         },
+        _read_texts,
     )

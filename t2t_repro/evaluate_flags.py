@@ -1,12 +1,14 @@
 """Flags of evaluate that name texts: translations, references, languages."""
 
 import re
-import sys
+from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, problem
+from t2t_repro import common_flags, errors
+from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.text import parallel_files, test_sets
+from t2t_repro.text.test_sets import TestSet
 
 _SPLIT = flags.DEFINE_string(
     "split",
@@ -30,20 +32,24 @@ _BASELINE = flags.DEFINE_string(
     None,
     "Output of another system: test whether the difference is significant.",
 )
-_LANGUAGES = [
+_LANGUAGES = _SOURCE_LANGUAGE, _LANGUAGE = [
     flags.DEFINE_string(
-        name, "en", f"Language of {text}, where no problem says it."
+        name,
+        None,
+        f"Language of {text}, as de. By default that of the problem or of "
+        "sacreBLEU's test set.",
     )
     for name, text in (
         ("source_language", "sources"),
         ("language", "translations"),
     )
 ]
-flags.register_multi_flags_validator(
-    _LANGUAGES,
-    lambda given: all(map(re.compile("[a-z]{2,3}").fullmatch, given.values())),
-    "must be a language's code, as en, de or fr",
-)
+for _flag in _LANGUAGES:
+    flags.register_validator(
+        _flag,
+        lambda code: code is None or re.fullmatch("[a-z]{2,3}", code),
+        "must be a language's code, as en, de or fr",
+    )
 _TOKENIZED = flags.DEFINE_bool(
     "tokenized", False, "Take translations and references as tokenized text."
 )
@@ -68,38 +74,82 @@ def require_only_the_run() -> None:
             )
 
 
-def problem_of_text(run_problem: problem.Problem | None) -> problem.Problem:
-    """Return the problem that says how the text is scored.
+class Texts(NamedTuple):
+    """Text to score, and the problem that says how."""
 
-    Args:
-        run_problem: that of the run; None: that of the flags, or one that
-            knows the languages only.
+    problem: Problem  # how the text is scored
+    test_set: str | TestSet  # the text, or the name of a split
+    translations: list[str] | None  # None: the run translates
+    baseline: list[str] | None
+
+
+def read() -> Texts:
+    """Read and check what the flags name.
+
+    Raises:
+        UserError: files cannot be read or differ in their number of lines, the
+            language is unknown, or there is no such run or checkpoint.
     """
-    found = run_problem
-    if not found and flags.FLAGS.problem:
-        found = common_flags.problem()
-    if not found:
-        source, target = (flag.value for flag in _LANGUAGES)
-        found = problem.scoring_problem((source, target))
-        if not flags.FLAGS["language"].present:
-            print(
-                "Moses tokens are those of en: see --language.", file=sys.stderr
-            )
-    found.tokenized |= _TOKENIZED.value
-    return found
-
-
-def test_set() -> str | test_sets.TestSet:
-    """Return the texts of --references and --sources, or the --split."""
+    run = None
+    if has_run():
+        run = common_flags.read_run(translates=not _TRANSLATIONS.value)
+    test_set: str | TestSet = _SPLIT.value
     if _REFERENCES.value or _SOURCES.value:
-        return test_sets.from_files(_REFERENCES.value, _SOURCES.value)
-    return _SPLIT.value
-
-
-def translations_and_baseline() -> tuple[list[str] | None, list[str] | None]:
-    """Read the lines of --translations and of --baseline; None: not given."""
+        test_set = test_sets.from_files(_REFERENCES.value, _SOURCES.value)
     translations, baseline = (
         list(parallel_files.read_lines(flag.value)) if flag.value else None
         for flag in (_TRANSLATIONS, _BASELINE)
     )
-    return translations, baseline
+    if isinstance(test_set, TestSet):
+        others = [text for text in (translations, baseline) if text is not None]
+        test_sets.require_same_counts(*test_set.texts, *others)
+    problem = run.problem if run else _problem(test_set)
+    _refuse_other_languages(problem)
+    problem.tokenized |= _TOKENIZED.value
+    return Texts(problem, test_set, translations, baseline)
+
+
+def _problem(test_set):
+    """Return --problem, or a problem that has only languages."""
+    if flags.FLAGS.problem:
+        return common_flags.problem()
+    if isinstance(test_set, str):
+        return scoring_problem(_languages_of_sacrebleu(test_set))
+    if not (_LANGUAGE.value or _TOKENIZED.value):
+        raise errors.UserError(
+            "Moses tokens, for bleu_tok and bleu_compound_split, depend on the "
+            f"language. Name that of the translations, as --{_LANGUAGE.name}="
+            "de, or name their --problem, or say --tokenized."
+        )
+    return scoring_problem(
+        (_SOURCE_LANGUAGE.value or "", _LANGUAGE.value or "")
+    )
+
+
+def _languages_of_sacrebleu(name):
+    """Return the only pair of a test set that the flags do not exclude."""
+    pairs = test_sets.language_pairs(name)
+    given = [flag.value for flag in _LANGUAGES]
+    fitting = [
+        pair
+        for pair in pairs
+        if all(code in (None, pair[side]) for side, code in enumerate(given))
+    ]
+    if len(fitting) != 1:
+        raise errors.UserError(
+            f"sacreBLEU's test set {name} has "
+            f"{', '.join(map('-'.join, fitting or pairs))}. Name one pair with "
+            f"--{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name}; got "
+            f"{' and '.join(code or 'none' for code in given)}."
+        )
+    return fitting[0]
+
+
+def _refuse_other_languages(problem):
+    languages = problem.source_language, problem.target_language
+    for flag, language in zip(_LANGUAGES, languages, strict=True):
+        if flag.value not in (None, language):
+            raise errors.UserError(
+                f"--{flag.name}={flag.value} contradicts the problem "
+                f"{problem.requested_name}, which says {language}. Omit it."
+            )

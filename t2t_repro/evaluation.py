@@ -31,7 +31,7 @@ from t2t_repro.reports import scoring
 from t2t_repro.reports.scoring import Evaluation
 from t2t_repro.text import test_sets
 from t2t_repro.text.test_sets import TestSet
-from t2t_repro.training import checkpoints
+from t2t_repro.training import checkpoint_files, checkpoints
 
 
 def evaluate(
@@ -125,7 +125,7 @@ def evaluate_checkpoints(
         )
     test_sets.require_same_counts(*test_set.texts)
     folder = run.output_dir / run_json.CHECKPOINTS
-    paths = checkpoints.list_checkpoints(folder)
+    paths = checkpoint_files.list_checkpoints(folder)
     hparams = decode_hparams or run.problem.search
     settings = {
         "decode_hparams": dataclasses.asdict(hparams),
@@ -142,7 +142,7 @@ def evaluate_checkpoints(
         model = runs.build_model(run)
         translator = translate.Translator([model], run.vocabularies, hparams)
         for path in paths:
-            step = checkpoints.step_of(path)
+            step = checkpoint_files.step_of(path)
             sha256 = _restore(run, model, path, stored)
             if sha256 is None:
                 continue
@@ -168,7 +168,7 @@ def _restore(run, model, path, stored):
     """
     try:
         (sha256,) = runs.checkpoint_checksums([path])
-        if stored.has(checkpoints.step_of(path), sha256):
+        if stored.has(checkpoint_files.step_of(path), sha256):
             return None
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
     except (errors.UserError, OSError):
@@ -205,8 +205,9 @@ def open_test_set(
         UserError: there is no such text.
     """
     run, task = _run_and_problem(subject)
-    known = test_sets.is_known(name)
-    if task.registered_name and (name in problem.SPLITS or not known):
+    if task.registered_name and (
+        name in problem.SPLITS or not test_sets.is_known(name)
+    ):
         if data_dir is None:
             if run is None:
                 raise errors.UserError(
@@ -220,15 +221,9 @@ def open_test_set(
             _warn_of_other_data(run, folder)
         # The stored text is normalized.
         return TestSet(corpus.text("inputs"), [corpus.text("targets")], name)
-    if known:
-        languages = task.source_language, task.target_language
-        stored = test_sets.from_sacrebleu(name, languages)
-        return stored.normalized(*task.normalizers)
-    raise errors.UserError(
-        "--translations need --references or a --split: a test set that "
-        "sacreBLEU knows, such as wmt14/full, or a split of a --problem; got "
-        f"--split={name} and neither --references nor --problem."
-    )
+    languages = task.source_language, task.target_language
+    stored = test_sets.from_sacrebleu(name, languages)
+    return stored.normalized(*task.normalizers)
 
 
 def _run_and_problem(

@@ -26,7 +26,7 @@ _WEIGHTS_DTYPE = flags.DEFINE_enum(
 )
 
 
-def main() -> None:
+def main(_: object) -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import exporting, runs
 
@@ -45,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    common_flags.run(main, common_flags.RUN)
+    common_flags.run(main, common_flags.RUN, common_flags.read_run)

@@ -33,8 +33,7 @@ def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
     to directly. After an error the temporary file is removed.
     """
     temporary = _temporary(path)
-    special = path.exists() and not path.is_file()
-    if special or path.parent in _STREAMS:
+    if _is_stream(path):
         with path_in_errors(path):
             yield path
         return
@@ -68,6 +67,12 @@ def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
         finally:
             # After os.replace() it is absent.
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _is_stream(path):
+    """Return whether a path is written to directly: a pipe, /dev/stdout."""
+    special = path.exists() and not path.is_file()
+    return special or path.parent in _STREAMS
 
 
 def _temporary(path):
@@ -231,6 +236,21 @@ def sha256(path: pathlib.Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def require_replaceable(path: pathlib.Path) -> None:
+    """Check that a file can be written, or written again.
+
+    Call it before long work whose result will be written there.
+    """
+    if path.is_dir():
+        raise errors.UserError(f"{path} is a folder. Name a file.")
+    if _is_stream(path):
+        return
+    temporary = _temporary(path.resolve())
+    with path_in_errors(path, temporary):
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
 
 
 def require_writable(folder: pathlib.Path) -> None:

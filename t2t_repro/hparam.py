@@ -273,6 +273,11 @@ class DecodeHParams:
         fields.check(self, self.NOUN)
 
     @property
+    def rule_names(self) -> list[str]:
+        """Return the names of the search rules."""
+        return [name for name in self.rules.split("+") if name]
+
+    @property
     def num_outputs(self) -> int:
         """Return how many outputs a sentence gets: beams, samples, or one."""
         return self.beam_size if self.return_beams else 1

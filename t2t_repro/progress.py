@@ -9,6 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 LINE_SECONDS = 10  # between two lines, if there is no terminal
+DELAY_SECONDS = 3  # before the first state of work that may be short
 
 
 class _Lines(io.TextIOBase):

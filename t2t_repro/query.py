@@ -9,7 +9,12 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, errors, files, flag_types
-from t2t_repro.serving import limits
+from t2t_repro.serving import (
+    access,
+    limits,
+    server_address,
+    version_folders,
+)
 from t2t_repro.text import parallel_files
 
 _EXPORT_DIR = flags.DEFINE_string("export_dir", None, "Folder of an export.")
@@ -62,43 +67,63 @@ _INPUTS = flags.DEFINE_multi_string(
 )
 
 
-def main() -> None:
-    model = _client()
-    lines = flag_types.require_utf8(_INPUTS) or list(
-        parallel_files.split_lines(sys.stdin.buffer, "standard input")
-    )
+def main(inputs: tuple) -> None:
+    lines, security = inputs
+    model = _client(security)
     for translation in model.translate(lines, _MAX_BATCH_SIZE.value):
         print(translation.texts[0], flush=True)
 
 
-def _client():
-    # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.serving import client
-
+def _read_inputs():
+    """Return the lines, and the token and certificates of the client."""
     if bool(_EXPORT_DIR.value) == bool(_SERVER.value):
         raise errors.UserError(
             "Name the model with one of --export_dir and --server; got "
             f"{'both' if _SERVER.value else 'neither'}."
         )
+    if _SERVER.value:
+        server_address.parse(_SERVER.value)
+    else:
+        version_folders.newest_version(files.expand_path(_EXPORT_DIR.value))
+    security = _security()
+    lines = flag_types.require_utf8(_INPUTS) or list(
+        parallel_files.split_lines(sys.stdin.buffer, "standard input")
+    )
+    return lines, security
+
+
+def _client(security):
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro.serving import client
+
     if _EXPORT_DIR.value:
         return client.LocalClient(_EXPORT_DIR.value)
     return client.PROTOCOLS[_PROTOCOL.value](
-        _SERVER.value, _SERVABLE_NAME.value, _TIMEOUT_SECS.value, _security()
+        _SERVER.value,
+        _SERVABLE_NAME.value,
+        _TIMEOUT_SECS.value,
+        client.Security(*security),
     )
 
 
 def _security():
-    """Return the token and the certificates that the flags name."""
-    from t2t_repro.serving import access, client
-
+    """Return the arguments of client.Security that the flags name."""
+    named = [
+        flag
+        for flag in (_TOKEN_FILE, _TLS_CA, _TLS_CERTIFICATE, _TLS_KEY)
+        if flag.value
+    ]
+    if named and not _SERVER.value:
+        raise errors.UserError(
+            f"--{named[0].name} is for a --server. Omit it for --export_dir."
+        )
     token = None
     if _TOKEN_FILE.value:
         token = access.read_tokens(_TOKEN_FILE.value)[0]
-    paths = [
+    ca, certificate, key = paths = [
         flag.value and files.expand_path(flag.value)
         for flag in (_TLS_CA, _TLS_CERTIFICATE, _TLS_KEY)
     ]
-    ca, certificate, key = paths
     if bool(certificate) != bool(key) or (certificate and not ca):
         raise errors.UserError(
             "A client certificate needs --tls_ca, --tls_certificate and "
@@ -107,8 +132,12 @@ def _security():
     for path in filter(None, paths):
         if not path.is_file():
             raise errors.UserError(f"There is no certificate or key {path}.")
-    return client.Security(token, *paths)
+    return token, *paths
 
 
 if __name__ == "__main__":
-    common_flags.run(main, {"Required, one of": ("export_dir", "server")})
+    common_flags.run(
+        main,
+        {"Required, one of": ("export_dir", "server")},
+        _read_inputs,
+    )

@@ -14,12 +14,13 @@ from t2t_repro import (
     registry,
     run_json,
     runs,
+    stored_run,
 )
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
 from t2t_repro.text import parallel_files
-from t2t_repro.training import checkpoints
+from t2t_repro.training import checkpoint_files
 
 with extras.needed("report", "The report"):
     from t2t_repro.reports import (
@@ -148,8 +149,10 @@ def _mean_lengths(run, data):
 
 def _steps(run, read):
     """Return the number of finished steps, by events and checkpoints."""
-    kept = checkpoints.list_checkpoints(run.output_dir / run_json.CHECKPOINTS)
-    return max([curves.steps_done(read), *map(checkpoints.step_of, kept)])
+    kept = checkpoint_files.list_checkpoints(
+        run.output_dir / run_json.CHECKPOINTS
+    )
+    return max([curves.steps_done(read), *map(checkpoint_files.step_of, kept)])
 
 
 def _samples(run, data, split, path):
@@ -193,7 +196,7 @@ def _attention(run, data, options):
     if not lines:
         return None, [], "no sentence was requested"
     try:
-        path = runs.find_checkpoint(run.output_dir)
+        path = stored_run.find_checkpoint(run.output_dir)
     except errors.UserError:  # training has just started
         return None, [], "there is no checkpoint yet"
     (model,), _ = runs.load_models(run, str(path))

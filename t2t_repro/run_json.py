@@ -20,11 +20,11 @@ from t2t_repro import (
 from t2t_repro.data import manifest
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.problem import Problem, arguments_with_defaults
-from t2t_repro.training import checkpoints
+from t2t_repro.training import checkpoint_files
 
 RUN = "run.json"
 AVERAGED = "averaged"
-CHECKPOINTS = checkpoints.FOLDER
+CHECKPOINTS = checkpoint_files.FOLDER
 # Settings that must not change when a run continues.
 _IDENTITY = (
     "problem",
@@ -193,7 +193,7 @@ def use_defaults_for_later_fields(
 def _is_resumable(output_dir):
     """Return whether a run has checkpoints, so that its settings are fixed."""
     return (output_dir / RUN).exists() and any(
-        checkpoints.list_checkpoints(output_dir / folder)
+        checkpoint_files.list_checkpoints(output_dir / folder)
         for folder in (CHECKPOINTS, AVERAGED)
     )
 

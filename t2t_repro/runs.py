@@ -3,22 +3,14 @@
 import pathlib
 from typing import NamedTuple
 
-from t2t_repro import (
-    errors,
-    fields,
-    files,
-    hparam,
-    json_files,
-    run_json,
-    user_definitions,
-)
+from t2t_repro import errors, files, hparam, json_files, run_json, stored_run
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.problem import Problem, build_problem
-from t2t_repro.training import checkpoints, history
+from t2t_repro.problem import Problem
+from t2t_repro.training import checkpoint_files, checkpoints, history
 
 TRANSLATIONS = "translations"
 
@@ -84,36 +76,10 @@ def open_run(
         UserError: the folder has no run, its settings differ from `expected`,
             or its vocabularies are not those it was trained on.
     """
-    output_dir = files.expand_path(output_dir)
-    path = output_dir / run_json.RUN
-    if not path.exists():
-        raise errors.UserError(
-            f"There is no run in {output_dir} ({run_json.RUN} is missing). "
-            "Train one with the trainer, or name the right --output_dir."
-        )
-    settings = json_files.read(path, run_json.SHAPE)
-    if "usr_dir" in settings:
-        shape = {"folder": str, "sha256": {str: str}}
-        json_files.require_shape(path, settings["usr_dir"], shape)
-        user_definitions.load_stored(settings["usr_dir"], output_dir)
-    try:
-        problem = build_problem(
-            settings["problem"], settings["problem_arguments"]
-        )
-        hparams = run_json.hparams_of(settings["hparams"])
-    except errors.UserError as error:
-        raise errors.UserError(f"Cannot use {path}. {error}") from error
-    expected = dict(expected or {})
-    if "hparams" in expected:
-        expected["hparams"] = fields.parse(type(hparams), expected["hparams"])
-    run_json.refuse_differences(
-        output_dir,
-        settings,
-        expected,
-        "Omit these flags, or name another --output_dir.",
-    )
+    stored = stored_run.read(output_dir, expected)
+    output_dir, settings, problem, _ = stored
     vocabularies = _read_vocabularies(output_dir, settings, problem)
-    return Run(output_dir, settings, problem, hparams, vocabularies)
+    return Run(*stored, vocabularies)
 
 
 def _read_vocabularies(output_dir, settings, problem):
@@ -131,22 +97,6 @@ def _read_vocabularies(output_dir, settings, problem):
     return vocabularies
 
 
-def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
-    """Return the averaged checkpoint if there is one, else the latest.
-
-    Raises:
-        UserError: there is no checkpoint.
-    """
-    for folder in (run_json.AVERAGED, run_json.CHECKPOINTS):
-        paths = checkpoints.list_checkpoints(output_dir / folder)
-        if paths:
-            return paths[-1]
-    raise errors.UserError(
-        f"There is no checkpoint in {output_dir / run_json.CHECKPOINTS}. Run "
-        "the trainer first."
-    )
-
-
 def last_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
     """Return the paths of the last checkpoints, oldest first.
 
@@ -154,7 +104,7 @@ def last_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
         UserError: the run does not have so many.
     """
     folder = run.output_dir / run_json.CHECKPOINTS
-    paths = checkpoints.list_checkpoints(folder)[-number:]
+    paths = checkpoint_files.list_checkpoints(folder)[-number:]
     if len(paths) < number:
         raise errors.UserError(
             f"{folder} has {len(paths)} checkpoints; {number} are to be "
@@ -177,8 +127,8 @@ def best_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
     name = "perplexity" if metric == history.LOSS else metric
     steps = validations.ranking(run.problem.suite)[:number]
     kept = {
-        checkpoints.step_of(path): path
-        for path in checkpoints.list_checkpoints(folder)
+        checkpoint_files.step_of(path): path
+        for path in checkpoint_files.list_checkpoints(folder)
     }
     best = [step for step in steps if step in kept]
     if len(best) < number:
@@ -204,16 +154,12 @@ def load_models(
 
     Args:
         run: result of open_run().
-        checkpoint_path: comma-separated paths; None: find_checkpoint().
+        checkpoint_path: argument of stored_run.find_checkpoints().
 
     Returns:
         Models, and the paths of their checkpoints.
     """
-    paths = [
-        files.expand_path(path) for path in (checkpoint_path or "").split(",")
-    ]
-    if not checkpoint_path:
-        paths = [find_checkpoint(run.output_dir)]
+    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
     models = []
     for path in paths:
         model = build_model(run, _hparams_of(path, run))

@@ -7,7 +7,7 @@ import pytest
 
 from t2t_repro import errors, files, json_files, run_json, runs
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.problem import scoring_problem
+from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.training import history
@@ -115,7 +115,7 @@ def test_stored_scores_are_selected_by_checkpoint(tmp_path):
 
 
 def test_run_without_a_later_setting_resumes(started, tiny_hparams):
-    built = runs.build_problem("number_words_ende", "vocab_size=300")
+    built = build_problem("number_words_ende", "vocab_size=300")
     now = SETTINGS | {
         "problem": "number_words_ende",
         "problem_arguments": built.arguments,
@@ -147,7 +147,7 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
 ):
     other = Bpe.learn(["eins zwei", "drei"] * 9, 275)
     vocabularies = Vocabularies(vocabulary, other)
-    problem = runs.build_problem(
+    problem = build_problem(
         "number_words_ende_rev", "separate_vocabularies=true"
     )
     (tmp_path / "data").mkdir()

@@ -29,7 +29,7 @@ from absl import app, flags
 from scripts.benchmarks import harness
 from scripts.benchmarks.chaos_attacks import ATTACKS
 from scripts.benchmarks.served import Server, expected_translations
-from t2t_repro.serving import saved_model
+from t2t_repro.serving import version_folders
 
 _EXPORT_DIR = flags.DEFINE_string(
     "export_dir", None, "Folder of the exporter.", required=True
@@ -169,7 +169,7 @@ def attack(name, server):
 
 def publish_versions(folder, stop):
     """Copy the newest version of an export to a newer one again and again."""
-    first = newest = saved_model.newest_version(folder)
+    first = newest = version_folders.newest_version(folder)
     while not stop.wait(_VERSION_SECS):
         shutil.copytree(folder / str(first), folder / "next.tmp")
         newest += 1

@@ -1,6 +1,8 @@
 """Log-probabilities and attention weights of given outputs."""
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -11,6 +13,18 @@ from t2t_repro.text.vocabulary import PAD
 # Maximum number of logits of a batch: 1 GiB in float32, and as much for their
 # softmax.
 MAX_LOGITS = 2**28
+
+
+class TargetScore(NamedTuple):
+    """Subwords of a given target, EOS included, and their log-probabilities."""
+
+    pieces: list[str]
+    log_probs: list[float]
+
+    @property
+    def total(self) -> float:
+        """Return the log-probability of the whole target."""
+        return math.fsum(self.log_probs)
 
 
 def subword_log_probs(

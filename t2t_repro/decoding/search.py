@@ -91,7 +91,7 @@ def build_rules(
         result.append(rules.NoRepeatNgrams(decode_hparams.no_repeat_ngram_size))
     if decode_hparams.coverage_penalty:
         result.append(rules.CoveragePenalty(decode_hparams.coverage_penalty))
-    for name in filter(None, decode_hparams.rules.split("+")):
+    for name in decode_hparams.rule_names:
         entry = registry.search_rules[name]
         rule = entry.value(vocabulary)
         if not isinstance(rule, rules.Rule):

@@ -1,9 +1,8 @@
 """Translation of lines in batches sorted by length, in the order of input."""
 
 import itertools
-import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +10,14 @@ import tensorflow as tf
 
 from t2t_repro import graph, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import score, search, shards
+from t2t_repro.decoding import row_batches, score, search, shards
+from t2t_repro.decoding.aligner import Aligner
+from t2t_repro.decoding.score import TargetScore
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import long_lines
-from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+from t2t_repro.text import long_lines, word_alignment
+from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.word_alignment import Alignment
 
 # Sentences that are sorted by length together and held in memory.
 SORT_WINDOW = 20_000
@@ -27,23 +29,12 @@ class Translation(NamedTuple):
 
     texts: list[str]
     scores: list[float]
+    alignment: Alignment | None = None  # of the best output; None: not asked
 
     @property
     def text(self) -> str:
         """The best output."""
         return self.texts[0]
-
-
-class TargetScore(NamedTuple):
-    """Subwords of a given target, EOS included, and their log-probabilities."""
-
-    pieces: list[str]
-    log_probs: list[float]
-
-    @property
-    def total(self) -> float:
-        """Return the log-probability of the whole target."""
-        return math.fsum(self.log_probs)
 
 
 class Translator:
@@ -54,6 +45,8 @@ class Translator:
         models: Sequence[Seq2Seq],
         vocabularies: Vocabularies,
         decode_hparams: DecodeHParams,
+        aligner: Aligner | None = None,
+        split: Callable[[str], list[str]] = lambda line: [line],
     ) -> None:
         """Store the arguments; TensorFlow traces the search later.
 
@@ -61,6 +54,9 @@ class Translator:
             models: one, or an ensemble.
             vocabularies: source and target, the same for all models.
             decode_hparams: settings of the search.
+            aligner: Aligner of the translations; None: they are not aligned.
+            split: function of a line that returns its sentences, which are
+                translated one by one and joined; by default the whole line.
 
         Raises:
             UserError: a search rule is unknown, or it needs attention and a
@@ -69,6 +65,7 @@ class Translator:
         self._models = models
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
+        self._aligner, self._split = aligner, split
         rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, rule)
         # {line number from 1: number of subwords}, of the last translate().
@@ -146,14 +143,17 @@ class Translator:
     ) -> list[Translation]:
         """Translate (line, prefix) pairs; `done` lines precede them."""
         lines, prefixes = zip(*chunk, strict=True)
-        encoded = self._source.encode(lines)
+        sentences = list(map(self._split, lines))
+        encoded = iter(self._source.encode(list(itertools.chain(*sentences))))
         # Without EOS, since the output continues.
         starts = [ids[:-1] for ids in self._encode(self._target, prefixes)]
         rows: list[list[int]] = []  # ids of each fragment
         row_starts: list[list[int]] = []  # ids of its prefix
         owners: list[int] = []  # index of its line
-        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            line_rows = self._split_line(done + i + 1, line, ids)
+        for i, texts in enumerate(sentences):
+            line_rows = self._rows_of_line(
+                done + i + 1, [(text, next(encoded)) for text in texts]
+            )
             rows += line_rows
             # Only the first fragment of a line begins with the prefix.
             row_starts += [
@@ -173,23 +173,37 @@ class Translator:
             by_line[i].append(translation)
         return [self._join(translations) for translations in by_line]
 
-    def _split_line(
-        self, number: int, line: str, ids: list[int]
+    def _rows_of_line(
+        self, number: int, sentences: list[tuple[str, list[int]]]
     ) -> list[list[int]]:
-        """Return the ids of a line's fragments; [] if blank or refused."""
+        """Return the ids of a line's fragments; [] if blank or refused.
+
+        Args:
+            number: number of the line, from 1.
+            sentences: text and ids of each sentence.
+        """
         limit = self._hparams.max_input_length
-        if len(ids) == 1:  # EOS
+        longest = max((len(ids) for _, ids in sentences), default=0)
+        if longest > limit and self._hparams.long_inputs == "refuse":
+            self.refused[number] = longest
             return []
-        if len(ids) <= limit:
-            return [ids]
-        if self._hparams.long_inputs == "refuse":
-            self.refused[number] = len(ids)
-            return []
+        rows: list[list[int]] = []
+        for text, ids in sentences:
+            if len(ids) > limit:
+                rows += self._rows_of_long_text(text, limit)
+            elif len(ids) > 1:  # not only EOS
+                rows.append(ids)
+        return rows
+
+    def _rows_of_long_text(self, text: str, limit: int) -> list[list[int]]:
         texts = long_lines.split(
-            line, lambda text: len(self._source.encode([text])[0]) <= limit
+            text, lambda part: len(self._source.encode([part])[0]) <= limit
         )
         # A single character may have more subwords than a very low limit.
-        return [_truncate(row, limit) for row in self._source.encode(texts)]
+        return [
+            row_batches.truncate(row, limit)
+            for row in self._source.encode(texts)
+        ]
 
     def _search_rows(
         self, rows: list[list[int]], starts: list[list[int]]
@@ -202,20 +216,27 @@ class Translator:
             for row, start in zip(rows, starts, strict=True)
         ]
         max_tokens = self._hparams.batch_tokens // self._hparams.beam_size
-        for batch in length_sorted(range(len(rows)), lengths, max_tokens):
+        for batch in row_batches.length_sorted(
+            range(len(rows)), lengths, max_tokens
+        ):
+            inputs = row_batches.pad([rows[i] for i in batch])
             hypotheses = self._search(
                 self._constants,
-                _pad([rows[i] for i in batch]),
-                _pad([starts[i] for i in batch]),
+                inputs,
+                row_batches.pad([starts[i] for i in batch]),
             )
-            for i, ids, scores in zip(
+            alignments: list = [None] * len(batch)
+            if self._aligner:
+                alignments = self._aligner.align(inputs, hypotheses.ids[:, 0])
+            for i, ids, scores, alignment in zip(
                 batch,
                 hypotheses.ids.numpy(),
                 hypotheses.scores.numpy(),
+                alignments,
                 strict=True,
             ):
                 texts = self._target.decode(ids)
-                yield i, Translation(texts, scores.tolist())
+                yield i, Translation(texts, scores.tolist(), alignment)
 
     def _join(self, translations: list[Translation]) -> Translation:
         """Join the translations of a line's fragments; [] is a blank line."""
@@ -225,19 +246,41 @@ class Translator:
         return Translation(
             [" ".join(t.texts[k] for t in translations) for k in outputs],
             [sum((t.scores[k] for t in translations), 0.0) for k in outputs],
+            self._join_alignments(translations),
         )
 
-    def score(self, pairs: Iterable[tuple[str, str]]) -> Iterator[TargetScore]:
+    def _join_alignments(
+        self, translations: list[Translation]
+    ) -> Alignment | None:
+        if not self._aligner:
+            return None
+        return word_alignment.join(
+            t.alignment for t in translations if t.alignment is not None
+        )
+
+    def score(
+        self, pairs: Iterable[tuple[str, str]], total: int | None = None
+    ) -> Iterator[TargetScore]:
         """Yield the score of each target given its input, in order.
 
         Args:
             pairs: consumed lazily, so that memory is bounded.
+            total: number of pairs, for the progress bar; None: no bar.
         """
         pairs = iter(pairs)
-        while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
-            yield from self._score_chunk(chunk)
+        with progress.bar(
+            total=total,
+            desc="score",
+            unit="line",
+            delay=progress.DELAY_SECONDS,
+            disable=total is None,
+        ) as bar:
+            while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
+                yield from self._score_chunk(chunk, bar)
 
-    def _score_chunk(self, pairs: list[tuple[str, str]]) -> list[TargetScore]:
+    def _score_chunk(
+        self, pairs: list[tuple[str, str]], bar: Any
+    ) -> list[TargetScore]:
         inputs, targets = zip(*pairs, strict=True)
         sources = self._encode(self._source, inputs)
         rows = self._encode(self._target, targets)
@@ -249,16 +292,19 @@ class Translator:
         max_tokens = min(
             self._hparams.batch_tokens, score.MAX_LOGITS // self._target.size
         )
-        for batch in length_sorted(range(len(pairs)), lengths, max_tokens):
+        for batch in row_batches.length_sorted(
+            range(len(pairs)), lengths, max_tokens
+        ):
             log_probs = self._score(
-                _pad([sources[i] for i in batch]),
-                _pad([rows[i] for i in batch]),
+                row_batches.pad([sources[i] for i in batch]),
+                row_batches.pad([rows[i] for i in batch]),
             )
             for i, row in zip(batch, log_probs.numpy(), strict=True):
                 ids = rows[i]
                 scores[i] = TargetScore(
                     self._target.pieces(ids), row[: len(ids)].tolist()
                 )
+            bar.update(len(batch))
         return scores
 
     def _encode(
@@ -273,36 +319,4 @@ class Translator:
                 "subwords; their ends are ignored.",
                 stacklevel=2,
             )
-        return [_truncate(row, limit) for row in encoded]
-
-
-def _truncate(ids: list[int], limit: int) -> list[int]:
-    """Truncate to `limit` ids, EOS the last."""
-    return ids if len(ids) <= limit else ids[: limit - 1] + [EOS]
-
-
-def length_sorted(
-    indices: Iterable[int], lengths: Sequence[int], max_tokens: int
-) -> Iterator[list[int]]:
-    """Yield batches of indices, longest first.
-
-    The number of indices times the greatest length, so the batch with its
-    padding, is at most `max_tokens`, unless a single index exceeds it. Example:
-    indices 0, 1, 2 of lengths 3, 9, 4 with 10 tokens give [1], [2, 0].
-    """
-    batch: list[int] = []
-    for i in sorted(indices, key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
-
-
-def _pad(rows: Sequence[Sequence[int]]) -> tf.Tensor:
-    """Return lists of ids as [B, L] int32, PAD after each."""
-    array = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
-    for row, ids in zip(array, rows, strict=True):
-        row[: len(ids)] = ids
-    return tf.constant(array)
+        return [row_batches.truncate(row, limit) for row in encoded]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_repro import errors
+from t2t_repro import errors, progress
 from t2t_repro.metrics import significance
 from t2t_repro.metrics.metric import Metric
 from t2t_repro.metrics.suite import Suite
@@ -37,7 +37,12 @@ def count(
     require_same_counts(hypotheses, *texts)
     return {
         name: _count(name, metric, hypotheses, references, sources)
-        for name, metric in metrics.items()
+        for name, metric in progress.bar(
+            metrics.items(),
+            "score",
+            unit="metric",
+            delay=progress.DELAY_SECONDS,
+        )
     }
 
 

@@ -11,7 +11,6 @@ import json
 import math
 import pathlib
 import random
-import re
 import ssl
 import sys
 import time
@@ -27,11 +26,15 @@ from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors, files
 from t2t_repro.decoding.translate import Translation
-from t2t_repro.serving import limits, saved_model
+from t2t_repro.serving import (
+    limits,
+    saved_model,
+    server_address,
+    version_folders,
+)
 
 _LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
-_PORT = re.compile("[0-9]{1,5}")
 _HTTP_1 = "http1.x"  # in the message of gRPC's library about such a server
 _CHANNEL = (
     ("grpc.max_receive_message_length", -1),
@@ -82,8 +85,8 @@ class LocalClient(Client):
             UserError: there is no model, or it is damaged.
         """
         folder = files.expand_path(export_dir)
-        if not saved_model.is_version(folder):
-            folder /= str(saved_model.newest_version(folder))
+        if not saved_model.is_saved_model(folder):
+            folder /= str(version_folders.newest_version(folder))
         self.folder = folder  # of a version
         try:
             saved_model.read_verified_card(self.folder)
@@ -184,13 +187,7 @@ class RemoteClient(Client):
         self.server, self.name = server, name
         self.security = security or Security()
         self._timeout = timeout_secs
-        host, _, port = server.rpartition(":")
-        host = host.strip("[]")
-        if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
-            raise errors.UserError(
-                f"A server is HOST:PORT, as 127.0.0.1:8500; got {server!r}."
-            )
-        self.host, self.port = host, int(port)
+        self.host, self.port = server_address.parse(server)
 
     def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
         end, pause = time.monotonic() + self._timeout, _FIRST_PAUSE

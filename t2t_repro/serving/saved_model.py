@@ -7,7 +7,6 @@ to be copied, is not loaded. A SavedModel of another program has neither.
 """
 
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -15,16 +14,20 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from t2t_repro import errors, files, json_files, locks
+from t2t_repro import errors, files, json_files, locks, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.serving import runtimes, served_model, warm_up
+from t2t_repro.serving import (
+    runtimes,
+    served_model,
+    version_folders,
+    warm_up,
+)
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 _HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark
 _GRAPH = "saved_model.pb"
-_VERSION = re.compile("0|[1-9][0-9]{0,17}")  # name of its folder
 
 
 def export(
@@ -65,8 +68,9 @@ def export(
     export_dir = files.expand_path(export_dir)
     card = card | {"weights_dtype": weights_dtype}
     with locks.locked(export_dir, wait=True):
-        files.remove_leftovers(export_dir, _VERSION.fullmatch)
-        folder = export_dir / str(max(list_versions(export_dir), default=0) + 1)
+        files.remove_leftovers(export_dir, version_folders.is_version)
+        versions = version_folders.list_versions(export_dir)
+        folder = export_dir / str(max(versions, default=0) + 1)
         with files.atomic_folder(folder) as temporary:
             _write(graph_model, vocabularies, card, temporary)
     return folder
@@ -74,10 +78,19 @@ def export(
 
 def _write(graph_model, vocabularies, card, folder):
     """Write graph, weights, model card and warm-up requests."""
+    signatures = graph_model.signatures()
+    # save() would do the same, without a word for minutes.
+    for function in progress.bar(
+        signatures.values(),
+        "trace",
+        unit="signature",
+        delay=progress.DELAY_SECONDS,
+    ):
+        function.get_concrete_function()
     tf.saved_model.save(
         graph_model,
         str(folder),
-        signatures=graph_model.signatures(),
+        signatures=signatures,
         options=tf.saved_model.SaveOptions(
             function_aliases={_HAS_CARD: graph_model.translate}
         ),
@@ -160,30 +173,6 @@ def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     return sorted({node.op for node in runtimes.nodes(graph)})
 
 
-def is_version(folder: pathlib.Path) -> bool:
-    """Return whether a folder is that of a version."""
+def is_saved_model(folder: pathlib.Path) -> bool:
+    """Return whether a folder, as of a version, has a SavedModel."""
     return (folder / _GRAPH).is_file()
-
-
-def newest_version(export_dir: pathlib.Path) -> int:
-    """Return the newest version in an export folder.
-
-    Raises:
-        UserError: there is none.
-    """
-    numbers = list_versions(export_dir) if export_dir.is_dir() else []
-    if not numbers:
-        raise errors.UserError(
-            f"There is no exported model in {export_dir}. Create one with "
-            "the exporter, or give the right --export_dir."
-        )
-    return numbers[-1]
-
-
-def list_versions(export_dir: pathlib.Path) -> list[int]:
-    """List the versions in an export folder, in ascending order."""
-    return sorted(
-        int(path.name)
-        for path in export_dir.iterdir()
-        if _VERSION.fullmatch(path.name)
-    )

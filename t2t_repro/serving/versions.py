@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 from tensorflow_serving.apis import get_model_status_pb2
 
 from t2t_repro import errors, files
-from t2t_repro.serving import monitoring, request_errors, saved_model
+from t2t_repro.serving import monitoring, request_errors, version_folders
 from t2t_repro.serving.event_log import LOGGER
 from t2t_repro.serving.loaded_version import LoadedVersion
 
@@ -72,7 +72,7 @@ class Versions:
         Raises:
             UserError: there is no version, or it cannot be loaded.
         """
-        version = saved_model.newest_version(self._folder)
+        version = version_folders.newest_version(self._folder)
         await self._load(version)
         if error := self._statuses[version].error:
             raise errors.UserError(
@@ -88,7 +88,7 @@ class Versions:
         while True:
             await asyncio.sleep(poll_secs)
             try:
-                present = saved_model.list_versions(self._folder)
+                present = version_folders.list_versions(self._folder)
             except OSError:
                 continue  # an unmounted folder may come back
             for gone in set(self._statuses) - set(present):

@@ -80,16 +80,33 @@ def is_known(name: str) -> bool:
     return name in DATASETS
 
 
+def language_pairs(name: str) -> list[tuple[str, str]]:
+    """Return the languages of sources and references of a test set.
+
+    Raises:
+        UserError: sacreBLEU does not know it.
+    """
+    if not is_known(name):
+        raise errors.UserError(
+            "--translations need --references or a --split: a test set that "
+            "sacreBLEU knows, such as wmt14/full, or a split of a --problem; "
+            f"got --split={name} and neither --references nor --problem."
+        )
+    pairs = (pair.partition("-") for pair in DATASETS[name].langpairs)
+    return [(source, target) for source, _, target in pairs]
+
+
 def from_sacrebleu(name: str, languages: tuple[str, str]) -> TestSet:
     """Return a test set of sacreBLEU, which downloads it on first use.
 
     It is stored in ~/.sacrebleu, or in the folder that $SACREBLEU names.
 
     Raises:
-        UserError: it has other languages, or cannot be downloaded.
+        UserError: it is unknown, has other languages, or cannot be downloaded.
     """
-    dataset, pair = DATASETS[name], "-".join(languages)
-    if pair not in dataset.langpairs:
+    known, pair = language_pairs(name), "-".join(languages)
+    dataset = DATASETS[name]
+    if languages not in known:
         raise errors.UserError(
             f"sacreBLEU's test set {name} is not of {pair}, but of "
             f"{', '.join(dataset.langpairs)}."

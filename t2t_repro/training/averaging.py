@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, files, json_files, locks
-from t2t_repro.training import checkpoints
+from t2t_repro import errors, files, json_files, locks, progress
+from t2t_repro.training import checkpoint_files, checkpoints
 from t2t_repro.training.checkpoint_reader import CheckpointReader
 
 
@@ -33,9 +33,14 @@ def average(
         )
     readers = [CheckpointReader(path) for path in paths]
     names = _common_weights(readers)
-    average_path = folder / f"ckpt-{checkpoints.step_of(paths[-1])}"
+    average_path = folder / f"ckpt-{checkpoint_files.step_of(paths[-1])}"
     # One variable at a time: memory holds all means but only one sum.
-    means = {name: tf.Variable(_mean(readers, name)) for name in names}
+    means = {
+        name: tf.Variable(_mean(readers, name))
+        for name in progress.bar(
+            names, "average", unit="weight", delay=progress.DELAY_SECONDS
+        )
+    }
     with locks.locked(folder):
         files.remove_leftovers(folder)
         checkpoints.write(means, average_path, readers[0].vocabulary)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_repro import errors, files
+from t2t_repro.training import checkpoint_files
 
 VOCABULARY = "vocabulary_sha256"  # name of the entry
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -38,12 +39,7 @@ class CheckpointReader:
             UserError: there is none.
             DamagedCheckpointError: it cannot be read.
         """
-        self.path = files.expand_path(path)
-        if not pathlib.Path(f"{self.path}.index").is_file():
-            raise errors.UserError(
-                f"There is no checkpoint {path}. Name one as …/ckpt-1500, "
-                "without an ending."
-            )
+        self.path = checkpoint_files.require(path)
         # The reader opens the data later. So the path remains until its end.
         opened = contextlib.ExitStack()
         weakref.finalize(self, opened.close)

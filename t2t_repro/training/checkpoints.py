@@ -13,7 +13,6 @@ import glob
 import logging
 import os
 import pathlib
-import re
 import shutil
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -24,13 +23,13 @@ import tensorflow as tf
 from t2t_repro import errors, files
 from t2t_repro.models import building
 from t2t_repro.training import run_log, slots
+from t2t_repro.training.checkpoint_files import list_checkpoints, step_of
 from t2t_repro.training.checkpoint_reader import (
     VOCABULARY,
     CheckpointReader,
     DamagedCheckpointError,
 )
 
-FOLDER = "checkpoints"  # in the folder of a run
 # Entries of every checkpoint that are not part of the training state.
 _NOT_STATE = ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter", VOCABULARY)
 
@@ -290,19 +289,3 @@ def restore_weights(
             )
     for name, weight in weights.items():
         weight.assign(reader.tensor(name))
-
-
-def step_of(path: pathlib.Path | str) -> int:
-    """Return the step in a checkpoint's path: 1500 for "…/ckpt-1500"."""
-    match = re.fullmatch(r".*-(\d+)", pathlib.Path(path).name)
-    if not match:
-        raise errors.UserError(
-            f"A checkpoint's path ends in -STEP, as ckpt-1500; got {path}."
-        )
-    return int(match[1])
-
-
-def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
-    """Return paths of the complete checkpoints in a folder, oldest first."""
-    indices = pathlib.Path(folder).glob("ckpt-*.index")
-    return sorted((index.with_suffix("") for index in indices), key=step_of)

@@ -26,13 +26,12 @@ from t2t_repro.training import (
     step,
     workers,
 )
-from t2t_repro.training.checkpoints import (
+from t2t_repro.training.checkpoint_files import (
     FOLDER,
-    CheckpointManager,
     list_checkpoints,
-    restore_weights,
     step_of,
 )
+from t2t_repro.training.checkpoints import CheckpointManager, restore_weights
 from t2t_repro.training.options import Options, ResolvedOptions
 from t2t_repro.training.validation import Validation
 from t2t_repro.training.validation_sample import ValidationSample

@@ -1,9 +1,14 @@
 """Outputs of decoder beside translations: beams, scores, attention."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
+
+# A run of number words from English into German.
+STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run"
+NUMBERS = f"--output_dir={STORED / 'run'}"
 
 
 def ok(result):
@@ -25,6 +30,53 @@ def test_decode_attention_writes_weights_of_best_output(trained, run):
         layers, *sides = weights.shape
         assert sides == [len(trace["target"]), len(trace["source"])]
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-4)
+
+
+def test_formats_have_the_same_outputs_and_raw_scores(run):
+    raw = "beam_size=2,return_beams=true,raw_scores=true"
+    lines = "two hundred\n\nforty-one\n"
+
+    def decode(name, settings=raw):
+        flags = f"--output_format={name}", f"--decode_hparams={settings}"
+        return ok(run("decoder", NUMBERS, *flags, stdin=lines)).split("\n")[:-1]
+
+    text = [line.split("\t") for line in decode("text")]
+    rows = [line.split("\t") for line in decode("tsv")]
+    objects = list(map(json.loads, decode("jsonl")))
+    assert [row[:2] for row in rows] == [[n, r] for n in "123" for r in "12"]
+    assert [row[3] for row in rows] == sum(text, [])
+    assert [value["sentence"] for value in objects] == [1, 2, 3]
+    assert [value["source"] for value in objects] == lines.split("\n")[:-1]
+    outputs = sum((value["translations"] for value in objects), [])
+    assert [(o["text"], o["score"]) for o in outputs] == [
+        (row[3], float(row[2])) for row in rows
+    ]
+    assert outputs[2] == {"text": "", "score": 0.0}
+    # The length penalty divides negative numbers.
+    penalized = decode("tsv", raw.replace("raw_scores=true", "alpha=1"))
+    assert float(penalized[0].split("\t")[2]) > float(rows[0][2])
+
+
+def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
+    lines = "two hundred\n\nforty-one thousand\n"
+    path = tmp_path / "alignments"
+    flags = f"--alignments={path}", "--alignment_layer=2"
+    texts = ok(run("decoder", NUMBERS, *flags, stdin=lines)).split("\n")[:-1]
+    aligned = path.read_text().split("\n")[:-1]
+    assert texts[1] == aligned[1] == "" and len(texts) == len(aligned) == 3
+    traces = ok(run("decoder", NUMBERS, "--decode_attention", stdin=lines))
+    for text, found, trace in zip(
+        texts[::2], aligned[::2], traces.splitlines()[::2], strict=True
+    ):
+        values = json.loads(trace)
+        assert values["outputs"] == text
+        words = [
+            np.cumsum([piece[0] == "▁" for piece in values[side][:-1]]) - 1
+            for side in ("source", "target")
+        ]
+        best = np.array(values["weights"][1])[:-1, :-1].argmax(1)
+        links = {(words[0][i], words[1][j]) for j, i in enumerate(best)}
+        assert found == " ".join(f"{i}-{j}" for i, j in sorted(links))
 
 
 def test_attention_of_an_ensemble_is_refused(trained, run):

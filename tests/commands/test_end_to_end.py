@@ -116,6 +116,7 @@ def test_evaluate_ends_in_one_json_line(averaged, run):
             f"--translations={stored}",
             f"--references={references}",
             f"--baseline={references}",
+            "--language=en",
         )
     )
     again = json.loads(text.splitlines()[-1])

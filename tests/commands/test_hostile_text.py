@@ -187,6 +187,7 @@ def test_evaluate_and_report_escape_unusual_text(learned, run):
             "evaluate",
             f"--translations={stored}",
             f"--references={learned / 'raw' / 'test.yy'}",
+            "--language=yy",
             f"--sources={learned / 'raw' / 'test.xx'}",
             f"--scores_file={learned / 'scores.json'}",
         )

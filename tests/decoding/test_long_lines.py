@@ -1,7 +1,8 @@
-"""Tests of lines longer than max_input_length: split or refused."""
+"""Tests of lines that are translated in parts, or refused as too long."""
 
 import pytest
 
+from t2t_repro import hparam
 from t2t_repro.decoding import translate
 
 
@@ -63,3 +64,29 @@ def test_long_line_is_refused_by_number(echo, vocabulary, monkeypatch):
 def test_character_longer_than_limit_is_truncated(echo):
     """The character has four subwords, more than the limit."""
     assert len(list(echo(max_input_length=2).translate(["\U0001f984 ok"]))) == 1
+
+
+def test_sentences_are_translated_one_by_one_and_joined(echo, vocabularies):
+    """A sentence that is too long is split again, or refuses its line."""
+    echo()  # translations are the sources
+
+    def translator(**settings):
+        hparams = hparam.DecodeHParams(
+            beam_size=1, batch_tokens=1, max_input_length=9, **settings
+        )
+        return translate.Translator(
+            [], vocabularies, hparams, split=lambda line: line.split("|")
+        )
+
+    long = " ".join(["birds"] * 9)
+    lines = ["birds|fish", "", "|", f"fish|{long}|cats", "cats"]
+    expected = ["birds fish", "", "", f"fish {long} cats", "cats"]
+    found = list(translator().translate(lines))
+    assert [translation.texts[0] for translation in found] == expected
+    # Each sentence is a batch by itself, whose size is its score.
+    birds, fish = translator().translate(["birds", "fish"])
+    assert found[0].scores == [birds.scores[0] + fish.scores[0]]
+    strict = translator(long_inputs="refuse")
+    texts = [translation.texts[0] for translation in strict.translate(lines)]
+    assert texts == ["birds fish", "", "", "", "cats"]
+    assert list(strict.refused) == [4]

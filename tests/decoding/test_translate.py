@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from t2t_repro import hparam
-from t2t_repro.decoding import score, search, translate
+from t2t_repro import hparam, progress
+from t2t_repro.decoding import row_batches, score, search, translate
 from t2t_repro.text.vocabulary import EOS
 
 LINES = [
@@ -41,7 +41,7 @@ def texts(translations):
 
 def test_length_sorted_yields_literal_batches():
     def batches(*args):
-        return list(translate.length_sorted(*args))
+        return list(row_batches.length_sorted(*args))
 
     assert batches([0, 1, 2], [3, 9, 4], 10) == [[1], [2, 0]]
     assert batches([0, 1, 2], [3, 9, 4], 1) == [[1], [2], [0]]
@@ -60,7 +60,7 @@ def test_length_sorted_yields_each_index_once(lengths, max_tokens, data):
     every = range(len(lengths))
     omitted = data.draw(st.sets(st.sampled_from(every))) if lengths else ()
     indices = [i for i in every if i not in omitted]
-    batches = list(translate.length_sorted(indices, lengths, max_tokens))
+    batches = list(row_batches.length_sorted(indices, lengths, max_tokens))
     flat = list(itertools.chain(*batches))
     assert sorted(flat) == indices
     sizes = [lengths[i] for i in flat]
@@ -95,7 +95,7 @@ def test_blank_lines_have_same_number_of_outputs(echo, return_beams, width):
 @pytest.mark.parametrize("lines", [[], [""], ["", "  ", "\t"]])
 def test_only_blank_lines_need_no_search(echo, lines):
     found = list(echo(beam_size=3).translate(lines))
-    assert found == [([""], [0.0])] * len(lines)
+    assert found == [([""], [0.0], None)] * len(lines)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 60, 8192])
@@ -136,6 +136,17 @@ def test_progress_bar_counts_blank_lines(echo, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_progress_of_scoring_counts_pairs(translator, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 1_000_000)
+    list(translator.score(PAIRS, total=len(PAIRS)))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0)
+    list(translator.score(PAIRS, total=len(PAIRS)))
+    assert f"score: {len(PAIRS)}/{len(PAIRS)}" in capsys.readouterr().err
+    list(translator.score(PAIRS))
+    assert capsys.readouterr().err == ""
+
+
 def test_translation_is_independent_of_other_lines(translator):
     together = list(translator.translate(LINES))
     backwards = list(translator.translate(reversed(LINES)))[::-1]
@@ -161,9 +172,11 @@ def test_texts_are_outputs_of_search(model, vocabulary, translator):
         tf.constant([ids]),
         hparam.DecodeHParams(beam_size=2, extra_length=4, return_beams=True),
     )
-    ((birds, scores),) = translator.translate(["birds"])
-    assert birds == vocabulary.decode(found.ids[0].numpy())
-    assert scores == pytest.approx(found.scores[0].numpy().tolist(), rel=1e-4)
+    (birds,) = translator.translate(["birds"])
+    assert birds.texts == vocabulary.decode(found.ids[0].numpy())
+    assert birds.scores == pytest.approx(
+        found.scores[0].numpy().tolist(), rel=1e-4
+    )
 
 
 PAIRS = list(zip(LINES, LINES[3:] + LINES[:3], strict=True))

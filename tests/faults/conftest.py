@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, run_json
-from t2t_repro.training import checkpoints
+from t2t_repro.training import checkpoint_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 KILLED = (-signal.SIGKILL, -signal.SIGXFSZ)
@@ -242,7 +242,7 @@ def assert_same_run(read_events, assert_same_checkpoint):
             for folder in folders
         )
         assert files == expected_files
-        for path in checkpoints.list_checkpoints(folders[1]):
+        for path in checkpoint_files.list_checkpoints(folders[1]):
             assert_same_checkpoint(folders[0] / path.name, path)
         losses, expected_losses = (
             read_events(folder)["validation/loss"]

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from t2t_repro.reports import curves
-from t2t_repro.serving import saved_model
-from t2t_repro.training import checkpoints, train_log
+from t2t_repro.serving import version_folders
+from t2t_repro.training import checkpoint_files, train_log
 
 DAY = 24 * 3600
 
@@ -29,7 +29,7 @@ def run_copy(trained, tmp_path):
     reverse_times(run)
     times = [
         path.with_suffix(".index").stat().st_mtime
-        for path in checkpoints.list_checkpoints(run / "checkpoints")
+        for path in checkpoint_files.list_checkpoints(run / "checkpoints")
     ]
     assert len(times) == 3 and times == sorted(times, reverse=True)
     return run
@@ -83,7 +83,7 @@ def test_highest_version_is_newest_in_spite_of_file_times(tmp_path):
         (tmp_path / str(number) / "saved_model.pb").write_bytes(b"")
     reverse_times(tmp_path)
     os.utime(tmp_path / "10", (0, 0))
-    assert saved_model.newest_version(tmp_path) == 10
+    assert version_folders.newest_version(tmp_path) == 10
 
 
 def test_curves_take_values_of_later_session_whatever_its_clock(tmp_path):

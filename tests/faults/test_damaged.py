@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, run_json, runs
-from t2t_repro.training import averaging, checkpoints
+from t2t_repro import errors, run_json, stored_run
+from t2t_repro.training import averaging, checkpoint_files, checkpoints
 
 VOCABULARY = "ef" * 32  # a sha256
 DATA = "data-00000-of-00001"
@@ -43,7 +43,7 @@ class State:
         """Restore the latest checkpoint, check its values, return its path."""
         self.kernel.assign(np.full(self.kernel.shape, -1))
         path = self.checkpoints(folder).restore_latest()
-        step = checkpoints.step_of(path)
+        step = checkpoint_files.step_of(path)
         assert int(self.adam.iterations) == step
         assert (self.kernel.numpy() == step).all()
         return path
@@ -88,7 +88,7 @@ def test_checkpoint_without_index_is_ignored_and_removed(state, folder):
     (folder / "ckpt-8.index").unlink()
     (folder / "writing").mkdir()
     (folder / "writing" / "ckpt-12.index").write_bytes(b"half")
-    assert runs.find_checkpoint(folder.parent) == folder / "ckpt-4"
+    assert stored_run.find_checkpoint(folder.parent) == folder / "ckpt-4"
     assert state.restore(folder) == folder / "ckpt-4"
     # Its files go when the next one is saved.
     state.save(folder, 12)
@@ -114,7 +114,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     printed = capsys.readouterr().out
     assert f"The checkpoint {folder / 'ckpt-8'} is damaged: " in printed
     assert printed.endswith(" It is damaged-ckpt-8 now.\n")
-    assert checkpoints.list_checkpoints(folder) == [folder / "ckpt-4"]
+    assert checkpoint_files.list_checkpoints(folder) == [folder / "ckpt-4"]
     assert (folder / "damaged-ckpt-8.index").exists()
     state.save(folder, 8)
     assert state.restore(folder) == folder / "ckpt-8"

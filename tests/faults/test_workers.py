@@ -8,7 +8,7 @@ import socket
 import numpy as np
 import pytest
 
-from t2t_repro.training import checkpoints
+from t2t_repro.training import checkpoint_files, checkpoint_reader
 
 # Each test starts two processes, each of which traces the training step.
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def files_of(folder):
 def assert_close(actual, expected, name):
     """Check weights, moments and step, to 1e-5 of the largest value."""
     stored, wanted = (
-        checkpoints.CheckpointReader(folder / "checkpoints" / name)
+        checkpoint_reader.CheckpointReader(folder / "checkpoints" / name)
         for folder in (actual, expected)
     )
     assert stored.shapes == wanted.shapes
@@ -129,7 +129,7 @@ def test_worker_ends_when_the_other_is_killed(train_pair, tmp_path, dead):
     assert codes[1 - dead] == 1, printed[1 - dead]
     message = f"Error: Worker {1 - dead} of 2 has lost another worker, whose"
     assert message in printed[1 - dead]
-    listed = checkpoints.list_checkpoints(tmp_path / "checkpoints")
+    listed = checkpoint_files.list_checkpoints(tmp_path / "checkpoints")
     assert [path.name for path in listed] == ["ckpt-4"]
 
 

@@ -21,19 +21,20 @@ from t2t_repro import (
 )
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.metrics.suite import Suite
+from t2t_repro.problem import build_problem
 from t2t_repro.serving import (
     checks,
     client,
     limits,
     proto_predict,
     request_errors,
-    saved_model,
+    version_folders,
 )
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.training import averaging, checkpoints, workers
 
 registry.load_definitions()
-PROBLEM = runs.build_problem("number_words_ende")
+PROBLEM = build_problem("number_words_ende")
 CONFIG = {
     "cluster": {"chief": ["a:1"], "worker": ["b:1", "c:65535"]},
     "task": {"type": "worker", "index": 1},
@@ -161,7 +162,7 @@ def test_versions_are_folders_named_by_numbers(tmp_path_factory, names):
     folder = tmp_path_factory.mktemp("export")
     for name in names:
         (folder / name).mkdir()
-    found = saved_model.list_versions(folder)
+    found = version_folders.list_versions(folder)
     assert found == sorted(found)
     assert {str(version) for version in found} <= set(names)
     assert {name for name in names if name in map(str, range(100))} == {

@@ -16,7 +16,12 @@ import tensorflow as tf
 
 from t2t_repro import errors, files, hparam, json_files, locks
 from t2t_repro.decoding import translate
-from t2t_repro.serving import saved_model, served_model, warm_up
+from t2t_repro.serving import (
+    saved_model,
+    served_model,
+    version_folders,
+    warm_up,
+)
 
 SECONDS = 300  # timeout
 SIGNATURES = ["attention", "n_best", "score", "serving_default"]
@@ -286,7 +291,7 @@ def test_two_exports_into_one_folder_become_two_versions(
         for thread in threads:
             thread.join()
     assert f"which writes to {tmp_path}" in message
-    assert saved_model.list_versions(tmp_path) == [1, 2]
+    assert version_folders.list_versions(tmp_path) == [1, 2]
     contents = {(tmp_path / v / "weights").read_text() for v in "12"}
     assert contents == {"aa", "bb"}
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from t2t_repro.data import batch_plan
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.training import (
-    checkpoints,
+    checkpoint_files,
+    checkpoint_reader,
     cross_entropy,
     setup,
     step,
@@ -81,13 +82,13 @@ class Runs:
     @staticmethod
     def saved_steps(folder):
         """Return the steps of the checkpoints of a run, in order."""
-        listed = checkpoints.list_checkpoints(folder / "checkpoints")
-        return [checkpoints.step_of(path) for path in listed]
+        listed = checkpoint_files.list_checkpoints(folder / "checkpoints")
+        return [checkpoint_files.step_of(path) for path in listed]
 
     @staticmethod
     def saved(folder, step):
         """Return {name: array} of weights, moments and step of a checkpoint."""
-        reader = checkpoints.CheckpointReader(
+        reader = checkpoint_reader.CheckpointReader(
             folder / "checkpoints" / f"ckpt-{step}"
         )
         kinds = ("weights/", "momentum/", "velocity/", "step")

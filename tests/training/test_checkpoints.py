@@ -11,7 +11,12 @@ import tensorflow as tf
 
 from t2t_repro import errors, locks
 from t2t_repro.models import building
-from t2t_repro.training import averaging, checkpoints, optimizer
+from t2t_repro.training import (
+    averaging,
+    checkpoint_files,
+    checkpoints,
+    optimizer,
+)
 
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 VOCABULARY = "ab" * 32  # a sha256
@@ -154,7 +159,7 @@ def test_restore_on_replicas_sets_every_copy(
 
 def test_newest_checkpoints_are_kept_after_restart(state, tmp_path):
     def steps():
-        return [p.name for p in checkpoints.list_checkpoints(tmp_path)]
+        return [p.name for p in checkpoint_files.list_checkpoints(tmp_path)]
 
     manager = state.checkpoints(tmp_path, max_to_keep=2)
     for step in (8, 9, 10):
@@ -166,20 +171,20 @@ def test_newest_checkpoints_are_kept_after_restart(state, tmp_path):
 
 
 def test_list_is_sorted_by_step_not_by_name(saved, tmp_path):
-    listed = checkpoints.list_checkpoints(saved[0])
+    listed = checkpoint_files.list_checkpoints(saved[0])
     names = ["ckpt-100", "ckpt-200", "ckpt-1000"]
     assert listed == [saved[0] / name for name in names]
     # Without its index, a checkpoint is not complete.
     (tmp_path / "ckpt-5.data-00000-of-00001").touch()
-    assert checkpoints.list_checkpoints(tmp_path) == []
-    assert checkpoints.list_checkpoints(tmp_path / "absent") == []
+    assert checkpoint_files.list_checkpoints(tmp_path) == []
+    assert checkpoint_files.list_checkpoints(tmp_path / "absent") == []
 
 
 def test_step_of_path_is_its_last_number():
-    assert checkpoints.step_of("a-7/ckpt-1500") == 1500
+    assert checkpoint_files.step_of("a-7/ckpt-1500") == 1500
     for path in ("ckpt", "ckpt-", "ckpt-5/model", "ckpt-1.index"):
         with pytest.raises(errors.UserError, match=f"-STEP.*got {path}"):
-            checkpoints.step_of(path)
+            checkpoint_files.step_of(path)
 
 
 def test_average_equals_the_mean(saved, target, state, tmp_path):
@@ -278,7 +283,7 @@ def test_folder_may_have_the_characters_of_patterns(
     target.set(0)
     assert target.checkpoints(folder).restore_latest() == folder / "ckpt-1000"
     target.assert_is(saved[1][1000])
-    paths = checkpoints.list_checkpoints(folder)
+    paths = checkpoint_files.list_checkpoints(folder)
     averaged = averaging.average(paths, folder / "averaged")
     assert averaged == folder / "averaged" / "ckpt-1000"
     checkpoints.restore_weights(target.model, averaged, VOCABULARY)

@@ -1,0 +1,40 @@
+"""Rows of ids, and batches of rows of similar length."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from t2t_repro.text.vocabulary import EOS, PAD
+
+
+def truncate(ids: list[int], limit: int) -> list[int]:
+    """Truncate to `limit` ids, EOS the last."""
+    return ids if len(ids) <= limit else ids[: limit - 1] + [EOS]
+
+
+def length_sorted(
+    indices: Iterable[int], lengths: Sequence[int], max_tokens: int
+) -> Iterator[list[int]]:
+    """Yield batches of indices, longest first.
+
+    The number of indices times the greatest length, so the batch with its
+    padding, is at most `max_tokens`, unless a single index exceeds it. Example:
+    indices 0, 1, 2 of lengths 3, 9, 4 with 10 tokens give [1], [2, 0].
+    """
+    batch: list[int] = []
+    for i in sorted(indices, key=lambda i: -lengths[i]):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def pad(rows: Sequence[Sequence[int]]) -> tf.Tensor:
+    """Return lists of ids as [B, L] int32, PAD after each."""
+    array = np.full((len(rows), max(map(len, rows))), PAD, np.int32)
+    for row, ids in zip(array, rows, strict=True):
+        row[: len(ids)] = ids
+    return tf.constant(array)

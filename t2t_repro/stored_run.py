@@ -1,0 +1,103 @@
+"""A run as its folder has it, read without TensorFlow."""
+
+import pathlib
+from typing import NamedTuple
+
+from t2t_repro import (
+    errors,
+    fields,
+    files,
+    hparam,
+    json_files,
+    run_json,
+    user_definitions,
+)
+from t2t_repro.problem import Problem, build_problem
+from t2t_repro.training import checkpoint_files
+
+
+class StoredRun(NamedTuple):
+    """Settings of a run."""
+
+    output_dir: pathlib.Path
+    settings: dict  # run.json
+    problem: Problem
+    hparams: hparam.HParams
+
+
+def read(
+    output_dir: str | pathlib.Path, expected: dict | None = None
+) -> StoredRun:
+    """Read run.json, and load the definitions that it names.
+
+    Args:
+        output_dir: folder of the run.
+        expected: values that run.json must have; hparams as
+            "key=value,key=value".
+
+    Raises:
+        UserError: the folder has no run, or its settings differ from
+            `expected`.
+    """
+    output_dir = files.expand_path(output_dir)
+    path = output_dir / run_json.RUN
+    if not path.exists():
+        raise errors.UserError(
+            f"There is no run in {output_dir} ({run_json.RUN} is missing). "
+            "Train one with the trainer, or name the right --output_dir."
+        )
+    settings = json_files.read(path, run_json.SHAPE)
+    if "usr_dir" in settings:
+        shape = {"folder": str, "sha256": {str: str}}
+        json_files.require_shape(path, settings["usr_dir"], shape)
+        user_definitions.load_stored(settings["usr_dir"], output_dir)
+    try:
+        problem = build_problem(
+            settings["problem"], settings["problem_arguments"]
+        )
+        hparams = run_json.hparams_of(settings["hparams"])
+    except errors.UserError as error:
+        raise errors.UserError(f"Cannot use {path}. {error}") from error
+    expected = dict(expected or {})
+    if "hparams" in expected:
+        expected["hparams"] = fields.parse(type(hparams), expected["hparams"])
+    run_json.refuse_differences(
+        output_dir,
+        settings,
+        expected,
+        "Omit these flags, or name another --output_dir.",
+    )
+    return StoredRun(output_dir, settings, problem, hparams)
+
+
+def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
+    """Return the averaged checkpoint if there is one, else the latest.
+
+    Raises:
+        UserError: there is no checkpoint.
+    """
+    for folder in (run_json.AVERAGED, run_json.CHECKPOINTS):
+        paths = checkpoint_files.list_checkpoints(output_dir / folder)
+        if paths:
+            return paths[-1]
+    raise errors.UserError(
+        f"There is no checkpoint in {output_dir / run_json.CHECKPOINTS}. Run "
+        "the trainer first."
+    )
+
+
+def find_checkpoints(
+    output_dir: pathlib.Path, names: str | None = None
+) -> list[pathlib.Path]:
+    """Return the checkpoints of a model, or of each model of an ensemble.
+
+    Args:
+        output_dir: folder of the run.
+        names: comma-separated paths; None: find_checkpoint().
+
+    Raises:
+        UserError: there is no such checkpoint.
+    """
+    if not names:
+        return [find_checkpoint(output_dir)]
+    return list(map(checkpoint_files.require, names.split(",")))

@@ -1,0 +1,130 @@
+"""Tests of the Aligner, with models that are tables of weights."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import errors, hparam
+from t2t_repro.decoding import aligner, row_batches, translate
+from t2t_repro.models.seq2seq import AttentionWeights
+
+PAIRS = [
+    ("two birds sing", "a dog sat in the park"),
+    ("the cat sat on the mat", "birds"),
+    ("birds", "the cat ran"),
+]
+LAYERS, HEADS = 3, 2
+
+
+def weight(ids, layer, head, seed):
+    """Return the weights of a target id to a source id, in [0, 1]."""
+    target, source = ids
+    return 0.5 + 0.5 * np.sin(
+        37.0 * target + 11.0 * source + 5.0 * layer + 3.0 * head + seed
+    )
+
+
+class Table:
+    """Model whose attention is a function of two ids."""
+
+    attention_kinds = ("cross",)
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def attention_weights(self, batch):
+        """Return weights [layers, B, H, T, L]; EOS has the greatest."""
+        source = batch["inputs"][:, None]  # [B, 1, L]
+        target = batch["targets"][..., None]  # [B, T, 1]
+        ids = [tf.cast(side, tf.float64) for side in (target, source)]
+        table = [
+            [self._weights(ids, layer, head) for head in range(HEADS)]
+            for layer in range(LAYERS)
+        ]
+        cross = tf.stack([tf.stack(heads, 1) for heads in table])
+        return AttentionWeights(tf.where(source[:, None] < 2, 9.0, cross))
+
+    def _weights(self, ids, layer, head):
+        shape = tf.broadcast_dynamic_shape(*map(tf.shape, ids))
+        values = tf.numpy_function(
+            lambda *ids: weight(ids, layer, head, self.seed), ids, tf.float64
+        )
+        return tf.cast(tf.reshape(values, shape), tf.float32)
+
+
+def expected_links(vocabulary, source, target, layer, seeds):
+    """Align one pair by loops; SentencePiece marks the beginning of a word."""
+    ids, words = [], []
+    for text in (source, target):
+        (row,) = vocabulary.encode([text])
+        ids.append(row[:-1])
+        begins = [piece[0] == "▁" for piece in vocabulary.pieces(row[:-1])]
+        words.append(np.cumsum(begins) - 1)
+    links = set()
+    for j, target_id in enumerate(ids[1]):
+        sums = [
+            sum(
+                weight((target_id, source_id), layer, head, seed)
+                for head in range(HEADS)
+                for seed in seeds
+            )
+            for source_id in ids[0]
+        ]
+        links.add((words[0][np.argmax(sums)], words[1][j]))
+    return links
+
+
+@pytest.mark.parametrize(("layer", "index"), [(None, 1), (1, 0), (3, 2)])
+@pytest.mark.parametrize("seeds", [[0], [1, 2]])
+def test_alignment_is_that_of_loops(
+    vocabulary, vocabularies, seeds, layer, index
+):
+    rows = [
+        row_batches.pad(vocabulary.encode(side))
+        for side in zip(*PAIRS, strict=True)
+    ]
+    models = list(map(Table, seeds))
+    found = aligner.Aligner(models, vocabularies, layer).align(*rows)
+    assert [alignment.links for alignment in found] == [
+        expected_links(vocabulary, *pair, index, seeds) for pair in PAIRS
+    ]
+    assert [each.source_words for each in found] == [3, 6, 1]
+    assert [each.target_words for each in found] == [6, 1, 3]
+
+
+def test_translator_aligns_split_lines_part_by_part(
+    echo, vocabulary, vocabularies
+):
+    hparams = hparam.DecodeHParams(
+        beam_size=2, return_beams=True, max_input_length=9
+    )
+    echo()  # translations are the sources
+    translator = translate.Translator(
+        [], vocabularies, hparams, aligner.Aligner([Table(0)], vocabularies)
+    )
+    parts = ["two birds sing.", "the cat sat."]
+    lines = [" ".join(parts), "", *parts]
+    assert len(vocabulary.encode(lines[:1])[0]) > 9
+    found = translator.translate(lines)
+    whole, blank, *alone = (each.alignment for each in found)
+    expected = [
+        expected_links(vocabulary, part, part, 1, [0]) for part in parts
+    ]
+    assert [alignment.links for alignment in alone] == expected
+    assert whole.links == expected[0] | {(i + 3, j + 3) for i, j in expected[1]}
+    assert blank.pharaoh() == ""
+
+
+def test_layer_that_a_model_lacks_is_refused(vocabularies):
+    with pytest.raises(errors.UserError, match="from 1 to 3, .* got 4"):
+        aligner.Aligner([Table(0)], vocabularies, 4)
+
+
+def test_model_without_attention_is_refused(vocabularies):
+    model = types.SimpleNamespace(
+        attention_kinds=(), hparams=types.SimpleNamespace(model="blind")
+    )
+    with pytest.raises(errors.UserError, match="'blind' has no attention"):
+        aligner.Aligner([model], vocabularies)
