@@ -74,8 +74,8 @@ class Model:
         if translator.refused:
             raise errors.UserError(translator.refused_summary())
         return [
-            Translation(texts[:n_best], scores[:n_best])
-            for texts, scores in translations
+            Translation(found.texts[:n_best], found.scores[:n_best])
+            for found in translations
         ]
 
     def score(

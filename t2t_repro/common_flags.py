@@ -169,15 +169,22 @@ def run(
                 # Standard output is closed, as by `| head`.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return 128 + signal.SIGPIPE
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                # The import of an extension was interrupted: an ImportError.
+                return _report_interrupt()
             if (explained := errors.explain(error)) is None:
                 raise
             print(f"Error: {explained}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            print("Interrupted.", file=sys.stderr)
-            return 130
+            return _report_interrupt()
 
     app.run(start, flags_parser=command_help.parse)
+
+
+def _report_interrupt():
+    print("Interrupted.", file=sys.stderr)
+    return 128 + signal.SIGINT
 
 
 def _print_help(arguments, description, groups):
