@@ -8,7 +8,7 @@ import pytest
 CAUSES = {
     "anywhere": "raise KeyboardInterrupt",
     # As CPython reports it from the initialization of an extension.
-    "import": "raise ImportError('initialization failed') from KeyboardInterrupt()",
+    "import": "raise ImportError('failed') from KeyboardInterrupt()",
 }
 
 
