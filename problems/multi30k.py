@@ -31,6 +31,11 @@ class Multi30k(Problem):
     """Captions in English and another language."""
 
     vocab_size = 10_000
+    data_page = "https://github.com/multi30k/dataset"
+    data_citation = (
+        "Elliott, Frank, Sima'an, Specia: Multi30K: Multilingual "
+        "English-German Image Descriptions, 2016, W16-3210"
+    )
 
     def raw_files(self, split: str) -> tuple[RawFile, ...]:
         names = [

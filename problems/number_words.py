@@ -87,6 +87,8 @@ def write_words(path: pathlib.Path, split: str, language: str) -> None:
 class NumberWords(Problem):
     """Cardinals and ordinals from 0 to 999,999, and years."""
 
+    data_license = "none is needed: the text is generated"
+
     vocab_size = 512
 
     def pairs(

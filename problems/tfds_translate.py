@@ -12,6 +12,11 @@ from t2t_repro.text import tfds
 from t2t_repro.text.parallel_files import Pair
 from t2t_repro.text.test_sets import from_sacrebleu
 
+WMT14 = (
+    "Bojar et al.: Findings of the 2014 Workshop on Statistical Machine "
+    "Translation, 2014, W14-3302"
+)
+
 
 class FromTfds(Problem):
     """Text from TensorFlow Datasets, or plain files from --raw_dir.

@@ -1,6 +1,6 @@
 """WMT14 English-French, the paper's second task (section 5.1)."""
 
-from t2t_repro.problems.tfds_translate import FromTfds
+from t2t_repro.problems.tfds_translate import WMT14, FromTfds
 from t2t_repro.registry import problems
 
 
@@ -17,4 +17,6 @@ class Wmt14EnFr(FromTfds):
     stored_languages = ("en", "fr")
     tfds_name = "wmt14_translate/fr-en"
     test_sets = {"validation": "wmt13", "test": "wmt14/full"}
+    data_page = "https://www.statmt.org/wmt14/translation-task.html"
+    data_citation = WMT14
     vocab_size = 32_000  # section 5.1

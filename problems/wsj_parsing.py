@@ -33,6 +33,12 @@ class WsjParsing(Problem):
     """
 
     stored_languages = ("en", "tree")
+    data_page = "https://catalog.ldc.upenn.edu/LDC99T42"
+    data_license = "the user agreement of the Linguistic Data Consortium"
+    data_citation = (
+        "Marcus, Santorini, Marcinkiewicz: Building a Large Annotated Corpus "
+        "of English: The Penn Treebank, 1993, J93-2004"
+    )
     vocab_size = 16_000  # section 6.3
     max_length = 512  # as in the hparams set "parsing"
     # Section 6.3. Inputs are not split: a part of a sentence has no tree.

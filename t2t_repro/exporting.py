@@ -3,8 +3,9 @@
 import dataclasses
 import pathlib
 
-from t2t_repro import errors, run_json, runs
+from t2t_repro import errors, files, run_json, runs
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.reports import model_card
 from t2t_repro.serving import saved_model, to_ctranslate2
 
 # Format -> the function that writes it, and its default folder in the run.
@@ -57,11 +58,12 @@ def write(
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": runs.stored_scores(run.output_dir, paths),
         "exported_with": run_json.versions(),
+        "data": model_card.data(run.problem),
     }
     for name in ("data_dir", "usr_dir", "command_lines"):
         card.pop(name, None)  # paths of this machine
     write_format, name = FORMATS[format]
-    return write_format(
+    folder = write_format(
         models,
         run.vocabularies,
         hparams,
@@ -69,3 +71,7 @@ def write(
         card,
         weights_dtype,
     )
+    # No program reads it, so that it may follow the published model.
+    text = model_card.markdown(card, format)
+    files.write_text(folder / model_card.FILE, text)
+    return folder

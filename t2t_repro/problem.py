@@ -71,6 +71,10 @@ class Problem:
     registered_name = ""  # X
     reverse = False  # True for X_rev: the sides are swapped on reading
     stored_languages = ("", "")  # inputs and targets: ("en", "de")
+    # For the model card: the web page of the data, its licence, and the paper.
+    data_page = ""
+    data_license = ""
+    data_citation = ""
     decode_hparams = ""  # search settings that differ from the paper's
     metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
     reversed_metrics: ClassVar[tuple[str, ...]] = ()  # X_rev; (): as X

@@ -41,6 +41,9 @@ def test_checkpoint_of_another_run_has_its_hparams(
     run = runs.Run(tmp_path / "run", {}, None, tiny_hparams, vocabularies)
     names = "run/averaged/ckpt-1", "other/checkpoints/ckpt-2", "lost/x/ckpt-3"
     paths = [tmp_path / name for name in names]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.with_suffix(".index").touch()
     models, loaded_paths = runs.load_models(run, ",".join(map(str, paths)))
     assert models == built and loaded_paths == paths
     assert [hparams for hparams, *_ in built] == [

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
+from t2t_repro.decoding.translate import Translation
 from t2t_repro.serving import client
 
 SECONDS = 60  # timeout
@@ -205,7 +206,7 @@ def test_client_retries_after_503(scripted, capsys):
         (503, b"no JSON"),
         (200, json.dumps(good).encode()),
     )
-    assert list(remote.translate(["a"])) == [(["x"], [-1.0])]
+    assert list(remote.translate(["a"])) == [Translation(["x"], [-1.0])]
     printed = capsys.readouterr().err
     assert ": full; retrying." in printed
     assert ": no JSON; retrying." in printed

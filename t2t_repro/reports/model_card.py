@@ -1,0 +1,176 @@
+"""Model card in Markdown, with the YAML header of the Hugging Face Hub.
+
+The header has the keys of https://huggingface.co/docs/hub/model-cards.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from t2t_repro.problem import Problem
+
+FILE = "README.md"
+_UNKNOWN = "not stated"
+_SOURCE = ("page", "license", "citation")
+# Metric -> its name on the Hub; others are in the table only.
+_HUB_METRICS = {"bleu": "bleu", "chrf": "chrf", "ter": "ter"}
+_TEMPLATE = """\
+---
+{header}---
+
+# {title}
+
+{sentence}
+
+## Use
+
+{use}
+
+## Scores
+
+{scores}
+
+## Data
+
+| | |
+|---|---|
+| problem | `{problem}`, {arguments} |
+| page | {page} |
+| licence | {license} |
+| citation | {citation} |
+
+The licence of this model is not stated. Whoever publishes it chooses one that
+the licence of the data permits, and writes it into the header.
+
+## Training
+
+| | |
+|---|---|
+| hparams set | `{hparams_set}` |
+| differences from it | {options} |
+| steps | {steps:,} of {batch_tokens:,} tokens |
+| random seed | {seed} |
+| hardware | {hardware} |
+| versions | {versions} |
+| checkpoints | {checkpoints} |
+| search | {search} |
+
+All settings are in `model_card.json`.
+"""
+_USE = {
+    "saved_model": """\
+```python
+import t2t_repro
+
+print(t2t_repro.load("FOLDER").translate(["…"]))
+```
+
+The folder is a version of a SavedModel for TensorFlow Serving, which takes and
+returns text.""",
+    "ctranslate2": """\
+The folder has a model for CTranslate2. Its vocabularies are SentencePiece
+models; sentences end with `</s>`.""",
+}
+
+
+def data(problem: Problem) -> dict[str, str]:
+    """Return what the card says of the data, where they are from."""
+    return {
+        "source_language": problem.source_language,
+        "target_language": problem.target_language,
+        "page": problem.data_page,
+        "license": problem.data_license,
+        "citation": problem.data_citation,
+    }
+
+
+def markdown(card: Mapping[str, Any], format: str) -> str:
+    """Return the card as Markdown.
+
+    Args:
+        card: entries of model_card.json.
+        format: "saved_model" or "ctranslate2".
+    """
+    source = card["data"]
+    languages = source["source_language"], source["target_language"]
+    header: dict[str, Any] = {
+        "language": [code for code in languages if code],
+        "license": "unknown",
+        "pipeline_tag": "translation",
+        "tags": ["translation", card["hparams"]["model"], "tensorflow"],
+    }
+    if results := list(_results(card)):
+        index = {"name": card["run"], "results": results}
+        header["model-index"] = [index]
+    names = " to ".join(code or "text" for code in languages)
+    return _TEMPLATE.format(
+        header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
+        title=f"{card['problem']}: {names}",
+        sentence=(
+            f"Model `{card['hparams']['model']}`, trained with t2t_repro "
+            f"{card['versions']['t2t_repro']}."
+        ),
+        use=_USE[format],
+        scores=_scores(card["scores"]),
+        problem=card["problem"],
+        arguments=_listed(card["problem_arguments"]),
+        **{name: source[name] or _UNKNOWN for name in _SOURCE},
+        hparams_set=card["hparams_set"],
+        options=_listed(card.get("options", {})) or "none",
+        steps=card["hparams"]["train_steps"],
+        batch_tokens=card["hparams"]["batch_tokens"],
+        seed=card["random_seed"],
+        hardware="; ".join(card["hardware"]),
+        versions=_listed(card["versions"]),
+        checkpoints=", ".join(card["checkpoints"]),
+        search=_listed(card["decode_hparams"]),
+    )
+
+
+def _results(card):
+    """Yield the results of a model-index, one for each test set."""
+    for split, stored in card["scores"].items():
+        metrics = [
+            {
+                "type": hub_name,
+                "value": round(stored[name], 2),
+                "name": f"{name} ({stored['signatures'][name]})",
+            }
+            for name, hub_name in _HUB_METRICS.items()
+            if name in stored and name in stored.get("signatures", {})
+        ]
+        if metrics:
+            yield {
+                "task": {"type": "translation"},
+                "dataset": {
+                    "name": f"{card['problem']} {split}",
+                    "type": card["problem"],
+                    "split": split,
+                },
+                "metrics": metrics,
+            }
+
+
+def _scores(scores):
+    rows = [
+        # A bar would end the cell.
+        f"| {split} | {name} | {stored[name]:.2f} | "
+        f"`{signature.replace('|', ' ')}` |"
+        for split, stored in scores.items()
+        for name, signature in stored.get("signatures", {}).items()
+        if name in stored
+    ]
+    if not rows:
+        return "This checkpoint has not been scored: see `t2t evaluate`."
+    heading = "| test set | metric | score | signature |\n|---|---|---|---|"
+    return "\n".join([heading, *rows])
+
+
+def _listed(values):
+    """Return "key value, key value" of those that are not empty."""
+    return ", ".join(
+        f"{key} {value}"
+        for key, value in values.items()
+        if value not in ("", None)
+    )

@@ -1,0 +1,70 @@
+"""The model card in Markdown, parsed as the Hugging Face Hub parses it."""
+
+import yaml
+
+from t2t_repro.problem import build_problem
+from t2t_repro.reports import model_card
+
+CARD = {
+    "problem": "multi30k_ende_rev",
+    "problem_arguments": {"vocab_size": 500, "vocabulary": ""},
+    "hparams_set": "tiny",
+    "hparams": {"model": "gated", "train_steps": 3_000, "batch_tokens": 4_096},
+    "options": {"batching": "packed"},
+    "random_seed": 7,
+    "versions": {"t2t_repro": "0.1.0"},
+    "hardware": ["1 replica on one CPU"],
+    "run": "mine",
+    "checkpoints": ["averaged/ckpt-60"],
+    "decode_hparams": {"beam_size": 4},
+    "scores": {
+        "test": {
+            "bleu": 38.925,
+            "exact_match": 6.5,
+            "signatures": {"bleu": "nrefs:1|case:mixed", "exact_match": "x"},
+        },
+        "wmt14/full": {"bleu": 12.0},  # of a version without signatures
+    },
+}
+
+
+def parts(card, format="saved_model"):
+    """Return the header, parsed, and the text."""
+    data = model_card.data(build_problem(card["problem"]))
+    text = model_card.markdown(card | {"data": data}, format)
+    _, header, body = text.split("---\n", 2)
+    return yaml.safe_load(header), body
+
+
+def test_header_has_languages_in_the_direction_and_results():
+    header, _ = parts(CARD)
+    (result,) = header.pop("model-index")[0]["results"]
+    assert header == {
+        "language": ["de", "en"],
+        "license": "unknown",
+        "pipeline_tag": "translation",
+        "tags": ["translation", "gated", "tensorflow"],
+    }
+    (metric,) = result["metrics"]
+    assert metric["type"] == "bleu" and metric["value"] in (38.92, 38.93)
+    assert metric["name"] == "bleu (nrefs:1|case:mixed)"
+    assert result["dataset"]["name"] == "multi30k_ende_rev test"
+
+
+def test_text_names_data_licence_scores_and_settings():
+    _, text = parts(CARD)
+    assert "# multi30k_ende_rev: de to en\n" in text
+    assert "| page | https://github.com/multi30k/dataset |" in text
+    assert "| licence | not stated |" in text and "W16-3210" in text
+    assert "| test | exact_match | 6.50 | `x` |" in text
+    assert "`nrefs:1 case:mixed`" in text  # no bar within a cell
+    assert "| steps | 3,000 of 4,096 tokens |" in text
+    assert "| differences from it | batching packed |" in text
+    assert "`multi30k_ende_rev`, vocab_size 500 |" in text
+    assert "t2t_repro.load" in text
+    assert "CTranslate2" in parts(CARD, "ctranslate2")[1]
+
+
+def test_run_without_scores():
+    header, text = parts(CARD | {"scores": {}})
+    assert "model-index" not in header and "has not been scored" in text
