@@ -17,7 +17,7 @@ class StoredScores(NamedTuple):
         value = self.numbers.get(key)
         if value is None:
             return "–"
-        return f"{value:.2f}" + (f" ± {margin:.2f}" if margin else "")
+        return f"{value:.2f}" + (f"\u00a0±\u00a0{margin:.2f}" if margin else "")
 
     def other_notes(self) -> list[dict]:
         """Return the notes other than intervals, a row for each number."""

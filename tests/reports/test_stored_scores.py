@@ -37,7 +37,7 @@ def test_entries_are_sorted_by_kind():
 
 def test_number_has_its_interval():
     scores = stored_scores.read(STORED)
-    assert scores.formatted("bleu") == "39.57 ± 0.75"
+    assert scores.formatted("bleu") == "39.57\u00a0±\u00a00.75"
     assert scores.formatted("ter") == "44.00"
     assert scores.formatted("chrf") == "–"
 
