@@ -18,7 +18,8 @@ async function readJson(response) {
 
 async function predict(signature, text, signal) {
   const body = JSON.stringify({ signature_name: signature, inputs: [text] });
-  const response = await fetch(`${url}:predict`, { method: "POST", body, signal });
+  const headers = { "Content-Type": "application/json" };
+  const response = await fetch(`${url}:predict`, { method: "POST", headers, body, signal });
   return (await readJson(response)).outputs;
 }
 
