@@ -1,6 +1,7 @@
-"""The paper's models (arXiv 1706.03762), and small ones that train fast."""
+"""The paper's models (arXiv 1706.03762)."""
 
 import dataclasses
+import sys
 
 from t2t_repro.fields import above, at_least, fraction, one_of, setting
 from t2t_repro.hparam import (
@@ -155,7 +156,11 @@ models.declare(
 )
 
 
-@hparams_sets.register("base")
+# Pairs of a corpus: WMT14 has 4.5 million in en-de, 36 million in en-fr.
+_MANY_PAIRS = range(1_000_000, sys.maxsize)
+
+
+@hparams_sets.register("base", corpus_pairs=_MANY_PAIRS)
 def base() -> TransformerHParams:
     """The paper's base model: 6 + 6 layers, 512 wide, 100,000 steps."""
     return TransformerHParams(
@@ -199,7 +204,7 @@ def base() -> TransformerHParams:
     )
 
 
-@hparams_sets.register("big", parent="base")
+@hparams_sets.register("big", parent="base", corpus_pairs=_MANY_PAIRS)
 def big(parent: TransformerHParams) -> TransformerHParams:
     """The paper's big model (en-de): 1024 wide, 16 heads, 300,000 steps."""
     return dataclasses.replace(
@@ -233,46 +238,4 @@ def parsing(parent: TransformerHParams) -> TransformerHParams:
         attention_dropout=0.2,
         layer_prepostprocess_dropout=0.2,
         max_length=512,  # tensor2tensor; the paper does not say
-    )
-
-
-@hparams_sets.register("tiny", parent="base")
-def tiny(parent: TransformerHParams) -> TransformerHParams:
-    """Two layers, 128 wide: learns number words on a laptop's CPU."""
-    return dataclasses.replace(
-        parent,
-        hidden_size=128,
-        filter_size=512,
-        num_heads=4,
-        num_hidden_layers=2,
-        learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
-        learning_rate_constant=0.06,  # peak 0.06 / sqrt(400) = 0.003
-        learning_rate_warmup_steps=400,
-        batching="packed",
-        batch_tokens=2_048,
-        max_length=64,
-        train_steps=600,
-        save_checkpoints_steps=50,
-    )
-
-
-@hparams_sets.register("multi30k_tiny", parent="base")
-def multi30k_tiny(parent: TransformerHParams) -> TransformerHParams:
-    """The small Multi30k model of Wu et al. 2021 (arXiv 2105.14462)."""
-    return dataclasses.replace(
-        parent,
-        hidden_size=128,
-        filter_size=256,
-        num_heads=4,
-        num_hidden_layers=4,
-        layer_prepostprocess_dropout=0.3,
-        learning_rate_schedule="constant*linear_warmup*rsqrt_decay",
-        learning_rate_constant=0.2236,  # peak 0.005 * sqrt(2000 steps)
-        learning_rate_warmup_steps=2_000,
-        batching="packed",
-        batch_tokens=8_192,  # two GPUs of at most 4,096 tokens each
-        max_length=128,
-        train_steps=8_000,
-        save_checkpoints_steps=200,
-        num_averaged_checkpoints=10,
     )

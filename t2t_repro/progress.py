@@ -62,3 +62,18 @@ def bar(
             else "{desc}: {n_fmt} [{elapsed}, {rate_fmt}{postfix}]",
         }
     return tqdm(items, desc, total, **(where | settings))
+
+
+def duration(seconds: float) -> str:
+    """Format a duration: "45 s", "23 min 45 s", "1 h 23 min", "35 days 2 h"."""
+    rounded = round(seconds)
+    for unit, size, part, part_size in (
+        ("days", 86_400, "h", 3_600),
+        ("h", 3_600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        # From two days on: "26 h" is clearer than "1 days 2 h".
+        if rounded >= size * (2 if unit == "days" else 1):
+            whole, rest = divmod(rounded, size)
+            return f"{whole:,} {unit} {rest // part_size} {part}"
+    return f"{rounded} s"

@@ -129,6 +129,50 @@ class Registry(_Entries):
         self._entries[name] = Declared(name, target, summary)
 
 
+class HParamsSets(Registry):
+    """Registry of hparams sets, some of which suit corpora of a size."""
+
+    def __init__(self) -> None:
+        super().__init__("hparams set")
+        self._corpus_pairs: dict[str, range] = {}
+
+    def register(
+        self,
+        name: str,
+        parent: str | None = None,
+        corpus_pairs: range | None = None,
+    ) -> Callable[[Definition], Definition]:
+        """Return a decorator that enters a function under `name`.
+
+        Args:
+            name: value of --hparams_set.
+            parent: the set that this one is a diff of.
+            corpus_pairs: numbers of training pairs that the set suits, apart
+                from those of other sets; None: it is not for a size.
+        """
+
+        def enter(function):
+            if corpus_pairs is not None:
+                self._corpus_pairs[name] = corpus_pairs
+            return self._enter(name, function, parent)
+
+        return enter
+
+    def better_suited(self, name: str, pairs: int) -> str | None:
+        """Return the set for corpora of `pairs` pairs, unless `name` suits.
+
+        None, too, if `name` is not for a size of corpora.
+        """
+        if pairs in self._corpus_pairs.get(name, (pairs,)):
+            return None
+        suited = (
+            other
+            for other, sizes in self._corpus_pairs.items()
+            if pairs in sizes
+        )
+        return next(suited, None)
+
+
 class Models(_Entries):
     """Registry of models, each with the dataclass of its settings."""
 
@@ -195,7 +239,7 @@ def _target(cls):
 
 
 problems = Registry("problem")
-hparams_sets = Registry("hparams set")
+hparams_sets = HParamsSets()
 models = Models()
 # Subclasses of decoding.rules.Rule, called with the vocabulary of outputs.
 search_rules = Registry("search rule")

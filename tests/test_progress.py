@@ -3,6 +3,8 @@
 import os
 import sys
 
+import pytest
+
 from t2t_repro import progress
 
 
@@ -66,3 +68,19 @@ def test_terminal_without_a_width_shows_lines(monkeypatch):
     terminal = Terminal(monkeypatch, 0)
     count_to_three()
     assert terminal.text.splitlines()[-1].startswith("count: 3/3 100%")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (1425, "23 min 45 s"),
+        (5025, "1 h 23 min"),
+        (172_799, "47 h 59 min"),
+        (360_000, "4 days 4 h"),
+    ],
+)
+def test_duration_is_readable(seconds, text):
+    assert progress.duration(seconds) == text

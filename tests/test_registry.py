@@ -139,6 +139,27 @@ def test_unknown_parent_is_named(monkeypatch):
         registry.build_hparams("child")
 
 
+def test_set_for_the_size_of_a_corpus_is_found():
+    sets = registry.HParamsSets()
+    for name, sizes in (
+        ("few", range(100)),
+        ("many", range(1_000, 10_000)),
+        ("many_more", range(1_000, 10_000)),
+        ("any", None),
+    ):
+        sets.register(name, corpus_pairs=sizes)(first)
+    for name, pairs, better in (
+        ("few", 99, None),
+        ("many", 99, "few"),
+        ("few", 1_000, "many"),
+        ("many_more", 1_000, None),  # suits as well as the first
+        ("few", 100, None),  # no set does
+        ("any", 99, None),
+        ("unknown", 99, None),
+    ):
+        assert sets.better_suited(name, pairs) == better, (name, pairs)
+
+
 def test_load_definitions_registers_ours():
     registry.load_definitions()
     assert {entry.name for entry in registry.problems} >= {
@@ -171,7 +192,7 @@ def test_names_are_literals_in_their_files():
             texts = [pathlib.Path(path).read_text("utf-8") for path in known]
             assert any(f'    "{entry.name}"' in text for text in texts)
         else:
-            assert f'register("{entry.name}"' in text
+            assert re.search(rf'register\(\s*"{entry.name}"', text)
 
 
 def test_every_definition_has_a_summary():

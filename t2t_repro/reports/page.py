@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import markupsafe
 
-from t2t_repro import registry
+from t2t_repro import progress, registry
 from t2t_repro.reports import (
     attention_plots,
     cost,
@@ -204,7 +204,7 @@ def _costs(runs):
         ("FLOPs, counted", [cost.counted_flops for cost in costs]),
         (_AS_THE_PAPER, [cost.estimated_flops for cost in costs]),
         ("as in Table 2", [row and row.flops for row in paper_rows]),
-        ("Time of the steps", [duration(cost.seconds) for cost in costs]),
+        ("Time of the steps", [_duration(cost.seconds) for cost in costs]),
         (
             "Counted FLOP/s of all devices together",
             [cost.counted_flops_per_second for cost in costs],
@@ -257,16 +257,6 @@ def number(value: object) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def duration(seconds: float | None) -> str:
-    """Format a duration as "1 h 23 min", below an hour as "23 min 45 s"."""
-    if seconds is None:
-        return UNKNOWN
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60:,} h {minutes % 60} min"
-
-
 def command(line: str) -> str:
     """Format a command line of run.json as one would type it."""
     first, space, rest = line.partition(" ")
@@ -274,6 +264,10 @@ def command(line: str) -> str:
     if path.suffix == ".py":
         return f"t2t {path.stem}{space}{rest}"
     return f"{path.name}{space}{rest}"
+
+
+def _duration(seconds):
+    return UNKNOWN if seconds is None else progress.duration(seconds)
 
 
 def _data_uri(png):

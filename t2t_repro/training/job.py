@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from t2t_repro import files, hparam, locks, prepare, run_json
+from t2t_repro import files, hparam, locks, prepare, registry, run_json
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
@@ -88,6 +88,7 @@ def train(
         if worker.is_chief:
             stack.enter_context(locks.locked(output_dir))
             stack.enter_context(run_log.appending_to(output_dir))
+            _suggest_set(hparams_set, task.plan.num_pairs)
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -125,6 +126,16 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)
+
+
+def _suggest_set(hparams_set, pairs):
+    """Show the hparams set that suits the corpus better, if there is one."""
+    better = registry.hparams_sets.better_suited(hparams_set, pairs)
+    if better:
+        run_log.show(
+            f"Note: --hparams_set={better} suits a corpus of {pairs:,} pairs "
+            f"better than {hparams_set}."
+        )
 
 
 def _common_settings(

@@ -13,7 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import progress
-from t2t_repro.training import anomalies, event_files, run_log, utilization
+from t2t_repro.training import (
+    anomalies,
+    event_files,
+    forecast,
+    run_log,
+    utilization,
+)
 from t2t_repro.training.loss import perplexity
 from t2t_repro.training.step import Outcome
 
@@ -47,6 +53,8 @@ class TrainLog:
         self._step, self._last_step, self._rate = first_step, last_step, rate
         self._finite_checker, self._peak_speed = finite_checker, peak_speed
         self._slow_steps = anomalies.SlowStepDetector()
+        self._steps = last_step - first_step
+        self._forecast = forecast.Forecast(self._steps)
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
         )
@@ -188,8 +196,22 @@ class TrainLog:
     def _show(self, seconds):
         metrics = self._metrics(seconds)
         self._events.add_scalars(event_files.TRAIN, metrics, self._step)
+        # A narrow terminal cuts the end of the line.
         self._bar.set_postfix_str(_summary(metrics), refresh=False)
+        self._show_forecast(seconds, metrics)
         self._begin_interval()
+
+    def _show_forecast(self, seconds, metrics):
+        """Show how long all steps take, once enough of them are timed."""
+        total = self._forecast.add(sum(self._timed), seconds)
+        if total is None:
+            return
+        memory = _summary(metrics, "host_memory_gb", "device_memory_gb")
+        self.write(
+            f"At the speed of the first steps, {self._steps:,} steps take "
+            f"{progress.duration(total)}, and validations some more. "
+            f"Memory: {memory}."
+        )
 
     def _metrics(self, seconds: float) -> dict[str, float]:
         """Return {name: value} of the interval, which took `seconds`."""
@@ -258,10 +280,10 @@ _SHOWN = {
 }
 
 
-def _summary(metrics):
-    """Return a line of metrics; a narrow terminal cuts its end."""
+def _summary(metrics, *names):
+    """Return a line of metrics; without names, of all that are shown."""
     return ", ".join(
-        template.format(metrics[name])
-        for name, template in _SHOWN.items()
+        _SHOWN[name].format(metrics[name])
+        for name in names or _SHOWN
         if name in metrics
     )

@@ -235,20 +235,6 @@ def test_number_is_readable(value, text):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (None, "–"),
-        (59.6, "1 min 0 s"),
-        (1425, "23 min 45 s"),
-        (5025, "1 h 23 min"),
-        (360_000, "100 h 0 min"),
-    ],
-)
-def test_duration_is_readable(seconds, text):
-    assert page.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
     ("line", "text"),
     [
         (

@@ -340,3 +340,16 @@ def test_log_on_terminal_shows_bar(tmp_path, clock, capsys, monkeypatch):
     shown = capsys.readouterr().err
     assert "\rtrain: 100%" in shown
     assert "loss 1.000" in shown
+
+
+def test_forecast_is_shown_after_a_few_timed_steps(tmp_path, clock, capsys):
+    """One step compiles, then each takes half a second: 4 in an interval."""
+    outcomes = [_outcome(1, 1, 1, 1)] * 13
+    _train(tmp_path, clock, outcomes, first_step=40, last_step=7_240)
+    shown = [
+        line for line in capsys.readouterr().err.splitlines() if "take" in line
+    ]
+    assert shown == [
+        "At the speed of the first steps, 7,200 steps take 1 h 0 min, and "
+        "validations some more. Memory: host 3.0 GB."
+    ]
