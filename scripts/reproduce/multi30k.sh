@@ -11,16 +11,8 @@ esac
 folder=${2:?"Usage: ${0##*/} $1 FOLDER"}
 shift 2
 
-# The published recipe, hparams set multi30k_tiny, has 8,000 steps of twice the
-# tokens. A fifth of the tokens requires a shorter warm-up, a lower peak learning
-# rate (0.1 / sqrt(1000) = 0.0032) and less dropout.
-hparams=batch_tokens=4096,learning_rate_warmup_steps=1000
-hparams+=,learning_rate_constant=0.1,layer_prepostprocess_dropout=0.1
-
 SECONDS=0
-t2t trainer --problem=$problem --hparams_set=multi30k_tiny \
-  --hparams="$hparams" \
-  --train_steps=3000 --save_checkpoints_steps=100 --eval_every=500 \
+t2t trainer --problem=$problem --hparams_set=small --eval_every=500 \
   --data_dir="$folder/data" --output_dir="$folder/train" "$@"
 echo "Data and training took $((SECONDS / 60)) min $((SECONDS % 60)) s."
 t2t avg_checkpoints --output_dir="$folder/train"

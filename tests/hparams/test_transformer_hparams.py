@@ -99,6 +99,17 @@ DIFFERENCES = {  # set: (parent, changes)
             "num_averaged_checkpoints": 10,
         },
     ),
+    "small": (
+        "multi30k_tiny",
+        {
+            "layer_prepostprocess_dropout": 0.1,
+            "learning_rate_constant": 0.1,
+            "learning_rate_warmup_steps": 1_000,
+            "batch_tokens": 4_096,
+            "train_steps": 3_000,
+            "save_checkpoints_steps": 100,
+        },
+    ),
 }
 CHOICES = {
     "attention_type": ("dot_product", "dot_product_unscaled", "additive"),

@@ -87,12 +87,10 @@ def test_table4_trains_in_single_precision_and_prints_the_row(reproduce):
 
 
 @pytest.mark.parametrize("pair", ["ende", "enfr"])
-def test_multi30k_runs_all_steps_with_multi30k_tiny(reproduce, pair):
+def test_multi30k_runs_all_steps_with_small(reproduce, pair):
     finished, commands = reproduce("multi30k", pair, "F", "--raw_dir=R")
     assert finished.returncode == 0
-    assert (
-        f"--problem=multi30k_{pair} --hparams_set=multi30k_tiny" in commands[0]
-    )
+    assert f"--problem=multi30k_{pair} --hparams_set=small " in commands[0]
     assert commands[0].endswith(
         "--data_dir=F/data --output_dir=F/train --raw_dir=R"
     )
