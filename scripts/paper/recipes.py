@@ -3,10 +3,10 @@
     python -m scripts.paper.recipes --problem=multi30k_ende \\
         --hparams_set=multi30k_tiny --output_dir=FOLDER --seed=1 --seed=2 \\
         --rows=narrow,small_batches
-    python -m scripts.paper.recipes --problem=parallel_text \\
-        --problem_args=name=tatoeba,languages=en-de,vocab_size=8000 --raw_dir=… \\
+    python -m scripts.paper.recipes --problem=parallel_text --raw_dir=… \\
+        --problem_args=name=tatoeba,languages=en-de,vocab_size=8000 \\
         --hparams_set=multi30k_tiny --output_dir=FOLDER --seed=1 --seed=2 \\
-        --rows=narrow,wide
+        --rows=small_batches,wide
 
 Each row is a recipe, trained to its last step: recipes differ in width, depth,
 dropout and size of the batches, and in steps, so that all take about as long on
