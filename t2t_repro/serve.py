@@ -42,6 +42,11 @@ _GRPC_PORT = flags.DEFINE_integer(
     upper_bound=65_535,
 )
 flags.DEFINE_alias("port", "grpc_port")
+_GRPC_OPTIONS = flags.DEFINE_list(
+    "grpc_channel_arguments",
+    [],
+    "Options of gRPC: grpc.max_connection_age_ms=60000 balances load.",
+)
 _SERVABLE_NAME = flags.DEFINE_string(
     "servable_name", "t2t", "Name of the model in requests."
 )
@@ -166,6 +171,7 @@ def main() -> None:
         _POLL_SECS.value,
         _access(),
         _tls(server_settings),
+        server_settings.parse_grpc_options(_GRPC_OPTIONS.value),
     )
 
     def print_addresses(ports):

@@ -25,6 +25,7 @@ from t2t_repro.serving import (
     health,
     proto_predict,
     request_errors,
+    server_settings,
 )
 from t2t_repro.serving.access import Access, TokenInterceptor
 from t2t_repro.serving.service import DEFAULT_SIGNATURE, Service
@@ -36,7 +37,10 @@ _HANDSHAKE_MS = 10_000  # of TLS and HTTP/2
 
 
 def build_server(
-    service: Service, access: Access, max_connections: int
+    service: Service,
+    access: Access,
+    max_connections: int,
+    options: server_settings.GrpcOptions = (),
 ) -> grpc.aio.Server:
     """Build a server of all services, not yet bound to a port.
 
@@ -44,21 +48,20 @@ def build_server(
         service: the model and its queues.
         access: requests that are answered.
         max_connections: maximum number of connections.
+        options: (name, value) of gRPC, which override those set here.
     """
+    ours = {
+        "grpc.max_allowed_incoming_connections": max_connections,
+        "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
+        "grpc.max_receive_message_length": service.limits.max_request_bytes,
+        "grpc.max_send_message_length": -1,
+        # A second server on the same port must fail, not share the load.
+        "grpc.so_reuseport": 0,
+    }
     grpc_server = grpc.aio.server(
         interceptors=[TokenInterceptor(access)] if access.tokens else [],
         maximum_concurrent_rpcs=service.limits.max_in_flight,
-        options=(
-            ("grpc.max_allowed_incoming_connections", max_connections),
-            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
-            (
-                "grpc.max_receive_message_length",
-                service.limits.max_request_bytes,
-            ),
-            ("grpc.max_send_message_length", -1),
-            # A second server on the same port must fail, not share the load.
-            ("grpc.so_reuseport", 0),
-        ),
+        options=list((ours | dict(options)).items()),
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         _PredictionServicer(service), grpc_server
@@ -107,22 +110,17 @@ class _PredictionServicer(
         request: predict_pb2.PredictRequest,
         context: grpc.aio.ServicerContext,
     ) -> predict_pb2.PredictResponse:
-        name, version = _model(_spec(request))
-        signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
-        versions = self._service.versions
-        # predict() refuses other models, and counts the request.
-        if name == self._service.name and (
-            signature not in versions.signatures()
-        ):
-            raise request_errors.RequestError(
-                grpc.StatusCode.FAILED_PRECONDITION,
-                f'Serving signature key "{signature}" not found.',
-            )
+        try:
+            name, version, signature = self._target(request)
+        except request_errors.RequestError as error:
+            self._service.count_refused("grpc", error)
+            raise
 
         def read_inputs(names):
             limits = self._service.limits
             inputs = proto_predict.read_inputs(request, names, limits)
-            definition = versions.find(name, version).signature_defs[signature]
+            model = self._service.versions.find(name, version)
+            definition = model.signature_defs[signature]
             proto_predict.check_output_filter(request, definition)
             return inputs
 
@@ -144,6 +142,20 @@ class _PredictionServicer(
                 tf.make_tensor_proto(prediction.outputs[output])
             )
         return response
+
+    def _target(self, request):
+        """Return the name, version and signature that a request names."""
+        name, version = _model(_spec(request))
+        signature = request.model_spec.signature_name or DEFAULT_SIGNATURE
+        # predict() refuses other models.
+        if name == self._service.name and (
+            signature not in self._service.versions.signatures()
+        ):
+            raise request_errors.RequestError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f'Serving signature key "{signature}" not found.',
+            )
+        return name, version, signature
 
     @_abort_on_error
     async def Classify(

@@ -75,7 +75,9 @@ async def running(service: Service, settings: Settings) -> AsyncIterator[Ports]:
     asyncio.get_running_loop().set_exception_handler(event_log.log_loop_error)
     limit = affordable(service.limits.max_connections)
     web_side = _WebSide(service, settings, limit)
-    grpc_server = rpc.build_server(service, settings.access, limit)
+    grpc_server = rpc.build_server(
+        service, settings.access, limit, settings.grpc_options
+    )
     try:
         # The ports come first: loading may take a minute.
         ports = await _bind(web_side, grpc_server, settings)

@@ -2,11 +2,15 @@
 
 import pathlib
 import ssl
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import grpc
 
+from t2t_repro import errors
 from t2t_repro.serving.access import Access
+
+GrpcOptions = tuple[tuple[str, int | str], ...]
 
 
 class Ports(NamedTuple):
@@ -51,3 +55,28 @@ class Settings(NamedTuple):
     poll_secs: float = 1.0
     access: Access = Access()
     tls: Tls | None = None
+    grpc_options: GrpcOptions = ()
+
+
+def parse_grpc_options(texts: Sequence[str]) -> GrpcOptions:
+    """Return the options of gRPC in texts of the form name=value.
+
+    As in TensorFlow Serving (server.cc:101), a value that reads as an integer
+    is one.
+
+    Raises:
+        UserError: a text has another form.
+    """
+    options: list[tuple[str, int | str]] = []
+    for text in texts:
+        name, equals, value = text.strip().partition("=")
+        if not name or not equals:
+            raise errors.UserError(
+                "An option of gRPC is name=value, as in "
+                f"grpc.max_connection_age_ms=60000; got {text!r}."
+            )
+        try:
+            options.append((name, int(value)))
+        except ValueError:
+            options.append((name, value))
+    return tuple(options)

@@ -105,9 +105,8 @@ DIFFERENCES = {  # set: (parent, changes)
             "layer_prepostprocess_dropout": 0.1,
             "learning_rate_constant": 0.1,
             "learning_rate_warmup_steps": 1_000,
-            "batch_tokens": 4_096,
-            "train_steps": 3_000,
-            "save_checkpoints_steps": 100,
+            "batch_tokens": 2_048,
+            "train_steps": 6_000,
         },
     ),
 }

@@ -13,6 +13,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from t2t_repro import errors
+from t2t_repro.serving import server_settings
+
 SECONDS = 60  # timeout
 TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
 
@@ -141,3 +144,44 @@ def test_metadata_has_signatures_and_card(stub):
     card = struct_pb2.Struct()
     assert response.metadata["model_card"].Unpack(card)
     assert card["decode_hparams"]["beam_size"] == 3
+
+
+def test_refused_requests_are_counted(export_dir, embedded):
+    unnamed = predict_pb2.PredictRequest()
+    with embedded(export_dir) as server:
+        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            refusal(stub, unnamed, grpc.StatusCode.INVALID_ARGUMENT)
+            refusal(
+                stub,
+                request(signature="x"),
+                grpc.StatusCode.FAILED_PRECONDITION,
+            )
+        _, text = server.http("GET", "/metrics")
+    for code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"):
+        line = (
+            f't2t_requests_total{{code="{code}",protocol="grpc",'
+            'signature="unknown"} 1.0'
+        )
+        assert line in text.decode().splitlines()
+
+
+def test_options_of_grpc_override_ours(export_dir, embedded):
+    options = server_settings.parse_grpc_options(
+        ["grpc.max_receive_message_length=100", "grpc.default_authority=x=y"]
+    )
+    assert options == (
+        ("grpc.max_receive_message_length", 100),
+        ("grpc.default_authority", "x=y"),
+    )
+    with embedded(export_dir, server={"grpc_options": options}) as server:
+        with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            refusal(
+                stub, request([b"x" * 99]), grpc.StatusCode.RESOURCE_EXHAUSTED
+            )
+
+
+def test_option_of_grpc_without_a_value_is_refused():
+    with pytest.raises(errors.UserError, match="name=value.*got 'grpc.x'"):
+        server_settings.parse_grpc_options(["grpc.x"])
