@@ -25,18 +25,14 @@ _HELD_OUT = flags.DEFINE_integer(
 )
 _SEED = flags.DEFINE_integer("seed", 1, "Seed of the division.")
 _FILES = [
-    flags.DEFINE_string(
-        f"{side}_file",
-        None,
-        f"File of the {side}, plain or .gz.",
-        required=True,
-    )
+    flags.DEFINE_string(f"{side}_file", None, f"File of the {side} (.gz too).")
     for side in ("inputs", "targets")
 ]
 
 
 def main():
-    paths = [files.expand_path(flag.value) for flag in _FILES]
+    folder = common_flags.output_dir()
+    paths = [files.expand_path(common_flags.required(f)) for f in _FILES]
     languages = [
         path.name.removesuffix(".gz").rpartition(".")[2] for path in paths
     ]
@@ -47,7 +43,6 @@ def main():
         )
     pairs = set(parallel_files.read_pairs(*paths))
     splits = divide(pairs, _HELD_OUT.value, _SEED.value)
-    folder = common_flags.output_dir()
     folder.mkdir(parents=True, exist_ok=True)
     for name, split in splits.items():
         for side, language in enumerate(languages):
