@@ -109,6 +109,7 @@ DIFFERENCES = {  # set: (parent, changes)
             "train_steps": 6_000,
         },
     ),
+    "medium": ("small", {"train_steps": 12_000}),
 }
 CHOICES = {
     "attention_type": ("dot_product", "dot_product_unscaled", "additive"),

@@ -236,6 +236,19 @@ def test_server_error_is_shown(server, chromium):
 
 
 @needs_chromium
+def test_server_without_an_answer_is_named(server, chromium):
+    """The port is the discard protocol's: browsers refuse to connect."""
+
+    async def test(browser):
+        await browser.until(DONE)
+        said = await browser.value(text_of("error"))
+        assert said.startswith("No answer from http://127.0.0.1:9: ")
+
+    other = "?server=http://127.0.0.1:9&text=a"
+    visit(chromium, f"http://127.0.0.1:{server.ports.rest}/{other}", test)
+
+
+@needs_chromium
 def test_hostile_text_is_never_markup(server, chromium):
     """The words in the drawing come from the user."""
 

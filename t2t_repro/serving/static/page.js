@@ -5,12 +5,21 @@
 
 const parameters = new URLSearchParams(location.search);
 const model = parameters.get("model") ?? document.querySelector("meta[name=model]").content;
-const url = `${parameters.get("server") ?? ""}/v1/models/${encodeURIComponent(model)}`;
+const server = parameters.get("server") ?? "";
+const url = `${server}/v1/models/${encodeURIComponent(model)}`;
 const byId = (id) => document.getElementById(id);
 const CELL = 26; // pixels
 let request = new AbortController();
 
-async function readJson(response) {
+async function fetchJson(address, options) {
+  const response = await fetch(address, options).catch((error) => {
+    if (error.name === "AbortError") throw error;
+    throw new Error(
+      server
+        ? `No answer from ${server}: it does not run, or not with --rest_api_enable_cors_support.`
+        : "No answer from the server: it does not run.",
+    );
+  });
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(body.error ?? `HTTP ${response.status}`);
   return body;
@@ -19,8 +28,8 @@ async function readJson(response) {
 async function predict(signature, text, signal) {
   const body = JSON.stringify({ signature_name: signature, inputs: [text] });
   const headers = { "Content-Type": "application/json" };
-  const response = await fetch(`${url}:predict`, { method: "POST", headers, body, signal });
-  return (await readJson(response)).outputs;
+  const options = { method: "POST", headers, body, signal };
+  return (await fetchJson(`${url}:predict`, options)).outputs;
 }
 
 async function translate(text) {
@@ -172,7 +181,7 @@ byId("text").addEventListener("keydown", (event) => {
   event.preventDefault();
   byId("form").requestSubmit();
 });
-fetch(url).then(readJson).then(
+fetchJson(url).then(
   ({ model_version_status: versions }) => {
     const serving = versions.find((version) => version.state === "AVAILABLE");
     byId("model").textContent = `${model}, version ${serving?.version ?? "none"}`;
