@@ -26,7 +26,7 @@ from t2t_repro.decoding.translate import Translation, Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.serving import client, limits, saved_model, version_folders
+from t2t_repro.serving import limits, local_client, saved_model, version_folders
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
@@ -159,7 +159,7 @@ class ExportedModel:
 
     def __init__(self, folder: pathlib.Path):
         """Load a version, or the newest version of an export folder."""
-        self._client = client.LocalClient(folder)
+        self._client = local_client.LocalClient(folder)
 
     def translate(
         self, lines: Iterable[str], n_best: int = 1

@@ -94,10 +94,10 @@ def _read_inputs():
 
 def _client(security):
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.serving import client
+    from t2t_repro.serving import client, local_client
 
     if _EXPORT_DIR.value:
-        return client.LocalClient(_EXPORT_DIR.value)
+        return local_client.LocalClient(_EXPORT_DIR.value)
     return client.PROTOCOLS[_PROTOCOL.value](
         _SERVER.value,
         _SERVABLE_NAME.value,

@@ -18,7 +18,7 @@ from absl import app, flags
 from scripts.benchmarks import harness
 from t2t_repro import fields, hparam, json_files, registry, runs
 from t2t_repro.decoding import translate
-from t2t_repro.serving import client, saved_model
+from t2t_repro.serving import local_client, saved_model
 
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None, "Trained run.", required=True
@@ -36,7 +36,7 @@ def main(_):
     harness.print_machine()
     with open(_TEXT.value, encoding="utf-8") as file:
         lines = file.read().splitlines()[: _LINES.value]
-    query = client.LocalClient(_EXPORT_DIR.value)
+    query = local_client.LocalClient(_EXPORT_DIR.value)
     expected = list(decoder(query.folder).translate(lines, len(lines)))
     harness.report("sentences", len(lines), "")
     different = len({translation.texts[0] for translation in expected})

@@ -7,6 +7,7 @@ logger, which write time and severity to standard error.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,26 +19,30 @@ _PERIOD_SECS = 60.0
 class RateLimit(logging.Filter):
     """Filter that passes a few lines of each message a minute.
 
-    The first line of the next minute says how many were left out.
+    The first line of a message in the next minute says how many were left out.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         super().__init__()
         self._clock = clock
-        self._periods: dict[Any, tuple[float, int]] = {}  # begin, lines
+        self._begin = clock()  # of this minute
+        # Lines of each message. Only two minutes are kept, so that messages
+        # that never return do not fill the memory.
+        self._lines: Counter = Counter()
+        self._lines_before: Counter = Counter()  # in the minute before
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log a record; count it."""
-        key = record.name, record.msg
         now = self._clock()
-        begin, lines = self._periods.get(key, (now, 0))
-        if now - begin >= _PERIOD_SECS:
-            if lines > _LINES:
-                omitted = lines - _LINES
-                record.msg = f"{record.msg} ({omitted} like it omitted)"
-            begin, lines = now, 0
-        self._periods[key] = begin, lines + 1
-        return lines < _LINES
+        if now - self._begin >= _PERIOD_SECS:
+            self._begin = now
+            self._lines, self._lines_before = Counter(), self._lines
+        message = record.name, record.msg
+        omitted = self._lines_before.pop(message, 0) - _LINES
+        if omitted > 0:
+            record.msg = f"{record.msg} ({omitted} like it omitted)"
+        self._lines[message] += 1
+        return self._lines[message] <= _LINES
 
 
 def start() -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.serving import client, saved_model, versions, warm_up
+from t2t_repro.serving import local_client, saved_model, versions, warm_up
 
 SECONDS = 1800  # what takes longer has hung
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
@@ -228,7 +228,7 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
     (copy / "fingerprint.pb").unlink()
     message = f"{copy / 'fingerprint.pb'} is damaged: sha256 is no file"
     with pytest.raises(errors.UserError, match=message):
-        client.LocalClient(copy.parent)
+        local_client.LocalClient(copy.parent)
     with pytest.raises(errors.UserError, match=message):
         versions.LoadedVersion(copy)
 

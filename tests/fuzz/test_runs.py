@@ -26,6 +26,7 @@ from t2t_repro.serving import (
     checks,
     client,
     limits,
+    local_client,
     proto_predict,
     request_errors,
     version_folders,
@@ -174,7 +175,7 @@ def test_version_that_cannot_be_loaded_is_named(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"\xff\0")
     with pytest.raises(errors.UserError, match=f"Cannot load {tmp_path / '1'}"):
-        client.LocalClient(tmp_path)
+        local_client.LocalClient(tmp_path)
 
 
 @pytest.mark.parametrize("path", ["", ",", "/", ".", "ckpt-"])

@@ -12,7 +12,7 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.decoding.translate import Translation
-from t2t_repro.serving import client
+from t2t_repro.serving import client, local_client
 
 SECONDS = 60  # timeout
 LINES = ["two birds sing", "", "🐶 \0 sat", "a dog sat"] * 20
@@ -25,14 +25,14 @@ def connect(server, protocol, name="t2t", timeout_secs=SECONDS):
 
 
 @pytest.fixture(scope="module")
-def local_client(exported):
-    return client.LocalClient(exported)
+def loaded(exported):
+    return local_client.LocalClient(exported)
 
 
 @PROTOCOLS
-def test_remote_translations_equal_local_ones(server, local_client, protocol):
+def test_remote_translations_equal_local_ones(server, loaded, protocol):
     remote = list(connect(server, protocol).translate(LINES))
-    local = list(local_client.translate(LINES))
+    local = list(loaded.translate(LINES))
     assert [one.texts for one in remote] == [one.texts for one in local]
     np.testing.assert_allclose(
         [one.scores for one in remote],
@@ -67,12 +67,12 @@ def test_wrong_protocol_for_a_port_is_named_at_once(server, monkeypatch):
 
 
 @PROTOCOLS
-def test_long_lines_are_sent_in_small_batches(server, local_client, protocol):
+def test_long_lines_are_sent_in_small_batches(server, loaded, protocol):
     """A batch of all 40 would be refused."""
     lines = [f"a {'x' * 8_000}", "a dog"] * 20
     translated = connect(server, protocol).translate(lines)
     assert [one.texts for one in translated] == [
-        one.texts for one in local_client.translate(lines[:2])
+        one.texts for one in loaded.translate(lines[:2])
     ] * 20
 
 
@@ -244,4 +244,4 @@ def test_wrong_port_is_an_error(server):
 def test_missing_export_is_an_error(tmp_path):
     shutil.rmtree(tmp_path)
     with pytest.raises(errors.UserError, match="no exported model"):
-        client.LocalClient(tmp_path)
+        local_client.LocalClient(tmp_path)

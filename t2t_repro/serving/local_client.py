@@ -1,0 +1,70 @@
+"""Client of an exported model in this process."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401, registers the operations of its graph
+
+from t2t_repro import errors, files
+from t2t_repro.serving import saved_model, version_folders
+from t2t_repro.serving.client import Client
+
+
+class LocalClient(Client):
+    """Version of an exported model, loaded into this process."""
+
+    def __init__(self, export_dir: str | pathlib.Path):
+        """Load the model.
+
+        Args:
+            export_dir: folder of a version, or an export folder, of which the
+                newest version is loaded.
+
+        Raises:
+            UserError: there is no model, or it is damaged.
+        """
+        folder = files.expand_path(export_dir)
+        if not saved_model.is_saved_model(folder):
+            folder /= str(version_folders.newest_version(folder))
+        self.folder = folder  # of a version
+        try:
+            saved_model.read_verified_card(self.folder)
+            self._model = saved_model.load(self.folder)
+        except errors.UserError:
+            raise
+        except Exception as error:  # TensorFlow raises many types
+            raise errors.UserError(
+                f"Cannot load {self.folder}: {error}. Export it again, or "
+                "remove that folder."
+            ) from error
+
+    def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
+        outputs = self.run("serving_default", lines)
+        texts = [text.decode("utf-8") for text in outputs["outputs"]]
+        return texts, outputs["scores"].tolist()
+
+    def run(
+        self, signature: str, inputs: Sequence[str], *targets: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """Run a signature on a batch of lines.
+
+        Args:
+            signature: name of the signature.
+            inputs: [B] lines.
+            *targets: [B] given translations, of the signature `score`.
+
+        Raises:
+            UserError: there is no such signature.
+        """
+        if signature not in self._model.signatures:
+            raise errors.UserError(
+                f"{self.folder} has no signature {signature!r}; it has "
+                f"{', '.join(sorted(self._model.signatures))}."
+            )
+        columns = zip(("inputs", "targets"), (inputs, *targets), strict=False)
+        outputs = self._model.signatures[signature](
+            **{name: tf.constant(lines) for name, lines in columns}
+        )
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
