@@ -272,8 +272,8 @@ def test_shell_commands_of_page_exit_with_status_0(page, tmp_path, data_folder):
     )
     assert result.returncode == 0, result.stderr[-3000:]
     if page.stem == "tutorial":
-        # Outputs of decoder, export, and the server by gRPC and REST.
-        assert result.stdout.count("Freitag, der 12. Juni 2054") == 4
+        # Of decoder, export, the server by gRPC and REST, and from Python.
+        assert result.stdout.count("Freitag, der 12. Juni 2054") == 5
 
 
 def test_pages_with_commands_are_found():
