@@ -113,7 +113,9 @@ def differences(hparams_set: str, base: str) -> dict:
     values = dataclasses.asdict(registry.build_hparams(hparams_set))
     base_values = dataclasses.asdict(registry.build_hparams(base))
     return {
-        key: value for key, value in values.items() if value != base_values[key]
+        key: value
+        for key, value in values.items()
+        if key not in base_values or value != base_values[key]
     }
 
 
@@ -139,7 +141,9 @@ def changes(
     divisors = dict.fromkeys(WIDTHS, widths) | {"num_hidden_layers": layers}
     changed = {}
     for name, divisor in divisors.items():
-        size = getattr(values, name)
+        size = getattr(values, name, None)
+        if size is None:  # another model's set
+            continue
         if size % divisor:
             raise errors.UserError(
                 f"{name}={size} of {hparams_set} cannot be divided by "

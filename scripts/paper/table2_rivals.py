@@ -1,0 +1,168 @@
+"""Table 2 in small, with the paper's rivals trained beside the Transformer.
+
+    python -m scripts.paper.table2_rivals --problem=multi30k_ende \\
+        --hparams=learning_rate_warmup_steps=300 --output_dir=FOLDER \\
+        --seed=1 --seed=2 --seed=3 --budget_minutes=20
+
+All systems have the same text, vocabulary, batches, search and scores, and as
+many FLOPs as --transformer_steps of the Transformer. First the learning rate of
+each is chosen, by the same search: a third, one and three times that of its
+hparams set, each for a third of the steps, by the perplexity of the validation
+split. Then each system is trained with each seed. --budget_minutes ends rows
+that need longer; they are marked. table3_variations describes how to resume.
+
+--decoding_speed measures, on a machine that is otherwise idle, how fast the
+trained systems translate the test set.
+
+The paper's statements are judged by the rule of verdicts: the Transformer is
+better than a rival by as much as in Table 2, for en-de.
+"""
+
+import functools
+
+import optuna
+from absl import flags
+
+from scripts.benchmarks import harness
+from scripts.paper import (
+    experiment_queue,
+    hparam_search,
+    rival_rows,
+    rival_table,
+    table_jobs,
+    table_layout,
+    table_rows,
+    table_runs,
+)
+from scripts.paper.commands import Commands
+from t2t_repro import common_flags, files, json_files, registry
+from t2t_repro.data import manifest
+
+FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
+SEARCH_SHARE = 3  # a trial has a third of the steps
+SEARCH_SEED = 1
+DECODING = "decoding.json"
+_RATE = "learning_rate_constant"
+
+
+def define_flags():
+    table_rows.define_flags()
+    flags.DEFINE_integer(
+        "transformer_steps",
+        2_000,
+        "Steps of the Transformer, whose FLOPs all systems have.",
+        lower_bound=SEARCH_SHARE,
+    )
+    flags.DEFINE_bool(
+        "decoding_speed",
+        False,
+        "After the trainings, measure how fast each system translates.",
+    )
+
+
+def main():
+    values = flags.FLAGS
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    job = table_jobs.job(split="test", averaged=True)
+    Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
+    names = table_rows.select(rival_rows.SYSTEMS, values.rows)
+    every_step = rival_rows.equal_steps(
+        rival_rows.SYSTEMS, values.transformer_steps, job
+    )
+    rates = search_learning_rates(names, every_step, job)
+    table = rival_rows.Rivals(every_step, rates)
+    score = table_layout.convention(job.problem)
+    pair = job.problem.source_language + job.problem.target_language
+    table_runs.run_all(
+        table,
+        job,
+        lambda results: rival_table.summarize(results, score, pair),
+        lambda results: rival_table.lay_out(results, score, pair, speeds(job)),
+        score=score,
+    )
+    if values.decoding_speed:
+        measure_decoding(names, table, job)
+
+
+def search_learning_rates(names, steps, job) -> dict[str, float]:
+    """Return {system: best learning_rate_constant}, by a grid of trials.
+
+    Rates of systems that are not selected are those of an earlier search.
+
+    Args:
+        names: systems to search for.
+        steps: {system: steps of its trainings}.
+        job: settings of all rows.
+    """
+    objective = hparam_search.Objective(hparam_search.PERPLEXITY, job.problem)
+    job = job._replace(averaged=False)
+    tables = rival_rows.Rivals(
+        {name: max(count // SEARCH_SHARE, 1) for name, count in steps.items()},
+        {},
+    )
+    studies, tasks = {}, []
+    for name in names:
+        row = tables.row(name, SEARCH_SEED)
+        grid = learning_rates(name)
+        ranges = {_RATE: optuna.distributions.CategoricalDistribution(grid)}
+        study = hparam_search.open_study(row, job, ranges, objective)
+        for rate in grid:
+            study.enqueue_trial({_RATE: rate}, skip_if_exists=True)
+        studies[name] = study
+        run = functools.partial(hparam_search.run_trial, row, job, objective)
+        search = functools.partial(
+            hparam_search.run_trials, study, len(grid), ranges, run
+        )
+        tasks.append(experiment_queue.Task(f"{name}, learning rate", search))
+    progress = experiment_queue.Progress(len(tasks), job.processes)
+    experiment_queue.run(tasks, job.processes, progress)
+    path = job.results_dir / "learning_rates.json"
+    stored = json_files.read(path)["rows"] if path.exists() else {}
+    found = hparam_search.summarize(studies, objective)
+    found["rows"] = stored | found["rows"]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    json_files.write(path, found)
+    return {name: row["params"][_RATE] for name, row in found["rows"].items()}
+
+
+def learning_rates(name) -> list[float]:
+    """Return the learning rates to try for a system."""
+    hparams_set = rival_rows.SYSTEMS[name].hparams_set
+    constant = registry.build_hparams(hparams_set).learning_rate_constant
+    return [float(f"{factor * constant:.3g}") for factor in FACTORS]
+
+
+def measure_decoding(names, table, job):
+    """Measure the sentences a second that each system translates."""
+    corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
+    text = job.output_dir / "test_inputs.txt"
+    files.write_text(text, "".join(f"{x}\n" for x in corpus.text("inputs")))
+    found = speeds(job)
+    for name in names:
+        folder = table_runs.training_folder(
+            table.row(name, flags.FLAGS.seed[0]), job
+        )
+        measured = harness.measure_in_process(
+            "scripts.benchmarks.bench_decode_run",
+            "file",
+            output_dir=str(folder),
+            inputs=str(text),
+            beam_size=4,
+            batch=32,
+            threads=1,
+        )
+        found[name] = len(corpus.text("inputs")) / measured["seconds"]
+        print(f"{name}: {found[name]:.1f} sentences a second.", flush=True)
+        json_files.write(job.results_dir / DECODING, found)
+
+
+def speeds(job) -> dict[str, float]:
+    """Return {system: sentences a second} of those that are measured."""
+    path = job.results_dir / DECODING
+    return json_files.read(path) if path.exists() else {}
+
+
+if __name__ == "__main__":
+    define_flags()
+    flags.adopt_module_key_flags(table_rows)
+    common_flags.run(main)

@@ -1,0 +1,117 @@
+"""Table 2 with the rivals: equal FLOPs, learning rates, and its layout."""
+
+import types
+
+import pytest
+
+from scripts.paper import rival_rows, rival_table, table2_rivals, verdicts
+from t2t_repro import registry
+
+SPLIT = "bleu_compound_split"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _definitions():
+    registry.load_definitions()
+
+
+@pytest.fixture
+def values(monkeypatch):
+    """The flags of the program."""
+    values = types.SimpleNamespace(
+        hparams="learning_rate_warmup_steps=300",
+        mixed_precision="float32",
+        rows=["gnmt", "transformer"],
+        seed=[1, 2],
+    )
+    monkeypatch.setattr(rival_rows.flags, "FLAGS", values)
+    return values
+
+
+def test_systems_have_as_many_flops_as_the_transformer(values, monkeypatch):
+    flops = {"transformer": 6e9, "gnmt": 4e9, "moe": 7e12}
+    monkeypatch.setattr(rival_rows, "step_flops", lambda name, job: flops[name])
+    steps = rival_rows.equal_steps(["gnmt", "moe"], 200, job=None)
+    assert steps == {"gnmt": 300, "moe": 1}
+
+
+def test_rows_have_steps_rates_and_overrides(values):
+    table = rival_rows.Rivals({"gnmt": 90, "transformer": 60}, {"gnmt": 0.5})
+    rows = table.selected_rows()
+    assert [(row.name, row.seed) for row in rows] == [
+        ("gnmt", 1),
+        ("transformer", 1),
+        ("gnmt", 2),
+        ("transformer", 2),
+    ]
+    assert rows[0].changes == {
+        "learning_rate_warmup_steps": 300,
+        "train_steps": 90,
+        "save_checkpoints_steps": 3,
+        "learning_rate_constant": 0.5,
+    }
+    assert rows[1].hparams_set == "small"
+    assert "learning_rate_constant" not in rows[1].changes
+
+
+@pytest.mark.parametrize("name", rival_rows.SYSTEMS)
+def test_every_system_has_a_set_and_rates_around_its_own(name):
+    hparams_set = rival_rows.SYSTEMS[name].hparams_set
+    own = registry.build_hparams(hparams_set).learning_rate_constant
+    low, middle, high = table2_rivals.learning_rates(name)
+    assert (low, middle, high) == pytest.approx((own / 3, own, 3 * own), 0.01)
+
+
+def result(row, seed, bleu, converged=True):
+    """Return a finished row as in its JSON file."""
+    return {
+        "row": row,
+        "seed": seed,
+        "problem": "multi30k_ende",
+        "split": "test",
+        "mixed_precision": "float32",
+        "machine": "a machine",
+        "date": "2026-11-24",
+        "minutes": 10.0,
+        "converged": converged,
+        "figures": {
+            "perplexity": 6.0,
+            "scores": {"bleu": bleu - 1, SPLIT: bleu},
+            "signatures": {SPLIT: "nrefs:1"},
+            "parameters": 2_600_000,
+            "training_flops": 3.2e13,
+        },
+    }
+
+
+def test_paper_difference_is_judged_by_the_rule():
+    """GNMT is 2.7 below the Transformer in Table 2, ConvS2S 2.14."""
+    results = [
+        *(result("transformer", seed, 38 + seed / 10) for seed in (1, 2)),
+        *(result("gnmt", seed, 30 + seed / 10) for seed in (1, 2)),
+        *(result("convs2s", seed, 30.0, converged=False) for seed in (1, 2)),
+        *(result("deep_att", seed, 30.0) for seed in (1, 2)),
+    ]
+    summary = {
+        row["row"]: row for row in rival_table.summarize(results, SPLIT, "ende")
+    }
+    claim = summary["gnmt"]["claim"]
+    assert claim["verdict"] == verdicts.AGREES
+    assert claim["difference"] == pytest.approx(-8)
+    assert claim["paper"] == pytest.approx(24.6 - 27.3)
+    assert summary["convs2s"]["claim"]["verdict"] == verdicts.CANNOT_TELL
+    assert "claim" not in summary["deep_att"]  # en-fr only
+    assert not summary["convs2s"]["converged"]
+
+    text = rival_table.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
+    assert "| gnmt | 24.6 | 2.3e+19 | 30.15 (30.10–30.20) | 29.15 " in text
+    assert "paper -2.70: agrees" in text
+    assert "| convs2s (not converged) | 25.16 |" in text
+    assert " | 12.3 |" in text
+
+
+def test_one_seed_has_no_verdict():
+    results = [result("transformer", 1, 38.0), result("gnmt", 1, 30.0)]
+    assert rival_table.judge({"transformer": results[:1]}, SPLIT, "ende") == {}
+    text = rival_table.lay_out(results, SPLIT, "ende", {"gnmt": 12.34})
+    assert "agrees" not in text and "contradicts" not in text
