@@ -16,8 +16,16 @@ V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
 every_model = pytest.mark.parametrize(
-    "name", ["transformer", "toy_gru", "toy_convolution"]
+    "name", ["transformer", "toy_gru", "toy_convolution", "convs2s_tiny"]
 )
+# Changes of the hparams set of a model that make it small.
+SMALL = {
+    "convs2s_tiny": {
+        "encoder_convolutions": "12x3+6x2+6x1",
+        "decoder_convolutions": "12x3+6x2+6x1",
+        "dropout": 0.0,
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +40,11 @@ def build(toys, tiny_hparams, randomize):
             shared_embedding_and_softmax_weights=False,
         )
         if name != "transformer":
+            registry.load_definitions()
             hparams = dataclasses.replace(
-                registry.build_hparams(name), hidden_size=8
+                registry.build_hparams(name),
+                hidden_size=8,
+                **SMALL.get(name, {}),
             )
         hparams = dataclasses.replace(hparams, **settings)
         model = building.build(hparams, V, source_vocab_size=SOURCE_V)
@@ -117,6 +128,7 @@ def test_random_numbers_of_row_are_independent_of_batch(build, name):
         "transformer": {"layer_prepostprocess_dropout": 0.2},
         "toy_gru": {"embedding_dropout": 0.2},
         "toy_convolution": {},  # the gate has noise
+        "convs2s_tiny": {"dropout": 0.2},
     }
     model = build(name, **rates[name])
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
