@@ -121,12 +121,33 @@ def convs2s(parent: TransformerHParams) -> ConvS2SHParams:
         clip_grad_norm=0.1,  # section 4.2
         learning_rate_constant=0.25,  # section 4.2
         learning_rate_schedule="piecewise_constant_decay",
-        learning_rate_schedule_arguments=_decay(1_000_000, 93_750),
-        # Section 5.1: 48 sentences, of about 30 subwords with EOS.
+        # 50 epochs (fairseq's --force-anneal) of 4.5 M pairs in batches of 48.
+        learning_rate_schedule_arguments=_decay(50 * 93_750, 93_750),
+        # 48 sentences (section 5.1), of about 30 subwords with EOS.
         batch_tokens=1_440,
-        train_steps=1_281_250,
+        train_steps=53 * 93_750,
         save_checkpoints_steps=10_000,
         num_averaged_checkpoints=1,  # the paper does not average
+    )
+
+
+@hparams_sets.register("convs2s_iwslt", parent="convs2s")
+def convs2s_iwslt(parent: ConvS2SHParams) -> ConvS2SHParams:
+    """ConvS2S with 4 + 3 layers, 256 wide, for about 160,000 pairs."""
+    # fairseq's fconv_iwslt_de_en, and its README for IWSLT14.
+    return dataclasses.replace(
+        parent,
+        hidden_size=256,
+        encoder_convolutions="256x3*4",
+        decoder_convolutions="256x3*3",
+        label_smoothing=0.1,
+        # 200 epochs (--force-anneal) of about 1,250 steps: 160,000 pairs, of
+        # about 31 subwords with padding.
+        learning_rate_schedule_arguments=_decay(200 * 1_250, 1_250),
+        batch_tokens=4_000,  # --max-tokens
+        batch_unit="slots",
+        train_steps=203 * 1_250,
+        save_checkpoints_steps=1_250,
     )
 
 
