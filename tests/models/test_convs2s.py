@@ -152,8 +152,13 @@ def _gradients(model, xla):
     return compute()
 
 
+@pytest.mark.slow
 def test_gradients_of_every_weight_are_the_same_with_xla(build):
-    model = build(dropout=0.2)
+    model = build(
+        encoder_convolutions="8x3",
+        decoder_convolutions="6x2",
+        dropout=0.2,
+    )
     paths = building.by_path(model.trainable_variables)
     for path, plain, compiled in zip(
         paths, _gradients(model, False), _gradients(model, True), strict=True
