@@ -126,8 +126,8 @@ class Seq2Seq(keras.Model):
     def output_layer(self) -> keras.layers.Layer:
         """Return the layer that computes logits.
 
-        Like layers.embedding.Embedding it has `weight` [V, E], `bias` [V] or
-        None, and logits(x).
+        Like layers.embedding.Embedding it has `weight` [V, E], a variable or
+        a tensor computed from variables, `bias` [V] or None, and logits(x).
         """
         raise self._missing("output_layer")
 

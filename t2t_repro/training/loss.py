@@ -67,7 +67,7 @@ def batch_loss(
     bias = layer.bias
     sums = smoothed_cross_entropy(
         hidden.states,
-        tf.convert_to_tensor(layer.weight.value),
+        tf.convert_to_tensor(layer.weight),
         batch["targets"],
         batch["targets_segment"],
         label_smoothing,

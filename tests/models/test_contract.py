@@ -16,13 +16,34 @@ V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
 every_model = pytest.mark.parametrize(
-    "name", ["transformer", "toy_gru", "toy_convolution", "gnmt_tiny"]
+    "name",
+    [
+        "transformer",
+        "toy_gru",
+        "toy_convolution",
+        "gnmt_tiny",
+        "convs2s_tiny",
+        "bytenet_tiny",
+        "neural_gpu_tiny",
+    ],
 )
 # Settings of small models, where a model has them.
 SMALL = {
     "hidden_size": 8,
     "shared_embedding_and_softmax_weights": False,
+    "encoder_convolutions": "12x3+6x2+6x1",
+    "decoder_convolutions": "12x3+6x2+6x1",
 }
+# Dropout, where a model has it.
+DROPOUT = {
+    "layer_prepostprocess_dropout": 0.2,
+    "embedding_dropout": 0.2,
+    "dropout": 0.2,
+}
+
+
+def _known(hparams, settings):
+    return {k: v for k, v in settings.items() if hasattr(hparams, k)}
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +52,14 @@ def build(toys, tiny_hparams, randomize):
 
     @functools.cache
     def build(name, **settings):
-        hparams = dataclasses.replace(
-            tiny_hparams,
-            num_hidden_layers=1,
-            shared_embedding_and_softmax_weights=False,
-        )
-        if name != "transformer":
+        if name == "transformer":
+            hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+            settings["shared_embedding_and_softmax_weights"] = False
+        else:
             hparams = registry.build_hparams(name)
-            small = {k: v for k, v in SMALL.items() if hasattr(hparams, k)}
-            hparams = dataclasses.replace(hparams, **small)
+            hparams = dataclasses.replace(hparams, **_known(hparams, SMALL))
+        if settings.pop("dropout", False):
+            settings |= _known(hparams, DROPOUT)
         hparams = dataclasses.replace(hparams, **settings)
         model = building.build(hparams, V, source_vocab_size=SOURCE_V)
         randomize(model)
@@ -118,13 +138,7 @@ def test_logits_depend_only_on_earlier_targets(build, name):
 
 @every_model
 def test_random_numbers_of_row_are_independent_of_batch(build, name):
-    rates = {
-        "transformer": {"layer_prepostprocess_dropout": 0.2},
-        "toy_gru": {"embedding_dropout": 0.2},
-        "toy_convolution": {},  # the gate has noise
-        "gnmt_tiny": {"dropout": 0.2},
-    }
-    model = build(name, **rates[name])
+    model = build(name, dropout=True)
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
     assert not np.allclose(full, _logits(model), atol=1e-3)
     row = _logits(

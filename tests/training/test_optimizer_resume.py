@@ -93,6 +93,11 @@ def training_of(tiny_hparams):
         *((name, "float32", {}) for name in NAMES),
         ("sgd", "float32", {"optimizer_arguments": "momentum=0.9"}),
         (
+            "sgd",
+            "float32",
+            {"optimizer_arguments": "momentum=0.99:nesterov=true"},
+        ),
+        (
             "rmsprop",
             "float32",
             {"optimizer_arguments": "centered=true:momentum=0.5"},

@@ -1,0 +1,68 @@
+"""Tests of the settings of ConvS2S and its sets."""
+
+import dataclasses
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.training import optimizer, schedules
+
+
+def test_convolutions_are_parsed_in_order(build):
+    hparams = dataclasses.replace(
+        build("convs2s_tiny"),
+        encoder_convolutions="512x3*2+1024x1",
+        decoder_convolutions="8x5",
+    )
+    assert hparams.encoder_layers == [(512, 3), (512, 3), (1024, 1)]
+    assert hparams.decoder_layers == [(8, 5)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "512",
+        "512x3,512x3",  # fairseq's lists have commas
+        "512x3+",
+        "0x3",
+        "512x0",
+        "512x3*0",
+        "512x3*-1",
+        "512x3*2001",
+        "512x3*1000+512x3*1001",
+        "131073x3",
+        "512x1025",
+        "99999999999999999999x3",
+        "٥x3",
+    ],
+)
+def test_wrong_convolutions_are_refused_by_name(build, text):
+    for name in ("encoder_convolutions", "decoder_convolutions"):
+        with pytest.raises(errors.UserError) as raised:
+            dataclasses.replace(build("convs2s_tiny"), **{name: text})
+        message = str(raised.value)
+        assert message.startswith(f"hparam {name} must be CHANNELSxWIDTH*")
+        assert message.endswith(f"; got {text!r}.")
+
+
+def test_full_size_has_the_papers_layers(build):
+    """Section 5.1: 10 layers of 512, 3 of 768, and 2 of 2048 of width 1."""
+    hparams = build("convs2s")
+    expected = [(512, 3)] * 10 + [(768, 3)] * 3 + [(2048, 1)] * 2
+    assert hparams.encoder_layers == hparams.decoder_layers == expected
+
+
+@pytest.mark.parametrize("name", ["convs2s", "convs2s_iwslt"])
+def test_rate_is_a_quarter_then_a_tenth_of_it_each_epoch(build, name):
+    hparams = build(name)
+    epochs = {"convs2s": (50, 93_750), "convs2s_iwslt": (200, 1_250)}
+    constant, epoch = epochs[name]
+    for number, rate in enumerate((0.25, 0.025, 0.0025, 0.00025)):
+        first = (constant + number - 1) * epoch + 2 if number else 1
+        last = (constant + number) * epoch + 1
+        for step in (first, last):
+            found = float(schedules.learning_rate(hparams, step))
+            assert found == pytest.approx(rate)
+    assert hparams.train_steps == (constant + 3) * epoch
+    optimizer.check(hparams)
