@@ -16,7 +16,7 @@ V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
 every_model = pytest.mark.parametrize(
-    "name", ["transformer", "toy_gru", "toy_convolution"]
+    "name", ["transformer", "toy_gru", "toy_convolution", "bytenet_tiny"]
 )
 
 
@@ -26,15 +26,14 @@ def build(toys, tiny_hparams, randomize):
 
     @functools.cache
     def build(name, **settings):
-        hparams = dataclasses.replace(
-            tiny_hparams,
-            num_hidden_layers=1,
-            shared_embedding_and_softmax_weights=False,
-        )
-        if name != "transformer":
+        if name == "transformer":
+            hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
+        else:
             hparams = dataclasses.replace(
                 registry.build_hparams(name), hidden_size=8
             )
+        if hasattr(hparams, "shared_embedding_and_softmax_weights"):
+            settings["shared_embedding_and_softmax_weights"] = False
         hparams = dataclasses.replace(hparams, **settings)
         model = building.build(hparams, V, source_vocab_size=SOURCE_V)
         randomize(model)
@@ -117,6 +116,7 @@ def test_random_numbers_of_row_are_independent_of_batch(build, name):
         "transformer": {"layer_prepostprocess_dropout": 0.2},
         "toy_gru": {"embedding_dropout": 0.2},
         "toy_convolution": {},  # the gate has noise
+        "bytenet_tiny": {"layer_prepostprocess_dropout": 0.2},
     }
     model = build(name, **rates[name])
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
