@@ -27,7 +27,11 @@ class ByteNet(Seq2Seq):
     """Dilated convolutions, in the sizes of ByteNetHParams."""
 
     def __init__(
-        self, hparams: Any, vocab_size: int, name: str = "bytenet", **kwargs
+        self,
+        hparams: Any,
+        vocab_size: int,
+        name: str = "bytenet",
+        **kwargs: Any,
     ) -> None:
         super().__init__(hparams, vocab_size, name=name, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
@@ -70,7 +74,7 @@ class ByteNet(Seq2Seq):
         visible = ops.cast(visible, x.dtype)[..., None]
         return self.encoder(x, visible=visible, rng=rng) * visible
 
-    def _column_counts(self, lengths: Tensor | int) -> Tensor | int:
+    def _column_counts(self, lengths: Tensor) -> Tensor:
         return unfolding.column_counts(
             lengths, self.hparams.target_ratio, self.hparams.target_offset
         )

@@ -10,9 +10,7 @@ from keras import ops
 from t2t_repro.types import Tensor
 
 
-def column_counts(
-    lengths: Tensor | int, ratio: float, offset: int
-) -> Tensor | int:
+def column_counts(lengths: Tensor, ratio: float, offset: int) -> Tensor:
     """Return the columns of sources of `lengths` subwords, a |s| + b.
 
     They are rounded up, in integers, so that a length has the same number of
@@ -21,7 +19,7 @@ def column_counts(
     return (lengths * round(1000 * ratio) + 999) // 1000 + offset
 
 
-def pad_columns(x: Tensor, length: Tensor | int) -> Tensor:
+def pad_columns(x: Tensor, length: Tensor) -> Tensor:
     """Return the columns of x [B, L, …] up to `length`, zeros after L."""
     missing = ops.maximum(length - ops.shape(x)[1], 0)
     pads = [(0, 0)] * (len(x.shape) - 2)
