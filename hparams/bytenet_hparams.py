@@ -6,11 +6,11 @@ from t2t_repro.fields import Constraint, at_least, fraction, setting
 from t2t_repro.hparam import MAX_LAYERS, HParams
 from t2t_repro.registry import hparams_sets, models
 
-_ODD = Constraint("odd", lambda value: value % 2 == 1)
+ODD = Constraint("odd", lambda value: value % 2 == 1)
 _POWER_OF_TWO = Constraint(
     "a power of two", lambda value: value & (value - 1) == 0
 )
-_MULTIPLE_OF_THOUSANDTH = Constraint(
+MULTIPLE_OF_THOUSANDTH = Constraint(
     "a multiple of 0.001, above 0",
     lambda value: value > 0 and value == round(value, 3),
 )
@@ -22,7 +22,7 @@ class ByteNetHParams(HParams):
 
     kernel_width: int = setting(
         at_least(1),
-        _ODD,
+        ODD,
         help="Width k of the dilated convolutions.",
     )
     max_dilation: int = setting(
@@ -38,7 +38,7 @@ class ByteNetHParams(HParams):
     )
     target_ratio: float = setting(
         at_least(0),
-        _MULTIPLE_OF_THOUSANDTH,
+        MULTIPLE_OF_THOUSANDTH,
         help="a of the encoder's length, a * source length + b.",
     )
     target_offset: int = setting(at_least(0), help="b of the encoder's length.")
