@@ -147,12 +147,13 @@ def named_arrays(model, array):
     return named
 
 
-def draw_weights(random, named):
+def draw_weights(random, named, deviation):
     """Set torch's parameters to random values that float16 represents.
 
     Args:
         random: numpy generator.
         named: {path: view of a parameter}.
+        deviation: standard deviation of the values.
 
     Returns:
         {path: float16 array}.
@@ -160,7 +161,7 @@ def draw_weights(random, named):
     weights = {}
     for path, view in named.items():
         mean = 1.0 if path.endswith("gamma") else 0.0
-        values = random.normal(mean, 0.25, tuple(view.shape))
+        values = random.normal(mean, deviation, tuple(view.shape))
         weights[path] = values.astype(np.float16)
         view.copy_(torch.from_numpy(weights[path]))
     return weights
@@ -194,7 +195,7 @@ def compute(model, sentences, smoothing):
     }
 
 
-def write(name, model, named_arrays, settings, seed):
+def write(name, model, named_arrays, settings, seed, deviation=0.25):
     """Draw weights and sentences, compute, and write the golden file.
 
     Args:
@@ -203,10 +204,12 @@ def write(name, model, named_arrays, settings, seed):
         named_arrays: function of the model, see named_arrays().
         settings: hparams.
         seed: of the weights and the sentences.
+        deviation: standard deviation of the weights.
     """
     random = np.random.default_rng(seed)
     sentences = golden_pytorch.draw_sentences(random)
-    weights = draw_weights(random, named_arrays(model, lambda p: p.detach()))
+    parameters = named_arrays(model, lambda p: p.detach())
+    weights = draw_weights(random, parameters, deviation)
     results = compute(model, sentences, settings["label_smoothing"])
     gradients = named_arrays(model, lambda p: p.grad)
     results |= {f"gradients/{path}": view for path, view in gradients.items()}

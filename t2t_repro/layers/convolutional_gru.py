@@ -64,7 +64,8 @@ class ConvolutionalGru(keras.layers.Layer):
             setattr(self, f"{name}_kernel", kernel)
             setattr(self, f"{name}_bias", bias)
         if self.reads_tape:
-            # The rest of W never meets a row of p that is not zero.
+            # Of the taps across rows, the others only see rows of p that are
+            # zero.
             self.tape_kernel = self.add_weight(
                 name="tape_kernel",
                 shape=(self.kernel_length, self.tape_rows, maps, 3 * maps),
@@ -109,6 +110,8 @@ class ConvolutionalGru(keras.layers.Layer):
         """
         taps, rows = self.kernel_length, self.tape_rows
         kernel = ops.cast(self.tape_kernel, self.compute_dtype)
+        # Row 0 of the image sees row 0 of p with the last of these taps.
+        kernel = ops.flip(kernel, axis=1)
         kernel = ops.transpose(kernel, (2, 0, 1, 3))  # [m, taps, rows, 3 m]
         seen = ops.matmul(x, ops.reshape(kernel, (self.maps, -1)))
         seen = ops.reshape(seen, (-1, taps, rows * 3 * self.maps))

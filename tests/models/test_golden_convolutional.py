@@ -1,7 +1,8 @@
-"""Tests of ByteNet against PyTorch's layers.
+"""Tests of ByteNet and of the Extended Neural GPU against PyTorch's layers.
 
-scripts/release/golden_bytenet.py computed the numbers in float64; its docstring
-describes the file. The models compute in float32.
+The scripts golden_bytenet and golden_neural_gpu in scripts/release/ computed
+the numbers in float64; the docstring of the first describes the files. The
+models compute in float32.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-5
 
 
-@pytest.fixture(scope="module", params=["bytenet"])
+@pytest.fixture(scope="module", params=["bytenet", "neural_gpu"])
 def golden(request):
     """The arrays of a model's file, {name: array}, and its "name"."""
     with np.load(FOLDER / f"pytorch_{request.param}.npz") as arrays:
