@@ -254,6 +254,11 @@ vocabularies.declare(
     "t2t_repro.text.sentence_piece.Unigram",
     "Unigram model, by SentencePiece.",
 )
+vocabularies.declare(
+    "char",
+    "t2t_repro.text.sentence_piece.Characters",
+    "Characters, by SentencePiece.",
+)
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 

@@ -1,4 +1,4 @@
-"""SentencePiece's vocabularies: byte pair encoding and the unigram model.
+"""SentencePiece's vocabularies: byte pairs, the unigram model, characters.
 
 Byte fallback spells any text that the vocabulary lacks, so no text is unknown.
 SentencePiece requires an id for unknown text nevertheless: 2.
@@ -66,7 +66,7 @@ class SentencePiece(Vocabulary):
         vocab_size: int,
         split_by_unicode_script: bool = True,
     ) -> "SentencePiece":
-        """Learn a vocabulary of exactly `vocab_size` ids."""
+        """Learn a vocabulary of `vocab_size` ids; Characters may need fewer."""
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.Train(
@@ -120,6 +120,15 @@ class Unigram(SentencePiece):
     """Unigram model: pieces that maximize the likelihood of the text."""
 
     algorithm = "unigram"
+
+
+class Characters(SentencePiece):
+    """The most frequent characters of the text, at most vocab_size ids.
+
+    Rare characters, 0.05% of the text, are spelled as bytes.
+    """
+
+    algorithm = "char"
 
 
 def _reason(error: Exception) -> str:

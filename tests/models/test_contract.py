@@ -58,7 +58,7 @@ def build(toys, tiny_hparams, randomize):
         else:
             hparams = registry.build_hparams(name)
             hparams = dataclasses.replace(hparams, **_known(hparams, SMALL))
-        if settings.pop("dropout", False):
+        if settings.pop("with_dropout", False):
             settings |= _known(hparams, DROPOUT)
         hparams = dataclasses.replace(hparams, **settings)
         model = building.build(hparams, V, source_vocab_size=SOURCE_V)
@@ -138,7 +138,7 @@ def test_logits_depend_only_on_earlier_targets(build, name):
 
 @every_model
 def test_random_numbers_of_row_are_independent_of_batch(build, name):
-    model = build(name, dropout=True)
+    model = build(name, with_dropout=True)
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
     assert not np.allclose(full, _logits(model), atol=1e-3)
     row = _logits(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors, files
 from t2t_repro.serving.sentence_piece_graph import SentencePieceGraph
-from t2t_repro.text.sentence_piece import Bpe, Unigram
+from t2t_repro.text.sentence_piece import Bpe, Characters, Unigram
 from t2t_repro.text.vocabulary import EOS, PAD
 
 
@@ -24,7 +24,7 @@ def words(count, seed=0):
     ]
 
 
-@pytest.fixture(scope="module", params=[Bpe, Unigram])
+@pytest.fixture(scope="module", params=[Bpe, Unigram, Characters])
 def vocabulary(request):
     return request.param.learn(words(300), 400)
 
@@ -52,12 +52,14 @@ def pieces(vocabulary, ids):
 def test_special_ids_are_pad_eos_and_unknown(vocabulary):
     assert (PAD, EOS) == (0, 1)
     assert pieces(vocabulary, [0, 1, 2]) == ["<pad>", "</s>", "<unk>"]
-    assert vocabulary.size == 400
+    # Characters: 256 bytes, 3 special ids, 15 letters and the space.
+    expected = 275 if isinstance(vocabulary, Characters) else 400
+    assert vocabulary.size == expected
 
 
 def test_vocabulary_has_every_byte(vocabulary):
-    written = set(pieces(vocabulary, range(400)))
-    assert len(written) == 400
+    written = set(pieces(vocabulary, range(vocabulary.size)))
+    assert len(written) == vocabulary.size
     assert {f"<0x{byte:02X}>" for byte in range(256)} <= written
 
 
@@ -106,9 +108,9 @@ def test_decode_stops_at_eos_and_ignores_padding(vocabulary):
 
 
 @hypothesis.settings(max_examples=25)
-@hypothesis.given(st.lists(st.integers(3, 399), max_size=9))
+@hypothesis.given(st.lists(st.integers(3, 274), max_size=9))
 def test_decoded_ids_are_one_line_even_with_bytes_of_line_ends(vocabulary, row):
-    (zero,) = (i for i in range(300) if vocabulary.pieces([i]) == ["<0x00>"])
+    (zero,) = (i for i in range(275) if vocabulary.pieces([i]) == ["<0x00>"])
     marks = [zero + 9, zero + 10, zero + 13]
     assert vocabulary.pieces(marks) == ["<0x09>", "<0x0A>", "<0x0D>"]
     (line,) = vocabulary.decode([[*row, *marks, 5, 1]])
@@ -227,6 +229,15 @@ def test_graph_encodes_and_decodes_as_python_does(vocabulary, graph, lines):
     for row in encoded:
         decoded_pieces = [piece.decode() for piece in graph.pieces(row).numpy()]
         assert decoded_pieces == vocabulary.pieces(row)
+
+
+def test_characters_are_learned_by_frequency():
+    learned = Characters.learn(["aab", "ab ", "c"] * 9, 262)
+    (ids,) = learned.encode(["ab c"])
+    *_, space, letter, end = learned.pieces(ids)
+    assert learned.pieces(ids)[:2] == ["\u2581", "a"]
+    assert (space, letter, end) == ("\u2581", "<0x63>", "</s>")
+    assert learned.size == 262
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,289 @@
+"""Dilated convolutions, and ByteNet's residual block around one.
+
+Figure 3, left, and sections 3.4 to 3.6 of Kalchbrenner et al. 2016 (arXiv
+1610.10099, version 2). In decoding, a convolution keeps its last (k - 1) *
+dilation inputs in a ring: the input of step t is in slot t modulo the ring's
+length.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from t2t_repro.layers import dropout, residual
+from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.types import Tensor
+
+
+class DilatedConvolution(keras.layers.Layer):
+    """Convolution over time whose k taps are `dilation` positions apart.
+
+    Position t sees t - (k - 1) * dilation … t if it is causal, and as many
+    positions on both sides otherwise. Positions outside of the row are zero.
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_width: int,
+        dilation: int,
+        causal: bool,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.kernel_width = kernel_width
+        self.dilation = dilation
+        self.causal = causal
+
+    @property
+    def reach(self) -> int:
+        """Return the distance between the first and the last tap."""
+        return (self.kernel_width - 1) * self.dilation
+
+    def build(self, x_shape: tuple) -> None:
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(self.kernel_width, x_shape[-1], self.filters),
+        )
+        self.bias = self.add_weight(
+            name="bias", shape=(self.filters,), initializer="zeros"
+        )
+
+    def call(self, x: Tensor) -> Tensor:
+        """Convolve x [B, T, D]."""
+        left = self.reach if self.causal else self.reach // 2
+        padded = ops.pad(x, ((0, 0), (left, self.reach - left), (0, 0)))
+        length = ops.shape(x)[1]
+        firsts = range(0, self.reach + 1, self.dilation)
+        return self._combine([padded[:, i : i + length] for i in firsts])
+
+    def step(
+        self, x: Tensor, past: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Convolve the last of the positions up to `step`.
+
+        Args:
+            x: [B, W, D], input at `step`.
+            past: [B, W, reach, D], ring of earlier inputs, zero at first.
+            step: [] int32.
+
+        Returns:
+            output [B, W, filters], the ring with x.
+        """
+        if not self.reach:
+            return self._combine([x]), past
+        taps = [
+            ops.take(past, (step + i) % self.reach, axis=2)
+            for i in range(0, self.reach, self.dilation)
+        ]
+        # x takes the slot of the oldest input.
+        return self._combine([*taps, x]), _write_slot(
+            past, x, step % self.reach
+        )
+
+    def _combine(self, taps: Sequence[Tensor]) -> Tensor:
+        """Return the convolution's output from its taps, […, D] each.
+
+        One product is as fast as ops.conv on a CPU, whose gradient has no
+        dilation there.
+        """
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        kernel = ops.reshape(kernel, (-1, self.filters))
+        y = ops.matmul(ops.concatenate(taps, axis=-1), kernel)
+        return y + ops.cast(self.bias, self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "filters": self.filters,
+            "kernel_width": self.kernel_width,
+            "dilation": self.dilation,
+            "causal": self.causal,
+        }
+
+
+def _write_slot(ring: Tensor, x: Tensor, slot: Tensor) -> Tensor:
+    """Return the ring [B, W, R, D] with x [B, W, D] in a slot.
+
+    Rows of a matrix are written: TensorFlow does this in place where nothing
+    else reads the ring.
+    """
+    batch, beams, size, width = ops.shape(ring)
+    rows = ops.arange(batch * beams) * size + slot
+    written = ops.scatter_update(
+        ops.reshape(ring, (-1, width)),
+        rows[:, None],
+        ops.reshape(x, (-1, width)),
+    )
+    return ops.reshape(written, (batch, beams, size, width))
+
+
+class DilatedBlock(keras.layers.Layer):
+    """ByteNet's residual block with ReLUs, x [B, T, 2d] -> [B, T, 2d].
+
+    Layer normalization and ReLU precede each of three convolutions: of width 1
+    to d channels, a dilated one, and of width 1 to 2d channels.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        kernel_width: int,
+        dilation: int,
+        causal: bool,
+        dropout_rate: float,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.kernel_width = kernel_width
+        self.dilation = dilation
+        self.causal = causal
+        self.dropout_rate = dropout_rate
+        settings = {"dtype": self.dtype_policy}
+        self.input_norm, self.inner_norm, self.output_norm = (
+            residual.norm_or_identity(True, residual.EPSILON, name, **settings)
+            for name in ("input_norm", "inner_norm", "output_norm")
+        )
+        self.input_projection = keras.layers.Dense(
+            hidden_size // 2, name="input_projection", **settings
+        )
+        self.convolution = DilatedConvolution(
+            hidden_size // 2,
+            kernel_width,
+            dilation,
+            causal,
+            name="convolution",
+            **settings,
+        )
+        self.output_projection = keras.layers.Dense(
+            hidden_size, name="output_projection", **settings
+        )
+        self.dropout = dropout.Dropout(dropout_rate, name="dropout", **settings)
+
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
+
+    def call(
+        self,
+        x: Tensor,
+        visible: Tensor | None = None,
+        rng: Rng | None = None,
+    ) -> Tensor:
+        """Run the block on x [B, T, 2d].
+
+        Args:
+            x: states.
+            visible: [B, T, 1], 0 where the convolution must not see x.
+            rng: state of random numbers; None at inference.
+        """
+        hidden = self._reduce(x)
+        if visible is not None:
+            hidden = hidden * visible
+        return x + self.dropout(self._expand(self.convolution(hidden)), rng=rng)
+
+    def step(
+        self, x: Tensor, past: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Run the block on one position; see DilatedConvolution.step."""
+        hidden, past = self.convolution.step(self._reduce(x), past, step)
+        return x + self._expand(hidden), past
+
+    def _reduce(self, x: Tensor) -> Tensor:
+        """Return the input […, d] of the dilated convolution."""
+        hidden = self.input_projection(ops.relu(self.input_norm(x)))
+        return ops.relu(self.inner_norm(hidden))
+
+    def _expand(self, hidden: Tensor) -> Tensor:
+        """Return the block's output […, 2d] of the dilated convolution's."""
+        return self.output_projection(ops.relu(self.output_norm(hidden)))
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "hidden_size": self.hidden_size,
+            "kernel_width": self.kernel_width,
+            "dilation": self.dilation,
+            "causal": self.causal,
+            "dropout_rate": self.dropout_rate,
+        }
+
+
+class DilatedStack(keras.layers.Layer):
+    """Stack of dropout on the input, blocks, and layer normalization.
+
+    The last norm is of the output, which no later block normalizes.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        dilations: Sequence[int],
+        kernel_width: int,
+        causal: bool,
+        dropout_rate: float,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        settings = {"dtype": self.dtype_policy}
+        self.dropout = dropout.Dropout(dropout_rate, name="dropout", **settings)
+        self.blocks = [
+            DilatedBlock(
+                hidden_size,
+                kernel_width,
+                dilation,
+                causal,
+                dropout_rate,
+                name=f"block_{i}",
+                **settings,
+            )
+            for i, dilation in enumerate(dilations)
+        ]
+        self.norm = residual.norm_or_identity(
+            True, residual.EPSILON, "norm", **settings
+        )
+
+    def build(self, x_shape: tuple) -> None:
+        """Leave building to the sublayers' first calls: Keras would trace."""
+
+    def call(
+        self,
+        x: Tensor,
+        visible: Tensor | None = None,
+        rng: Rng | None = None,
+    ) -> Tensor:
+        """Run the blocks on x [B, T, 2d]; the arguments are DilatedBlock's."""
+        x = self.dropout(x, rng=rng)
+        for block in self.blocks:
+            x = block(x, visible=visible, rng=rng)
+        return self.norm(x)
+
+    def empty_rings(self, batch: Tensor | int, beams: int) -> list[Tensor]:
+        """Return the ring [B, W, reach, d] of each block before step 0."""
+        return [
+            ops.zeros(
+                (
+                    batch,
+                    beams,
+                    block.convolution.reach,
+                    block.convolution.filters,
+                ),
+                self.compute_dtype,
+            )
+            for block in self.blocks
+        ]
+
+    def step(
+        self, x: Tensor, rings: Sequence[Tensor], step: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run the blocks on x [B, W, 2d], one position of each hypothesis.
+
+        Returns:
+            states [B, W, 2d], the rings with this position.
+        """
+        written = []
+        for block, ring in zip(self.blocks, rings, strict=True):
+            x, ring = block.step(x, ring, step)
+            written.append(ring)
+        return self.norm(x), written

@@ -1,0 +1,126 @@
+"""ByteNet (Kalchbrenner et al. 2016, arXiv 1610.10099, version 2).
+
+Encoder and decoder are stacks of dilated convolutions. There is no attention:
+the decoder is stacked on the encoder, so that position t of the target reads
+column t of the encoder. Sections in comments are those of the ByteNet paper.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.dilated_convolution import DilatedStack
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.models import unfolding, vocabulary_layers
+from t2t_repro.models.seq2seq import (
+    DecodingState,
+    HiddenStates,
+    Seq2Seq,
+    StepOutputs,
+)
+from t2t_repro.types import Tensor
+
+
+class ByteNet(Seq2Seq):
+    """Dilated convolutions, in the sizes of ByteNetHParams."""
+
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        name: str = "bytenet",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(hparams, vocab_size, name=name, **kwargs)
+        self.inputs_embedding, self.targets_embedding, self.softmax = (
+            vocabulary_layers.build(self)
+        )
+        self.encoder, self.decoder = (
+            DilatedStack(
+                hparams.hidden_size,
+                hparams.dilations,
+                hparams.kernel_width,
+                causal,
+                hparams.layer_prepostprocess_dropout,
+                name=name,
+                dtype=self.dtype_policy,
+            )
+            for name, causal in (("encoder", False), ("decoder", True))
+        )
+
+    @property
+    def output_layer(self) -> Embedding:
+        return self.softmax
+
+    def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
+        """Encode inputs [B, L] to the columns that the decoder reads.
+
+        A sentence has a * |s| + b columns (section 3.2). Those after its end
+        have the embedding of PAD as their input, as in section 5, which pads
+        with special characters. Later ones are zero, and no convolution sees
+        them, so that a sentence is independent of the padding of its batch.
+
+        Returns:
+            [B, a * L + b, D].
+        """
+        length = self._column_counts(ops.shape(inputs)[1])
+        counts = self._column_counts(
+            ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
+        )
+        x = self.inputs_embedding(unfolding.pad_columns(inputs, length))
+        visible = ops.arange(length) < counts[:, None]
+        visible = ops.cast(visible, x.dtype)[..., None]
+        return self.encoder(x, visible=visible, rng=rng) * visible
+
+    def _column_counts(self, lengths: Tensor) -> Tensor:
+        return unfolding.column_counts(
+            lengths, self.hparams.target_ratio, self.hparams.target_offset
+        )
+
+    def hidden_states(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> HiddenStates:
+        columns = self.encode(batch["inputs"], rng)
+        # Section 3.2: targets may be longer than the estimate. As in version 1
+        # of the paper, they read zeros in place of the missing columns.
+        columns = unfolding.pad_columns(columns, ops.shape(batch["targets"])[1])
+        y = self.targets_embedding(batch["targets"])
+        y = ops.pad(y, ((0, 0), (1, 0), (0, 0)))[:, :-1]  # shifted right
+        return HiddenStates(self.decoder(y + columns, rng=rng))
+
+    def decoding_constants(self) -> Tensor:
+        return self.softmax.kernel()
+
+    def start_decoding(
+        self,
+        inputs: Tensor,
+        num_beams: int,
+        capacity: Tensor | int,
+        constants: Any = None,
+    ) -> DecodingState:
+        columns = self.encode(inputs)
+        rings = self.decoder.empty_rings(ops.shape(inputs)[0], num_beams)
+        if constants is None:
+            constants = self.decoding_constants()
+        return DecodingState(constants, columns, rings)
+
+    def decode_step(
+        self, ids: Tensor, step: Tensor, state: DecodingState
+    ) -> StepOutputs:
+        y = self.targets_embedding(ids)  # [B, W, D]
+        y = y * ops.cast(step > 0, y.dtype)
+        x = y + unfolding.take_column(state.sentences, step)[:, None]
+        x, rings = self.decoder.step(x, state.hypotheses, step)
+        logits = self.softmax.logits(x, state.constants)
+        return StepOutputs(logits, state._replace(hypotheses=rings))
+
+    def flops(self, source_length: float, target_length: float) -> float:
+        hparams = self.hparams
+        d, k = hparams.hidden_size // 2, hparams.kernel_width
+        # Convolutions of a block: 2d -> d, k d -> d, d -> 2d.
+        stack = len(hparams.dilations) * (2 + k + 2) * d * d
+        columns = hparams.target_ratio * source_length + hparams.target_offset
+        softmax = target_length * hparams.hidden_size * self.vocab_size
+        return 2.0 * ((columns + target_length) * stack + softmax)

@@ -1,0 +1,238 @@
+"""Extended Neural GPU (Kaiser and Bengio 2016, arXiv 1610.08613).
+
+Its active memory is an image of n columns and w rows. The encoder writes the
+inputs to row 0, and changes the whole image in n steps. A step of the decoder
+changes the whole image, too: it reads the tape of previous outputs, and output
+t is predicted from column t. A step thus costs as much as n columns, by design.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from t2t_repro.layers import dropout, loops
+from t2t_repro.layers.convolutional_gru import ConvolutionalGru
+from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.models import unfolding, vocabulary_layers
+from t2t_repro.models.seq2seq import (
+    DecodingState,
+    HiddenStates,
+    Seq2Seq,
+    StepOutputs,
+)
+from t2t_repro.types import Tensor
+
+
+class NeuralGpu(Seq2Seq):
+    """Extended Neural GPU, in the sizes of NeuralGpuHParams."""
+
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        name: str = "neural_gpu",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(hparams, vocab_size, name=name, **kwargs)
+        self.inputs_embedding, self.targets_embedding, self.softmax = (
+            vocabulary_layers.build(self)
+        )
+        self.inputs_dropout, self.targets_dropout, self.states_dropout = (
+            dropout.Dropout(
+                hparams.layer_prepostprocess_dropout,
+                name=f"{place}_dropout",
+                dtype=self.dtype_policy,
+            )
+            for place in ("inputs", "targets", "states")
+        )
+        self.encoder, self.decoder = (
+            [
+                ConvolutionalGru(
+                    hparams.hidden_size,
+                    hparams.kernel_length,
+                    hparams.kernel_width,
+                    reads_tape,
+                    name=f"{stack}_{i}",
+                    dtype=self.dtype_policy,
+                )
+                for i in range(hparams.num_hidden_layers)
+            ]
+            for stack, reads_tape in (("encoder", False), ("decoder", True))
+        )
+
+    def build(self, batch_shape: Any) -> None:
+        """Build the units here: a loop must not create weights."""
+        super().build(batch_shape)
+        for unit in (*self.encoder, *self.decoder):
+            unit.build()
+
+    @property
+    def output_layer(self) -> Embedding:
+        return self.softmax
+
+    def max_output_lengths(self, input_lengths: Tensor) -> Tensor:
+        return self._column_counts(input_lengths)
+
+    def _column_counts(self, lengths: Tensor) -> Tensor:
+        return unfolding.column_counts(
+            lengths, self.hparams.target_ratio, self.hparams.target_offset
+        )
+
+    def _visible_columns(self, inputs: Tensor) -> Tensor:
+        """Return a mask [B, n, 1, 1] of the columns of each sentence."""
+        lengths = ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
+        columns = ops.arange(self._column_counts(ops.shape(inputs)[1]))
+        visible = columns < self._column_counts(lengths)[:, None]
+        return ops.cast(visible, self.compute_dtype)[..., None, None]
+
+    def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
+        """Encode inputs [B, L] to an image [B, n, w, m].
+
+        A sentence has its own number of columns, and of steps. Later columns
+        are zero in every step, so that no convolution sees padding.
+        """
+        visible = self._visible_columns(inputs)
+        x = self.inputs_dropout(self.inputs_embedding(inputs), rng=rng)
+        x = x * ops.cast(inputs > 0, x.dtype)[..., None]
+        x = unfolding.pad_columns(x, ops.shape(visible)[1])[:, :, None]
+        rows = self.hparams.image_width
+        image = ops.pad(x, ((0, 0), (0, 0), (0, rows - 1), (0, 0)))
+
+        def advance(step, state):
+            (image,) = state
+            new = image
+            for unit in self.encoder:
+                new = unit(new, visible)
+            if not self.hparams.encoder_steps:
+                # Column t is visible in the sentences that have a step t.
+                active = unfolding.take_column(visible, step)[:, None]
+                new = ops.where(active > 0, new, image)
+            return (new,)
+
+        steps = self.hparams.encoder_steps or ops.shape(visible)[1]
+        return loops.repeat(advance, steps, (image,))[0]
+
+    def hidden_states(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> HiddenStates:
+        image = self.encode(batch["inputs"], rng)
+        visible = self._visible_columns(batch["inputs"])
+        y = self.targets_embedding(batch["targets"])
+        y = self.targets_dropout(y, rng=rng)
+        y = ops.pad(y, ((0, 0), (1, 0), (0, 0)))[:, :-1]  # shifted right
+        length = ops.shape(y)[1]
+        positions = ops.arange(length)[:, None]
+
+        def advance(step, carried):
+            states, image, tapes = carried
+            state, image, tapes = self._decode(
+                ops.take(y, step, axis=1), step, visible, image, tapes
+            )
+            # One copy of [B, T, m] is little beside the convolutions.
+            states = ops.where(positions == step, state[:, None], states)
+            return states, image, tapes
+
+        carried = (ops.zeros_like(y), image, self._empty_tapes(image))
+        states = loops.repeat(advance, length, carried)[0]
+        return HiddenStates(self.states_dropout(states, rng=rng))
+
+    def _empty_tapes(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Return W * p of each unit before the first output."""
+        shape = ops.shape(image)[:-2]  # the rows of a tape are its own
+        return tuple(unit.empty_tape(*shape) for unit in self.decoder)
+
+    def _decode(
+        self,
+        x: Tensor,
+        step: Tensor,
+        visible: Tensor,
+        image: Tensor,
+        tapes: tuple[Tensor, ...],
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Run a step of the decoder.
+
+        Args:
+            x: [B, m], embedded previous output, zero at step 0.
+            step: [] int32.
+            visible: [B, n, 1, 1].
+            image: [B, n, w, m].
+            tapes: W * p of each unit, see ConvolutionalGru.
+
+        Returns:
+            state [B, m] of column `step`, zero beyond the image; image; tapes.
+        """
+        written = []
+        for unit, tape in zip(self.decoder, tapes, strict=True):
+            tape = unit.write_tape(tape, x, step - 1)
+            image = unit(image, visible, tape)
+            written.append(tape)
+        state = unfolding.take_column(image, step)[:, 0]
+        return state, image, tuple(written)
+
+    def decoding_constants(self) -> Tensor:
+        return self.softmax.kernel()
+
+    def start_decoding(
+        self,
+        inputs: Tensor,
+        num_beams: int,
+        capacity: Tensor | int,
+        constants: Any = None,
+    ) -> DecodingState:
+        image = ops.repeat(self.encode(inputs)[:, None], num_beams, axis=1)
+        if constants is None:
+            constants = self.decoding_constants()
+        return DecodingState(
+            constants,
+            self._visible_columns(inputs),
+            (image, self._empty_tapes(image)),
+        )
+
+    def decode_step(
+        self, ids: Tensor, step: Tensor, state: DecodingState
+    ) -> StepOutputs:
+        beams = ids.shape[1]
+        visible = ops.repeat(state.sentences, beams, axis=0)
+        image, tapes = state.hypotheses
+        y = self.targets_embedding(ids)  # [B, W, m]
+        y = y * ops.cast(step > 0, y.dtype)
+        x, new_image, new_tapes = self._decode(
+            _merge_beams(y),
+            step,
+            visible,
+            _merge_beams(image),
+            tuple(map(_merge_beams, tapes)),
+        )
+        logits = self.softmax.logits(x, state.constants)
+        hypotheses = (
+            ops.reshape(new_image, ops.shape(image)),
+            tuple(
+                ops.reshape(new, ops.shape(old))
+                for new, old in zip(new_tapes, tapes, strict=True)
+            ),
+        )
+        return StepOutputs(
+            ops.reshape(logits, (-1, beams, self.vocab_size)),
+            state._replace(hypotheses=hypotheses),
+        )
+
+    def flops(self, source_length: float, target_length: float) -> float:
+        hparams = self.hparams
+        maps, taps = hparams.hidden_size, hparams.kernel_length
+        columns = hparams.target_ratio * source_length + hparams.target_offset
+        steps = (hparams.encoder_steps or columns) + target_length
+        # Gates and candidate: 3 m filters that see taps, rows and m maps.
+        cell = taps * hparams.kernel_width * maps * 3 * maps
+        image = columns * hparams.image_width * cell
+        tape = taps * (hparams.kernel_width // 2 + 1) * maps * 3 * maps
+        return 2.0 * (
+            hparams.num_hidden_layers * (steps * image + target_length * tape)
+            + target_length * maps * self.vocab_size
+        )
+
+
+def _merge_beams(x: Tensor) -> Tensor:
+    """Reshape [B, W, …] to [B * W, …]."""
+    return ops.reshape(x, (-1, *ops.shape(x)[2:]))

@@ -1,0 +1,33 @@
+"""Columns for outputs of unknown length, computed from inputs (ByteNet).
+
+Section 3.2 of Kalchbrenner et al. 2016 (arXiv 1610.10099): a source of |s|
+subwords is encoded to a * |s| + b columns, an estimate of the target's length.
+Position t of the target reads column t.
+"""
+
+from keras import ops
+
+from t2t_repro.types import Tensor
+
+
+def column_counts(lengths: Tensor, ratio: float, offset: int) -> Tensor:
+    """Return the columns of sources of `lengths` subwords, a |s| + b.
+
+    They are rounded up, in integers, so that a length has the same number of
+    columns in Python and in any dtype. `ratio` counts in thousandths.
+    """
+    return (lengths * round(1000 * ratio) + 999) // 1000 + offset
+
+
+def pad_columns(x: Tensor, length: Tensor) -> Tensor:
+    """Return the columns of x [B, L, …] up to `length`, zeros after L."""
+    missing = ops.maximum(length - ops.shape(x)[1], 0)
+    pads = [(0, 0)] * (len(x.shape) - 2)
+    return ops.pad(x, [(0, 0), (0, missing), *pads])[:, :length]
+
+
+def take_column(columns: Tensor, step: Tensor) -> Tensor:
+    """Return column `step` of columns [B, L, …], zeros from L on."""
+    last = ops.shape(columns)[1] - 1
+    column = ops.take(columns, ops.minimum(step, last), axis=1)
+    return column * ops.cast(step <= last, column.dtype)
