@@ -4,11 +4,16 @@ The import of TensorFlow takes seconds. So commands run in forks of a process
 that has imported it; tests/test_docs.py runs each command as a user does.
 """
 
+import contextlib
 import functools
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
+import urllib.request
 
 import pytest
 
@@ -22,10 +27,20 @@ HPARAMS = (
 )
 LETTERS = "abcdefghijkl"
 USR_DIR = ROOT / "tests" / "toys"
-# The models of tests/toys, each with settings of its own.
+# hparams sets, of the models of tests/toys and of ours, each with settings of
+# its own.
 TOYS = {
     "toy_gru": "attention_size=8",
     "toy_convolution": "kernel_width=2,target_ratio=2",
+    "tiny": "filter_size=32,num_heads=2,num_hidden_layers=1",
+    "gnmt_tiny": "num_decoder_layers=2",
+    "deep_att_tiny": "num_decoder_layers=2",
+    "moe_tiny": "num_experts=4,expert_filter_size=16",
+    "transformer_moe_tiny": "filter_size=32,num_heads=2,num_hidden_layers=2,"
+    "num_experts=4,expert_filter_size=16",
+    "convs2s_tiny": "encoder_convolutions=16x3,decoder_convolutions=16x3",
+    "bytenet_tiny": "num_block_repeat=1,max_dilation=4",
+    "neural_gpu_tiny": "encoder_steps=2",
 }
 TOY_HPARAMS = (
     "hidden_size=16,batch_tokens=512,learning_rate_warmup_steps=20,"
@@ -171,6 +186,22 @@ class Toy:
             **settings,
         )
 
+    def train_killed(self, folder):
+        """Train, with a SIGKILL at step 50, then resume; return the run."""
+        usr, output_dir = folder / "usr", folder / "run"
+        usr.mkdir()
+        faults = ROOT / "tests" / "faults" / "usr" / "fault_injection.py"
+        for path in (*USR_DIR.glob("*.py"), faults):
+            (usr / path.name).symlink_to(path)
+        env = {"FAULT": "SIGKILL step 50", "DISK": str(output_dir)}
+        killed = self.train(output_dir, f"--usr_dir={usr}", env=env)
+        assert killed.returncode == -9, killed.stderr
+        checkpoints = output_dir / "checkpoints"
+        assert not (checkpoints / "ckpt-60.index").exists()
+        resumed = _ok(self.train(output_dir))
+        assert f"Continuing from {checkpoints}/ckpt-40." in resumed
+        return output_dir
+
     def run(self, name, *flags, **settings):
         """Run a command on the run."""
         out = f"--output_dir={self.output_dir}"
@@ -222,3 +253,33 @@ def parameters(toy, read_checkpoint):
         for name, value in read_checkpoint(toy.averaged).items()
         if name.startswith("weights/")
     )
+
+
+@pytest.fixture(scope="session")
+def serving(run):
+    """Return a context manager of an export folder: a server.
+
+    It yields a function of a path and a body, which asks the server.
+    """
+
+    @contextlib.contextmanager
+    def serve(export_dir):
+        flags = (f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0")
+        server = run.start("serve", *flags)
+        try:
+            end = time.monotonic() + SECONDS
+            while not (port := re.search(r"port (\d+);", server.printed())):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            url = f"http://127.0.0.1:{port[1]}/v1/models/t2t"
+
+            def ask(path, body=None):
+                data = body and json.dumps(body).encode()
+                with urllib.request.urlopen(f"{url}{path}", data) as answer:
+                    return json.load(answer)
+
+            yield ask
+        finally:
+            server.kill()
+
+    return serve

@@ -38,21 +38,7 @@ def test_training_validates_and_records_auxiliary_losses(
 def test_resume_after_sigkill_is_bit_identical(
     toy, tmp_path, assert_same_checkpoint
 ):
-    usr = tmp_path / "usr"
-    usr.mkdir()
-    for path in (TESTS / "toys").glob("*.py"):
-        (usr / path.name).symlink_to(path)
-    (usr / "fault_injection.py").symlink_to(
-        TESTS / "faults" / "usr" / "fault_injection.py"
-    )
-    folder = tmp_path / "run"
-    env = {"FAULT": "SIGKILL step 50", "DISK": str(folder)}
-    killed = toy.train(folder, f"--usr_dir={usr}", env=env)
-    assert killed.returncode == -9, killed.stderr
-    assert not (folder / "checkpoints" / "ckpt-60.index").exists()
-    assert f"Continuing from {folder}/checkpoints/ckpt-40." in ok(
-        toy.train(folder)
-    )
+    folder = toy.train_killed(tmp_path)
     assert_same_checkpoint(
         folder / "checkpoints" / "ckpt-60", toy.checkpoints[-1]
     )

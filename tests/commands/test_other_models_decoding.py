@@ -1,14 +1,10 @@
 """Search with the models of tests/toys; their exports and reports."""
 
-import contextlib
 import json
 import re
-import time
-import urllib.request
 
 import pytest
 
-SECONDS = 120  # a server that takes longer to start hangs
 LINES = ["a b c d e", "", "f g", "h i j k l a b", "f g"]
 
 
@@ -112,31 +108,9 @@ def test_export_translates_as_the_decoder(toy, exported, n_best, run):
     assert text.split("\n")[:-1] == [outputs[0] for outputs in n_best]
 
 
-@contextlib.contextmanager
-def serving(run, export_dir):
-    """Yield a function of a path and a body, which asks a server."""
-    flags = (f"--export_dir={export_dir}", "--rest_port=0", "--grpc_port=0")
-    server = run.start("serve", *flags)
-    try:
-        end = time.monotonic() + SECONDS
-        while not (port := re.search(r"port (\d+);", server.printed())):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        url = f"http://127.0.0.1:{port[1]}/v1/models/t2t"
-
-        def ask(path, body=None):
-            data = body and json.dumps(body).encode()
-            with urllib.request.urlopen(f"{url}{path}", data) as answer:
-                return json.load(answer)
-
-        yield ask
-    finally:
-        server.kill()
-
-
 @pytest.mark.slow
-def test_server_translates_as_the_decoder(toy, exported, n_best, run):
-    with serving(run, exported) as ask:
+def test_server_translates_as_the_decoder(toy, exported, n_best, serving):
+    with serving(exported) as ask:
         body = {"instances": LINES, "signature_name": "n_best"}
         predictions = ask(":predict", body)["predictions"]
         metadata = ask("/metadata")["metadata"]["signature_def"]

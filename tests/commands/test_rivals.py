@@ -1,0 +1,54 @@
+"""The paper's rivals, from training to a server: one test for each model."""
+
+import pytest
+
+LINES = ["a b c d e", "", "f g", "h i j k l a b"]
+# Models with attention over the source; the others have no such signature.
+ATTENTIVE = {
+    "gnmt_tiny": True,
+    "deep_att_tiny": True,
+    "moe_tiny": True,
+    "transformer_moe_tiny": True,
+    "convs2s_tiny": True,
+    "bytenet_tiny": False,
+    "neural_gpu_tiny": False,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ATTENTIVE)
+def test_rival_is_trained_searched_exported_and_served(
+    name, train_toy, run, serving, assert_same_checkpoint, tmp_path
+):
+    toy, transformer = train_toy(name), train_toy("tiny")
+
+    # Exact resume. avg_checkpoints has been called by the fixture.
+    resumed = toy.train_killed(tmp_path)
+    assert_same_checkpoint(
+        resumed / "checkpoints" / "ckpt-60", toy.checkpoints[-1]
+    )
+
+    # n-best lists, and an ensemble with a Transformer.
+    n_best = toy.decode(LINES, "return_beams=true,extra_length=5")
+    assert n_best[1] == [""] * 4  # of a blank line
+    assert all(len(set(n_best[i])) == 4 for i in (0, 2, 3))
+    both = f"--checkpoint_path={toy.averaged},{transformer.averaged}"
+    ensemble = toy.decode(LINES, "return_beams=true,extra_length=5", both)
+    assert ensemble != n_best
+    assert ensemble != transformer.decode(
+        LINES, "return_beams=true,extra_length=5"
+    )
+
+    # The export and its server.
+    export = f"--export_dir={tmp_path / 'export'}"
+    flags = (export, "--decode_hparams=extra_length=5")
+    result = toy.run("exporter", *flags)
+    assert result.returncode == 0, result.stderr
+    result = run("query", export, stdin="".join(f"{x}\n" for x in LINES))
+    assert result.stdout.split("\n")[:-1] == [texts[0] for texts in n_best]
+    with serving(tmp_path / "export") as ask:
+        body = {"instances": LINES, "signature_name": "n_best"}
+        predictions = ask(":predict", body)["predictions"]
+        metadata = ask("/metadata")["metadata"]["signature_def"]
+    assert [item["outputs"] for item in predictions] == n_best
+    assert ("attention" in metadata["signature_def"]) == ATTENTIVE[name]
