@@ -16,7 +16,14 @@ V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
 every_model = pytest.mark.parametrize(
-    "name", ["transformer", "toy_gru", "toy_convolution", "gnmt_tiny"]
+    "name",
+    [
+        "transformer",
+        "toy_gru",
+        "toy_convolution",
+        "gnmt_tiny",
+        "deep_att_tiny",
+    ],
 )
 # Settings of small models, where a model has them.
 SMALL = {
@@ -123,6 +130,7 @@ def test_random_numbers_of_row_are_independent_of_batch(build, name):
         "toy_gru": {"embedding_dropout": 0.2},
         "toy_convolution": {},  # the gate has noise
         "gnmt_tiny": {"dropout": 0.2},
+        "deep_att_tiny": {"dropout": 0.2},
     }
     model = build(name, **rates[name])
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
