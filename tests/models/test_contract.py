@@ -22,6 +22,7 @@ every_model = pytest.mark.parametrize(
         "toy_gru",
         "toy_convolution",
         "gnmt_tiny",
+        "deep_att_tiny",
         "convs2s_tiny",
         "bytenet_tiny",
         "neural_gpu_tiny",
