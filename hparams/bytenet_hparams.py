@@ -78,29 +78,30 @@ models.declare(
 @hparams_sets.register("bytenet", parent="base")
 def bytenet(parent: HParams) -> ByteNetHParams:
     """ByteNet for characters, en-de: 30 + 30 blocks, 1,600 and 800 wide."""
-    # Sections are those of the ByteNet paper.
+    # Sections are those of the ByteNet paper. docs/rivals.md states which
+    # values could be verified.
     return ByteNetHParams.like(
         parent,
         model="bytenet",
-        hidden_size=1600,  # section 5: d = 800; section 3.6: 2d outside
-        kernel_width=3,  # section 5, of encoder and decoder
-        max_dilation=16,  # section 5: sets of 1, 2, 4, 8, 16
-        num_block_repeat=6,  # section 5: 30 blocks, in sets of five
+        hidden_size=1600,  # section 6: d = 800; section 3.6: 2d outside
+        kernel_width=3,  # section 6, of encoder and decoder
+        max_dilation=16,  # section 6: sets of 1, 2, 4, 8, 16
+        num_block_repeat=6,  # section 6: 30 blocks, in sets of five
         target_ratio=1.2,  # section 3.2, for English to German
         target_offset=0,  # section 3.2
-        layer_prepostprocess_dropout=0.0,  # section 5 names none
-        # Section 5: 323 German and 296 English characters.
+        layer_prepostprocess_dropout=0.0,  # section 6 names none
+        # Section 6: 323 German and 296 English characters.
         shared_embedding_and_softmax_weights=False,
-        label_smoothing=0.0,  # section 5 names none
-        optimizer="adam",  # section 5
-        # Section 5 states the learning rate alone. The rest are the defaults
+        label_smoothing=0.0,  # section 6 names none
+        optimizer="adam",  # section 6
+        # Section 6 states the learning rate alone. The rest are the defaults
         # of Kingma and Ba 2015.
         optimizer_adam_beta1=0.9,
         optimizer_adam_beta2=0.999,
         optimizer_adam_epsilon=1e-8,
         learning_rate_schedule="constant",
-        learning_rate_constant=0.0003,  # section 5
-        batching="bucketed",  # section 5: by the lengths of both sides
+        learning_rate_constant=0.0003,  # section 6
+        batching="bucketed",  # section 6: by the lengths of both sides
         max_length=512,  # characters; the paper does not say
         # The paper states neither batches nor steps: these are the base
         # model's, of characters.

@@ -53,7 +53,7 @@ class DilatedConvolution(keras.layers.Layer):
         )
 
     def call(self, x: Tensor) -> Tensor:
-        """Convolve x [B, T, D]."""
+        """Compute the output [B, T, filters] of x [B, T, D]."""
         left = self.reach if self.causal else self.reach // 2
         padded = ops.pad(x, ((0, 0), (left, self.reach - left), (0, 0)))
         length = ops.shape(x)[1]
@@ -63,7 +63,7 @@ class DilatedConvolution(keras.layers.Layer):
     def step(
         self, x: Tensor, past: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Convolve the last of the positions up to `step`.
+        """Compute the output of one position.
 
         Args:
             x: [B, W, D], input at `step`.

@@ -58,7 +58,7 @@ class ByteNet(Seq2Seq):
         """Encode inputs [B, L] to the columns that the decoder reads.
 
         A sentence has a * |s| + b columns (section 3.2). Those after its end
-        have the embedding of PAD as their input, as in section 5, which pads
+        have the embedding of PAD as their input, as in section 6, which pads
         with special characters. Later ones are zero, and no convolution sees
         them, so that a sentence is independent of the padding of its batch.
 
