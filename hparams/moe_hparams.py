@@ -16,10 +16,11 @@ class MixtureHParams(HParams):
     """Settings that all models with mixtures of experts share."""
 
     num_experts: int = setting(
-        at_least(1), _MAX_EXPERTS, help="Experts of each mixture."
+        at_least(2), _MAX_EXPERTS, help="Experts of each mixture."
     )
     experts_per_token: int = setting(
-        at_least(1), help="Experts k that each token chooses."
+        at_least(2),  # the gate of a single one is 1 and has no gradient
+        help="Experts k that each token chooses.",
     )
     expert_filter_size: int = setting(
         at_least(1),
