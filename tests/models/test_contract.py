@@ -1,4 +1,4 @@
-"""Tests of the model interface on the Transformer and two toy models."""
+"""Tests of the model interface on every model, and on two toy models."""
 
 import dataclasses
 import functools
@@ -16,8 +16,13 @@ V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
 every_model = pytest.mark.parametrize(
-    "name", ["transformer", "toy_gru", "toy_convolution"]
+    "name", ["transformer", "toy_gru", "toy_convolution", "gnmt_tiny"]
 )
+# Settings of small models, where a model has them.
+SMALL = {
+    "hidden_size": 8,
+    "shared_embedding_and_softmax_weights": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +37,9 @@ def build(toys, tiny_hparams, randomize):
             shared_embedding_and_softmax_weights=False,
         )
         if name != "transformer":
-            hparams = dataclasses.replace(
-                registry.build_hparams(name), hidden_size=8
-            )
+            hparams = registry.build_hparams(name)
+            small = {k: v for k, v in SMALL.items() if hasattr(hparams, k)}
+            hparams = dataclasses.replace(hparams, **small)
         hparams = dataclasses.replace(hparams, **settings)
         model = building.build(hparams, V, source_vocab_size=SOURCE_V)
         randomize(model)
@@ -117,6 +122,7 @@ def test_random_numbers_of_row_are_independent_of_batch(build, name):
         "transformer": {"layer_prepostprocess_dropout": 0.2},
         "toy_gru": {"embedding_dropout": 0.2},
         "toy_convolution": {},  # the gate has noise
+        "gnmt_tiny": {"dropout": 0.2},
     }
     model = build(name, **rates[name])
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))

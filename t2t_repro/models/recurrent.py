@@ -1,0 +1,169 @@
+"""GNMT (Wu et al. 2016, arXiv 1609.08144): stacked LSTMs with attention.
+
+The decoder follows section 3: the bottom layer's output of the previous step
+attends to the source, and the context is an input of every layer of the current
+step. (The variant "gnmt_v2" of Google's nmt gives the upper layers the context
+of the bottom layer's current output instead.)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from t2t_repro import errors
+from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.embedding import Embedding
+from t2t_repro.models import recurrent_stack
+from t2t_repro.models.seq2seq import (
+    AttentionWeights,
+    DecodingState,
+    HiddenStates,
+    Seq2Seq,
+    StepOutputs,
+)
+from t2t_repro.types import Tensor
+
+
+class Recurrent(Seq2Seq):
+    """Recurrent encoder and decoder, in the variants of RecurrentHParams."""
+
+    attention_kinds = ("cross",)
+
+    def __init__(
+        self,
+        hparams: Any,
+        vocab_size: int,
+        name: str = "recurrent",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(hparams, vocab_size, name=name, **kwargs)
+        if hparams.shared_embedding_and_softmax_weights:
+            self._check_vocabularies()
+            self.embedding = self._new_embedding("embedding", vocab_size)
+            self.inputs_embedding = self.embedding
+            self.targets_embedding = self.embedding
+            self.softmax = self.embedding
+        else:
+            self.inputs_embedding = self._new_embedding(
+                "inputs_embedding", self.source_vocab_size
+            )
+            self.targets_embedding = self._new_embedding(
+                "targets_embedding", vocab_size
+            )
+            self.softmax = self._new_embedding("softmax", vocab_size)
+        self.encoder = self._new_encoder()
+        self.decoder = self._new_decoder()
+
+    def _check_vocabularies(self) -> None:
+        if self.source_vocab_size != self.vocab_size:
+            raise errors.UserError(
+                "One embedding for both sides needs one vocabulary; inputs "
+                f"have {self.source_vocab_size:,} subwords and targets "
+                f"{self.vocab_size:,}. Say --hparams="
+                "shared_embedding_and_softmax_weights=false."
+            )
+
+    def _new_embedding(self, name: str, vocab_size: int) -> Embedding:
+        return Embedding(
+            vocab_size,
+            self.hparams.hidden_size,
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def _new_encoder(self) -> recurrent_stack.Encoder:
+        return recurrent_stack.Encoder(
+            self.hparams, name="encoder", dtype=self.dtype_policy
+        )
+
+    def _new_decoder(self) -> recurrent_stack.Decoder:
+        return recurrent_stack.Decoder(
+            self.hparams, name="decoder", dtype=self.dtype_policy
+        )
+
+    @property
+    def output_layer(self) -> Embedding:
+        return self.softmax
+
+    def encode(
+        self, inputs: Tensor, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Encode inputs [B, L].
+
+        Returns:
+            states [B, L, C]; mask [B, L] bool, False at padding.
+        """
+        mask = inputs > 0
+        return self.encoder(self.inputs_embedding(inputs), mask, rng=rng), mask
+
+    def _run(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return states [B, T, D] and attention [B, T, hops, L]."""
+        memory, mask = self.encode(batch["inputs"], rng)
+        x = self.targets_embedding(batch["targets"])
+        # Shifted right: the input of the first step is a zero vector.
+        x = ops.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        return self.decoder(x, memory, mask, rng=rng)
+
+    def hidden_states(
+        self, batch: Mapping[str, Tensor], rng: Rng | None = None
+    ) -> HiddenStates:
+        return HiddenStates(self._run(batch, rng)[0])
+
+    def attention_weights(
+        self, batch: Mapping[str, Tensor]
+    ) -> AttentionWeights:
+        weights = ops.transpose(self._run(batch)[1], (2, 0, 1, 3))
+        return AttentionWeights(cross=weights[:, :, None])
+
+    def decoding_constants(self) -> Tensor:
+        return self.softmax.kernel()
+
+    def start_decoding(
+        self,
+        inputs: Tensor,
+        num_beams: int,
+        capacity: Tensor | int,
+        constants: Any = None,
+    ) -> DecodingState:
+        memory, mask = self.encode(inputs)
+        source = self.decoder.bottom.attention.project(memory, mask)
+        states = self.decoder.initial_states((ops.shape(inputs)[0], num_beams))
+        if constants is None:
+            constants = self.decoding_constants()
+        return DecodingState(constants, source, states)
+
+    def decode_step(
+        self, ids: Tensor, step: Tensor, state: DecodingState
+    ) -> StepOutputs:
+        kernel, source, states = state
+        x = self.targets_embedding(ids)  # [B, W, D]
+        x = x * ops.cast(step > 0, x.dtype)
+        x, weights, states = self.decoder.step(x, states, source)
+        return StepOutputs(
+            self.softmax.logits(x, kernel),
+            DecodingState(kernel, source, states),
+            ops.mean(weights, axis=1),
+        )
+
+    def flops(self, source_length: float, target_length: float) -> float:
+        h, size = self.hparams, self.hparams.hidden_size
+        gates = self.decoder.bottom.cell.num_gates * size
+        # Each layer multiplies its input and its previous output by matrices.
+        source, width = 0, size
+        for i in range(h.num_encoder_layers):
+            directions = 2 if i < h.num_bidirectional_layers else 1
+            source += directions * gates * (width + size)
+            width = directions * size
+        keys = h.attention_size or size
+        source += width * keys
+        target = h.num_decoder_layers * gates * (2 * size + width)
+        # A hop projects the query, compares it with all keys and adds up the
+        # memory. Additive attention adds, takes a tanh and multiplies by a
+        # vector in place of the dot product.
+        pair = (2 if h.attention_type == "additive" else 1) * keys + width
+        target += h.attention_hops * (size * keys + source_length * pair)
+        target += size * self.vocab_size
+        return 2.0 * (source_length * source + target_length * target)
