@@ -16,12 +16,22 @@ V, SOURCE_V = 12, 14
 INPUTS = np.array([[5, 6, 13, 8, 1], [9, 1, 0, 0, 0]], np.int32)
 TARGETS = np.array([[8, 7, 6, 4, 2, 9, 1], [4, 9, 3, 1, 0, 0, 0]], np.int32)
 every_model = pytest.mark.parametrize(
-    "name", ["transformer", "toy_gru", "toy_convolution", "gnmt_tiny"]
+    "name",
+    [
+        "transformer",
+        "toy_gru",
+        "toy_convolution",
+        "gnmt_tiny",
+        "transformer_moe_tiny",
+    ],
 )
 # Settings of small models, where a model has them.
 SMALL = {
     "hidden_size": 8,
     "shared_embedding_and_softmax_weights": False,
+    "filter_size": 16,
+    "num_experts": 4,
+    "expert_filter_size": 8,
 }
 
 
@@ -123,6 +133,7 @@ def test_random_numbers_of_row_are_independent_of_batch(build, name):
         "toy_gru": {"embedding_dropout": 0.2},
         "toy_convolution": {},  # the gate has noise
         "gnmt_tiny": {"dropout": 0.2},
+        "transformer_moe_tiny": {},  # the gates have noise
     }
     model = build(name, **rates[name])
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
