@@ -9,19 +9,14 @@ from t2t_repro.registry import hparams_sets, models
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecurrentHParams(HParams):
-    """Settings of recurrent models with attention."""
+class AttentionalHParams(HParams):
+    """Settings that recurrent models with attention share."""
 
     cell: str = setting(
         one_of("lstm", "gru"), help="Recurrent cell of every layer."
     )
     num_encoder_layers: int = setting(
         at_least(1), MAX_LAYERS, help="Layers of the encoder."
-    )
-    num_bidirectional_layers: int = setting(
-        at_least(0),
-        MAX_LAYERS,
-        help="How many of the encoder's bottom layers run in both directions.",
     )
     num_decoder_layers: int = setting(
         at_least(1), MAX_LAYERS, help="Layers of the decoder."
@@ -35,18 +30,29 @@ class RecurrentHParams(HParams):
         MAX_INNER_WIDTH,
         help="Width of the projections of queries and keys; 0: hidden_size.",
     )
-    attention_hops: int = setting(
-        at_least(1),
-        default=1,
-        help="Attention hops in a step; the query of each is the previous "
-        "query plus its context.",
-    )
     shared_embedding_and_softmax_weights: bool = setting(
         help="Use one matrix for the embeddings of inputs and targets and for "
         "the softmax."
     )
     dropout: float = setting(
-        fraction(), help="Dropout of the input of every recurrent layer."
+        fraction(), help="Dropout of the input of recurrent layers."
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecurrentHParams(AttentionalHParams):
+    """Settings of GNMT and its variants."""
+
+    num_bidirectional_layers: int = setting(
+        at_least(0),
+        MAX_LAYERS,
+        help="How many of the encoder's bottom layers run in both directions.",
+    )
+    attention_hops: int = setting(
+        at_least(1),
+        default=1,
+        help="Attention hops in a step; the query of each is the previous "
+        "query plus its context.",
     )
 
     def __post_init__(self) -> None:

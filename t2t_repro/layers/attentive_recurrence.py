@@ -131,9 +131,12 @@ class AttentiveLayer(keras.layers.Layer):
         """
         query = self.cell.output(states)
         context, weights = self.attention.attend(query, source)
-        gates = self.cell.project(x) + self.context_projection(context)
-        states = self.cell.step(gates, states)
+        states = self.cell.step(self.gates(x, context), states)
         return self.cell.output(states), context, weights, states
+
+    def gates(self, x: Tensor, context: Tensor) -> Tensor:
+        """Return the projections […, gates] of x and its contexts […, C]."""
+        return self.cell.project(x) + self.context_projection(context)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -96,6 +96,15 @@ class RecurrentLayer(keras.layers.Layer):
             rng: state of random numbers; None at inference.
         """
         gates = self.cell.project(self.dropout(x, rng=rng))
+        return self.run(gates, mask)
+
+    def run(self, gates: Tensor, mask: Tensor) -> Tensor:
+        """Return the outputs [B, T, D] of projected inputs.
+
+        Args:
+            gates: result of cell.project(), [B, T, gates].
+            mask: [B, T] bool, False at padding.
+        """
         if self.reverse:
             gates = ops.flip(self.cell.hold(gates, mask), axis=1)
 
@@ -103,9 +112,21 @@ class RecurrentLayer(keras.layers.Layer):
             states = self.cell.step(gates, states)
             return self.cell.output(states), states
 
-        states = self.cell.initial_states((ops.shape(x)[0],))
+        states = self.cell.initial_states((ops.shape(gates)[0],))
         outputs = scan(step, gates, states)
         return ops.flip(outputs, axis=1) if self.reverse else outputs
+
+    def step(
+        self, x: Tensor, states: Sequence
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the output […, D] for one position, and the next states.
+
+        Args:
+            x: […, E].
+            states: of the cell, […, D] each.
+        """
+        states = self.cell.step(self.cell.project(x), states)
+        return self.cell.output(states), states
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -39,7 +39,8 @@ _CLOSED = -1e4
 class Cell(keras.layers.Layer):
     """Base class of cells, with the matrices W and U and the bias b.
 
-    A state is a tuple of tensors […, D]; the first one is the output h.
+    States are a tuple of tensors […, D]; the first one is the output h. There
+    is no call(), in which Keras would cast them to the compute dtype.
     """
 
     num_gates: int
@@ -50,7 +51,7 @@ class Cell(keras.layers.Layer):
         super().__init__(**kwargs)
         self.size = size
 
-    def build(self, x_shape: tuple, states_shape: Any = None) -> None:
+    def build(self, x_shape: tuple) -> None:
         width = self.num_gates * self.size
         self.kernel = self.add_weight(name="kernel", shape=(x_shape[-1], width))
         # Orthogonal columns keep the norm of gradients over many steps; as in
@@ -107,13 +108,6 @@ class Cell(keras.layers.Layer):
         """Return the output h […, D] in the compute dtype."""
         return ops.cast(states[0], self.compute_dtype)
 
-    def call(
-        self, x: Tensor, states: Sequence
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the output for an input x […, E], and the next states."""
-        states = self.step(self.project(x), states)
-        return self.output(states), states
-
     def _recurrence(self, states: Sequence) -> Tensor:
         """Return U h […, gates] float32."""
         product = _product(self.output(states), self.recurrent_kernel)
@@ -150,7 +144,7 @@ class GruCell(Cell):
     num_gates = 3
     num_states = 1
 
-    def build(self, x_shape: tuple, states_shape: Any = None) -> None:
+    def build(self, x_shape: tuple) -> None:
         super().build(x_shape)
         # Biases of the other two gates' products would only add to b.
         self.recurrent_bias = self.add_weight(

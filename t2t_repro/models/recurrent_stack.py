@@ -121,7 +121,7 @@ class Decoder(keras.layers.Layer):
         new_states = [first]
         for i, layer in enumerate(self.upper, start=1):
             inputs = ops.concatenate([x, context], axis=-1)
-            y, layer_states = layer.cell(inputs, states[i])
+            y, layer_states = layer.step(inputs, states[i])
             new_states.append(layer_states)
             x = x + y if i >= FIRST_RESIDUAL else y
         return x, weights, tuple(new_states)
