@@ -104,7 +104,7 @@ class MoeDecoder(Decoder):
         x, losses = self.mixture(x + y, targets_mask, rng=rng)
         for layer in self.upper:
             inputs = ops.concatenate([x, contexts], axis=-1)
-            x = x + layer(inputs, mask, rng=rng)
+            x = x + layer(inputs, targets_mask, rng=rng)
         return x, (weights, losses)
 
     def step(
