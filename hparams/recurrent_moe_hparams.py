@@ -84,3 +84,17 @@ def moe_tiny(parent: RecurrentHParams) -> RecurrentMoeHParams:
         importance_loss_weight=0.01,  # appendix E
         load_loss_weight=0.01,
     )
+
+
+@hparams_sets.register("moe_small", parent="gnmt_small")
+def moe_small(parent: RecurrentHParams) -> RecurrentMoeHParams:
+    """`gnmt_small` with 8 experts below its top and above its bottom layer."""
+    return RecurrentMoeHParams.like(
+        parent,
+        model="recurrent_moe",
+        num_experts=8,  # as in transformer_moe_small
+        experts_per_token=2,
+        expert_filter_size=128,
+        importance_loss_weight=0.01,  # appendix E
+        load_loss_weight=0.01,
+    )

@@ -167,29 +167,35 @@ def named_arrays(model, array):
     return named
 
 
-def draw_weights(model, random):
-    """Set torch's parameters to random float16 values; return {path: array}."""
+def draw_weights(model, named_arrays, random, deviation):
+    """Set torch's parameters to random float16 values; return {path: array}.
+
+    Args:
+        model: the model.
+        named_arrays: the function of this name.
+        random: a NumPy generator.
+        deviation: standard deviation of all weights but the attention's.
+    """
     for name, parameter in model.named_parameters():
         if "bias_hh" in name:
             nn.init.zeros_(parameter)
     weights = {}
     for path, view in named_arrays(model, lambda p: p.detach()).items():
         # Attention far from uniform, so that all gradients are large.
-        deviation = 1.5 if "attention" in path else 0.5
-        values = random.normal(0, deviation, view.shape)
-        weights[path] = values.astype(np.float16)
+        scale = 1.5 if "attention" in path else deviation
+        weights[path] = random.normal(0, scale, view.shape).astype(np.float16)
         view.copy_(torch.from_numpy(weights[path]))
     return weights
 
 
-def compute(model, batch, named_arrays):
+def compute(model, named_arrays, batch):
     """Return {name: array} of a batch: outputs, losses and gradients.
 
     Args:
         model: a function of a batch; it returns the encoder's output and
             logits.
-        batch: {feature: ids}.
         named_arrays: the function of this name.
+        batch: {feature: ids}.
     """
     memory, logits = model(batch)
     memory = memory[batch["inputs_segment"] > 0]
@@ -215,27 +221,42 @@ def compute(model, batch, named_arrays):
     }
 
 
-def main():
-    torch.set_default_dtype(torch.float64)
+def write(file, settings, models, named_arrays, deviation=0.5):
+    """Draw weights and sentences, compute, and write the results.
+
+    Args:
+        file: path of the file.
+        settings: hparams.
+        models: {folder in the file: model}.
+        named_arrays: the function of this name.
+        deviation: standard deviation of the weights.
+    """
     random = np.random.default_rng(SEED)
     sentences = draw_sentences(random)
     padded = lay_out(sentences, [[i] for i in range(len(sentences))])
     batch = {name: torch.from_numpy(ids) for name, ids in padded.items()}
+    script = file.stem.replace("pytorch", "golden")
     stored = {
-        "command": "python -m scripts.release.golden_recurrent",
+        "command": f"python -m scripts.release.{script}",
         "torch": torch.__version__,
-        "settings": json.dumps(SETTINGS),
+        "settings": json.dumps(settings),
     }
     for feature, array in padded.items():
         stored[f"padded/{feature}"] = array.astype(np.uint8)
-    for cell in LAYERS:
-        model = Gnmt(cell)
-        for path, array in draw_weights(model, random).items():
-            stored[f"{cell}/weights/{path}"] = array
-        for name, array in compute(model, batch, named_arrays).items():
-            stored[f"{cell}/{name}"] = array
-    np.savez_compressed(FILE, **stored)
-    print(f"{FILE}: {len(stored)} arrays, {FILE.stat().st_size:,} bytes")
+    for folder, model in models.items():
+        weights = draw_weights(model, named_arrays, random, deviation)
+        for path, array in weights.items():
+            stored[f"{folder}/weights/{path}"] = array
+        for name, array in compute(model, named_arrays, batch).items():
+            stored[f"{folder}/{name}"] = array
+    np.savez_compressed(file, **stored)
+    print(f"{file}: {len(stored)} arrays, {file.stat().st_size:,} bytes")
+
+
+def main():
+    torch.set_default_dtype(torch.float64)
+    models = {cell: Gnmt(cell) for cell in LAYERS}
+    write(FILE, SETTINGS, models, named_arrays)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class MoeDecoder(Decoder):
         new_states = [first]
         for layer, layer_states in zip(self.upper, states[1:], strict=True):
             inputs = ops.concatenate([x, context], axis=-1)
-            y, new = layer.cell(inputs, layer_states)
+            y, new = layer.step(inputs, layer_states)
             new_states.append(new)
             x = x + y
         return x, weights, tuple(new_states)

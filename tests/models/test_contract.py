@@ -24,6 +24,7 @@ every_model = pytest.mark.parametrize(
         "gnmt_tiny",
         "transformer_moe_tiny",
         "moe_tiny",
+        "deep_att_tiny",
     ],
 )
 # Settings of small models, where a model has them.
@@ -136,6 +137,7 @@ def test_random_numbers_of_row_are_independent_of_batch(build, name):
         "gnmt_tiny": {"dropout": 0.2},
         "transformer_moe_tiny": {},  # the gates have noise
         "moe_tiny": {},
+        "deep_att_tiny": {"dropout": 0.2},
     }
     model = build(name, **rates[name])
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))

@@ -1,7 +1,7 @@
-"""Tests of the recurrent model against PyTorch's LSTM and GRU.
+"""Tests of recurrent models against PyTorch's LSTM and GRU.
 
-scripts/release/golden_recurrent.py computed the numbers in float64; its
-docstring describes the file. The model computes in float32.
+scripts/release/golden_recurrent.py and golden_deep_att.py computed the numbers
+in float64; their docstrings describe the files. The models compute in float32.
 """
 
 import dataclasses
@@ -16,42 +16,41 @@ from t2t_repro import registry
 from t2t_repro.models import building
 from t2t_repro.training import loss
 
-FILE = pathlib.Path(__file__).parents[1] / "golden" / "pytorch_recurrent.npz"
+FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 TOLERANCE = 1e-5  # the measured difference is about 1e-6
+# Name of a golden file, folder in it, hparams set, settings.
+TRIALS = {
+    "lstm": ("recurrent", "lstm", "gnmt_tiny", {}),
+    "gru": ("recurrent", "gru", "gnmt_tiny", {"cell": "gru"}),
+    "deep_att": ("deep_att", "deep_att", "deep_att_tiny", {}),
+}
 
 
-@pytest.fixture(scope="module")
-def golden():
-    """The file's arrays: {name: array}."""
-    with np.load(FILE) as arrays:
-        return dict(arrays)
-
-
-@pytest.fixture(scope="module", params=["lstm", "gru"])
-def trial(request, golden):
-    """A model with PyTorch's weights, and PyTorch's results {name: array}."""
+@pytest.fixture(scope="module", params=TRIALS)
+def trial(request):
+    """A model with PyTorch's weights, a batch, and PyTorch's results."""
     registry.load_definitions()
+    file, folder, hparams_set, settings = TRIALS[request.param]
+    with np.load(FOLDER / f"pytorch_{file}.npz") as arrays:
+        golden = dict(arrays)
+    assert f"golden_{file}" in str(golden["command"])
     hparams = dataclasses.replace(
-        registry.build_hparams("gnmt_tiny"),
-        cell=request.param,
+        registry.build_hparams(hparams_set),
+        **settings,
         **json.loads(str(golden["settings"])),
     )
-    expected = _under(golden, request.param)
+    expected = _under(golden, folder)
     weights = _under(expected, "weights")
     model = building.build(hparams, len(weights["embedding/weight"]))
     by_path = building.by_path(model.weights)
     assert by_path.keys() == weights.keys()
     for path, weight in by_path.items():
         weight.assign(weights[path].astype(np.float32))
-    return model, expected
-
-
-@pytest.fixture(scope="module")
-def batch(golden):
-    return {
+    batch = {
         feature: tf.constant(array, tf.int32)
         for feature, array in _under(golden, "padded").items()
     }
+    return model, batch, expected
 
 
 def _under(golden, folder):
@@ -70,21 +69,17 @@ def _assert_close(actual, expected, name=""):
     )
 
 
-def test_golden_file_names_its_script(golden):
-    assert "golden_recurrent" in str(golden["command"])
-
-
-def test_outputs_equal_pytorch(trial, batch):
-    model, expected = trial
+def test_outputs_equal_pytorch(trial):
+    model, batch, expected = trial
     memory, mask = model.encode(batch["inputs"])
     _assert_close(memory.numpy()[mask], expected["encoder_output"])
     logits = model(batch).numpy()[batch["targets_segment"] > 0]
     _assert_close(logits, expected["logits"])
 
 
-def test_losses_and_gradients_equal_pytorch(trial, batch):
+def test_losses_and_gradients_equal_pytorch(trial):
     """All gradients of the mean loss are well above the tolerance."""
-    model, expected = trial
+    model, batch, expected = trial
     weights = building.by_path(model.weights)
     with tf.GradientTape() as tape:
         sums = loss.batch_loss(

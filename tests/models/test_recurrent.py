@@ -1,4 +1,4 @@
-"""Tests of the recurrent model: search, settings, precision, XLA."""
+"""Tests of recurrent models: search, settings, precision, XLA."""
 
 import dataclasses
 import itertools
@@ -19,32 +19,36 @@ INPUTS = np.array([[2, 3, 1], [4, 1, 0]], np.int32)
 TARGETS = np.array([[3, 2, 4, 1, 0], [4, 4, 3, 2, 1]], np.int32)
 ALPHA, BETA, EXTRA_LENGTH = 0.6, 0.7, 1
 VARIANTS = {
-    "lstm": {"num_encoder_layers": 4, "num_decoder_layers": 3},
-    "gru": {
-        "cell": "gru",
-        "num_bidirectional_layers": 0,
-        "attention_hops": 3,
-        "attention_size": 5,
-    },
-    "dot_product": {
-        "num_bidirectional_layers": 2,
-        "attention_type": "dot_product",
-    },
+    "lstm": ("gnmt_tiny", {"num_encoder_layers": 4, "num_decoder_layers": 3}),
+    "gru": (
+        "gnmt_tiny",
+        {
+            "cell": "gru",
+            "num_bidirectional_layers": 0,
+            "attention_hops": 3,
+            "attention_size": 5,
+        },
+    ),
+    "dot_product": (
+        "gnmt_tiny",
+        {"num_bidirectional_layers": 2, "attention_type": "dot_product"},
+    ),
+    "deep_att": ("deep_att_tiny", {"num_encoder_layers": 3}),
 }
 
 
-def _hparams(**changes):
+def _hparams(hparams_set="gnmt_tiny", **changes):
     registry.load_definitions()
-    hparams = registry.build_hparams("gnmt_tiny")
+    hparams = registry.build_hparams(hparams_set)
     return dataclasses.replace(hparams, **{"hidden_size": 8} | changes)
 
 
 @pytest.fixture
 def build(randomize):
-    """A function of settings: a small model with random weights."""
+    """A function of a set and settings: a small model with random weights."""
 
-    def build(dtype="float32", **changes):
-        model = building.build(_hparams(**changes), V, dtype)
+    def build(hparams_set, changes, dtype="float32"):
+        model = building.build(_hparams(hparams_set, **changes), V, dtype)
         randomize(model, matrices=0.8)
         return model
 
@@ -83,7 +87,7 @@ def _every_output(model, inputs, limit):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_wide_beam_with_coverage_equals_enumeration(build, variant):
     """Graphs have unknown shapes, as those of exports do."""
-    model = build(**VARIANTS[variant])
+    model = build(*VARIANTS[variant])
     limits = [int(n) + EXTRA_LENGTH for n in (INPUTS > 0).sum(1)]
     hparams = hparam.DecodeHParams(
         beam_size=3 ** (max(limits) - 1),
@@ -110,8 +114,9 @@ def test_wide_beam_with_coverage_equals_enumeration(build, variant):
 
 @pytest.mark.slow  # XLA compiles for seconds
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_gradients_with_xla_equal_those_of_graph(build, dtype):
-    model = build(dtype, dropout=0.2, attention_hops=2)
+@pytest.mark.parametrize("hparams_set", ["gnmt_tiny", "deep_att_tiny"])
+def test_gradients_with_xla_equal_those_of_graph(build, hparams_set, dtype):
+    model = build(hparams_set, {"dropout": 0.2}, dtype)
     batch = features.one_sentence_per_row(INPUTS, TARGETS)
     weights = [weight.value for weight in model.weights]
 
@@ -138,8 +143,10 @@ def test_gradients_with_xla_equal_those_of_graph(build, dtype):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_flops_are_those_of_matrix_products(build, variant):
     """Weights outside the attention's products serve each position once."""
-    model = build(**VARIANTS[variant])
+    model = build(*VARIANTS[variant])
     h = model.hparams
+    hops = getattr(h, "attention_hops", 1)
+    keys = h.attention_size or 8
     source = target = 0
     for weight in model.weights:
         if "bias" in weight.path or "compatibility" in weight.path:
@@ -148,13 +155,12 @@ def test_flops_are_those_of_matrix_products(build, variant):
         if "encoder" in weight.path or "key" in weight.path.split("/"):
             source += count
         elif "query" in weight.path:
-            target += count * h.attention_hops
+            target += count * hops
         else:  # the embedding as the output layer
             target += count
-    keys = h.attention_size or 8
-    width = 16 if h.num_bidirectional_layers == h.num_encoder_layers else 8
+    width = model.decoder.bottom.attention.key.kernel.shape[0]
     pair = keys * (2 if h.attention_type == "additive" else 1) + width
-    expected = 5 * source + 7 * target + 5 * 7 * pair * h.attention_hops
+    expected = 5 * source + 7 * target + 5 * 7 * pair * hops
     assert model.flops(5, 7) == 2 * expected
 
 
