@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+from keras.src import backend
 from keras.src.backend.common import global_state
 
 
@@ -43,6 +44,11 @@ def without_values() -> Iterator[None]:
             yield
     finally:
         global_state.set_global_attribute("uninitialized_variables", known)
+
+
+def trace(layer: keras.Layer, *args: Any) -> None:
+    """Call a layer on arguments to build its weights, and compute nothing."""
+    backend.compute_output_spec(layer, *args)
 
 
 def all_layers(layer: keras.Layer) -> list[keras.Layer]:

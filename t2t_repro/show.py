@@ -47,6 +47,7 @@ def main() -> None:
         fields.to_json(hparams),
         *_schedule(hparams),
         *_cost(name, hparams),
+        *_notes(hparams),
     ):
         print(line)
 
@@ -118,6 +119,12 @@ def _cost(name, hparams):
         if theirs is not None:
             line += f" {format(theirs, form):>14}  {source}"
         yield line
+
+
+def _notes(hparams):
+    """Yield what the model's class says about itself."""
+    for note in registry.models[hparams.model].value.notes:
+        yield f"note: {note}"
 
 
 if __name__ == "__main__":

@@ -53,6 +53,13 @@ def test_layers_without_values_have_shapes():
     assert usual.kernel.numpy().shape == (3, 2)
 
 
+def test_traced_layer_computes_nothing():
+    with keras_compat.without_values():
+        layer = keras.layers.Dense(1 << 20)
+        keras_compat.trace(layer, np.ones((1, 1 << 20), np.float32))
+    assert layer.kernel.shape == (1 << 20, 1 << 20)  # 4 TiB
+
+
 def test_all_layers_finds_nested_layers_once():
     shared, inner = keras.layers.Dense(1), keras.layers.Dense(2)
 

@@ -49,3 +49,14 @@ def restricted(
     """
     distances = query_indices[:, None] - key_indices
     return (ops.absolute(distances) < reach)[None, None]
+
+
+def has_key(mask: Tensor) -> Tensor:
+    """Return [B, T] bool: whether a query may attend to any key.
+
+    In self-attention these are the queries that are not padding.
+
+    Args:
+        mask: [B, 1, T, T].
+    """
+    return ops.any(mask, axis=(1, 3))

@@ -16,6 +16,7 @@ import keras
 
 from t2t_repro.layers import dropout
 from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.types import Tensor
 
 EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
@@ -110,6 +111,26 @@ class AttentionResidual(_ResidualBase):
         """
         y, weights = self.sublayer(self.input_norm(x), *attention_args, rng=rng)
         return self.add(x, y, rng), weights
+
+
+class MixtureResidual(_ResidualBase):
+    """Residual connection around a mixture of experts."""
+
+    def call(
+        self, x: Tensor, is_real: Tensor | None = None, rng: Rng | None = None
+    ) -> tuple[Tensor, BalanceLosses]:
+        """Run the mixture and its surroundings on x [B, T, D].
+
+        Args:
+            x: tokens.
+            is_real: [B, T] bool, False at padding; None: all are real.
+            rng: state of random numbers; None at inference.
+
+        Returns:
+            output [B, T, D], losses of the mixture.
+        """
+        y, losses = self.sublayer(self.input_norm(x), is_real, rng=rng)
+        return self.add(x, y, rng), losses
 
 
 def norm_or_identity(

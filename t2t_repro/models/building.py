@@ -38,7 +38,7 @@ def build(
     check_model(hparams, recompute_grad)
     model = _new(hparams, vocab_size, source_vocab_size, dtype)
     model.recompute_grad = recompute_grad
-    _call_once(model)
+    model(_one_sentence())
     _check_random_numbers(model)
     _check_paths(model)
     return model
@@ -54,7 +54,8 @@ def build_abstract(
     check_model(hparams)
     with keras_compat.without_values():
         model = _new(hparams, vocab_size, source_vocab_size, "float32")
-        _call_once(model)
+        # A call would fill the largest weights with zeros.
+        keras_compat.trace(model, _one_sentence())
     return model
 
 
@@ -104,10 +105,10 @@ def _new(
         return cls(hparams, vocab_size, dtype=dtype, **kwargs)
 
 
-def _call_once(model: Seq2Seq) -> None:
-    """Call a model on one sentence of 8 subwords: Keras builds its weights."""
+def _one_sentence() -> dict[str, Any]:
+    """Return a batch of 8 subwords, for the call in which Keras builds."""
     ids = ops.ones((1, 8), "int32")
-    model(features.one_sentence_per_row(ids, ids))
+    return features.one_sentence_per_row(ids, ids)
 
 
 def _check_random_numbers(model: Seq2Seq) -> None:

@@ -40,7 +40,8 @@ class AuxiliaryLoss(NamedTuple):
     """Loss added to the cross-entropy: a sum and its denominator.
 
     The sum over all rows of a batch is divided once, by a count of the whole
-    batch, so that the update is the same on any number of replicas.
+    batch, so that the update is the same on any number of replicas. A model
+    whose loss is no such sum says so in its `notes`.
     """
 
     name: str  # in TensorBoard: train/NAME
@@ -91,6 +92,8 @@ class Seq2Seq(keras.Model):
     packed_rows = False
     # Whether the model implements `recompute_grad`.
     recomputation = False
+    # Sentences that `t2t show` prints: which rules do not hold for the model.
+    notes: tuple[str, ...] = ()
     # Fields of AttentionWeights that attention_weights() fills. With "cross",
     # decode_step() returns attention, an export has the signature `attention`,
     # and a report has attention maps.

@@ -3,6 +3,7 @@
 Here `hparams` are a TransformerHParams of hparams/transformer_hparams.py.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -22,7 +23,10 @@ class EncoderLayer(keras.layers.Layer):
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.self_attention = _self_attention(hparams, self)
-        self.ffn = _ffn(hparams, self)
+        self.ffn = self._new_ffn(hparams)
+
+    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
+        return _ffn(hparams, self)
 
     def build(self, x_shape: tuple) -> None:
         """Leave building to the sublayers' first calls: Keras would trace."""
@@ -46,7 +50,10 @@ class DecoderLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.self_attention = _self_attention(hparams, self)
         self.cross_attention = _cross_attention(hparams, self)
-        self.ffn = _ffn(hparams, self)
+        self.ffn = self._new_ffn(hparams)
+
+    def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
+        return _ffn(hparams, self)
 
     def build(self, x_shape: tuple) -> None:
         """Leave building to the sublayers' first calls: Keras would trace."""
@@ -117,7 +124,11 @@ class DecoderLayer(keras.layers.Layer):
         y, weights = block.sublayer.step(
             block.input_norm(x), beams, (memory,), cross_mask
         )
-        return self.ffn(block.add(x, y)), (key, value), weights
+        x = self._ffn_step(block.add(x, y))
+        return x, (key, value), weights
+
+    def _ffn_step(self, x: Tensor) -> Tensor:
+        return self.ffn(x)
 
 
 def _write_rows(old: Tensor, new: Tensor, rows: Tensor) -> Tensor:
@@ -147,7 +158,7 @@ def _self_attention(
     else:
         sublayer = MultiHeadAttention(**settings)
     return residual.AttentionResidual(
-        sublayer, **_residual_settings(hparams, "self_attention", parent)
+        sublayer, **residual_settings(hparams, "self_attention", parent)
     )
 
 
@@ -156,7 +167,7 @@ def _cross_attention(
 ) -> residual.AttentionResidual:
     return residual.AttentionResidual(
         MultiHeadAttention(**_attention_settings(hparams, parent)),
-        **_residual_settings(hparams, "cross_attention", parent),
+        **residual_settings(hparams, "cross_attention", parent),
     )
 
 
@@ -188,11 +199,11 @@ def _ffn(hparams: Any, parent: keras.layers.Layer) -> residual.Residual:
         dtype=parent.dtype_policy,
     )
     return residual.Residual(
-        sublayer, **_residual_settings(hparams, "ffn", parent)
+        sublayer, **residual_settings(hparams, "ffn", parent)
     )
 
 
-def _residual_settings(
+def residual_settings(
     hparams: Any, name: str, parent: keras.layers.Layer
 ) -> dict[str, Any]:
     """Return the arguments that all residuals of a model share, and `name`."""
@@ -207,7 +218,7 @@ def _residual_settings(
 
 
 class Stack(keras.layers.Layer):
-    """Stack of dropout on the embedded input and N layers of one kind.
+    """Stack of dropout on the embedded input and layers.
 
     With pre-norm the stack normalizes the output of its last layer, as in
     tensor2tensor, since no layer follows that would.
@@ -215,8 +226,7 @@ class Stack(keras.layers.Layer):
 
     def __init__(
         self,
-        layer_class: type[keras.layers.Layer],
-        num_layers: int,
+        layer_classes: Sequence[type[keras.layers.Layer]],
         hparams: Any,
         **kwargs: Any,
     ) -> None:
@@ -228,7 +238,7 @@ class Stack(keras.layers.Layer):
         )
         self.layers = [
             layer_class(hparams, name=f"layer_{i}", dtype=self.dtype_policy)
-            for i in range(num_layers)
+            for i, layer_class in enumerate(layer_classes)
         ]
         self.norm = residual.norm_or_identity(
             hparams.layer_preprocess_sequence == "n",
@@ -257,8 +267,8 @@ class Stack(keras.layers.Layer):
                 within a layer again.
 
         Returns:
-            output [B, T, D]; a list of each layer's attention weights, empty
-            if activations are recomputed.
+            output [B, T, D]; a list of each layer's second output, attention
+            weights, empty if activations are recomputed.
         """
         x, weights = self.dropout(x, rng=rng), []
         for layer in self.layers:

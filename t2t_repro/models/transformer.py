@@ -57,19 +57,23 @@ class Transformer(Seq2Seq):
         self.inputs_positions = self._new_positions("inputs_positions")
         self.targets_positions = self._new_positions("targets_positions")
         self.encoder = Stack(
-            EncoderLayer,
-            hparams.encoder_layers,
+            self._encoder_layer_classes(),
             hparams,
             name="encoder",
             dtype=policy,
         )
         self.decoder = Stack(
-            DecoderLayer,
-            hparams.decoder_layers,
+            self._decoder_layer_classes(),
             hparams,
             name="decoder",
             dtype=policy,
         )
+
+    def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
+        return [EncoderLayer] * self.hparams.encoder_layers
+
+    def _decoder_layer_classes(self) -> list[type[DecoderLayer]]:
+        return [DecoderLayer] * self.hparams.decoder_layers
 
     def _check_vocabularies(self) -> None:
         shared = self.hparams.shared_embedding_and_softmax_weights
