@@ -23,6 +23,8 @@ every_model = pytest.mark.parametrize(
         "toy_convolution",
         "gnmt_tiny",
         "deep_att_tiny",
+        "moe_tiny",
+        "transformer_moe_tiny",
         "convs2s_tiny",
         "bytenet_tiny",
         "neural_gpu_tiny",
@@ -32,6 +34,9 @@ every_model = pytest.mark.parametrize(
 SMALL = {
     "hidden_size": 8,
     "shared_embedding_and_softmax_weights": False,
+    "filter_size": 16,
+    "num_experts": 4,
+    "expert_filter_size": 8,
     "encoder_convolutions": "12x3+6x2+6x1",
     "decoder_convolutions": "12x3+6x2+6x1",
 }
