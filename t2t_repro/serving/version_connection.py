@@ -81,7 +81,7 @@ class VersionConnection:
         return await answer
 
     async def _read_answers(self):
-        """Distribute answers until the process ends; return how it has ended.
+        """Read answers until the process ends; return how it has ended.
 
         The fork server reports this when the process is gone.
         """

@@ -119,7 +119,7 @@ class Versions:
 
     def _note_end(self, model):
         """Note that the process of a version has ended; report a crash."""
-        if model is not self._model or self._closing:
+        if model is not self._model or self._closing or model.ended.cancelled():
             return
         loop = asyncio.get_running_loop()
         self._metrics.version_crashes.inc()
