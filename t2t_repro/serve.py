@@ -152,6 +152,7 @@ def main() -> None:
     with extras.needed("serve", "The server"):
         from t2t_repro.serving import (
             event_log,
+            fork_server,
             server,
             server_settings,
             service,
@@ -194,6 +195,7 @@ def main() -> None:
             max_connections=_MAX_CONNECTIONS.value,
             max_in_flight=_MAX_CONNECTIONS.value,
         ),
+        fork_server.start(),
         versions.Retries(_RETRIES.value, _RETRY_MICROS.value / 1e6),
     )
     asyncio.run(server.serve(model_service, settings, print_addresses))

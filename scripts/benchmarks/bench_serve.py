@@ -99,15 +99,15 @@ def measure(expected, name, *settings):
     """Return answers per second of a server with these settings."""
     server = Server(_EXPORT_DIR.value, *settings)
     load = Load(server, expected)
-    resident = []
+    memory = []
     for _ in range(4):
         time.sleep(_SECONDS.value / 4)
-        resident.append(server.resident_mb())
+        memory.append(server.memory_mb())
     rate = load.end()
     status = server.stop()
     report(name, load, rate)
-    harness.report(f"{name}: memory at 1/4", resident[0], "MB")
-    harness.report(f"{name}: memory at the end", resident[-1], "MB")
+    harness.report(f"{name}: memory at 1/4", memory[0], "MB")
+    harness.report(f"{name}: memory at the end", memory[-1], "MB")
     harness.report(f"{name}: exit status after SIGTERM", status, "")
     return rate
 

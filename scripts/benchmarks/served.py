@@ -70,7 +70,29 @@ class Server:
         self.process.send_signal(number)
         return self.process.wait()
 
-    def resident_mb(self) -> float:
-        """Return the resident memory in MB."""
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+    def memory_mb(self) -> float:
+        """Return the memory of all its processes in MB, each page once."""
+        return sum(map(_memory_kb, _processes(self.process.pid))) / 1024
+
+
+def _processes(process):
+    """Return the ids of a process and of its descendants."""
+    found = [process]
+    for child in _read(f"/proc/{process}/task/{process}/children").split():
+        found += _processes(child)
+    return found
+
+
+def _memory_kb(process):
+    """Return the memory of a process, with its part of shared pages."""
+    text = _read(f"/proc/{process}/smaps_rollup")
+    found = re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _read(path):
+    """Return the text of a file in /proc; "" if its process has ended."""
+    try:
+        return pathlib.Path(path).read_text()
+    except OSError:
+        return ""

@@ -9,9 +9,8 @@ import collections
 import dataclasses
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-import grpc
 import numpy as np
 import prometheus_client as prometheus
 
@@ -38,7 +37,7 @@ class Queue:
 
     def __init__(
         self,
-        run: Callable[[Inputs], Outputs],
+        run: Callable[[Inputs], Awaitable[Outputs]],
         limits: Limits,
         sizes: prometheus.Histogram,
         waiting: prometheus.Gauge,
@@ -46,7 +45,8 @@ class Queue:
         """Start to wait for requests. This needs a running event loop.
 
         Args:
-            run: called in another thread, with one batch at a time.
+            run: called with one batch at a time. It raises a RequestError to
+                answer each request of the batch with it.
             limits: maximum size of a batch, time that its first request waits
                 for others (longer while the model is busy), and maximum number
                 of sentences in the queue.
@@ -160,17 +160,22 @@ class Queue:
             name: [value for request in batch for value in request.inputs[name]]
             for name in batch[0].inputs
         }
-        loop = asyncio.get_running_loop()
         try:
-            outputs = await loop.run_in_executor(None, self._run, inputs)
+            outputs = await self._run(inputs)
             _check_rows(outputs, sum(request.size for request in batch))
+        except request_errors.RequestError as error:  # the process has ended
+            for request in batch:
+                _fail(request, error)
+            return
         except Exception as error:
             if len(batch) > 1:  # retry one by one: only the bad request fails
                 for request in batch:
                     await self._answer([request])
                 return
             logging.exception("A request failed in the model.")
-            _fail(batch[0], error)
+            _fail(
+                batch[0], request_errors.internal(f"The model failed: {error}")
+            )
             return
         first = 0
         for request in batch:
@@ -194,8 +199,4 @@ def _check_rows(outputs, count):
 
 def _fail(request, error):
     if not request.answer.done():
-        request.answer.set_exception(
-            request_errors.RequestError(
-                grpc.StatusCode.INTERNAL, f"The model failed: {error}"
-            )
-        )
+        request.answer.set_exception(error)

@@ -3,6 +3,8 @@
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from t2t_repro.serving.versions import Versions
+
 _SERVICES = {
     "",  # the server
     "ModelService",  # TensorFlow Serving's names
@@ -13,7 +15,10 @@ _SERVICES = {
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):
-    """Check; the answer is constant, as the port opens with a loaded model."""
+    """Check, which is positive unless the version in service has crashed."""
+
+    def __init__(self, versions: Versions):
+        self._versions = versions
 
     async def Check(
         self,
@@ -24,6 +29,8 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
         return health_pb2.HealthCheckResponse(
             status=health_pb2.HealthCheckResponse.SERVING
+            if self._versions.is_answering()
+            else health_pb2.HealthCheckResponse.NOT_SERVING
         )
 
     async def Watch(
@@ -33,6 +40,4 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
     ) -> None:
         # Clients then take the server as healthy. A stream without end would
         # delay the end of the server by the grace period.
-        await context.abort(
-            grpc.StatusCode.UNIMPLEMENTED, "Use Check: the health is constant."
-        )
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Use Check.")

@@ -1,38 +1,80 @@
 """Version of a model in memory, with a queue for each of its signatures."""
 
+import asyncio
 import pathlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-import numpy as np
-import tensorflow as tf
-import tensorflow_text  # noqa: F401, registers the operations of its graph
+from tensorflow.core.protobuf import meta_graph_pb2
 
-from t2t_repro.serving import (
-    batching,
-    request_errors,
-    saved_model,
-    warm_up,
+from t2t_repro import errors
+from t2t_repro.serving import batching, request_errors, version_connection
+from t2t_repro.serving.fork_server import ForkServer
+from t2t_repro.serving.version_connection import (
+    ProcessEndedError,
+    VersionConnection,
 )
+from t2t_repro.serving.version_process import CallError, Description
 
 
 class LoadedVersion:
-    """Model of one version, in memory."""
+    """Model of one version, in the memory of a process of its own."""
 
-    def __init__(self, folder: pathlib.Path):
-        """Load the version and run its warm-up requests: this takes seconds."""
-        self.version = int(folder.name)
-        self.card = saved_model.read_verified_card(folder)
-        self.signature_defs = dict(saved_model.read_graph(folder).signature_def)
-        self._model = saved_model.load(folder)
+    def __init__(
+        self,
+        version: int,
+        description: Description,
+        connection: VersionConnection,
+    ):
+        """Keep the connection to the process; `load` starts it."""
+        self.version = version
+        self.process = description.process  # its id
+        self.card: dict[str, Any] = description.card
+        self.signature_defs = {
+            name: meta_graph_pb2.SignatureDef.FromString(definition)
+            for name, definition in description.signature_defs.items()
+        }
+        self._signatures = description.signatures
+        self._connection = connection
         self._queues: dict[str, batching.Queue] = {}
-        for request in warm_up.read(folder):
-            self.run(
-                request.model_spec.signature_name or "serving_default",
-                {
-                    name: list(tensor.string_val)
-                    for name, tensor in request.inputs.items()
-                },
-            )
+
+    @classmethod
+    async def load(
+        cls,
+        folder: pathlib.Path,
+        fork_server: ForkServer,
+        in_background: bool = False,
+    ) -> "LoadedVersion":
+        """Load a version and run its warm-up requests: this takes seconds.
+
+        Args:
+            folder: folder of the version.
+            fork_server: starts the process.
+            in_background: whether to load with a low priority.
+
+        Raises:
+            OSError: the process cannot be started.
+            UserError: the version cannot be loaded.
+        """
+        connection = await version_connection.start(fork_server)
+        try:
+            description = await connection.load(folder, in_background)
+            return cls(int(folder.name), description, connection)
+        except CallError as error:
+            connection.end()
+            raise errors.UserError(str(error)) from error
+        except ProcessEndedError as error:
+            raise errors.UserError(
+                f"its process {error}; is there memory for it?"
+            ) from error
+        except BaseException:  # the server stops
+            connection.end()
+            raise
+
+    @property
+    def ended(self) -> asyncio.Task[str]:
+        """Return a task that ends with the process, and tells how it did."""
+        return self._connection.ended
 
     def input_names(self, signature: str) -> list[str]:
         """Return the names of a signature's inputs, sorted.
@@ -40,29 +82,39 @@ class LoadedVersion:
         Raises:
             RequestError: there is no such signature.
         """
-        if signature not in self._model.signatures:
+        if signature not in self._signatures:
             raise request_errors.invalid(
                 f'Serving signature name: "{signature:.100}" not found in '
-                "signature def; there are "
-                f"{', '.join(sorted(self._model.signatures))}."
+                f"signature def; there are {', '.join(self._signatures)}."
             )
         return sorted(self.signature_defs[signature].inputs)
 
-    def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
-        """Run a batch in this thread."""
-        # dtype object: NumPy's strings would lose NULs at their end.
-        tensors = {
-            name: tf.constant(np.array(values, object))
-            for name, values in inputs.items()
-        }
-        outputs = self._model.signatures[signature](**tensors)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+    async def run(
+        self, signature: str, inputs: batching.Inputs
+    ) -> batching.Outputs:
+        """Run a batch.
+
+        Raises:
+            CallError: the model failed.
+            RequestError: the process has ended.
+        """
+        try:
+            return await self._connection.run(signature, inputs)
+        except ProcessEndedError as error:
+            raise request_errors.unavailable(
+                f"The process of version {self.version} {error}. The version "
+                "is loaded again. Try again in a moment."
+            ) from error
 
     def queue(
         self,
         signature: str,
         new_queue: Callable[
-            [Callable[[batching.Inputs], batching.Outputs], str], batching.Queue
+            [
+                Callable[[batching.Inputs], Awaitable[batching.Outputs]],
+                str,
+            ],
+            batching.Queue,
         ],
     ) -> batching.Queue:
         """Return the queue of a signature.
@@ -79,6 +131,7 @@ class LoadedVersion:
         return self._queues[signature]
 
     async def close(self) -> None:
-        """Answer the requests that wait for this version."""
+        """Answer the requests that wait for this version, and free memory."""
         for queue in self._queues.values():
             await queue.close()
+        await self._connection.close()

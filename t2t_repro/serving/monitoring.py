@@ -69,6 +69,11 @@ class Metrics:
             ("outcome",),
             registry=self._registry,
         )
+        self.version_crashes = prometheus.Counter(
+            "t2t_version_crashes",
+            "Processes of versions that ended by themselves.",
+            registry=self._registry,
+        )
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""

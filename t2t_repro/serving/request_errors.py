@@ -85,3 +85,8 @@ def not_found(message: str) -> RequestError:
 def unavailable(message: str) -> RequestError:
     """Return a temporary error, after which the client may retry."""
     return RequestError(grpc.StatusCode.UNAVAILABLE, message)
+
+
+def internal(message: str) -> RequestError:
+    """Return the error of a failure that is not the client's."""
+    return RequestError(grpc.StatusCode.INTERNAL, message)

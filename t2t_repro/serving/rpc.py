@@ -70,7 +70,7 @@ def build_server(
         _ModelServicer(service), grpc_server
     )
     health_pb2_grpc.add_HealthServicer_to_server(
-        health.HealthServicer(), grpc_server
+        health.HealthServicer(service.versions), grpc_server
     )
     return grpc_server
 

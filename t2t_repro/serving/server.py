@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import ssl
@@ -33,17 +32,13 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then finish the requests in flight.
 
     A batch that is in the model after the grace period ends with the process,
-    whose exit status is then 1: a thread in TensorFlow cannot be stopped.
+    whose exit status is then 1.
 
     Args:
         service: the model and its queues.
         settings: settings of the server.
         ready: called with the ports when the server accepts requests.
     """
-    # What has been imported stays. Without it a garbage collection, which holds
-    # up every request, takes half as long.
-    gc.collect()
-    gc.freeze()
     try:
         async with running(service, settings) as bound:
             stop = asyncio.Event()
@@ -53,7 +48,7 @@ async def serve(
             await stop.wait()
     except GracePeriodError as error:
         print(error, file=sys.stderr, flush=True)
-        os._exit(1)  # exit() would wait for the thread in TensorFlow
+        os._exit(1)  # exit() would wait for threads and tasks
 
 
 @contextlib.asynccontextmanager

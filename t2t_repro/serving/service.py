@@ -16,6 +16,7 @@ from t2t_repro.serving import (
     request_errors,
     versions,
 )
+from t2t_repro.serving.fork_server import ForkServer
 from t2t_repro.serving.limits import Limits
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -38,6 +39,7 @@ class Service:
         export_dir: str | pathlib.Path,
         name: str,
         limits: Limits,
+        fork_server: ForkServer,
         retries: versions.Retries | None = None,
     ):
         """Prepare the service; `versions.start` loads the model.
@@ -46,13 +48,18 @@ class Service:
             export_dir: folder that the exporter has written.
             name: name of the model in requests.
             limits: limits of requests.
+            fork_server: starts the processes of versions.
             retries: of loads that fail; None: TensorFlow Serving's.
         """
         self.name = name
         self.limits = limits
         self.metrics = monitoring.Metrics()
         self.versions = versions.Versions(
-            export_dir, name, self.metrics, retries or versions.Retries()
+            export_dir,
+            name,
+            self.metrics,
+            fork_server,
+            retries or versions.Retries(),
         )
 
     async def predict(

@@ -4,12 +4,13 @@ The policy is TensorFlow Serving's default: when the newest version in the
 folder changes, that version is loaded beside the one in service and replaces
 it when it is ready. So a new version replaces an older one, and if the newest
 version is removed, the one before it is loaded again. A replaced version is
-unloaded when its last request is answered.
+unloaded when its last request is answered. A version whose process has ended by
+itself is loaded again.
 """
 
 import asyncio
 import contextlib
-import gc
+import math
 import pathlib
 from typing import NamedTuple, NoReturn
 
@@ -18,6 +19,7 @@ from tensorflow_serving.apis import get_model_status_pb2
 from t2t_repro import errors, files
 from t2t_repro.serving import monitoring, request_errors, version_folders
 from t2t_repro.serving.event_log import LOGGER
+from t2t_repro.serving.fork_server import ForkServer
 from t2t_repro.serving.loaded_version import LoadedVersion
 
 State = get_model_status_pb2.ModelVersionStatus.State
@@ -48,6 +50,7 @@ class Versions:
         export_dir: str | pathlib.Path,
         name: str,
         metrics: monitoring.Metrics,
+        fork_server: ForkServer,
         retries: Retries,
     ):
         """Keep the settings; `start` loads the model.
@@ -56,15 +59,19 @@ class Versions:
             export_dir: folder that the exporter has written.
             name: name of the model in requests.
             metrics: receives the version in service, and outcomes of loads.
+            fork_server: starts the processes of versions.
             retries: of loads that fail.
         """
         self._folder = files.expand_path(export_dir)
         self._name = name
         self._metrics = metrics
+        self._fork_server = fork_server
         self._retries = retries
         self._model: LoadedVersion | None = None
         self._statuses: dict[int, Status] = {}
-        self._loading: asyncio.Future | None = None  # the last load
+        self._crashed = asyncio.Event()  # one more time
+        self._last_crash = -math.inf  # by the event loop's clock
+        self._closing = False
 
     async def start(self) -> None:
         """Load the newest version.
@@ -83,10 +90,13 @@ class Versions:
     async def watch(self, poll_secs: float) -> NoReturn:
         """Poll the folder without end, and serve its newest version.
 
-        That is an older version if the one in service has been removed.
+        That is an older version if the one in service has been removed. If its
+        process has ended, it is loaded again.
         """
         while True:
-            await asyncio.sleep(poll_secs)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._crashed.wait(), poll_secs)
+            self._crashed.clear()
             try:
                 present = version_folders.list_versions(self._folder)
             except OSError:
@@ -94,9 +104,40 @@ class Versions:
             for gone in set(self._statuses) - set(present):
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
-            newest = present[-1] if present else self._current().version
-            if newest != self._current().version and self._may_load(newest):
-                await self._load(newest)
+            # If the newest cannot be loaded, a crashed one before it can.
+            for version in (*present[-1:], self._current().version):
+                if not self._is_in_service(version) and self._may_load(version):
+                    await self._load(version)
+                    break
+
+    def _is_in_service(self, version):
+        return version == self._current().version and self.is_answering()
+
+    def is_answering(self) -> bool:
+        """Return whether there is a version in service that has not crashed."""
+        return self._model is not None and not self._model.ended.done()
+
+    def _note_end(self, model):
+        """Note that the process of a version has ended; report a crash."""
+        if model is not self._model or self._closing or model.ended.cancelled():
+            return
+        loop = asyncio.get_running_loop()
+        self._metrics.version_crashes.inc()
+        message = f"its process {model.ended.result()}"
+        LOGGER.error(
+            "Version %s of %s has crashed: %s. It is loaded again.",
+            model.version,
+            self._name,
+            message,
+        )
+        # At once, unless it has crashed shortly before.
+        next_attempt = self._last_crash + self._retries.interval_secs
+        self._last_crash = loop.time()
+        present = _files_of(self._folder / str(model.version))
+        self._statuses[model.version] = Status(
+            State.END, message, present, 0, next_attempt
+        )
+        self._crashed.set()
 
     def _may_load(self, version):
         """Return whether to load a version, now or again.
@@ -117,9 +158,8 @@ class Versions:
         )
 
     async def close(self) -> None:
-        """Wait for a load in progress, and answer the waiting requests."""
-        if self._loading:
-            await asyncio.wait([self._loading])
+        """Answer the waiting requests, and end the process in service."""
+        self._closing = True
         if self._model:
             await self._model.close()
 
@@ -174,11 +214,11 @@ class Versions:
         before, present = self._statuses.get(version), _files_of(folder)
         self._statuses[version] = Status(State.LOADING)
         loop = asyncio.get_running_loop()
-        self._loading = loop.run_in_executor(None, LoadedVersion, folder)
         try:
-            # Shielded: a thread continues after its waiter is cancelled.
-            model = await asyncio.shield(self._loading)
-        except Exception as error:  # TensorFlow raises many types
+            model = await LoadedVersion.load(
+                folder, self._fork_server, self.is_answering()
+            )
+        except Exception as error:  # of any type: `watch` must go on
             same = before and before.files == present
             attempts = before.attempts + 1 if same else 1
             self._statuses[version] = Status(
@@ -190,7 +230,12 @@ class Versions:
             )
             self._report_failure(folder, error, attempts)
             return
-        LOGGER.info("Version %s of %s is loaded.", version, self._name)
+        LOGGER.info(
+            "Version %s of %s is loaded, in process %s.",
+            version,
+            self._name,
+            model.process,
+        )
         self._metrics.version_loads.labels("loaded").inc()
         await self._replace_model(model)
 
@@ -210,18 +255,19 @@ class Versions:
     async def _replace_model(self, model):
         """Put a loaded version into service; unload the one before it."""
         old, self._model = self._model, model
-        self._statuses[model.version] = Status(State.AVAILABLE)
+        model.ended.add_done_callback(lambda _: self._note_end(model))
         self._metrics.version.set(model.version)
-        if old:
-            self._statuses[old.version] = Status(State.UNLOADING)
-            await old.close()
+        if not old:
+            self._statuses[model.version] = Status(State.AVAILABLE)
+            return
+        self._statuses[old.version] = Status(State.UNLOADING)
+        self._statuses[model.version] = Status(State.AVAILABLE)
+        await old.close()
+        if old.version != model.version:  # else its process had ended
             self._statuses[old.version] = Status(State.END)
             LOGGER.info(
                 "Version %s of %s is unloaded.", old.version, self._name
             )
-            del old
-            # Its graph has cycles: otherwise several old versions would remain.
-            gc.collect()
 
 
 def _files_of(folder):

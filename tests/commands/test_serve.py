@@ -92,6 +92,32 @@ def test_signal_ends_the_server_with_status_0(run, export_dir, number):
         assert process.wait().returncode == 0
 
 
+def test_processes_of_a_killed_server_end(run, endless):
+    """A batch runs in the version's process, and never ends."""
+    with serving(run, endless) as (process, port, _):
+        asked = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        asked.request(
+            "POST", "/v1/models/t2t:predict", json.dumps({"instances": ["a"]})
+        )
+        children = pathlib.Path(
+            f"/proc/{process.pid}/task/{process.pid}/children"
+        )
+        (forks,) = children.read_text().split()
+        (version,) = (
+            pathlib.Path(f"/proc/{forks}/task/{forks}/children")
+            .read_text()
+            .split()
+        )
+        process.kill()
+        end = time.monotonic() + SECONDS
+        while any(
+            pathlib.Path(f"/proc/{number}/exe").exists()
+            for number in (forks, version)
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
 def test_request_that_outlasts_the_grace_is_dropped(run, endless):
     with serving(run, endless, "--grace_secs=0.1") as (process, port, _):
         asked = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)

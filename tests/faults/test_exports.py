@@ -7,7 +7,12 @@ import time
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.serving import local_client, saved_model, versions, warm_up
+from t2t_repro.serving import (
+    local_client,
+    saved_model,
+    version_process,
+    warm_up,
+)
 
 SECONDS = 1800  # what takes longer has hung
 LINES = "".join(f"{a} b c d e f\n" for a in "abcdefghij" * 4)
@@ -230,7 +235,7 @@ def test_export_without_a_file_is_refused_by_client_and_server(copy):
     with pytest.raises(errors.UserError, match=message):
         local_client.LocalClient(copy.parent)
     with pytest.raises(errors.UserError, match=message):
-        versions.LoadedVersion(copy)
+        version_process.Model(copy)
 
 
 @pytest.mark.parametrize("count", [6, pytest.param(60, marks=pytest.mark.slow)])

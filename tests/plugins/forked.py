@@ -22,8 +22,8 @@ LIMIT = 3600  # seconds; a command that takes longer hangs
 # Modules that commands import. A command is not preloaded: it defines flags.
 PRELOADED = (
     "evaluation reporting metrics.bleu metrics.ter serving.client "
-    "serving.saved_model serving.to_ctranslate2 training.averaging "
-    "training.train_loop"
+    "serving.fork_server serving.saved_model serving.to_ctranslate2 "
+    "training.averaging training.train_loop"
 ).split()
 
 
@@ -116,6 +116,10 @@ class Forks:
     def start(self, *arguments, **settings) -> Command:
         """Start a command; settings are stdin and env."""
         return Command(self._context, self._folder, arguments, **settings)
+
+    def process(self, function, *args):
+        """Return a process, not yet started, that calls a function."""
+        return self._context.Process(target=function, args=args, daemon=True)
 
     def __call__(self, *arguments, kill_after=None, **settings):
         """Run a command to its end; return a CompletedProcess with text."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import dataclasses
+import functools
 import http.client
 import json
 import shutil
+import socket
 import threading
 
 import pytest
@@ -131,15 +133,41 @@ def local(exported):
     return run
 
 
+@pytest.fixture(scope="session")
+def versions_fork_server(forked):
+    """Yield the fork server of all servers in this process.
+
+    This process cannot be forked, as TensorFlow runs in it.
+    """
+    from t2t_repro.serving import fork_server
+
+    control, its_control = socket.socketpair()
+    with its_control:
+        process = forked.process(fork_server.run, its_control)
+        process.start()
+    server = fork_server.ForkServer(control)
+    yield server
+    server.close()
+    process.join(SECONDS)
+    assert process.exitcode == 0
+
+
 class Embedded:
     """A server in a thread of this process."""
 
     def __init__(
-        self, export_dir, ports=(0, 0), retries=(5, 60.0), server=(), **settings
+        self,
+        forks,
+        export_dir,
+        ports=(0, 0),
+        retries=(5, 60.0),
+        server=(),
+        **settings,
     ):
         """Prepare a server.
 
         Args:
+            forks: fork server.
             export_dir: folder of the model.
             ports: as of server.Ports.
             retries: as of versions.Retries.
@@ -152,6 +180,7 @@ class Embedded:
             export_dir,
             "t2t",
             limits.Limits(**settings),
+            forks,
             versions.Retries(*retries),
         )
         self._settings = dict(server)
@@ -212,9 +241,9 @@ class Embedded:
 
 
 @pytest.fixture(scope="session")
-def embedded():
-    """Return the class Embedded, for tests with limits of their own."""
-    return Embedded
+def embedded(versions_fork_server):
+    """Return a function like Embedded, for tests with limits of their own."""
+    return functools.partial(Embedded, versions_fork_server)
 
 
 @pytest.fixture(scope="session")
@@ -244,13 +273,13 @@ def gate(monkeypatch):
         open = threading.Event()
         entered = threading.Semaphore(0)
 
-    def held(model, *arguments):
+    async def held(model, *arguments):
         Gate.entered.release()
-        assert Gate.open.wait(SECONDS)
-        return run(model, *arguments)
+        assert await asyncio.to_thread(Gate.open.wait, SECONDS)
+        return await run(model, *arguments)
 
     def close():
-        """Close the gate, after the warm-up."""
+        """Close the gate."""
         monkeypatch.setattr(versions.LoadedVersion, "run", held)
 
     Gate.close = staticmethod(close)

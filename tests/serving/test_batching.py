@@ -1,7 +1,6 @@
 """Queues of requests, with functions in place of a model."""
 
 import asyncio
-import threading
 
 import grpc
 import numpy as np
@@ -23,13 +22,13 @@ class BlockedModel:
     """A model that blocks until `go` is set, and records its batches."""
 
     def __init__(self, run=echo):
-        self.run, self.go, self.batches = run, threading.Event(), []
+        self.run, self.go, self.batches = run, asyncio.Event(), []
         self.entered = asyncio.Event()
 
-    def __call__(self, inputs):
+    async def __call__(self, inputs):
         self.batches.append(inputs["inputs"])
-        self.loop.call_soon_threadsafe(self.entered.set)
-        assert self.go.wait(SECONDS)
+        self.entered.set()
+        await asyncio.wait_for(self.go.wait(), SECONDS)
         return self.run(inputs)
 
 
@@ -38,7 +37,6 @@ def run_with(run, test, **settings):
     defaults = {"max_batch_size": 4, "batch_timeout_ms": 0.0}
 
     async def main():
-        run.loop = asyncio.get_running_loop()
         registry = prometheus_client.CollectorRegistry()
         sizes = prometheus_client.Histogram("s", "", registry=registry)
         waiting = prometheus_client.Gauge("w", "", registry=registry)

@@ -256,7 +256,7 @@ def test_taken_port_is_found_before_the_model_is_loaded(
     export_dir, embedded, monkeypatch
 ):
     loads = []
-    monkeypatch.setattr(versions, "LoadedVersion", loads.append)
+    monkeypatch.setattr(versions.LoadedVersion, "load", loads.append)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for ports in ((port, 0), (0, port)):

@@ -10,7 +10,13 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from t2t_repro import errors
-from t2t_repro.serving import limits, service, versions, warm_up
+from t2t_repro.serving import (
+    limits,
+    service,
+    version_process,
+    versions,
+    warm_up,
+)
 
 SECONDS = 60  # timeout
 BODY = {"instances": ["two birds sing"]}
@@ -26,10 +32,11 @@ def states(server):
 
 def wait_for(condition):
     """Poll a condition, which sends a request each time."""
-    done = threading.Event()
+    done, pause = threading.Event(), threading.Event()
     threading.Timer(SECONDS, done.set).start()
     while not condition():
         assert not done.is_set(), "nothing happened"
+        pause.wait(0.02)
 
 
 def test_new_version_replaces_old_under_load(export_dir, publish, embedded):
@@ -104,14 +111,14 @@ def test_failed_load_is_repeated_and_reported(
     """The cause passes, and the files stay the same."""
     caplog.set_level("INFO", "t2t_repro.serving")
     failures = ["Too many open files"] * 3
-    build = versions.LoadedVersion
+    load = versions.LoadedVersion.load
 
-    def load(folder):
+    async def fail_at_first(folder, *settings):
         if folder.name == "2" and failures:
             raise OSError(failures.pop())
-        return build(folder)
+        return await load(folder, *settings)
 
-    monkeypatch.setattr(versions, "LoadedVersion", load)
+    monkeypatch.setattr(versions.LoadedVersion, "load", fail_at_first)
     shutil.copytree(toys / "2", tmp_path / "2")
     with embedded(export_dir, retries=(3, 0.0)) as server:
         (tmp_path / "2").rename(export_dir / "2")
@@ -126,7 +133,7 @@ def test_failed_load_is_repeated_and_reported(
     for part in (
         "2: Too many open files. 3 more attempts",
         "2: Too many open files. 1 more attempts",
-        "Version 2 of t2t is loaded.",
+        "Version 2 of t2t is loaded, in process ",
         "Version 1 of t2t is unloaded.",
     ):
         assert any(part in message for message in messages), part
@@ -136,15 +143,15 @@ def test_failed_load_is_not_repeated_without_end(
     export_dir, embedded, monkeypatch
 ):
     attempts = threading.Semaphore(0)
-    build = versions.LoadedVersion
+    load = versions.LoadedVersion.load
 
-    def load(folder):
+    async def fail(folder, *settings):
         if folder.name == "1":
-            return build(folder)
+            return await load(folder, *settings)
         attempts.release()
         raise OSError("damaged")
 
-    monkeypatch.setattr(versions, "LoadedVersion", load)
+    monkeypatch.setattr(versions.LoadedVersion, "load", fail)
     with embedded(export_dir, retries=(2, 0.0)) as server:
         (export_dir / "2").mkdir()
         for _ in range(3):
@@ -186,19 +193,16 @@ def write_warm_up(folder, *signatures):
             file.write(log.SerializeToString())
 
 
-def test_version_runs_warm_up_before_it_serves(
-    export_dir, embedded, monkeypatch
-):
+def test_version_runs_warm_up_before_it_serves(export_dir, monkeypatch):
     write_warm_up(export_dir / "1", "serving_default", "")
-    signatures, run = [], versions.LoadedVersion.run
+    signatures = []
 
     def record(model, signature, inputs):
-        signatures.append(signature)
-        return run(model, signature, inputs)
+        signatures.append((signature, inputs))
 
-    monkeypatch.setattr(versions.LoadedVersion, "run", record)
-    with embedded(export_dir):
-        assert signatures == ["serving_default"] * 2
+    monkeypatch.setattr(version_process.Model, "run", record)
+    version_process.Model(export_dir / "1")
+    assert signatures == [("serving_default", {"inputs": [b"a"]})] * 2
 
 
 def test_version_with_failed_warm_up_is_skipped(
@@ -218,9 +222,11 @@ def test_incomplete_version_is_ignored(export_dir, embedded):
         assert states(server) == {1: "AVAILABLE"}
 
 
-def test_missing_and_broken_versions_are_errors(tmp_path):
+def test_missing_and_broken_versions_are_errors(tmp_path, versions_fork_server):
     def start(folder):
-        served = service.Service(folder, "t2t", limits.Limits())
+        served = service.Service(
+            folder, "t2t", limits.Limits(), versions_fork_server
+        )
         asyncio.run(served.versions.start())
 
     with pytest.raises(errors.UserError, match="no exported model"):

@@ -5,7 +5,8 @@ The environment variable FAULT has the fault, where it occurs, and a number:
     SIGTERM step 3    SIGTERM before the third step of training
     SIGKILL index 2   before the second index of a checkpoint is renamed, when
                       its data already is
-    SIGKILL run 5     before the fifth batch of a server; four warm it up
+    SIGKILL run 5     kill a server before the fifth batch in its model, which
+                      runs in another process; four warm it up
     SIGKILL change 7  before Python opens a file of the folder DISK for writing,
                       renames or removes one for the seventh time
     COUNT change 0    count these times, and print them at the end
@@ -24,6 +25,7 @@ import sys
 name, target, text = os.environ["FAULT"].split()
 number, folder = int(text), os.environ["DISK"]
 count = 0
+server = None  # process to kill instead of the one that has counted
 
 
 def fill_disk():
@@ -41,7 +43,7 @@ def advance():
         if name == "FILL":
             fill_disk()
         else:
-            os.kill(os.getpid(), signal.Signals[name])
+            os.kill(server or os.getpid(), signal.Signals[name])
 
 
 def inject(function, is_counted=lambda *args: True):
@@ -84,9 +86,10 @@ elif target == "index":
         os.replace, lambda source, target: str(target).endswith(".index")
     )
 elif target == "run":
-    from t2t_repro.serving import versions
+    from t2t_repro.serving import version_process
 
-    versions.LoadedVersion.run = inject(versions.LoadedVersion.run)
+    server = os.getpid()
+    version_process.Model.run = inject(version_process.Model.run)
 elif target == "size":
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,0 +1,135 @@
+"""Process of one version: it loads the model, and runs the server's batches.
+
+Python's lock, the memory and a crash of TensorFlow are those of this process
+alone. It ends when the server closes the connection, or ends.
+"""
+
+import concurrent.futures
+import gc
+import os
+import pathlib
+import socket
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401, registers the operations of its graph
+
+from t2t_repro.serving import batching, frames, saved_model, warm_up
+
+# Of the thread that loads beside a version in service: one tenth of the CPU
+# time of the others, where all CPUs are busy (sched(7): 1.25 for each step).
+_NICENESS = 5
+_THREADS = 32  # batches at a time; each signature in use has at most one
+
+
+class CallError(Exception):
+    """Error of a call, with its message: TensorFlow's cannot be pickled."""
+
+
+class Description(NamedTuple):
+    """Properties of a loaded version."""
+
+    process: int
+    card: dict[str, Any]
+    signature_defs: dict[str, bytes]  # {name: serialized SignatureDef}
+    signatures: list[str]  # those that can be run, sorted
+
+
+class Model:
+    """Model of a version, in this process."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Load the version and run its warm-up requests: this takes seconds."""
+        card = saved_model.read_verified_card(folder)
+        graph = saved_model.read_graph(folder)
+        self._signatures = saved_model.load(folder).signatures
+        for request in warm_up.read(folder):
+            self.run(
+                request.model_spec.signature_name or "serving_default",
+                {
+                    name: list(tensor.string_val)
+                    for name, tensor in request.inputs.items()
+                },
+            )
+        self.description = Description(
+            os.getpid(),
+            card,
+            {
+                name: definition.SerializeToString()
+                for name, definition in graph.signature_def.items()
+            },
+            sorted(self._signatures),
+        )
+
+    def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
+        """Run a batch in this thread."""
+        # dtype object: NumPy's strings would lose NULs at their end.
+        tensors = {
+            name: tf.constant(np.array(values, object))
+            for name, values in inputs.items()
+        }
+        outputs = self._signatures[signature](**tensors)
+        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def run(connection: socket.socket) -> None:
+    """Answer the calls of a VersionConnection until it is closed."""
+    _start_tensorflow()
+    with connection.makefile("rb") as calls:
+        try:
+            _Answers(connection).answer_all(calls)
+        except EOFError:
+            pass  # batches that still run have no one to answer
+
+
+def _start_tensorflow():
+    """Start TensorFlow's threads, which get the priority of this one."""
+    for gpu in tf.config.list_physical_devices("GPU"):
+        # Two versions share a GPU while the one replaces the other.
+        tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.list_logical_devices()
+
+
+class _Answers:
+    """Answers to calls, in threads."""
+
+    def __init__(self, connection: socket.socket):
+        self._connection, self._sending = connection, threading.Lock()
+        self._pool = concurrent.futures.ThreadPoolExecutor(_THREADS)
+        self._model = None
+
+    def answer_all(self, calls):
+        number, folder, in_background = frames.read(calls)
+        threading.Thread(
+            target=self._answer,
+            args=(number, self._load, folder, in_background),
+            daemon=True,
+        ).start()
+        while True:  # until EOFError
+            number, signature, inputs = frames.read(calls)
+            self._pool.submit(
+                self._answer, number, self._model.run, signature, inputs
+            )
+
+    def _answer(self, number, function, *args):
+        """Send the number of a call with its result, or with its error."""
+        result = error = None
+        try:
+            result = function(*args)
+        except Exception as raised:  # TensorFlow raises many types
+            error = CallError(str(raised))
+        frame = frames.pack((number, result, error))
+        with self._sending:
+            self._connection.sendall(frame)
+
+    def _load(self, folder, in_background):
+        if in_background:  # on Linux, threads have priorities of their own
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
+        self._model = Model(folder)
+        # The graph stays: a collection during a batch would look through it.
+        gc.collect()
+        gc.freeze()
+        return self._model.description
