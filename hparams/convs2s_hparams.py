@@ -11,7 +11,7 @@ from t2t_repro.registry import hparams_sets, models
 
 # Bounds far above any real model, as those of hparam.py.
 _MAX_LAYERS, _MAX_CHANNELS, _MAX_WIDTH = 2_000, 1 << 17, 1 << 10
-_LAYERS = re.compile(r"(\d{1,9})x(\d{1,9})(?:\*(\d{1,9}))?", re.ASCII)
+_GROUP = re.compile(r"(\d{1,9})x(\d{1,9})(?:\*(\d{1,9}))?", re.ASCII)
 
 
 class Convolution(NamedTuple):
@@ -21,20 +21,34 @@ class Convolution(NamedTuple):
     width: int  # of the kernel
 
 
-def _parse(text: str) -> list[Convolution] | None:
-    """Return the layers that "512x3*10+768x3*3" names; None: none, or wrong."""
-    groups = [_LAYERS.fullmatch(item) for item in text.split("+")]
-    sizes = [tuple(map(int, m.groups(default="1"))) for m in groups if m]
-    valid = len(sizes) == len(groups) and all(
-        1 <= channels <= _MAX_CHANNELS and 1 <= width <= _MAX_WIDTH and count
-        for channels, width, count in sizes
+def _groups(text: str) -> list[tuple[int, ...]]:
+    """Return channels, width and layers of each group; (): it is wrong."""
+    matches = [_GROUP.fullmatch(item) for item in text.split("+")]
+    return [
+        tuple(map(int, match.groups(default="1"))) if match else ()
+        for match in matches
+    ]
+
+
+def _is_valid(text: str) -> bool:
+    groups = _groups(text)
+    return (
+        all(groups)
+        and all(
+            1 <= channels <= _MAX_CHANNELS and 1 <= width <= _MAX_WIDTH
+            for channels, width, _ in groups
+        )
+        and all(layers for *_, layers in groups)
+        and sum(layers for *_, layers in groups) <= _MAX_LAYERS
     )
-    if not valid or sum(count for *_, count in sizes) > _MAX_LAYERS:
-        return None
+
+
+def _parse(text: str) -> list[Convolution]:
+    """Return the layers of "512x3*10+768x3*3", in their order."""
     return [
         Convolution(channels, width)
-        for channels, width, count in sizes
-        for _ in range(count)
+        for channels, width, layers in _groups(text)
+        for _ in range(layers)
     ]
 
 
@@ -42,7 +56,7 @@ _CONVOLUTIONS = Constraint(
     "CHANNELSxWIDTH*LAYERS, joined by '+', such as 512x3*10+2048x1*2, with at "
     f"most {_MAX_CHANNELS:,} channels, kernels of at most {_MAX_WIDTH:,} "
     f"positions, and {_MAX_LAYERS:,} layers",
-    lambda text: _parse(text) is not None,
+    _is_valid,
 )
 
 
@@ -72,12 +86,12 @@ class ConvS2SHParams(HParams):
     @property
     def encoder_layers(self) -> list[Convolution]:
         """Return the convolution of each layer of the encoder."""
-        return _parse(self.encoder_convolutions) or []
+        return _parse(self.encoder_convolutions)
 
     @property
     def decoder_layers(self) -> list[Convolution]:
         """Return the convolution of each layer of the decoder."""
-        return _parse(self.decoder_convolutions) or []
+        return _parse(self.decoder_convolutions)
 
 
 models.declare(

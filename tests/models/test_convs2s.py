@@ -110,7 +110,6 @@ def test_flops_are_those_of_the_matrix_products(build):
 
 
 def test_positions_beyond_the_table_get_its_last_row(build):
-    """As with learned positions of the Transformer."""
     model = build(max_length=8)
     ids = np.full((1, 12), 5, np.int32)
     logits = np.asarray(model(features(ids, ids)))
@@ -170,7 +169,7 @@ def test_gradients_of_every_weight_are_the_same_with_xla(build):
 
 
 def test_gradient_of_encoder_is_divided_by_number_of_attentions(build):
-    """That of the source's embeddings, by way of the values, is not."""
+    """The gradient of embeddings by way of the values is not divided."""
     model = build()
     inputs = tf.constant(INPUTS)
     with tf.GradientTape(persistent=True) as tape:
