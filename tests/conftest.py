@@ -225,8 +225,8 @@ def randomize():
         random = np.random.default_rng(seed)
         for weight in model.weights:
             deviation = matrices if len(weight.shape) > 1 else vectors
-            scales = weight.path.endswith(("gamma", "gain"))
-            weight.assign(random.normal(scales, deviation, weight.shape))
+            mean = float(weight.path.endswith(("gamma", "gain")))
+            weight.assign(random.normal(mean, deviation, weight.shape))
 
     return draw
 

@@ -32,7 +32,7 @@ class MultiStepAttention(keras.layers.Layer):
         d = (W h + b + g) sqrt(0.5)
         a = softmax(d · z)
         c = sqrt(m) sum_j a_j (z_j + e_j) sqrt(0.5)
-        output = (h + V c + b') sqrt(0.5)
+        output = (h + U c + b') sqrt(0.5)
 
     The sum is of m terms, each about 1 / m: m sqrt(1 / m) = sqrt(m) restores
     its variance.

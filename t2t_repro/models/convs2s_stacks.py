@@ -1,4 +1,4 @@
-"""Encoder and decoder of ConvS2S (sections 3.1 to 3.4).
+"""Encoder and decoder of ConvS2S (section 3).
 
 Here `hparams` are a ConvS2SHParams of hparams/convs2s_hparams.py.
 """
@@ -12,137 +12,23 @@ from keras import ops
 from t2t_repro import keras_compat
 from t2t_repro.layers import dropout, lookup_table
 from t2t_repro.layers.counter_rng import Rng
-from t2t_repro.layers.gated_convolution import GatedConvolution
 from t2t_repro.layers.gradient_scale import scale_gradient
-from t2t_repro.layers.multi_step_attention import (
-    SUM_SCALE,
-    MultiStepAttention,
-    Source,
-)
+from t2t_repro.layers.multi_step_attention import SUM_SCALE, Source
 from t2t_repro.layers.weight_norm import WeightNormDense
+from t2t_repro.models.convs2s_blocks import Block, DecoderBlock, EncoderBlock
 from t2t_repro.types import Tensor
-
-
-class _Block(keras.layers.Layer):
-    """Convolution within a residual connection; the decoder adds attention."""
-
-    def __init__(
-        self,
-        input_channels: int,
-        convolution: Any,
-        hparams: Any,
-        causal: bool,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        channels, width = convolution
-        settings = {"dtype": self.dtype_policy}
-        self.convolution = GatedConvolution(
-            input_channels,
-            channels,
-            width,
-            hparams.dropout,
-            causal,
-            name="convolution",
-            **settings,
-        )
-        # Section 3.2 adds the input; where channels change, it is projected.
-        self.projection = None
-        if channels != input_channels:
-            self.projection = WeightNormDense(
-                input_channels, channels, name="projection", **settings
-            )
-
-    def build(self, x_shape: tuple, *shapes: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
-
-    def residual(
-        self, x: Tensor, kernels: Mapping[str, Tensor] | None = None
-    ) -> Tensor:
-        """Return x […, input_channels] as it is added, […, channels]."""
-        return x if self.projection is None else self.projection(x, kernels)
-
-
-class EncoderBlock(_Block):
-    """Convolution that sees positions on both sides."""
-
-    def call(self, x: Tensor, real: Tensor, rng: Rng | None = None) -> Tensor:
-        """Run the block on x [B, L, C] with real [B, L]."""
-        y = self.convolution(x, real, rng=rng)
-        return (y + self.residual(x)) * SUM_SCALE
-
-
-class DecoderBlock(_Block):
-    """Causal convolution, then attention to the source."""
-
-    def __init__(
-        self,
-        input_channels: int,
-        convolution: Any,
-        hparams: Any,
-        causal: bool,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(input_channels, convolution, hparams, causal, **kwargs)
-        self.attention = MultiStepAttention(
-            convolution.channels,
-            hparams.hidden_size,
-            name="attention",
-            dtype=self.dtype_policy,
-        )
-
-    def call(
-        self,
-        x: Tensor,
-        embedded: Tensor,
-        source: Source,
-        rng: Rng | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Run the block on x [B, T, C] and embeddings [B, T, D].
-
-        Returns:
-            output [B, T, channels], attention weights [B, T, L].
-        """
-        y = self.convolution(x, rng=rng)
-        y, weights = self.attention(y, embedded, source)
-        return (y + self.residual(x)) * SUM_SCALE, weights
-
-    def step(
-        self,
-        x: Tensor,
-        past: Tensor | None,
-        embedded: Tensor,
-        source: Source,
-        kernels: Mapping[str, Tensor],
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Run the block on one position of W beams.
-
-        Args:
-            x: [B, W, C].
-            past: as for GatedConvolution.step().
-            embedded: [B, W, D].
-            source: what to attend to.
-            kernels: as for WeightNormDense.call().
-
-        Returns:
-            output [B, W, channels], the next past, weights [B, W, L].
-        """
-        y, past = self.convolution.step(x, past, kernels)
-        y, weights = self.attention(y, embedded, source, kernels)
-        return (y + self.residual(x, kernels)) * SUM_SCALE, past, weights
 
 
 class _Stack(keras.layers.Layer):
     """Embeddings, blocks, and projections to and from their channels."""
 
-    block_class: type[_Block]
+    block_class: type[Block]
 
     def __init__(
         self,
         hparams: Any,
         vocab_size: int,
         convolutions: Sequence[Any],
-        causal: bool,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -171,7 +57,6 @@ class _Stack(keras.layers.Layer):
                     channels,
                     convolution,
                     hparams,
-                    causal,
                     name=f"layer_{i}",
                     **settings,
                 )
@@ -209,7 +94,6 @@ class Encoder(_Stack):
             hparams,
             vocab_size,
             hparams.encoder_layers,
-            causal=False,
             **kwargs,
         )
         self.num_attentions = num_attentions
@@ -245,7 +129,6 @@ class Decoder(_Stack):
             hparams,
             vocab_size,
             hparams.decoder_layers,
-            causal=True,
             **kwargs,
         )
         self.output_dropout = dropout.Dropout(

@@ -65,4 +65,16 @@ def test_rate_is_a_quarter_then_a_tenth_of_it_each_epoch(build, name):
             found = float(schedules.learning_rate(hparams, step))
             assert found == pytest.approx(rate)
     assert hparams.train_steps == (constant + 3) * epoch
+
+
+@pytest.mark.parametrize(
+    "name", ["convs2s", "convs2s_iwslt", "convs2s_small", "convs2s_tiny"]
+)
+def test_every_set_has_the_papers_optimizer(build, name):
+    """Section 4.2: Nesterov, momentum 0.99, rate 0.25, clipping at 0.1."""
+    hparams = build(name)
+    assert hparams.optimizer == "sgd"
+    assert hparams.optimizer_arguments == "momentum=0.99:nesterov=true"
+    assert hparams.clip_grad_norm == 0.1
+    assert float(schedules.learning_rate(hparams, 1)) == 0.25
     optimizer.check(hparams)

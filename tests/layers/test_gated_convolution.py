@@ -23,7 +23,7 @@ def _layer(width, causal, rate=0.0):
 
 
 def _oracle(layer, x, before):
-    """Convolve x [B, N, C] position by position; zeros lie around it."""
+    """Compute x [B, N, C] convolved, position by position, between zeros."""
     weight = np.asarray(layer.linear.weight)
     weight = weight.reshape(2, CHANNELS, layer.width, C)
     bias = np.asarray(layer.linear.bias).reshape(2, CHANNELS)

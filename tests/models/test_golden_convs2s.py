@@ -18,7 +18,7 @@ from t2t_repro.models import building
 from t2t_repro.training import loss
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "pytorch_convs2s.npz"
-TOLERANCE = 1e-5  # the largest measured difference is 3e-6
+TOLERANCE = 1e-5  # the largest measured difference is 4e-6
 
 
 @pytest.fixture(scope="module")
