@@ -185,11 +185,11 @@ def test_names_are_literals_in_their_files():
     for entry in (entry for known in REGISTRIES for entry in known):
         text = pathlib.Path(entry.file).read_text("utf-8")
         if isinstance(entry, registry.Declared):  # beside its settings
-            known = (
+            paths = (
                 *pathlib.Path("hparams").glob("*_hparams.py"),
                 pathlib.Path("t2t_repro/metrics/suite.py"),
             )
-            texts = [path.read_text("utf-8") for path in known]
+            texts = [path.read_text("utf-8") for path in paths]
             assert any(f'    "{entry.name}"' in text for text in texts)
         else:
             assert re.search(rf'register\(\s*"{entry.name}"', text)

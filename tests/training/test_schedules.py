@@ -92,12 +92,12 @@ GOLDEN = [
         1.397542e-03,
     ),
     (
-        "tiny",
+        "tiny bytenet_tiny neural_gpu_tiny",
         (0.0, 7.425000e-04, 9.488019e-04, 6.708623e-04, 1.897376e-04),
         3.000000e-03,
     ),
     (
-        "small medium",
+        "small medium bytenet_small neural_gpu_small",
         (0.0, 3.130655e-04, 1.581337e-03, 1.118104e-03, 3.162294e-04),
         3.162278e-03,  # 0.1 / sqrt(1000)
     ),
@@ -106,6 +106,8 @@ GOLDEN = [
         (0.0, 2.474925e-04, 3.535868e-03, 2.500080e-03, 7.070888e-04),
         4.999848e-03,
     ),
+    ("bytenet", (3e-4,) * 5, 3e-4),
+    ("neural_gpu", (5e-4,) * 5, 5e-4),
 ]
 SETS = [
     (name, rates, peak)
