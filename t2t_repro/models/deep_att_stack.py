@@ -172,9 +172,8 @@ class Decoder(keras.layers.Layer):
             shape: B and W.
         """
         cells = [layer.recurrent.cell for layer in self.upper]
-        return tuple(
-            cell.initial_states(shape) for cell in (self.bottom.cell, *cells)
-        )
+        cells = [self.bottom.cell, *cells]
+        return tuple(cell.initial_states(shape) for cell in cells)
 
     def step(
         self, x: Tensor, states: Sequence, source: Source

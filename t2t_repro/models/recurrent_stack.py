@@ -99,10 +99,8 @@ class Decoder(keras.layers.Layer):
         Args:
             shape: B and W.
         """
-        return tuple(
-            layer.cell.initial_states(shape)
-            for layer in (self.bottom, *self.upper)
-        )
+        cells = [self.bottom.cell, *(layer.cell for layer in self.upper)]
+        return tuple(cell.initial_states(shape) for cell in cells)
 
     def step(
         self, x: Tensor, states: Sequence, source: Source
