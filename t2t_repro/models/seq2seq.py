@@ -92,7 +92,7 @@ class Seq2Seq(keras.Model):
     packed_rows = False
     # Whether the model implements `recompute_grad`.
     recomputation = False
-    # Sentences that `t2t show` prints: which rules do not hold for the model.
+    # Sentences that `t2t show` prints: rules that do not hold for the model.
     notes: tuple[str, ...] = ()
     # Fields of AttentionWeights that attention_weights() fills. With "cross",
     # decode_step() returns attention, an export has the signature `attention`,

@@ -100,3 +100,12 @@ def test_unknown_optimizer_arguments_are_refused(run):
     assert result.returncode == 1
     assert "SGD has no 'momentun'. Did you mean momentum?" in result.stderr
     assert result.stdout == ""
+
+
+def test_note_of_model_is_shown(run):
+    """The paper's largest model is counted, although it fits no machine."""
+    _, _, after = shown(run, "--hparams_set=moe", "--vocab_size=32000")
+    lines = after.splitlines()
+    assert lines[-4].split()[:3] == ["parameters,", "V=32,000", "8,666,884,608"]
+    assert lines[-1].startswith("note: the balancing losses of experts are ")
+    assert lines[-1].endswith("replicas times accumulated parts.")

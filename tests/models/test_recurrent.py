@@ -34,6 +34,7 @@ VARIANTS = {
         {"num_bidirectional_layers": 2, "attention_type": "dot_product"},
     ),
     "deep_att": ("deep_att_tiny", {"num_encoder_layers": 3}),
+    "moe": ("moe_tiny", {"num_experts": 4, "expert_filter_size": 6}),
 }
 
 

@@ -55,15 +55,15 @@ def test_packed_sentences_have_logits_of_padded_ones(model):
     logits = np.asarray(model(packed))
     for row, segments in enumerate(packed["targets_segment"]):
         for segment in range(1, segments.max() + 1):
-            of_inputs = packed["inputs_segment"][row] == segment
-            of_targets = segments == segment
+            its_inputs = packed["inputs_segment"][row] == segment
+            its_targets = segments == segment
             alone = features(
-                packed["inputs"][row : row + 1, of_inputs],
-                packed["targets"][row : row + 1, of_targets],
+                packed["inputs"][row : row + 1, its_inputs],
+                packed["targets"][row : row + 1, its_targets],
             )
             np.testing.assert_allclose(
                 np.asarray(model(alone))[0],
-                logits[row, of_targets],
+                logits[row, its_targets],
                 rtol=1e-4,
                 atol=1e-5,
             )
