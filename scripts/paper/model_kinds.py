@@ -102,6 +102,8 @@ def reach(model: Seq2Seq, most: int) -> int:
     Returns:
         The largest distance up to which gradients are not zero, on both sides.
     """
+    # Longer than the states are wide, which tells positions from other axes.
+    most = max(most, model.hparams.hidden_size)
     ids = sentence(2 * most + 2)  # EOS is not among the inputs at a distance
     gradients = _embedding_gradients(model, ids, middle=most)
     sizes = np.abs(gradients[ids]).sum(-1)  # [L], since ids differ
@@ -117,7 +119,7 @@ def _embedding_gradients(model, ids, middle):
             tf.reduce_sum(tf.abs(tf.gather(leaf, middle, axis=axis)))
             for leaf in keras.tree.flatten(state.sentences)
             for axis in range(1, len(leaf.shape))
-            if leaf.shape[axis] == len(ids) and leaf.dtype.is_floating
+            if leaf.shape[axis] >= len(ids) and leaf.dtype.is_floating
         )
     matrices = [
         weight.value
