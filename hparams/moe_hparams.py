@@ -95,8 +95,8 @@ def transformer_moe(parent: TransformerHParams) -> TransformerMoeHParams:
         parent,
         model="transformer_moe",
         num_experts=32,  # appendix E, the smallest model
-        # GShard (arXiv 2006.16668, section 2.2) has mixtures in every second
-        # layer of a Transformer, and two experts of a token.
+        # GShard (arXiv 2006.16668) has mixtures in every second layer of a
+        # Transformer, and two experts of a token.
         mixture_period=2,
         experts_per_token=2,
         expert_filter_size=2048,  # appendix E; also base's filter_size

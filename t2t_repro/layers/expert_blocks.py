@@ -17,9 +17,9 @@ from keras import ops
 
 from t2t_repro.types import Tensor
 
-# Full blocks of an expert if all get the same: with 2, at most A / 2 of the
-# rows are empty. More blocks copy an expert's matrices more often. 2 was the
-# fastest of 1, 2 and 4 for 8 experts, 128 wide, on a CPU.
+# Full blocks of an expert if all get the same: with 2, there are A / 2 empty
+# rows. More blocks copy an expert's matrices more often. 2 was the fastest of
+# 1, 2 and 4 for 8 experts, 128 wide, on a CPU.
 _FULL_BLOCKS = 2
 
 

@@ -141,7 +141,10 @@ def build(
         cls, _with_defaults(cls, values, hparams), _ARGUMENTS
     )
     # Only matrices decay: no biases, and no scales of layer normalisation.
-    vectors = [v for v in variables if len(v.shape) < 2]
+    # Biases of experts are matrices, too: a row for each expert.
+    vectors = [
+        v for v in variables if len(v.shape) < 2 or v.name.endswith("bias")
+    ]
     optimizer.exclude_from_weight_decay(var_list=vectors)
     try:
         optimizer.build(variables)

@@ -77,3 +77,9 @@ def test_same_segment_is_equality_without_padding(queries, keys):
     mask = masks.same_segment(np.array([queries]), np.array([keys]))
     expected = [[q == k and k != 0 for k in keys] for q in queries]
     np.testing.assert_array_equal(mask[0, 0], expected)
+
+
+def test_queries_with_a_key_are_those_of_sentences():
+    segments = np.array([[1, 1, 2, 0], [1, 0, 0, 0]])
+    mask = masks.same_segment(segments, segments)
+    np.testing.assert_array_equal(masks.has_key(mask), segments > 0)

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.layers import attention, counter_rng, feed_forward, residual
+from t2t_repro.layers import (
+    attention,
+    counter_rng,
+    feed_forward,
+    mixture_of_experts,
+    residual,
+)
 
 SHAPE = (3, 4, 8)
 POST_NORM, PRE_NORM = ("none", "dan"), ("n", "da")
@@ -81,6 +87,25 @@ def test_attention_residual_passes_layer_checks(run_layer_test, dtype):
     run_layer_test(
         residual.AttentionResidual, settings, (_x(), context), SHAPE, dtype
     )
+
+
+def test_mixture_residual_passes_layer_checks(run_layer_test):
+    settings = {
+        "sublayer": mixture_of_experts.MixtureOfExperts(
+            3, 2, 6, name="sublayer"
+        ),
+        "preprocess_sequence": "n",
+        "postprocess_sequence": "da",
+        "dropout_rate": 0.1,
+    }
+    is_real = np.arange(SHAPE[1]) < [[4], [2], [1]]
+    block = run_layer_test(
+        residual.MixtureResidual, settings, (_x(), is_real), SHAPE, "float32"
+    )
+    y, losses = block(_x(), is_real)
+    expected, expected_losses = block.sublayer(block.input_norm(_x()), is_real)
+    np.testing.assert_allclose(y, _x() + expected, atol=1e-6)
+    np.testing.assert_array_equal(losses, expected_losses)
 
 
 @pytest.mark.parametrize("sequences", SEQUENCES)

@@ -100,11 +100,14 @@ def test_weight_decay_applies_to_matrices_only(tiny_hparams, name):
     with keras.name_scope("layer"):
         matrix = keras.Variable([[4.0, 4.0]] * 2, name="kernel")
         vector = keras.Variable([4.0, 4.0], name="bias")
-    built = optimizer.build(hparams, [matrix, vector])
-    built.apply([keras.ops.zeros((2, 2)), keras.ops.zeros(2)], [matrix, vector])
+        biases = keras.Variable([[4.0, 4.0]] * 2, name="output_bias")
+    variables = [matrix, vector, biases]
+    built = optimizer.build(hparams, variables)
+    built.apply([keras.ops.zeros(v.shape) for v in variables], variables)
     expected = 4 * (1 - RATE * 0.5)
     np.testing.assert_allclose(matrix, np.full((2, 2), expected), rtol=1e-6)
     np.testing.assert_allclose(vector, [4, 4], rtol=1e-6)
+    np.testing.assert_allclose(biases, [[4, 4]] * 2, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
