@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from t2t_repro.fields import Constraint, at_least, fraction, setting
+from t2t_repro.fields import Constraint, above, at_least, fraction, setting
 from t2t_repro.hparam import MAX_LAYERS, HParams
 from t2t_repro.registry import hparams_sets, models
 
@@ -11,8 +11,7 @@ _POWER_OF_TWO = Constraint(
     "a power of two", lambda value: value & (value - 1) == 0
 )
 MULTIPLE_OF_THOUSANDTH = Constraint(
-    "a multiple of 0.001, above 0",
-    lambda value: value > 0 and value == round(value, 3),
+    "a multiple of 0.001", lambda value: value == round(value, 3)
 )
 
 
@@ -37,7 +36,7 @@ class ByteNetHParams(HParams):
         help="Sets of blocks in the encoder, and in the decoder.",
     )
     target_ratio: float = setting(
-        at_least(0),
+        above(0),
         MULTIPLE_OF_THOUSANDTH,
         help="a of the encoder's length, a * source length + b.",
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from t2t_repro.fields import at_least, fraction, setting
+from t2t_repro.fields import above, at_least, fraction, setting
 from t2t_repro.hparam import MAX_LAYERS, MAX_WIDTH, HParams
 from t2t_repro.hparams.bytenet_hparams import MULTIPLE_OF_THOUSANDTH, ODD
 from t2t_repro.registry import hparams_sets, models
@@ -33,7 +33,7 @@ class NeuralGpuHParams(HParams):
         help="Steps of the encoder; 0: as many as the image has columns.",
     )
     target_ratio: float = setting(
-        at_least(0),
+        above(0),
         MULTIPLE_OF_THOUSANDTH,
         help="a of the columns n of the image, a * source length + b, which "
         "bound the length of the output.",
@@ -78,8 +78,7 @@ def neural_gpu(parent: HParams) -> NeuralGpuHParams:
     return NeuralGpuHParams.like(
         parent,
         model="neural_gpu",
-        hidden_size=512,  # not verified; the program's default, 64, is for
-        # algorithms
+        hidden_size=512,  # not verified; program, for algorithms: 64
         image_width=4,  # program: height
         kernel_length=3,  # program: kw
         kernel_width=3,  # program: kh

@@ -108,19 +108,15 @@ class ConvolutionalGru(keras.layers.Layer):
             column: [] int32; nothing is written outside of 0 … n - 1, but
                 columns nearby see x.
         """
-        taps, rows = self.kernel_length, self.tape_rows
         kernel = ops.cast(self.tape_kernel, self.compute_dtype)
-        # Row 0 of the image sees row 0 of p with the last of these taps.
-        kernel = ops.flip(kernel, axis=1)
-        kernel = ops.transpose(kernel, (2, 0, 1, 3))  # [m, taps, rows, 3 m]
-        seen = ops.matmul(x, ops.reshape(kernel, (self.maps, -1)))
-        seen = ops.reshape(seen, (-1, taps, rows * 3 * self.maps))
+        seen = ops.matmul(x[None, None], kernel)  # [taps, rows, B, 3 m]
+        # Row 0 of the image sees row 0 of p with the last of the row taps.
+        seen = ops.flip(seen, axis=1)
         # Column c sees x with tap t if c + t - taps // 2 is x's column.
         columns = ops.arange(ops.shape(tape)[1])[:, None]
-        offsets = ops.arange(taps) - taps // 2
+        offsets = ops.arange(self.kernel_length) - self.kernel_length // 2
         places = ops.cast(columns + offsets == column, seen.dtype)  # [n, taps]
-        added = ops.einsum("nt,btf->bnf", places, seen)
-        return tape + ops.reshape(added, ops.shape(tape))
+        return tape + ops.einsum("nt,trbf->bnrf", places, seen)
 
     def _convolve(self, name: str, image: Tensor) -> Tensor:
         kernel = ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype)

@@ -56,9 +56,9 @@ class DilatedConvolution(keras.layers.Layer):
         """Compute the output [B, T, filters] of x [B, T, D]."""
         left = self.reach if self.causal else self.reach // 2
         padded = ops.pad(x, ((0, 0), (left, self.reach - left), (0, 0)))
-        length = ops.shape(x)[1]
-        firsts = range(0, self.reach + 1, self.dilation)
-        return self._combine([padded[:, i : i + length] for i in firsts])
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        y = ops.conv(padded, kernel, dilation_rate=self.dilation)
+        return y + ops.cast(self.bias, self.compute_dtype)
 
     def step(
         self, x: Tensor, past: Tensor, step: Tensor
@@ -73,27 +73,18 @@ class DilatedConvolution(keras.layers.Layer):
         Returns:
             output [B, W, filters], the ring with x.
         """
-        if not self.reach:
-            return self._combine([x]), past
         taps = [
             ops.take(past, (step + i) % self.reach, axis=2)
             for i in range(0, self.reach, self.dilation)
         ]
-        # x takes the slot of the oldest input.
-        return self._combine([*taps, x]), _write_slot(
-            past, x, step % self.reach
-        )
-
-    def _combine(self, taps: Sequence[Tensor]) -> Tensor:
-        """Return the convolution's output from its taps, […, D] each.
-
-        One product is as fast as ops.conv on a CPU, whose gradient has no
-        dilation there.
-        """
+        seen = ops.concatenate([*taps, x], axis=-1)  # [B, W, k D]
         kernel = ops.cast(self.kernel, self.compute_dtype)
-        kernel = ops.reshape(kernel, (-1, self.filters))
-        y = ops.matmul(ops.concatenate(taps, axis=-1), kernel)
-        return y + ops.cast(self.bias, self.compute_dtype)
+        y = ops.matmul(seen, ops.reshape(kernel, (-1, self.filters)))
+        y = y + ops.cast(self.bias, self.compute_dtype)
+        if not self.reach:
+            return y, past
+        # x takes the slot of the oldest input.
+        return y, _write_slot(past, x, step % self.reach)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
