@@ -18,9 +18,10 @@ import tensorflow_text  # noqa: F401, registers the operations of its graph
 
 from t2t_repro.serving import batching, frames, saved_model, warm_up
 
-# Of the thread that loads beside a version in service: one tenth of the CPU
-# time of the others, where all CPUs are busy (sched(7): 1.25 for each step).
-_NICENESS = 5
+# Of the thread that loads beside a version in service, and does nearly all of
+# the work: with all CPUs busy, it gets a tenth of the CPU time of the others
+# (sched(7): a factor of 1.25 for each step).
+_NICENESS = 10
 _THREADS = 32  # batches at a time; each signature in use has at most one
 
 
@@ -43,7 +44,12 @@ class Model:
     def __init__(self, folder: pathlib.Path):
         """Load the version and run its warm-up requests: this takes seconds."""
         card = saved_model.read_verified_card(folder)
-        graph = saved_model.read_graph(folder)
+        definitions = {  # without the graph, which takes 10 MB
+            name: definition.SerializeToString()
+            for name, definition in saved_model.read_graph(
+                folder
+            ).signature_def.items()
+        }
         self._signatures = saved_model.load(folder).signatures
         for request in warm_up.read(folder):
             self.run(
@@ -54,13 +60,7 @@ class Model:
                 },
             )
         self.description = Description(
-            os.getpid(),
-            card,
-            {
-                name: definition.SerializeToString()
-                for name, definition in graph.signature_def.items()
-            },
-            sorted(self._signatures),
+            os.getpid(), card, definitions, sorted(self._signatures)
         )
 
     def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:

@@ -49,6 +49,14 @@ def run_module(arguments, streams, env):
         atexit._run_exitfuncs()  # multiprocessing does not run them
 
 
+def run_fork_server(control):
+    """Run the fork server of serving; its loads do not yield to busy tests."""
+    from t2t_repro.serving import fork_server, version_process
+
+    version_process._NICENESS = 0
+    fork_server.run(control)
+
+
 class Command:
     """A command in a fork."""
 
@@ -117,9 +125,13 @@ class Forks:
         """Start a command; settings are stdin and env."""
         return Command(self._context, self._folder, arguments, **settings)
 
-    def process(self, function, *args):
-        """Return a process, not yet started, that calls a function."""
-        return self._context.Process(target=function, args=args, daemon=True)
+    def fork_server(self, control):
+        """Start the fork server of serving; return its process."""
+        process = self._context.Process(
+            target=run_fork_server, args=(control,), daemon=True
+        )
+        process.start()
+        return process
 
     def __call__(self, *arguments, kill_after=None, **settings):
         """Run a command to its end; return a CompletedProcess with text."""

@@ -143,8 +143,7 @@ def versions_fork_server(forked):
 
     control, its_control = socket.socketpair()
     with its_control:
-        process = forked.process(fork_server.run, its_control)
-        process.start()
+        process = forked.fork_server(its_control)
     server = fork_server.ForkServer(control)
     yield server
     server.close()
