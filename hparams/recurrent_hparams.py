@@ -1,4 +1,8 @@
-"""Recurrent models: GNMT (arXiv 1609.08144) and T2T's LSTM with attention."""
+"""Recurrent models: GNMT (arXiv 1609.08144) and T2T's LSTM with attention.
+
+GNMT's training settings (section 8.3) were compared with a summary of the
+paper at shortscience.org, T2T's with models/lstm.py and common_hparams.py.
+"""
 
 import dataclasses
 
@@ -86,11 +90,11 @@ def gnmt(parent: TransformerHParams) -> RecurrentHParams:
         parent,
         model="recurrent",
         cell="lstm",
-        hidden_size=1024,  # GNMT, section 8.3: "1024 LSTM nodes per layer"
+        hidden_size=1024,  # section 8.3
         num_encoder_layers=8,  # section 3, figure 1
         num_bidirectional_layers=1,  # section 3.2: the bottom layer
         num_decoder_layers=8,  # section 3, figure 1
-        attention_type="additive",  # section 3: "one hidden layer"
+        attention_type="additive",  # section 3: a network with a hidden layer
         attention_size=1024,  # section 8.3
         shared_embedding_and_softmax_weights=False,  # not mentioned
         dropout=0.2,  # section 8.3, en-fr; 0.3 for en-de
@@ -104,7 +108,9 @@ def gnmt(parent: TransformerHParams) -> RecurrentHParams:
         learning_rate_schedule="constant",
         learning_rate_constant=0.0002,
         clip_grad_norm=5.0,  # section 8.3
-        batch_tokens=4_096,  # section 8.3: 128 pairs, of about 32 subwords
+        # Section 8.3: 128 pairs, at an assumed 32 subwords, for each of 12
+        # replicas, which the paper updates asynchronously.
+        batch_tokens=4_096,
         train_steps=60_000,
         save_checkpoints_steps=1_500,  # as base
         num_averaged_checkpoints=1,  # not mentioned
@@ -135,7 +141,7 @@ def lstm_attention(parent: RecurrentHParams) -> RecurrentHParams:
         learning_rate_constant=0.0002,
         learning_rate_warmup_steps=100,
         clip_grad_norm=2.0,
-        batch_tokens=1_024,  # lstm_seq2seq: of a GPU
+        batch_tokens=1_024,  # lstm_seq2seq: for one GPU
         batch_unit="slots",
     )
 

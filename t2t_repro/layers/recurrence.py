@@ -87,23 +87,25 @@ class RecurrentLayer(keras.layers.Layer):
     def build(self, x_shape: tuple) -> None:
         self.cell.build(x_shape)  # before the loop, whose tensors are its own
 
-    def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
+    def call(
+        self, x: Tensor, mask: Tensor | None = None, rng: Rng | None = None
+    ) -> Tensor:
         """Return the outputs [B, T, D] of inputs x [B, T, E].
 
         Args:
             x: inputs.
-            mask: [B, T] bool, False at padding.
+            mask: [B, T] bool, False at padding; only read in reverse.
             rng: state of random numbers; None at inference.
         """
         gates = self.cell.project(self.dropout(x, rng=rng))
         return self.run(gates, mask)
 
-    def run(self, gates: Tensor, mask: Tensor) -> Tensor:
+    def run(self, gates: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the outputs [B, T, D] of projected inputs.
 
         Args:
             gates: result of cell.project(), [B, T, gates].
-            mask: [B, T] bool, False at padding.
+            mask: [B, T] bool, False at padding; only read in reverse.
         """
         if self.reverse:
             gates = ops.flip(self.cell.hold(gates, mask), axis=1)

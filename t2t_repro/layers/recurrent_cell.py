@@ -54,12 +54,8 @@ class Cell(keras.layers.Layer):
     def build(self, x_shape: tuple) -> None:
         width = self.num_gates * self.size
         self.kernel = self.add_weight(name="kernel", shape=(x_shape[-1], width))
-        # Orthogonal columns keep the norm of gradients over many steps; as in
-        # Keras.
         self.recurrent_kernel = self.add_weight(
-            name="recurrent_kernel",
-            shape=(self.size, width),
-            initializer="orthogonal",
+            name="recurrent_kernel", shape=(self.size, width)
         )
         self.bias = self.add_weight(
             name="bias", shape=(width,), initializer=self.initial_bias

@@ -1,4 +1,4 @@
-"""Deep-Att (Zhou et al. 2016, arXiv 1606.04199): a deep GNMT of its own time.
+"""Deep-Att (Zhou et al. 2016, arXiv 1606.04199): deep LSTMs with attention.
 
 All but the stacks is as in the model "recurrent": the query of the attention is
 the bottom decoder layer's output of the previous step.

@@ -46,14 +46,18 @@ class FastForwardLayer(keras.layers.Layer):
         self.recurrent.build((*h_shape[:-1], width))
 
     def call(
-        self, f: Tensor, h: Tensor, mask: Tensor, rng: Rng | None = None
+        self,
+        f: Tensor,
+        h: Tensor,
+        mask: Tensor | None = None,
+        rng: Rng | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return f [B, T, gates] and h [B, T, D] of this layer.
 
         Args:
             f: [B, T, gates], of the layer below.
             h: [B, T, D], of the layer below.
-            mask: [B, T] bool, False at padding.
+            mask: [B, T] bool, False at padding; only read in reverse.
             rng: state of random numbers; None at inference.
         """
         f = self.feed_forward(f, self.recurrent.dropout(h, rng=rng))
@@ -162,7 +166,7 @@ class Decoder(keras.layers.Layer):
         h, contexts, weights = self.bottom(x, memory, mask, rng=rng)
         f = self.bottom.gates(x, contexts)
         for layer in self.upper:
-            f, h = layer(f, h, mask, rng=rng)
+            f, h = layer(f, h, rng=rng)
         return h, weights
 
     def initial_states(self, shape: Sequence) -> tuple:

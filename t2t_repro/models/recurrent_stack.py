@@ -15,7 +15,7 @@ from t2t_repro.layers.recurrence import BidirectionalLayer, RecurrentLayer
 from t2t_repro.layers.source_attention import Source
 from t2t_repro.types import Tensor
 
-# "Residual connections start from the layer third from the bottom" (figure 1).
+# Residual connections begin at the third layer (figure 1).
 FIRST_RESIDUAL = 2
 
 
@@ -89,7 +89,7 @@ class Decoder(keras.layers.Layer):
         """
         x, contexts, weights = self.bottom(x, memory, mask, rng=rng)
         for i, layer in enumerate(self.upper, start=1):
-            y = layer(ops.concatenate([x, contexts], axis=-1), mask, rng=rng)
+            y = layer(ops.concatenate([x, contexts], axis=-1), rng=rng)
             x = x + y if i >= FIRST_RESIDUAL else y
         return x, weights
 

@@ -55,7 +55,7 @@ VALUES = {
         "hidden_size": 512,
         "num_encoder_layers": 9,
         "num_decoder_layers": 7,
-        "attention_size": 512,
+        "attention_size": 0,
         "dropout": 0.1,
     },
 }

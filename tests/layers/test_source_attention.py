@@ -81,9 +81,11 @@ def test_attention_equals_formula(attention_type, hops):
     assert not ops.convert_to_numpy(weights)[1, ..., 3:].any()
     for b, t in np.ndindex(B, T):
         context, by_hand = _by_hand(layer, queries[b, t], memory[b][MASK[b]])
-        np.testing.assert_allclose(contexts[b, t], context, rtol=1e-4)
+        np.testing.assert_allclose(
+            contexts[b, t], context, rtol=1e-4, atol=1e-6
+        )
         real = ops.convert_to_numpy(weights)[b, :, t][:, MASK[b]]
-        np.testing.assert_allclose(real, by_hand, rtol=1e-4)
+        np.testing.assert_allclose(real, by_hand, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("cell_type", ["lstm", "gru"])
@@ -101,13 +103,17 @@ def test_layer_equals_its_steps(cell_type):
         output, context, step_weights, states = layer.step(
             x[:, t : t + 1], states, source
         )
-        np.testing.assert_allclose(output[:, 0], outputs[:, t], rtol=1e-4)
-        np.testing.assert_allclose(context[:, 0], contexts[:, t], rtol=1e-4)
+        np.testing.assert_allclose(
+            output[:, 0], outputs[:, t], rtol=1e-4, atol=1e-6
+        )
+        np.testing.assert_allclose(
+            context[:, 0], contexts[:, t], rtol=1e-4, atol=1e-6
+        )
         np.testing.assert_allclose(
             step_weights[:, :, 0], weights[:, t], rtol=1e-4
         )
         by_hand, _ = _by_hand(layer.attention, query[0], memory[0])
-        np.testing.assert_allclose(context[0, 0], by_hand, rtol=1e-4)
+        np.testing.assert_allclose(context[0, 0], by_hand, rtol=1e-4, atol=1e-6)
 
 
 def test_contexts_of_all_steps_are_dropped():

@@ -85,7 +85,15 @@ def _every_output(model, inputs, limit):
     return scores
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "gru",
+        "deep_att",
+        pytest.param("lstm", marks=pytest.mark.slow),
+        pytest.param("dot_product", marks=pytest.mark.slow),
+    ],
+)
 def test_wide_beam_with_coverage_equals_enumeration(build, variant):
     """Graphs have unknown shapes, as those of exports do."""
     model = build(*VARIANTS[variant])
@@ -116,8 +124,11 @@ def test_wide_beam_with_coverage_equals_enumeration(build, variant):
 @pytest.mark.slow  # XLA compiles for seconds
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("hparams_set", ["gnmt_tiny", "deep_att_tiny"])
-def test_gradients_with_xla_equal_those_of_graph(build, hparams_set, dtype):
+def test_gradients_with_xla_equal_those_of_graph(
+    build, randomize, hparams_set, dtype
+):
     model = build(hparams_set, {"dropout": 0.2}, dtype)
+    randomize(model)  # smaller values, which saturate no gate
     batch = features.one_sentence_per_row(INPUTS, TARGETS)
     weights = [weight.value for weight in model.weights]
 
