@@ -19,6 +19,7 @@ better than a rival by as much as in Table 2, for en-de.
 """
 
 import functools
+import threading
 
 import optuna
 from absl import flags
@@ -41,7 +42,7 @@ from t2t_repro.data import manifest
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 SEARCH_SHARE = 3  # a trial has a third of the steps
 SEARCH_SEED = 1
-DECODING = "decoding.json"
+RATES, DECODING = "learning_rates.json", "decoding.json"
 _RATE = "learning_rate_constant"
 
 
@@ -87,42 +88,48 @@ def main():
 def search_learning_rates(names, steps, job) -> dict[str, float]:
     """Return {system: best learning_rate_constant}, by a grid of trials.
 
-    Rates of systems that are not selected are those of an earlier search.
+    A system that RATES has is not searched again.
 
     Args:
         names: systems to search for.
         steps: {system: steps of its trainings}.
         job: settings of all rows.
     """
+    path = job.results_dir / RATES
+    found = json_files.read(path) if path.exists() else {}
     objective = hparam_search.Objective(hparam_search.PERPLEXITY, job.problem)
     job = job._replace(averaged=False)
-    tables = rival_rows.Rivals(
+    table = rival_rows.Rivals(
         {name: max(count // SEARCH_SHARE, 1) for name, count in steps.items()},
         {},
     )
-    studies, tasks = {}, []
-    for name in names:
-        row = tables.row(name, SEARCH_SEED)
-        grid = learning_rates(name)
+    lock = threading.Lock()
+
+    def search(row, grid):
         ranges = {_RATE: optuna.distributions.CategoricalDistribution(grid)}
         study = hparam_search.open_study(row, job, ranges, objective)
         for rate in grid:
             study.enqueue_trial({_RATE: rate}, skip_if_exists=True)
-        studies[name] = study
         run = functools.partial(hparam_search.run_trial, row, job, objective)
-        search = functools.partial(
-            hparam_search.run_trials, study, len(grid), ranges, run
+        hparam_search.run_trials(study, len(grid), ranges, run)
+        with lock:
+            summary = hparam_search.summarize({row.name: study}, objective)
+            found.update(summary.pop("rows"))
+            found[row.name] |= summary | {"steps": table.steps[row.name]}
+            path.parent.mkdir(parents=True, exist_ok=True)
+            json_files.write(path, found)
+
+    rows = [table.row(n, SEARCH_SEED) for n in names if n not in found]
+    tasks = [
+        experiment_queue.Task(
+            f"{row.name}, learning rate",
+            functools.partial(search, row, learning_rates(row.name)),
         )
-        tasks.append(experiment_queue.Task(f"{name}, learning rate", search))
+        for row in rows
+    ]
     progress = experiment_queue.Progress(len(tasks), job.processes)
     experiment_queue.run(tasks, job.processes, progress)
-    path = job.results_dir / "learning_rates.json"
-    stored = json_files.read(path)["rows"] if path.exists() else {}
-    found = hparam_search.summarize(studies, objective)
-    found["rows"] = stored | found["rows"]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    json_files.write(path, found)
-    return {name: row["params"][_RATE] for name, row in found["rows"].items()}
+    return {name: row["params"][_RATE] for name, row in found.items()}
 
 
 def learning_rates(name) -> list[float]:

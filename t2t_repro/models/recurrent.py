@@ -11,10 +11,9 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro import errors
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.embedding import Embedding
-from t2t_repro.models import recurrent_stack
+from t2t_repro.models import recurrent_stack, vocabulary_layers
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
@@ -38,39 +37,11 @@ class Recurrent(Seq2Seq):
         **kwargs: Any,
     ) -> None:
         super().__init__(hparams, vocab_size, name=name, **kwargs)
-        if hparams.shared_embedding_and_softmax_weights:
-            self._check_vocabularies()
-            self.embedding = self._new_embedding("embedding", vocab_size)
-            self.inputs_embedding = self.embedding
-            self.targets_embedding = self.embedding
-            self.softmax = self.embedding
-        else:
-            self.inputs_embedding = self._new_embedding(
-                "inputs_embedding", self.source_vocab_size
-            )
-            self.targets_embedding = self._new_embedding(
-                "targets_embedding", vocab_size
-            )
-            self.softmax = self._new_embedding("softmax", vocab_size)
+        self.inputs_embedding, self.targets_embedding, self.softmax = (
+            vocabulary_layers.build(self)
+        )
         self.encoder = self._new_encoder()
         self.decoder = self._new_decoder()
-
-    def _check_vocabularies(self) -> None:
-        if self.source_vocab_size != self.vocab_size:
-            raise errors.UserError(
-                "One embedding for both sides needs one vocabulary; inputs "
-                f"have {self.source_vocab_size:,} subwords and targets "
-                f"{self.vocab_size:,}. Say --hparams="
-                "shared_embedding_and_softmax_weights=false."
-            )
-
-    def _new_embedding(self, name: str, vocab_size: int) -> Embedding:
-        return Embedding(
-            vocab_size,
-            self.hparams.hidden_size,
-            name=name,
-            dtype=self.dtype_policy,
-        )
 
     def _new_encoder(self) -> recurrent_stack.Encoder:
         return recurrent_stack.Encoder(

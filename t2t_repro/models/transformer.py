@@ -7,10 +7,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro import errors
 from t2t_repro.layers import embedding, masks, position
 from t2t_repro.layers.counter_rng import Rng
-from t2t_repro.models import transformer_ctranslate2, transformer_flops
+from t2t_repro.models import (
+    transformer_ctranslate2,
+    transformer_flops,
+    vocabulary_layers,
+)
 from t2t_repro.models.cache import Cache
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
@@ -38,35 +41,22 @@ class Transformer(Seq2Seq):
         **kwargs: Any,
     ) -> None:
         super().__init__(hparams, vocab_size, name=name, **kwargs)
-        self._check_vocabularies()
-        policy = self.dtype_policy
-        if hparams.shared_embedding_and_softmax_weights:
-            self.embedding = self._new_embedding("embedding")
-            self.inputs_embedding = self.embedding
-            self.targets_embedding = self.embedding
-            self.softmax = self.embedding
-        else:
-            self.inputs_embedding = self._new_embedding(
-                "inputs_embedding", self.source_vocab_size
-            )
-            self.targets_embedding = self._new_embedding("targets_embedding")
-            if hparams.shared_targets_embedding_and_softmax_weights:
-                self.softmax = self.targets_embedding
-            else:
-                self.softmax = self._new_embedding("softmax")
+        self.inputs_embedding, self.targets_embedding, self.softmax = (
+            vocabulary_layers.build(self)
+        )
         self.inputs_positions = self._new_positions("inputs_positions")
         self.targets_positions = self._new_positions("targets_positions")
         self.encoder = Stack(
             self._encoder_layer_classes(),
             hparams,
             name="encoder",
-            dtype=policy,
+            dtype=self.dtype_policy,
         )
         self.decoder = Stack(
             self._decoder_layer_classes(),
             hparams,
             name="decoder",
-            dtype=policy,
+            dtype=self.dtype_policy,
         )
 
     def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
@@ -74,26 +64,6 @@ class Transformer(Seq2Seq):
 
     def _decoder_layer_classes(self) -> list[type[DecoderLayer]]:
         return [DecoderLayer] * self.hparams.decoder_layers
-
-    def _check_vocabularies(self) -> None:
-        shared = self.hparams.shared_embedding_and_softmax_weights
-        if shared and self.source_vocab_size != self.vocab_size:
-            raise errors.UserError(
-                "One embedding for both sides needs one vocabulary; inputs "
-                f"have {self.source_vocab_size:,} subwords and targets "
-                f"{self.vocab_size:,}. Say --hparams="
-                "shared_embedding_and_softmax_weights=false."
-            )
-
-    def _new_embedding(
-        self, name: str, vocab_size: int | None = None
-    ) -> embedding.Embedding:
-        return embedding.Embedding(
-            vocab_size or self.vocab_size,
-            self.hparams.hidden_size,
-            name=name,
-            dtype=self.dtype_policy,
-        )
 
     def _new_positions(self, name: str) -> keras.layers.Layer:
         return position.TYPES[self.hparams.pos](

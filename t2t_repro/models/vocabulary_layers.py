@@ -1,4 +1,4 @@
-"""Embeddings of inputs and targets, and the softmax: one matrix, or three."""
+"""Embeddings of inputs and targets, and the softmax: one to three matrices."""
 
 from typing import NamedTuple
 
@@ -18,38 +18,41 @@ class VocabularyLayers(NamedTuple):
 def build(model: Seq2Seq) -> VocabularyLayers:
     """Build the layers for the vocabularies of a model.
 
-    If hparams.shared_embedding_and_softmax_weights, they are one layer.
+    hparams.shared_embedding_and_softmax_weights makes them one layer;
+    shared_targets_embedding_and_softmax_weights, if the model has it, the last
+    two.
 
     Raises:
-        UserError: they should be one, and there are two vocabularies.
+        UserError: all should be one, and there are two vocabularies.
     """
-    sizes = model.source_vocab_size, model.vocab_size, model.vocab_size
-    if not model.hparams.shared_embedding_and_softmax_weights:
-        return VocabularyLayers(
-            *(
-                Embedding(
-                    size,
-                    model.hparams.hidden_size,
-                    name=name,
-                    dtype=model.dtype_policy,
-                )
-                for name, size in zip(
-                    ("inputs_embedding", "targets_embedding", "softmax"),
-                    sizes,
-                    strict=True,
-                )
-            )
-        )
-    if len(set(sizes)) > 1:
-        raise errors.UserError(
-            "One embedding for both sides needs one vocabulary; inputs have "
-            f"{sizes[0]:,} subwords and targets {sizes[1]:,}. Say --hparams="
-            "shared_embedding_and_softmax_weights=false."
-        )
-    shared = Embedding(
-        model.vocab_size,
+    if model.hparams.shared_embedding_and_softmax_weights:
+        _require_one_vocabulary(model)
+        shared = _embedding(model, "embedding", model.vocab_size)
+        return VocabularyLayers(shared, shared, shared)
+    inputs = _embedding(model, "inputs_embedding", model.source_vocab_size)
+    targets = _embedding(model, "targets_embedding", model.vocab_size)
+    if getattr(
+        model.hparams, "shared_targets_embedding_and_softmax_weights", False
+    ):
+        return VocabularyLayers(inputs, targets, targets)
+    softmax = _embedding(model, "softmax", model.vocab_size)
+    return VocabularyLayers(inputs, targets, softmax)
+
+
+def _embedding(model, name, vocab_size):
+    return Embedding(
+        vocab_size,
         model.hparams.hidden_size,
-        name="embedding",
+        name=name,
         dtype=model.dtype_policy,
     )
-    return VocabularyLayers(shared, shared, shared)
+
+
+def _require_one_vocabulary(model):
+    if model.source_vocab_size != model.vocab_size:
+        raise errors.UserError(
+            "One embedding for both sides needs one vocabulary; inputs have "
+            f"{model.source_vocab_size:,} subwords and targets "
+            f"{model.vocab_size:,}. Say --hparams="
+            "shared_embedding_and_softmax_weights=false."
+        )

@@ -43,7 +43,7 @@ def error(result):
                 "--hparams_set=tiny",
                 "--hparams=model=transfomer",
             ],
-            "Unknown model 'transfomer'. Did you mean 'transformer'?",
+            "Unknown model 'transfomer'. Did you mean 'transformer' or",
         ),
         (
             [

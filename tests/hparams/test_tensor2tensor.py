@@ -117,4 +117,5 @@ def test_every_set_of_tensor2tensor_is_registered():
     registry.load_definitions()
     names = [entry.name for entry in registry.hparams_sets]
     registered = {name for name in names if name.startswith("transformer_")}
+    registered -= {name for name in names if name.startswith("transformer_moe")}
     assert registered == set(DIFFERENCES)

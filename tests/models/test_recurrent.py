@@ -90,6 +90,7 @@ def _every_output(model, inputs, limit):
     [
         "gru",
         "deep_att",
+        "moe",
         pytest.param("lstm", marks=pytest.mark.slow),
         pytest.param("dot_product", marks=pytest.mark.slow),
     ],
@@ -152,7 +153,7 @@ def test_gradients_with_xla_equal_those_of_graph(
         )
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "moe"])
 def test_flops_are_those_of_matrix_products(build, variant):
     """Weights outside the attention's products serve each position once."""
     model = build(*VARIANTS[variant])

@@ -1,4 +1,4 @@
-"""How far encoders see, measured by gradients, and their path lengths."""
+"""Reach of encoders, measured by gradients, and their path lengths."""
 
 import pytest
 

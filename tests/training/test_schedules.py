@@ -18,7 +18,7 @@ TOLERANCE = 2e-6
 GOLDEN = [
     (
         "base base_additive base_unscaled base_restricted base_adamw "
-        "transformer_base_v1 table3_base table3_a_h1 table3_a_h4 "
+        "transformer_base_v1 transformer_moe table3_base table3_a_h1 table3_a_h4 "
         "table3_a_h16 table3_a_h32 table3_b_dk16 table3_b_dk32 table3_c_n2 "
         "table3_c_n4 table3_c_n8 table3_c_dff1024 table3_c_dff4096 "
         "table3_d_dropout0 table3_d_dropout02 table3_d_smoothing0 "
@@ -92,12 +92,14 @@ GOLDEN = [
         1.397542e-03,
     ),
     (
-        "tiny bytenet_tiny neural_gpu_tiny",
+        "tiny bytenet_tiny neural_gpu_tiny gnmt_tiny gru_tiny deep_att_tiny "
+        "moe_tiny transformer_moe_tiny",
         (0.0, 7.425000e-04, 9.488019e-04, 6.708623e-04, 1.897376e-04),
         3.000000e-03,
     ),
     (
-        "small medium bytenet_small neural_gpu_small",
+        "small medium bytenet_small neural_gpu_small gnmt_small "
+        "deep_att_small moe_small transformer_moe_small",
         (0.0, 3.130655e-04, 1.581337e-03, 1.118104e-03, 3.162294e-04),
         3.162278e-03,  # 0.1 / sqrt(1000)
     ),
@@ -107,6 +109,18 @@ GOLDEN = [
         4.999848e-03,
     ),
     ("bytenet", (3e-4,) * 5, 3e-4),
+    ("gnmt deep_att", (2e-4,) * 5, 2e-4),
+    ("lstm_attention", (0.0, 1.98e-4, 2e-4, 2e-4, 2e-4), 2e-4),
+    (
+        "moe moe_32",
+        (0.0, 9.900000e-06, 3.999000e-04, 7.999000e-04, 3.162293e-04),
+        1.000000e-03,
+    ),
+    (
+        "convs2s convs2s_iwslt convs2s_small convs2s_tiny",
+        (0.25,) * 5,
+        0.25,
+    ),
     ("neural_gpu", (5e-4,) * 5, 5e-4),
 ]
 SETS = [
