@@ -98,6 +98,7 @@ def test_one_embedding_needs_one_vocabulary():
         building.build_abstract(hparams, V, 14)
 
 
+@pytest.mark.slow
 def test_full_size_has_the_parameters_of_the_paper():
     """d = 800: 7 d² + 4 d of matrices and biases a block, 8 d of norms."""
     registry.load_definitions()

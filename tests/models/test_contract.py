@@ -34,6 +34,7 @@ every_model = pytest.mark.parametrize(
 SMALL = {
     "hidden_size": 8,
     "shared_embedding_and_softmax_weights": False,
+    "max_dilation": 2,
     "filter_size": 16,
     "num_experts": 4,
     "expert_filter_size": 8,

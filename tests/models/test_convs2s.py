@@ -78,6 +78,7 @@ def test_initial_deviations_are_those_of_section_3_5(build):
             assert value.std() == pytest.approx(expected, rel=0.07), path
 
 
+@pytest.mark.slow
 def test_full_size_has_the_derived_number_of_parameters():
     """Section 5.1's layers, with 40,000 subwords on both sides."""
     registry.load_definitions()

@@ -89,8 +89,8 @@ def _every_output(model, inputs, limit):
     "variant",
     [
         "gru",
-        "deep_att",
-        "moe",
+        pytest.param("deep_att", marks=pytest.mark.slow),
+        pytest.param("moe", marks=pytest.mark.slow),
         pytest.param("lstm", marks=pytest.mark.slow),
         pytest.param("dot_product", marks=pytest.mark.slow),
     ],

@@ -181,7 +181,7 @@ def test_gradient_of_packed_sentence_stays_within_it(transformer_of):
     model, batch = transformer_of("default"), arrays(PACKED)
     row = {name: ids[:1] for name, ids in batch.items()}
     length = row["targets"].shape[1]
-    embedding = model.embedding.weight.numpy()
+    embedding = model.inputs_embedding.weight.numpy()
     # Each token gets a separate embedding, so that its gradient is visible.
     rows = np.concatenate([embedding, embedding[row["targets"][0]]])
     row["targets"] = np.arange(length)[None] + model.vocab_size

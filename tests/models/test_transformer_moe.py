@@ -121,6 +121,7 @@ def test_weight_0_leaves_a_loss_out(hparams, randomize):
     assert float(importance.total) > 0 == float(load.total)
 
 
+@pytest.mark.slow
 def test_flops_grow_with_chosen_experts_not_with_all(hparams):
     def flops(**changes):
         changed = dataclasses.replace(hparams, **changes)
@@ -162,6 +163,7 @@ def test_unsupported_features_are_refused(model, hparams):
         model.ctranslate2_spec(None, 10)
 
 
+@pytest.mark.slow
 def test_full_size_model_has_documented_size(tiny_hparams):
     hparams = registry.build_hparams("transformer_moe")
     model = building.build_abstract(hparams, 37_000)

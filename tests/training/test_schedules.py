@@ -18,7 +18,8 @@ TOLERANCE = 2e-6
 GOLDEN = [
     (
         "base base_additive base_unscaled base_restricted base_adamw "
-        "transformer_base_v1 transformer_moe table3_base table3_a_h1 table3_a_h4 "
+        "transformer_base_v1 transformer_moe "
+        "table3_base table3_a_h1 table3_a_h4 "
         "table3_a_h16 table3_a_h32 table3_b_dk16 table3_b_dk32 table3_c_n2 "
         "table3_c_n4 table3_c_n8 table3_c_dff1024 table3_c_dff4096 "
         "table3_d_dropout0 table3_d_dropout02 table3_d_smoothing0 "
