@@ -121,7 +121,10 @@ class ConvolutionalGru(keras.layers.Layer):
     def _convolve(self, name: str, image: Tensor) -> Tensor:
         kernel = ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype)
         bias = ops.cast(getattr(self, f"{name}_bias"), self.compute_dtype)
-        return ops.conv(image, kernel, padding="same") + bias
+        y = ops.conv(image, kernel, padding="same")
+        # For an empty batch, TensorFlow 2.21 returns the shape of the input.
+        y = ops.reshape(y, (*ops.shape(image)[:-1], kernel.shape[-1]))
+        return y + bias
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

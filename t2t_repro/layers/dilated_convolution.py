@@ -58,6 +58,8 @@ class DilatedConvolution(keras.layers.Layer):
         padded = ops.pad(x, ((0, 0), (left, self.reach - left), (0, 0)))
         kernel = ops.cast(self.kernel, self.compute_dtype)
         y = ops.conv(padded, kernel, dilation_rate=self.dilation)
+        # For an empty batch, TensorFlow 2.21 returns the shape of the input.
+        y = ops.reshape(y, (*ops.shape(x)[:2], self.filters))
         return y + ops.cast(self.bias, self.compute_dtype)
 
     def step(

@@ -135,3 +135,10 @@ def test_block_equals_figure_3_with_and_without_dropout():
     np.testing.assert_allclose(
         layer(x, visible=visible, rng=rng), x + y * kept, atol=1e-4, rtol=1e-4
     )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_empty_batch_has_no_rows_of_the_same_length(causal):
+    layer = dilated_convolution.DilatedConvolution(5, 3, 2, causal)
+    layer.build((None, None, 4))
+    assert tuple(layer(ops.zeros((0, 7, 4))).shape) == (0, 7, 5)
