@@ -128,7 +128,7 @@ def test_decoding_step_by_step_equals_full_pass(build, name):
 
 @every_model
 def test_empty_batch_is_decoded(build, name):
-    """A search drops the rows of finished sentences, and shards may be empty."""
+    """A search drops rows of finished sentences; shards may be empty."""
     model = build(name)
     state = model.start_decoding(INPUTS[:0], num_beams=2, capacity=2)
     ids, step = ops.zeros((0, 2), "int32"), ops.convert_to_tensor(0, "int32")
