@@ -1,6 +1,8 @@
 """Rows of table2_rivals: systems that train with the same number of FLOPs."""
 
 import dataclasses
+import functools
+import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -108,8 +110,18 @@ def step_flops(name: str, job) -> float:
     hparams = dataclasses.replace(
         registry.build_hparams(SYSTEMS[name].hparams_set), **overrides(name)
     )
-    corpus = manifest.open_corpus(job.data, "train", job.problem.reverse)
-    vocabularies = manifest.open_vocabularies(job.data, job.problem.reverse)
-    model = building.build_abstract(hparams, **vocabularies.sizes)
-    means = batch_plan.mean_lengths(corpus.lengths, hparams.max_length)
+    pair_lengths, sizes = _lengths_and_sizes(job.data, job.problem.reverse)
+    model = building.build_abstract(hparams, **sizes)
+    means = batch_plan.mean_lengths(pair_lengths, hparams.max_length)
     return cost.training_flops(model, hparams.batch_tokens, *means)
+
+
+@functools.cache
+def _lengths_and_sizes(data: pathlib.Path, reverse: bool) -> tuple:
+    """Return lengths of the training pairs, and sizes of the vocabularies.
+
+    Every file is compared with its checksum: once for all systems.
+    """
+    corpus = manifest.open_corpus(data, "train", reverse)
+    vocabularies = manifest.open_vocabularies(data, reverse)
+    return corpus.lengths, vocabularies.sizes

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_repro.layers import convolution
 from t2t_repro.types import Tensor
 
 
@@ -121,10 +122,8 @@ class ConvolutionalGru(keras.layers.Layer):
     def _convolve(self, name: str, image: Tensor) -> Tensor:
         kernel = ops.cast(getattr(self, f"{name}_kernel"), self.compute_dtype)
         bias = ops.cast(getattr(self, f"{name}_bias"), self.compute_dtype)
-        y = ops.conv(image, kernel, padding="same")
-        # For an empty batch, TensorFlow 2.21 returns the shape of the input.
-        y = ops.reshape(y, (*ops.shape(image)[:-1], kernel.shape[-1]))
-        return y + bias
+        shape = ops.shape(image)[:-1]
+        return convolution.convolve(image, kernel, shape, padding="same") + bias
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, residual
+from t2t_repro.layers import convolution, dropout, residual
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
@@ -57,9 +57,9 @@ class DilatedConvolution(keras.layers.Layer):
         left = self.reach if self.causal else self.reach // 2
         padded = ops.pad(x, ((0, 0), (left, self.reach - left), (0, 0)))
         kernel = ops.cast(self.kernel, self.compute_dtype)
-        y = ops.conv(padded, kernel, dilation_rate=self.dilation)
-        # For an empty batch, TensorFlow 2.21 returns the shape of the input.
-        y = ops.reshape(y, (*ops.shape(x)[:2], self.filters))
+        y = convolution.convolve(
+            padded, kernel, ops.shape(x)[:2], dilation_rate=self.dilation
+        )
         return y + ops.cast(self.bias, self.compute_dtype)
 
     def step(

@@ -19,6 +19,7 @@ from t2t_repro.models.seq2seq import (
     HiddenStates,
     Seq2Seq,
     StepOutputs,
+    shift_right,
 )
 from t2t_repro.types import Tensor
 
@@ -86,8 +87,7 @@ class ByteNet(Seq2Seq):
         # Section 3.2: targets may be longer than the estimate. As in version 1
         # of the paper, they read zeros in place of the missing columns.
         columns = unfolding.pad_columns(columns, ops.shape(batch["targets"])[1])
-        y = self.targets_embedding(batch["targets"])
-        y = ops.pad(y, ((0, 0), (1, 0), (0, 0)))[:, :-1]  # shifted right
+        y = shift_right(self.targets_embedding(batch["targets"]))
         return HiddenStates(self.decoder(y + columns, rng=rng))
 
     def decoding_constants(self) -> Tensor:

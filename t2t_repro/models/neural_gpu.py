@@ -21,6 +21,7 @@ from t2t_repro.models.seq2seq import (
     HiddenStates,
     Seq2Seq,
     StepOutputs,
+    shift_right,
 )
 from t2t_repro.types import Tensor
 
@@ -121,7 +122,7 @@ class NeuralGpu(Seq2Seq):
         visible = self._visible_columns(batch["inputs"])
         y = self.targets_embedding(batch["targets"])
         y = self.targets_dropout(y, rng=rng)
-        y = ops.pad(y, ((0, 0), (1, 0), (0, 0)))[:, :-1]  # shifted right
+        y = shift_right(y)
         length = ops.shape(y)[1]
         positions = ops.arange(length)[:, None]
 

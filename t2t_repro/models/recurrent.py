@@ -20,6 +20,7 @@ from t2t_repro.models.seq2seq import (
     HiddenStates,
     Seq2Seq,
     StepOutputs,
+    shift_right,
 )
 from t2t_repro.types import Tensor
 
@@ -73,9 +74,7 @@ class Recurrent(Seq2Seq):
     ) -> tuple[Tensor, Tensor]:
         """Return states [B, T, D] and attention [B, T, hops, L]."""
         memory, mask = self.encode(batch["inputs"], rng)
-        x = self.targets_embedding(batch["targets"])
-        # Shifted right: the input of the first step is a zero vector.
-        x = ops.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        x = shift_right(self.targets_embedding(batch["targets"]))
         return self.decoder(x, memory, mask, rng=rng)
 
     def hidden_states(

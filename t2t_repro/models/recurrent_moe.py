@@ -17,7 +17,7 @@ from t2t_repro.layers.source_attention import Source
 from t2t_repro.models import balancing
 from t2t_repro.models.recurrent import Recurrent
 from t2t_repro.models.recurrent_stack import Decoder, Encoder
-from t2t_repro.models.seq2seq import HiddenStates
+from t2t_repro.models.seq2seq import HiddenStates, shift_right
 from t2t_repro.types import Tensor
 
 
@@ -165,9 +165,7 @@ class RecurrentMoe(Recurrent):
     ) -> tuple[Tensor, Tensor, list[BalanceLosses]]:
         """Return states [B, T, D], attention [B, T, hops, L] and losses."""
         memory, mask, encoder_losses = self._encode(batch["inputs"], rng)
-        x = self.targets_embedding(batch["targets"])
-        # Shifted right: the input of the first step is a zero vector.
-        x = ops.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        x = shift_right(self.targets_embedding(batch["targets"]))
         x, (weights, decoder_losses) = self.decoder(
             x, memory, mask, rng=rng, targets_mask=batch["targets_segment"] > 0
         )

@@ -262,6 +262,11 @@ class Seq2Seq(keras.Model):
         )
 
 
+def shift_right(x: Tensor) -> Tensor:
+    """Return x [B, T, D] one position later: a zero vector comes first."""
+    return ops.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+
+
 def gather_beams(x: Tensor, parents: Tensor) -> Tensor:
     """Return x [B, W, …] with beams in the order of parents [B, W]."""
     shape = ops.shape(x)

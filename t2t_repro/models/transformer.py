@@ -21,6 +21,7 @@ from t2t_repro.models.seq2seq import (
     HiddenStates,
     Seq2Seq,
     StepOutputs,
+    shift_right,
 )
 from t2t_repro.models.stack import DecoderLayer, EncoderLayer, Stack
 from t2t_repro.types import Tensor
@@ -110,8 +111,8 @@ class Transformer(Seq2Seq):
             states [B, T, D], weights of each layer (see Stack.call).
         """
         embedded = self.targets_embedding(targets)
-        # Shifted right: each sentence of the row begins with a zero vector.
-        shifted = ops.pad(embedded, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+        # Each sentence of the row begins with a zero vector.
+        shifted = shift_right(embedded)
         not_first = ops.cast(positions > 0, embedded.dtype)[..., None]
         x = self.targets_positions(shifted * not_first, positions)
         indices = ops.arange(ops.shape(targets)[1])

@@ -124,12 +124,16 @@ def test_wide_beam_with_coverage_equals_enumeration(build, variant):
 
 @pytest.mark.slow  # XLA compiles for seconds
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("hparams_set", ["gnmt_tiny", "deep_att_tiny"])
+# With smaller weights the attention's gradients vanish, with larger ones gates
+# saturate.
+@pytest.mark.parametrize(
+    ("hparams_set", "matrices"), [("gnmt_tiny", 0.4), ("deep_att_tiny", 0.3)]
+)
 def test_gradients_with_xla_equal_those_of_graph(
-    build, randomize, hparams_set, dtype
+    build, randomize, hparams_set, matrices, dtype
 ):
     model = build(hparams_set, {"dropout": 0.2}, dtype)
-    randomize(model)  # smaller values, which saturate no gate
+    randomize(model, matrices=matrices)
     batch = features.one_sentence_per_row(INPUTS, TARGETS)
     weights = [weight.value for weight in model.weights]
 
@@ -146,13 +150,10 @@ def test_gradients_with_xla_equal_those_of_graph(
     expected, found = (
         graph.function(gradients, jit_compile=jit)() for jit in (False, True)
     )
-    largest = max(np.abs(a).max() for a in expected)
     for weight, a, b in zip(model.weights, expected, found, strict=True):
-        # Gradients of the attention are far below the others, and rounded.
-        scale = max(np.abs(a).max(), 1e-2 * largest)
-        assert np.abs(a).max() > 0, weight.path
+        assert np.abs(a).max() > 1e-5, weight.path
         np.testing.assert_allclose(
-            a, b, atol=tolerance * scale, err_msg=weight.path
+            a, b, atol=tolerance * np.abs(a).max(), err_msg=weight.path
         )
 
 
