@@ -88,7 +88,7 @@ def main():
 def search_learning_rates(names, steps, job) -> dict[str, float]:
     """Return {system: best learning_rate_constant}, by a grid of trials.
 
-    A system that RATES has is not searched again.
+    A system that RATES has with as many steps is not searched again.
 
     Args:
         names: systems to search for.
@@ -119,7 +119,10 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
             path.parent.mkdir(parents=True, exist_ok=True)
             json_files.write(path, found)
 
-    rows = [table.row(n, SEARCH_SEED) for n in names if n not in found]
+    def is_found(name):
+        return name in found and found[name]["steps"] == table.steps[name]
+
+    rows = [table.row(n, SEARCH_SEED) for n in names if not is_found(n)]
     tasks = [
         experiment_queue.Task(
             f"{row.name}, learning rate",
@@ -129,7 +132,7 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
     ]
     progress = experiment_queue.Progress(len(tasks), job.processes)
     experiment_queue.run(tasks, job.processes, progress)
-    return {name: row["params"][_RATE] for name, row in found.items()}
+    return {n: row["params"][_RATE] for n, row in found.items() if is_found(n)}
 
 
 def learning_rates(name) -> list[float]:

@@ -4,8 +4,15 @@ import types
 
 import pytest
 
-from scripts.paper import rival_rows, rival_table, table2_rivals, verdicts
-from t2t_repro import registry
+from scripts.paper import (
+    rival_rows,
+    rival_table,
+    table2_rivals,
+    table_jobs,
+    verdicts,
+)
+from t2t_repro import json_files, registry
+from t2t_repro.problem import build_problem
 
 SPLIT = "bleu_compound_split"
 
@@ -60,6 +67,37 @@ def test_every_system_has_a_set_and_rates_around_its_own(name):
     own = registry.build_hparams(hparams_set).learning_rate_constant
     low, middle, high = table2_rivals.learning_rates(name)
     assert (low, middle, high) == pytest.approx((own / 3, own, 3 * own), 0.01)
+
+
+def test_rate_is_searched_again_for_other_steps(values, monkeypatch, tmp_path):
+    job = table_jobs.Job(
+        build_problem("multi30k_ende", {}),
+        "test",
+        averaged=True,
+        data=tmp_path,
+        output_dir=tmp_path,
+        results_dir=tmp_path,
+        problem_flags=(),
+        datagen_flags=(),
+        trainer_flags=(),
+        machine="m",
+    )
+    stored = {
+        name: {"params": {"learning_rate_constant": 0.3}, "steps": 20}
+        for name in ("gnmt", "transformer")
+    }
+    json_files.write(tmp_path / table2_rivals.RATES, stored)
+    searched = []
+    monkeypatch.setattr(
+        table2_rivals.experiment_queue,
+        "run",
+        lambda tasks, *_: searched.extend(task.name for task in tasks),
+    )
+    rates = table2_rivals.search_learning_rates(
+        ["gnmt", "transformer"], {"gnmt": 60, "transformer": 90}, job
+    )
+    assert searched == ["transformer, learning rate"]
+    assert rates == {"gnmt": 0.3}
 
 
 def result(row, seed, bleu, converged=True):
