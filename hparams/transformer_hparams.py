@@ -72,9 +72,15 @@ class TransformerHParams(HParams):
         "this; 0: all positions.",
     )
     pos: str = setting(
-        one_of("sinusoids", "timing", "emb", "none"),
-        help="Positional encoding: the paper's sinusoids, tensor2tensor's, a "
-        "learned one, or none.",
+        one_of("sinusoids", "sines_then_cosines", "timing", "emb", "none"),
+        help="Positional encoding: the paper's sinusoids, interleaved or all "
+        "sines first; tensor2tensor's; a learned one; or none.",
+    )
+    first_position: int = setting(
+        at_least(0),
+        MAX_POSITIONS,
+        default=0,
+        help="Number of the first position in formulas of positions.",
     )
     shared_embedding_and_softmax_weights: bool = setting(
         help="Use one matrix for the embeddings of inputs and targets and for "
@@ -85,12 +91,39 @@ class TransformerHParams(HParams):
         help="Where that is false: use one matrix for the embedding of "
         "targets and for the softmax.",
     )
+    softmax_bias: bool = setting(
+        default=False, help="Add a bias to the logits of the subwords."
+    )
+    multiply_embedding_mode: str = setting(
+        one_of("sqrt_depth", "none"),
+        default="sqrt_depth",  # section 3.4
+        help="Factor of embeddings: the square root of hidden_size, or none.",
+    )
+    embedding_norm: bool = setting(
+        default=False,
+        help="Normalize the sums of embeddings and positions.",
+    )
+    learned_start: bool = setting(
+        default=False,
+        help="Start the decoder with a learned vector; false: with zeros, as "
+        "tensor2tensor.",
+    )
     # The last four are gated (arXiv 2002.05202).
     ffn_activation: str = setting(
-        one_of("relu", "gelu", "silu", "glu", "reglu", "geglu", "swiglu"),
+        one_of(
+            "relu",
+            "gelu",
+            "gelu_tanh",
+            "gelu_sigmoid",
+            "silu",
+            "glu",
+            "reglu",
+            "geglu",
+            "swiglu",
+        ),
         default="relu",
-        help="Activation of the feed-forward network; those that end in glu "
-        "are gated.",
+        help="Activation of the feed-forward network; gelu_tanh and "
+        "gelu_sigmoid approximate gelu, and those that end in glu are gated.",
     )
     layer_preprocess_sequence: str = setting(
         one_of("none", "n"),
@@ -131,6 +164,11 @@ class TransformerHParams(HParams):
                 getattr(self, name) % self.num_heads == 0,
                 f"a multiple of num_heads ({self.num_heads})",
             )
+        self._require(
+            "first_position",
+            not self.first_position or self.pos not in ("emb", "none"),
+            f"0 where pos is {self.pos}: it has no formula",
+        )
         self._require(
             "max_relative_position",
             not self.max_relative_position or self.attention_type != "additive",

@@ -193,7 +193,14 @@ class DecodeHParams:
     alpha: float = setting(
         at_least(0),
         default=0.6,
-        help="Exponent of GNMT's length penalty, ((5 + length) / 6)^alpha.",
+        help="Exponent of the length penalty, ((5 + length) / 6)^alpha, which "
+        "is GNMT's.",
+    )
+    length_penalty_offset: int = setting(
+        at_least(0),
+        default=5,
+        help="Offset o of the length penalty, ((o + length) / (o + 1))^alpha; "
+        "0: length^alpha.",
     )
     extra_length: int = setting(
         at_least(0),

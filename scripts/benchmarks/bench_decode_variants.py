@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from t2t_repro.data import features
 from t2t_repro.decoding import beam_search, decode_loop, rules, search
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import PAD
 
 TIE = 1e-5  # rounding decides between scores that differ by less
@@ -108,6 +109,6 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
         rules.LengthLimit(),
         beams,
         room,
-        hparams.alpha,
+        LengthPenalty(hparams.alpha),
         1,
     )

@@ -1,4 +1,4 @@
-"""Beam search with GNMT's length penalty (section 6.1; Wu et al. 2016).
+"""Beam search with a length penalty (section 6.1; Wu et al. 2016).
 
 The search is a pure function of a step function and independent of models. As
 in tensor2tensor it keeps two sets of hypotheses: live ones, which can grow, and
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from t2t_repro.decoding import candidates, decode_loop, rules
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.text.vocabulary import EOS
 
@@ -37,19 +38,10 @@ class BeamState(NamedTuple):
     model_state: Any  # state of the model for the live hypotheses
 
 
-def length_penalty(length: tf.Tensor, alpha: float) -> tf.Tensor:
-    """Return GNMT's ((5 + length) / 6)^alpha; length counts EOS.
-
-    It is not a search rule, since rules add to scores: it divides the whole
-    score of an output, and bounds the scores that live hypotheses can reach.
-    """
-    return ((5.0 + tf.cast(length, tf.float32)) / 6.0) ** alpha
-
-
 def output_score(
     log_probs: tf.Tensor,
     length: tf.Tensor,
-    alpha: float,
+    length_penalty: LengthPenalty,
     final_score: tf.Tensor | None,
 ) -> tf.Tensor:
     """Return the score of outputs of `length` subwords.
@@ -57,10 +49,10 @@ def output_score(
     Args:
         log_probs: float32, including what rules add to each subword.
         length: int32, EOS included.
-        alpha: exponent of the length penalty.
+        length_penalty: divides the log-probabilities.
         final_score: result of Rule.final_score(); None: nothing.
     """
-    score = log_probs / length_penalty(length, alpha)
+    score = log_probs / length_penalty(length)
     if final_score is None:
         return score
     # An output with the score -inf is still an output.
@@ -73,7 +65,7 @@ def beam_search(
     rule: rules.Rule,
     beam_size: int,
     max_length: tf.Tensor | int,
-    alpha: float,
+    length_penalty: LengthPenalty,
     num_outputs: int,
     raw_scores: bool = False,
 ) -> decode_loop.Hypotheses:
@@ -85,7 +77,7 @@ def beam_search(
         rule: restricts the next subword, and adds to scores.
         beam_size: W.
         max_length: T, [] int32, at least the largest limit.
-        alpha: exponent of the length penalty.
+        length_penalty: divides the log-probabilities of outputs.
         num_outputs: hypotheses to return, at most W. The search stops when
             they are certain.
         raw_scores: return FinishedHypotheses.raw_scores in place of scores; the
@@ -103,9 +95,11 @@ def beam_search(
         model,
         _start(model, sentences, rule, beam_size, max_length, raw_scores),
         lambda position, state: _can_improve(
-            position, state, rule, alpha, num_outputs
+            position, state, rule, length_penalty, num_outputs
         ),
-        lambda position, state: _advance(position, state, model, rule, alpha),
+        lambda position, state: _advance(
+            position, state, model, rule, length_penalty
+        ),
         result,
     )
 
@@ -126,7 +120,7 @@ def _start(model, sentences, rule, beams, max_length, raw_scores):
     )
 
 
-def _can_improve(position, state, rule, alpha, num_outputs):
+def _can_improve(position, state, rule, length_penalty, num_outputs):
     """Return where [B] a live hypothesis may still become an output.
 
     Log-probabilities only fall. The best score that a live hypothesis can
@@ -137,14 +131,14 @@ def _can_improve(position, state, rule, alpha, num_outputs):
     step = rules.SearchStep(position, state.live_ids, state.sentences)
     bound = rule.upper_bound(step, state.rule_state)
     if bound is None:
-        best_live = live[:, 0] / length_penalty(limits, alpha)
+        best_live = live[:, 0] / length_penalty(limits)
     else:
         # A rule may have made `live` positive; then the smallest length
         # penalty gives the best score.
         best_live = tf.reduce_max(
             tf.maximum(
-                live / length_penalty(limits, alpha)[:, None],
-                live / length_penalty(position + 1, alpha),
+                live / length_penalty(limits)[:, None],
+                live / length_penalty(position + 1),
             )
             + bound,
             axis=1,
@@ -153,7 +147,7 @@ def _can_improve(position, state, rule, alpha, num_outputs):
     return (position < limits) & (best_live > worst_output)
 
 
-def _advance(position, state, model, rule, alpha):
+def _advance(position, state, model, rule, length_penalty):
     width = state.live_ids.shape[1]
     logits, step, state = decode_loop.predict(
         model, rule, state.live_ids, position, state
@@ -180,7 +174,7 @@ def _advance(position, state, model, rule, alpha):
     if final_score is not None:
         final_score = tf.broadcast_to(final_score, tf.shape(totals)[:2])
         final_score = tf.gather(final_score, parents, batch_dims=1)
-    scores = output_score(best, position + 1, alpha, final_score)
+    scores = output_score(best, position + 1, length_penalty, final_score)
     # A forbidden candidate never enters the finished set, even if it is EOS.
     ends = is_eos & (best > FORBIDDEN / 2)
     ended = FinishedHypotheses(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from t2t_repro.decoding import candidates, decode_loop, rules
 from t2t_repro.decoding.beam_search import output_score
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
 
 
@@ -26,7 +27,7 @@ def append(
     subwords: tf.Tensor,
     log_probs: tf.Tensor,
     rule: rules.Rule,
-    alpha: float,
+    length_penalty: LengthPenalty,
     raw_scores: bool,
 ) -> Any:
     """Append a subword to the outputs that have not ended.
@@ -37,14 +38,16 @@ def append(
         subwords: [B, W] int32.
         log_probs: [B, W] float32, of the subwords.
         rule: as in beam_search().
-        alpha: as in beam_search().
+        length_penalty: as in beam_search().
         raw_scores: as in beam_search().
     """
     totals = state.scores + log_probs
     ends = subwords == EOS
     if not raw_scores:
         final_score = rule.final_score(step, state.rule_state)
-        scores = output_score(totals, step.position + 1, alpha, final_score)
+        scores = output_score(
+            totals, step.position + 1, length_penalty, final_score
+        )
         totals = tf.where(ends, scores, totals)
     subwords = tf.where(state.ended, PAD, subwords)
     return state._replace(
@@ -59,7 +62,7 @@ def greedy_search(
     sentences: rules.Sentences,
     rule: rules.Rule,
     max_length: tf.Tensor | int,
-    alpha: float,
+    length_penalty: LengthPenalty,
     raw_scores: bool = False,
 ) -> decode_loop.Hypotheses:
     """Return the result of beam_search() with one beam, without reordering.
@@ -78,7 +81,9 @@ def greedy_search(
         best = tf.argmax(log_probs, -1)[..., None]
         log_prob = tf.gather(log_probs, best, batch_dims=2)[..., 0]  # [B, 1]
         subword = tf.gather(subwords, best, batch_dims=2)[..., 0]
-        return append(state, step, subword, log_prob, rule, alpha, raw_scores)
+        return append(
+            state, step, subword, log_prob, rule, length_penalty, raw_scores
+        )
 
     return decode_loop.run(
         model,

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from t2t_repro.decoding import candidates, decode_loop, rules
 from t2t_repro.decoding.greedy import append
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.layers import counter_rng
 from t2t_repro.text.vocabulary import PAD
@@ -44,7 +45,7 @@ def sample(
     keys: tf.Tensor,
     num_samples: int,
     max_length: tf.Tensor | int,
-    alpha: float,
+    length_penalty: LengthPenalty,
     distribution: Distribution,
     raw_scores: bool = False,
 ) -> decode_loop.Hypotheses:
@@ -75,7 +76,9 @@ def sample(
             step,
             state.rule_state,
         )
-        return append(state, step, subwords, log_probs, rule, alpha, raw_scores)
+        return append(
+            state, step, subwords, log_probs, rule, length_penalty, raw_scores
+        )
 
     seed = counter_rng.hash_int32(tf.constant(distribution.seed))
     keys = counter_rng.hash_int32(keys ^ seed)

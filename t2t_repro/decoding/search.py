@@ -10,6 +10,7 @@ from t2t_repro import errors, registry
 from t2t_repro.decoding import decode_loop, rules, sampling, score, shards
 from t2t_repro.decoding.beam_search import beam_search
 from t2t_repro.decoding.greedy import greedy_search
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import DecodingState, Seq2Seq
 from t2t_repro.text.vocabulary import PAD, Vocabulary
@@ -129,7 +130,7 @@ def require_attention(
 
 def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
     """Search one shard."""
-    alpha = hparams.alpha
+    length_penalty = LengthPenalty(hparams.alpha, hparams.length_penalty_offset)
     max_length = ops.shape(inputs)[1] + hparams.extra_length
     if prefixes is not None:
         max_length = ops.maximum(max_length, ops.shape(prefixes)[1] + 1)
@@ -154,7 +155,7 @@ def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
             sampling.sentence_keys(inputs),
             num_outputs,
             max_length,
-            alpha,
+            length_penalty,
             sampling.Distribution(
                 hparams.sampling_temp,
                 hparams.sampling_keep_top_k,
@@ -164,9 +165,18 @@ def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
             raw,
         )
     if beams == 1:
-        return greedy_search(model, sentences, rule, max_length, alpha, raw)
+        return greedy_search(
+            model, sentences, rule, max_length, length_penalty, raw
+        )
     return beam_search(
-        model, sentences, rule, beams, max_length, alpha, num_outputs, raw
+        model,
+        sentences,
+        rule,
+        beams,
+        max_length,
+        length_penalty,
+        num_outputs,
+        raw,
     )
 
 

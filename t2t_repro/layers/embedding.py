@@ -20,12 +20,23 @@ class Embedding(keras.layers.Layer):
         vocab_size: int,
         hidden_size: int,
         use_bias: bool = False,
+        multiply_mode: str = "sqrt_depth",
         **kwargs: Any,
     ) -> None:
+        """Store the settings.
+
+        Args:
+            vocab_size: V.
+            hidden_size: D.
+            use_bias: whether logits have a bias.
+            multiply_mode: factor of vectors: "sqrt_depth", sqrt(D), or "none".
+            **kwargs: arguments of keras.layers.Layer.
+        """
         super().__init__(**kwargs)
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.use_bias = use_bias
+        self.multiply_mode = multiply_mode
         self.bias = None
 
     def build(self, input_shape: tuple | None = None) -> None:
@@ -42,8 +53,14 @@ class Embedding(keras.layers.Layer):
             )
 
     def call(self, ids: Tensor) -> Tensor:
-        """Return vectors [B, T, D] of ids [B, T], times sqrt(D)."""
-        return ops.take(self.weight, ids, axis=0) * self.hidden_size**0.5
+        """Return vectors [B, T, D] of ids [B, T], times the factor."""
+        return self.scale(ops.take(self.weight, ids, axis=0))
+
+    def scale(self, vectors: Tensor) -> Tensor:
+        """Return vectors [..., D] times the factor of section 3.4."""
+        if self.multiply_mode == "none":
+            return vectors
+        return vectors * self.hidden_size**0.5
 
     def kernel(self) -> Tensor:
         """Return the output kernel [D, V], a copy in the compute dtype."""
@@ -68,4 +85,5 @@ class Embedding(keras.layers.Layer):
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,
             "use_bias": self.use_bias,
+            "multiply_mode": self.multiply_mode,
         }

@@ -12,6 +12,9 @@ from t2t_repro.types import Tensor
 ACTIVATIONS = {
     "relu": ops.relu,
     "gelu": lambda x: ops.gelu(x, approximate=False),
+    # Hendrycks and Gimpel 2016, section 2, give both approximations.
+    "gelu_tanh": lambda x: ops.gelu(x, approximate=True),
+    "gelu_sigmoid": lambda x: x * ops.sigmoid(1.702 * x),
     "silu": ops.silu,
 }
 # Activations of gates in gated linear units (Shazeer 2020, arXiv 2002.05202).

@@ -1,7 +1,6 @@
 """Positional encodings (section 3.5): layers that add them to embeddings."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -35,40 +34,58 @@ class _Positions(keras.layers.Layer):
         return x + ops.cast(self.encode(position), x.dtype)
 
 
-class Sinusoids(_Positions):
+class _Formula(_Positions):
+    """Base class of encodings that are a formula of the position.
+
+    Subclasses define ``_exponents(half)``, D / 2 exponents of wavelengths.
+    """
+
+    def __init__(self, first_position: int = 0, **kwargs: Any) -> None:
+        """Store the number that the formula has for the first position."""
+        super().__init__(**kwargs)
+        self.first_position = first_position
+
+    def _angles(self, positions: Tensor) -> Tensor:
+        """Return pos / 10000^exponent, […, D / 2] float32, of [...]."""
+        exponents = self._exponents(self.hidden_size // 2)
+        rates = ops.exp(-math.log(MAX_WAVELENGTH) * exponents)
+        numbers = ops.cast(positions + self.first_position, "float32")
+        return numbers[..., None] * rates
+
+    def _exponents(self, half: int) -> Tensor:
+        return ops.arange(half, dtype="float32") / half  # 2i / D
+
+    def encode(self, positions: Tensor) -> Tensor:
+        angles = self._angles(positions)
+        return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        config = {"first_position": self.first_position}
+        return super().get_config() | config
+
+
+class Sinusoids(_Formula):
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine."""
 
     def encode(self, positions: Tensor) -> Tensor:
-        half = self.hidden_size // 2
-        exponents = ops.arange(half, dtype="float32") / half  # 2i / D
-        angles = _angles(positions, exponents)
+        angles = self._angles(positions)
         pairs = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         return ops.reshape(pairs, (*ops.shape(positions), self.hidden_size))
 
 
-class TimingSignal(_Positions):
+class SinesThenCosines(_Formula):
+    """The paper's formula, all sines before all cosines: Hugging Face's."""
+
+
+class TimingSignal(_Formula):
     """tensor2tensor's get_timing_signal_1d: all sines, then all cosines.
 
     Its shortest and longest wavelengths are 2π and 10000 · 2π. The paper's
     formula has D / 2 in place of D / 2 - 1 and does not reach the longest.
     """
 
-    def encode(self, positions: Tensor) -> Tensor:
-        half = self.hidden_size // 2
-        exponents = ops.arange(half, dtype="float32") / max(half - 1, 1)
-        angles = _angles(positions, exponents)
-        return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
-
-
-def _angles(positions: Tensor, exponents: Tensor) -> Tensor:
-    """Return pos / 10000^exponent, […, D / 2] float32.
-
-    Args:
-        positions: […].
-        exponents: [D / 2].
-    """
-    rates = ops.exp(-math.log(MAX_WAVELENGTH) * exponents)
-    return ops.cast(positions, "float32")[..., None] * rates
+    def _exponents(self, half: int) -> Tensor:
+        return ops.arange(half, dtype="float32") / max(half - 1, 1)
 
 
 class LearnedPositions(_Positions):
@@ -105,17 +122,26 @@ class NoPositions(keras.layers.Layer):
         return x
 
 
-def _ignoring_max_length(
-    layer_class: type[keras.layers.Layer],
-) -> Callable[..., keras.layers.Layer]:
-    """Return a constructor that takes max_length and ignores it."""
-    return lambda max_length, **kwargs: layer_class(**kwargs)
-
-
-# Values of the hparam `pos`.
-TYPES: dict[str, Callable[..., keras.layers.Layer]] = {
-    "sinusoids": _ignoring_max_length(Sinusoids),
-    "timing": _ignoring_max_length(TimingSignal),
-    "emb": LearnedPositions,
-    "none": _ignoring_max_length(NoPositions),
+_FORMULAS: dict[str, type[_Formula]] = {
+    "sinusoids": Sinusoids,
+    "sines_then_cosines": SinesThenCosines,
+    "timing": TimingSignal,
 }
+
+
+def build(
+    pos: str, max_length: int, first_position: int, **kwargs: Any
+) -> keras.layers.Layer:
+    """Build the layer of the hparam `pos`.
+
+    Args:
+        pos: value of the hparam.
+        max_length: number of learned positions.
+        first_position: number of the first position in a formula.
+        **kwargs: arguments of keras.layers.Layer.
+    """
+    if pos == "none":
+        return NoPositions(**kwargs)
+    if pos == "emb":
+        return LearnedPositions(max_length, **kwargs)
+    return _FORMULAS[pos](first_position, **kwargs)

@@ -218,7 +218,7 @@ def residual_settings(
 
 
 class Stack(keras.layers.Layer):
-    """Stack of dropout on the embedded input and layers.
+    """Stack of norm and dropout of the embedded input, and layers.
 
     With pre-norm the stack normalizes the output of its last layer, as in
     tensor2tensor, since no layer follows that would.
@@ -231,6 +231,12 @@ class Stack(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        self.input_norm = residual.norm_or_identity(
+            hparams.embedding_norm,
+            hparams.norm_epsilon,
+            name="input_norm",
+            dtype=self.dtype_policy,
+        )
         self.dropout = dropout.Dropout(
             hparams.layer_prepostprocess_dropout,
             name="dropout",
@@ -270,7 +276,7 @@ class Stack(keras.layers.Layer):
             output [B, T, D]; a list of each layer's second output, attention
             weights, empty if activations are recomputed.
         """
-        x, weights = self.dropout(x, rng=rng), []
+        x, weights = self.dropout(self.input_norm(x), rng=rng), []
         for layer in self.layers:
             if recompute_grad and rng is not None:
                 x = _rematerialize(layer, x, layer_args, rng)

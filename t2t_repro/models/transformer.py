@@ -47,6 +47,15 @@ class Transformer(Seq2Seq):
         )
         self.inputs_positions = self._new_positions("inputs_positions")
         self.targets_positions = self._new_positions("targets_positions")
+        self.start = None  # [D], the decoder's first input; None: zeros
+        if hparams.learned_start:
+            self.start = self.add_weight(
+                name="start",
+                shape=(hparams.hidden_size,),
+                initializer=keras.initializers.RandomNormal(
+                    stddev=hparams.hidden_size**-0.5
+                ),
+            )
         self.encoder = Stack(
             self._encoder_layer_classes(),
             hparams,
@@ -67,8 +76,10 @@ class Transformer(Seq2Seq):
         return [DecoderLayer] * self.hparams.decoder_layers
 
     def _new_positions(self, name: str) -> keras.layers.Layer:
-        return position.TYPES[self.hparams.pos](
-            max_length=self.hparams.max_length,
+        return position.build(
+            self.hparams.pos,
+            self.hparams.max_length,
+            self.hparams.first_position,
             name=name,
             dtype=self.dtype_policy,
         )
@@ -110,11 +121,10 @@ class Transformer(Seq2Seq):
         Returns:
             states [B, T, D], weights of each layer (see Stack.call).
         """
-        embedded = self.targets_embedding(targets)
-        # Each sentence of the row begins with a zero vector.
-        shifted = shift_right(embedded)
-        not_first = ops.cast(positions > 0, embedded.dtype)[..., None]
-        x = self.targets_positions(shifted * not_first, positions)
+        shifted = shift_right(self.targets_embedding(targets))
+        # Each sentence of the row begins with the start.
+        shifted = self._replace_by_start(shifted, positions == 0)
+        x = self.targets_positions(shifted, positions)
         indices = ops.arange(ops.shape(targets)[1])
         self_mask = ops.logical_and(
             masks.same_segment(segments, segments),
@@ -128,6 +138,19 @@ class Transformer(Seq2Seq):
             rng=rng,
             recompute_grad=self.recompute_grad,
         )
+
+    def _replace_by_start(self, x: Tensor, is_first: Tensor) -> Tensor:
+        """Replace vectors of x [B, T, D] by the decoder's first input.
+
+        Args:
+            x: embedded targets.
+            is_first: bool, broadcast to [B, T]: which vectors.
+        """
+        is_first = is_first[..., None]
+        if self.start is None:
+            return ops.where(is_first, ops.zeros((), x.dtype), x)
+        start = self.targets_embedding.scale(ops.cast(self.start, x.dtype))
+        return ops.where(is_first, start, x)
 
     def _restrict(self, mask: Tensor, indices: Tensor) -> Tensor:
         """Apply hparams.restricted_attention to a mask of self-attention."""
@@ -207,9 +230,10 @@ class Transformer(Seq2Seq):
         kernel, cache, visible = state
         beams = ids.shape[1]
         x = self.targets_embedding(ids)  # [B, W, D]
-        x = x * ops.cast(step > 0, x.dtype)
+        x = self._replace_by_start(x, ops.reshape(step == 0, (1, 1)))
         x = self.targets_positions.step(x, step)
         x = ops.reshape(x, (-1, self.hparams.hidden_size))
+        x = self.decoder.input_norm(x)
         visible = cache.with_current(visible, step)
         mask, distances = cache.visible_mask(
             visible, step, self.hparams.restricted_attention

@@ -1,8 +1,8 @@
 """Conversion of the Transformer to a specification of CTranslate2.
 
-The decoder's first input is a zero vector. CTranslate2 requires a subword
-there, so each embedding gets one more row of zeros, START, with a logit so low
-that no search chooses it.
+The decoder's first input is a zero vector or a learned one. CTranslate2
+requires a subword there, so each embedding gets one more row, START, with a
+logit so low that no search chooses it.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,13 @@ from t2t_repro.models.stack import Stack
 
 START_LOGIT = -1e9
 # CTranslate2's names of the activations of the feed-forward network.
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
+    "gelu_sigmoid": "GELUSigmoid",
+    "silu": "SWISH",
+}
 
 
 def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
@@ -41,6 +47,7 @@ def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
     settings = {
         "num_heads": hparams.num_heads,
         "pre_norm": hparams.layer_preprocess_sequence == "n",
+        "layernorm_embedding": hparams.embedding_norm,
         "relative_position": hparams.max_relative_position > 0,
         "head_dim": _head_size(attention),
         "activation": getattr(
@@ -55,20 +62,24 @@ def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
             num_layers=hparams.decoder_layers, **settings
         ),
     )
+    start = np.zeros(hparams.hidden_size, np.float32)
+    if model.start is not None:
+        start = model.start.numpy()
     # CTranslate2's encoder has a list: one embedding for each input feature.
-    _embedding(spec.encoder.embeddings[0], model.inputs_embedding)
-    _embedding(spec.decoder.embeddings, model.targets_embedding)
-    _embedding(spec.decoder.projection, model.softmax)
+    _embedding(spec.encoder.embeddings[0], model.inputs_embedding, start)
+    _embedding(spec.decoder.embeddings, model.targets_embedding, start)
+    _embedding(spec.decoder.projection, model.softmax, start)
     bias = model.softmax.bias
     bias = np.zeros(model.vocab_size) if bias is None else bias.numpy()
     spec.decoder.projection.bias = np.append(bias, START_LOGIT).astype(
         np.float32
     )
-    if not hparams.max_relative_position:
-        for side, layer in (
-            (spec.encoder, model.inputs_positions),
-            (spec.decoder, model.targets_positions),
-        ):
+    for side, layer in (
+        (spec.encoder, model.inputs_positions),
+        (spec.decoder, model.targets_positions),
+    ):
+        side.scale_embeddings = hparams.multiply_embedding_mode != "none"
+        if not hparams.max_relative_position:
             side.position_encodings.encodings = _positions(
                 layer, max_positions, hparams.hidden_size
             )
@@ -115,9 +126,9 @@ def _check_supported(hparams: Any) -> None:
             )
 
 
-def _embedding(spec: Any, layer: Embedding) -> None:
-    """Copy the weight [V, D] as [V + 1, D], START last."""
-    spec.weight = np.pad(layer.weight.numpy(), ((0, 1), (0, 0)))
+def _embedding(spec: Any, layer: Embedding, start: np.ndarray) -> None:
+    """Copy the weight [V, D] as [V + 1, D], with START's [D] last."""
+    spec.weight = np.concatenate([layer.weight.numpy(), start[None]])
 
 
 def _positions(layer: keras.layers.Layer, count: int, size: int) -> np.ndarray:
@@ -139,6 +150,8 @@ def _stack(spec: Any, stack: Stack) -> None:
         _norm(layer_spec.ffn.layer_norm, layer.ffn)
         _dense(layer_spec.ffn.linear_0, ffn.filter)
         _dense(layer_spec.ffn.linear_1, ffn.output_projection)
+    if stack.input_norm.weights:
+        _gamma_and_beta(spec.layernorm_embedding, stack.input_norm)
     if stack.norm.weights:
         _gamma_and_beta(spec.layer_norm, stack.norm)
 

@@ -27,22 +27,32 @@ def build(model: Seq2Seq) -> VocabularyLayers:
     """
     if model.hparams.shared_embedding_and_softmax_weights:
         _require_one_vocabulary(model)
-        shared = _embedding(model, "embedding", model.vocab_size)
+        shared = _embedding(model, "embedding", model.vocab_size, softmax=True)
         return VocabularyLayers(shared, shared, shared)
     inputs = _embedding(model, "inputs_embedding", model.source_vocab_size)
-    targets = _embedding(model, "targets_embedding", model.vocab_size)
     if getattr(
         model.hparams, "shared_targets_embedding_and_softmax_weights", False
     ):
+        targets = _embedding(
+            model, "targets_embedding", model.vocab_size, softmax=True
+        )
         return VocabularyLayers(inputs, targets, targets)
-    softmax = _embedding(model, "softmax", model.vocab_size)
+    targets = _embedding(model, "targets_embedding", model.vocab_size)
+    softmax = _embedding(model, "softmax", model.vocab_size, softmax=True)
     return VocabularyLayers(inputs, targets, softmax)
 
 
-def _embedding(model, name, vocab_size):
+def _embedding(model, name, vocab_size, softmax=False):
+    """Build a layer; `softmax` says that it also computes logits.
+
+    Only the Transformer has the hparams of the bias and of the factor.
+    """
+    hparams = model.hparams
     return Embedding(
         vocab_size,
-        model.hparams.hidden_size,
+        hparams.hidden_size,
+        use_bias=softmax and getattr(hparams, "softmax_bias", False),
+        multiply_mode=getattr(hparams, "multiply_embedding_mode", "sqrt_depth"),
         name=name,
         dtype=model.dtype_policy,
     )

@@ -23,8 +23,8 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text.vocabulary import EOS, PAD
 
 MODEL_CARD = "model_card.json"
-# The decoder's first input is a zero vector: an additional row of zeros, which
-# is never an output. No subword has its name: subwords have no spaces.
+# The decoder's first input: an additional row, which is never an output. No
+# subword has its name: subwords have no spaces.
 START = "<zero vector>"
 
 

@@ -48,14 +48,14 @@ def model_of(table, beams, sentences=1, block=None, attention=None):
     return decode_loop.SearchModel(step_fn, prefix, block=block)
 
 
-def every_output(table, limit, alpha):
+def every_output(table, limit, alpha, offset=5):
     """Return {ids: score} of all outputs of at most `limit` subwords."""
     outputs = {}
     ids, totals = np.zeros((1, 0), int), np.zeros(1)
     prefixes = np.array([START])
     for length in range(1, limit + 1):
         scores = totals + table[prefixes, EOS]
-        scores /= ((5 + length) / 6) ** alpha
+        scores /= ((offset + length) / (offset + 1)) ** alpha
         rows = np.insert(ids, length - 1, EOS, axis=1).tolist()
         outputs |= zip(map(tuple, rows), scores.tolist(), strict=True)
         # Each prefix continues with each word.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import graph
 from t2t_repro.decoding import beam_search, decode_loop, rules
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
@@ -85,7 +86,7 @@ def run(
         LIMITED,
         beam_size,
         max_length,
-        alpha,
+        LengthPenalty(alpha),
         num_outputs or beam_size,
     )
     assert found.ids.shape[1:] == (num_outputs or beam_size, max_length)
@@ -122,7 +123,7 @@ def outputs(found, sentence):
     ],
 )
 def test_length_penalty_equals_literal_values(length, alpha, expected):
-    penalty = beam_search.length_penalty(length, alpha)
+    penalty = LengthPenalty(alpha)(length)
     assert float(penalty) == pytest.approx(expected, rel=1e-5)
 
 
@@ -143,7 +144,7 @@ def test_search_follows_certain_model(beam_size):
         LIMITED,
         beam_size,
         6,
-        0.6,
+        LengthPenalty(0.6),
         beam_size,
     )
     best = found.ids[:, 0].numpy().tolist()

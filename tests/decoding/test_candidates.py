@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import graph, hparam
 from t2t_repro.decoding import beam_search, candidates, greedy, rules, search
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -95,7 +96,13 @@ def test_wide_beam_finds_best_allowed_outputs(
     rule = search.build_rules(hparams)
     found = outputs(
         beam_search.beam_search(
-            model_of(table, 81), sentences, rule, 81, 5, alpha, 81
+            model_of(table, 81),
+            sentences,
+            rule,
+            81,
+            5,
+            LengthPenalty(alpha),
+            81,
         )
     )
     if not expected:
@@ -136,8 +143,11 @@ def test_greedy_search_equals_beam_search_with_one_beam(
     sentences = rules.sentences(tf.constant(limits), tf.constant(prefixes))
     rule = search.build_rules(hparams)
     model = model_of(random_table(seed), 1, len(limits), block)
-    expected = beam_search.beam_search(model, sentences, rule, 1, 12, 0.6, 1)
-    found = greedy.greedy_search(model, sentences, rule, 12, 0.6)
+    penalty = LengthPenalty(0.6)
+    expected = beam_search.beam_search(
+        model, sentences, rule, 1, 12, penalty, 1
+    )
+    found = greedy.greedy_search(model, sentences, rule, 12, penalty)
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
@@ -186,7 +196,9 @@ def test_output_ends_if_no_subword_is_allowed():
     table = random_table(0)
     sentences = rules.sentences(tf.constant([9]))
     rule = search.build_rules(settings(9, no_repeat_ngram_size=1))
-    found = greedy.greedy_search(model_of(table, 1), sentences, rule, 9, 0.0)
+    found = greedy.greedy_search(
+        model_of(table, 1), sentences, rule, 9, LengthPenalty(0.0)
+    )
     ((score, ids),) = outputs(found)
     assert sorted(ids) == [EOS, *WORDS] and ids[-1] == EOS
     assert score == pytest.approx(log_prob(table, ids), rel=1e-4)

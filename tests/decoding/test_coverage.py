@@ -18,6 +18,7 @@ from t2t_repro.decoding import (
     score,
     search,
 )
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
@@ -35,6 +36,7 @@ random_table, model_of, every_output, log_prob, extend_hash = (
 LONGEST = 5
 INPUTS = np.array([[5, 6, 7, 1], [8, 1, 0, 0]], np.int32)
 BETA, ALPHA = 0.7, 0.6
+PENALTY = LengthPenalty(ALPHA)
 REAL = rules.FORBIDDEN / 10
 
 examples = hypothesis.settings(max_examples=6, deadline=None)
@@ -102,7 +104,7 @@ def test_wide_beam_with_coverage_equals_enumeration(seed, limits, block):
         table, attention, beams, limits, block
     )
     found = beam_search.beam_search(
-        model, sentences, standard_rules(), beams, LONGEST, ALPHA, beams
+        model, sentences, standard_rules(), beams, LONGEST, PENALTY, beams
     )
     for sentence, source_length in enumerate((4, 2)):
         every = {
@@ -131,16 +133,24 @@ def test_scores_of_every_search_include_penalty(name, raw_scores, seed, block):
     rule, settings = standard_rules(), {"raw_scores": raw_scores}
     if name == "beam":
         found = beam_search.beam_search(
-            model, sentences, rule, 3, 7, ALPHA, 3, **settings
+            model, sentences, rule, 3, 7, PENALTY, 3, **settings
         )
     elif name == "greedy":
         found = greedy.greedy_search(
-            model, sentences, rule, 7, ALPHA, **settings
+            model, sentences, rule, 7, PENALTY, **settings
         )
     else:
         keys, distribution = tf.range(2), sampling.Distribution(1.0)
         found = sampling.sample(
-            model, sentences, rule, keys, 3, 7, ALPHA, distribution, **settings
+            model,
+            sentences,
+            rule,
+            keys,
+            3,
+            7,
+            PENALTY,
+            distribution,
+            **settings,
         )
 
     def expected(ids, sentence):
@@ -159,7 +169,13 @@ def test_coverage_penalty_equals_literal_values():
     model = model_of(table, 3, attention=attention)
     sentences = rules.sentences(tf.constant([9]), inputs=tf.constant([[5, 1]]))
     found = beam_search.beam_search(
-        model, sentences, rules.CoveragePenalty(2.0), 3, 9, 0.0, 3
+        model,
+        sentences,
+        rules.CoveragePenalty(2.0),
+        3,
+        9,
+        LengthPenalty(0.0),
+        3,
     )
     # Penalty: 2 ln 0.3 + 2 ln 0.7 = -3.12 for one subword, 2 ln 0.6 for two,
     # 2 ln 0.9 for three, 0 for four. It reverses the order of probabilities.
@@ -198,7 +214,7 @@ def test_early_stopping_does_not_change_result(seed):
     together = alone._replace(step_fn=step_fn, state=(alone.state, number))
     early, late = (
         beam_search.beam_search(
-            model, sentences, standard_rules(), 3, 8, ALPHA, 3
+            model, sentences, standard_rules(), 3, 8, PENALTY, 3
         )
         for model in (alone, together)
     )
@@ -213,7 +229,13 @@ def test_subword_without_attention_has_finite_penalty():
     # The output with the huge second penalty is still better than none.
     for beta in (1.0, 1e30):
         found = beam_search.beam_search(
-            model, sentences, rules.CoveragePenalty(beta), 2, 4, 0.0, 2
+            model,
+            sentences,
+            rules.CoveragePenalty(beta),
+            2,
+            4,
+            LengthPenalty(0.0),
+            2,
         )
         assert np.isfinite(found.scores).all()
         assert (found.ids.numpy() == EOS).any(-1).all()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import graph
 from t2t_repro.decoding import beam_search, rules
+from t2t_repro.decoding.length_penalty import LengthPenalty
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
 random_table, model_of, every_output, log_prob = (
@@ -24,7 +25,7 @@ BEAMS = 3 ** (MAX_LENGTH - 1)
 
 
 @functools.cache
-def wide_search(alpha):
+def wide_search(length_penalty):
     """Return a wide beam search as a function of a table and limits."""
     return graph.function(
         lambda table, limits: beam_search.beam_search(
@@ -33,13 +34,13 @@ def wide_search(alpha):
             rules.LengthLimit(),
             BEAMS,
             MAX_LENGTH,
-            alpha,
+            length_penalty,
             BEAMS,
         )
     )
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize(("alpha", "offset"), [(0.0, 5), (0.6, 5), (1.0, 0)])
 @hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(
     seed=st.integers(0, 2**32),
@@ -47,13 +48,13 @@ def wide_search(alpha):
 )
 @hypothesis.example(seed=0, limits=[6, 1, 4])
 @hypothesis.example(seed=1, limits=[5, 6, 6])
-def test_wide_beam_equals_enumeration(alpha, seed, limits):
+def test_wide_beam_equals_enumeration(alpha, offset, seed, limits):
     table = random_table(seed)
-    found = wide_search(alpha)(
+    found = wide_search(LengthPenalty(alpha, offset))(
         tf.constant(table, tf.float32), tf.constant(limits)
     )
     for ids, scores, limit in zip(*map(np.array, found), limits, strict=True):
-        every = every_output(table, limit, alpha)
+        every = every_output(table, limit, alpha, offset)
         best = sorted(every.values(), reverse=True)[:BEAMS]
         real = scores > rules.FORBIDDEN / 10
         assert real.tolist() == [i < len(best) for i in range(BEAMS)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors, graph
 from t2t_repro.decoding import beam_search, greedy, rules, sampling
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
 
 TABLES = runpy.run_path(str(pathlib.Path(__file__).with_name("tables.py")))
@@ -20,6 +21,7 @@ random_table, model_of, every_output, log_prob = (
 )
 MAX_LENGTH = 5
 ALPHA = 0.6
+PENALTY = LengthPenalty(ALPHA)
 
 examples = hypothesis.settings(max_examples=6, deadline=None)
 every_search = pytest.mark.parametrize("name", ["beam", "greedy", "sample"])
@@ -95,15 +97,15 @@ def find(name, table, rule, limits, beams=3, block=None):
     sentences = rules.sentences(tf.constant(limits))
     max_length = max(limits)
     if name == "greedy":
-        return greedy.greedy_search(model, sentences, rule, max_length, ALPHA)
+        return greedy.greedy_search(model, sentences, rule, max_length, PENALTY)
     if name == "beam":
         return beam_search.beam_search(
-            model, sentences, rule, beams, max_length, ALPHA, beams
+            model, sentences, rule, beams, max_length, PENALTY, beams
         )
     keys = tf.range(len(limits))
     distribution = sampling.Distribution(1.5, seed=3)
     return sampling.sample(
-        model, sentences, rule, keys, beams, max_length, ALPHA, distribution
+        model, sentences, rule, keys, beams, max_length, PENALTY, distribution
     )
 
 
@@ -263,7 +265,7 @@ def test_first_forcing_rule_decides():
     sentences = rules.sentences(tf.constant([3]), tf.constant([[2]]))
     rule = rules.CombinedRule([rules.LengthLimit(), rules.Prefix(), Always()])
     found = greedy.greedy_search(
-        model_of(random_table(5), 1), sentences, rule, 3, ALPHA
+        model_of(random_table(5), 1), sentences, rule, 3, PENALTY
     )
     assert found.ids.numpy().tolist() == [[[2, 3, EOS]]]
 
@@ -277,7 +279,7 @@ def test_empty_rules_do_nothing():
     table[:, EOS] = 0.0
     sentences = rules.sentences(tf.constant([5]))
     model = model_of(table, 1)
-    found = greedy.greedy_search(model, sentences, rule, 5, ALPHA)
+    found = greedy.greedy_search(model, sentences, rule, 5, PENALTY)
     assert found.ids.numpy().tolist() == [[[EOS, 0, 0, 0, 0]]]
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import graph, hparam
 from t2t_repro.decoding import decode_loop, rules, sampling, search
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
 
 V = 6
@@ -63,7 +64,7 @@ def run(
         tf.range(len(limits)) if keys is None else tf.constant(keys),
         num_samples,
         max_length or max(limits),
-        0.0,
+        LengthPenalty(0.0),
         sampling.Distribution(temperature, seed=seed, **distribution),
     )
 

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.decoding import beam_search, rules, score, search
+from t2t_repro.decoding import rules, score, search
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
 
 INPUTS = np.array([[5, 9, 4, 7, 1], [8, 3, 1, 0, 0], [6, 6, 2, 1, 0]])
@@ -106,7 +107,7 @@ def test_score_is_log_probability_over_length_penalty(models, members, alpha):
         models, ids(INPUTS.repeat(beams, 0)), ids(rows)
     )
     lengths = (rows == EOS).argmax(1) + 1
-    penalties = beam_search.length_penalty(lengths, alpha).numpy()
+    penalties = LengthPenalty(alpha)(lengths).numpy()
     np.testing.assert_allclose(
         found.scores.numpy().ravel() * penalties, totals, rtol=1e-4
     )

@@ -9,7 +9,11 @@ from keras import ops
 
 from t2t_repro.layers import position
 
-SINUSOIDS = [position.Sinusoids, position.TimingSignal]
+SINUSOIDS = [
+    position.Sinusoids,
+    position.SinesThenCosines,
+    position.TimingSignal,
+]
 
 
 def _table(layer, length, size):
@@ -20,9 +24,9 @@ def _table(layer, length, size):
 
 def _angle(layer_class, pos, i, size):
     """Return the angle of pair i: exponent 2i / D, or tensor2tensor's."""
-    if layer_class is position.Sinusoids:
-        return pos / 10_000 ** (2 * i / size)
-    return pos / 10_000 ** (i / max(size // 2 - 1, 1))
+    if layer_class is position.TimingSignal:
+        return pos / 10_000 ** (i / max(size // 2 - 1, 1))
+    return pos / 10_000 ** (2 * i / size)
 
 
 def _pairs(layer_class, table):
@@ -36,6 +40,7 @@ def _pairs(layer_class, table):
     ("layer_class", "settings"),
     [
         (position.Sinusoids, {}),
+        (position.SinesThenCosines, {"first_position": 2}),
         (position.TimingSignal, {}),
         (position.LearnedPositions, {"max_length": 3}),
         (position.NoPositions, {}),
@@ -46,7 +51,7 @@ def test_position_encoding_passes_layer_checks(
 ):
     inputs = np.ones((2, 3, 4)), np.array([[0, 1, 2], [0, 1, 0]])
     layer = run_layer_test(layer_class, settings, inputs, (2, 3, 4), dtype)
-    expected = {"tested/table": (3, 4)} if settings else {}
+    expected = {"tested/table": (3, 4)} if "max_length" in settings else {}
     assert {w.path: tuple(w.shape) for w in layer.weights} == expected
 
 
@@ -161,3 +166,9 @@ def test_layer_without_positions_returns_its_input():
     x, layer = ops.ones((1, 2, 4)), position.NoPositions()
     np.testing.assert_array_equal(layer(x, np.array([[0, 1]])), x)
     np.testing.assert_array_equal(layer.step(x, ops.convert_to_tensor(1)), x)
+
+
+@pytest.mark.parametrize("layer_class", SINUSOIDS)
+def test_first_position_shifts_encodings(layer_class):
+    shifted = _table(layer_class(first_position=2), 5, 8)
+    np.testing.assert_array_equal(shifted, _table(layer_class(), 7, 8)[2:])

@@ -16,6 +16,10 @@ def _gelu(x):
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(0, x),
     "gelu": _gelu,
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))
+    ),
+    "gelu_sigmoid": lambda x: x * _sigmoid(1.702 * x),
     "silu": lambda x: x * _sigmoid(x),
     "glu": _sigmoid,
     "reglu": lambda x: np.maximum(0, x),
@@ -43,11 +47,17 @@ class NumpyTransformer:
             names = (*names[:2], "targets_embedding")
         matrices = [self.weights[f"{name}/weight"] for name in names]
         scale = math.sqrt(self.hparams.hidden_size)
+        if self.hparams.multiply_embedding_mode == "none":
+            scale = 1.0
         x = matrices[0][inputs] * scale
         x = x + self.positions("inputs_positions", *x.shape)
+        x = self.embedding_norm("encoder", x)
         y = np.zeros((len(targets), x.shape[1]))
+        if self.hparams.learned_start:
+            y[0] = self.weights["start"] * scale
         y[1:] = matrices[1][targets[:-1]] * scale
         y = y + self.positions("targets_positions", *y.shape)
+        y = self.embedding_norm("decoder", y)
         weights = {"encoder": [], "decoder": [], "cross": []}
         hparams = self.hparams
         default_layers = hparams.num_hidden_layers
@@ -66,17 +76,21 @@ class NumpyTransformer:
             y = self.ffn(f"{path}/ffn", y)
         y = self.final_norm("decoder", y)
         stacked = {kind: np.array(layers) for kind, layers in weights.items()}
-        return y @ matrices[2].T, stacked
+        logits = y @ matrices[2].T
+        if self.hparams.softmax_bias:
+            logits += self.weights[f"{names[2]}/bias"]
+        return logits, stacked
 
     def positions(self, name, length, size):
         pos, table = self.hparams.pos, np.zeros((length, size))
         for row, i in np.ndindex(length, size // 2):
-            if pos == "sinusoids":
-                angle = row / 10_000 ** (2 * i / size)
+            number = row + self.hparams.first_position
+            angle = number / 10_000 ** (2 * i / size)
+            sine, cosine = i, size // 2 + i
+            if pos == "timing":
+                angle = number / 10_000 ** (i / (size // 2 - 1))
+            elif pos == "sinusoids":
                 sine, cosine = 2 * i, 2 * i + 1
-            else:
-                angle = row / 10_000 ** (i / (size // 2 - 1))
-                sine, cosine = i, size // 2 + i
             table[row, sine] = math.sin(angle)
             table[row, cosine] = math.cos(angle)
         if pos == "emb":
@@ -179,6 +193,11 @@ class NumpyTransformer:
     def final_norm(self, path, x):
         pre_norm = self.hparams.layer_preprocess_sequence == "n"
         return self.norm(f"{path}/norm", x) if pre_norm else x
+
+    def embedding_norm(self, path, x):
+        if not self.hparams.embedding_norm:
+            return x
+        return self.norm(f"{path}/input_norm", x)
 
     def norm(self, path, x):
         x = x - x.mean(1, keepdims=True)

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import hparam, registry
-from t2t_repro.decoding import beam_search, score, search
+from t2t_repro.decoding import score, search
+from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.layers import counter_rng
 from t2t_repro.models import building
 from t2t_repro.text.vocabulary import EOS
@@ -218,7 +219,7 @@ def test_wide_beam_search_equals_enumeration(build):
             [model], tf.repeat(inputs[sentence : sentence + 1], 40, 0), rows
         )
         lengths = tf.constant([len(ids) for ids in outputs])
-        scores = log_probs / beam_search.length_penalty(lengths, alpha)
+        scores = log_probs / LengthPenalty(alpha)(lengths)
         order = np.argsort(-scores.numpy())[:27]
         np.testing.assert_allclose(
             found.scores[sentence], scores.numpy()[order], rtol=1e-4

@@ -18,7 +18,9 @@ VARIANTS_OF_DECODING = {
     "pre_norm",
     "timing",
     "learned",
+    "learned_start",
     "relative",
+    "imported",
     "together",
     "additive_together",
 }

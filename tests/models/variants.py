@@ -32,6 +32,13 @@ VARIANTS = {
         name: {"ffn_activation": name}
         for name in ("gelu", "silu", "glu", "reglu", "geglu", "swiglu")
     },
+    "learned_start": {"learned_start": True, "softmax_bias": True},
+    "imported": APART
+    | PRE_NORM
+    | {"learned_start": True, "softmax_bias": True, "embedding_norm": True}
+    | {"multiply_embedding_mode": "none", "ffn_activation": "gelu_tanh"}
+    | {"pos": "sines_then_cosines", "first_position": 2},
+    "gelu_sigmoid": {"ffn_activation": "gelu_sigmoid", "embedding_norm": True},
     "together": {"num_hidden_layers": 2}
     | PRE_NORM
     | SIZES

@@ -57,6 +57,8 @@ COMBINATIONS = {
     | VARIANTS["deep_decoder"]
     | SMALL_VALUES,
     "no_positions": VARIANTS["no_positions"],
+    "imported": VARIANTS["imported"],
+    "gelu_sigmoid": VARIANTS["gelu_sigmoid"] | VARIANTS["learned_start"],
 }
 CASES = [
     *(pytest.param(COMBINATIONS[name], id=name) for name in COMBINATIONS),
