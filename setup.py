@@ -37,6 +37,7 @@ setup(
         "t2t_repro.decoding",
         "t2t_repro.docs",
         "t2t_repro.hparams",
+        "t2t_repro.importing",
         "t2t_repro.layers",
         "t2t_repro.metrics",
         "t2t_repro.models",

@@ -2,8 +2,9 @@
 
 import re
 
-from t2t_repro import errors
+from t2t_repro import errors, fields
 from t2t_repro.fields import setting
+from t2t_repro.hparam import DecodeHParams
 from t2t_repro.problem import Problem
 from t2t_repro.registry import problems
 
@@ -18,6 +19,11 @@ class ParallelText(Problem):
     name: str = setting(help="Name of your choice for the data.")
     languages: str = setting(
         help="Extensions of the files, joined by a hyphen: en-de."
+    )
+    decode_hparams: str = setting(
+        default="",
+        help="Settings of the search that differ from the paper's, joined by "
+        "':', as beam_size=6:alpha=1.0.",
     )
     vocab_size = 8000
 
@@ -35,6 +41,12 @@ class ParallelText(Problem):
             )
         source, target = self.languages.split("-")
         self.stored_languages = source, target
+
+    @property
+    def search(self) -> DecodeHParams:
+        return fields.override(
+            DecodeHParams(), self.decode_hparams.replace(":", ",")
+        )
 
     @property
     def data_name(self) -> str:

@@ -17,6 +17,7 @@ COMMANDS = (
     "exporter",
     "query",
     "serve",
+    "importer",
     "datagen",
     "show",
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, files, hparam, registry
+from t2t_repro.data import vocabulary_pair
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
@@ -141,13 +142,26 @@ class Problem:
         return [files.expand_path(name) for name in names if name]
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
-        """Raise a UserError if one embedding serves two vocabularies."""
+        """Raise a UserError if one embedding serves two vocabularies.
+
+        Two files may segment text differently and have the same ids.
+        """
         shared = "shared_embedding_and_softmax_weights"
-        if self.separate_vocabularies and getattr(hparams, shared, False):
+        if not self.separate_vocabularies or not getattr(
+            hparams, shared, False
+        ):
+            return
+        pair = None
+        if self.vocabulary:
+            pair = vocabulary_pair.load(
+                self.vocabulary_type, self.vocabulary_paths
+            )
+        if pair is None or not pair.have_same_ids:
             raise errors.UserError(
-                "One embedding for both sides needs one vocabulary; got "
-                f"separate_vocabularies=true and {shared}=true. Use "
-                f"--hparams={shared}=false, or drop separate_vocabularies."
+                "One embedding for both sides needs one vocabulary, or two "
+                f"with the same ids; got separate_vocabularies=true and "
+                f"{shared}=true. Use --hparams={shared}=false, or drop "
+                "separate_vocabularies."
             )
 
     @property

@@ -259,6 +259,11 @@ vocabularies.declare(
     "t2t_repro.text.sentence_piece.Characters",
     "Characters, by SentencePiece.",
 )
+vocabularies.declare(
+    "mapped_sentence_piece",
+    "t2t_repro.text.mapped_sentence_piece.MappedSentencePiece",
+    "SentencePiece model with another program's ids, made by the importer.",
+)
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 

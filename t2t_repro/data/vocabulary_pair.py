@@ -33,6 +33,14 @@ class Vocabularies(NamedTuple):
         return self.source is self.target
 
     @property
+    def have_same_ids(self) -> bool:
+        """True if each id is the same subword on both sides."""
+        if self.is_shared or self.source.size != self.target.size:
+            return self.is_shared
+        ids = range(self.source.size)
+        return self.source.pieces(ids) == self.target.pieces(ids)
+
+    @property
     def sizes(self) -> dict[str, int]:
         """V of both sides, as the arguments of building.build()."""
         return {

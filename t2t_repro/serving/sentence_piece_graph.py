@@ -27,3 +27,18 @@ class SentencePieceGraph(GraphVocabulary):
 
     def pieces(self, ids: tf.Tensor) -> tf.Tensor:
         return self.tokenizer.id_to_string(ids)
+
+
+class MappedPieceGraph(SentencePieceGraph):
+    """A MappedSentencePiece: pieces without an id are unknown."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(vocabulary)
+        self._size, self._unknown = vocabulary.size, vocabulary.unknown
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        ids = super().encode(lines)
+        known = tf.where(
+            ids.flat_values < self._size, ids.flat_values, self._unknown
+        )
+        return ids.with_flat_values(known)

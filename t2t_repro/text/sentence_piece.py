@@ -28,6 +28,7 @@ class SentencePiece(Vocabulary):
     algorithm = ""  # SentencePiece's model_type
     graph_class = "t2t_repro.serving.sentence_piece_graph.SentencePieceGraph"
     max_line_length = 4192  # bytes, SentencePiece's max_sentence_length
+    needs_bytes = True  # so that no text is unknown
 
     def __init__(self, model: bytes):
         """Parse a serialized SentencePiece model.
@@ -52,10 +53,11 @@ class SentencePiece(Vocabulary):
                 f"A vocabulary must have PAD {PAD} and EOS {EOS}; got "
                 f"{special[0]} and {special[1]}. {_LEARN_IT}"
             )
-        if not any(map(self._processor.IsByte, range(self.size))):
+        pieces = range(self.num_pieces)
+        if self.needs_bytes and not any(map(self._processor.IsByte, pieces)):
             raise errors.UserError(
                 "A vocabulary must have pieces for bytes, to spell text that "
-                f"no other piece spells; none of these {self.size:,} is one. "
+                f"no other piece spells; none of these {len(pieces):,} is one. "
                 f"{_LEARN_IT}"
             )
 
@@ -93,8 +95,13 @@ class SentencePiece(Vocabulary):
         return cls(model.getvalue())
 
     @property
-    def size(self) -> int:
+    def num_pieces(self) -> int:
+        """Number of pieces of the SentencePiece model."""
         return self._processor.GetPieceSize()
+
+    @property
+    def size(self) -> int:
+        return self.num_pieces
 
     @property
     def unknown(self) -> int:

@@ -1,0 +1,52 @@
+"""Import a trained Transformer of another system as a run.
+
+t2t importer --from=huggingface --input=opus-mt-en-de --output_dir=run
+
+All commands read such a run. To train it on, take its settings and weights:
+
+t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
+    --raw_dir=text --output_dir=tuned
+"""
+
+from absl import flags
+
+from t2t_repro import common_flags, errors, files
+
+SYSTEMS = ("huggingface",)
+_FROM = flags.DEFINE_enum("from", None, SYSTEMS, "System of the model.")
+_INPUT = flags.DEFINE_string(
+    "input", None, "Folder of the model, or its file of weights."
+)
+_LANGUAGES = flags.DEFINE_string(
+    "languages",
+    None,
+    "Source and target language, as en-de, where the files do not name them.",
+)
+
+
+def main() -> None:
+    # Imported here, so that --help needs no TensorFlow.
+    import importlib
+
+    from t2t_repro.importing import run_writer
+
+    system = common_flags.required(_FROM)
+    reader = importlib.import_module(f"t2t_repro.importing.{system}")
+    found = reader.read(files.expand_path(common_flags.required(_INPUT)))
+    languages = _LANGUAGES.value or "-".join(found.languages)
+    if languages == "-":
+        raise errors.UserError(
+            "The files do not name the languages. Say --languages=en-de."
+        )
+    path = run_writer.write(
+        found,
+        system,
+        common_flags.output_dir(),
+        languages,
+        flags.FLAGS.hparams,
+    )
+    print(f"Imported {path}.")
+
+
+if __name__ == "__main__":
+    common_flags.run(main, {"Required": ("from", "input", "output_dir")})

@@ -1,0 +1,1 @@
+"""Readers of trained Transformers of other systems."""

@@ -1,0 +1,115 @@
+"""Readers of weights' files: safetensors, PyTorch, npz."""
+
+import pathlib
+import zipfile
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from t2t_repro import errors, extras
+from t2t_repro.importing.tensors import Tensors
+from t2t_repro.text import mapped_sentence_piece
+from t2t_repro.text.mapped_sentence_piece import MappedModel, Special
+
+
+def find(folder: pathlib.Path, *names: str) -> pathlib.Path:
+    """Return the first of the files that is in a folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise errors.UserError(
+        f"{folder} has no {' or '.join(names)}. Name the folder of the model: "
+        "--input=…."
+    )
+
+
+def read(file: pathlib.Path) -> Tensors:
+    """Read a file of weights, by its ending.
+
+    Raises:
+        UserError: it cannot be read, or needs a package that is missing.
+    """
+    readers = {
+        ".safetensors": _read_safetensors,
+        ".npz": _read_npz,
+        ".bin": _read_pytorch,
+        ".pt": _read_pytorch,
+    }
+    reader = readers[file.suffix]
+    return Tensors(reader(file), str(file))
+
+
+def _read_safetensors(file: pathlib.Path) -> Mapping[str, np.ndarray]:
+    with extras.needed("importer", "The importer"):
+        import safetensors
+        import safetensors.tensorflow
+    try:
+        with safetensors.safe_open(str(file), framework="tf") as opened:
+            return {
+                name: opened.get_tensor(name).numpy() for name in opened.keys()
+            }
+    except (OSError, safetensors.SafetensorError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
+    try:
+        with np.load(file) as opened:  # without pickles
+            return dict(opened)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise _unreadable(file, error) from error
+
+
+def _read_pytorch(file: pathlib.Path) -> Mapping[str, np.ndarray]:
+    """Read a state of tensors; a pickle with other objects is refused."""
+    with extras.needed("pytorch", f"{file.name}, a file of PyTorch,"):
+        import torch
+    try:
+        state = torch.load(str(file), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many types
+        raise _unreadable(file, error) from error
+    return {
+        name: tensor.float().numpy()
+        if tensor.is_floating_point()
+        else tensor.numpy()
+        for name, tensor in state.items()
+        if isinstance(tensor, torch.Tensor)
+    }
+
+
+def map_ids(
+    spm: pathlib.Path,
+    tokens: Sequence[str],
+    special: Special,
+    vocabulary: pathlib.Path,
+) -> MappedModel:
+    """Call mapped_sentence_piece.map_ids() on files, named in errors.
+
+    Args:
+        spm: file of a SentencePiece model.
+        tokens: tokens by their ids.
+        special: names of special tokens.
+        vocabulary: file of the tokens.
+    """
+    try:
+        model = spm.read_bytes()
+    except OSError as error:
+        raise errors.UserError(
+            f"Cannot read {spm}: {error.strerror}."
+        ) from error
+    try:
+        return mapped_sentence_piece.map_ids(model, tokens, special)
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"Cannot use {spm} with {vocabulary}. {error}"
+        ) from error
+
+
+def _unreadable(file, error):
+    return errors.UserError(
+        f"The file {file} cannot be read: {error}. Download it again."
+    )

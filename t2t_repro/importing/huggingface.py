@@ -1,0 +1,305 @@
+"""Marian models in Hugging Face's format, such as those of OPUS-MT.
+
+    config.json                              sizes and special ids
+    model.safetensors, pytorch_model.bin     one of them
+    vocab.json                               {token: id}
+    target_vocab.json                        if the targets have their own ids
+    source.spm, target.spm                   SentencePiece models
+    generation_config.json                   search, if there is one
+
+Hugging Face (transformers/models/marian/modeling_marian.py) computes positions
+by the paper's formula with all sines first, while Marian, by which OPUS-MT's
+models were trained, has tensor2tensor's: --hparams=pos=timing restores that.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from t2t_repro import errors, json_files
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.importing import arrays, imported, weights
+from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.tensors import Tensors
+from t2t_repro.layers.position import SinesThenCosines
+from t2t_repro.text import mapped_sentence_piece
+from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+_SHAPE = {
+    "model_type": str,
+    "d_model": int,
+    "encoder_layers": int,
+    "decoder_layers": int,
+    "encoder_attention_heads": int,
+    "decoder_attention_heads": int,
+    "encoder_ffn_dim": int,
+    "decoder_ffn_dim": int,
+    "vocab_size": int,
+    "decoder_start_token_id": int,
+    "pad_token_id": int,
+    "eos_token_id": int,
+}
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "quick_gelu": "gelu_sigmoid",
+    "swish": "silu",
+    "silu": "silu",
+}
+# Settings that Hugging Face's code does not read.
+_FALSE = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
+_EPSILON = 1e-5  # default of torch.nn.LayerNorm
+_POSITIONS_TOLERANCE = 1e-5
+
+
+def read(folder: pathlib.Path) -> Imported:
+    """Read a model.
+
+    Args:
+        folder: folder of the files above.
+
+    Raises:
+        UserError: a file is missing or damaged, or the model has a setting
+            that cannot be represented.
+    """
+    config_file = folder / CONFIG
+    config = json_files.read(config_file, _SHAPE)
+    _check(config, config_file)
+    weights_file = arrays.find(folder, "model.safetensors", "pytorch_model.bin")
+    tensors = arrays.read(weights_file)
+    pair, orders, vocabulary_files = _vocabularies(folder, config)
+    changes = _hparams(config, tensors)
+    model_weights = _weights(tensors, config, changes, orders)
+    tensors.refuse_rest()
+    search, search_files = _search(folder, config)
+    tokenizer = folder / "tokenizer_config.json"
+    languages = json_files.read(tokenizer, dict) if tokenizer.exists() else {}
+    return Imported(
+        changes,
+        model_weights,
+        pair,
+        "mapped_sentence_piece",
+        search,
+        (config_file, weights_file, *vocabulary_files, *search_files),
+        tuple(
+            str(languages.get(f"{side}_lang") or "")
+            for side in ("source", "target")
+        ),
+    )
+
+
+def _check(config: Mapping[str, Any], file: pathlib.Path) -> None:
+    """Refuse settings that cannot be represented."""
+    heads = config["encoder_attention_heads"]
+    width = config["encoder_ffn_dim"]
+    for name, is_right, rule in (
+        ("model_type", config["model_type"] == "marian", "'marian'"),
+        *(
+            (name, not config.get(name), "false: its code does not read it")
+            for name in _FALSE
+        ),
+        (
+            "activation_function",
+            config.get("activation_function", "gelu") in _ACTIVATIONS,
+            f"one of {', '.join(_ACTIVATIONS)}",
+        ),
+        (
+            "decoder_attention_heads",
+            config["decoder_attention_heads"] == heads,
+            f"encoder_attention_heads ({heads})",
+        ),
+        (
+            "decoder_ffn_dim",
+            config["decoder_ffn_dim"] == width,
+            f"encoder_ffn_dim ({width})",
+        ),
+    ):
+        if not is_right:
+            raise imported.refuse(file, name, rule, config.get(name))
+
+
+def _shares_all(config):
+    return config.get("share_encoder_decoder_embeddings", True)
+
+
+def _is_tied(config):
+    return config.get("tie_word_embeddings", True)
+
+
+def _hparams(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
+    """Return the hparams that differ from those of fine_tuning."""
+    layers = config["encoder_layers"], config["decoder_layers"]
+    activation = config.get("activation_function", "gelu")
+    scaled = config.get("scale_embedding", False)
+    return {
+        "hidden_size": config["d_model"],
+        "filter_size": config["encoder_ffn_dim"],
+        "num_heads": config["encoder_attention_heads"],
+        "num_hidden_layers": max(layers),
+        "num_encoder_layers": layers[0],
+        "num_decoder_layers": layers[1],
+        "attention_bias": True,
+        "ffn_activation": _ACTIVATIONS[activation],
+        "norm_epsilon": _EPSILON,
+        "pos": "sines_then_cosines",
+        "multiply_embedding_mode": "sqrt_depth" if scaled else "none",
+        "shared_embedding_and_softmax_weights": _shares_all(config)
+        and _is_tied(config),
+        "shared_targets_embedding_and_softmax_weights": _is_tied(config)
+        and not _shares_all(config),
+        "softmax_bias": "final_logits_bias" in tensors,
+        "layer_prepostprocess_dropout": float(config.get("dropout", 0.1)),
+        "attention_dropout": float(config.get("attention_dropout", 0.0)),
+        "relu_dropout": float(config.get("activation_dropout", 0.0)),
+    }
+
+
+def _vocabularies(folder, config):
+    """Return the vocabularies, their orders of ids, and the files."""
+    files = [folder / "vocab.json"] * 2
+    if (folder / "target_vocab.json").exists():
+        files[1] = folder / "target_vocab.json"
+    pieces = [folder / "source.spm", folder / "target.spm"]
+    mapped = []
+    for spm, vocab in zip(pieces, files, strict=True):
+        tokens = _tokens(vocab)
+        special = mapped_sentence_piece.Special(
+            tokens[config["eos_token_id"]],
+            "<unk>",
+            tokens[config["pad_token_id"]],
+        )
+        mapped.append(arrays.map_ids(spm, tokens, special, vocab))
+    source, target = (MappedSentencePiece(m.model) for m in mapped)
+    return (
+        Vocabularies(source, target),
+        [m.order for m in mapped],
+        (*dict.fromkeys(files), *pieces),
+    )
+
+
+def _tokens(file: pathlib.Path) -> list[str]:
+    """Return the tokens of a vocab.json by their ids."""
+    ids = json_files.read(file, {str: int})
+    tokens = sorted(ids, key=ids.__getitem__)
+    if [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise errors.UserError(
+            f"The ids in {file} must be 0, 1, 2, … {len(tokens) - 1:,}; some "
+            "are missing or used twice."
+        )
+    return tokens
+
+
+def _weights(tensors, config, changes, orders):
+    """Return all weights by their roles."""
+    size = config["d_model"]
+    embeddings = []
+    for side in ("encoder", "decoder"):
+        names = [f"model.{side}.embed_tokens.weight", "model.shared.weight"]
+        if _shares_all(config):
+            names.reverse()
+        present = [name for name in names if name in tensors]
+        for name in present[1:]:  # a copy
+            tensors.take(name)
+        embeddings.append((present or names)[0])
+    source, target = (tensors.take(name, -1, size) for name in embeddings)
+    softmax = tensors.take_if_present("lm_head.weight", -1, size)
+    if softmax is None or _is_tied(config):
+        softmax = target
+    bias = tensors.take_if_present("final_logits_bias", 1, len(target))
+    start = target[config["decoder_start_token_id"]]
+    changes["learned_start"] = bool(start.any())
+    for side in ("encoder", "decoder"):
+        _check_positions(tensors, side, size)
+    source, target, softmax = (
+        imported.rows(array, order)
+        for array, order in (
+            (source, orders[0]),
+            (target, orders[1]),
+            (softmax, orders[1]),
+        )
+    )
+    return weights.Weights(
+        weights.Side(source, _layers(tensors, "encoder", config)),
+        weights.Side(target, _layers(tensors, "decoder", config)),
+        softmax,
+        None if bias is None else imported.rows(bias[0], orders[1]),
+        start if changes["learned_start"] else None,
+    )
+
+
+def _check_positions(tensors, side, size):
+    """Compare stored positions with the formula: older files have them."""
+    name = f"model.{side}.embed_positions.weight"
+    stored = tensors.take_if_present(name, -1, size)
+    if stored is None:
+        return
+    zeros = np.zeros((1, *stored.shape), np.float32)
+    formula = SinesThenCosines()(zeros, np.arange(len(stored))[None])
+    difference = np.abs(np.asarray(formula)[0] - stored).max()
+    if difference > _POSITIONS_TOLERANCE * len(stored):
+        raise imported.refuse(
+            "the weights", name, "Hugging Face's sinusoids", difference
+        )
+
+
+def _layers(tensors, side, config):
+    return [
+        _layer(tensors, f"model.{side}.layers.{i}", side == "decoder", config)
+        for i in range(config[f"{side}_layers"])
+    ]
+
+
+def _layer(tensors, path, is_decoder, config):
+    size, width = config["d_model"], config["encoder_ffn_dim"]
+
+    def dense(name, inputs, outputs):
+        kernel = tensors.take(f"{path}.{name}.weight", outputs, inputs)
+        bias = tensors.take(f"{path}.{name}.bias", outputs)
+        return weights.Dense(kernel.T, bias)
+
+    def norm(name):
+        return weights.Norm(
+            tensors.take(f"{path}.{name}.weight", size),
+            tensors.take(f"{path}.{name}.bias", size),
+        )
+
+    def attention(name):
+        return weights.Attention(
+            *(
+                dense(f"{name}.{projection}_proj", size, size)
+                for projection in ("q", "k", "v", "out")
+            )
+        )
+
+    return weights.Layer(
+        attention("self_attn"),
+        norm("self_attn_layer_norm"),
+        dense("fc1", size, width),
+        dense("fc2", width, size),
+        norm("final_layer_norm"),
+        attention("encoder_attn") if is_decoder else None,
+        norm("encoder_attn_layer_norm") if is_decoder else None,
+    )
+
+
+def _search(folder, config):
+    """Return the settings of generate() as DecodeHParams, and their files.
+
+    generate() divides a log-probability by length^length_penalty, and counts
+    EOS. Its max_length, 512 in OPUS-MT, is not taken: an output here has at
+    most extra_length subwords more than its input.
+    """
+    file = folder / GENERATION
+    stored = dict(config)
+    if file.exists():
+        stored |= json_files.read(file, dict)
+    return {
+        "beam_size": int(stored.get("num_beams") or 1),
+        "alpha": float(stored.get("length_penalty", 1.0)),
+        "length_penalty_offset": 0,
+        "no_repeat_ngram_size": int(stored.get("no_repeat_ngram_size") or 0),
+    }, ((file,) if file.exists() else ())

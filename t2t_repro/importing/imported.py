@@ -1,0 +1,54 @@
+"""Result of a reader: a Transformer of another system in our terms."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_repro import errors
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.hparams.transformer_hparams import TransformerHParams
+from t2t_repro.importing.weights import Weights
+
+
+class Imported(NamedTuple):
+    """Model, vocabularies and search of another system."""
+
+    hparams: TransformerHParams
+    weights: Weights
+    vocabularies: Vocabularies
+    vocabulary_type: str
+    # Fields of DecodeHParams that differ from the paper's.
+    search: Mapping[str, Any]
+    # Files that were read.
+    files: tuple[pathlib.Path, ...]
+    languages: tuple[str, str] = ("", "")  # "": the files do not say
+
+
+def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
+    """Return the error of a setting that cannot be represented.
+
+    Args:
+        file: path of the file that has it.
+        name: its name there.
+        rule: what it must be.
+        got: its value.
+    """
+    return errors.UserError(
+        f"This model cannot be imported: {name} in {file} must be {rule}; got "
+        f"{got!r}."
+    )
+
+
+def rows(array: np.ndarray, order: list[int]) -> np.ndarray:
+    """Return rows (or entries) of a vocabulary in another order.
+
+    Args:
+        array: [V', …], a row for each id of the other system.
+        order: its id for each of our ids; -1: it has none, a row of zeros.
+    """
+    indices = np.asarray(order)
+    taken = array[np.maximum(indices, 0)]
+    taken[indices < 0] = 0
+    return taken

@@ -1,0 +1,123 @@
+"""Writer of an imported model as a run, which all commands read."""
+
+import dataclasses
+import pathlib
+import re
+
+import tensorflow as tf
+
+from t2t_repro import errors, files, hparam, locks, registry, run_json
+from t2t_repro.data import vocabulary_pair
+from t2t_repro.fields import override
+from t2t_repro.importing import weights
+from t2t_repro.importing.imported import Imported
+from t2t_repro.models import building
+from t2t_repro.problem import Problem, build_problem
+from t2t_repro.training import checkpoint_files, checkpoints
+
+HPARAMS_SET = "fine_tuning"
+_SEED = 1
+
+
+def write(
+    imported: Imported,
+    system: str,
+    output_dir: pathlib.Path,
+    languages: str,
+    hparams: str = "",
+) -> pathlib.Path:
+    """Write run.json, the vocabularies and a checkpoint of step 0.
+
+    The model is built and compared with the weights before anything is written.
+
+    Args:
+        imported: result of a reader.
+        system: name of the system, for run.json.
+        output_dir: folder of the run, absent or empty.
+        languages: "en-de".
+        hparams: "key=value,key=value", hparams that differ.
+
+    Returns:
+        The path of the checkpoint.
+
+    Raises:
+        UserError: the folder is not empty, or the weights do not fit.
+    """
+    if output_dir.exists() and any(output_dir.iterdir()):
+        raise errors.UserError(
+            f"{output_dir} is not empty. Name another --output_dir."
+        )
+    base = registry.build_hparams(HPARAMS_SET)
+    settings = override(dataclasses.replace(base, **imported.hparams), hparams)
+    variables = _variables(imported, settings)
+    problem = _problem(imported, output_dir, languages)
+    with locks.locked(output_dir, beside=True):
+        stored = run_json.settings(
+            problem,
+            HPARAMS_SET,
+            settings,
+            _SEED,
+            output_dir,  # it has no data
+            imported.vocabularies,
+            0,
+        )
+        stored |= {
+            "manifest_sha256": "",
+            "imported_from": {
+                "system": system,
+                "sha256": {f.name: files.sha256(f) for f in imported.files},
+            },
+        }
+        folder = output_dir / checkpoint_files.FOLDER
+        path = folder / "ckpt-0"
+        checkpoints.write(variables, path, imported.vocabularies.sha256)
+        run_json.start(
+            output_dir, stored, imported.vocabularies, "imported, not trained"
+        )
+    return path
+
+
+def _variables(
+    imported: Imported, hparams: hparam.HParams
+) -> dict[str, tf.Variable]:
+    """Return the weights by their names in checkpoints."""
+    model = building.build_abstract(hparams, **imported.vocabularies.sizes)
+    expected = {
+        path: tuple(weight.shape)
+        for path, weight in building.by_path(model.weights).items()
+    }
+    found = weights.by_path(imported.weights, hparams)
+    shapes = {path: array.shape for path, array in found.items()}
+    differences = [
+        f"{path} is {shapes.get(path, 'missing')} there and "
+        f"{expected.get(path, 'unknown')} here"
+        for path in sorted(expected.keys() | shapes.keys())
+        if expected.get(path) != shapes.get(path)
+    ]
+    if differences:
+        raise errors.UserError(
+            "The weights do not fit the model that the settings describe: "
+            f"{'; '.join(differences[:3])}. Compare the configuration with "
+            "the weights' file."
+        )
+    return {f"weights/{path}": tf.Variable(found[path]) for path in expected}
+
+
+def _problem(
+    imported: Imported, output_dir: pathlib.Path, languages: str
+) -> Problem:
+    """Return a parallel_text with the vocabularies of the run."""
+    pair = imported.vocabularies
+    names = vocabulary_pair.paths(output_dir.absolute(), not pair.is_shared)
+    arguments = {
+        "name": re.sub(r"[^\w.]", "_", output_dir.name),
+        "languages": languages,
+        "vocab_size": pair.target.size,
+        "vocabulary": ":".join(map(str, names)),
+        "vocabulary_type": imported.vocabulary_type,
+        "separate_vocabularies": not pair.is_shared,
+        "decode_hparams": ":".join(
+            f"{k}={v}" for k, v in imported.search.items()
+        ),
+    }
+    return build_problem("parallel_text", arguments)
