@@ -103,6 +103,11 @@ class TransformerHParams(HParams):
         default=False,
         help="Normalize the sums of embeddings and positions.",
     )
+    encode_eos: bool = setting(
+        default=True,
+        help="Let attention see EOS of the inputs; false: only in an empty "
+        "input, as in OpenNMT.",
+    )
     learned_start: bool = setting(
         default=False,
         help="Start the decoder with a learned vector; false: with zeros, as "
