@@ -264,6 +264,11 @@ vocabularies.declare(
     "t2t_repro.text.mapped_sentence_piece.MappedSentencePiece",
     "SentencePiece model with another program's ids, made by the importer.",
 )
+vocabularies.declare(
+    "whitespace_tokens",
+    "t2t_repro.text.whitespace_tokens.WhitespaceTokens",
+    "Tokens of text that is tokenized already, separated by spaces.",
+)
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 
