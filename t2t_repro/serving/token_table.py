@@ -3,13 +3,13 @@
 import tensorflow as tf
 
 from t2t_repro.serving.graph_vocabulary import GraphVocabulary
-from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 
 class TokenTable(GraphVocabulary):
     """Table from tokens to ids, and back."""
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: WhitespaceTokens):
         super().__init__(vocabulary)
         self._tokens = tf.constant(vocabulary.pieces(range(vocabulary.size)))
         ids = vocabulary.text_ids

@@ -19,7 +19,7 @@ from t2t_repro import errors
 from t2t_repro.text.mapped_sentence_piece import Special
 from t2t_repro.text.vocabulary import EOS, Vocabulary
 
-_NAMES = Special("</s>", "<unk>", "<pad>")
+_PAD, _EOS, _UNKNOWN = "<pad>", "</s>", "<unk>"
 # Names of padding in lists of other programs; the last is OpenNMT's.
 _PAD_NAMES = ("<pad>", "<blank>")
 _WHITESPACE = b" \t\n\v\f\r".decode()
@@ -62,7 +62,7 @@ class WhitespaceTokens(Vocabulary):
         split_by_unicode_script: bool = True,
     ) -> "WhitespaceTokens":
         """Take the most frequent tokens of the text, at most `vocab_size`."""
-        special = [_NAMES.pad, _NAMES.eos, _NAMES.unknown]
+        special = [_PAD, _EOS, _UNKNOWN]
         if vocab_size <= len(special):
             raise errors.UserError(
                 f"Cannot learn a vocabulary of {vocab_size} tokens: "
@@ -77,7 +77,7 @@ class WhitespaceTokens(Vocabulary):
             )
         ordered = sorted(counts, key=lambda token: (-counts[token], token))
         kept = ordered[: vocab_size - len(special)]
-        return cls(serialize([*special, *kept], _NAMES.unknown))
+        return cls(serialize([*special, *kept], _UNKNOWN))
 
     @property
     def size(self) -> int:
@@ -116,9 +116,7 @@ def serialize(tokens: Sequence[str], unknown: str) -> bytes:
     )
 
 
-def map_ids(
-    tokens: Sequence[str], special: Special
-) -> tuple[bytes, list[int]]:
+def map_ids(tokens: Sequence[str], special: Special) -> tuple[bytes, list[int]]:
     """Give the tokens of another program's list our ids: PAD, EOS, the rest.
 
     Args:
@@ -138,7 +136,7 @@ def map_ids(
             raise errors.UserError(
                 f"The vocabulary of {len(tokens):,} tokens lacks {name!r}."
             )
-    pad = special.pad or _NAMES.pad
+    pad = special.pad or _PAD
     while special.pad is None and pad in ids:
         pad = f"<{pad}>"
     first = [ids.get(pad, -1), ids[special.eos]]
