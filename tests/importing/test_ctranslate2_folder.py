@@ -75,7 +75,7 @@ def like_marian(spec):
 
 
 def like_bart(spec):
-    """Have Hugging Face's positions, factors and no biases."""
+    """Set Hugging Face's positions, odd factors, and fewer biases."""
     spec.config.decoder_start_token = "</s>"
     spec.config.layer_norm_epsilon = 0.01
     spec.decoder.projection.weight = spec.decoder.embeddings.weight
