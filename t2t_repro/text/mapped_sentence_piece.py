@@ -5,7 +5,8 @@ number the pieces by a list of their own. map_ids() writes that list into the
 model, so that its pieces have our ids: PAD, EOS, then the others in the list's
 order. The number of ids is V, the model's trainer_spec.vocab_size. Pieces of
 the model that the list lacks come after them. They take part in the
-segmentation as before, and become unknown.
+segmentation as before, and become unknown. Text that is unknown to the model
+may still be a token of the list: "z", of a list for both languages.
 """
 
 import re
@@ -55,9 +56,14 @@ class MappedSentencePiece(SentencePiece):
         return self._size
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        rows = self._processor.Encode(list(lines), out_type=str, num_threads=1)
         return [
-            [i if i < self._size else self.unknown for i in row]
-            for row in super().encode(lines)
+            [
+                i if i < self._size else self.unknown
+                for i in self._processor.PieceToId(row)
+            ]
+            + [EOS]
+            for row in rows
         ]
 
 
@@ -102,6 +108,9 @@ def map_ids(
     ]
     order = first + [i for i in range(len(tokens)) if i not in first]
     known = {piece.piece: piece for piece in proto.pieces}
+    spec = proto.trainer_spec
+    if spec.model_type == spec.BPE or spec.byte_fallback:
+        _refuse_characters(tokens, known)
     pieces = [_piece(tokens[i], known, special) for i in order[1:]]
     taken = {piece.piece for piece in pieces} | known.keys()
     pad = special.pad or _PAD_PIECE
@@ -117,13 +126,27 @@ def map_ids(
     ]
     del proto.pieces[:]
     proto.pieces.extend(pieces + rest)
-    spec = proto.trainer_spec
     spec.vocab_size = len(order)
     spec.pad_id, spec.eos_id, spec.bos_id = PAD, EOS, -1
     spec.unk_id = order.index(ids[special.unknown])
     spec.pad_piece, spec.eos_piece = pad, special.eos
     spec.unk_piece = special.unknown
     return MappedModel(proto.SerializeToString(deterministic=True), order)
+
+
+def _refuse_characters(tokens, known):
+    """Refuse characters of the list that the model lacks.
+
+    With byte pairs or bytes, releases of SentencePiece differ in whether a
+    character is read as an unused piece.
+    """
+    others = [t for t in tokens if len(t) == 1 and t not in known]
+    if others:
+        raise errors.UserError(
+            "The vocabulary has characters that the SentencePiece model, of "
+            "byte pairs or with bytes, lacks: "
+            f"{' '.join(others[:10])}. Only a unigram model may lack them."
+        )
 
 
 def _piece(token, known, special):
