@@ -85,9 +85,9 @@ def read(folder: pathlib.Path) -> Imported:
         "mapped_sentence_piece",
         search,
         (config_file, weights_file, *vocabulary_files, *search_files),
-        tuple(
-            str(languages.get(f"{side}_lang") or "")
-            for side in ("source", "target")
+        (
+            str(languages.get("source_lang") or ""),
+            str(languages.get("target_lang") or ""),
         ),
     )
 

@@ -10,7 +10,7 @@ may still be a token of the list: "z", of a list for both languages.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sentencepiece import sentencepiece_model_pb2
@@ -19,7 +19,8 @@ from t2t_repro import errors
 from t2t_repro.text.sentence_piece import SentencePiece
 from t2t_repro.text.vocabulary import EOS, PAD
 
-_Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+_Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
+_Piece = _Proto.SentencePiece
 _UNUSED_SCORE = -1e9  # merged last, if ever
 _PAD_PIECE = "<pad>"
 _SPACE = "\u2581"  # SentencePiece's sign of a space
@@ -35,7 +36,7 @@ class MappedSentencePiece(SentencePiece):
 
     def __init__(self, model: bytes):
         super().__init__(model)
-        proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+        proto = _Proto.FromString(model)
         self._size = proto.trainer_spec.vocab_size
         if not self.unknown < self._size <= self.num_pieces:
             raise errors.UserError(
@@ -45,7 +46,12 @@ class MappedSentencePiece(SentencePiece):
             )
 
     @classmethod
-    def learn(cls, *arguments, **settings) -> "MappedSentencePiece":
+    def learn(
+        cls,
+        lines: Iterable[str],
+        vocab_size: int,
+        split_by_unicode_script: bool = True,
+    ) -> "MappedSentencePiece":
         raise errors.UserError(
             "A vocabulary with ids of another program cannot be learned. "
             "Import a model, and name its file: --problem_args=vocabulary=…."
@@ -170,7 +176,7 @@ def _piece(token, known, special):
 
 def _parse(model):
     try:
-        proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+        proto = _Proto.FromString(model)
     except Exception as error:  # DecodeError, of a private module
         raise errors.UserError(
             f"This is not a SentencePiece model ({len(model)} bytes): {error}."
