@@ -231,8 +231,12 @@ def report_logits(name, model, theirs, tokenizer, orders, lines):
     found = np.asarray(model(features.one_sentence_per_row(*our_ids)))
     real = targets["attention_mask"].numpy() > 0
     difference = np.abs(found - expected[..., orders[1]])[real].max()
-    harness.report(f"{name}: largest difference of logits", difference, "")
-    harness.report(f"{name}: largest logit", np.abs(expected[real]).max(), "")
+    harness.report(
+        f"{name}: largest difference of logits", float(difference), ""
+    )
+    harness.report(
+        f"{name}: largest logit", float(np.abs(expected[real]).max()), ""
+    )
 
 
 def search_ours(run, model, beams, lines):
