@@ -8,11 +8,13 @@ t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
     --raw_dir=text --output_dir=tuned
 """
 
+import inspect
+
 from absl import flags
 
 from t2t_repro import common_flags, errors, files
 
-SYSTEMS = ("huggingface",)
+SYSTEMS = ("huggingface", "marian")
 _FROM = flags.DEFINE_enum("from", None, SYSTEMS, "System of the model.")
 _INPUT = flags.DEFINE_string(
     "input", None, "Folder of the model, or its file of weights."
@@ -21,6 +23,13 @@ _LANGUAGES = flags.DEFINE_string(
     "languages",
     None,
     "Source and target language, as en-de, where the files do not name them.",
+)
+_VOCABULARIES = flags.DEFINE_list(
+    "vocabularies",
+    [],
+    "Vocabulary files, where the model's files do not name them: one for both "
+    "sides, or source,target. Files of ids and of SentencePiece models may be "
+    "mixed: source.spm,target.spm,vocab.yml.",
 )
 
 
@@ -32,7 +41,8 @@ def main() -> None:
 
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{system}")
-    found = reader.read(files.expand_path(common_flags.required(_INPUT)))
+    path = files.expand_path(common_flags.required(_INPUT))
+    found = reader.read(path, **_vocabularies(system, reader.read))
     languages = _LANGUAGES.value or "-".join(found.languages)
     if languages == "-":
         raise errors.UserError(
@@ -46,6 +56,19 @@ def main() -> None:
         flags.FLAGS.hparams,
     )
     print(f"Imported {path}.")
+
+
+def _vocabularies(system, read):
+    """Return --vocabularies as an argument of a reader that has it."""
+    if not _VOCABULARIES.value:
+        return {}
+    if "vocabularies" not in inspect.signature(read).parameters:
+        raise errors.UserError(
+            f"--from={system} finds its vocabularies itself. Remove "
+            "--vocabularies."
+        )
+    paths = [files.expand_path(name) for name in _VOCABULARIES.value]
+    return {"vocabularies": paths}
 
 
 if __name__ == "__main__":

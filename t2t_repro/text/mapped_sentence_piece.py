@@ -155,6 +155,29 @@ def _refuse_characters(tokens, known):
         )
 
 
+def keep_ids(model: bytes) -> MappedModel:
+    """Call map_ids() for a program that has the ids of the model itself.
+
+    Args:
+        model: serialized SentencePiece model.
+
+    Raises:
+        UserError: the model lacks what it must have.
+    """
+    proto = _parse(model)
+    kinds = {piece.piece: piece.type for piece in proto.pieces}
+    eos = proto.trainer_spec.eos_piece
+    unknown = [name for name in kinds if kinds[name] == _Piece.UNKNOWN]
+    if kinds.get(eos) != _Piece.CONTROL or len(unknown) != 1:
+        raise errors.UserError(
+            "The SentencePiece model must have a piece for EOS and one for "
+            f"unknown text; it has {len(unknown)} for unknown text, and "
+            f"{eos!r} is {'one' if eos in kinds else 'none'} of its "
+            f"{len(kinds):,} pieces."
+        )
+    return map_ids(model, list(kinds), Special(eos, unknown[0]))
+
+
 def _piece(token, known, special):
     """Return the piece of a token of the list."""
     if token == special.eos:
