@@ -12,7 +12,8 @@ translations of a SavedModel. Before that, the tokenizer's ids of all lines of
 the text. The exit status is 1 if an id or a translation differs.
 
 Weights are larger than transformers' initial ones, and the logit of EOS has a
-bias, so that outputs differ in words and length.
+bias, so that outputs differ in words and length. Two outputs whose scores
+differ by at most 1e-4 are a tie.
 """
 
 import contextlib
@@ -27,12 +28,12 @@ import numpy as np
 import tensorflow as tf
 import torch
 import transformers
-from absl import app, flags
+from absl import app, flags, logging
 
 from scripts.benchmarks import harness
 from t2t_repro import exporting, files, hparam, registry, runs
 from t2t_repro.data import features
-from t2t_repro.decoding import row_batches, search, translate
+from t2t_repro.decoding import row_batches, score, search, translate
 from t2t_repro.importing import huggingface, run_writer
 from t2t_repro.serving import local_client
 
@@ -66,7 +67,7 @@ _SMALL = {
 }
 # Each with the bias of EOS.
 CONFIGURATIONS = {
-    "swish, tied, scaled": ({}, 11.0),
+    "swish, tied, scaled": ({"init_std": 0.2}, 7.0),
     "relu, untied, 3 + 1 layers": (
         {
             "activation_function": "relu",
@@ -93,9 +94,11 @@ CONFIGURATIONS = {
 }
 _EXTRA_LENGTH = 50
 _PAIRS = 8  # of logits
+_TIE = 1e-4  # of two outputs' scores
 
 
 def main(_):
+    logging.set_verbosity(logging.WARNING)
     harness.print_machine()
     registry.load_definitions()
     tokenizer_dir = pathlib.Path(_TOKENIZER_DIR.value)
@@ -191,15 +194,18 @@ def compare_models(name, run, theirs, tokenizer, orders, lines):
     count = 0
     for beams in (1, 4):
         ours = search_ours(run, model, beams, lines)
-        different, lengths = 0, []
+        lengths, gaps = [], []
         for line, ids in zip(lines, ours, strict=True):
             expected = generate(theirs, tokenizer, line, beams)
-            different += [orders[1][i] for i in ids] != expected
             lengths.append(len(expected))
-        kinds = len(set(lengths))
+            if [orders[1][i] for i in ids] != expected:
+                other = [orders[1].index(i) for i in expected]
+                gaps.append(score_gap(run, model, line, ids, other))
+        different = sum(gap > _TIE for gap in gaps)
         harness.report(
             f"{name}, {beams} beams: other outputs of {len(lines)} "
-            f"({kinds} lengths)",
+            f"({len(set(lengths))} lengths), without {len(gaps) - different} "
+            "ties",
             different,
             "",
         )
@@ -257,6 +263,18 @@ def search_ours(run, model, beams, lines):
         best = find(row_batches.pad([ids])).ids[0, 0].numpy()
         outputs.append(best[best > 0].tolist())
     return outputs
+
+
+def score_gap(run, model, line, ids, other):
+    """Return the difference of two outputs' scores by our model."""
+    (source,) = run.vocabularies.source.encode([line])
+    log_probs = score.sentence_log_probs(
+        [model],
+        tf.constant([source] * 2),
+        tf.constant(row_batches.pad([ids, other])),
+    ).numpy()
+    scores = log_probs / [len(ids), len(other)]
+    return abs(scores[0] - scores[1])
 
 
 def generate(model, tokenizer, line, beams):
