@@ -62,6 +62,7 @@ def write(
     }
     for name in ("data_dir", "usr_dir", "command_lines"):
         card.pop(name, None)  # paths of this machine
+    card["problem_arguments"] = card["problem_arguments"] | {"vocabulary": ""}
     write_format, name = FORMATS[format]
     folder = write_format(
         models,

@@ -202,6 +202,12 @@ class DecodeHParams:
         help="Offset o of the length penalty, ((o + length) / (o + 1))^alpha; "
         "0: length^alpha.",
     )
+    beam_search: str = setting(
+        one_of("tensor2tensor", "huggingface"),
+        default="tensor2tensor",
+        help="Whose beam search: tensor2tensor's, which ends when no output "
+        "can become better, or that of Hugging Face's generate().",
+    )
     extra_length: int = setting(
         at_least(0),
         default=50,

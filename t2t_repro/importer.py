@@ -8,6 +8,8 @@ t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
     --raw_dir=text --output_dir=tuned
 """
 
+import inspect
+
 from absl import flags
 
 from t2t_repro import common_flags, errors, files
@@ -15,6 +17,7 @@ from t2t_repro import common_flags, errors, files
 # System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = {
     "huggingface": "huggingface",
+    "marian": "marian",
     "ctranslate2": "ctranslate2_folder",
 }
 _FROM = flags.DEFINE_enum("from", None, list(SYSTEMS), "System of the model.")
@@ -26,6 +29,13 @@ _LANGUAGES = flags.DEFINE_string(
     None,
     "Source and target language, as en-de, where the files do not name them.",
 )
+_VOCABULARIES = flags.DEFINE_list(
+    "vocabularies",
+    [],
+    "Vocabulary files, where the model's files do not name them: one for both "
+    "sides, or source,target. Files of ids and of SentencePiece models may be "
+    "mixed: source.spm,target.spm,vocab.yml.",
+)
 
 
 def main() -> None:
@@ -36,7 +46,8 @@ def main() -> None:
 
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
-    found = reader.read(files.expand_path(common_flags.required(_INPUT)))
+    path = files.expand_path(common_flags.required(_INPUT))
+    found = reader.read(path, **_vocabularies(system, reader.read))
     languages = _LANGUAGES.value or "-".join(found.languages)
     if languages == "-":
         raise errors.UserError(
@@ -50,6 +61,19 @@ def main() -> None:
         flags.FLAGS.hparams,
     )
     print(f"Imported {path}.")
+
+
+def _vocabularies(system, read):
+    """Return --vocabularies as an argument of a reader that has it."""
+    if not _VOCABULARIES.value:
+        return {}
+    if "vocabularies" not in inspect.signature(read).parameters:
+        raise errors.UserError(
+            f"--from={system} finds its vocabularies itself. Remove "
+            "--vocabularies."
+        )
+    paths = [files.expand_path(name) for name in _VOCABULARIES.value]
+    return {"vocabularies": paths}
 
 
 if __name__ == "__main__":

@@ -60,7 +60,11 @@ WITHOUT_TENSORFLOW = (
     "metrics",
 )
 # The implementation of SentencePiece's vocabularies, and that in a graph.
-SENTENCE_PIECE = {"text.sentence_piece", "serving.sentence_piece_graph"}
+SENTENCE_PIECE = {
+    "text.sentence_piece",
+    "text.mapped_sentence_piece",
+    "serving.sentence_piece_graph",
+}
 
 
 def module_name(path):

@@ -4,6 +4,15 @@ The search is a pure function of a step function and independent of models. As
 in tensor2tensor it keeps two sets of hypotheses: live ones, which can grow, and
 finished ones, which end in EOS. The search of a sentence ends when no live
 hypothesis can get a better score than the worst of its outputs.
+
+Hugging Face's generate() (transformers/generation/utils.py, with
+early_stopping=False and forced_eos_token_id) differs in three ways:
+
+- A candidate for EOS counts only among the W best of 2 W.
+- The search ends when the best live hypothesis, divided by the length penalty
+  of its present length, is not better than the worst of W finished ones. It may
+  still have become better: penalties grow.
+- EOS at the limit of the length has the log-probability 0.
 """
 
 from typing import Any, NamedTuple
@@ -68,6 +77,7 @@ def beam_search(
     length_penalty: LengthPenalty,
     num_outputs: int,
     raw_scores: bool = False,
+    as_huggingface: bool = False,
 ) -> decode_loop.Hypotheses:
     """Find the best outputs of every sentence.
 
@@ -82,6 +92,7 @@ def beam_search(
             they are certain.
         raw_scores: return FinishedHypotheses.raw_scores in place of scores; the
             outputs and their order are the same.
+        as_huggingface: search as generate(), see above.
     """
 
     def result(state):
@@ -94,11 +105,15 @@ def beam_search(
     return decode_loop.run(
         model,
         _start(model, sentences, rule, beam_size, max_length, raw_scores),
-        lambda position, state: _can_improve(
-            position, state, rule, length_penalty, num_outputs
+        lambda position, state: (
+            _best_may_improve(position, state, length_penalty)
+            if as_huggingface
+            else _can_improve(
+                position, state, rule, length_penalty, num_outputs
+            )
         ),
         lambda position, state: _advance(
-            position, state, model, rule, length_penalty
+            position, state, model, rule, length_penalty, as_huggingface
         ),
         result,
     )
@@ -147,7 +162,15 @@ def _can_improve(position, state, rule, length_penalty, num_outputs):
     return (position < limits) & (best_live > worst_output)
 
 
-def _advance(position, state, model, rule, length_penalty):
+def _best_may_improve(position, state, length_penalty):
+    """Return where [B] generate() continues: a heuristic."""
+    length = tf.maximum(position, 1)
+    best_live = state.live_log_probs[:, 0] / length_penalty(length)
+    worst = state.finished.scores[:, -1]
+    return (position < state.sentences.limits) & (best_live > worst)
+
+
+def _advance(position, state, model, rule, length_penalty, as_huggingface):
     width = state.live_ids.shape[1]
     logits, step, state = decode_loop.predict(
         model, rule, state.live_ids, position, state
@@ -159,6 +182,10 @@ def _advance(position, state, model, rule, length_penalty):
     log_probs, subwords = candidates.top_candidates(
         logits, count, rule, step, state.rule_state
     )
+    if as_huggingface:
+        is_last = (position + 1 >= state.sentences.limits)[:, None, None]
+        is_free = is_last & (log_probs > FORBIDDEN / 2)  # EOS, forced
+        log_probs = tf.where(is_free, 0.0, log_probs)
     per_beam = log_probs.shape[-1]
     totals = log_probs + state.live_log_probs[..., None]
     best, indices = tf.math.top_k(_flatten_beams(totals), count)  # [B, 2W]
@@ -171,12 +198,14 @@ def _advance(position, state, model, rule, length_penalty):
         tf.where(is_eos, FORBIDDEN, best), width
     )
     final_score = rule.final_score(step, state.rule_state)
-    if final_score is not None:
+    if final_score is not None:  # of each live hypothesis, or of all
         final_score = tf.broadcast_to(final_score, tf.shape(totals)[:2])
         final_score = tf.gather(final_score, parents, batch_dims=1)
     scores = output_score(best, position + 1, length_penalty, final_score)
     # A forbidden candidate never enters the finished set, even if it is EOS.
     ends = is_eos & (best > FORBIDDEN / 2)
+    if as_huggingface:
+        ends &= tf.range(count) < width
     ended = FinishedHypotheses(
         ids,
         tf.where(ends, scores, FORBIDDEN),
@@ -185,14 +214,31 @@ def _advance(position, state, model, rule, length_penalty):
             state.finished.raw_scores,
         ),
     )
+    finished = _best_finished(state.finished, ended, width)
+    if as_huggingface:
+        # Once ended, a sentence changes no more, while others of its batch
+        # continue.
+        going = _best_may_improve(position, state, length_penalty)
+        finished = _select_rows(going, finished, state.finished)
+        live_log_probs = tf.where(going[:, None], live_log_probs, FORBIDDEN)
     live_parents = tf.gather(parents, live, batch_dims=1)
     return state._replace(
         live_ids=tf.gather(ids, live, batch_dims=1),
         live_log_probs=live_log_probs,
-        finished=_best_finished(state.finished, ended, width),
+        finished=finished,
         rule_state=decode_loop.gather_beams(state.rule_state, live_parents),
         model_state=model.reorder_fn(state.model_state, live_parents),
     )
+
+
+def _select_rows(rows, new, old):
+    """Return a nest of tensors [B, …]: `new` where rows [B] is True."""
+
+    def select(new, old):
+        shape = (-1, *(1 for _ in new.shape[1:]))
+        return tf.where(tf.reshape(rows, shape), new, old)
+
+    return tf.nest.map_structure(select, new, old)
 
 
 def _flatten_beams(x):

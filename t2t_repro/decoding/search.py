@@ -177,6 +177,7 @@ def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
         length_penalty,
         num_outputs,
         raw,
+        hparams.beam_search == "huggingface",
     )
 
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -35,7 +36,7 @@ def read(file: pathlib.Path) -> Tensors:
     """
     readers = {
         ".safetensors": _read_safetensors,
-        ".npz": _read_npz,
+        ".npz": read_npz,
         ".bin": _read_pytorch,
         ".pt": _read_pytorch,
     }
@@ -56,11 +57,22 @@ def _read_safetensors(file: pathlib.Path) -> Mapping[str, np.ndarray]:
         raise _unreadable(file, error) from error
 
 
-def _read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
+def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
+    """Return {name: array} of a .npz; pickled objects are refused."""
     try:
-        with np.load(file) as opened:  # without pickles
+        with np.load(file) as opened:
             return dict(opened)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    # The last two are zipfile's, of damaged headers.
+    except (
+        OSError,
+        ValueError,
+        EOFError,
+        TypeError,
+        zipfile.BadZipFile,
+        zlib.error,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         raise _unreadable(file, error) from error
 
 
@@ -95,6 +107,19 @@ def map_ids(
         special: names of special tokens.
         vocabulary: file of the tokens.
     """
+    return _map(
+        spm,
+        lambda model: mapped_sentence_piece.map_ids(model, tokens, special),
+        f"{spm} with {vocabulary}",
+    )
+
+
+def keep_ids(spm: pathlib.Path) -> MappedModel:
+    """Call mapped_sentence_piece.keep_ids() on a file, named in errors."""
+    return _map(spm, mapped_sentence_piece.keep_ids, str(spm))
+
+
+def _map(spm, function, names):
     try:
         model = spm.read_bytes()
     except OSError as error:
@@ -102,11 +127,9 @@ def map_ids(
             f"Cannot read {spm}: {error.strerror}."
         ) from error
     try:
-        return mapped_sentence_piece.map_ids(model, tokens, special)
+        return function(model)
     except errors.UserError as error:
-        raise errors.UserError(
-            f"Cannot use {spm} with {vocabulary}. {error}"
-        ) from error
+        raise errors.UserError(f"Cannot use {names}. {error}") from error
 
 
 def _unreadable(file, error):

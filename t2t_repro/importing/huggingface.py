@@ -71,7 +71,7 @@ def read(folder: pathlib.Path) -> Imported:
     _check(config, config_file)
     weights_file = arrays.find(folder, "model.safetensors", "pytorch_model.bin")
     tensors = arrays.read(weights_file)
-    pair, orders, vocabulary_files = _vocabularies(folder, config)
+    pair, orders, vocabulary_files = read_vocabularies(folder, config)
     changes = _hparams(config, tensors)
     model_weights = _weights(tensors, config, changes, orders)
     tensors.refuse_rest()
@@ -85,9 +85,9 @@ def read(folder: pathlib.Path) -> Imported:
         "mapped_sentence_piece",
         search,
         (config_file, weights_file, *vocabulary_files, *search_files),
-        tuple(
-            str(languages.get(f"{side}_lang") or "")
-            for side in ("source", "target")
+        (
+            str(languages.get("source_lang") or ""),
+            str(languages.get("target_lang") or ""),
         ),
     )
 
@@ -122,10 +122,6 @@ def _check(config: Mapping[str, Any], file: pathlib.Path) -> None:
             raise imported.refuse(file, name, rule, config.get(name))
 
 
-def _shares_all(config):
-    return config.get("share_encoder_decoder_embeddings", True)
-
-
 def _is_tied(config):
     return config.get("tie_word_embeddings", True)
 
@@ -133,6 +129,9 @@ def _is_tied(config):
 def _hparams(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     """Return the hparams that differ from those of fine_tuning."""
     layers = config["encoder_layers"], config["decoder_layers"]
+    shares_all = _is_tied(config) and config.get(
+        "share_encoder_decoder_embeddings", True
+    )
     activation = config.get("activation_function", "gelu")
     scaled = config.get("scale_embedding", False)
     return {
@@ -147,10 +146,9 @@ def _hparams(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
         "norm_epsilon": _EPSILON,
         "pos": "sines_then_cosines",
         "multiply_embedding_mode": "sqrt_depth" if scaled else "none",
-        "shared_embedding_and_softmax_weights": _shares_all(config)
-        and _is_tied(config),
+        "shared_embedding_and_softmax_weights": shares_all,
         "shared_targets_embedding_and_softmax_weights": _is_tied(config)
-        and not _shares_all(config),
+        and not shares_all,
         "softmax_bias": "final_logits_bias" in tensors,
         "layer_prepostprocess_dropout": float(config.get("dropout", 0.1)),
         "attention_dropout": float(config.get("attention_dropout", 0.0)),
@@ -158,7 +156,9 @@ def _hparams(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     }
 
 
-def _vocabularies(folder, config):
+def read_vocabularies(
+    folder: pathlib.Path, config: Mapping[str, Any]
+) -> tuple[Vocabularies, list[list[int]], tuple[pathlib.Path, ...]]:
     """Return the vocabularies, their orders of ids, and the files."""
     files = [folder / "vocab.json"] * 2
     if (folder / "target_vocab.json").exists():
@@ -167,6 +167,14 @@ def _vocabularies(folder, config):
     mapped = []
     for spm, vocab in zip(pieces, files, strict=True):
         tokens = _tokens(vocab)
+        for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
+            if not 0 <= config[name] < len(tokens):
+                raise imported.refuse(
+                    folder / CONFIG,
+                    name,
+                    f"below the number of tokens ({len(tokens):,})",
+                    config[name],
+                )
         special = mapped_sentence_piece.Special(
             tokens[config["eos_token_id"]],
             "<unk>",
@@ -196,16 +204,9 @@ def _tokens(file: pathlib.Path) -> list[str]:
 def _weights(tensors, config, changes, orders):
     """Return all weights by their roles."""
     size = config["d_model"]
-    embeddings = []
-    for side in ("encoder", "decoder"):
-        names = [f"model.{side}.embed_tokens.weight", "model.shared.weight"]
-        if _shares_all(config):
-            names.reverse()
-        present = [name for name in names if name in tensors]
-        for name in present[1:]:  # a copy
-            tensors.take(name)
-        embeddings.append((present or names)[0])
-    source, target = (tensors.take(name, -1, size) for name in embeddings)
+    source, target = (
+        _embedding(tensors, side, size) for side in ("encoder", "decoder")
+    )
     softmax = tensors.take_if_present("lm_head.weight", -1, size)
     if softmax is None or _is_tied(config):
         softmax = target
@@ -229,6 +230,16 @@ def _weights(tensors, config, changes, orders):
         None if bias is None else imported.rows(bias[0], orders[1]),
         start if changes["learned_start"] else None,
     )
+
+
+def _embedding(tensors, side, size):
+    """Return the embedding of a side; a shared one may have another name."""
+    names = [f"model.{side}.embed_tokens.weight", "model.shared.weight"]
+    present = [name for name in names if name in tensors] or names
+    found = tensors.take(present[0], -1, size)
+    for name in present[1:]:  # not used where the side has its own
+        tensors.take(name)
+    return found
 
 
 def _check_positions(tensors, side, size):
@@ -301,5 +312,6 @@ def _search(folder, config):
         "beam_size": int(stored.get("num_beams") or 1),
         "alpha": float(stored.get("length_penalty", 1.0)),
         "length_penalty_offset": 0,
+        "beam_search": "huggingface",
         "no_repeat_ngram_size": int(stored.get("no_repeat_ngram_size") or 0),
     }, ((file,) if file.exists() else ())

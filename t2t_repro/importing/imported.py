@@ -8,14 +8,14 @@ import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
 from t2t_repro.importing.weights import Weights
 
 
 class Imported(NamedTuple):
     """Model, vocabularies and search of another system."""
 
-    hparams: TransformerHParams
+    # Hparams of the Transformer that differ from those of fine_tuning.
+    hparams: Mapping[str, Any]
     weights: Weights
     vocabularies: Vocabularies
     vocabulary_type: str

@@ -5,11 +5,9 @@ paths that models.transformer.Transformer has. Kernels are [inputs, outputs].
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-
-from t2t_repro.hparams.transformer_hparams import TransformerHParams
 
 
 class Dense(NamedTuple):
@@ -71,22 +69,18 @@ class Weights(NamedTuple):
     start: np.ndarray | None = None  # [D]; None: zeros
 
 
-def by_path(
-    weights: Weights, hparams: TransformerHParams
-) -> dict[str, np.ndarray]:
+def by_path(weights: Weights, hparams: Any) -> dict[str, np.ndarray]:
     """Return {path: array}, as building.by_path() names the weights.
 
     Args:
         weights: weights by their roles.
-        hparams: settings that decide which of them are shared, and where the
-            norms are.
+        hparams: TransformerHParams, which decide which of them are shared and
+            where the norms are.
     """
     return dict(_all(weights, hparams))
 
 
-def _all(
-    weights: Weights, hparams: TransformerHParams
-) -> Iterator[tuple[str, np.ndarray]]:
+def _all(weights: Weights, hparams: Any) -> Iterator[tuple[str, np.ndarray]]:
     softmax = "softmax"
     if hparams.shared_embedding_and_softmax_weights:
         softmax = "embedding"

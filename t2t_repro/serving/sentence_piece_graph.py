@@ -10,13 +10,17 @@ from t2t_repro.text.vocabulary import Vocabulary
 class SentencePieceGraph(GraphVocabulary):
     """A SentencePiece model, which TF Text's operations read."""
 
+    out_type = tf.int32  # of the segmentation: ids
+
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
         # A loaded graph finds the model by the name of the operation that
         # created it: under TF Text's default name, a second vocabulary would
         # be the first one.
         self.tokenizer = tensorflow_text.SentencepieceTokenizer(
-            vocabulary.model, name=f"vocabulary_{vocabulary.sha256}"
+            vocabulary.model,
+            out_type=self.out_type,
+            name=f"vocabulary_{vocabulary.sha256}",
         )
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
@@ -30,15 +34,16 @@ class SentencePieceGraph(GraphVocabulary):
 
 
 class MappedPieceGraph(SentencePieceGraph):
-    """A MappedSentencePiece: pieces without an id are unknown."""
+    """A MappedSentencePiece: ids of pieces by their text."""
+
+    out_type = tf.string
 
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
         self._size, self._unknown = vocabulary.size, vocabulary.unknown
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
-        ids = super().encode(lines)
-        known = tf.where(
-            ids.flat_values < self._size, ids.flat_values, self._unknown
-        )
-        return ids.with_flat_values(known)
+        pieces = super().encode(lines)
+        ids = self.tokenizer.string_to_id(pieces.flat_values)
+        known = tf.where(ids < self._size, ids, self._unknown)
+        return pieces.with_flat_values(known)

@@ -5,11 +5,12 @@ number the pieces by a list of their own. map_ids() writes that list into the
 model, so that its pieces have our ids: PAD, EOS, then the others in the list's
 order. The number of ids is V, the model's trainer_spec.vocab_size. Pieces of
 the model that the list lacks come after them. They take part in the
-segmentation as before, and become unknown.
+segmentation as before, and become unknown. Text that is unknown to the model
+may still be a token of the list: "z", of a list for both languages.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sentencepiece import sentencepiece_model_pb2
@@ -18,7 +19,8 @@ from t2t_repro import errors
 from t2t_repro.text.sentence_piece import SentencePiece
 from t2t_repro.text.vocabulary import EOS, PAD
 
-_Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
+_Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
+_Piece = _Proto.SentencePiece
 _UNUSED_SCORE = -1e9  # merged last, if ever
 _PAD_PIECE = "<pad>"
 _SPACE = "\u2581"  # SentencePiece's sign of a space
@@ -36,7 +38,7 @@ class MappedSentencePiece(SentencePiece):
 
     def __init__(self, model: bytes):
         super().__init__(model)
-        proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+        proto = _Proto.FromString(model)
         self._size = proto.trainer_spec.vocab_size
         if not self.unknown < self._size <= self.num_pieces:
             raise errors.UserError(
@@ -46,7 +48,12 @@ class MappedSentencePiece(SentencePiece):
             )
 
     @classmethod
-    def learn(cls, *arguments, **settings) -> "MappedSentencePiece":
+    def learn(
+        cls,
+        lines: Iterable[str],
+        vocab_size: int,
+        split_by_unicode_script: bool = True,
+    ) -> "MappedSentencePiece":
         raise errors.UserError(
             "A vocabulary with ids of another program cannot be learned. "
             "Import a model, and name its file: --problem_args=vocabulary=…."
@@ -57,9 +64,14 @@ class MappedSentencePiece(SentencePiece):
         return self._size
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        rows = self._processor.Encode(list(lines), out_type=str, num_threads=1)
         return [
-            [i if i < self._size else self.unknown for i in row]
-            for row in super().encode(lines)
+            [
+                i if i < self._size else self.unknown
+                for i in self._processor.PieceToId(row)
+            ]
+            + [EOS]
+            for row in rows
         ]
 
 
@@ -104,6 +116,9 @@ def map_ids(
     ]
     order = first + [i for i in range(len(tokens)) if i not in first]
     known = {piece.piece: piece for piece in proto.pieces}
+    spec = proto.trainer_spec
+    if spec.model_type == spec.BPE or spec.byte_fallback:
+        _refuse_characters(tokens, known)
     pieces = [_piece(tokens[i], known, special) for i in order[1:]]
     taken = {piece.piece for piece in pieces} | known.keys()
     pad = special.pad or _PAD_PIECE
@@ -119,7 +134,6 @@ def map_ids(
     ]
     del proto.pieces[:]
     proto.pieces.extend(pieces + rest)
-    spec = proto.trainer_spec
     spec.vocab_size = len(order)
     spec.pad_id, spec.eos_id, spec.bos_id = PAD, EOS, -1
     spec.unk_id = order.index(ids[special.unknown])
@@ -153,6 +167,44 @@ def vocabulary_type(model: bytes, size: int) -> str:
     return _ALGORITHMS[number]
 
 
+def _refuse_characters(tokens, known):
+    """Refuse characters of the list that the model lacks.
+
+    With byte pairs or bytes, releases of SentencePiece differ in whether a
+    character is read as an unused piece.
+    """
+    others = [t for t in tokens if len(t) == 1 and t not in known]
+    if others:
+        raise errors.UserError(
+            "The vocabulary has characters that the SentencePiece model, of "
+            "byte pairs or with bytes, lacks: "
+            f"{' '.join(others[:10])}. Only a unigram model may lack them."
+        )
+
+
+def keep_ids(model: bytes) -> MappedModel:
+    """Call map_ids() for a program that has the ids of the model itself.
+
+    Args:
+        model: serialized SentencePiece model.
+
+    Raises:
+        UserError: the model lacks what it must have.
+    """
+    proto = _parse(model)
+    kinds = {piece.piece: piece.type for piece in proto.pieces}
+    eos = proto.trainer_spec.eos_piece
+    unknown = [name for name in kinds if kinds[name] == _Piece.UNKNOWN]
+    if kinds.get(eos) != _Piece.CONTROL or len(unknown) != 1:
+        raise errors.UserError(
+            "The SentencePiece model must have a piece for EOS and one for "
+            f"unknown text; it has {len(unknown)} for unknown text, and "
+            f"{eos!r} is {'one' if eos in kinds else 'none'} of its "
+            f"{len(kinds):,} pieces."
+        )
+    return map_ids(model, list(kinds), Special(eos, unknown[0]))
+
+
 def _piece(token, known, special):
     """Return the piece of a token of the list."""
     if token == special.eos:
@@ -174,7 +226,7 @@ def _piece(token, known, special):
 
 def _parse(model):
     try:
-        proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+        proto = _Proto.FromString(model)
     except Exception as error:  # DecodeError, of a private module
         raise errors.UserError(
             f"This is not a SentencePiece model ({len(model)} bytes): {error}."

@@ -1,0 +1,254 @@
+"""Files of a Marian model, and the vocabularies among them.
+
+model.npz, model.bin      weights and options
+model.npz.decoder.yml,    names of vocabularies, and search settings; the
+decoder.yml, model.npz.yml    first that exists
+vocab.spm                 a SentencePiece model, whose ids are Marian's; or
+vocab.yml, vocab.json     {token: id}, with
+source.spm, target.spm        SentencePiece models for the text
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import yaml
+
+from t2t_repro import errors
+from t2t_repro.importing import imported
+
+_WEIGHTS = (".npz", ".bin")
+# Files that Marian writes beside a model: states of training.
+_STATES = (".optimizer.npz", ".orig.npz", ".progress.npz")
+_LISTS = (".yml", ".yaml", ".json")  # src/data/default_vocab.cpp
+_PIECES = ".spm"  # src/data/sentencepiece_vocab.cpp
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # scalars stay text
+# Defaults of marian-decoder, src/common/config_parser.cpp.
+_SEARCH = {"beam-size": "12", "normalize": "0", "word-penalty": "0"}
+
+
+class VocabularyFiles(NamedTuple):
+    """Files of the vocabulary of one side."""
+
+    pieces: pathlib.Path  # SentencePiece model
+    ids: pathlib.Path | None  # {token: id}; None: the model's own ids
+
+
+class MarianFiles(NamedTuple):
+    """Files of a model, and the search settings in them."""
+
+    weights: pathlib.Path
+    source: VocabularyFiles
+    target: VocabularyFiles
+    search: Mapping[str, Any]  # fields of DecodeHParams
+    all: tuple[pathlib.Path, ...]
+
+
+def find(
+    path: pathlib.Path, vocabularies: Sequence[pathlib.Path]
+) -> MarianFiles:
+    """Find the files of a model.
+
+    Args:
+        path: its folder, or its file of weights.
+        vocabularies: files of --vocabularies, or none; a file that does not
+            exist is sought beside the weights.
+
+    Raises:
+        UserError: a file is missing, or there are several that may be meant.
+    """
+    weights = _weights(path)
+    folder = weights.parent
+    names = [f"{weights.name}.decoder.yml", "decoder.yml"]
+    names.append(f"{weights.name}.yml")
+    file = next((folder / n for n in names if (folder / n).is_file()), None)
+    settings = read_yaml(file) if file else {}
+    given = [v if v.is_file() else folder / v.name for v in vocabularies]
+    named = [_beside(folder, name) for name in _several(settings, "vocabs")]
+    source, target = _sides(folder, given or named or _guess(folder))
+    used = [weights, *([file] if file else [])]
+    used += [one for one in (*source, *target) if one]
+    search = _search(settings, file)
+    return MarianFiles(
+        weights, source, target, search, tuple(dict.fromkeys(used))
+    )
+
+
+def read_yaml(file: pathlib.Path) -> dict[str, Any]:
+    """Return a mapping of a YAML or JSON file; its scalars are text.
+
+    Raises:
+        UserError: it cannot be read, or is not a mapping.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise errors.UserError(
+            f"Cannot read {file}: {error.strerror}."
+        ) from error
+    return parse_yaml(content, file, file.suffix == ".json")
+
+
+def parse_yaml(
+    content: bytes, file: pathlib.Path | str, is_json: bool = False
+) -> dict[str, Any]:
+    """Call read_yaml() on the content of a file.
+
+    JSON is read as JSON: YAML has no pairs of surrogates.
+    """
+    try:
+        if is_json:
+            values = json.loads(content, parse_int=str, parse_float=str)
+        else:
+            values = yaml.load(content, _LOADER)
+    except (ValueError, RecursionError, TypeError, yaml.YAMLError) as error:
+        kind = "JSON" if is_json else "YAML"
+        raise errors.UserError(
+            f"{file} cannot be read as {kind}: {error}. Download it again."
+        ) from error
+    if not isinstance(values, dict) or not all(
+        isinstance(key, str) for key in values
+    ):
+        raise errors.UserError(
+            f"{file} must have lines `name: value`; got {str(values)[:80]!r}."
+        )
+    return values
+
+
+def _weights(path):
+    """Return the file of weights."""
+    if not path.is_dir():
+        if path.suffix not in _WEIGHTS or not path.is_file():
+            raise errors.UserError(
+                f"{path} must be a Marian model: a file .npz or .bin, or its "
+                "folder. Say --input=…."
+            )
+        return path
+    for file in (path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))):
+        if not file.is_file():
+            continue
+        models = _several(read_yaml(file), "models")
+        if len(models) > 1:
+            raise errors.UserError(
+                f"{file} has {len(models)} models, an ensemble. Import each "
+                "alone: --input=FILE.npz. Then --checkpoint_path=a,b of "
+                "`t2t decoder` makes the ensemble."
+            )
+        if models and (found := _beside(path, models[0])).is_file():
+            return found
+    for suffix in _WEIGHTS:
+        found = [
+            file
+            for file in sorted(path.glob(f"*{suffix}"))
+            if not file.name.endswith(_STATES)
+        ]
+        if len(found) > 1:
+            names = ", ".join(file.name for file in found[:5])
+            raise errors.UserError(
+                f"{path} has {len(found)} models: {names}. Name one: "
+                f"--input={found[0]}."
+            )
+        if found:
+            return found[0]
+    raise errors.UserError(
+        f"{path} has no model of Marian, .npz or .bin. Name the folder or the "
+        "file of the model: --input=…."
+    )
+
+
+def _several(settings, name):
+    """Return the texts of a list of a decoder.yml."""
+    values = settings.get(name, [])
+    values = values if isinstance(values, list) else [values]
+    return [v for v in values if isinstance(v, str) and v]
+
+
+def _beside(folder, name):
+    """Return the path of a file that a decoder.yml names.
+
+    It may be relative to the folder, or absolute where the model was trained.
+    """
+    path = pathlib.Path(name)
+    relative = folder / path.name if path.is_absolute() else folder / path
+    return relative if relative.is_file() else folder / path.name
+
+
+def _guess(folder):
+    """Return vocabulary files by their usual names."""
+    lists = [
+        file
+        for suffix in _LISTS
+        for file in sorted(folder.glob(f"*vocab{suffix}"))
+    ]
+    for names in (["vocab.spm"], ["source.spm", "target.spm"]):
+        pieces = [folder / name for name in names]
+        if all(file.is_file() for file in pieces):
+            return pieces + (lists[:1] if names[1:] else [])
+    raise errors.UserError(
+        f"{folder} has neither decoder.yml, which names the vocabularies, nor "
+        "vocab.spm. Name their files: --vocabularies=vocab.spm for one of both "
+        "sides, --vocabularies=source.spm,target.spm for one of each, and with "
+        "vocab.yml if that has the ids: --vocabularies="
+        "source.spm,target.spm,vocab.yml."
+    )
+
+
+def _sides(folder, named):
+    """Return the files of both sides.
+
+    SentencePiece models and lists of ids may be mixed: of each kind, the first
+    is of the source, and the last of the target.
+    """
+    pieces = [file for file in named if file.suffix == _PIECES]
+    lists = [file for file in named if file.suffix in _LISTS]
+    others = [file for file in named if file not in pieces + lists]
+    if others or len(pieces) > 2 or len(lists) > 2:
+        raise errors.UserError(
+            "Vocabularies must be one or two SentencePiece models .spm, and "
+            "with them at most two lists of ids, .yml or .json; got "
+            f"{', '.join(map(str, named))}. Name others: --vocabularies=…."
+        )
+    if not pieces:
+        pieces = [folder / "source.spm", folder / "target.spm"]
+    for file in pieces + lists:
+        if not file.is_file():
+            raise errors.UserError(
+                f"There is no {file}. A vocabulary needs a SentencePiece "
+                "model (Moses and subword-nmt, source.bpe, are not "
+                "supported). Name the files: --vocabularies=source.spm,"
+                "target.spm,vocab.yml."
+            )
+    return [
+        VocabularyFiles(pieces[at], lists[at] if lists else None)
+        for at in (0, -1)
+    ]
+
+
+def _search(settings, file):
+    """Return the settings of marian-decoder as fields of DecodeHParams.
+
+    src/translator/history.h: a score is (log-probability - word-penalty *
+    length) / length^normalize, and the length counts EOS.
+    """
+    values = {}
+    for name, default in _SEARCH.items():
+        try:
+            values[name] = float(settings.get(name, default))
+        except (TypeError, ValueError) as error:
+            raise imported.refuse(
+                file, name, "a number", settings[name]
+            ) from error
+    beams = values["beam-size"]
+    for name, is_right, rule in (
+        ("beam-size", 1 <= beams < 10_000, "at least 1"),
+        ("normalize", 0 <= values["normalize"] < 100, "at least 0"),
+        ("word-penalty", values["word-penalty"] == 0, "0"),
+    ):
+        if not is_right:
+            raise imported.refuse(file, name, rule, settings[name])
+    return {
+        "beam_size": int(beams),
+        "alpha": values["normalize"],
+        "length_penalty_offset": 0,
+    }

@@ -1,0 +1,86 @@
+"""The importer, from another system's files to a tuned and exported run."""
+
+import json
+import pathlib
+
+import pytest
+
+MODEL = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
+LINES = ["two three", "", "and five one six"]
+
+
+@pytest.fixture(scope="module")
+def imported(run, tmp_path_factory):
+    """Return the folder of an imported run."""
+    folder = tmp_path_factory.mktemp("imported") / "run"
+    flags = "--from=huggingface", f"--input={MODEL}"
+    result = run("importer", *flags, f"--output_dir={folder}")
+    assert result.returncode == 0, result.stderr
+    assert f"Imported {folder}/checkpoints/ckpt-0." in result.stdout
+    return folder
+
+
+def decode(run, folder, *flags):
+    text = "".join(f"{line}\n" for line in LINES)
+    result = run("decoder", f"--output_dir={folder}", *flags, stdin=text)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split("\n")[:-1]
+
+
+def test_imported_run_is_decoded_tuned_and_exported(run, imported, tmp_path):
+    before = decode(run, imported)
+    assert len(before) == 3 and before[1] == ""
+
+    # Training from the run's settings and weights.
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for split in ("train", "validation", "test"):
+        for language, line in (("en", "one two six"), ("de", "zwei eins")):
+            (raw / f"{split}.{language}").write_text(f"{line}\n" * 40)
+    result = run(
+        "trainer",
+        f"--config={imported / 'run.json'}",
+        f"--warm_start_from={imported / 'checkpoints' / 'ckpt-0'}",
+        f"--raw_dir={raw}",
+        f"--data_dir={tmp_path / 'data'}",
+        f"--output_dir={tmp_path / 'tuned'}",
+        "--train_steps=3",
+        "--eval_bleu_sentences=0",
+    )
+    assert result.returncode == 0, result.stderr
+    events = json.loads((tmp_path / "tuned" / "run.json").read_text("utf-8"))
+    original = json.loads((imported / "run.json").read_text("utf-8"))
+    assert events["hparams"] == original["hparams"]
+    assert len(decode(run, tmp_path / "tuned")) == 3
+
+    # The learning rate is small: the outputs are still the same.
+    export = f"--export_dir={tmp_path / 'export'}"
+    result = run("exporter", f"--output_dir={imported}", export)
+    assert result.returncode == 0, result.stderr
+    result = run("query", export, stdin="".join(f"{x}\n" for x in LINES))
+    assert result.stdout.split("\n")[:-1] == before
+    card = next(tmp_path.glob("export/1/assets.extra/model_card.json"))
+    stored = json.loads(card.read_text("utf-8"))
+    assert stored["imported_from"]["system"] == "huggingface"
+    assert str(imported.parent) not in card.read_text("utf-8")
+
+
+def test_imported_run_has_a_report(run, imported):
+    result = run("report", f"--output_dir={imported}")
+    assert result.returncode == 0, result.stderr
+    assert "imported, not trained" in next(imported.rglob("*.html")).read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "--from is needed"),
+        (("--from=huggingface",), "--input is needed"),
+        (("--from=huggingface", "--input=/nowhere"), "/nowhere"),
+    ],
+)
+def test_missing_flag_is_explained(run, tmp_path, flags, message):
+    result = run("importer", *flags, f"--output_dir={tmp_path / 'run'}")
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,244 @@
+"""Tests of the reader of Hugging Face's models, against transformers.
+
+scripts/release/golden_huggingface.py wrote the model and what it gives.
+"""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from t2t_repro import errors, exporting, fields, hparam, runs
+from t2t_repro.data import features
+from t2t_repro.decoding import row_batches, search
+from t2t_repro.importing import huggingface, run_writer
+from t2t_repro.layers.position import SinesThenCosines
+from t2t_repro.serving import local_client
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
+EXTRA_LENGTH = 12  # subwords
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return json.loads((GOLDEN / "expected.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def run(definitions, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("huggingface") / "run"
+    run_writer.write(huggingface.read(GOLDEN), "huggingface", folder, "en-de")
+    return runs.open_run(folder)
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    (model,), _ = runs.load_models(run)
+    return model
+
+
+@pytest.fixture(scope="module")
+def orders():
+    """Their id of each of our ids, on both sides."""
+    config = json.loads((GOLDEN / "config.json").read_text("utf-8"))
+    return huggingface.read_vocabularies(GOLDEN, config)[1]
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """Return a function that copies the model with changes of config.json."""
+
+    def copy(**changes):
+        folder = tmp_path / "model"
+        shutil.copytree(GOLDEN, folder)
+        path = folder / "config.json"
+        config = json.loads(path.read_text("utf-8")) | changes
+        path.write_text(json.dumps(config), "utf-8")
+        return folder
+
+    return copy
+
+
+@pytest.mark.parametrize("side", ["inputs", "targets"])
+def test_tokens_equal_those_of_transformers(run, orders, expected, side):
+    number = ("inputs", "targets").index(side)
+    vocabulary, order = run.vocabularies[number], orders[number]
+    ids = vocabulary.encode(expected["lines"])
+    assert [[order[i] for i in row] for row in ids] == expected[side]
+
+
+def test_logits_equal_those_of_transformers(model, orders, expected):
+    count = len(expected["logits"])
+    sources = expected["inputs"][:count]
+    targets = expected["targets"][count : 2 * count]
+    batch = features.one_sentence_per_row(
+        *(
+            tf.constant(
+                row_batches.pad([np.argsort(order)[row] for row in rows]),
+                tf.int32,
+            )
+            for order, rows in zip(orders, (sources, targets), strict=True)
+        )
+    )
+    found = np.asarray(model(batch))
+    for logits, theirs, target in zip(
+        found, expected["logits"], targets, strict=True
+    ):
+        theirs = np.array(theirs)[: len(target), orders[1]]
+        np.testing.assert_allclose(logits[: len(target)], theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "beams"), [("greedy", 1), ("beam", 4)])
+def test_outputs_equal_those_of_generate(
+    run, model, orders, expected, name, beams
+):
+    hparams = fields.override(
+        run.problem.search,
+        {"beam_size": beams, "extra_length": EXTRA_LENGTH},
+    )
+    # A batch of sentences whose searches end at different steps.
+    inputs = row_batches.pad(
+        [np.argsort(orders[0])[row] for row in expected["inputs"]]
+    )
+    found = search.search([model], tf.constant(inputs, tf.int32), hparams)
+    outputs = [
+        [orders[1][i] for i in row if i] for row in found.ids[:, 0].numpy()
+    ]
+    assert outputs == expected[name]
+
+
+def test_search_is_that_of_generation_config(run):
+    assert run.problem.search == hparam.DecodeHParams(
+        beam_size=4,
+        alpha=1.0,
+        length_penalty_offset=0,
+        beam_search="huggingface",
+    )
+
+
+def test_saved_model_translates_as_the_run(run, expected, tmp_path):
+    translator = runs.load_translator(run)
+    lines = expected["lines"]
+    translations = [found.text for found in translator.translate(lines)]
+    exporting.write(run, tmp_path / "export")
+    client = local_client.LocalClient(tmp_path / "export")
+    assert [found.text for found in client.translate(lines)] == translations
+    assert len(set(translations)) > 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "t5"}, "model_type .* must be 'marian'; got 't5'"),
+        ({"normalize_before": True}, "normalize_before .* must be false"),
+        ({"activation_function": "mish"}, "activation_function .*'mish'"),
+        ({"decoder_attention_heads": 4}, "decoder_attention_heads .*must be"),
+        ({"decoder_ffn_dim": 8}, "decoder_ffn_dim .* must be"),
+        ({"d_model": "16"}, "config.json is damaged"),
+        ({"encoder_layers": 1}, "no hparam .* model.encoder.layers.1"),
+        ({"encoder_layers": 3}, "has no array model.encoder.layers.2"),
+        ({"d_model": 8}, r"must have the shape \[any, 8\]; got \[.*, 16\]"),
+        ({"eos_token_id": 999}, "eos_token_id .* below"),
+    ],
+)
+def test_other_models_are_refused_by_name(copy, changes, message):
+    with pytest.raises(errors.UserError, match=message):
+        huggingface.read(copy(**changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model.safetensors", "has no model.safetensors or pytorch_model.bin"),
+        ("vocab.json", "vocab.json is damaged"),
+        ("source.spm", "Cannot read .*source.spm"),
+    ],
+)
+def test_missing_file_is_named(copy, name, message):
+    folder = copy()
+    (folder / name).unlink()
+    with pytest.raises(errors.UserError, match=message):
+        huggingface.read(folder)
+
+
+def edit(folder, change):
+    """Write the weights again after change(arrays)."""
+    path = folder / "model.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    change(arrays)
+    safetensors.numpy.save_file(arrays, path)
+
+
+def test_quantized_weights_are_refused(copy):
+    def quantize(arrays):
+        name = "model.encoder.layers.0.fc1.weight"
+        arrays[name] = arrays[name].astype(np.int8)
+
+    folder = copy()
+    edit(folder, quantize)
+    with pytest.raises(errors.UserError, match=r"layers.0.fc1.*int8: a quant"):
+        huggingface.read(folder)
+
+
+@pytest.mark.parametrize("is_theirs", [True, False])
+def test_stored_positions_must_be_the_formula(copy, is_theirs):
+    table = np.array(
+        SinesThenCosines()(np.zeros((1, 64, 16)), np.arange(64)[None])[0]
+    )
+
+    def add(arrays):
+        arrays["model.encoder.embed_positions.weight"] = (
+            table if is_theirs else table[::-1].copy()
+        )
+
+    folder = copy()
+    edit(folder, add)
+    if is_theirs:
+        assert huggingface.read(folder).hparams["pos"] == "sines_then_cosines"
+        return
+    with pytest.raises(errors.UserError, match="embed_positions.* sinusoids"):
+        huggingface.read(folder)
+
+
+def test_start_that_is_not_zero_is_learned(copy):
+    def change(arrays):
+        arrays["model.shared.weight"][-1] = 1.0
+
+    folder = copy()
+    edit(folder, change)
+    found = huggingface.read(folder)
+    assert found.hparams["learned_start"]
+    np.testing.assert_array_equal(found.weights.start, np.ones(16))
+
+
+def test_vocabulary_with_gaps_is_refused(copy):
+    folder = copy()
+    path = folder / "vocab.json"
+    ids = json.loads(path.read_text("utf-8"))
+    ids["<pad>"] += 1
+    path.write_text(json.dumps(ids), "utf-8")
+    with pytest.raises(errors.UserError, match=r"ids in .*vocab.json must be"):
+        huggingface.read(folder)
+
+
+def test_run_refuses_a_folder_in_use(run):
+    found = huggingface.read(GOLDEN)
+    with pytest.raises(errors.UserError, match="is not empty"):
+        run_writer.write(found, "huggingface", run.output_dir, "en-de")
+
+
+def test_hparams_that_do_not_fit_are_refused(tmp_path):
+    found = huggingface.read(GOLDEN)
+    with pytest.raises(errors.UserError, match="decoder/layer_1.* missing"):
+        run_writer.write(
+            found,
+            "huggingface",
+            tmp_path / "run",
+            "en-de",
+            "num_decoder_layers=2",
+        )
+    assert not (tmp_path / "run").exists()

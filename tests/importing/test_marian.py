@@ -1,0 +1,259 @@
+"""Models of Marian against its formulas in numpy, and their files."""
+
+import dataclasses
+import pathlib
+import runpy
+
+import numpy as np
+import pytest
+from marian_models import (
+    OPTIONS,
+    PRE_NORM,
+    SPM,
+    TOKENS,
+    binary,
+    ids_by_token,
+    pieces,
+    random_arrays,
+    random_model,
+    sentence_piece,
+    special,
+    write,
+)
+
+import t2t_repro
+from t2t_repro import errors, registry
+from t2t_repro.importing import marian, run_writer, weights
+from t2t_repro.models import building
+
+_HERE = pathlib.Path(__file__).parent  # no package: read as a file
+NumpyMarian = runpy.run_path(f"{_HERE}/numpy_marian.py")["NumpyMarian"]
+
+LINE = "the dog sat on two mats"
+APART = {"tied-embeddings-all": False}
+TRAINED = {"transformer-train-positions": True}
+GELU = {"transformer-ffn-activation": "gelu"}
+VARIANTS = {
+    "default": {},
+    "pre_norm": PRE_NORM,
+    "relu": {"transformer-ffn-activation": "relu", "output-omit-bias": True},
+    "gelu": GELU | {"version": "v1.12.3", "enc-depth": 1, "dec-depth": 2},
+    "old_gelu": GELU | APART,
+    "target_tied": APART | {"tied-embeddings": True},
+    "embeddings_tied": APART
+    | {"tied-embeddings-src": True}
+    | {"transformer-train-position-embeddings": True},  # has no effect
+    "all_tied_by_two": APART
+    | {"tied-embeddings-src": True, "tied-embeddings": True}
+    | {"transformer-postprocess-emb": "nd"},
+    "trained_positions": TRAINED | {"transformer-postprocess-emb": "n"},
+    "no_positions": {"transformer-disable-position-embeddings": True},
+    "tied_layers": {"dec-depth": 3, "transformer-tied-layers": [1, 2, 1]},
+    "together": APART
+    | PRE_NORM
+    | TRAINED
+    | GELU
+    | {"transformer-postprocess-emb": "nd", "transformer-heads": 4},
+}
+# Marian's model is float64 here, and ours float32. Measured: 5.1e-6.
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _definitions():
+    registry.load_definitions()
+
+
+def _logits(found, inputs, targets):
+    """Return logits [T, V] of our model for ids."""
+    hparams = dataclasses.replace(
+        registry.build_hparams("fine_tuning"), **found.hparams
+    )
+    model = building.build(hparams, **found.vocabularies.sizes)
+    by_path = weights.by_path(found.weights, hparams)
+    for path, weight in building.by_path(model.weights).items():
+        weight.assign(by_path.pop(path))
+    assert not by_path
+    batch = {}
+    for side, ids in (("inputs", inputs), ("targets", targets)):
+        batch[side] = np.array([ids], np.int32)
+        batch[f"{side}_segment"] = np.ones_like(batch[side])
+        batch[f"{side}_position"] = np.arange(len(ids), dtype=np.int32)[None]
+    return np.asarray(model(batch, rng=None))[0]
+
+
+def _ours(ids):
+    """Return our ids of ids of vocab.spm: PAD, EOS, then the others."""
+    return [1 if i == 0 else i + 1 for i in ids]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_equal_those_of_marian(tmp_path, name):
+    folder, arrays, options = random_model(tmp_path, VARIANTS[name])
+    found = marian.read(folder)
+    numbers = np.random.default_rng(2)
+    # 14 positions, of which 12 can be trained.
+    source = [*numbers.integers(1, len(TOKENS), 13), 0]
+    target = [*numbers.integers(1, len(TOKENS), 13), 0]
+    reference = NumpyMarian(arrays, options)
+    expected = reference.logits(source, target[:-1])
+    logits = _logits(found, _ours(source), _ours(target))
+    difference = np.abs(logits[:, _ours(range(len(TOKENS)))] - expected)
+    assert difference.max() < TOLERANCE
+    assert (logits[:, 0] < -9_000).all(), "PAD is in the softmax"
+
+
+@pytest.mark.parametrize("name", ["old_gelu", "together"])
+def test_greedy_search_of_a_run_equals_that_of_marian(tmp_path, name):
+    folder, arrays, options = random_model(tmp_path, VARIANTS[name])
+    found = marian.read(folder)
+    run_writer.write(found, "marian", tmp_path / "run", "en-de")
+    model = t2t_repro.load(tmp_path / "run")
+    vocabulary = found.vocabularies.target
+    (ids,) = vocabulary.encode([LINE])
+    source = [0 if i == 1 else i - 1 for i in ids]
+    reference = NumpyMarian(arrays, options)
+    expected = reference.greedy(source, 0, len(source) + 4)
+    (found_here,) = model.translate([LINE], beam_size=1, extra_length=5)
+    (text,) = found_here.texts
+    assert [text] == vocabulary.decode([_ours(expected)])
+    target = [0 if i == 1 else i - 1 for i in vocabulary.encode([text])[0]]
+    logits = reference.logits(source, target[:-1])
+    log_probs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    expected_score = sum(log_probs[at, i] for at, i in enumerate(target))
+    (score,) = model.score([LINE], [text])
+    assert score == pytest.approx(expected_score, abs=1e-3)
+
+
+def test_vocabularies_of_opus_mt(tmp_path):
+    """decoder.yml names vocabularies and search; others have usual names."""
+    tokens = ["</s>", "<unk>", *reversed(TOKENS[2:]), ">>de<<"]
+    options = OPTIONS | {"dim-vocabs": [len(tokens)] * 2}
+    settings = {
+        "relative-paths": "false",
+        "models": ["/trained/there/model.npz"],
+        "vocabs": ["/trained/there/opus.vocab.yml"] * 2,
+        "beam-size": "6",
+        "normalize": "1",
+        "word-penalty": 0,
+    }
+    target = sentence_piece(30)
+    folder = write(
+        tmp_path / "model",
+        options,
+        random_arrays(options, [len(tokens)] * 2),
+        **{
+            "decoder.yml": settings,
+            "opus.vocab.yml": ids_by_token(tokens),
+            "source.spm": SPM,
+            "target.spm": target,
+        },
+    )
+    found = marian.read(folder)
+    assert found.search == {
+        "beam_size": 6,
+        "alpha": 1,
+        "length_penalty_offset": 0,
+    }
+    assert {file.name for file in found.files} == {
+        *("model.npz", "decoder.yml", "opus.vocab.yml"),
+        *("source.spm", "target.spm"),
+    }
+    assert found.hparams["shared_embedding_and_softmax_weights"]
+    source, target = found.vocabularies
+    assert source.size == target.size == len(tokens) + 1
+    assert source.pieces(range(1, 4)) == tokens[:3]
+    (ids,) = source.encode([">>de<< the cat"])
+    assert source.pieces(ids)[0] == "\u2581>>de<<"
+    assert source.pieces(ids)[-1] == "</s>"
+
+
+def test_vocabularies_of_each_side(tmp_path):
+    """Two models of SentencePiece; a matrix of both is stored in two orders."""
+    other = sentence_piece(normalization_rule_name="identity", model_type="bpe")
+    count = len(pieces(other))
+    options = OPTIONS | APART
+    arrays = random_arrays(options, (len(TOKENS), count))
+    folder = write(
+        tmp_path / "model",
+        options,
+        arrays,
+        **{
+            "model.npz.decoder.yml": {"vocabs": ["a.spm", "sub/b.spm"]},
+            "a.spm": SPM,
+            "b.spm": other,
+        },
+    )
+    found = marian.read(folder / "model.npz")
+    assert found.vocabularies.sizes == {
+        "source_vocab_size": len(TOKENS) + 1,
+        "vocab_size": count + 1,
+    }
+    assert found.search["beam_size"] == 12, "marian-decoder's"
+    assert not found.hparams["shared_embedding_and_softmax_weights"]
+    names = [folder / "b.spm", folder / "a.spm"]
+    with pytest.raises(errors.UserError, match="pieces and the model"):
+        marian.read(folder, names)
+
+
+def test_vocabulary_files_are_looked_for_beside_therandom_model(tmp_path):
+    folder, _, _ = random_model(tmp_path, **{"english.spm": SPM})
+    with pytest.raises(errors.UserError, match="--vocabularies=vocab.spm"):
+        marian.read(folder)
+    found = marian.read(folder, [pathlib.Path("english.spm")])
+    assert found.vocabularies.is_shared
+
+
+def test_softmax_of_older_versions_is_transposed(tmp_path):
+    folder, arrays, options = random_model(tmp_path, APART)
+    expected = marian.read(folder).weights.softmax
+    name = "decoder_ff_logit_out_W"
+    arrays[name] = arrays.pop(f"{name}t").T
+    write(folder, options, arrays)
+    np.testing.assert_array_equal(marian.read(folder).weights.softmax, expected)
+
+
+def test_ids_without_a_token_and_names_of_nematus(tmp_path):
+    ids = ids_by_token(["eos", "UNK", *TOKENS[2:]])
+    ids["beyond"] = 900
+    del ids[TOKENS[5]]
+    folder, _, _ = random_model(
+        tmp_path, **{"source.spm": SPM, "target.spm": SPM, "vocab.json": ids}
+    )
+    vocabulary = marian.read(folder).vocabularies.source
+    assert vocabulary.pieces([1, 2, 6]) == ["eos", "UNK", "<unused 5>"]
+
+
+def test_binary_model_equals_npz(tmp_path):
+    folder, arrays, options = random_model(tmp_path)
+    arrays["decoder_l1_self_Wq"] = arrays["decoder_l1_self_Wq"].astype("f2")
+    content = binary({"special:model.yml": special(options)} | arrays)
+    (folder / "model.bin").write_bytes(content)
+    read = [marian.read(folder / f"model.{kind}") for kind in ("npz", "bin")]
+    for name in ("encoder", "softmax"):
+        for one, two in zip(
+            *(_flat(getattr(found.weights, name)) for found in read),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, two)
+
+
+def _flat(value):
+    """Return the arrays of nested tuples and lists."""
+    if isinstance(value, (tuple, list)):
+        return [array for one in value for array in _flat(one)]
+    return [] if value is None else [value]
+
+
+def test_importer_gives_vocabularies_to_readers_that_have_the_argument(
+    tmp_path, forked
+):
+    folder, _, _ = random_model(tmp_path, **{"english.spm": SPM})
+    arguments = [f"--input={folder}", f"--output_dir={tmp_path / 'run'}"]
+    arguments += ["--languages=en-de", f"--vocabularies={folder}/english.spm"]
+    result = forked("importer", "--from=huggingface", *arguments)
+    assert result.returncode == 1
+    assert "Remove --vocabularies" in result.stderr
+    result = forked("importer", "--from=marian", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "run" / "vocab.model").exists()

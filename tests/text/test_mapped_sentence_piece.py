@@ -1,0 +1,157 @@
+"""SentencePiece models with another program's ids, in Python and in a graph."""
+
+import io
+
+import pytest
+import sentencepiece
+import tensorflow as tf
+
+from t2t_repro import errors
+from t2t_repro.serving import sentence_piece_graph
+from t2t_repro.text import mapped_sentence_piece
+from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece, Special
+from t2t_repro.text.sentence_piece import Bpe
+
+TEXT = ["the cat sat on the mat", "two birds sing", "a dog ran in the park"] * 9
+SPECIAL = Special("</s>", "<unk>", "<pad>")
+LINES = [
+    "the dog sat",
+    "  two   birds ",
+    "",
+    "Ω the € cat",
+    ">>fr<< the cat",
+    "zz cat z",
+]
+
+
+def pieces_of(model):
+    """Return the pieces of a model that stand for text."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [
+        processor.IdToPiece(i)
+        for i in range(len(processor))
+        if not processor.IsControl(i) and not processor.IsUnknown(i)
+    ]
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def model(request):
+    """A model as of other programs: special ids of its own, no bytes."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(TEXT),
+        model_writer=written,
+        model_type=request.param,
+        vocab_size=40,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return written.getvalue()
+
+
+@pytest.fixture(scope="module")
+def tokens(model):
+    """A list in another order, without some pieces and with others."""
+    return [
+        "</s>",
+        "zz",
+        *pieces_of(model)[::-2],
+        "<unk>",
+        ">>fr<<",
+        "Katze",
+        "<pad>",
+    ]
+
+
+@pytest.fixture(scope="module")
+def mapped(model, tokens):
+    return mapped_sentence_piece.map_ids(model, tokens, SPECIAL)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(mapped):
+    return MappedSentencePiece(mapped.model)
+
+
+def test_special_ids_and_order(mapped, vocabulary, tokens):
+    assert vocabulary.size == len(tokens) == len(mapped.order)
+    assert mapped.order[:2] == [len(tokens) - 1, 0]
+    assert sorted(mapped.order) == list(range(len(tokens)))
+    names = [tokens[i].replace(">>fr", "\u2581>>fr") for i in mapped.order]
+    assert vocabulary.pieces(range(vocabulary.size)) == names
+    assert vocabulary.unknown == names.index("<unk>")
+
+
+def test_ids_are_those_of_the_pieces_in_the_list(
+    model, tokens, mapped, vocabulary
+):
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ids = {token: i for i, token in enumerate(tokens)}
+    for line, row in zip(LINES, vocabulary.encode(LINES), strict=True):
+        code = [">>fr<<"] if line.startswith(">>fr<<") else []
+        pieces = processor.Encode(line.removeprefix(">>fr<<"), out_type=str)
+        expected = [ids.get(piece, ids["<unk>"]) for piece in code + pieces]
+        assert [mapped.order[i] for i in row] == [*expected, ids["</s>"]]
+
+
+def test_graph_equals_python(vocabulary):
+    graph = sentence_piece_graph.MappedPieceGraph(vocabulary)
+    rows = [row[:-1] for row in vocabulary.encode(LINES)]
+    assert graph.encode(tf.constant(LINES)).to_list() == rows
+    texts = [
+        text.decode()
+        for text in graph.decode(tf.ragged.constant(rows, tf.int32)).numpy()
+    ]
+    assert texts == vocabulary.decode(rows)
+    every = list(range(vocabulary.size))
+    named = [
+        piece.decode() for piece in graph.pieces(tf.constant(every)).numpy()
+    ]
+    assert named == vocabulary.pieces(every)
+
+
+def test_outputs_may_have_tokens_that_the_model_lacks(vocabulary):
+    ids = {
+        piece: i
+        for i, piece in enumerate(vocabulary.pieces(range(vocabulary.size)))
+    }
+    assert vocabulary.decode([[ids["Katze"], ids["zz"]]]) == ["Katzezz"]
+
+
+def test_list_without_padding_gets_it(model, tokens):
+    mapped = mapped_sentence_piece.map_ids(
+        model, tokens[:-1], Special("</s>", "<unk>")
+    )
+    assert mapped.order[:2] == [-1, 0]
+    assert MappedSentencePiece(mapped.model).size == len(tokens)
+
+
+@pytest.mark.parametrize("name", ["</s>", "<unk>", "<pad>"])
+def test_list_without_special_token_is_refused(model, tokens, name):
+    others = [token for token in tokens if token != name]
+    with pytest.raises(errors.UserError, match=f"lacks '{name}'"):
+        mapped_sentence_piece.map_ids(model, others, SPECIAL)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", bytes(50)])
+def test_file_that_is_no_model_is_refused(tokens, content):
+    with pytest.raises(errors.UserError, match="not a SentencePiece model"):
+        mapped_sentence_piece.map_ids(content, tokens, SPECIAL)
+
+
+def test_model_of_other_size_is_refused(model):
+    with pytest.raises(errors.UserError, match="not a|vocab_size is|PAD 0"):
+        MappedSentencePiece(model[: len(model) // 2])
+
+
+def test_character_that_bytes_spell_is_refused():
+    model = Bpe.learn(TEXT, 290).model
+    tokens = ["</s>", "<unk>", "<pad>", *pieces_of(model)]
+    mapped_sentence_piece.map_ids(model, tokens, SPECIAL)
+    with pytest.raises(errors.UserError, match="lacks: z ж"):
+        mapped_sentence_piece.map_ids(model, [*tokens, "z", "ж"], SPECIAL)
+
+
+def test_mapped_vocabulary_cannot_be_learned():
+    with pytest.raises(errors.UserError, match="cannot be learned"):
+        MappedSentencePiece.learn(TEXT, 300)
