@@ -30,9 +30,6 @@ _PAIRS_OF_MODELS = (
     ("sentencepiece.bpe.model",) * 2,
     ("spm.model",) * 2,
 )
-# Of a PAD that the model lacks: exp(-100) adds nothing to a softmax, and label
-# smoothing, which trains every logit a little, stays finite.
-_PAD_LOGIT = -100.0
 
 
 class Tokens(NamedTuple):
@@ -64,7 +61,7 @@ class Found(NamedTuple):
             bias = np.zeros(1 + max(order), np.float32)
         ours = imported.rows(bias, order)
         if not has_pad:
-            ours[0] = _PAD_LOGIT
+            ours[0] = imported.PAD_BIAS
         return ours if ours.any() else None
 
 

@@ -10,6 +10,10 @@ from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing.weights import Weights
 
+# Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
+# to a softmax, and label smoothing of it stays small.
+PAD_BIAS = -100.0
+
 
 class Imported(NamedTuple):
     """Model, vocabularies and search of another system."""

@@ -30,9 +30,6 @@ from t2t_repro.text.mapped_sentence_piece import (
 )
 
 OPTIONS = "special:model.yml"
-# Marian has no PAD. This bias keeps it out of the softmax: exp(-10,000) is 0,
-# and the number is one of float16.
-_PAD_BIAS = -1e4
 _LENGTH_MULTIPLE = 8  # of the hparam max_length
 # src/data/types.h: names of special tokens, and those of Nematus.
 _EOS, _UNKNOWN = ("</s>", "eos"), ("<unk>", "UNK")
@@ -201,7 +198,7 @@ def _weights(tensors, options, changes, matrices, orders):
     if stored is not None:
         bias = stored[0]
     bias = imported.rows(bias, orders[1])
-    bias[np.asarray(orders[1]) < 0] = _PAD_BIAS
+    bias[np.asarray(orders[1]) < 0] = imported.PAD_BIAS
     positions = None
     if changes["pos"] == "emb":  # one table for both sides
         positions = tensors.take("Wpos", -1, options.integer("dim-emb"))
