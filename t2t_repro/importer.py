@@ -12,8 +12,12 @@ from absl import flags
 
 from t2t_repro import common_flags, errors, files
 
-SYSTEMS = ("huggingface",)
-_FROM = flags.DEFINE_enum("from", None, SYSTEMS, "System of the model.")
+# Modules of importing/ by the names of systems.
+SYSTEMS = {
+    "huggingface": "huggingface",
+    "tensor2tensor": "tensor2tensor_checkpoint",
+}
+_FROM = flags.DEFINE_enum("from", None, list(SYSTEMS), "System of the model.")
 _INPUT = flags.DEFINE_string(
     "input", None, "Folder of the model, or its file of weights."
 )
@@ -31,7 +35,7 @@ def main() -> None:
     from t2t_repro.importing import run_writer
 
     system = common_flags.required(_FROM)
-    reader = importlib.import_module(f"t2t_repro.importing.{system}")
+    reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
     found = reader.read(files.expand_path(common_flags.required(_INPUT)))
     languages = _LANGUAGES.value or "-".join(found.languages)
     if languages == "-":

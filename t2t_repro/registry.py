@@ -264,6 +264,11 @@ vocabularies.declare(
     "t2t_repro.text.mapped_sentence_piece.MappedSentencePiece",
     "SentencePiece model with another program's ids, made by the importer.",
 )
+vocabularies.declare(
+    "t2t_subwords",
+    "t2t_repro.text.t2t_subwords.T2TSubwords",
+    "tensor2tensor's SubwordTextEncoder, which the importer reads.",
+)
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 
