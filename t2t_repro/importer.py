@@ -16,6 +16,7 @@ from t2t_repro import common_flags, errors, files
 SYSTEMS = {
     "huggingface": "huggingface",
     "tensor2tensor": "tensor2tensor_checkpoint",
+    "fairseq": "fairseq",
 }
 _FROM = flags.DEFINE_enum("from", None, list(SYSTEMS), "System of the model.")
 _INPUT = flags.DEFINE_string(
@@ -25,6 +26,13 @@ _LANGUAGES = flags.DEFINE_string(
     "languages",
     None,
     "Source and target language, as en-de, where the files do not name them.",
+)
+_TOKENIZER = flags.DEFINE_enum(
+    "tokenizer",
+    None,
+    ["none", "moses"],
+    "Tokenizer before the codes of a fairseq model, whose files do not name "
+    "it.",
 )
 
 
@@ -36,7 +44,16 @@ def main() -> None:
 
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
-    found = reader.read(files.expand_path(common_flags.required(_INPUT)))
+    options = {}
+    if _TOKENIZER.value:
+        if system != "fairseq":
+            raise errors.UserError(
+                f"--tokenizer is for --from=fairseq; got --from={system}. "
+                "Omit it."
+            )
+        options["tokenizer"] = _TOKENIZER.value
+    path = files.expand_path(common_flags.required(_INPUT))
+    found = reader.read(path, **options)
     languages = _LANGUAGES.value or "-".join(found.languages)
     if languages == "-":
         raise errors.UserError(

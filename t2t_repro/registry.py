@@ -269,6 +269,11 @@ vocabularies.declare(
     "t2t_repro.text.t2t_subwords.T2TSubwords",
     "tensor2tensor's SubwordTextEncoder, which the importer reads.",
 )
+vocabularies.declare(
+    "bpe_codes",
+    "t2t_repro.text.bpe_codes.BpeCodes",
+    "Codes of subword-nmt or fastBPE, perhaps after Moses, by the importer.",
+)
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 
