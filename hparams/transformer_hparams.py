@@ -108,6 +108,11 @@ class TransformerHParams(HParams):
         help="Add a learned vector to all embeddings of inputs, as "
         "tensor2tensor adds that of the target language.",
     )
+    encode_eos: bool = setting(
+        default=True,
+        help="Let attention see EOS of the inputs; false: only in an empty "
+        "input, as in OpenNMT.",
+    )
     learned_start: bool = setting(
         default=False,
         help="Start the decoder with a learned vector; false: with zeros, as "

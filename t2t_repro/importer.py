@@ -12,9 +12,10 @@ from absl import flags
 
 from t2t_repro import common_flags, errors, files
 
-# Modules of importing/ by the names of systems.
+# System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = {
     "huggingface": "huggingface",
+    "ctranslate2": "ctranslate2_folder",
     "tensor2tensor": "tensor2tensor_checkpoint",
     "fairseq": "fairseq",
 }

@@ -274,6 +274,11 @@ vocabularies.declare(
     "t2t_repro.text.bpe_codes.BpeCodes",
     "Codes of subword-nmt or fastBPE, perhaps after Moses, by the importer.",
 )
+vocabularies.declare(
+    "whitespace_tokens",
+    "t2t_repro.text.whitespace_tokens.WhitespaceTokens",
+    "Tokens of text that is tokenized already, separated by spaces.",
+)
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 

@@ -33,6 +33,9 @@ class Attention(NamedTuple):
     key: Dense
     value: Dense
     output: Dense
+    # [2 M + 1, K] of self-attention; None: positions are absolute.
+    relative_keys: np.ndarray | None = None
+    relative_values: np.ndarray | None = None
 
 
 class Layer(NamedTuple):
@@ -45,6 +48,7 @@ class Layer(NamedTuple):
     ffn_norm: Norm
     cross_attention: Attention | None = None
     cross_attention_norm: Norm | None = None
+    linear: Dense | None = None  # [D, F], beside `filter` if that is gated
 
 
 class Side(NamedTuple):
@@ -126,6 +130,8 @@ def _side(path, features, side, hparams):
                 f"{at}/cross_attention/{norm}", layer.cross_attention_norm
             )
         yield from _dense(f"{at}/ffn/feed_forward/filter", layer.filter)
+        if layer.linear is not None:
+            yield from _dense(f"{at}/ffn/feed_forward/linear", layer.linear)
         yield from _dense(
             f"{at}/ffn/feed_forward/output_projection", layer.output
         )
@@ -138,6 +144,10 @@ def _attention(path, attention):
     yield from _dense(f"{path}/key", attention.key)
     yield from _dense(f"{path}/value", attention.value)
     yield from _dense(f"{path}/output_projection", attention.output)
+    if attention.relative_keys is not None:
+        yield f"{path}/relative_keys", attention.relative_keys
+    if attention.relative_values is not None:
+        yield f"{path}/relative_values", attention.relative_values
 
 
 def _dense(path, dense):

@@ -24,6 +24,7 @@ from t2t_repro.models.seq2seq import (
     shift_right,
 )
 from t2t_repro.models.stack import DecoderLayer, EncoderLayer, Stack
+from t2t_repro.text.vocabulary import EOS
 from t2t_repro.types import Tensor
 
 
@@ -111,7 +112,8 @@ class Transformer(Seq2Seq):
             x = x + ops.cast(self.inputs_bias, x.dtype)
         x = self.inputs_positions(x, positions)
         indices = ops.arange(ops.shape(inputs)[1])
-        mask = self._restrict(masks.same_segment(segments, segments), indices)
+        visible = self._visible_segments(inputs, segments, positions)
+        mask = self._restrict(masks.same_segment(segments, visible), indices)
         return self.encoder(
             x, (mask,), rng=rng, recompute_grad=self.recompute_grad
         )
@@ -161,6 +163,18 @@ class Transformer(Seq2Seq):
         start = self.targets_embedding.scale(ops.cast(self.start, x.dtype))
         return ops.where(is_first, start, x)
 
+    def _visible_segments(
+        self, inputs: Tensor, segments: Tensor, positions: Tensor
+    ) -> Tensor:
+        """Return segments [B, L] of keys: 0 for EOS that attention cannot see.
+
+        An empty input has only EOS, at position 0, which stays visible.
+        """
+        if self.hparams.encode_eos:
+            return segments
+        hidden = ops.logical_and(inputs == EOS, positions > 0)
+        return ops.where(hidden, ops.zeros((), segments.dtype), segments)
+
     def _restrict(self, mask: Tensor, indices: Tensor) -> Tensor:
         """Apply hparams.restricted_attention to a mask of self-attention."""
         reach = self.hparams.restricted_attention
@@ -172,18 +186,18 @@ class Transformer(Seq2Seq):
         self, batch: Mapping[str, Tensor], rng: Rng | None
     ) -> tuple[Tensor, list, list]:
         """Return states [B, T, D] and weights of encoder and decoder."""
-        memory, encoder_weights = self.encode(
+        source = (
             batch["inputs"],
             batch["inputs_segment"],
             batch["inputs_position"],
-            rng,
         )
+        memory, encoder_weights = self.encode(*source, rng)
         x, decoder_weights = self.decode(
             batch["targets"],
             batch["targets_segment"],
             batch["targets_position"],
             memory,
-            batch["inputs_segment"],
+            self._visible_segments(*source),
             rng,
         )
         return x, encoder_weights, decoder_weights
@@ -218,13 +232,14 @@ class Transformer(Seq2Seq):
         segments = ops.cast(inputs > 0, "int32")
         positions = ops.broadcast_to(ops.arange(length), (batch, length))
         memory, _ = self.encode(inputs, segments, positions)
+        visible = self._visible_segments(inputs, segments, positions)
         projected = [
             layer.cross_attention.sublayer.project_memory(memory)
             for layer in self.decoder.layers
         ]
         cache, visible = Cache.empty(
             projected,
-            ops.cast(segments, "bool")[:, None, None],
+            ops.cast(visible, "bool")[:, None, None],
             num_beams,
             capacity,
             self.compute_dtype,

@@ -74,6 +74,7 @@ def export(
     positions = decode_hparams.max_input_length + decode_hparams.extra_length
     spec = models[0].ctranslate2_spec(import_specs(), positions)
     _add_vocabularies(spec, vocabularies)
+    spec.config.add_source_eos = models[0].hparams.encode_eos
     spec.validate()
     spec.optimize()  # a shared matrix is written once
     card = card | {"weights_dtype": weights_dtype}
@@ -127,7 +128,6 @@ def _add_vocabularies(spec, vocabularies):
     spec.config.unk_token, spec.config.eos_token = target
     spec.config.bos_token = START
     spec.config.decoder_start_token = START
-    spec.config.add_source_eos = True
 
 
 def _unknown(vocabulary):

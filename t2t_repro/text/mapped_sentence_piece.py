@@ -22,6 +22,8 @@ _Piece = sentencepiece_model_pb2.ModelProto.SentencePiece
 _UNUSED_SCORE = -1e9  # merged last, if ever
 _PAD_PIECE = "<pad>"
 _SPACE = "\u2581"  # SentencePiece's sign of a space
+# Numbers of sentencepiece_model.proto, TrainerSpec.ModelType.
+_ALGORITHMS = {1: "unigram", 2: "bpe", 4: "char"}
 # Target language of a multilingual model, the first word of a source.
 _LANGUAGE_CODE = re.compile(r">>.+<<")
 
@@ -124,6 +126,31 @@ def map_ids(
     spec.pad_piece, spec.eos_piece = pad, special.eos
     spec.unk_piece = special.unknown
     return MappedModel(proto.SerializeToString(deterministic=True), order)
+
+
+def vocabulary_type(model: bytes, size: int) -> str:
+    """Return the name in registry.vocabularies of a model of our ids.
+
+    Args:
+        model: serialized SentencePiece model.
+        size: V, the number of its ids.
+
+    Raises:
+        UserError: it is not a model of a known algorithm.
+    """
+    proto = _parse(model)
+    is_mapped = size != len(proto.pieces) or not any(
+        piece.type == _Piece.BYTE for piece in proto.pieces
+    )
+    if is_mapped:
+        return "mapped_sentence_piece"
+    number = proto.trainer_spec.model_type
+    if number not in _ALGORITHMS:
+        raise errors.UserError(
+            f"A SentencePiece model of the type {number} is none of "
+            f"{', '.join(_ALGORITHMS.values())}."
+        )
+    return _ALGORITHMS[number]
 
 
 def _piece(token, known, special):

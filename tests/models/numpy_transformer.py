@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+EOS = 1
+
 
 def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
@@ -60,19 +62,22 @@ class NumpyTransformer:
         y = y + self.positions("targets_positions", *y.shape)
         y = self.embedding_norm("decoder", y)
         weights = {"encoder": [], "decoder": [], "cross": []}
+        visible_inputs = np.ones(len(inputs), bool)
+        if not self.hparams.encode_eos and len(inputs) > 1:
+            visible_inputs = inputs != EOS
         hparams = self.hparams
         default_layers = hparams.num_hidden_layers
         for i in range(hparams.num_encoder_layers or default_layers):
             path = f"encoder/layer_{i}"
-            x, attended = self.self_attention(path, x, causal=False)
+            x, attended = self.self_attention(path, x, visible_inputs)
             weights["encoder"].append(attended)
             x = self.ffn(f"{path}/ffn", x)
         x = self.final_norm("encoder", x)
         for i in range(hparams.num_decoder_layers or default_layers):
             path = f"decoder/layer_{i}"
-            y, attended = self.self_attention(path, y, causal=True)
+            y, attended = self.self_attention(path, y)
             weights["decoder"].append(attended)
-            y, attended = self.cross_attention(path, y, x)
+            y, attended = self.cross_attention(path, y, x, visible_inputs)
             weights["cross"].append(attended)
             y = self.ffn(f"{path}/ffn", y)
         y = self.final_norm("decoder", y)
@@ -98,10 +103,11 @@ class NumpyTransformer:
             return self.weights[f"{name}/table"][:length]
         return 0 * table if pos == "none" else table
 
-    def self_attention(self, path, x, causal):
+    def self_attention(self, path, x, keys=None):
+        """Attend to earlier positions, or to those where `keys` is True."""
         reach = self.hparams.restricted_attention or len(x)
         visible = [
-            [abs(i - j) < reach and (j <= i or not causal)]
+            [abs(i - j) < reach and (j <= i if keys is None else keys[j])]
             for i, j in np.ndindex(len(x), len(x))
         ]
         path = f"{path}/self_attention"
@@ -110,9 +116,9 @@ class NumpyTransformer:
         y, weights = self.attend(path, normed, normed, mask)
         return self.after(path, x + y), weights
 
-    def cross_attention(self, path, x, memory):
+    def cross_attention(self, path, x, memory, keys):
         path = f"{path}/cross_attention"
-        mask = np.ones((len(x), len(memory)), bool)
+        mask = np.tile(keys, (len(x), 1))
         y, weights = self.attend(path, self.before(path, x), memory, mask)
         return self.after(path, x + y), weights
 

@@ -21,6 +21,7 @@ VARIANTS_OF_DECODING = {
     "learned_start",
     "relative",
     "imported",
+    "hidden_eos",
     "together",
     "additive_together",
 }

@@ -56,7 +56,7 @@ COMBINATIONS = {
     "timing_deep_decoder": VARIANTS["timing"]
     | VARIANTS["deep_decoder"]
     | SMALL_VALUES,
-    "no_positions": VARIANTS["no_positions"],
+    "no_positions": VARIANTS["no_positions"] | VARIANTS["hidden_eos"],
     "imported": VARIANTS["imported"],
     "gelu_sigmoid": VARIANTS["gelu_sigmoid"] | VARIANTS["learned_start"],
 }

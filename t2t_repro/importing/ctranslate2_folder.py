@@ -1,0 +1,300 @@
+"""Folders of CTranslate2's Transformers.
+
+    model.bin                                weights and attributes
+    config.json                              from binary version 6
+    shared_vocabulary.json or .txt           or source_… and target_…
+    sentencepiece.model, source.spm, …       the model that made the tokens
+
+An absent attribute means what it means to CTranslate2, in
+src/models/transformer.cc, src/models/sequence_to_sequence.cc and
+src/layers/transformer.cc.
+"""
+
+import math
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from t2t_repro import errors
+from t2t_repro.importing import (
+    ctranslate2_file,
+    ctranslate2_vocabularies,
+    imported,
+    position_tables,
+    weights,
+)
+from t2t_repro.importing.ctranslate2_file import ModelFile
+from t2t_repro.importing.ctranslate2_layers import Layers
+from t2t_repro.importing.ctranslate2_vocabularies import Tokens
+from t2t_repro.importing.imported import Imported
+
+_SIDES = "encoder", "decoder"
+# Numbers of heads, where the file has none: src/models/model_factory.cc.
+_SPECS = {
+    "": 8,
+    "TransformerBase": 8,
+    "TransformerBig": 16,
+    "TransformerSpec": 8,
+}
+_MAX_REVISION = 7
+# include/ctranslate2/ops/activation.h; with a gate, and without.
+_ACTIVATIONS = {
+    0: ("relu", "reglu"),
+    1: ("gelu_tanh", ""),
+    2: ("silu", "swiglu"),
+    3: ("gelu", "geglu"),
+    4: ("gelu_sigmoid", ""),
+    6: ("", "glu"),
+}
+_EPSILON = 1e-5  # src/layers/common.cc
+# Which attention weights a search returns; names of old versions.
+_UNUSED = ("alignment_layer", "alignment_heads", "embeddings_merge")
+# CTranslate2's defaults: include/ctranslate2/translation.h. Its length of an
+# output counts EOS (src/decoding.cc), and min_decoding_length does not.
+_SEARCH = {
+    "beam_size": 2,
+    "alpha": 1.0,
+    "length_penalty_offset": 0,
+    "min_length": 2,
+}
+
+
+def read(folder: pathlib.Path) -> Imported:
+    """Read a model.
+
+    Args:
+        folder: folder of the files above.
+
+    Raises:
+        UserError: a file is missing or damaged, or the model has a setting
+            that cannot be represented.
+    """
+    file = folder / "model.bin"
+    model = ctranslate2_file.read(file)
+    _check_spec(model, file)
+    tokens = ctranslate2_vocabularies.read_tokens(folder, model)
+    changes = _hparams(model, tokens, file)
+    found = ctranslate2_vocabularies.find(folder, tokens)
+    model_weights = _weights(model, tokens, found, changes, file)
+    model.tensors.refuse_rest()
+    model.attributes.refuse_rest()
+    return Imported(
+        changes,
+        model_weights,
+        found.pair,
+        found.kind,
+        _SEARCH,
+        (file, *tokens.files, *found.files),
+    )
+
+
+def _check_spec(model: ModelFile, file: pathlib.Path) -> None:
+    """Refuse models that are no Transformers of encoder and decoder."""
+    if model.spec not in _SPECS:
+        known = "a Transformer with encoder and decoder, TransformerSpec"
+        raise imported.refuse(file, "its specification", known, model.spec)
+    if model.revision > _MAX_REVISION:
+        raise imported.refuse(
+            file,
+            "the revision of its specification",
+            f"at most {_MAX_REVISION}",
+            model.revision,
+        )
+
+
+class _Sides:
+    """Attributes of encoder and decoder, which must be the same."""
+
+    def __init__(self, model: ModelFile, file: pathlib.Path) -> None:
+        self._model, self._file = model, file
+
+    def names(self, side, name):
+        """Return the names of an attribute, the older one second."""
+        return (f"{side}/{name}", name)
+
+    def one(self, name: str, default: Any) -> Any:
+        """Return the value that both sides have."""
+        take = self._model.attributes.take
+        values = [take(self.names(side, name), default) for side in _SIDES]
+        if values[0] != values[1]:
+            raise imported.refuse(
+                self._file, f"decoder/{name}", f"{values[0]!r}", values[1]
+            )
+        return values[0]
+
+    def both_or_none(self, name: str) -> bool:
+        """Return whether both sides have a layer normalization."""
+        have = [
+            f"{side}/{name}/gamma" in self._model.tensors for side in _SIDES
+        ]
+        if have[0] != have[1]:
+            raise imported.refuse(
+                self._file, name, "in encoder and decoder, or in none", have
+            )
+        return have[0]
+
+
+def _hparams(
+    model: ModelFile, tokens: Tokens, file: pathlib.Path
+) -> dict[str, Any]:
+    """Return the hparams that the attributes have."""
+    sides, attributes = _Sides(model, file), model.attributes
+    for side in (*_SIDES, ""):
+        for name in _UNUSED:
+            attributes.take(f"{side}/{name}".strip("/"), 0)
+    for name in ("scale_alibi", "alibi_use_positive_positions"):
+        attributes.take(f"decoder/{name}", False)  # of alibi, refused
+    pre_norm = sides.one("pre_norm", True)
+    if sides.both_or_none("layer_norm") != pre_norm:
+        raise imported.refuse(
+            file, "layer_norm", "there if pre_norm, and only then", pre_norm
+        )
+    gated = bool(model.tensors.names(".*/linear_0_noact/weight"))
+    number = sides.one("activation", 0)
+    activation = _ACTIVATIONS.get(number, ("", ""))[gated]
+    if not activation:
+        gate = "with a gate" if gated else "without a gate"
+        raise imported.refuse(
+            file, "activation", f"one that ffn_activation has {gate}", number
+        )
+    return {
+        "num_heads": sides.one("num_heads", _SPECS[model.spec]),
+        "ffn_activation": activation,
+        "norm_epsilon": tokens.epsilon or _EPSILON,
+        "embedding_norm": sides.both_or_none("layernorm_embedding"),
+        "layer_preprocess_sequence": "n" if pre_norm else "none",
+        "layer_postprocess_sequence": "da" if pre_norm else "dan",
+        "encode_eos": tokens.encodes_eos,
+    }
+
+
+def _weights(model, tokens, found, changes, file):
+    """Return all weights by their roles; add the hparams that they show."""
+    tensors = model.tensors
+    source = _embedding(model, "encoder", len(tokens.source), file)
+    target = _embedding(model, "decoder", len(tokens.target), file)
+    size = target.shape[1]
+    if source.shape[1] != size or size % changes["num_heads"]:
+        raise imported.refuse(
+            file,
+            "the width of the embeddings",
+            f"the same, and a multiple of num_heads ({changes['num_heads']})",
+            [source.shape[1], size],
+        )
+    changes["hidden_size"] = size
+    softmax = tensors.take("decoder/projection/weight", len(target), size)
+    softmax *= np.float32(
+        model.attributes.take_float("decoder/scale_outputs", 1.0)
+    )
+    bias = tensors.take_if_present("decoder/projection/bias", len(target))
+    start = target[tokens.start]
+    if model.attributes.take("decoder/start_from_zero_embedding", False):
+        start = np.zeros_like(start)
+    changes["learned_start"] = bool(start.any())
+    source, target, start = _factors(model, changes, source, target, start)
+    source, target, softmax = (
+        imported.rows(array, order)
+        for array, order in (
+            (source, found.orders[0]),
+            (target, found.orders[1]),
+            (softmax, found.orders[1]),
+        )
+    )
+    bias = found.softmax_bias(bias)
+    changes["softmax_bias"] = bias is not None
+    _share(changes, found, source, target, softmax)
+    layers = Layers(model, file, size, changes["num_heads"])
+    changes.update(layers.hparams)
+    tables = _positions(model, changes, size)
+    sides = [
+        weights.Side(
+            embedding,
+            layers.read(side),
+            _norm(layers, changes["layer_preprocess_sequence"] == "n", side),
+            layers.norm(f"{side}/layernorm_embedding")
+            if changes["embedding_norm"]
+            else None,
+            table,
+        )
+        for side, embedding, table in zip(
+            _SIDES, (source, target), tables, strict=True
+        )
+    ]
+    return weights.Weights(
+        *sides, softmax, bias, start if changes["learned_start"] else None
+    )
+
+
+def _norm(layers, is_there, side):
+    """Return the normalization of a stack's output, if there is one."""
+    return layers.norm(f"{side}/layer_norm") if is_there else None
+
+
+def _embedding(model, side, rows, file):
+    """Return an embedding [V, D], before its factor."""
+    names = [f"{side}/embeddings/weight", f"{side}/embeddings_0/weight"]
+    name = next((n for n in names if n in model.tensors), names[0])
+    array = model.tensors.take(name, -1, -1)
+    if len(array) != rows:
+        raise imported.refuse(
+            file,
+            f"the number of rows of {name}",
+            f"that of the tokens in the vocabulary, {rows:,}",
+            len(array),
+        )
+    return array
+
+
+def _factors(model, changes, source, target, start):
+    """Set multiply_embedding_mode; other factors become part of the rows."""
+    root = math.sqrt(target.shape[1])
+    factors = []
+    for side in _SIDES:
+        name = f"{side}/scale_embeddings"
+        old = f"{side}/embeddings/multiply_by_sqrt_depth"
+        # A flag, or the factor itself.
+        if model.attributes.is_float(name):
+            factors.append(model.attributes.take_float(name, 1.0))
+        else:
+            flag = model.attributes.take((name, old), True)
+            factors.append(root if flag else 1.0)
+    if all(math.isclose(factor, root, rel_tol=1e-6) for factor in factors):
+        changes["multiply_embedding_mode"] = "sqrt_depth"
+        return source, target, start
+    changes["multiply_embedding_mode"] = "none"
+    encoder, decoder = (np.float32(factor) for factor in factors)
+    return source * encoder, target * decoder, start * decoder
+
+
+def _share(changes, found, source, target, softmax):
+    """Set the hparams of matrices that are one."""
+    tied = np.array_equal(target, softmax)
+    shared = (
+        tied and found.pair.have_same_ids and np.array_equal(source, target)
+    )
+    changes["shared_embedding_and_softmax_weights"] = shared
+    changes["shared_targets_embedding_and_softmax_weights"] = (
+        tied and not shared
+    )
+
+
+def _positions(model, changes, size):
+    """Set the hparams of positions; return learned tables, or None twice."""
+    names = [f"{side}/position_encodings/encodings" for side in _SIDES]
+    if changes["max_relative_position"]:
+        changes["pos"] = "none"
+        for name in names:  # not read where positions are relative
+            model.tensors.take_if_present(name)
+        return None, None
+    tables = [model.tensors.take_if_present(name, -1, size) for name in names]
+    if all(table is None for table in tables):
+        # src/layers/common.cc, generate_sinusoidal_position_encoding()
+        changes.update(pos="timing", first_position=1)
+        return None, None
+    for name, table in zip(names, tables, strict=True):
+        if table is None or not len(table):
+            raise errors.UserError(f"{name} has no rows. Convert it again.")
+    found, learned = position_tables.settings(tables)
+    changes.update(found)
+    return learned

@@ -1,0 +1,279 @@
+"""Vocabularies of CTranslate2's folders, and what its settings say of text."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from t2t_repro import errors, json_files
+from t2t_repro.data import vocabulary_pair
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.importing import arrays, imported
+from t2t_repro.importing.ctranslate2_file import ModelFile
+from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
+from t2t_repro.text import mapped_sentence_piece, whitespace_tokens
+from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece, Special
+from t2t_repro.text.whitespace_tokens import WhitespaceTokens
+
+CONFIG = "config.json"
+_CONFIG = {
+    "unk_token": str,
+    "eos_token": str,
+    "add_source_bos": bool,
+    "add_source_eos": bool,
+}
+_PAIRS_OF_MODELS = (
+    ("source.spm", "target.spm"),
+    ("source.model", "target.model"),
+    ("sentencepiece.model",) * 2,
+    ("sentencepiece.bpe.model",) * 2,
+    ("spm.model",) * 2,
+)
+# Of a PAD that the model lacks: exp(-100) adds nothing to a softmax, and label
+# smoothing, which trains every logit a little, stays finite.
+_PAD_LOGIT = -100.0
+
+
+class Tokens(NamedTuple):
+    """Tokens by their ids, and settings of config.json."""
+
+    source: list[str]
+    target: list[str]
+    special: Special
+    start: int  # id of the decoder's first input
+    is_own: bool  # whether START, which this project's exporter adds, is last
+    encodes_eos: bool
+    epsilon: float | None
+    files: tuple[pathlib.Path, ...]
+
+
+class Found(NamedTuple):
+    """Vocabularies, and the ids of CTranslate2 for each of ours."""
+
+    pair: Vocabularies
+    kind: str  # name in registry.vocabularies
+    orders: tuple[list[int], list[int]]
+    files: tuple[pathlib.Path, ...]
+
+    def softmax_bias(self, bias: np.ndarray | None) -> np.ndarray | None:
+        """Return the bias of our logits; None: it is 0."""
+        order = self.orders[1]
+        has_pad = order[0] >= 0
+        if bias is None:
+            bias = np.zeros(1 + max(order), np.float32)
+        ours = imported.rows(bias, order)
+        if not has_pad:
+            ours[0] = _PAD_LOGIT
+        return ours if ours.any() else None
+
+
+def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
+    """Read the vocabulary files and config.json.
+
+    Raises:
+        UserError: a file is missing or damaged, or a setting cannot be
+            represented.
+    """
+    config, files = _config(folder, model)
+    shared = _find(folder, "shared_vocabulary")
+    paths = [shared, shared]
+    if shared is None:
+        paths = [
+            _find(folder, f"{side}_vocabulary") for side in ("source", "target")
+        ]
+    missing = [
+        f"{side}_vocabulary.json"
+        for side, path in zip(("source", "target"), paths, strict=True)
+        if path is None
+    ]
+    if missing:
+        raise errors.UserError(
+            f"{folder} has no shared_vocabulary.json and no {missing[0]} (nor "
+            "one in .txt). Name the folder of a model with one source "
+            "vocabulary: --input=…."
+        )
+    source, target = (_lines(path, config["unk_token"]) for path in paths)
+    for name in (config["eos_token"], config["decoder_start_token"]):
+        if name not in target:
+            raise imported.refuse(
+                paths[1], "a special token", "one of its tokens", name
+            )
+    epsilon = config.get("layer_norm_epsilon")
+    return Tokens(
+        source,
+        target,
+        Special(config["eos_token"], config["unk_token"]),
+        target.index(config["decoder_start_token"]),
+        {source[-1], target[-1], config["decoder_start_token"]} == {START},
+        _encodes_eos(config),
+        float(epsilon) if epsilon else None,
+        (*files, *dict.fromkeys(paths)),
+    )
+
+
+def find(folder: pathlib.Path, tokens: Tokens) -> Found:
+    """Return the vocabularies of a folder.
+
+    They are those that this project's exporter wrote; or SentencePiece models
+    with the ids of the tokens; or, without one, tokens between spaces.
+
+    Raises:
+        UserError: a file cannot be used, or the tokens are not its pieces.
+    """
+    lists = tokens.source, tokens.target
+    if tokens.is_own:
+        lists = tokens.source[:-1], tokens.target[:-1]
+        for separate in (False, True):
+            paths = vocabulary_pair.paths(folder, separate)
+            if all(path.exists() for path in paths):
+                return _own(folder, paths, lists)
+    special = [
+        tokens.special._replace(pad=whitespace_tokens.pad_name(names))
+        for names in lists
+    ]
+    for names in _PAIRS_OF_MODELS:
+        spm = [folder / name for name in names]
+        if all(path.exists() for path in spm):
+            return _pieces(spm, lists, special, tokens.files[-1])
+    mapped = [
+        whitespace_tokens.map_ids(names, one)
+        for names, one in zip(lists, special, strict=True)
+    ]
+    pair = _pair([WhitespaceTokens(model) for model, _ in mapped])
+    orders = mapped[0][1], mapped[1][1]
+    return Found(pair, "whitespace_tokens", orders, ())
+
+
+def _config(folder, model):
+    """Return the settings of config.json or of old attributes, and the file."""
+    path = folder / CONFIG
+    if model.version >= 6:
+        config = json_files.read(path, _CONFIG)
+    else:
+        config = json_files.read(path, dict) if path.exists() else {}
+        config = config | _old_config(model.attributes)
+    for name, is_right, rule in (
+        ("add_source_bos", not config["add_source_bos"], "false"),
+        ("quantization_type", not config.get("quantization_type"), "absent"),
+        (
+            "decoder_start_token",
+            isinstance(config.get("decoder_start_token"), str),
+            "a token: here no caller of the model names one",
+        ),
+        (
+            "layer_norm_epsilon",
+            type(config.get("layer_norm_epsilon")) in (float, int, type(None)),
+            "a number",
+        ),
+    ):
+        if not is_right:
+            raise imported.refuse(path, name, rule, config.get(name))
+    return config, (path,) if path.exists() else ()
+
+
+def _old_config(attributes):
+    """Return the settings of versions before 6.
+
+    src/models/sequence_to_sequence.cc, initialize().
+    """
+    bos = attributes.take("bos_token", "<s>")
+    eos = attributes.take("eos_token", "</s>")
+    with_bos = attributes.take("with_target_bos", True)
+    by_caller = attributes.take("user_decoder_start_tokens", False)
+    return {
+        "unk_token": attributes.take("unk_token", "<unk>"),
+        "eos_token": eos,
+        "add_source_bos": attributes.take("with_source_bos", False),
+        "add_source_eos": attributes.take("with_source_eos", False),
+        "decoder_start_token": None if by_caller else bos if with_bos else eos,
+    }
+
+
+def _encodes_eos(config: Mapping[str, Any]) -> bool:
+    """Return whether the encoder reads EOS.
+
+    CTranslate2 adds it, or the caller: the tokenizers of Hugging Face's models
+    do. The decoders of these models start with EOS, and OpenNMT's with <s>.
+    """
+    starts_with_eos = config["decoder_start_token"] == config["eos_token"]
+    return config["add_source_eos"] or starts_with_eos
+
+
+def _find(folder, stem):
+    """Return the file of a vocabulary; None: there is none."""
+    paths = [folder / f"{stem}{ending}" for ending in (".json", ".txt")]
+    return next((path for path in paths if path.exists()), None)
+
+
+def _lines(path, unknown):
+    """Return the tokens of a vocabulary file, and the unknown one at the end.
+
+    src/vocabulary.cc: carriage returns are removed if all lines have one.
+    """
+    if path.suffix == ".json":
+        tokens = json_files.read(path, [str])
+    else:
+        try:
+            tokens = path.read_bytes().decode().split("\n")
+        except (OSError, ValueError) as error:
+            raise errors.UserError(
+                f"The vocabulary {path} cannot be read: {error}. Download or "
+                "convert it again."
+            ) from error
+        if not tokens[-1]:
+            tokens.pop()
+        if all(token.endswith("\r") for token in tokens):
+            tokens = [token[:-1] for token in tokens]
+    return tokens if unknown in tokens else [*tokens, unknown]
+
+
+def _own(folder, paths, lists):
+    """Return vocabularies that this project's exporter wrote."""
+    card = folder / MODEL_CARD
+    contents = json_files.read(card, dict) if card.exists() else {}
+    arguments = contents.get("problem_arguments")
+    kind = None
+    if isinstance(arguments, dict):
+        kind = arguments.get("vocabulary_type")
+    if not isinstance(kind, str):
+        kind = _kind(paths[0], len(lists[0]))
+    pair = vocabulary_pair.load(kind, paths)
+    for path, side, names in zip(
+        (paths[0], paths[-1]), pair, lists, strict=True
+    ):
+        if side.pieces(range(side.size)) != names:
+            raise errors.UserError(
+                f"The subwords of {path} are not the tokens of the model's "
+                "vocabulary. Copy the file of the export, or remove it."
+            )
+    orders = [list(range(side.size)) for side in pair]
+    return Found(pair, kind, (orders[0], orders[1]), tuple(paths))
+
+
+def _kind(path, size):
+    """Return the type of a vocabulary file of `size` tokens."""
+    content = path.read_bytes()
+    if content.startswith(b"{"):
+        return "whitespace_tokens"
+    return mapped_sentence_piece.vocabulary_type(content, size)
+
+
+def _pieces(spm, lists, special, file):
+    """Return SentencePiece models with the ids of the tokens."""
+    mapped = [
+        arrays.map_ids(path, names, one, file)
+        for path, names, one in zip(spm, lists, special, strict=True)
+    ]
+    pair = _pair([MappedSentencePiece(one.model) for one in mapped])
+    orders = mapped[0].order, mapped[1].order
+    files = tuple(dict.fromkeys(spm))
+    return Found(pair, "mapped_sentence_piece", orders, files)
+
+
+def _pair(sides):
+    """Return the vocabularies of both sides, one object if they are equal."""
+    source, target = sides
+    if source.model == target.model:
+        return Vocabularies.shared(source)
+    return Vocabularies(source, target)

@@ -1,0 +1,299 @@
+"""Models of CTranslate2 that cannot be represented are refused by name."""
+
+import json
+import pathlib
+import runpy
+import struct
+
+import numpy as np
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.importing import ctranslate2_file, ctranslate2_folder
+
+ctranslate2 = pytest.importorskip(
+    "ctranslate2", reason="the extra ctranslate2 is not installed"
+)
+_SPECS = runpy.run_path(f"{pathlib.Path(__file__).parent}/ctranslate2_specs.py")
+TOKENS, SIZE, build, save = (
+    _SPECS[name] for name in ("TOKENS", "SIZE", "build", "save")
+)
+specs = ctranslate2.specs
+
+
+def refused(folder, message):
+    """Assert that a folder is refused with a message."""
+    with pytest.raises(errors.UserError, match=message):
+        ctranslate2_folder.read(folder)
+
+
+def transformer(encoder=(), decoder=()):
+    """Return a specification whose sides may differ."""
+    settings = {"num_layers": 1, "num_heads": 2, "pre_norm": False}
+    sides = [settings | dict(changes) for changes in (encoder, decoder)]
+    spec = specs.TransformerSpec(
+        specs.TransformerEncoderSpec(**sides[0]),
+        specs.TransformerDecoderSpec(**sides[1]),
+    )
+    _SPECS["draw"](spec, 1)
+    spec.register_source_vocabulary(TOKENS)
+    spec.register_target_vocabulary(TOKENS)
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"activation": specs.common_spec.Activation.Tanh},
+            "activation in .*model.bin must be .* without a gate; got 5",
+        ),
+        (
+            {
+                "activation": specs.common_spec.Activation.GELUTanh,
+                "ffn_glu": True,
+            },
+            "activation in .* with a gate; got 1",
+        ),
+        (
+            {"pre_norm": True, "no_final_norm": True},
+            "layer_norm in .* must be there if pre_norm",
+        ),
+        ({"multi_query_attention": True}, "num_heads_kv .* no head shares"),
+    ],
+)
+def test_setting_of_both_sides_is_named(settings, message, tmp_path):
+    refused(save(build(layers=1, **settings), tmp_path), message)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "message"),
+    [
+        ({"num_heads": 1}, {}, "decoder/num_heads in .* must be 1; got 2"),
+        ({"pre_norm": True}, {}, "decoder/pre_norm in .* must be True; got F"),
+        ({"layernorm_embedding": True}, {}, "layernorm_embedding .* or in no"),
+        ({"num_heads": 3}, {"num_heads": 3}, r"multiple of num_heads \(3\)"),
+        ({}, {"alibi": True}, "attributes that no hparam .*: decoder/alibi"),
+        ({}, {"rotary_dim": 4}, "position_encodings/encodings|rotary"),
+    ],
+)
+def test_setting_of_one_side_is_named(encoder, decoder, message, tmp_path):
+    refused(save(transformer(encoder, decoder), tmp_path), message)
+
+
+def set_config(**values):
+    def change(spec):
+        for name, value in values.items():
+            setattr(spec.config, name, value)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"add_source_bos": True}, "add_source_bos in .*config.json must be f"),
+        ({"decoder_start_token": None}, "decoder_start_token .* must be a tok"),
+        ({"decoder_start_token": "<de>"}, "special token in .* got '<de>'"),
+        ({"layer_norm_epsilon": "1"}, "layer_norm_epsilon .* must be a number"),
+    ],
+)
+def test_setting_of_the_configuration_is_named(values, message, tmp_path):
+    refused(save(build(set_config(**values)), tmp_path), message)
+
+
+def short_relative_tables(spec):
+    for side in (spec.encoder, spec.decoder):
+        for layer in side.layer:
+            for kind in ("keys", "values"):
+                name = f"relative_position_{kind}"
+                table = getattr(layer.self_attention, name)
+                setattr(layer.self_attention, name, table[:1])
+
+
+def only_encoder_has_positions(spec):
+    table = np.ones((4, SIZE), np.float32)
+    spec.encoder.position_encodings.encodings = table
+
+
+def unknown_scalar(spec):
+    spec.decoder.final_logit_softcapping = 30.0
+
+
+def unknown_matrix(spec):
+    linear = spec.decoder.layer[0].ffn.linear_1
+    linear.weight_zero = np.ones((3, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "message"),
+    [
+        (
+            short_relative_tables,
+            {"with_relative_position": True},
+            "number of rows of decoder/layer_0/.*odd and at least 3; got 1",
+        ),
+        (only_encoder_has_positions, {}, "decoder/position_.* has no rows"),
+        (unknown_scalar, {}, "no hparam .*: decoder/final_logit_softcapping"),
+        (unknown_matrix, {}, "no hparam .*: decoder/layer_0/ffn/linear_1/we"),
+    ],
+)
+def test_part_that_has_no_place_is_named(change, settings, message, tmp_path):
+    refused(save(build(change, **settings), tmp_path), message)
+
+
+def test_rms_norm_is_named(tmp_path):
+    spec = transformer({"rms_norm": True}, {})
+    refused(save(spec, tmp_path), "must be a layer normalization; got 'RMS")
+
+
+def test_vocabulary_of_another_size_is_named(tmp_path):
+    folder = save(build(), tmp_path)
+    path = folder / "shared_vocabulary.json"
+    path.write_text(json.dumps(TOKENS[:-1]))
+    refused(folder, "number of rows of encoder/embeddings_0/.* 9; got 10")
+
+
+def test_decoder_only_model_is_named(tmp_path):
+    write(tmp_path / "model.bin", spec="TransformerDecoderSpec")
+    refused(tmp_path, "specification in .* got 'TransformerDecoderSpec'")
+
+
+def test_later_revision_is_named(tmp_path):
+    write(tmp_path / "model.bin", revision=8)
+    refused(tmp_path, "revision of its specification .* at most 7; got 8")
+
+
+def test_folder_without_files_is_named(tmp_path):
+    refused(tmp_path, "Cannot read .*model.bin: No such file")
+    folder = save(build(), tmp_path / "model")
+    vocabulary = folder / "shared_vocabulary.json"
+    vocabulary.rename(folder / "source_vocabulary.json")
+    refused(folder, "no shared_vocabulary.json and no target_vocabulary.json")
+    (folder / "target_vocabulary.txt").write_bytes(b"\xff")
+    refused(folder, "target_vocabulary.txt cannot be read")
+
+
+def test_text_vocabulary_is_read_as_ctranslate2_does(tmp_path):
+    folder = save(build(), tmp_path / "model")
+    vocabulary = folder / "shared_vocabulary.json"
+    tokens = json.loads(vocabulary.read_text())
+    vocabulary.unlink()
+    text = folder / "shared_vocabulary.txt"
+    text.write_bytes("".join(f"{token}\r\n" for token in tokens).encode())
+    found = ctranslate2_folder.read(folder)
+    assert set(tokens) < set(found.vocabularies.source.pieces(range(11)))
+    # The unknown token comes last if the file lacks it.
+    text.write_text("\n".join(tokens[1:]))
+    found = ctranslate2_folder.read(folder)
+    assert found.vocabularies.source.pieces([found.vocabularies.source.unknown])
+
+
+def write(file, version=6, spec="TransformerSpec", revision=7, variables=()):
+    """Write a model.bin of variables (name, shape, type, bytes of values)."""
+
+    def text(value):
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    parts = [struct.pack("<I", version)]
+    if version > 1:
+        parts += [text(spec), struct.pack("<I", revision)]
+    parts.append(struct.pack("<I", len(variables)))
+    for name, shape, kind, values in variables:
+        size = len(values) if version > 3 else len(values) // kind
+        parts += [text(name), struct.pack("<B", len(shape))]
+        parts += [struct.pack("<I", n) for n in shape]
+        parts += [struct.pack("<BI", kind, size), values]
+    if version > 2:
+        parts.append(struct.pack("<I", 0))
+    file.write_bytes(b"".join(parts))
+
+
+def test_variables_of_all_types_are_read(tmp_path):
+    rows = np.array([[1.5, -2.0], [0.25, 3.0]], np.float32)
+    bfloat16 = (rows.view(np.uint32) >> 16).astype(np.uint16)
+    scale = np.array([2, 4], np.float32)
+    variables = [
+        ("a/weight", (2, 2), 0, rows.tobytes()),
+        ("b/weight", (2, 2), 4, rows.astype(np.float16).tobytes()),
+        ("c/weight", (2, 2), 5, bfloat16.tobytes()),
+        ("d/weight", (2, 2), 1, np.int8([[2, 4], [6, 8]]).tobytes()),
+        ("d/weight_scale", (2,), 0, scale.tobytes()),
+        ("e/weight", (2, 2), 2, np.int16([[500, 4], [6, 8]]).tobytes()),
+        ("eos_token", (4,), 1, b"</s>"),
+        ("heads", (), 2, np.int16(8).tobytes()),
+        ("flag", (), 1, b"\1"),
+        ("scale", (), 0, np.float32(0.5).tobytes()),
+    ]
+    write(tmp_path / "model.bin", version=5, variables=variables)
+    found = ctranslate2_file.read(tmp_path / "model.bin")
+    for name in "abc":
+        np.testing.assert_array_equal(
+            found.tensors.take(f"{name}/weight"), rows
+        )
+    np.testing.assert_array_equal(
+        found.tensors.take("d/weight"), [[1, 2], [1.5, 2]]
+    )
+    np.testing.assert_allclose(
+        found.tensors.take("e/weight"), [[0.5, 0.004], [0.006, 0.008]]
+    )
+    take = found.attributes.take
+    assert take("eos_token", "") == "</s>" and take("heads", 1) == 8
+    assert take(("other", "flag"), False) is True and take("no", 3) == 3
+    assert found.attributes.take_float("scale", None) == 0.5
+    found.tensors.refuse_rest()
+    found.attributes.refuse_rest()
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_old_versions_are_read(tmp_path, version):
+    name = "transformer/decoder/layer_0/masked_multi_head/conv1d_1/kernel:0"
+    values = np.arange(4, dtype=np.float32)
+    write(
+        tmp_path / "model.bin",
+        version=version,
+        revision=1,
+        variables=[(name, (2, 2), 4, values.tobytes())],
+    )
+    found = ctranslate2_file.read(tmp_path / "model.bin")
+    path = "decoder/layer_0/self_attention/linear_1/weight"
+    np.testing.assert_array_equal(found.tensors.take(path).ravel(), values)
+
+
+@pytest.mark.parametrize(
+    ("version", "variable", "message"),
+    [
+        (7, ("a", (), 0, b"1234"), "its version is 7"),
+        (6, ("a", (1,) * 4, 0, b"1234"), "a has 4 dimensions"),
+        (6, ("a", (1,), 9, b"1234"), "a has the unknown data type 9"),
+        (3, ("a", (1,), 3, b"123"), "a has the unknown data type 3"),
+        (6, ("a", (2,), 0, b"1234"), "a has 4 bytes and the shape"),
+        (6, ("a", (4,), 1, b"1234"), "a has int8 and no scale"),
+        (6, ("a", (1,), 3, b"1234"), "a has int32 and no scale"),
+    ],
+)
+def test_damaged_file_is_refused(version, variable, message, tmp_path):
+    write(tmp_path / "model.bin", version, variables=[variable])
+    with pytest.raises(errors.UserError, match=f"model.bin is .*{message}"):
+        ctranslate2_file.read(tmp_path / "model.bin")
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [([1.0], r"2 rows and scales \[1\]"), ([1.0, 0.0], "is not above 0")],
+)
+def test_wrong_scales_are_refused(scale, message, tmp_path):
+    variables = [
+        ("a", (2, 1), 1, b"12"),
+        ("a_scale", (len(scale),), 0, np.float32(scale).tobytes()),
+    ]
+    write(tmp_path / "model.bin", variables=variables)
+    with pytest.raises(errors.UserError, match=message):
+        ctranslate2_file.read(tmp_path / "model.bin")
+
+
+def test_attribute_of_another_type_is_refused(tmp_path):
+    write(tmp_path / "model.bin", variables=[("heads", (), 0, b"\0\0\0@")])
+    found = ctranslate2_file.read(tmp_path / "model.bin")
+    with pytest.raises(errors.UserError, match="heads in .*type int; got 2.0"):
+        found.attributes.take("heads", 8)

@@ -1,0 +1,131 @@
+"""Vocabulary of tokenized text, in Python and in a graph."""
+
+import pytest
+import tensorflow as tf
+from file_strategies import LINES, UNUSUAL
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+from t2t_repro.serving.token_table import TokenTable
+from t2t_repro.text import whitespace_tokens
+from t2t_repro.text.mapped_sentence_piece import Special
+from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.whitespace_tokens import WhitespaceTokens
+
+NAMES = Special("</s>", "<unk>")
+TEXT = ["b a a", "a\tc <unk> </s>", "", "  b  d\r"]
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return WhitespaceTokens.learn(TEXT, 6)
+
+
+def test_most_frequent_tokens_are_learned(learned):
+    tokens = ["<pad>", "</s>", "<unk>", "a", "b", "c"]
+    assert learned.pieces(range(learned.size)) == tokens
+    assert WhitespaceTokens.learn(TEXT, 100).size == 7
+    assert WhitespaceTokens.learn(TEXT, 6).model == learned.model
+
+
+def test_text_is_encoded_and_decoded(learned):
+    ids = learned.encode(["a  x c\tb", "", "<pad> </s> <unk>"])
+    assert ids == [[3, 2, 5, 4, EOS], [EOS], [2, 2, 2, EOS]]
+    assert learned.decode(ids) == ["a <unk> c b", "", "<unk> <unk> <unk>"]
+    assert learned.unknown == 2
+
+
+def test_only_ascii_whitespace_separates_tokens():
+    text = "a\xa0b\u3000c\x1cd\x85e"
+    assert whitespace_tokens.split(f"\f{text}\v {text}\n") == [text] * 2
+
+
+@given(st.lists(LINES, max_size=4), st.text(UNUSUAL, max_size=30))
+def test_graph_equals_the_vocabulary(lines, text):
+    vocabulary = WhitespaceTokens.learn([*lines, text, "a"], 9)
+    in_graph = TokenTable(vocabulary)
+    asked = [*lines, text, "a </s> <pad> b"]
+    ids = in_graph.encode(tf.constant(asked))
+    expected = [row[:-1] for row in vocabulary.encode(asked)]
+    assert ids.to_list() == expected
+    decoded = [line.decode() for line in in_graph.decode(ids).numpy()]
+    assert decoded == vocabulary.join(expected)
+    pieces = in_graph.pieces(ids).to_list()
+    assert [[p.decode() for p in row] for row in pieces] == [
+        vocabulary.pieces(row) for row in expected
+    ]
+
+
+def test_saved_graph_has_its_table(learned, tmp_path):
+    module = tf.Module()
+    module.sides = [TokenTable(learned), TokenTable(learned)]
+    module.encode = tf.function(
+        lambda lines: module.sides[1].encode(lines).to_tensor(),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert loaded.encode(["a x c", "b"]).numpy().tolist() == [
+        [3, 2, 5],
+        [4, PAD, PAD],
+    ]
+
+
+@pytest.mark.parametrize("pad", [None, "<blank>"])
+def test_ids_of_another_list_become_ours(pad):
+    tokens = ["<s>", "<blank>", "a", "</s>", "<unk>", "<pad>"]
+    assert whitespace_tokens.pad_name(tokens) == "<pad>"
+    assert whitespace_tokens.pad_name(tokens[:5]) == "<blank>"
+    assert whitespace_tokens.pad_name(["a"]) is None
+    model, order = whitespace_tokens.map_ids(tokens, NAMES._replace(pad=pad))
+    vocabulary = WhitespaceTokens(model)
+    pieces = vocabulary.pieces(range(vocabulary.size))
+    if pad:
+        assert order == [1, 3, 0, 2, 4, 5]
+        assert pieces == [tokens[i] for i in order]
+    else:  # the list has no PAD, and a token of that name
+        assert order == [-1, 3, 0, 1, 2, 4, 5]
+        assert pieces == ["<<pad>>", *(tokens[i] for i in order[1:])]
+    assert pieces[vocabulary.unknown] == "<unk>"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["</s>", "a"], "The vocabulary of 2 tokens lacks '<unk>'"),
+        (["</s>", "<unk>", "a", "a"], "'a' occurs 2 times"),
+        (["</s>", "<unk>", "\ud800"], "not a list of tokens .*surrogates"),
+    ],
+)
+def test_unusable_list_of_tokens_is_refused(tokens, message):
+    with pytest.raises(errors.UserError, match=message):
+        whitespace_tokens.map_ids(tokens, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (b"\xff", "not a list of tokens .1 bytes"),
+        (b"[]", "not a list of tokens"),
+        (b'{"tokens": []}', "not a list of tokens .*unknown"),
+        (b'{"tokens": [1, 2, 3], "unknown": "a"}', "must be a list of texts"),
+        (b'{"tokens": ["a", "b"], "unknown": "a"}', "has 2 tokens"),
+        (
+            b'{"tokens": ["a", "b", "c"], "unknown": "b"}',
+            "unknown token, 'b', must be a token after",
+        ),
+    ],
+)
+def test_damaged_file_is_refused(model, message):
+    with pytest.raises(errors.UserError, match=message):
+        WhitespaceTokens(model)
+
+
+@pytest.mark.parametrize(
+    ("lines", "size", "message"),
+    [(["a"], 3, "of 3 tokens: 3 are special"), (["", "</s>"], 9, "is empty")],
+)
+def test_vocabulary_without_tokens_is_not_learned(lines, size, message):
+    with pytest.raises(errors.UserError, match=message):
+        WhitespaceTokens.learn(lines, size)
