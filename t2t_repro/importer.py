@@ -18,6 +18,7 @@ SYSTEMS = {
     "ctranslate2": "ctranslate2_folder",
     "tensor2tensor": "tensor2tensor_checkpoint",
     "fairseq": "fairseq",
+    "opennmt_tf": "opennmt_tf",
 }
 _FROM = flags.DEFINE_enum("from", None, list(SYSTEMS), "System of the model.")
 _INPUT = flags.DEFINE_string(

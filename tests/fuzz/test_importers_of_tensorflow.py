@@ -2,6 +2,7 @@
 
 import shutil
 
+import opennmt_tf_models
 import pytest
 import tensor2tensor_models
 from file_strategies import edited_bytes, edited_json
@@ -9,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_repro import errors, registry
-from t2t_repro.importing import run_writer, tensor2tensor_checkpoint
+from t2t_repro.importing import (
+    opennmt_tf,
+    run_writer,
+    tensor2tensor_checkpoint,
+)
 from t2t_repro.text.t2t_subwords import T2TSubwords
 
 
@@ -26,12 +31,21 @@ def tensor2tensor(tmp_path_factory):
     return folder
 
 
-def _convert(folder, out):
-    """Import the model; return whether it could be read."""
+@pytest.fixture(scope="module")
+def opennmt(tmp_path_factory):
+    """Return the folder of a model of OpenNMT-tf."""
+    registry.load_definitions()
+    folder = tmp_path_factory.mktemp("opennmt")
+    rows = len(opennmt_tf_models.SOURCE) + 1, len(opennmt_tf_models.TARGET) + 1
+    opennmt_tf_models.write(folder, opennmt_tf_models.arrays(rows))
+    return folder
+
+
+def _convert(reader, folder, out):
+    """Import the model, or check that nothing is written."""
     shutil.rmtree(out, ignore_errors=True)
     try:
-        found = tensor2tensor_checkpoint.read(folder)
-        run_writer.write(found, "tensor2tensor", out, "en-de")
+        run_writer.write(reader.read(folder), "some", out, "en-de")
     except errors.UserError:
         assert not list(out.glob("**/*ckpt*"))
 
@@ -55,6 +69,22 @@ def test_edited_file_is_read_or_refused(tensor2tensor, name, data):
         strategy = edited_json(tensor2tensor_models.settings())
     file.write_bytes(data.draw(strategy))
     try:
-        _convert(tensor2tensor, tensor2tensor.parent / "out")
+        out = tensor2tensor.parent / "out"
+        _convert(tensor2tensor_checkpoint, tensor2tensor, out)
+    finally:
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["data.yml", "model_description.py", "src.vocab"]
+)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_edited_file_of_opennmt_is_read_or_refused(opennmt, name, data):
+    file = opennmt / name
+    content = file.read_bytes()
+    file.write_bytes(data.draw(edited_bytes(content)))
+    try:
+        _convert(opennmt_tf, opennmt, opennmt.parent / "out")
     finally:
         file.write_bytes(content)
