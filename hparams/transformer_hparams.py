@@ -103,6 +103,11 @@ class TransformerHParams(HParams):
         default=False,
         help="Normalize the sums of embeddings and positions.",
     )
+    inputs_bias: bool = setting(
+        default=False,
+        help="Add a learned vector to all embeddings of inputs, as "
+        "tensor2tensor adds that of the target language.",
+    )
     encode_eos: bool = setting(
         default=True,
         help="Let attention see EOS of the inputs; false: only in an empty "

@@ -19,6 +19,9 @@ SYSTEMS = {
     "huggingface": "huggingface",
     "marian": "marian",
     "ctranslate2": "ctranslate2_folder",
+    "tensor2tensor": "tensor2tensor_checkpoint",
+    "fairseq": "fairseq",
+    "opennmt_tf": "opennmt_tf",
 }
 _FROM = flags.DEFINE_enum("from", None, list(SYSTEMS), "System of the model.")
 _INPUT = flags.DEFINE_string(
@@ -31,10 +34,17 @@ _LANGUAGES = flags.DEFINE_string(
 )
 _VOCABULARIES = flags.DEFINE_list(
     "vocabularies",
-    [],
+    None,
     "Vocabulary files, where the model's files do not name them: one for both "
     "sides, or source,target. Files of ids and of SentencePiece models may be "
     "mixed: source.spm,target.spm,vocab.yml.",
+)
+_TOKENIZER = flags.DEFINE_enum(
+    "tokenizer",
+    None,
+    ["none", "moses"],
+    "Tokenizer before the codes of a fairseq model, whose files do not name "
+    "it.",
 )
 
 
@@ -47,7 +57,7 @@ def main() -> None:
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
     path = files.expand_path(common_flags.required(_INPUT))
-    found = reader.read(path, **_vocabularies(system, reader.read))
+    found = reader.read(path, **_options(system, reader.read))
     languages = _LANGUAGES.value or "-".join(found.languages)
     if languages == "-":
         raise errors.UserError(
@@ -63,17 +73,20 @@ def main() -> None:
     print(f"Imported {path}.")
 
 
-def _vocabularies(system, read):
-    """Return --vocabularies as an argument of a reader that has it."""
-    if not _VOCABULARIES.value:
-        return {}
-    if "vocabularies" not in inspect.signature(read).parameters:
+def _options(system, read):
+    """Return the flags that are arguments of some readers only."""
+    paths = _VOCABULARIES.value and map(files.expand_path, _VOCABULARIES.value)
+    values = {
+        "vocabularies": paths and list(paths),
+        "tokenizer": _TOKENIZER.value,
+    }
+    given = {name: value for name, value in values.items() if value}
+    for name in given.keys() - inspect.signature(read).parameters.keys():
         raise errors.UserError(
-            f"--from={system} finds its vocabularies itself. Remove "
-            "--vocabularies."
+            f"--{name} is not for --from={system}: its files say so "
+            "themselves. Omit it."
         )
-    paths = [files.expand_path(name) for name in _VOCABULARIES.value]
-    return {"vocabularies": paths}
+    return given
 
 
 if __name__ == "__main__":

@@ -265,6 +265,16 @@ vocabularies.declare(
     "SentencePiece model with another program's ids, made by the importer.",
 )
 vocabularies.declare(
+    "t2t_subwords",
+    "t2t_repro.text.t2t_subwords.T2TSubwords",
+    "tensor2tensor's SubwordTextEncoder, which the importer reads.",
+)
+vocabularies.declare(
+    "bpe_codes",
+    "t2t_repro.text.bpe_codes.BpeCodes",
+    "Codes of subword-nmt or fastBPE, perhaps after Moses, by the importer.",
+)
+vocabularies.declare(
     "whitespace_tokens",
     "t2t_repro.text.whitespace_tokens.WhitespaceTokens",
     "Tokens of text that is tokenized already, separated by spaces.",

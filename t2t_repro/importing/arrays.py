@@ -1,9 +1,11 @@
 """Readers of weights' files: safetensors, PyTorch, npz."""
 
+import argparse
 import pathlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -78,19 +80,44 @@ def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
 
 def _read_pytorch(file: pathlib.Path) -> Mapping[str, np.ndarray]:
     """Read a state of tensors; a pickle with other objects is refused."""
+    state = read_checkpoint(file)
+    return {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
+
+
+def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
+    """Read a checkpoint of PyTorch with settings beside the tensors.
+
+    A pickle may have what PyTorch's safe loader knows, and
+    argparse.Namespace, which has no code of its own. Tensors become arrays,
+    and namespaces dicts.
+
+    Raises:
+        UserError: it cannot be read, has other objects, or needs a package
+            that is missing.
+    """
     with extras.needed("pytorch", f"{file.name}, a file of PyTorch,"):
         import torch
     try:
-        state = torch.load(str(file), map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            state = torch.load(str(file), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many types
         raise _unreadable(file, error) from error
-    return {
-        name: tensor.float().numpy()
-        if tensor.is_floating_point()
-        else tensor.numpy()
-        for name, tensor in state.items()
-        if isinstance(tensor, torch.Tensor)
-    }
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            value = value.detach()
+            return (
+                value.float() if value.is_floating_point() else value
+            ).numpy()
+        if isinstance(value, argparse.Namespace):
+            value = vars(value)
+        if isinstance(value, Mapping):
+            return {key: convert(item) for key, item in value.items()}
+        return value
+
+    if not isinstance(state, dict):
+        raise _unreadable(file, f"it has a {type(state).__name__}")
+    return convert(state)
 
 
 def map_ids(

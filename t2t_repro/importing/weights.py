@@ -67,6 +67,7 @@ class Weights(NamedTuple):
     softmax: np.ndarray  # [V, D]
     softmax_bias: np.ndarray | None = None  # [V]
     start: np.ndarray | None = None  # [D]; None: zeros
+    inputs_bias: np.ndarray | None = None  # [D]; None: zeros
 
 
 def by_path(weights: Weights, hparams: Any) -> dict[str, np.ndarray]:
@@ -95,6 +96,8 @@ def _all(weights: Weights, hparams: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield f"{softmax}/bias", weights.softmax_bias
     if weights.start is not None:
         yield "start", weights.start
+    if weights.inputs_bias is not None:
+        yield "inputs_bias", weights.inputs_bias
     yield from _side("encoder", "inputs", weights.encoder, hparams)
     yield from _side("decoder", "targets", weights.decoder, hparams)
 

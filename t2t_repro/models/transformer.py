@@ -48,15 +48,10 @@ class Transformer(Seq2Seq):
         )
         self.inputs_positions = self._new_positions("inputs_positions")
         self.targets_positions = self._new_positions("targets_positions")
-        self.start = None  # [D], the decoder's first input; None: zeros
-        if hparams.learned_start:
-            self.start = self.add_weight(
-                name="start",
-                shape=(hparams.hidden_size,),
-                initializer=keras.initializers.RandomNormal(
-                    stddev=hparams.hidden_size**-0.5
-                ),
-            )
+        # [D], added to embedded inputs; None: zeros
+        self.inputs_bias = self._new_vector("inputs_bias", hparams.inputs_bias)
+        # [D], the decoder's first input; None: zeros
+        self.start = self._new_vector("start", hparams.learned_start)
         self.encoder = Stack(
             self._encoder_layer_classes(),
             hparams,
@@ -75,6 +70,17 @@ class Transformer(Seq2Seq):
 
     def _decoder_layer_classes(self) -> list[type[DecoderLayer]]:
         return [DecoderLayer] * self.hparams.decoder_layers
+
+    def _new_vector(self, name: str, is_used: bool) -> Any:
+        """Create a weight [D]; None if the model does not use it."""
+        if not is_used:
+            return None
+        size = self.hparams.hidden_size
+        return self.add_weight(
+            name=name,
+            shape=(size,),
+            initializer=keras.initializers.RandomNormal(stddev=size**-0.5),
+        )
 
     def _new_positions(self, name: str) -> keras.layers.Layer:
         return position.build(
@@ -101,7 +107,10 @@ class Transformer(Seq2Seq):
         Returns:
             states [B, L, D], weights of each layer (see Stack.call).
         """
-        x = self.inputs_positions(self.inputs_embedding(inputs), positions)
+        x = self.inputs_embedding(inputs)
+        if self.inputs_bias is not None:
+            x = x + ops.cast(self.inputs_bias, x.dtype)
+        x = self.inputs_positions(x, positions)
         indices = ops.arange(ops.shape(inputs)[1])
         visible = self._visible_segments(inputs, segments, positions)
         mask = self._restrict(masks.same_segment(segments, visible), indices)

@@ -74,15 +74,16 @@ def convert(model: Seq2Seq, specs: ModuleType, max_positions: int) -> Any:
     spec.decoder.projection.bias = np.append(bias, START_LOGIT).astype(
         np.float32
     )
-    for side, layer in (
-        (spec.encoder, model.inputs_positions),
-        (spec.decoder, model.targets_positions),
+    for side, layer, bias in (
+        (spec.encoder, model.inputs_positions, model.inputs_bias),
+        (spec.decoder, model.targets_positions, None),
     ):
         side.scale_embeddings = hparams.multiply_embedding_mode != "none"
         if not hparams.max_relative_position:
-            side.position_encodings.encodings = _positions(
-                layer, max_positions, hparams.hidden_size
-            )
+            encodings = _positions(layer, max_positions, hparams.hidden_size)
+            if bias is not None:  # added to all positions
+                encodings += bias.numpy()
+            side.position_encodings.encodings = encodings
     _stack(spec.encoder, model.encoder)
     _stack(spec.decoder, model.decoder)
     spec.config.layer_norm_epsilon = hparams.norm_epsilon
@@ -112,6 +113,11 @@ def _check_supported(hparams: Any) -> None:
             "pos",
             hparams.pos == "none" or not hparams.max_relative_position,
             "'none' where positions are relative",
+        ),
+        (
+            "inputs_bias",
+            not hparams.inputs_bias or not hparams.max_relative_position,
+            "false where positions are relative",
         ),
         (
             "layer_postprocess_sequence",

@@ -24,6 +24,26 @@ def tokenizer(language: str) -> Callable[[str], str]:
 
 
 @functools.cache
+def dash_splitting_tokenizer(language: str) -> Callable[[str], str]:
+    """Return a function of a line: tokenizer.perl -a, as fairseq calls it."""
+    import sacremoses
+
+    tokenize = sacremoses.MosesTokenizer(lang=language).tokenize
+    return lambda line: tokenize(
+        line, aggressive_dash_splits=True, return_str=True
+    )
+
+
+@functools.cache
+def detokenizer(language: str) -> Callable[[str], str]:
+    """Return a function of a tokenized line: detokenizer.perl."""
+    import sacremoses
+
+    detokenize = sacremoses.MosesDetokenizer(lang=language).detokenize
+    return lambda line: detokenize(line.split())
+
+
+@functools.cache
 def compound_splitter(language: str) -> Callable[[str], str]:
     """Return the steps of tensor2tensor's get_ende_bleu.sh before multi-bleu.
 

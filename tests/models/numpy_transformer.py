@@ -52,6 +52,7 @@ class NumpyTransformer:
         if self.hparams.multiply_embedding_mode == "none":
             scale = 1.0
         x = matrices[0][inputs] * scale
+        x = x + self.weights.get("inputs_bias", 0)
         x = x + self.positions("inputs_positions", *x.shape)
         x = self.embedding_norm("encoder", x)
         y = np.zeros((len(targets), x.shape[1]))

@@ -38,6 +38,7 @@ VARIANTS = {
     | {"learned_start": True, "softmax_bias": True, "embedding_norm": True}
     | {"multiply_embedding_mode": "none", "ffn_activation": "gelu_tanh"}
     | {"pos": "sines_then_cosines", "first_position": 2},
+    "inputs_bias": {"inputs_bias": True},
     "hidden_eos": {"encode_eos": False},
     "gelu_sigmoid": {"ffn_activation": "gelu_sigmoid", "embedding_norm": True},
     "together": {"num_hidden_layers": 2}

@@ -56,7 +56,9 @@ COMBINATIONS = {
     "timing_deep_decoder": VARIANTS["timing"]
     | VARIANTS["deep_decoder"]
     | SMALL_VALUES,
-    "no_positions": VARIANTS["no_positions"] | VARIANTS["hidden_eos"],
+    "no_positions": VARIANTS["no_positions"]
+    | VARIANTS["inputs_bias"]
+    | VARIANTS["hidden_eos"],
     "imported": VARIANTS["imported"],
     "gelu_sigmoid": VARIANTS["gelu_sigmoid"] | VARIANTS["learned_start"],
 }
@@ -245,6 +247,11 @@ def test_unsupported_option_is_named(export, tmp_path, name):
 def test_absolute_and_relative_positions_together_are_refused(export):
     with pytest.raises(errors.UserError, match="hparam pos must be 'none'"):
         export({"max_relative_position": 2})
+
+
+def test_bias_of_inputs_and_relative_positions_are_refused(export):
+    with pytest.raises(errors.UserError, match="inputs_bias must be false"):
+        export(VARIANTS["relative"] | VARIANTS["inputs_bias"])
 
 
 def test_own_model_is_refused(build, shared, tmp_path):

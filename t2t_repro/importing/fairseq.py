@@ -1,0 +1,241 @@
+"""Transformers of fairseq, as those of WMT that it publishes.
+
+    model.pt, checkpoint_best.pt     weights and settings
+    dict.en.txt, dict.de.txt         see fairseq_vocabularies.py
+    bpecodes
+
+Sources: models/transformer/, modules/transformer_layer.py,
+modules/multihead_attention.py and sequence_generator.py of fairseq.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from t2t_repro import errors
+from t2t_repro.importing import (
+    arrays,
+    fairseq_settings,
+    fairseq_vocabularies,
+    imported,
+    weights,
+)
+from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.tensors import Tensors
+
+_NAMES = "model.pt", "checkpoint_best.pt", "checkpoint_last.pt"
+# Tables of the formula of positions; copies that fairseq 0.12 makes of an
+# encoder layer's weights when it loads them; numbers of versions.
+_IGNORED = (
+    r"(en|de)coder\.embed_positions\.(weights|_float_tensor)",
+    r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)",
+    r"(en|de)coder\.version",
+)
+_VERSION_WITH_FINAL_NORM = 3
+
+
+def read(path: pathlib.Path, tokenizer: str = "") -> Imported:
+    """Read a model.
+
+    Args:
+        path: folder of the files above, or the file of weights in it.
+        tokenizer: "moses" or "none", what fairseq's --tokenizer was; "": as
+            the settings say.
+
+    Raises:
+        UserError: a file is missing or damaged, or the model has a setting
+            that cannot be represented.
+    """
+    file = path
+    if path.is_dir():
+        found = sorted(path.glob("*.pt"))
+        file = found[0] if len(found) == 1 else arrays.find(path, *_NAMES)
+    return convert(arrays.read_checkpoint(file), file, tokenizer)
+
+
+def convert(
+    checkpoint: Mapping[str, Any], file: pathlib.Path, tokenizer: str = ""
+) -> Imported:
+    """Convert the content of a checkpoint.
+
+    Args:
+        checkpoint: result of arrays.read_checkpoint().
+        file: its path, beside which the vocabularies are.
+        tokenizer: as of read().
+
+    Raises:
+        UserError: as of read().
+    """
+    settings = fairseq_settings.read(checkpoint, file)
+    state = checkpoint.get("model")
+    if not isinstance(state, Mapping):
+        raise errors.UserError(f"{file} has no weights under `model`.")
+    tensors = Tensors(
+        {k: v for k, v in state.items() if isinstance(v, np.ndarray)},
+        str(file),
+    )
+    found = fairseq_vocabularies.read(file.parent, settings, tokenizer)
+    changes = fairseq_settings.changes(settings)
+    model_weights = _weights(tensors, settings, changes, found)
+    tensors.refuse_rest(_IGNORED)
+    return Imported(
+        changes,
+        model_weights,
+        found.pair,
+        found.kind,
+        # Defaults of fairseq-generate, which no file has.
+        {"beam_size": 5, "alpha": 1.0, "length_penalty_offset": 0},
+        (file, *dict.fromkeys(found.files)),
+        (settings["source_lang"], settings["target_lang"]),
+    )
+
+
+def _weights(
+    tensors: Tensors,
+    settings: Mapping[str, Any],
+    changes: dict[str, Any],
+    found: fairseq_vocabularies.Found,
+) -> weights.Weights:
+    """Return all weights by their roles, and complete the changes."""
+    size = settings["encoder_embed_dim"]
+    source, target = (
+        tensors.take(f"{side}.embed_tokens.weight", len(order), size)
+        for side, order in zip(
+            ("encoder", "decoder"), found.orders, strict=True
+        )
+    )
+    softmax = target
+    for name in ("decoder.output_projection.weight", "decoder.embed_out"):
+        array = tensors.take_if_present(name, len(target), size)
+        softmax = softmax if array is None else array
+    start = target[fairseq_vocabularies.EOS_ID]
+    source, target, softmax = (
+        imported.rows(array, order)
+        for array, order in (
+            (source, found.orders[0]),
+            (target, found.orders[1]),
+            (softmax, found.orders[1]),
+        )
+    )
+    # fairseq stores the copies of what it shares.
+    is_tied = np.array_equal(softmax, target)
+    is_one = (
+        is_tied and np.array_equal(source, target) and found.pair.have_same_ids
+    )
+    changes["shared_embedding_and_softmax_weights"] = is_one
+    changes["shared_targets_embedding_and_softmax_weights"] = (
+        is_tied and not is_one
+    )
+    tables = [_positions(tensors, side, settings) for side in ("en", "de")]
+    if tables[0] is not None and tables[1] is not None:
+        rows = max(len(table) for table in tables if table is not None)
+        rows = -(-rows // 8) * 8
+        changes["max_length"] = rows
+        # fairseq refuses positions beyond its tables.
+        tables = [
+            np.pad(table, ((0, rows - len(table)), (0, 0)), "edge")
+            for table in tables
+            if table is not None
+        ]
+    return weights.Weights(
+        _side(tensors, "encoder", source, settings, tables[0]),
+        _side(tensors, "decoder", target, settings, tables[1]),
+        softmax,
+        start=start,
+    )
+
+
+def _positions(tensors, side, settings):
+    """Return learned positions, from that of the first token on."""
+    if (
+        not settings["encoder_learned_pos"]
+        or settings["no_token_positional_embeddings"]
+    ):
+        return None
+    name = f"{side}coder.embed_positions.weight"
+    table = tensors.take(name, -1, settings["encoder_embed_dim"])
+    first = fairseq_vocabularies.PAD_ID + 1
+    if len(table) <= first:
+        raise imported.refuse(
+            "the weights", name, f"of more than {first} rows", len(table)
+        )
+    return table[first:]
+
+
+def _side(tensors, side, embedding, settings, positions):
+    size = settings["encoder_embed_dim"]
+
+    def norm(name):
+        return weights.Norm(
+            tensors.take(f"{side}.{name}.weight", size),
+            tensors.take(f"{side}.{name}.bias", size),
+        )
+
+    final_norm = embedding_norm = None
+    if settings["encoder_normalize_before"]:
+        version = tensors.take_if_present(f"{side}.version", 1)
+        if version is None or version[0] < _VERSION_WITH_FINAL_NORM:
+            raise imported.refuse(
+                "the weights",
+                f"{side}.version",
+                f"{_VERSION_WITH_FINAL_NORM} where layers are normalized "
+                "before: earlier versions have no norm after them",
+                None if version is None else float(version[0]),
+            )
+        final_norm = norm("layer_norm")
+    if settings["layernorm_embedding"]:
+        embedding_norm = norm("layernorm_embedding")
+    layers = [
+        _layer(tensors, f"{side}.layers.{i}", side == "decoder", settings)
+        for i in range(settings[f"{side}_layers"])
+    ]
+    return weights.Side(
+        embedding, layers, final_norm, embedding_norm, positions
+    )
+
+
+def _layer(tensors, path, is_decoder, settings):
+    size, width = (
+        settings["encoder_embed_dim"],
+        settings["encoder_ffn_embed_dim"],
+    )
+
+    def dense(name, inputs, outputs):
+        kernel = tensors.take(f"{path}.{name}.weight", outputs, inputs)
+        bias = tensors.take(f"{path}.{name}.bias", outputs)
+        return weights.Dense(kernel.T, bias)
+
+    def norm(name, old_number):
+        old = f"{path}.layer_norms.{old_number}"
+        at = old if f"{old}.weight" in tensors else f"{path}.{name}"
+        return weights.Norm(
+            tensors.take(f"{at}.weight", size), tensors.take(f"{at}.bias", size)
+        )
+
+    def attention(name):
+        at = f"{path}.{name}"
+        output = dense(f"{name}.out_proj", size, size)
+        if f"{at}.in_proj_weight" not in tensors:
+            inner = [dense(f"{name}.{k}_proj", size, size) for k in "qkv"]
+            return weights.Attention(*inner, output)
+        kernels = tensors.take(f"{at}.in_proj_weight", 3 * size, size)
+        biases = tensors.take(f"{at}.in_proj_bias", 3 * size)
+        inner = [
+            weights.Dense(kernel.T, bias)
+            for kernel, bias in zip(
+                np.split(kernels, 3), np.split(biases, 3), strict=True
+            )
+        ]
+        return weights.Attention(*inner, output)
+
+    return weights.Layer(
+        attention("self_attn"),
+        norm("self_attn_layer_norm", 0),
+        dense("fc1", size, width),
+        dense("fc2", width, size),
+        norm("final_layer_norm", 2 if is_decoder else 1),
+        attention("encoder_attn") if is_decoder else None,
+        norm("encoder_attn_layer_norm", 1) if is_decoder else None,
+    )

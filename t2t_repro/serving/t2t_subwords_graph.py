@@ -1,0 +1,137 @@
+"""tensor2tensor's subwords in a graph.
+
+The longest subword first is the rule of TF Text's WordpieceTokenizer, here
+without its sign of a continuation.
+"""
+
+import sys
+
+import tensorflow as tf
+import tensorflow_text
+
+from t2t_repro.serving.graph_vocabulary import GraphVocabulary
+from t2t_repro.text import t2t_subwords
+from t2t_repro.text.vocabulary import Vocabulary
+
+_MAX_BYTES = 2**31 - 1  # of a word
+_ESCAPED = r"\\u|\\\\|\\[0-9]+;"
+_NO_CHARACTER = 0x3013
+_MAX_DIGITS = 7  # of a code point
+_SPACE, _BACKSLASH, _UNDERSCORE = map(ord, " \\_")
+
+
+class T2TSubwordsGraph(GraphVocabulary):
+    """The T2TSubwords, for lines that are valid UTF-8."""
+
+    def __init__(self, vocabulary: Vocabulary):
+        super().__init__(vocabulary)
+        pieces = vocabulary.pieces(range(vocabulary.size))
+        self._pieces = tf.constant(pieces)
+        ids = {piece: i for i, piece in enumerate(pieces) if piece}
+        entries = tf.lookup.KeyValueTensorInitializer(
+            tf.constant(list(ids)), tf.constant(list(ids.values()), tf.int64)
+        )
+        self._table = tf.lookup.StaticHashTable(entries, -1)
+        self._tokenizer = tensorflow_text.WordpieceTokenizer(
+            self._table,
+            suffix_indicator="",
+            max_bytes_per_word=_MAX_BYTES,
+            max_chars_per_token=max(map(len, ids)),
+        )
+        alphabet = t2t_subwords.alphabet(ids)
+        self._alphabet = tf.constant(sorted(map(ord, alphabet)))
+        self._ranges = tf.constant(t2t_subwords.alphanumeric_ranges())
+        spaces = "".join(
+            f"\\x{{{code:x}}}"
+            for code in range(sys.maxunicode + 1)
+            if chr(code).isspace()
+        )
+        self._around = rf"\A[{spaces}]+|[{spaces}]+\z"
+
+    def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
+        lines = tf.strings.regex_replace(lines, self._around, "")
+        codes = tf.strings.unicode_decode(lines, "UTF-8")
+        rows, codes = codes.value_rowids(), codes.flat_values
+        changes = self._changes(rows, self._is_alphanumeric(codes))
+        words = tf.RaggedTensor.from_value_rowids(
+            self._escape(codes), tf.cumsum(tf.cast(changes, tf.int64)) - 1
+        )
+        is_word = tf.logical_or(
+            words.row_lengths() > 1,
+            tf.boolean_mask(codes, changes) != _SPACE,
+        )
+        escaped = tf.strings.reduce_join(words, axis=1) + "_"
+        ids = self._tokenizer.tokenize(tf.boolean_mask(escaped, is_word))
+        row_of_word = tf.boolean_mask(tf.boolean_mask(rows, changes), is_word)
+        nested = tf.RaggedTensor.from_value_rowids(
+            ids, row_of_word, tf.size(lines, tf.int64)
+        )
+        return tf.cast(nested.merge_dims(1, 2), tf.int32)
+
+    def _is_alphanumeric(self, codes):
+        return tf.searchsorted(self._ranges, codes, side="right") % 2 == 1
+
+    @staticmethod
+    def _changes(rows: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
+        """Return where a word begins, bool [N]."""
+        differs = tf.logical_or(
+            rows[1:] != rows[:-1], tf.not_equal(kinds[1:], kinds[:-1])
+        )
+        return tf.concat([tf.ones_like(kinds[:1]), differs], axis=0)
+
+    def _escape(self, codes):
+        """Return characters [N] as they are written within a word."""
+        indices = tf.searchsorted(self._alphabet, codes)
+        indices = tf.minimum(indices, tf.size(self._alphabet) - 1)
+        is_known = tf.logical_and(
+            tf.gather(self._alphabet, indices) == codes, codes != ord("\n")
+        )
+        escaped = tf.where(
+            is_known,
+            tf.strings.unicode_encode(codes[:, None], "UTF-8"),
+            tf.strings.join(["\\", tf.strings.as_string(codes), ";"]),
+        )
+        escaped = tf.where(codes == _BACKSLASH, "\\\\", escaped)
+        return tf.where(codes == _UNDERSCORE, "\\u", escaped)
+
+    def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        joined = tf.strings.reduce_join(tf.gather(self._pieces, ids), axis=1)
+        words = tf.strings.split(joined, sep="_")
+        words = tf.ragged.boolean_mask(words, words != "")
+        rows, texts = words.value_rowids(), self._unescape(words.flat_values)
+        first = tf.strings.unicode_decode(texts, "UTF-8")[:, :1].flat_values
+        kinds = self._is_alphanumeric(first)
+        is_apart = tf.logical_and(
+            rows[1:] == rows[:-1], tf.logical_and(kinds[1:], kinds[:-1])
+        )
+        is_apart = tf.concat([tf.zeros_like(kinds[:1]), is_apart], axis=0)
+        texts = tf.strings.join([tf.where(is_apart, " ", ""), texts])
+        lines = tf.RaggedTensor.from_value_rowids(texts, rows, words.nrows())
+        return tf.strings.reduce_join(lines, axis=1)
+
+    @staticmethod
+    def _unescape(words: tf.Tensor) -> tf.Tensor:
+        """Return words [N] without escapes."""
+        parts = tensorflow_text.regex_split(words, _ESCAPED, _ESCAPED)
+        flat = parts.flat_values
+        is_number = tf.strings.regex_full_match(flat, r"\\[0-9]+;")
+        digits = tf.strings.regex_replace(flat, r"\A\\0*([0-9]+);\z", r"\1")
+        is_number_short = tf.logical_and(
+            is_number, tf.strings.length(digits) <= _MAX_DIGITS
+        )
+        codes = tf.strings.to_number(
+            tf.where(is_number_short, digits, "9999999"), tf.int32
+        )
+        is_character = tf.logical_and(
+            codes <= sys.maxunicode,
+            tf.logical_or(codes < 0xD800, codes >= 0xE000),
+        )
+        codes = tf.where(is_character, codes, _NO_CHARACTER)
+        characters = tf.strings.unicode_encode(codes[:, None], "UTF-8")
+        flat = tf.where(is_number, characters, flat)
+        flat = tf.where(parts.flat_values == "\\u", "_", flat)
+        flat = tf.where(parts.flat_values == "\\\\", "\\", flat)
+        return tf.strings.reduce_join(parts.with_flat_values(flat), axis=1)
+
+    def pieces(self, ids: tf.Tensor) -> tf.Tensor:
+        return tf.gather(self._pieces, ids)

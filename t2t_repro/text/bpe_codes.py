@@ -1,0 +1,261 @@
+"""Byte pair encoding by subword-nmt or fastBPE, with or without Moses.
+
+Their codes are a list of merges. The file here is JSON, which the importer
+writes:
+
+    {"tokens": ["<pad>", "</s>", "<unk>", "a@@", …], "unknown": "<unk>",
+     "codes": "#version: 0.2\\nt h\\n…", "tokenizer": "moses", "language": "en"}
+
+A token's place in the list is its id. Subwords that do not end a word end in
+"@@". Sources: apply_bpe.py of subword-nmt, fastBPE.hpp, and fairseq's
+data/encoders/ and data/dictionary.py.
+
+There is no graph_class: neither Moses's rules nor merges in the order of a list
+are operations of TensorFlow.
+"""
+
+import collections
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from t2t_repro import errors
+from t2t_repro.text import moses
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+
+JOINER = "@@"
+TOKENIZERS = "none", "moses"
+_END = "</w>"
+_VERSION = re.compile(r"#version: (\S+)")
+_SHAPE = {
+    "unknown": str,
+    "codes": str,
+    "tokenizer": str,
+    "language": str,
+}
+_MAX_CACHED_WORDS = 100_000
+
+
+class BpeCodes(Vocabulary):
+    """Subwords of a list of merges, with the ids of another program."""
+
+    def __init__(self, model: bytes):
+        """Parse the file.
+
+        Raises:
+            UserError: it is not one.
+        """
+        super().__init__(model)
+        content = _parse(model)
+        self._tokens = content["tokens"]
+        self._ids = {token: i for i, token in enumerate(self._tokens)}
+        self._unknown = self._ids.get(content["unknown"], PAD)
+        if self._unknown in (PAD, EOS):
+            raise errors.UserError(
+                "The vocabulary's unknown token must be in its list, after "
+                f"the first two; got {content['unknown']!r}."
+            )
+        self._segmenter = Segmenter(content["codes"])
+        self._tokenizer = content["tokenizer"]
+        self._language = content["language"]
+
+    @classmethod
+    def learn(cls, *arguments: Any, **settings: Any) -> "BpeCodes":
+        raise errors.UserError(
+            "Codes of byte pair encoding are not learned here. Import a "
+            "model, and name its file: --problem_args=vocabulary=…."
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def unknown(self) -> int:
+        return self._unknown
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        tokenize = self._moses(moses.dash_splitting_tokenizer)
+        rows = []
+        for line in lines:
+            subwords = self._segmenter.segment(tokenize(line))
+            ids = [self._id(subword) for subword in subwords]
+            rows.append([*ids, EOS])
+        return rows
+
+    def _id(self, subword):
+        i = self._ids.get(subword, self._unknown)
+        return i if i > EOS else self._unknown
+
+    def join(self, rows: list[list[int]]) -> list[str]:
+        detokenize = self._moses(moses.detokenizer)
+        texts = (" ".join(self.pieces(row)) + " " for row in rows)
+        return [
+            detokenize(text.replace(f"{JOINER} ", "").rstrip())
+            for text in texts
+        ]
+
+    def _moses(self, factory):
+        if self._tokenizer == "none":
+            return str
+        return factory(self._language)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._tokens[i] for i in ids]
+
+
+class Segmenter:
+    """Merges of characters to subwords, first those that come first."""
+
+    def __init__(self, codes: str):
+        """Parse codes: a pair on each line, from fastBPE with its frequency.
+
+        Raises:
+            UserError: they have another form.
+        """
+        lines = codes.rstrip("\n").split("\n") if codes.strip() else []
+        self._end_is_apart, lines = _is_version_1(lines)
+        self._ranks: dict[tuple[str, str], int] = {}
+        for rank, line in enumerate(lines):
+            pair = line.strip("\r\n ").split(" ")
+            is_frequency = len(pair) == 3 and pair[2].isdecimal()
+            if len(pair) != 2 and not is_frequency:
+                raise errors.UserError(
+                    "Codes of byte pair encoding have two subwords on each "
+                    f"line; got {line!r:.80}."
+                )
+            if is_frequency:  # of fastBPE, whose codes have no version
+                self._end_is_apart = False
+            self._ranks.setdefault((pair[0], pair[1]), rank)
+        self._cache: dict[str, list[str]] = {}
+
+    def segment(self, text: str) -> list[str]:
+        """Split tokenized text into subwords."""
+        segmented = " ".join(
+            self._word(word) for word in text.strip("\r\n ").split(" ") if word
+        )
+        return segmented.split()  # Unicode's spaces, too: fairseq's tokenizer
+
+    def _word(self, word):
+        """Return the subwords of a word, joined by "@@ "."""
+        if word not in self._cache:
+            if len(self._cache) >= _MAX_CACHED_WORDS:
+                self._cache.clear()
+            joined = f"{JOINER} ".join(self._merge(word))
+            self._cache[word] = joined
+        return self._cache[word]
+
+    def _merge(self, word):
+        if len(word) == 1:
+            return [word]
+        if self._end_is_apart:
+            parts = [*word, _END]
+        else:
+            parts = [*word[:-1], word[-1] + _END]
+        while len(parts) > 1:
+            pairs = zip(parts, parts[1:], strict=False)
+            known = [pair for pair in pairs if pair in self._ranks]
+            if not known:
+                break
+            parts = _merge_pair(parts, min(known, key=self._ranks.__getitem__))
+        if parts[-1] == _END:
+            return parts[:-1]
+        return [*parts[:-1], parts[-1].removesuffix(_END)]
+
+
+def _merge_pair(parts, pair):
+    """Join the occurrences of a pair, from left to right."""
+    merged, i = [], 0
+    while i < len(parts):
+        if tuple(parts[i : i + 2]) == pair:
+            merged.append("".join(pair))
+            i += 2
+        else:
+            merged.append(parts[i])
+            i += 1
+    return merged
+
+
+def _is_version_1(lines):
+    """Return whether a word's end is a part of its own, and the merges."""
+    version = _VERSION.match(lines[0]) if lines else None
+    if version is None:
+        return True, lines
+    if not re.fullmatch(r"0\.[12](\.0+)*", version[1]):
+        raise errors.UserError(
+            "Codes of byte pair encoding must have the version 0.1 or 0.2; "
+            f"got {version[1]}."
+        )
+    return version[1].startswith("0.1"), lines[1:]
+
+
+def serialize(
+    tokens: Sequence[str],
+    unknown: str,
+    codes: str,
+    tokenizer: str,
+    language: str,
+) -> bytes:
+    """Return the content of a file.
+
+    Args:
+        tokens: tokens by their ids, PAD and EOS first.
+        unknown: the one for text that has no token.
+        codes: content of subword-nmt's or fastBPE's file.
+        tokenizer: "moses" or "none", before the codes.
+        language: language of Moses.
+
+    Raises:
+        UserError: a part has another form.
+    """
+    content = {
+        "tokens": list(tokens),
+        "unknown": unknown,
+        "codes": codes,
+        "tokenizer": tokenizer,
+        "language": language,
+    }
+    model = json.dumps(content, ensure_ascii=False, indent=0).encode(
+        "utf-8", "surrogatepass"
+    )
+    BpeCodes(model)
+    return model
+
+
+def _parse(model: bytes) -> Mapping[str, Any]:
+    try:
+        content = json.loads(model.decode("utf-8", "surrogatepass"))
+        if not isinstance(content, dict):
+            raise ValueError("it must be an object")
+        for key, kind in _SHAPE.items():
+            if not isinstance(content.get(key), kind):
+                raise ValueError(f'"{key}" must be a text')
+        tokens = content.get("tokens")
+        if not isinstance(tokens, list) or not all(
+            isinstance(token, str) for token in tokens
+        ):
+            raise ValueError('"tokens" must be a list of texts')
+        "".join(tokens).encode()  # an error for half of a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise errors.UserError(
+            "This is not a vocabulary of byte pair encoding "
+            f"({len(model)} bytes): {error}."
+        ) from error
+    _check_tokens(tokens)
+    if content["tokenizer"] not in TOKENIZERS:
+        raise errors.UserError(
+            f"The tokenizer must be one of {TOKENIZERS}; got "
+            f"{content['tokenizer']!r}."
+        )
+    return content
+
+
+def _check_tokens(tokens: Iterable[str]) -> None:
+    """Refuse a token that occurs twice."""
+    counts = collections.Counter(tokens).most_common(1)
+    if counts and counts[0][1] > 1:
+        raise errors.UserError(
+            f"Each token must occur once; {counts[0][0]!r} occurs "
+            f"{counts[0][1]} times."
+        )

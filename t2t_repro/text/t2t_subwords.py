@@ -1,0 +1,194 @@
+"""tensor2tensor's SubwordTextEncoder: its file, its ids, its segmentation.
+
+Words are runs of letters and digits, or runs of other characters; a single
+space between two words of letters is left out. A word is escaped and ends with
+"_", so that words can be joined:
+
+    \\ becomes \\\\    _ becomes \\u    a character that no subword has: \\8364;
+
+From its beginning on, the longest subword that fits is taken. Sources:
+data_generators/text_encoder.py and tokenizer.py of tensor2tensor. The spaces
+around a line are removed, as tensor2tensor does where it reads lines.
+"""
+
+import functools
+import itertools
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from t2t_repro import errors
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+
+_SPECIAL = {PAD: ("<pad>", "<pad>_"), EOS: ("<EOS>", "<EOS>_")}
+_ESCAPES = "\\_u;0123456789"
+_ESCAPED = re.compile(r"\\u|\\\\|\\([0-9]+);")
+# Of a number that is no character.
+_NO_CHARACTER = "\u3013"
+_MAX_DIGITS = 7  # of a code point
+_MAX_CACHED_WORDS = 100_000
+
+
+class T2TSubwords(Vocabulary):
+    """A vocabulary file of tensor2tensor, a quoted subword on each line."""
+
+    graph_class = "t2t_repro.serving.t2t_subwords_graph.T2TSubwordsGraph"
+
+    def __init__(self, model: bytes):
+        """Parse a file such as vocab.translate_ende_wmt32k.32768.subwords.
+
+        Raises:
+            UserError: it is none.
+        """
+        super().__init__(model)
+        self._pieces = [_unquote(line) for line in _lines(model)]
+        for i, names in _SPECIAL.items():
+            found = self._pieces[i] if i < len(self._pieces) else None
+            if found not in names:
+                raise errors.UserError(
+                    f"Subword {i} of tensor2tensor's vocabularies is "
+                    f"{names[0]!r}; got {found!r}."
+                )
+        self._ids = {piece: i for i, piece in enumerate(self._pieces) if piece}
+        self._max_length = max(map(len, self._ids))
+        self._alphabet = alphabet(self._ids)
+        if missing := sorted(self._alphabet - self._ids.keys()):
+            raise errors.UserError(
+                "A vocabulary of tensor2tensor has each of its characters as "
+                f"a subword; this one lacks {', '.join(map(repr, missing[:5]))}"
+                f" ({len(missing):,})."
+            )
+        self._cache: dict[str, list[int]] = {}
+
+    @classmethod
+    def learn(cls, *arguments: Any, **settings: Any) -> "T2TSubwords":
+        raise errors.UserError(
+            "tensor2tensor's vocabularies are not learned here. Import a "
+            "model, and name its file: --problem_args=vocabulary=…."
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        rows = []
+        for line in lines:
+            words = split_words(line.strip())
+            rows.append([i for word in words for i in self._segment(word)])
+            rows[-1].append(EOS)
+        return rows
+
+    def _segment(self, word: str) -> list[int]:
+        """Return the ids of a word."""
+        if word not in self._cache:
+            if len(self._cache) >= _MAX_CACHED_WORDS:
+                self._cache.clear()
+            self._cache[word] = list(self._longest_first(self._escape(word)))
+        return self._cache[word]
+
+    def _escape(self, word):
+        word = word.replace("\\", "\\\\").replace("_", "\\u")
+        letters = (
+            c if c in self._alphabet and c != "\n" else f"\\{ord(c)};"
+            for c in word
+        )
+        return "".join(letters) + "_"
+
+    def _longest_first(self, escaped):
+        start = 0
+        while start < len(escaped):
+            end = min(len(escaped), start + self._max_length)
+            while escaped[start:end] not in self._ids:
+                end -= 1  # a single character is a subword
+            yield self._ids[escaped[start:end]]
+            start = end
+
+    def join(self, rows: list[list[int]]) -> list[str]:
+        return [self._join(row) for row in rows]
+
+    def _join(self, ids):
+        escaped = "".join(self.pieces(ids)).split("_")
+        words = [_ESCAPED.sub(_unescape, word) for word in escaped if word]
+        text, was_alphanumeric = [], False
+        for word in words:
+            alphanumeric = is_alphanumeric(word[0])
+            if was_alphanumeric and alphanumeric:
+                text.append(" ")
+            text.append(word)
+            was_alphanumeric = alphanumeric
+        return "".join(text)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._pieces[i] for i in ids]
+
+
+def alphabet(pieces: Iterable[str]) -> set[str]:
+    """Return the characters that need no code: those of subwords."""
+    return {*_ESCAPES, *itertools.chain(*pieces)}
+
+
+def is_alphanumeric(character: str) -> bool:
+    """Return whether Unicode calls a character a letter or a number."""
+    return unicodedata.category(character)[0] in "LN"
+
+
+@functools.cache
+def alphanumeric_ranges() -> list[int]:
+    """Return where is_alphanumeric() changes, code points in order.
+
+    The first is that of "0", where it becomes true.
+    """
+    codes = range(sys.maxunicode + 1)
+    runs = itertools.groupby(codes, lambda code: is_alphanumeric(chr(code)))
+    return [next(run) for _, run in runs][1:]
+
+
+def split_words(text: str) -> list[str]:
+    """Split text where letters and digits begin or end."""
+    words = ["".join(run) for _, run in itertools.groupby(text, _kind)]
+    last = len(words) - 1
+    return [
+        word for i, word in enumerate(words) if word != " " or i in (0, last)
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind(character):
+    return is_alphanumeric(character)
+
+
+def code_point(digits: str) -> str:
+    """Return the character of a number; 〓 if there is none."""
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _MAX_DIGITS:
+        return _NO_CHARACTER
+    code = int(digits)
+    is_surrogate = 0xD800 <= code < 0xE000
+    if code > sys.maxunicode or is_surrogate:
+        return _NO_CHARACTER
+    return chr(code)
+
+
+def _unescape(match):
+    if match[1] is None:
+        return "_" if match[0] == "\\u" else "\\"
+    return code_point(match[1])
+
+
+def _lines(model):
+    try:
+        text = model.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise errors.UserError(
+            f"This is not a vocabulary of tensor2tensor: {error}."
+        ) from error
+    return text.removesuffix("\n").split("\n")
+
+
+def _unquote(line):
+    line = line.rstrip()
+    is_quoted = line[:1] in ("'", '"') and line[-1:] == line[:1]
+    return line[1:-1] if is_quoted else line

@@ -1,0 +1,212 @@
+"""Models of fairseq against its formulas in numpy; refused ones."""
+
+import fairseq_models as models
+import imported_models
+import numpy as np
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.importing import fairseq
+from t2t_repro.text.bpe_codes import BpeCodes
+
+SIZES = 4 + len(models.SUBWORDS), 4 + len(models.OTHERS)
+PRE_NORM = models.both(normalize_before=True)
+VARIANTS = {
+    "tied": ({}, "targets", False),
+    "all_tied": ({}, "all", False),
+    "apart": ({}, "", False),
+    "old_names": (
+        {"encoder_embed_path": None, "relu_dropout": 0.1},
+        "",
+        True,
+    ),
+    "pre_norm": (PRE_NORM | {"activation_fn": "gelu"}, "targets", False),
+    "learned_positions": (
+        models.both(learned_pos=True) | {"layernorm_embedding": True},
+        "",
+        False,
+    ),
+    "no_positions": (
+        {
+            "no_token_positional_embeddings": True,
+            "no_scale_embedding": True,
+            "activation_fn": "swish",
+        },
+        "",
+        False,
+    ),
+    "tanh": ({"activation_fn": "gelu_accurate"}, "all", False),
+}
+
+
+def _write(folder, shared=False):
+    others = models.SUBWORDS if shared else models.OTHERS
+    for language, tokens in (("en", models.SUBWORDS), ("de", others)):
+        text = models.dictionary(tokens)
+        (folder / f"dict.{language}.txt").write_text(text)
+    (folder / "bpecodes").write_text(models.CODES)
+
+
+def _convert(args, state, folder, tokenizer="none", **more):
+    checkpoint = {"args": args, "model": state, **more}
+    return fairseq.convert(checkpoint, folder / "model.pt", tokenizer)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_equal_fairseqs_formulas(name, tmp_path):
+    changes, tied, old = VARIANTS[name]
+    args = models.arguments(**changes)
+    sizes = (SIZES[0],) * 2 if tied == "all" else SIZES
+    state = models.state(args, sizes, tied, old)
+    _write(tmp_path, shared=tied == "all")
+    found = _convert(args, state, tmp_path)
+    (inputs,) = found.vocabularies.source.encode(["the cat on cats ☃."])
+    (targets,) = found.vocabularies.target.encode(["a cat"])
+    # Theirs begin with <s>, <pad>, </s>; ours with <pad>, </s>, <s>.
+    theirs = np.array([1, 2, 0, *range(3, sizes[1])])
+    expected = models.logits(
+        args, state, theirs[inputs], theirs[targets], old=old
+    )[:, theirs]
+    actual = imported_models.logits(found, inputs, targets)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    assert found.languages == ("en", "de")
+    shared = found.hparams["shared_embedding_and_softmax_weights"]
+    assert shared == found.vocabularies.is_shared == (tied == "all")
+
+
+def test_settings_may_be_in_cfg(tmp_path):
+    args = models.arguments()
+    state = models.state(args, SIZES)
+    _write(tmp_path)
+    flat = {k: v for k, v in args.items() if not k.endswith("_lang")}
+    flat |= {"_name": flat.pop("arch"), "decoder": {"layerdrop": 0}}
+    flat.pop("encoder_layers")
+    flat["encoder"] = {"layers": 2}
+    config = {
+        "model": flat,
+        "task": {"source_lang": "en", "target_lang": "de"},
+        "tokenizer": {"_name": "moses"},
+    }
+    found = _convert(None, state, tmp_path, tokenizer="", cfg=config)
+    assert found.hparams["num_encoder_layers"] == 2
+    assert found.languages == ("en", "de")
+    source = found.vocabularies.source
+    (ids,) = source.encode(["cat. "])  # Moses splits off the full stop
+    assert source.pieces(ids[:-1]) == ["cat", "."]
+    assert source.join([ids[:-1]]) == ["cat."]
+
+
+def test_tokenizer_that_nothing_names_is_asked_for(tmp_path):
+    args = models.arguments()
+    _write(tmp_path)
+    with pytest.raises(errors.UserError, match="Say --tokenizer=moses"):
+        _convert(args, models.state(args, SIZES), tmp_path, tokenizer="")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arch": "fconv"}, "arch in .* must be transformer"),
+        ({"arch": "transformer_lm"}, "arch in .* must be transformer"),
+        ({"adaptive_softmax_cutoff": "1,2"}, "adaptive_softmax_cutoff"),
+        ({"cross_self_attention": True}, "cross_self_attention"),
+        ({"encoder_layerdrop": 0.1}, "encoder_layerdrop in .* false or 0"),
+        ({"decoder_ffn_embed_dim": 9}, r"must be encoder_ffn_embed_dim \(12\)"),
+        ({"decoder_learned_pos": True}, "decoder_learned_pos"),
+        ({"activation_fn": "tanh"}, "activation_fn in .* one of relu, gelu"),
+        ({"dropout": "x"}, "dropout in .* must be of type float"),
+    ],
+)
+def test_setting_without_counterpart_is_refused(changes, message, tmp_path):
+    args = models.arguments()
+    state = models.state(args, SIZES)
+    _write(tmp_path)
+    with pytest.raises(errors.UserError, match=message):
+        _convert(args | changes, state, tmp_path)
+
+
+def test_pre_norm_without_final_norm_is_refused(tmp_path):
+    args = models.arguments(**PRE_NORM)
+    state = models.state(args, SIZES)
+    state["encoder.version"] = np.array([2], np.float32)
+    _write(tmp_path)
+    with pytest.raises(errors.UserError, match=r"encoder\.version .* got 2"):
+        _convert(args, state, tmp_path)
+
+
+def test_learned_positions_need_rows(tmp_path):
+    args = models.arguments(**models.both(learned_pos=True))
+    state = models.state(args, SIZES)
+    name = "encoder.embed_positions.weight"
+    state[name] = state[name][:2]
+    _write(tmp_path)
+    with pytest.raises(errors.UserError, match="more than 2 rows; got 2"):
+        _convert(args, state, tmp_path)
+
+
+def test_array_without_counterpart_is_refused(tmp_path):
+    args = models.arguments()
+    state = models.state(args, SIZES)
+    state["decoder.layers.0.attn_ln.weight"] = np.zeros(8, np.float32)
+    _write(tmp_path)
+    with pytest.raises(errors.UserError, match=r"no hparam .*\.attn_ln\."):
+        _convert(args, state, tmp_path)
+
+
+def test_copies_of_fairseq_0_12_are_ignored(tmp_path):
+    args = models.arguments()
+    state = models.state(args, SIZES)
+    state["encoder.layers.0.fc1_weight"] = np.zeros((2, 2), np.float32)
+    _write(tmp_path)
+    _convert(args, state, tmp_path)
+
+
+def test_file_of_another_program_is_refused(tmp_path):
+    for checkpoint, message in (
+        ({"weights": 1}, "neither args nor cfg.model, but weights"),
+        ({"args": models.arguments()}, "has no weights under `model`"),
+    ):
+        with pytest.raises(errors.UserError, match=message):
+            fairseq.convert(checkpoint, tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("dict.de.txt", None, r"no .*dict\.de\.txt\. Copy it"),
+        ("dict.de.txt", b"a 1\na 2\n", "Line 2 of .* new token"),
+        ("dict.de.txt", b"a\n", "Line 1 of .* got 'a'"),
+        ("dict.de.txt", b"\xff 1\n", "Cannot read .*dict"),
+        ("bpecodes", None, "has no bpecodes or code"),
+        ("bpecodes", b"a b c d\n", "Cannot use .*bpecodes.* two subwords"),
+    ],
+)
+def test_bad_vocabulary_is_named(name, content, message, tmp_path):
+    args = models.arguments()
+    _write(tmp_path)
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(errors.UserError, match=message):
+        _convert(args, models.state(args, SIZES), tmp_path)
+
+
+def test_flag_of_the_tokenizer_is_fairseqs(forked, tmp_path):
+    result = forked(
+        "importer",
+        "--from=tensor2tensor",
+        f"--input={tmp_path}",
+        f"--output_dir={tmp_path}/run",
+        "--tokenizer=moses",
+    )
+    assert result.returncode == 1
+    assert "--tokenizer is for --from=fairseq" in result.stderr
+
+
+def test_vocabularies_type_is_registered(tmp_path):
+    _write(tmp_path)
+    args = models.arguments()
+    found = _convert(args, models.state(args, SIZES), tmp_path)
+    assert isinstance(found.vocabularies.source, BpeCodes)
+    assert found.vocabulary_type == "bpe_codes"

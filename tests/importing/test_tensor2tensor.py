@@ -1,0 +1,211 @@
+"""Models of tensor2tensor against its formulas in numpy; refused ones."""
+
+import json
+
+import imported_models
+import numpy as np
+import pytest
+import tensor2tensor_models as models
+
+from t2t_repro import errors
+from t2t_repro.importing import tensor2tensor_checkpoint
+from t2t_repro.text.t2t_subwords import T2TSubwords
+
+VOCABULARY = models.subwords()
+V = T2TSubwords(VOCABULARY).size
+OTHER = models.subwords("dogs", "cats_")
+APART = {"shared_embedding_and_softmax_weights": False}
+VARIANTS = {
+    "post_norm": models.settings(),
+    "pre_norm": models.settings("pre"),
+    "apart": models.settings("pre", **APART),
+    "inputs_and_targets_shared": models.settings(
+        **APART, shared_embedding=True
+    ),
+    "learned_positions": models.settings(pos="emb", max_length=6),
+    "no_positions": models.settings(pos="none", num_encoder_layers=1),
+    "sizes": models.settings(
+        attention_key_channels=4, attention_value_channels=12
+    ),
+    "unscaled": models.settings(
+        multiply_embedding_mode="none", use_target_space_embedding=False
+    ),
+}
+LINE = "the cat sat on 2 mats."
+
+
+def _convert(hparams, tensors, tmp_path, **vocabularies):
+    vocabularies = vocabularies or {"subwords": VOCABULARY}
+    models.write(tmp_path, hparams, tensors, **vocabularies)
+    return tensor2tensor_checkpoint.read(tmp_path)
+
+
+def _difference(found, hparams, tensors, sizes, **options):
+    (inputs,) = found.vocabularies.source.encode([LINE])
+    (targets,) = found.vocabularies.target.encode(["a dog sat."])
+    actual = imported_models.logits(found, inputs, targets)
+    expected = models.logits(
+        hparams, tensors, sizes, inputs, targets, **options
+    )
+    assert actual.shape == expected.shape
+    return np.abs(actual - expected).max()
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_equal_tensor2tensors_formulas(name, tmp_path):
+    hparams = VARIANTS[name]
+    tensors = models.arrays(hparams, (V, V))
+    found = _convert(hparams, tensors, tmp_path)
+    assert _difference(found, hparams, tensors, (V, V)) < 1e-4
+
+
+@pytest.mark.parametrize("other", [OTHER, VOCABULARY.replace(b"dog", b"got")])
+def test_two_vocabularies_follow_the_languages_of_flags(other, tmp_path):
+    sizes = T2TSubwords(other).size, V
+    hparams = models.settings()
+    tensors = models.arrays(hparams, sizes)
+    (tmp_path / "flags.txt").write_text(
+        "--a=b\n--problem=translate_ende_wmt32k_rev\n"
+    )
+    found = _convert(hparams, tensors, tmp_path, en=VOCABULARY, de=other)
+    assert found.languages == ("de", "en")
+    assert _difference(found, hparams, tensors, sizes) < 1e-4
+
+
+def test_vocab_divisor_gives_ids_without_text(tmp_path):
+    hparams = models.settings(vocab_divisor=16)
+    rows = -(-V // 16) * 16
+    assert rows > V
+    tensors = models.arrays(hparams, (rows, rows))
+    found = _convert(hparams, tensors, tmp_path)
+    assert found.vocabularies.target.join([[2, rows - 1, 2]]) == ["thethe"]
+    assert _difference(found, hparams, tensors, (rows, rows)) < 1e-4
+
+
+OLD = {"optimizer_adafactor_beta1"}
+TABLE = "training/transformer/body/target_space_embedding/kernel"
+
+
+def _old(**changes):
+    """Return settings of a version whose problems choose the vector."""
+    hparams = models.settings(**changes)
+    return {k: v for k, v in hparams.items() if k not in OLD}
+
+
+def _with_moments(tensors, row):
+    moments = np.zeros((32, models.SIZE), np.float32)
+    moments[row] = 1e-8
+    return tensors | {f"{TABLE}/Adam": moments, f"{TABLE}/Adam_1": moments}
+
+
+@pytest.mark.parametrize("way", ["stated", "moments"])
+def test_target_space_of_an_old_version_is_found(way, tmp_path):
+    hparams = _old(**{"target_space_id": 8} if way == "stated" else {})
+    tensors = models.arrays(hparams, (V, V))
+    stored = tensors if way == "stated" else _with_moments(tensors, 8)
+    stored |= {"global_step": np.int64(7)}
+    found = _convert(hparams, stored, tmp_path)
+    options = {"target_space": 8}
+    assert _difference(found, hparams, tensors, (V, V), **options) < 1e-4
+
+
+def test_unknown_target_space_is_refused(tmp_path):
+    hparams = _old()
+    tensors = models.arrays(hparams, (V, V))
+    with pytest.raises(errors.UserError, match='"target_space_id" to .*json'):
+        _convert(hparams, tensors, tmp_path)
+
+
+def test_untrained_target_space_is_refused(tmp_path):
+    hparams = models.settings()
+    tensors = _with_moments(models.arrays(hparams, (V, V)), 3)
+    with pytest.raises(errors.UserError, match=r"never trained, .* \[3\] were"):
+        _convert(hparams, tensors, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ffn_layer": "conv_relu_conv"}, "ffn_layer in .* 'dense_relu_dense'"),
+        ({"norm_type": "batch"}, "norm_type in .* must be 'layer'"),
+        ({"self_attention_type": "dot_product_relative"}, "self_attention"),
+        ({"pos": "timing_from_features"}, "pos in .* must be 'timing', 'emb'"),
+        ({"layer_postprocess_sequence": "da"}, "layer_postprocess_sequence"),
+        ({"top": {"targets": "x"}}, "top in .* must be {}"),
+        ({"norm_epsilon": "x"}, "norm_epsilon in .* must be of type float"),
+        ({"vocab_divisor": 10**9}, "vocab_divisor in .* from 1 to 4,096"),
+        ({"unidirectional_encoder": True}, "unidirectional_encoder"),
+    ],
+)
+def test_setting_without_counterpart_is_refused(changes, message, tmp_path):
+    hparams = models.settings()
+    tensors = models.arrays(hparams, (V, V))
+    with pytest.raises(errors.UserError, match=message):
+        _convert(hparams | changes, tensors, tmp_path)
+
+
+def test_array_without_counterpart_is_refused(tmp_path):
+    hparams = models.settings()
+    tensors = models.arrays(hparams, (V, V))
+    tensors["transformer/body/extra/kernel"] = np.zeros((2, 2), np.float32)
+    with pytest.raises(errors.UserError, match="no hparam .*body/extra/kernel"):
+        _convert(hparams, tensors, tmp_path)
+
+
+def test_vocabulary_of_another_model_is_refused(tmp_path):
+    hparams = models.settings()
+    tensors = models.arrays(hparams, (V, V))
+    with pytest.raises(errors.UserError, match=r"has 0 matrices .*subwords"):
+        _convert(hparams, tensors, tmp_path, subwords=OTHER)
+
+
+def test_missing_vocabulary_is_named(tmp_path):
+    hparams = models.settings()
+    tensors = models.arrays(hparams, (V, V))
+    models.write(tmp_path, hparams, tensors)
+    with pytest.raises(errors.UserError, match=r"has 0 files vocab\.\*"):
+        tensor2tensor_checkpoint.read(tmp_path)
+
+
+def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
+    hparams = models.settings()
+    tensors = models.arrays(hparams, (V, V))
+    models.write(tmp_path, hparams, tensors, subwords=VOCABULARY)
+    later = models.arrays(hparams, (V, V), seed=2)
+    models.save(tmp_path / "model.ckpt-9", later)
+    with pytest.raises(errors.UserError, match="has 2 checkpoints"):
+        tensor2tensor_checkpoint.read(tmp_path)
+    state = 'model_checkpoint_path: "/elsewhere/model.ckpt-9"\n'
+    (tmp_path / "checkpoint").write_text(state)
+    for path, expected in (
+        (tmp_path, later),
+        (tmp_path / "model.ckpt-7.index", tensors),
+        (tmp_path / "model.ckpt-7", tensors),
+    ):
+        found = tensor2tensor_checkpoint.read(path)
+        np.testing.assert_array_equal(
+            found.weights.inputs_bias,
+            expected["transformer/body/target_space_embedding/kernel"][0],
+        )
+    with pytest.raises(errors.UserError, match="There is no checkpoint"):
+        tensor2tensor_checkpoint.read(tmp_path / "model.ckpt-8")
+
+
+def test_command_makes_a_run_that_decodes(forked, tmp_path):
+    hparams = models.settings()
+    tensors = models.arrays(hparams, (V, V))
+    models.write(tmp_path / "model", hparams, tensors, subwords=VOCABULARY)
+    out = f"--output_dir={tmp_path}/run"
+    result = forked(
+        "importer",
+        "--from=tensor2tensor",
+        f"--input={tmp_path}/model",
+        out,
+        "--languages=en-de",
+    )
+    assert result.returncode == 0, result.stderr
+    stored = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert stored["imported_from"]["system"] == "tensor2tensor"
+    result = forked("decoder", out, stdin=f"{LINE}\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("\n") == 1

@@ -1,0 +1,25 @@
+"""Models that a reader of importing/ found, built with their weights."""
+
+import dataclasses
+
+import numpy as np
+
+from t2t_repro import registry
+from t2t_repro.data import features
+from t2t_repro.importing import run_writer
+from t2t_repro.models import building
+
+
+def logits(found, inputs, targets):
+    """Return the logits [T, V] of an Imported for ids [L] and [T]."""
+    registry.load_definitions()
+    base = registry.build_hparams(run_writer.HPARAMS_SET)
+    hparams = dataclasses.replace(base, **found.hparams)
+    variables = run_writer._variables(found, hparams)
+    model = building.build(hparams, **found.vocabularies.sizes)
+    for path, weight in building.by_path(model.weights).items():
+        weight.assign(variables[f"weights/{path}"])
+    batch = features.one_sentence_per_row(
+        np.array([inputs], np.int32), np.array([targets], np.int32)
+    )
+    return np.asarray(model(batch))[0]

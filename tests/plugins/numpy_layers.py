@@ -1,0 +1,99 @@
+"""Layers of Transformers in numpy, for references of other systems."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+def gelu(x):
+    """Return x times the normal distribution's function of it."""
+    return x * np.vectorize(lambda z: 0.5 * (1 + math.erf(z / math.sqrt(2))))(x)
+
+
+def gelu_tanh(x):
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def timing(length, size, first=0):
+    """Return tensor2tensor's timing signal [length, size]."""
+    half = size // 2
+    table = np.zeros((length, size))
+    for row in range(length):
+        for i in range(half):
+            angle = (row + first) * 10_000 ** (-i / (half - 1))
+            table[row, i] = math.sin(angle)
+            table[row, half + i] = math.cos(angle)
+    return table
+
+
+@dataclasses.dataclass
+class Layers:
+    """Sublayers with norms before or after them, without batches.
+
+    A projection is (kernel [inputs, outputs], bias), a norm (gain, bias), an
+    attention four projections and a feed-forward network two.
+    """
+
+    heads: int
+    epsilon: float
+    pre_norm: bool
+    activation: Callable = relu
+
+    def dense(self, x, weights):
+        kernel, bias = weights
+        return x @ kernel + (0 if bias is None else bias)
+
+    def norm(self, x, weights):
+        gain, bias = weights
+        x = x - x.mean(-1, keepdims=True)
+        variance = (x**2).mean(-1, keepdims=True)
+        return x / np.sqrt(variance + self.epsilon) * gain + bias
+
+    def attend(self, x, memory, weights, causal):
+        query, key, value, output = weights
+        heads = [
+            np.split(self.dense(y, w), self.heads, axis=-1)
+            for y, w in ((x, query), (memory, key), (memory, value))
+        ]
+        contexts = []
+        for q, k, v in zip(*heads, strict=True):
+            logits = q @ k.T / math.sqrt(q.shape[-1])
+            if causal:
+                logits = np.where(np.tri(len(x), dtype=bool), logits, -np.inf)
+            weights = np.exp(logits - logits.max(-1, keepdims=True))
+            contexts.append(weights / weights.sum(-1, keepdims=True) @ v)
+        return self.dense(np.concatenate(contexts, axis=-1), output)
+
+    def sublayer(self, x, function, norm):
+        if self.pre_norm:
+            return x + function(self.norm(x, norm))
+        return self.norm(x + function(x), norm)
+
+    def self_attention(self, x, weights, norm, causal=False):
+        return self.sublayer(
+            x, lambda y: self.attend(y, y, weights, causal), norm
+        )
+
+    def cross_attention(self, x, memory, weights, norm):
+        return self.sublayer(
+            x, lambda y: self.attend(y, memory, weights, False), norm
+        )
+
+    def feed_forward(self, x, weights, norm):
+        inner, outer = weights
+        return self.sublayer(
+            x,
+            lambda y: self.dense(self.activation(self.dense(y, inner)), outer),
+            norm,
+        )

@@ -1,0 +1,107 @@
+"""Codes of subword-nmt and fastBPE; expected values are subword-nmt's."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+from t2t_repro.text import bpe_codes
+from t2t_repro.text.bpe_codes import BpeCodes, Segmenter
+
+MERGES = "t h\nth e</w>\no o\noo o\nc a\nca t</w>\n"
+TOKENS = ["<pad>", "</s>", "<unk>", "the", "cat", "s", "ca@@", "t@@", "."]
+
+
+def vocabulary(tokenizer="none", tokens=TOKENS):
+    """Return a vocabulary of MERGES."""
+    model = bpe_codes.serialize(
+        tokens, "<unk>", f"#version: 0.2\n{MERGES}", tokenizer, "en"
+    )
+    return BpeCodes(model)
+
+
+@pytest.mark.parametrize(
+    ("word", "subwords"),
+    [
+        ("the", "the"),
+        ("then", "th@@ e@@ n"),
+        ("cats", "ca@@ t@@ s"),
+        ("ooooo", "oo@@ oo@@ o"),
+        ("oooo", "ooo@@ o"),
+        ("x", "x"),
+        ("  the  cat\r", "the cat"),
+        ("a\u00a0the", "a@@ @@ the"),
+        ("", ""),
+    ],
+)
+def test_first_merge_of_the_list_comes_first(word, subwords):
+    segmenter = Segmenter(f"#version: 0.2\n{MERGES}")
+    assert segmenter.segment(word) == subwords.split()
+
+
+def test_version_1_ends_words_apart():
+    merges = "t h\nth e\nthe </w>\nc a\n"
+    assert Segmenter(merges).segment("the then") == ["the", "the@@", "n"]
+
+
+def test_frequencies_are_fastbpes():
+    lines = (f"{line} 9\n" for line in MERGES.splitlines())
+    assert Segmenter("".join(lines)).segment("the cats") == [
+        "the",
+        "ca@@",
+        "t@@",
+        "s",
+    ]
+
+
+def test_unknown_subwords_and_names_of_special_tokens_are_unknown():
+    (ids,) = vocabulary().encode(["the dog </s> <pad>"])
+    assert ids[0] == 3 and ids[-1] == 1
+    assert set(ids[1:-1]) == {2}
+
+
+@pytest.mark.parametrize("tokenizer", bpe_codes.TOKENIZERS)
+def test_text_of_known_subwords_survives(tokenizer):
+    found = vocabulary(tokenizer)
+    text = "cats the cat." if tokenizer == "moses" else "cats the cat ."
+    (ids,) = found.encode([text])
+    assert found.join([ids[:-1]]) == [text]
+
+
+@given(st.text(alphabet="thecao \u00a0\t@."))
+def test_any_text_has_ids(line):
+    (ids,) = vocabulary().encode([line])
+    assert ids[-1] == 1 and all(1 < i < len(TOKENS) for i in ids[:-1])
+    (text,) = vocabulary().join([ids[:-1]])
+    assert isinstance(text, str)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokens": None}, '"tokens" must be a list of texts'),
+        ({"tokens": [*TOKENS, "the"]}, "'the' occurs 2 times"),
+        ({"unknown": "</s>"}, "after the first two; got '</s>'"),
+        ({"codes": 1}, '"codes" must be a text'),
+        ({"codes": "#version: 0.3\n"}, "version 0.1 or 0.2; got 0.3"),
+        ({"codes": "a b c\n"}, "two subwords on each line; got 'a b c'"),
+        ({"tokenizer": "other"}, "tokenizer must be one of"),
+    ],
+)
+def test_other_content_is_refused(changes, message):
+    content = json.loads(vocabulary().model) | changes
+    with pytest.raises(errors.UserError, match=message):
+        BpeCodes(json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("model", [b"", b"[]", b"\xff"])
+def test_other_file_is_refused(model):
+    with pytest.raises(errors.UserError, match="not a vocabulary of byte pair"):
+        BpeCodes(model)
+
+
+def test_learning_is_refused():
+    with pytest.raises(errors.UserError, match="are not learned here"):
+        BpeCodes.learn(["a"], 9)

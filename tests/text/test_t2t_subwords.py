@@ -1,0 +1,132 @@
+"""tensor2tensor's subwords: segmentation, escapes, and their graph."""
+
+import functools
+
+import pytest
+import tensor2tensor_models as models
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from t2t_repro import errors
+from t2t_repro.serving.t2t_subwords_graph import T2TSubwordsGraph
+from t2t_repro.text.t2t_subwords import T2TSubwords, split_words
+from t2t_repro.text.vocabulary import EOS
+
+VOCABULARY = T2TSubwords(models.subwords())
+LINES = st.text(
+    alphabet="the_cat \\;u0129.\u00e9\u65e5\u00bd\u00a0-\n\U0001f600"
+)
+
+
+def _pieces(line):
+    (ids,) = VOCABULARY.encode([line])
+    assert ids[-1] == EOS
+    return VOCABULARY.pieces(ids[:-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("the cat.", ["the", "cat", "."]),
+        ("the  cat", ["the", "  ", "cat"]),
+        ("a - 1", ["a", " - ", "1"]),
+        ("x\u00bd\u65e5", ["x\u00bd\u65e5"]),
+        ("", []),
+    ],
+)
+def test_words_are_runs_of_letters_or_of_others(text, words):
+    assert split_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("line", "pieces"),
+    [
+        (" the cat\u00a0", ["the_", "cat_"]),
+        ("that", ["t", "h", "at_"]),
+        ("a_b", ["a", "_", "\\", "u", "_", "b", "_"]),
+        ("\\", ["\\", "\\", "_"]),
+        ("\u20ac", ["\\", "8", "3", "6", "4", ";", "_"]),
+        ("", []),
+    ],
+)
+def test_longest_subword_is_taken_first(line, pieces):
+    assert _pieces(line) == pieces
+
+
+@pytest.mark.parametrize(
+    ("pieces", "line"),
+    [
+        (["the_", "cat_"], "the cat"),
+        (["the_", ".", "_", "cat_"], "the.cat"),
+        (["\\", "6", "5", ";", "_"], "A"),
+        (["\\", "9", "9", "9", "9", "9", "9", "9", ";", "_"], "\u3013"),
+        (["\\", *"55296", ";"], "\u3013"),
+        (["\\", *"000000000065", ";"], "A"),
+        (["\\", *"4294967361", ";"], "\u3013"),
+        (["\\", "u", "\\", "\\", "u"], "_\\u"),
+    ],
+)
+def test_pieces_become_text(pieces, line):
+    table = VOCABULARY.pieces(range(VOCABULARY.size))
+    ids = [table.index(piece) for piece in pieces]
+    assert VOCABULARY.join([ids]) == [line]
+    decoded = _graph().decode(tf.ragged.constant([ids], dtype=tf.int32))
+    assert decoded.numpy()[0].decode() == line
+
+
+@given(LINES)
+def test_text_survives(line):
+    (ids,) = VOCABULARY.encode([line])
+    assert VOCABULARY.join([ids[:-1]]) == [line.strip()]
+
+
+@functools.cache
+def _graph():
+    return T2TSubwordsGraph(VOCABULARY)
+
+
+@functools.cache
+def _encode():
+    signature = [tf.TensorSpec([None], tf.string)]
+    return tf.function(_graph().encode, input_signature=signature)
+
+
+@given(st.lists(LINES, max_size=4))
+def test_graph_gives_the_same_ids(lines):
+    expected = [row[:-1] for row in VOCABULARY.encode(lines)]
+    assert _encode()(tf.constant(lines, tf.string)).to_list() == expected
+
+
+@given(st.lists(st.lists(st.integers(2, VOCABULARY.size - 1)), max_size=4))
+def test_graph_gives_the_same_text(rows):
+    ids = tf.ragged.constant(rows, dtype=tf.int32, ragged_rank=1)
+    decoded = [line.decode() for line in _graph().decode(ids).numpy()]
+    assert decoded == VOCABULARY.join(rows)
+    pieces = _graph().pieces(ids.flat_values).numpy()
+    flat = [i for row in rows for i in row]
+    assert [piece.decode() for piece in pieces] == VOCABULARY.pieces(flat)
+
+
+def test_quotes_around_subwords_may_be_missing():
+    bare = models.subwords().replace(b"'", b"")
+    assert T2TSubwords(bare).pieces(range(9)) == VOCABULARY.pieces(range(9))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (b"", "Subword 0 .* is '<pad>'; got ''"),
+        (b"'<pad>'\n", "Subword 1 .* is '<EOS>'; got None"),
+        (b"'<pad>'\n'<EOS>'\n'a'\n", "this one lacks '0', '1', "),
+        (b"\xff", "not a vocabulary of tensor2tensor"),
+    ],
+)
+def test_other_file_is_refused(model, message):
+    with pytest.raises(errors.UserError, match=message):
+        T2TSubwords(model)
+
+
+def test_learning_is_refused():
+    with pytest.raises(errors.UserError, match="are not learned here"):
+        T2TSubwords.learn(["a"], 9)
