@@ -42,7 +42,11 @@ _BEAMS = flags.DEFINE_integer("beam_size", 4, "Beams.")
 
 LENGTH = 16  # subwords of an input, with EOS; outputs have twice as many
 OURS = "imported SavedModel"
-PEERS = ("transformers", "ctranslate2")
+PEERS = (
+    "transformers",
+    "CTranslate2, 1 worker",
+    "CTranslate2, a worker for each core",
+)
 
 
 def main(_):

@@ -1,6 +1,7 @@
 """Process of bench_import that has transformers and CTranslate2."""
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -88,18 +89,25 @@ def measure_transformers(settings):
         return _speed(translate, lines, settings["batch"])
 
 
-def measure_ctranslate2(settings):
-    """Return sentences a second of CTranslate2, with all threads."""
-    import os
+def measure_threads(settings):
+    """Return sentences a second of CTranslate2, a batch on all threads."""
+    return _measure_ctranslate2(settings, 1, os.cpu_count())
 
+
+def measure_workers(settings):
+    """Return sentences a second of CTranslate2, a batch on each thread."""
+    return _measure_ctranslate2(settings, os.cpu_count(), 1)
+
+
+def _measure_ctranslate2(settings, workers, threads):
     import ctranslate2
 
     lines, tokenizer = _lines_and_tokenizer(settings)
     translator = ctranslate2.Translator(
         str(pathlib.Path(settings["folder"]) / "ctranslate2"),
         compute_type="float32",
-        inter_threads=1,
-        intra_threads=os.cpu_count(),
+        inter_threads=workers,
+        intra_threads=threads,
     )
 
     def translate(batch):
@@ -109,6 +117,7 @@ def measure_ctranslate2(settings):
         ]
         found = translator.translate_batch(
             source,
+            max_batch_size=settings["batch"],
             beam_size=settings["beam_size"],
             min_decoding_length=settings["length"],
             max_decoding_length=settings["length"],
@@ -120,7 +129,7 @@ def measure_ctranslate2(settings):
             ]
         )
 
-    return _speed(translate, lines, settings["batch"])
+    return _speed(translate, lines, workers * settings["batch"])
 
 
 def _speed(translate, lines, size):
@@ -136,7 +145,8 @@ if __name__ == "__main__":
         "write": write,
         "convert": convert,
         "transformers": measure_transformers,
-        "ctranslate2": measure_ctranslate2,
+        "CTranslate2, 1 worker": measure_threads,
+        "CTranslate2, a worker for each core": measure_workers,
     }
     values = json.loads(sys.argv[1])
     print(json.dumps(measures[values["measure"]](values)))

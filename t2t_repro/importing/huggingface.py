@@ -20,39 +20,12 @@ import numpy as np
 
 from t2t_repro import errors, json_files
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays, imported, weights
+from t2t_repro.importing import arrays, huggingface_settings, imported, weights
 from t2t_repro.importing.imported import Imported
-from t2t_repro.importing.tensors import Tensors
 from t2t_repro.layers.position import SinesThenCosines
 from t2t_repro.text import mapped_sentence_piece
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
-_SHAPE = {
-    "model_type": str,
-    "d_model": int,
-    "encoder_layers": int,
-    "decoder_layers": int,
-    "encoder_attention_heads": int,
-    "decoder_attention_heads": int,
-    "encoder_ffn_dim": int,
-    "decoder_ffn_dim": int,
-    "vocab_size": int,
-    "decoder_start_token_id": int,
-    "pad_token_id": int,
-    "eos_token_id": int,
-}
-_ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "quick_gelu": "gelu_sigmoid",
-    "swish": "silu",
-    "silu": "silu",
-}
-# Settings that Hugging Face's code does not read.
-_FALSE = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
-_EPSILON = 1e-5  # default of torch.nn.LayerNorm
 _POSITIONS_TOLERANCE = 1e-5
 
 
@@ -66,16 +39,16 @@ def read(folder: pathlib.Path) -> Imported:
         UserError: a file is missing or damaged, or the model has a setting
             that cannot be represented.
     """
-    config_file = folder / CONFIG
-    config = json_files.read(config_file, _SHAPE)
-    _check(config, config_file)
+    config = huggingface_settings.read(folder)
     weights_file = arrays.find(folder, "model.safetensors", "pytorch_model.bin")
     tensors = arrays.read(weights_file)
     pair, orders, vocabulary_files = read_vocabularies(folder, config)
-    changes = _hparams(config, tensors)
+    changes = huggingface_settings.hparams(
+        config, "final_logits_bias" in tensors
+    )
     model_weights = _weights(tensors, config, changes, orders)
     tensors.refuse_rest()
-    search, search_files = _search(folder, config)
+    search, search_files = huggingface_settings.search(folder, config)
     tokenizer = folder / "tokenizer_config.json"
     languages = json_files.read(tokenizer, dict) if tokenizer.exists() else {}
     return Imported(
@@ -84,76 +57,17 @@ def read(folder: pathlib.Path) -> Imported:
         pair,
         "mapped_sentence_piece",
         search,
-        (config_file, weights_file, *vocabulary_files, *search_files),
+        (
+            folder / huggingface_settings.CONFIG,
+            weights_file,
+            *vocabulary_files,
+            *search_files,
+        ),
         (
             str(languages.get("source_lang") or ""),
             str(languages.get("target_lang") or ""),
         ),
     )
-
-
-def _check(config: Mapping[str, Any], file: pathlib.Path) -> None:
-    """Refuse settings that cannot be represented."""
-    heads = config["encoder_attention_heads"]
-    width = config["encoder_ffn_dim"]
-    for name, is_right, rule in (
-        ("model_type", config["model_type"] == "marian", "'marian'"),
-        *(
-            (name, not config.get(name), "false: its code does not read it")
-            for name in _FALSE
-        ),
-        (
-            "activation_function",
-            config.get("activation_function", "gelu") in _ACTIVATIONS,
-            f"one of {', '.join(_ACTIVATIONS)}",
-        ),
-        (
-            "decoder_attention_heads",
-            config["decoder_attention_heads"] == heads,
-            f"encoder_attention_heads ({heads})",
-        ),
-        (
-            "decoder_ffn_dim",
-            config["decoder_ffn_dim"] == width,
-            f"encoder_ffn_dim ({width})",
-        ),
-    ):
-        if not is_right:
-            raise imported.refuse(file, name, rule, config.get(name))
-
-
-def _is_tied(config):
-    return config.get("tie_word_embeddings", True)
-
-
-def _hparams(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """Return the hparams that differ from those of fine_tuning."""
-    layers = config["encoder_layers"], config["decoder_layers"]
-    shares_all = _is_tied(config) and config.get(
-        "share_encoder_decoder_embeddings", True
-    )
-    activation = config.get("activation_function", "gelu")
-    scaled = config.get("scale_embedding", False)
-    return {
-        "hidden_size": config["d_model"],
-        "filter_size": config["encoder_ffn_dim"],
-        "num_heads": config["encoder_attention_heads"],
-        "num_hidden_layers": max(layers),
-        "num_encoder_layers": layers[0],
-        "num_decoder_layers": layers[1],
-        "attention_bias": True,
-        "ffn_activation": _ACTIVATIONS[activation],
-        "norm_epsilon": _EPSILON,
-        "pos": "sines_then_cosines",
-        "multiply_embedding_mode": "sqrt_depth" if scaled else "none",
-        "shared_embedding_and_softmax_weights": shares_all,
-        "shared_targets_embedding_and_softmax_weights": _is_tied(config)
-        and not shares_all,
-        "softmax_bias": "final_logits_bias" in tensors,
-        "layer_prepostprocess_dropout": float(config.get("dropout", 0.1)),
-        "attention_dropout": float(config.get("attention_dropout", 0.0)),
-        "relu_dropout": float(config.get("activation_dropout", 0.0)),
-    }
 
 
 def read_vocabularies(
@@ -170,7 +84,7 @@ def read_vocabularies(
         for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
             if not 0 <= config[name] < len(tokens):
                 raise imported.refuse(
-                    folder / CONFIG,
+                    folder / huggingface_settings.CONFIG,
                     name,
                     f"below the number of tokens ({len(tokens):,})",
                     config[name],
@@ -208,7 +122,7 @@ def _weights(tensors, config, changes, orders):
         _embedding(tensors, side, size) for side in ("encoder", "decoder")
     )
     softmax = tensors.take_if_present("lm_head.weight", -1, size)
-    if softmax is None or _is_tied(config):
+    if softmax is None or huggingface_settings.is_tied(config):
         softmax = target
     bias = tensors.take_if_present("final_logits_bias", 1, len(target))
     start = target[config["decoder_start_token_id"]]
@@ -223,6 +137,11 @@ def _weights(tensors, config, changes, orders):
             (softmax, orders[1]),
         )
     )
+    if not np.array_equal(source, target):  # two lists of ids
+        changes["shared_embedding_and_softmax_weights"] = False
+        changes["shared_targets_embedding_and_softmax_weights"] = (
+            huggingface_settings.is_tied(config)
+        )
     return weights.Weights(
         weights.Side(source, _layers(tensors, "encoder", config)),
         weights.Side(target, _layers(tensors, "decoder", config)),
@@ -295,23 +214,3 @@ def _layer(tensors, path, is_decoder, config):
         attention("encoder_attn") if is_decoder else None,
         norm("encoder_attn_layer_norm") if is_decoder else None,
     )
-
-
-def _search(folder, config):
-    """Return the settings of generate() as DecodeHParams, and their files.
-
-    generate() divides a log-probability by length^length_penalty, and counts
-    EOS. Its max_length, 512 in OPUS-MT, is not taken: an output here has at
-    most extra_length subwords more than its input.
-    """
-    file = folder / GENERATION
-    stored = dict(config)
-    if file.exists():
-        stored |= json_files.read(file, dict)
-    return {
-        "beam_size": int(stored.get("num_beams") or 1),
-        "alpha": float(stored.get("length_penalty", 1.0)),
-        "length_penalty_offset": 0,
-        "beam_search": "huggingface",
-        "no_repeat_ngram_size": int(stored.get("no_repeat_ngram_size") or 0),
-    }, ((file,) if file.exists() else ())

@@ -27,6 +27,7 @@ def decode(run, folder, *flags):
     return result.stdout.split("\n")[:-1]
 
 
+@pytest.mark.slow
 def test_imported_run_is_decoded_tuned_and_exported(run, imported, tmp_path):
     before = decode(run, imported)
     assert len(before) == 3 and before[1] == ""

@@ -38,7 +38,7 @@ def _convert(args, folder):
 
 
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_edited_file_is_read_or_refused(folder, name, data):
     for other, content in FILES.items():

@@ -5,6 +5,7 @@ import json
 import pathlib
 import runpy
 
+import imported_models
 import numpy as np
 import pytest
 import sentencepiece
@@ -206,7 +207,7 @@ def compare(folder, atol=2e-4, source_end=()):
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", imported_models.few(CASES))
 def test_log_probabilities_and_greedy_outputs_equal_ctranslate2s(
     name, tmp_path
 ):
@@ -231,6 +232,7 @@ def test_rounded_weights_are_those_of_ctranslate2(kind, tmp_path):
     assert found.hparams["shared_embedding_and_softmax_weights"]
 
 
+@pytest.mark.slow
 def test_run_of_the_importer_translates(tmp_path):
     def pieces_apart(spec):
         spec.register_target_vocabulary([])

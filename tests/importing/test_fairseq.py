@@ -52,7 +52,7 @@ def _convert(args, state, folder, tokenizer="none", **more):
     return fairseq.convert(checkpoint, folder / "model.pt", tokenizer)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", imported_models.few(VARIANTS))
 def test_logits_equal_fairseqs_formulas(name, tmp_path):
     changes, tied, old = VARIANTS[name]
     args = models.arguments(**changes)
@@ -201,7 +201,7 @@ def test_flag_of_the_tokenizer_is_fairseqs(forked, tmp_path):
         "--tokenizer=moses",
     )
     assert result.returncode == 1
-    assert "--tokenizer is for --from=fairseq" in result.stderr
+    assert "--tokenizer is not for --from=" in result.stderr
 
 
 def test_vocabularies_type_is_registered(tmp_path):

@@ -120,6 +120,7 @@ def test_search_is_that_of_generation_config(run):
     )
 
 
+@pytest.mark.slow
 def test_saved_model_translates_as_the_run(run, expected, tmp_path):
     translator = runs.load_translator(run)
     lines = expected["lines"]

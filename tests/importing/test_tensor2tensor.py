@@ -51,7 +51,7 @@ def _difference(found, hparams, tensors, sizes, **options):
     return np.abs(actual - expected).max()
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", imported_models.few(VARIANTS))
 def test_logits_equal_tensor2tensors_formulas(name, tmp_path):
     hparams = VARIANTS[name]
     tensors = models.arrays(hparams, (V, V))
@@ -191,6 +191,7 @@ def test_checkpoint_of_several_is_that_of_the_state_file(tmp_path):
         tensor2tensor_checkpoint.read(tmp_path / "model.ckpt-8")
 
 
+@pytest.mark.slow
 def test_command_makes_a_run_that_decodes(forked, tmp_path):
     hparams = models.settings()
     tensors = models.arrays(hparams, (V, V))

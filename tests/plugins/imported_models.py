@@ -3,11 +3,20 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from t2t_repro import registry
 from t2t_repro.data import features
 from t2t_repro.importing import run_writer
 from t2t_repro.models import building
+
+
+def few(names, count=2):
+    """Return test parameters, all but the first of which are slow."""
+    return [
+        pytest.param(name, id=name, marks=[] if i < count else pytest.mark.slow)
+        for i, name in enumerate(names)
+    ]
 
 
 def logits(found, inputs, targets):

@@ -1,0 +1,158 @@
+"""Settings of Hugging Face's Marian models, and what they are here."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from t2t_repro import json_files
+from t2t_repro.importing import imported
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+_SHAPE = {
+    "model_type": str,
+    "d_model": int,
+    "encoder_layers": int,
+    "decoder_layers": int,
+    "encoder_attention_heads": int,
+    "decoder_attention_heads": int,
+    "encoder_ffn_dim": int,
+    "decoder_ffn_dim": int,
+    "vocab_size": int,
+    "decoder_start_token_id": int,
+    "pad_token_id": int,
+    "eos_token_id": int,
+}
+# Defaults of MarianConfig and GenerationConfig; null is a default, too.
+_DEFAULTS = {
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "tie_word_embeddings": True,
+    "share_encoder_decoder_embeddings": True,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+}
+_SEARCH_DEFAULTS = {
+    "num_beams": 1,
+    "length_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+}
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "quick_gelu": "gelu_sigmoid",
+    "swish": "silu",
+    "silu": "silu",
+}
+# Settings that Hugging Face's code does not read.
+_FALSE = ("normalize_before", "normalize_embedding", "add_final_layer_norm")
+_EPSILON = 1e-5  # default of torch.nn.LayerNorm
+
+
+def read(folder: pathlib.Path) -> dict[str, Any]:
+    """Read and check config.json, with defaults.
+
+    Raises:
+        UserError: it is damaged, or has a setting that cannot be represented.
+    """
+    file = folder / CONFIG
+    config = _with_defaults(json_files.read(file, _SHAPE), _DEFAULTS, file)
+    _check(config, file)
+    return config
+
+
+def is_tied(config: Mapping[str, Any]) -> bool:
+    """Return whether the softmax has the embedding of the targets."""
+    return config["tie_word_embeddings"]
+
+
+def hparams(config: Mapping[str, Any], has_bias: bool) -> dict[str, Any]:
+    """Return the hparams that differ from those of fine_tuning."""
+    layers = config["encoder_layers"], config["decoder_layers"]
+    shares_all = is_tied(config) and config["share_encoder_decoder_embeddings"]
+    return {
+        "hidden_size": config["d_model"],
+        "filter_size": config["encoder_ffn_dim"],
+        "num_heads": config["encoder_attention_heads"],
+        "num_hidden_layers": max(layers),
+        "num_encoder_layers": layers[0],
+        "num_decoder_layers": layers[1],
+        "attention_bias": True,
+        "ffn_activation": _ACTIVATIONS[config["activation_function"]],
+        "norm_epsilon": _EPSILON,
+        "pos": "sines_then_cosines",
+        "multiply_embedding_mode": "sqrt_depth"
+        if config["scale_embedding"]
+        else "none",
+        "shared_embedding_and_softmax_weights": shares_all,
+        "shared_targets_embedding_and_softmax_weights": is_tied(config)
+        and not shares_all,
+        "softmax_bias": has_bias,
+        "layer_prepostprocess_dropout": float(config["dropout"]),
+        "attention_dropout": float(config["attention_dropout"]),
+        "relu_dropout": float(config["activation_dropout"]),
+    }
+
+
+def search(
+    folder: pathlib.Path, config: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[pathlib.Path, ...]]:
+    """Return the settings of generate() as DecodeHParams, and their files.
+
+    generate() divides a log-probability by length^length_penalty, and counts
+    EOS. Its max_length, 512 in OPUS-MT, is not taken: an output here has at
+    most extra_length subwords more than its input.
+    """
+    file = folder / GENERATION
+    stored = dict(config)
+    if file.exists():
+        stored |= json_files.read(file, dict)
+    stored = _with_defaults(stored, _SEARCH_DEFAULTS, file)
+    return {
+        "beam_size": stored["num_beams"],
+        "alpha": float(stored["length_penalty"]),
+        "length_penalty_offset": 0,
+        "beam_search": "huggingface",
+        "no_repeat_ngram_size": stored["no_repeat_ngram_size"],
+    }, ((file,) if file.exists() else ())
+
+
+def _with_defaults(
+    values: Mapping[str, Any], defaults: Mapping[str, Any], file: pathlib.Path
+) -> dict[str, Any]:
+    """Return values with defaults; refuse values of another type."""
+    given = {name: x for name, x in values.items() if x is not None}
+    shape = {name: type(x) for name, x in defaults.items()}
+    json_files.require_shape(file, {**defaults, **given}, shape)
+    return {**defaults, **given}
+
+
+def _check(config: Mapping[str, Any], file: pathlib.Path) -> None:
+    """Refuse settings that cannot be represented."""
+    heads = config["encoder_attention_heads"]
+    width = config["encoder_ffn_dim"]
+    for name, is_right, rule in (
+        ("model_type", config["model_type"] == "marian", "'marian'"),
+        *(
+            (name, not config.get(name), "false: its code does not read it")
+            for name in _FALSE
+        ),
+        (
+            "activation_function",
+            config["activation_function"] in _ACTIVATIONS,
+            f"one of {', '.join(_ACTIVATIONS)}",
+        ),
+        (
+            "decoder_attention_heads",
+            config["decoder_attention_heads"] == heads,
+            f"encoder_attention_heads ({heads})",
+        ),
+        (
+            "decoder_ffn_dim",
+            config["decoder_ffn_dim"] == width,
+            f"encoder_ffn_dim ({width})",
+        ),
+    ):
+        if not is_right:
+            raise imported.refuse(file, name, rule, config.get(name))
