@@ -32,6 +32,7 @@ def test_decode_attention_writes_weights_of_best_output(trained, run):
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_formats_have_the_same_outputs_and_raw_scores(run):
     raw = "beam_size=2,return_beams=true,raw_scores=true"
     lines = "two hundred\n\nforty-one\n"
@@ -57,6 +58,7 @@ def test_formats_have_the_same_outputs_and_raw_scores(run):
     assert float(penalized[0].split("\t")[2]) > float(rows[0][2])
 
 
+@pytest.mark.slow
 def test_alignments_are_those_of_the_attention_that_is_written(run, tmp_path):
     lines = "two hundred\n\nforty-one thousand\n"
     path = tmp_path / "alignments"

@@ -20,6 +20,7 @@ REQUIRED = {
     "decoder": "output_dir problem hparams_set",
     "evaluate": "output_dir problem hparams_set translations",
     "exporter": "output_dir problem hparams_set",
+    "importer": "from input output_dir",
     "query": "export_dir server",
     "report": "output_dir problem hparams_set",
     "serve": "export_dir",

@@ -102,6 +102,7 @@ def exported(toy, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_export_translates_as_the_decoder(toy, exported, n_best, run):
     stdin = "".join(f"{line}\n" for line in LINES)
     text = ok(run("query", f"--export_dir={exported}", stdin=stdin))

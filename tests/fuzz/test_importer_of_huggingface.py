@@ -51,7 +51,7 @@ def test_edited_file_is_read_or_refused(folder, name, data):
     read(folder, name, data.draw(edited_bytes((GOLDEN / name).read_bytes())))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.sampled_from(sorted(SETTINGS)), JSON)
 def test_changed_setting_is_read_or_refused(folder, key, value):
     content = json.dumps(SETTINGS | {key: value}).encode()

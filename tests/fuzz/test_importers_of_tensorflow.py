@@ -59,7 +59,7 @@ def _convert(reader, folder, out):
         "vocab.translate_ende.subwords",
     ],
 )
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_edited_file_is_read_or_refused(tensor2tensor, name, data):
     file = tensor2tensor / name
@@ -78,7 +78,7 @@ def test_edited_file_is_read_or_refused(tensor2tensor, name, data):
 @pytest.mark.parametrize(
     "name", ["data.yml", "model_description.py", "src.vocab"]
 )
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_edited_file_of_opennmt_is_read_or_refused(opennmt, name, data):
     file = opennmt / name

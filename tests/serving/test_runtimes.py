@@ -65,6 +65,7 @@ def test_min_consumer_needs_a_runtime_that_reads_it(graph, version):
     )
 
 
+@pytest.mark.slow
 def test_exporter_prints_what_is_too_new(
     build_exportable, tmp_path, monkeypatch, capsys
 ):

@@ -123,6 +123,7 @@ GOLDEN = [
         0.25,
     ),
     ("neural_gpu", (5e-4,) * 5, 5e-4),
+    ("fine_tuning", (5e-7, 5e-5, 5e-5, 5e-5, 5e-5), 5e-5),
 ]
 SETS = [
     (name, rates, peak)
