@@ -123,7 +123,7 @@ GOLDEN = [
         0.25,
     ),
     ("neural_gpu", (5e-4,) * 5, 5e-4),
-    ("fine_tuning", (5e-7, 5e-5, 5e-5, 5e-5, 5e-5), 5e-5),
+    ("fine_tuning", (0.0, 4.95e-5, 5e-5, 5e-5, 5e-5), 5e-5),
 ]
 SETS = [
     (name, rates, peak)
