@@ -90,4 +90,10 @@ def _options(system, read):
 
 
 if __name__ == "__main__":
-    common_flags.run(main, {"Required": ("from", "input", "output_dir")})
+    common_flags.run(
+        main,
+        {
+            "Required": ("from", "input", "output_dir"),
+            "Settings": ("hparams",),
+        },
+    )

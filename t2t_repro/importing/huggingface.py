@@ -74,7 +74,7 @@ def read_vocabularies(
     folder: pathlib.Path, config: Mapping[str, Any]
 ) -> tuple[Vocabularies, list[list[int]], tuple[pathlib.Path, ...]]:
     """Return the vocabularies, their orders of ids, and the files."""
-    files = [folder / "vocab.json"] * 2
+    files = [arrays.find(folder, "vocab.json")] * 2
     if (folder / "target_vocab.json").exists():
         files[1] = folder / "target_vocab.json"
     pieces = [folder / "source.spm", folder / "target.spm"]

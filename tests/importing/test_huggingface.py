@@ -155,7 +155,8 @@ def test_other_models_are_refused_by_name(copy, changes, message):
     ("name", "message"),
     [
         ("model.safetensors", "has no model.safetensors or pytorch_model.bin"),
-        ("vocab.json", "vocab.json is damaged"),
+        ("config.json", "has no config.json. Name the folder"),
+        ("vocab.json", "has no vocab.json. Name the folder"),
         ("source.spm", "Cannot read .*source.spm"),
     ],
 )
