@@ -191,6 +191,20 @@ def inside(folder: pathlib.Path, name: str) -> pathlib.Path:
     return folder / name
 
 
+def read_bytes(path: pathlib.Path) -> bytes:
+    """Return the content of a file that a user has named.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise errors.UserError(
+            f"Cannot read {path}: {error.strerror}."
+        ) from error
+
+
 def write_bytes(path: pathlib.Path, content: bytes) -> None:
     """Write a file atomically."""
     with atomic_path(path) as temporary:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro import errors, extras
+from t2t_repro import errors, extras, files
 from t2t_repro.importing.tensors import Tensors
 from t2t_repro.text import mapped_sentence_piece
 from t2t_repro.text.mapped_sentence_piece import MappedModel, Special
@@ -147,12 +147,7 @@ def keep_ids(spm: pathlib.Path) -> MappedModel:
 
 
 def _map(spm, function, names):
-    try:
-        model = spm.read_bytes()
-    except OSError as error:
-        raise errors.UserError(
-            f"Cannot read {spm}: {error.strerror}."
-        ) from error
+    model = files.read_bytes(spm)
     try:
         return function(model)
     except errors.UserError as error:

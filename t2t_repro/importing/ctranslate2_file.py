@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.importing.tensors import Tensors
 
 _MAX_VERSION = 6
@@ -112,12 +112,7 @@ def read(file: pathlib.Path) -> ModelFile:
     Raises:
         UserError: it cannot be read, or is damaged.
     """
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise errors.UserError(
-            f"Cannot read {file}: {error.strerror}."
-        ) from error
+    content = files.read_bytes(file)
     try:
         return _Reader(content, file).read()
     except (struct.error, ValueError) as error:

@@ -193,13 +193,8 @@ def _weights(model, tokens, found, changes, file):
         start = np.zeros_like(start)
     changes["learned_start"] = bool(start.any())
     source, target, start = _factors(model, changes, source, target, start)
-    source, target, softmax = (
-        imported.rows(array, order)
-        for array, order in (
-            (source, found.orders[0]),
-            (target, found.orders[1]),
-            (softmax, found.orders[1]),
-        )
+    source, target, softmax = imported.reorder(
+        source, target, softmax, found.orders
     )
     bias = found.softmax_bias(bias)
     changes["softmax_bias"] = bias is not None

@@ -111,13 +111,8 @@ def _weights(
         array = tensors.take_if_present(name, len(target), size)
         softmax = softmax if array is None else array
     start = target[fairseq_vocabularies.EOS_ID]
-    source, target, softmax = (
-        imported.rows(array, order)
-        for array, order in (
-            (source, found.orders[0]),
-            (target, found.orders[1]),
-            (softmax, found.orders[1]),
-        )
+    source, target, softmax = imported.reorder(
+        source, target, softmax, found.orders
     )
     # fairseq stores the copies of what it shares.
     is_tied = np.array_equal(softmax, target)

@@ -129,14 +129,7 @@ def _weights(tensors, config, changes, orders):
     changes["learned_start"] = bool(start.any())
     for side in ("encoder", "decoder"):
         _check_positions(tensors, side, size)
-    source, target, softmax = (
-        imported.rows(array, order)
-        for array, order in (
-            (source, orders[0]),
-            (target, orders[1]),
-            (softmax, orders[1]),
-        )
-    )
+    source, target, softmax = imported.reorder(source, target, softmax, orders)
     if not np.array_equal(source, target):  # two lists of ids
         changes["shared_embedding_and_softmax_weights"] = False
         changes["shared_targets_embedding_and_softmax_weights"] = (

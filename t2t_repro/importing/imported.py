@@ -1,7 +1,7 @@
 """Result of a reader: a Transformer of another system in our terms."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,3 +56,24 @@ def rows(array: np.ndarray, order: list[int]) -> np.ndarray:
     taken = array[np.maximum(indices, 0)]
     taken[indices < 0] = 0
     return taken
+
+
+def reorder(
+    source: np.ndarray,
+    target: np.ndarray,
+    softmax: np.ndarray,
+    orders: Sequence[list[int]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows() of the embeddings of both sides and of the softmax.
+
+    Args:
+        source: [V', D].
+        target: [V', D].
+        softmax: [V', D].
+        orders: orders of both sides.
+    """
+    return (
+        rows(source, orders[0]),
+        rows(target, orders[1]),
+        rows(softmax, orders[1]),
+    )

@@ -185,12 +185,7 @@ def _weights(tensors, options, changes, matrices, orders):
     changes["shared_targets_embedding_and_softmax_weights"] = (
         options.ties_softmax and not shares_all
     )
-    source, target, softmax = (
-        imported.rows(array, order)
-        for array, order in zip(
-            matrices, [orders[0], *[orders[1]] * 2], strict=True
-        )
-    )
+    source, target, softmax = imported.reorder(*matrices, orders)
     rows = len(matrices[1])
     bias = np.zeros(rows, np.float32)
     # Absent with --output-omit-bias.

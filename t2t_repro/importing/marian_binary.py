@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 
 _VERSION = 1
 # src/common/types.h, Type: a class of types, and the bytes of an entry.
@@ -39,12 +39,7 @@ def read(file: pathlib.Path) -> Mapping[str, np.ndarray]:
     Raises:
         UserError: the file cannot be read, or its arrays are quantized.
     """
-    try:
-        content = _Content(file.read_bytes(), file)
-    except OSError as error:
-        raise errors.UserError(
-            f"Cannot read {file}: {error.strerror}."
-        ) from error
+    content = _Content(files.read_bytes(file), file)
     (version,) = content.take(np.uint64, 1)
     if version != _VERSION:
         raise content.damaged(f"its version is {version}, not {_VERSION}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.importing import imported
 
 _WEIGHTS = (".npz", ".bin")
@@ -81,13 +81,7 @@ def read_yaml(file: pathlib.Path) -> dict[str, Any]:
     Raises:
         UserError: it cannot be read, or is not a mapping.
     """
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise errors.UserError(
-            f"Cannot read {file}: {error.strerror}."
-        ) from error
-    return parse_yaml(content, file, file.suffix == ".json")
+    return parse_yaml(files.read_bytes(file), file, file.suffix == ".json")
 
 
 def parse_yaml(

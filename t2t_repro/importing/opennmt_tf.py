@@ -115,13 +115,8 @@ class _Reader:
         self.changes["shared_targets_embedding_and_softmax_weights"] = (
             is_tied and not is_one
         )
-        source, target, softmax = (
-            imported.rows(array, order)
-            for array, order in (
-                (source, found.orders[0]),
-                (target, found.orders[1]),
-                (softmax, found.orders[1]),
-            )
+        source, target, softmax = imported.reorder(
+            source, target, softmax, found.orders
         )
         return weights.Weights(
             self._side("encoder", source),
