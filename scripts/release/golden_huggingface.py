@@ -13,6 +13,7 @@ expected.json has, by transformers:
     greedy, beam    ids of generate() with 1 and 4 beams
 """
 
+import io
 import json
 import pathlib
 import random
@@ -69,18 +70,18 @@ def write_tokenizer(lines):
     """Write the SentencePiece models and vocab.json; return the tokens."""
     pieces = []
     for side, vocab_size in (("source", 60), ("target", 64)):
+        model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=iter(lines[side]),
-            model_prefix=str(FOLDER / side),
+            model_writer=model,
             vocab_size=vocab_size,
             model_type="unigram",
             hard_vocab_limit=False,
             normalization_rule_name="identity",  # the others have 240 KB
         )
-        (FOLDER / f"{side}.model").rename(FOLDER / f"{side}.spm")
-        (FOLDER / f"{side}.vocab").unlink()
+        (FOLDER / f"{side}.spm").write_bytes(model.getvalue())
         processor = sentencepiece.SentencePieceProcessor(
-            model_file=str(FOLDER / f"{side}.spm")
+            model_proto=model.getvalue()
         )
         pieces += [processor.IdToPiece(i) for i in range(3, len(processor))]
     pieces = sorted(set(pieces))
