@@ -8,6 +8,7 @@ t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
     --raw_dir=text --output_dir=tuned
 """
 
+import importlib
 import inspect
 
 from absl import flags
@@ -50,8 +51,6 @@ _TOKENIZER = flags.DEFINE_enum(
 
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
-    import importlib
-
     from t2t_repro.importing import run_writer
 
     system = common_flags.required(_FROM)

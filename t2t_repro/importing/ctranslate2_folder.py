@@ -264,13 +264,9 @@ def _factors(model, changes, source, target, start):
 
 def _share(changes, found, source, target, softmax):
     """Set the hparams of matrices that are one."""
-    tied = np.array_equal(target, softmax)
-    shared = (
-        tied and found.pair.have_same_ids and np.array_equal(source, target)
-    )
-    changes["shared_embedding_and_softmax_weights"] = shared
-    changes["shared_targets_embedding_and_softmax_weights"] = (
-        tied and not shared
+    changes |= imported.sharing(
+        np.array_equal(target, softmax),
+        found.pair.have_same_ids and np.array_equal(source, target),
     )
 
 

@@ -115,13 +115,9 @@ def _weights(
         source, target, softmax, found.orders
     )
     # fairseq stores the copies of what it shares.
-    is_tied = np.array_equal(softmax, target)
-    is_one = (
-        is_tied and np.array_equal(source, target) and found.pair.have_same_ids
-    )
-    changes["shared_embedding_and_softmax_weights"] = is_one
-    changes["shared_targets_embedding_and_softmax_weights"] = (
-        is_tied and not is_one
+    changes |= imported.sharing(
+        np.array_equal(softmax, target),
+        np.array_equal(source, target) and found.pair.have_same_ids,
     )
     tables = [_positions(tensors, side, settings) for side in ("en", "de")]
     if tables[0] is not None and tables[1] is not None:

@@ -122,7 +122,8 @@ def _weights(tensors, config, changes, orders):
         _embedding(tensors, side, size) for side in ("encoder", "decoder")
     )
     softmax = tensors.take_if_present("lm_head.weight", -1, size)
-    if softmax is None or huggingface_settings.is_tied(config):
+    is_tied = config["tie_word_embeddings"]
+    if softmax is None or is_tied:
         softmax = target
     bias = tensors.take_if_present("final_logits_bias", 1, len(target))
     start = target[config["decoder_start_token_id"]]
@@ -130,11 +131,11 @@ def _weights(tensors, config, changes, orders):
     for side in ("encoder", "decoder"):
         _check_positions(tensors, side, size)
     source, target, softmax = imported.reorder(source, target, softmax, orders)
-    if not np.array_equal(source, target):  # two lists of ids
-        changes["shared_embedding_and_softmax_weights"] = False
-        changes["shared_targets_embedding_and_softmax_weights"] = (
-            huggingface_settings.is_tied(config)
-        )
+    changes |= imported.sharing(
+        is_tied,
+        config["share_encoder_decoder_embeddings"]
+        and np.array_equal(source, target),  # not with two lists of ids
+    )
     return weights.Weights(
         weights.Side(source, _layers(tensors, "encoder", config)),
         weights.Side(target, _layers(tensors, "decoder", config)),

@@ -62,15 +62,9 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
     return config
 
 
-def is_tied(config: Mapping[str, Any]) -> bool:
-    """Return whether the softmax has the embedding of the targets."""
-    return config["tie_word_embeddings"]
-
-
 def hparams(config: Mapping[str, Any], has_bias: bool) -> dict[str, Any]:
     """Return the hparams that differ from those of fine_tuning."""
     layers = config["encoder_layers"], config["decoder_layers"]
-    shares_all = is_tied(config) and config["share_encoder_decoder_embeddings"]
     return {
         "hidden_size": config["d_model"],
         "filter_size": config["encoder_ffn_dim"],
@@ -85,9 +79,6 @@ def hparams(config: Mapping[str, Any], has_bias: bool) -> dict[str, Any]:
         "multiply_embedding_mode": "sqrt_depth"
         if config["scale_embedding"]
         else "none",
-        "shared_embedding_and_softmax_weights": shares_all,
-        "shared_targets_embedding_and_softmax_weights": is_tied(config)
-        and not shares_all,
         "softmax_bias": has_bias,
         "layer_prepostprocess_dropout": float(config["dropout"]),
         "attention_dropout": float(config["attention_dropout"]),

@@ -77,3 +77,18 @@ def reorder(
         rows(target, orders[1]),
         rows(softmax, orders[1]),
     )
+
+
+def sharing(is_tied: bool, is_one: bool) -> dict[str, bool]:
+    """Return the hparams of matrices that are one.
+
+    Args:
+        is_tied: whether the softmax has the embedding of the targets.
+        is_one: whether that is also the embedding of the inputs.
+    """
+    shares_all = is_tied and is_one
+    return {
+        "shared_embedding_and_softmax_weights": shares_all,
+        "shared_targets_embedding_and_softmax_weights": is_tied
+        and not shares_all,
+    }

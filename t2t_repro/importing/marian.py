@@ -177,13 +177,9 @@ def _name(tokens, number, names):
 
 def _weights(tensors, options, changes, matrices, orders):
     """Return all weights by their roles."""
-    has_one_order = orders[0] == orders[1]
-    shares_all = (
-        options.shares_embeddings and options.ties_softmax and has_one_order
-    )
-    changes["shared_embedding_and_softmax_weights"] = shares_all
-    changes["shared_targets_embedding_and_softmax_weights"] = (
-        options.ties_softmax and not shares_all
+    changes |= imported.sharing(
+        options.ties_softmax,
+        options.shares_embeddings and orders[0] == orders[1],
     )
     source, target, softmax = imported.reorder(*matrices, orders)
     rows = len(matrices[1])

@@ -109,11 +109,8 @@ class _Reader:
         softmax = target if kernel is None else kernel.T
         bias = self._take("decoder/output_layer/bias", rows[1])
         self._set_structure(source.shape[1], bias is not None)
-        is_tied = kernel is None
-        is_one = is_tied and target is source and found.pair.have_same_ids
-        self.changes["shared_embedding_and_softmax_weights"] = is_one
-        self.changes["shared_targets_embedding_and_softmax_weights"] = (
-            is_tied and not is_one
+        self.changes |= imported.sharing(
+            kernel is None, target is source and found.pair.have_same_ids
         )
         source, target, softmax = imported.reorder(
             source, target, softmax, found.orders

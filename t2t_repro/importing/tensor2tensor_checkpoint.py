@@ -26,6 +26,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import (
+    imported,
     tensor2tensor_settings,
     tensorflow_checkpoint,
     weights,
@@ -154,12 +155,7 @@ class _Reader:
         if is_tied:
             kinds = ("shared",) * 3
         arrays = [self._matrix(*k) for k in zip(sizes, kinds, strict=True)]
-        self.changes["shared_embedding_and_softmax_weights"] = (
-            is_tied and pair.is_shared
-        )
-        self.changes["shared_targets_embedding_and_softmax_weights"] = (
-            is_tied and not pair.is_shared
-        )
+        self.changes |= imported.sharing(is_tied, pair.is_shared)
         return arrays
 
     def _matrix(self, vocab_size, kind):

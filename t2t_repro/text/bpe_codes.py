@@ -15,6 +15,7 @@ are operations of TensorFlow.
 """
 
 import collections
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -128,7 +129,7 @@ class Segmenter:
             if is_frequency:  # of fastBPE, whose codes have no version
                 self._end_is_apart = False
             self._ranks.setdefault((pair[0], pair[1]), rank)
-        self._cache: dict[str, list[str]] = {}
+        self._word = functools.lru_cache(_MAX_CACHED_WORDS)(self._join_subwords)
 
     def segment(self, text: str) -> list[str]:
         """Split tokenized text into subwords."""
@@ -137,14 +138,9 @@ class Segmenter:
         )
         return segmented.split()  # Unicode's spaces, too: fairseq's tokenizer
 
-    def _word(self, word):
+    def _join_subwords(self, word: str) -> str:
         """Return the subwords of a word, joined by "@@ "."""
-        if word not in self._cache:
-            if len(self._cache) >= _MAX_CACHED_WORDS:
-                self._cache.clear()
-            joined = f"{JOINER} ".join(self._merge(word))
-            self._cache[word] = joined
-        return self._cache[word]
+        return f"{JOINER} ".join(self._merge(word))
 
     def _merge(self, word):
         if len(word) == 1:

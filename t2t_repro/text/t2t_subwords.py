@@ -60,7 +60,7 @@ class T2TSubwords(Vocabulary):
                 f"a subword; this one lacks {', '.join(map(repr, missing[:5]))}"
                 f" ({len(missing):,})."
             )
-        self._cache: dict[str, list[int]] = {}
+        self._segment = functools.lru_cache(_MAX_CACHED_WORDS)(self._ids_of)
 
     @classmethod
     def learn(cls, *arguments: Any, **settings: Any) -> "T2TSubwords":
@@ -81,13 +81,8 @@ class T2TSubwords(Vocabulary):
             rows[-1].append(EOS)
         return rows
 
-    def _segment(self, word: str) -> list[int]:
-        """Return the ids of a word."""
-        if word not in self._cache:
-            if len(self._cache) >= _MAX_CACHED_WORDS:
-                self._cache.clear()
-            self._cache[word] = list(self._longest_first(self._escape(word)))
-        return self._cache[word]
+    def _ids_of(self, word: str) -> tuple[int, ...]:
+        return tuple(self._longest_first(self._escape(word)))
 
     def _escape(self, word):
         word = word.replace("\\", "\\\\").replace("_", "\\u")
