@@ -9,7 +9,7 @@ modules/multihead_attention.py and sequence_generator.py of fairseq.
 """
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from t2t_repro.importing import (
     fairseq_settings,
     fairseq_vocabularies,
     imported,
+    position_tables,
     weights,
 )
 from t2t_repro.importing.imported import Imported
@@ -34,6 +35,7 @@ _IGNORED = (
     r"(en|de)coder\.version",
 )
 _VERSION_WITH_FINAL_NORM = 3
+_SIDES = "encoder", "decoder"
 
 
 def read(path: pathlib.Path, tokenizer: str = "") -> Imported:
@@ -102,9 +104,7 @@ def _weights(
     size = settings["encoder_embed_dim"]
     source, target = (
         tensors.take(f"{side}.embed_tokens.weight", len(order), size)
-        for side, order in zip(
-            ("encoder", "decoder"), found.orders, strict=True
-        )
+        for side, order in zip(_SIDES, found.orders, strict=True)
     )
     softmax = target
     for name in ("decoder.output_projection.weight", "decoder.embed_out"):
@@ -119,17 +119,16 @@ def _weights(
         np.array_equal(softmax, target),
         np.array_equal(source, target) and found.pair.have_same_ids,
     )
-    tables = [_positions(tensors, side, settings) for side in ("en", "de")]
-    if tables[0] is not None and tables[1] is not None:
-        rows = max(len(table) for table in tables if table is not None)
-        rows = -(-rows // 8) * 8
-        changes["max_length"] = rows
+    tables: Sequence[np.ndarray | None] = [None, None]
+    if (
+        settings["encoder_learned_pos"]
+        and not settings["no_token_positional_embeddings"]
+    ):
         # fairseq refuses positions beyond its tables.
-        tables = [
-            np.pad(table, ((0, rows - len(table)), (0, 0)), "edge")
-            for table in tables
-            if table is not None
-        ]
+        tables = positions = position_tables.pad(
+            [_positions(tensors, side, settings) for side in _SIDES]
+        )
+        changes["max_length"] = len(positions[0])
     return weights.Weights(
         _side(tensors, "encoder", source, settings, tables[0]),
         _side(tensors, "decoder", target, settings, tables[1]),
@@ -140,12 +139,7 @@ def _weights(
 
 def _positions(tensors, side, settings):
     """Return learned positions, from that of the first token on."""
-    if (
-        not settings["encoder_learned_pos"]
-        or settings["no_token_positional_embeddings"]
-    ):
-        return None
-    name = f"{side}coder.embed_positions.weight"
+    name = f"{side}.embed_positions.weight"
     table = tensors.take(name, -1, settings["encoder_embed_dim"])
     first = fairseq_vocabularies.PAD_ID + 1
     if len(table) <= first:

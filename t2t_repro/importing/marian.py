@@ -17,6 +17,7 @@ from t2t_repro.importing import (
     imported,
     marian_binary,
     marian_files,
+    position_tables,
     weights,
 )
 from t2t_repro.importing.imported import Imported
@@ -30,7 +31,6 @@ from t2t_repro.text.mapped_sentence_piece import (
 )
 
 OPTIONS = "special:model.yml"
-_LENGTH_MULTIPLE = 8  # of the hparam max_length
 # src/data/types.h: names of special tokens, and those of Nematus.
 _EOS, _UNKNOWN = ("</s>", "eos"), ("<unk>", "UNK")
 
@@ -194,8 +194,7 @@ def _weights(tensors, options, changes, matrices, orders):
     if changes["pos"] == "emb":  # one table for both sides
         positions = tensors.take("Wpos", -1, options.integer("dim-emb"))
         # Positions beyond the table have its last row, there as here.
-        rest = -len(positions) % _LENGTH_MULTIPLE
-        positions = np.pad(positions, ((0, rest), (0, 0)), mode="edge")
+        (positions,) = position_tables.pad([positions])
         changes["max_length"] = len(positions)
     sides = [
         _side(tensors, side, embedding, positions, options)

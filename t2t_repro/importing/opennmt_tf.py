@@ -15,12 +15,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from t2t_repro.importing import (
     imported,
     opennmt_tf_description,
     opennmt_tf_vocabularies,
+    position_tables,
     tensorflow_checkpoint,
     weights,
 )
@@ -189,11 +188,10 @@ class _Reader:
             # The first row is never used; the last is that of all positions
             # beyond the table, also here.
             table = self._need(name, -1, self.changes["hidden_size"])[1:]
-            rows = max(-(-len(table) // 8) * 8, 8)
-            self.changes["max_length"] = rows
             if not len(table):
                 raise imported.refuse("the weights", name, "two rows", 1)
-            positions = np.pad(table, ((0, rows - len(table)), (0, 0)), "edge")
+            (positions,) = position_tables.pad([table])
+            self.changes["max_length"] = len(positions)
         layers = [
             self._layer(f"{side}/layers/{i}", side == "decoder")
             for i in range(self.changes[f"num_{side}_layers"])

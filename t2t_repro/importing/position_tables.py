@@ -30,14 +30,22 @@ def settings(
     formulas = [formula(table) for table in tables]
     if formulas[0] and formulas[0] == formulas[1]:
         return formulas[0], [None, None]
-    shortened = [_without_copies(table) for table in tables]
-    longest = max(map(len, shortened))
+    padded = pad([_without_copies(table) for table in tables])
+    changes = {"pos": "emb", "first_position": 0, "max_length": len(padded[0])}
+    return changes, [*padded]
+
+
+def pad(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return tables [N, D] with the same length, a valid max_length.
+
+    The last row is repeated: that of all positions beyond a table.
+    """
+    longest = max(map(len, tables))
     length = -(-longest // _MULTIPLE) * _MULTIPLE
-    padded: list[np.ndarray | None] = [
+    return [
         np.pad(table, ((0, length - len(table)), (0, 0)), "edge")
-        for table in shortened
+        for table in tables
     ]
-    return {"pos": "emb", "first_position": 0, "max_length": length}, padded
 
 
 def formula(table: np.ndarray) -> dict[str, Any]:
