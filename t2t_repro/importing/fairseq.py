@@ -17,6 +17,7 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.importing import (
     arrays,
+    fairseq_layers,
     fairseq_settings,
     fairseq_vocabularies,
     imported,
@@ -173,54 +174,15 @@ def _side(tensors, side, embedding, settings, positions):
     if settings["layernorm_embedding"]:
         embedding_norm = norm("layernorm_embedding")
     layers = [
-        _layer(tensors, f"{side}.layers.{i}", side == "decoder", settings)
+        fairseq_layers.read(
+            tensors,
+            f"{side}.layers.{i}",
+            side == "decoder",
+            size,
+            settings["encoder_ffn_embed_dim"],
+        )
         for i in range(settings[f"{side}_layers"])
     ]
     return weights.Side(
         embedding, layers, final_norm, embedding_norm, positions
-    )
-
-
-def _layer(tensors, path, is_decoder, settings):
-    size, width = (
-        settings["encoder_embed_dim"],
-        settings["encoder_ffn_embed_dim"],
-    )
-
-    def dense(name, inputs, outputs):
-        kernel = tensors.take(f"{path}.{name}.weight", outputs, inputs)
-        bias = tensors.take(f"{path}.{name}.bias", outputs)
-        return weights.Dense(kernel.T, bias)
-
-    def norm(name, old_number):
-        old = f"{path}.layer_norms.{old_number}"
-        at = old if f"{old}.weight" in tensors else f"{path}.{name}"
-        return weights.Norm(
-            tensors.take(f"{at}.weight", size), tensors.take(f"{at}.bias", size)
-        )
-
-    def attention(name):
-        at = f"{path}.{name}"
-        output = dense(f"{name}.out_proj", size, size)
-        if f"{at}.in_proj_weight" not in tensors:
-            inner = [dense(f"{name}.{k}_proj", size, size) for k in "qkv"]
-            return weights.Attention(*inner, output)
-        kernels = tensors.take(f"{at}.in_proj_weight", 3 * size, size)
-        biases = tensors.take(f"{at}.in_proj_bias", 3 * size)
-        inner = [
-            weights.Dense(kernel.T, bias)
-            for kernel, bias in zip(
-                np.split(kernels, 3), np.split(biases, 3), strict=True
-            )
-        ]
-        return weights.Attention(*inner, output)
-
-    return weights.Layer(
-        attention("self_attn"),
-        norm("self_attn_layer_norm", 0),
-        dense("fc1", size, width),
-        dense("fc2", width, size),
-        norm("final_layer_norm", 2 if is_decoder else 1),
-        attention("encoder_attn") if is_decoder else None,
-        norm("encoder_attn_layer_norm", 1) if is_decoder else None,
     )

@@ -20,7 +20,13 @@ import numpy as np
 
 from t2t_repro import errors, json_files
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays, huggingface_settings, imported, weights
+from t2t_repro.importing import (
+    arrays,
+    fairseq_layers,
+    huggingface_settings,
+    imported,
+    weights,
+)
 from t2t_repro.importing.imported import Imported
 from t2t_repro.layers.position import SinesThenCosines
 from t2t_repro.text import mapped_sentence_piece
@@ -172,39 +178,12 @@ def _check_positions(tensors, side, size):
 
 def _layers(tensors, side, config):
     return [
-        _layer(tensors, f"model.{side}.layers.{i}", side == "decoder", config)
+        fairseq_layers.read(
+            tensors,
+            f"model.{side}.layers.{i}",
+            side == "decoder",
+            config["d_model"],
+            config["encoder_ffn_dim"],
+        )
         for i in range(config[f"{side}_layers"])
     ]
-
-
-def _layer(tensors, path, is_decoder, config):
-    size, width = config["d_model"], config["encoder_ffn_dim"]
-
-    def dense(name, inputs, outputs):
-        kernel = tensors.take(f"{path}.{name}.weight", outputs, inputs)
-        bias = tensors.take(f"{path}.{name}.bias", outputs)
-        return weights.Dense(kernel.T, bias)
-
-    def norm(name):
-        return weights.Norm(
-            tensors.take(f"{path}.{name}.weight", size),
-            tensors.take(f"{path}.{name}.bias", size),
-        )
-
-    def attention(name):
-        return weights.Attention(
-            *(
-                dense(f"{name}.{projection}_proj", size, size)
-                for projection in ("q", "k", "v", "out")
-            )
-        )
-
-    return weights.Layer(
-        attention("self_attn"),
-        norm("self_attn_layer_norm"),
-        dense("fc1", size, width),
-        dense("fc2", width, size),
-        norm("final_layer_norm"),
-        attention("encoder_attn") if is_decoder else None,
-        norm("encoder_attn_layer_norm") if is_decoder else None,
-    )
