@@ -12,7 +12,8 @@ import numpy as np
 from t2t_repro import errors, extras, files
 from t2t_repro.importing.tensors import Tensors
 from t2t_repro.text import mapped_sentence_piece
-from t2t_repro.text.mapped_sentence_piece import MappedModel, Special
+from t2t_repro.text.mapped_sentence_piece import MappedModel
+from t2t_repro.text.token_lists import Special
 
 
 def find(folder: pathlib.Path, *names: str) -> pathlib.Path:

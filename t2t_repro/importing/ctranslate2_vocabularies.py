@@ -13,7 +13,8 @@ from t2t_repro.importing import arrays, imported
 from t2t_repro.importing.ctranslate2_file import ModelFile
 from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
 from t2t_repro.text import mapped_sentence_piece, whitespace_tokens
-from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece, Special
+from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
+from t2t_repro.text.token_lists import Special
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 CONFIG = "config.json"

@@ -16,7 +16,8 @@ from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import arrays
 from t2t_repro.text import bpe_codes
 from t2t_repro.text.bpe_codes import BpeCodes
-from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece, Special
+from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
+from t2t_repro.text.token_lists import Special
 
 _FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
 PAD_ID, EOS_ID = 1, 2

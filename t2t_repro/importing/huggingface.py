@@ -29,8 +29,8 @@ from t2t_repro.importing import (
 )
 from t2t_repro.importing.imported import Imported
 from t2t_repro.layers.position import SinesThenCosines
-from t2t_repro.text import mapped_sentence_piece
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
+from t2t_repro.text.token_lists import Special
 
 _POSITIONS_TOLERANCE = 1e-5
 
@@ -95,7 +95,7 @@ def read_vocabularies(
                     f"below the number of tokens ({len(tokens):,})",
                     config[name],
                 )
-        special = mapped_sentence_piece.Special(
+        special = Special(
             tokens[config["eos_token_id"]],
             "<unk>",
             tokens[config["pad_token_id"]],

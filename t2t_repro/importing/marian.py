@@ -27,8 +27,8 @@ from t2t_repro.importing.tensors import Tensors
 from t2t_repro.text.mapped_sentence_piece import (
     MappedModel,
     MappedSentencePiece,
-    Special,
 )
+from t2t_repro.text.token_lists import Special
 
 OPTIONS = "special:model.yml"
 # src/data/types.h: names of special tokens, and those of Nematus.

@@ -13,7 +13,8 @@ from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import arrays, imported, opennmt_tf_description
 from t2t_repro.text import whitespace_tokens
-from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece, Special
+from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
+from t2t_repro.text.token_lists import Special
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
 _FIRST = ["<blank>", "<s>", "</s>"]

@@ -16,13 +16,14 @@ from typing import NamedTuple
 from sentencepiece import sentencepiece_model_pb2
 
 from t2t_repro import errors
+from t2t_repro.text import token_lists
 from t2t_repro.text.sentence_piece import SentencePiece
+from t2t_repro.text.token_lists import Special
 from t2t_repro.text.vocabulary import EOS, PAD
 
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
 _UNUSED_SCORE = -1e9  # merged last, if ever
-_PAD_PIECE = "<pad>"
 _SPACE = "\u2581"  # SentencePiece's sign of a space
 # Numbers of sentencepiece_model.proto, TrainerSpec.ModelType.
 _ALGORITHMS = {1: "unigram", 2: "bpe", 4: "char"}
@@ -75,14 +76,6 @@ class MappedSentencePiece(SentencePiece):
         ]
 
 
-class Special(NamedTuple):
-    """Names of special tokens in another program's list."""
-
-    eos: str
-    unknown: str
-    pad: str | None = None  # None: the program has none
-
-
 class MappedModel(NamedTuple):
     """SentencePiece model with new ids, and what they were."""
 
@@ -104,26 +97,14 @@ def map_ids(
         UserError: the model or the list lacks what it must have.
     """
     proto = _parse(model)
-    ids = {token: i for i, token in enumerate(tokens)}
-    for name in (special.eos, special.unknown, special.pad):
-        if name is not None and name not in ids:
-            raise errors.UserError(
-                f"The vocabulary of {len(tokens):,} tokens lacks {name!r}."
-            )
-    first = [
-        ids.get(special.pad, -1) if special.pad else -1,
-        ids[special.eos],
-    ]
-    order = first + [i for i in range(len(tokens)) if i not in first]
+    order = token_lists.order(tokens, special)
     known = {piece.piece: piece for piece in proto.pieces}
     spec = proto.trainer_spec
     if spec.model_type == spec.BPE or spec.byte_fallback:
         _refuse_characters(tokens, known)
     pieces = [_piece(tokens[i], known, special) for i in order[1:]]
     taken = {piece.piece for piece in pieces} | known.keys()
-    pad = special.pad or _PAD_PIECE
-    while special.pad is None and pad in taken:
-        pad = f"<{pad}>"
+    pad = token_lists.name_of_pad(special, taken)
     pieces.insert(0, _Piece(piece=pad, type=_Piece.CONTROL))
     taken = {piece.piece for piece in pieces}
     # A second piece for unknown text is not allowed.
@@ -136,7 +117,7 @@ def map_ids(
     proto.pieces.extend(pieces + rest)
     spec.vocab_size = len(order)
     spec.pad_id, spec.eos_id, spec.bos_id = PAD, EOS, -1
-    spec.unk_id = order.index(ids[special.unknown])
+    spec.unk_id = order.index(tokens.index(special.unknown))
     spec.pad_piece, spec.eos_piece = pad, special.eos
     spec.unk_piece = special.unknown
     return MappedModel(proto.SerializeToString(deterministic=True), order)

@@ -16,7 +16,8 @@ import json
 from collections.abc import Iterable, Sequence
 
 from t2t_repro import errors
-from t2t_repro.text.mapped_sentence_piece import Special
+from t2t_repro.text import token_lists
+from t2t_repro.text.token_lists import Special
 from t2t_repro.text.vocabulary import EOS, Vocabulary
 
 _PAD, _EOS, _UNKNOWN = "<pad>", "</s>", "<unk>"
@@ -130,17 +131,8 @@ def map_ids(tokens: Sequence[str], special: Special) -> tuple[bytes, list[int]]:
     Raises:
         UserError: the list lacks a special token, or has a token twice.
     """
-    ids = {token: i for i, token in enumerate(tokens)}
-    for name in (special.eos, special.unknown, special.pad):
-        if name is not None and name not in ids:
-            raise errors.UserError(
-                f"The vocabulary of {len(tokens):,} tokens lacks {name!r}."
-            )
-    pad = special.pad or _PAD
-    while special.pad is None and pad in ids:
-        pad = f"<{pad}>"
-    first = [ids.get(pad, -1), ids[special.eos]]
-    order = first + [i for i in range(len(tokens)) if i not in first]
+    order = token_lists.order(tokens, special)
+    pad = token_lists.name_of_pad(special, tokens)
     ours = [pad, *(tokens[i] for i in order[1:])]
     model = serialize(ours, special.unknown)
     WhitespaceTokens(model)  # UserError if a token occurs twice

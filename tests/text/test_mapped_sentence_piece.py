@@ -9,8 +9,9 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.serving import sentence_piece_graph
 from t2t_repro.text import mapped_sentence_piece
-from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece, Special
+from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.sentence_piece import Bpe
+from t2t_repro.text.token_lists import Special
 
 TEXT = ["the cat sat on the mat", "two birds sing", "a dog ran in the park"] * 9
 SPECIAL = Special("</s>", "<unk>", "<pad>")

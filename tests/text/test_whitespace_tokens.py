@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.serving.token_table import TokenTable
 from t2t_repro.text import whitespace_tokens
-from t2t_repro.text.mapped_sentence_piece import Special
+from t2t_repro.text.token_lists import Special
 from t2t_repro.text.vocabulary import EOS, PAD
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
