@@ -12,8 +12,7 @@ VOCAB_SIZE = 58_101  # of opus-mt-en-de
 
 def write(settings):
     """Write a random model in the shape of opus-mt-en-de."""
-    import torch
-    import transformers
+    from scripts.release import random_marian
 
     folder = pathlib.Path(settings["folder"]) / "model"
     shutil.copytree(settings["tokenizer_dir"], folder)
@@ -22,9 +21,9 @@ def write(settings):
     tokens += [f"unused{i}" for i in range(len(tokens), VOCAB_SIZE - 1)]
     text = json.dumps({token: i for i, token in enumerate([*tokens, "<pad>"])})
     (folder / "vocab.json").write_text(text, "utf-8")
-    torch.manual_seed(0)
-    config = transformers.MarianConfig(
-        vocab_size=VOCAB_SIZE,
+    model = random_marian.build(
+        VOCAB_SIZE,
+        seed=0,
         d_model=512,
         encoder_layers=6,
         decoder_layers=6,
@@ -34,14 +33,9 @@ def write(settings):
         decoder_ffn_dim=2048,
         activation_function="swish",
         scale_embedding=True,
-        pad_token_id=VOCAB_SIZE - 1,
-        decoder_start_token_id=VOCAB_SIZE - 1,
-        eos_token_id=0,
-        forced_eos_token_id=0,
-        bad_words_ids=[[VOCAB_SIZE - 1]],
         max_position_embeddings=512,
     )
-    transformers.MarianMTModel(config).save_pretrained(folder)
+    model.save_pretrained(folder)
     return 0
 
 

@@ -31,6 +31,7 @@ import transformers
 from absl import app, flags, logging
 
 from scripts.benchmarks import harness
+from scripts.release import random_marian
 from t2t_repro import exporting, files, hparam, registry, runs
 from t2t_repro.data import features
 from t2t_repro.decoding import row_batches, score, search, translate
@@ -132,25 +133,9 @@ def write_model(name, tokenizer_dir, folder, seed):
     shutil.copytree(tokenizer_dir, folder, ignore=lambda *_: {"config.json"})
     changes, eos_bias = CONFIGURATIONS[name]
     size = len(json.loads((folder / "vocab.json").read_text("utf-8")))
-    config = transformers.MarianConfig(
-        **_SMALL | changes,
-        vocab_size=size,
-        pad_token_id=size - 1,
-        decoder_start_token_id=size - 1,
-        eos_token_id=0,
-        forced_eos_token_id=0,
-        bad_words_ids=[[size - 1]],
-        max_position_embeddings=512,
+    model = random_marian.build(
+        size, seed, eos_bias, max_position_embeddings=512, **_SMALL | changes
     )
-    torch.manual_seed(seed)
-    model = transformers.MarianMTModel(config).eval()
-    model.generation_config.num_beams = 4
-    with torch.no_grad():
-        for path, weight in model.named_parameters():
-            if path.endswith("bias") or "layer_norm" in path:
-                weight.add_(0.3 * torch.randn_like(weight))
-        model.final_logits_bias.normal_(0, 0.5)
-        model.final_logits_bias[0, 0] = eos_bias
     with contextlib.redirect_stderr(io.StringIO()):
         model.save_pretrained(folder)
     return model

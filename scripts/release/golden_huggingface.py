@@ -22,11 +22,26 @@ import sentencepiece
 import torch
 import transformers
 
+from scripts.release import random_marian
+
 FOLDER = pathlib.Path(__file__).parents[2] / "tests/golden/huggingface"
 EXTRA_LENGTH = 12
 _WORDS = {
     "source": "one two three four five six seven eight nine ten and".split(),
     "target": "eins zwei drei vier fünf sechs sieben acht neun zehn".split(),
+}
+_SETTINGS = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "activation_function": "swish",
+    "scale_embedding": True,
+    "init_std": 0.6,
+    "max_position_embeddings": 64,
 }
 _PAIRS = 4
 _DIGITS = 4
@@ -43,7 +58,8 @@ def main():
         for side, words in _WORDS.items()
     }
     tokens = write_tokenizer(lines)
-    model = build_model(len(tokens))
+    # These outputs differ in words and length.
+    model = random_marian.build(len(tokens), 3, 10.0, **_SETTINGS)
     model.save_pretrained(FOLDER)
     tokenizer = transformers.MarianTokenizer.from_pretrained(FOLDER)
     text = [
@@ -93,39 +109,6 @@ def write_tokenizer(lines):
     languages = {"source_lang": "en", "target_lang": "de"}
     (FOLDER / "tokenizer_config.json").write_text(json.dumps(languages))
     return tokens
-
-
-def build_model(size):
-    """Return a random model whose outputs differ in words and length."""
-    config = transformers.MarianConfig(
-        vocab_size=size,
-        d_model=16,
-        encoder_layers=2,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=24,
-        decoder_ffn_dim=24,
-        activation_function="swish",
-        scale_embedding=True,
-        init_std=0.6,
-        max_position_embeddings=64,
-        pad_token_id=size - 1,
-        decoder_start_token_id=size - 1,
-        eos_token_id=0,
-        forced_eos_token_id=0,
-        bad_words_ids=[[size - 1]],
-    )
-    torch.manual_seed(3)
-    model = transformers.MarianMTModel(config).eval()
-    model.generation_config.num_beams = 4
-    with torch.no_grad():
-        for path, weight in model.named_parameters():
-            if path.endswith("bias") or "layer_norm" in path:
-                weight.add_(0.3 * torch.randn_like(weight))
-        model.final_logits_bias.normal_(0, 0.5)
-        model.final_logits_bias[0, 0] = 10.0
-    return model
 
 
 def logits(model, expected):

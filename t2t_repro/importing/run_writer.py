@@ -47,9 +47,8 @@ def write(
         raise errors.UserError(
             f"{output_dir} is not empty. Name another --output_dir."
         )
-    base = registry.build_hparams(HPARAMS_SET)
-    settings = override(dataclasses.replace(base, **imported.hparams), hparams)
-    variables = _variables(imported, settings)
+    settings = build_hparams(imported, hparams)
+    variables = build_variables(imported, settings)
     problem = _problem(imported, output_dir, languages)
     with locks.locked(output_dir, beside=True):
         stored = run_json.settings(
@@ -77,10 +76,28 @@ def write(
     return path
 
 
-def _variables(
+def build_hparams(imported: Imported, changes: str = "") -> hparam.HParams:
+    """Return the settings of an imported model.
+
+    Args:
+        imported: result of a reader.
+        changes: "key=value,key=value", hparams that differ.
+
+    Raises:
+        UserError: a value is wrong.
+    """
+    base = registry.build_hparams(HPARAMS_SET)
+    return override(dataclasses.replace(base, **imported.hparams), changes)
+
+
+def build_variables(
     imported: Imported, hparams: hparam.HParams
 ) -> dict[str, tf.Variable]:
-    """Return the weights by their names in checkpoints."""
+    """Return the weights by their names in checkpoints.
+
+    Raises:
+        UserError: they do not fit the model.
+    """
     model = building.build_abstract(hparams, **imported.vocabularies.sizes)
     expected = {
         path: tuple(weight.shape)

@@ -28,9 +28,7 @@ def _convert(args, folder):
     try:
         checkpoint = {"args": args, "model": state}
         found = fairseq.convert(checkpoint, folder / "model.pt", "none")
-        base = registry.build_hparams(run_writer.HPARAMS_SET)
-        hparams = type(base)(**{**vars(base), **found.hparams})
-        run_writer._variables(found, hparams)
+        run_writer.build_variables(found, run_writer.build_hparams(found))
     except errors.UserError:
         return
     (ids,) = found.vocabularies.source.encode(["the cat"])

@@ -36,8 +36,7 @@ def read(folder, name, content):
     (folder / name).write_bytes(content)
     try:
         found = huggingface.read(folder)
-        base = registry.build_hparams(run_writer.HPARAMS_SET)
-        run_writer._variables(found, type(base)(**vars(base) | found.hparams))
+        run_writer.build_variables(found, run_writer.build_hparams(found))
     except errors.UserError:
         return
     finally:

@@ -1,6 +1,5 @@
 """Models that a reader of importing/ found, built with their weights."""
 
-import dataclasses
 
 import numpy as np
 import pytest
@@ -22,9 +21,8 @@ def few(names, count=2):
 def logits(found, inputs, targets):
     """Return the logits [T, V] of an Imported for ids [L] and [T]."""
     registry.load_definitions()
-    base = registry.build_hparams(run_writer.HPARAMS_SET)
-    hparams = dataclasses.replace(base, **found.hparams)
-    variables = run_writer._variables(found, hparams)
+    hparams = run_writer.build_hparams(found)
+    variables = run_writer.build_variables(found, hparams)
     model = building.build(hparams, **found.vocabularies.sizes)
     for path, weight in building.by_path(model.weights).items():
         weight.assign(variables[f"weights/{path}"])
