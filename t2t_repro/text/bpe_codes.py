@@ -14,15 +14,14 @@ There is no graph_class: neither Moses's rules nor merges in the order of a list
 are operations of TensorFlow.
 """
 
-import collections
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from t2t_repro import errors
-from t2t_repro.text import moses
+from t2t_repro.text import moses, token_lists
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 JOINER = "@@"
@@ -238,20 +237,10 @@ def _parse(model: bytes) -> Mapping[str, Any]:
             "This is not a vocabulary of byte pair encoding "
             f"({len(model)} bytes): {error}."
         ) from error
-    _check_tokens(tokens)
+    token_lists.require_distinct(tokens)
     if content["tokenizer"] not in TOKENIZERS:
         raise errors.UserError(
             f"The tokenizer must be one of {TOKENIZERS}; got "
             f"{content['tokenizer']!r}."
         )
     return content
-
-
-def _check_tokens(tokens: Iterable[str]) -> None:
-    """Refuse a token that occurs twice."""
-    counts = collections.Counter(tokens).most_common(1)
-    if counts and counts[0][1] > 1:
-        raise errors.UserError(
-            f"Each token must occur once; {counts[0][0]!r} occurs "
-            f"{counts[0][1]} times."
-        )

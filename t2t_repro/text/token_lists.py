@@ -1,6 +1,7 @@
 """Lists of tokens of other programs, and our ids of the tokens in them."""
 
-from collections.abc import Collection, Sequence
+import collections
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
@@ -51,3 +52,12 @@ def name_of_pad(special: Special, taken: Collection[str]) -> str:
     while name in taken:
         name = f"<{name}>"
     return name
+
+
+def require_distinct(tokens: Iterable[str]) -> None:
+    """Raise a UserError if a token occurs twice."""
+    for token, count in collections.Counter(tokens).most_common(1):
+        if count > 1:
+            raise errors.UserError(
+                f"Each token must occur once; {token!r} occurs {count} times."
+            )

@@ -41,11 +41,7 @@ class WhitespaceTokens(Vocabulary):
         super().__init__(model)
         self._tokens, unknown = _parse(model)
         ids = {token: i for i, token in enumerate(self._tokens)}
-        if len(ids) < len(self._tokens):
-            token, count = collections.Counter(self._tokens).most_common(1)[0]
-            raise errors.UserError(
-                f"Each token must occur once; {token!r} occurs {count} times."
-            )
+        token_lists.require_distinct(self._tokens)
         self._unknown = ids.get(unknown, -1)
         if self._unknown <= EOS:
             raise errors.UserError(

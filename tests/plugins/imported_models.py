@@ -1,6 +1,5 @@
 """Models that a reader of importing/ found, built with their weights."""
 
-
 import numpy as np
 import pytest
 
