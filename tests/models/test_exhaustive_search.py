@@ -18,7 +18,10 @@ EXTRA_LENGTH, ALPHA = 2, 0.6
 BEAMS = 3**4  # all hypotheses of four words can be live at once
 
 
-@pytest.fixture(scope="module", params=["bytenet_tiny", "neural_gpu_tiny"])
+@pytest.fixture(
+    scope="module",
+    params=["bytenet_tiny", "neural_gpu_tiny", "transformer_moe_tiny"],
+)
 def model(request, randomize):
     registry.load_definitions()
     hparams = registry.build_hparams(request.param)
