@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility, dropout, step_projection
+from t2t_repro.layers import compatibility, dropout, products, step_projection
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
@@ -79,7 +79,7 @@ class MultiHeadAttention(keras.layers.Layer):
             ("value", value_channels),
             ("output_projection", hidden_size),
         ):
-            dense = keras.layers.Dense(
+            dense = products.Dense(
                 size, use_bias=use_bias, name=name, dtype=self.dtype_policy
             )
             setattr(self, name, dense)

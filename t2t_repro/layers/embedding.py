@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import step_projection
+from t2t_repro.layers import products, step_projection
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
 
@@ -67,9 +67,9 @@ class Embedding(keras.layers.Layer):
     def kernel(self) -> Tensor:
         """Return the output kernel [D, V], a copy in the compute dtype.
 
-        It may have more columns: see step_projection.pad_columns().
+        It may have more columns: see products.pad_columns().
         """
-        return step_projection.pad_columns(self._transposed())
+        return products.pad_columns(self._transposed())
 
     def _transposed(self):
         return ops.transpose(ops.cast(self.weight, self.compute_dtype))

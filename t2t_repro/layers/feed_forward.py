@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, step_projection
+from t2t_repro.layers import dropout, products, step_projection
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
@@ -49,7 +49,7 @@ class FeedForward(keras.layers.Layer):
         self.filter_size = filter_size
         self.dropout_rate = dropout_rate
         self.activation = activation
-        self.filter = keras.layers.Dense(
+        self.filter = products.Dense(
             filter_size,
             activation=(ACTIVATIONS | GATES)[activation],
             name="filter",
@@ -57,13 +57,13 @@ class FeedForward(keras.layers.Layer):
         )
         self.linear = None
         if activation in GATES:
-            self.linear = keras.layers.Dense(
+            self.linear = products.Dense(
                 filter_size, name="linear", dtype=self.dtype_policy
             )
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-        self.output_projection = keras.layers.Dense(
+        self.output_projection = products.Dense(
             hidden_size, name="output_projection", dtype=self.dtype_policy
         )
 

@@ -1,17 +1,7 @@
 """Dense layers as one matrix product of a search's step.
 
-A step multiplies a hundred rows or so with all kernels of the decoder. For so
-few rows oneDNN does not copy the kernel to blocks: it reads the kernel's rows
-where they lie, N floats apart. If that is a multiple of 2 KiB, all rows fall
-into at most two of the 64 sets of an L1 cache. 16 more columns make products
-of 64 rows on one core 1.5 to 2.9 times as fast with AVX2, and 0.9 to 1.1 times
-with AVX-512 (AMD EPYC, 2026-11-25):
-
-    GFLOP/s           AVX2          AVX-512
-    512 x 512         62 ->  93     106 ->  99
-    512 x 1,536       66 ->  96     101 ->  99
-    512 x 2,048       47 ->  97      97 -> 103
-    512 x 32,768      35 -> 101      95 -> 106
+A step multiplies a hundred rows or so with all kernels of the decoder. They are
+joined and padded once: see layers/products.py.
 """
 
 from collections.abc import Sequence
@@ -20,10 +10,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from t2t_repro.layers import products
 from t2t_repro.types import Tensor
-
-_ALIASED = 512  # float32 values of 2 KiB
-_MORE_COLUMNS = 16  # a cache line of float32
 
 
 class Projection(NamedTuple):
@@ -31,12 +19,6 @@ class Projection(NamedTuple):
 
     kernel: Tensor  # [K, N], or more rows and columns of zeros
     bias: Tensor | tuple = ()  # [N], or as many as columns
-
-
-def pad_columns(kernel: Tensor) -> Tensor:
-    """Return kernel [K, N], with 16 columns of zeros if N is aliased."""
-    more = 0 if kernel.shape[1] % _ALIASED else _MORE_COLUMNS
-    return ops.pad(kernel, ((0, 0), (0, more)))
 
 
 def join(*layers: keras.layers.Dense, rows: int = 0) -> Projection:
@@ -48,7 +30,7 @@ def join(*layers: keras.layers.Dense, rows: int = 0) -> Projection:
     """
     dtype = layers[0].compute_dtype
     kernel = _joined([layer.kernel for layer in layers], dtype)
-    kernel = pad_columns(kernel)
+    kernel = products.pad_columns(kernel)
     missing = max(0, rows - kernel.shape[0])
     kernel = ops.pad(kernel, ((0, missing), (0, 0)))
     if not layers[0].use_bias:

@@ -32,15 +32,6 @@ def test_joined_layers_give_the_outputs_of_each(sizes, use_bias):
         np.testing.assert_allclose(output, layer(_x(7, D)), atol=1e-5)
 
 
-def test_rows_of_a_kernel_are_no_multiple_of_2_kib_apart():
-    sizes = (256, 512, 768, 1024, 2048)
-    columns = [
-        step_projection.pad_columns(np.zeros((1, size))).shape[1]
-        for size in sizes
-    ]
-    assert columns == [256, 528, 768, 1040, 2064]
-
-
 @pytest.mark.parametrize("activation", ["relu", "glu", "swiglu"])
 @pytest.mark.parametrize("filter_size", [6, 512])
 def test_step_of_a_feed_forward_network_equals_its_call(
