@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, files, json_files, progress
-from t2t_repro.data import corpus, encode, manifest, vocabulary_pair
+from t2t_repro.data import corpus, encode, engines, manifest, vocabulary_pair
 from t2t_repro.data.pair_encoder import Encoder
 from t2t_repro.text.line_sample import LineSample
 from t2t_repro.text.parallel_files import Pair
@@ -48,7 +48,7 @@ def generate(
     splits: Splits,
     spec: Spec,
     metadata: Mapping[str, Any],
-    num_workers: int = 1,
+    engine: engines.Engine = engines.ONE_THREAD,
     shard_pairs: int = SHARD_PAIRS,
 ) -> dict[str, Any]:
     """Generate the missing files of a corpus.
@@ -61,7 +61,7 @@ def generate(
             `spec` are dropped; other splits keep all pairs and their text.
         spec: settings of the corpus.
         metadata: further entries of the manifest.
-        num_workers: threads that encode.
+        engine: engine that encodes.
         shard_pairs: pairs of raw text of each shard.
 
     Returns:
@@ -87,7 +87,7 @@ def generate(
             splits[split](),
             contents["splits"][split],
             training if split == "train" else Encoder(vocabularies, None),
-            num_workers,
+            engine,
             shard_pairs,
         )
     _require_pairs(contents["splits"]["train"])
