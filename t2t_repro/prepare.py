@@ -104,6 +104,7 @@ def _generate(
             problem.max_length,
             problem.max_length_ratio,
             problem.split_by_unicode_script,
+            problem.pair_filters,
         ),
         _metadata(problem, raw_dir),
         engine,
@@ -141,6 +142,8 @@ def summary(contents: Mapping[str, Any]) -> str:
             f"{count:,} {reason.replace('_', ' ')}"
             for reason, count in counts["dropped"].items()
         )
+        if "filters" in counts:
+            lines += _filter_lines(split, counts["filters"])
         tokens = counts["tokens"]
         lines.append(
             f"{split}: {counts['kept']:,} of {counts['read']:,} pairs, "
@@ -148,6 +151,19 @@ def summary(contents: Mapping[str, Any]) -> str:
             f"(dropped: {dropped})"
         )
     return "\n".join(lines)
+
+
+def _filter_lines(split, counts):
+    """Return a line for each filter, and one for its first example."""
+    dropped = counts["dropped"]
+    yield (
+        f"{split}: filters dropped {sum(dropped.values()):,} of "
+        f"{counts['read']:,} pairs"
+    )
+    for name, count in dropped.items():
+        yield f"  {name}: {count:,}"
+        for example in counts["examples"][name][:1]:
+            yield f"    {' | '.join(example)}"
 
 
 def _metadata(problem: Problem, raw_dir: Path | None) -> dict[str, Any]:

@@ -7,11 +7,21 @@ import sys
 
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, registry, user_definitions
 from t2t_repro.data import engines
+from t2t_repro.data.filtering import PairFilters
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 TIMEOUT_SECONDS = 60
+NO_FADS = """
+from t2t_repro.registry import pair_filters
+from t2t_repro.text.pair_filters import PairFilter
+
+@pair_filters.register("no_fads")
+class NoFads(PairFilter):
+    def keep(self, pair):
+        return "fad fad" not in pair[0]
+"""
 
 
 def contents(folder):
@@ -95,34 +105,54 @@ def cluster(tmp_path):
     cluster.end()
 
 
+@pytest.fixture
+def own_filter(tmp_path, monkeypatch):
+    """A filter of a --usr_dir."""
+    known = registry.pair_filters
+    monkeypatch.setattr(known, "_entries", dict(known._entries))
+    folder = tmp_path / "definitions"
+    folder.mkdir()
+    (folder / "no_fads.py").write_text(NO_FADS)
+    user_definitions.load(folder)
+    yield "no_fads"
+    user_definitions.load(None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 4])
-def test_cluster_with_a_killed_worker_writes_the_files_of_threads(
-    tmp_path, monkeypatch, draw_pairs, generate_corpus, cluster, num_workers
+def test_cluster_with_killed_workers_writes_the_files_of_threads(
+    tmp_path, draw_pairs, generate_corpus, cluster, own_filter, num_workers
 ):
     import distributed
 
     train = draw_pairs(600)
-    settings = {"shard_pairs": 100}
+    settings = {
+        "shard_pairs": 100,
+        "filters": PairFilters(f"{own_filter}:unique", ("en", "xx")),
+    }
     expected = generate_corpus(tmp_path / "local", train, **settings)
     workers = [cluster.start_worker() for _ in range(num_workers)]
     with distributed.Client(scheduler_file=str(cluster.file)) as client:
         client.wait_for_workers(num_workers, timeout=TIMEOUT_SECONDS)
         address = client.scheduler.address
+    killed = []
 
     def read():
-        """Yield the pairs; replace a worker in the middle of encoding."""
-        readings.append(None)
+        """Yield the pairs; replace a worker in the middle of each reading."""
         for i, pair in enumerate(train):
-            if len(readings) == 2 and i == 300:
-                workers[0].kill()
-                cluster.start_worker()
+            if i == 200:
+                killed.append(workers.pop(0))
+                killed[-1].kill()
+                workers.append(cluster.start_worker())
             yield pair
 
-    readings = []
-    engine = engines.create(f"dask:{address}", 1)
-    actual = generate_corpus(tmp_path / "dask", read, engine=engine, **settings)
-    assert workers[0].wait() < 0
+    actual = generate_corpus(
+        tmp_path / "dask",
+        read,
+        engine=engines.create(f"dask:{address}", 1),
+        **settings,
+    )
+    assert len(killed) >= 3 and all(worker.wait() < 0 for worker in killed)
+    assert min(actual["splits"]["train"]["filters"]["dropped"].values()) > 9
     assert actual == expected
     assert contents(tmp_path / "dask") == contents(tmp_path / "local")
-    assert len(readings) == 2
