@@ -85,13 +85,13 @@ class DaskEngine(NamedTuple):
         plugin = FunctionPlugin(function, user_definitions.named_folder())
         with self._connect() as client:
             client.register_plugin(plugin)
-            num_threads = sum(client.nthreads().values())
             yield from engines.in_order(
                 lambda pairs: _Future(
                     client.submit(_call, plugin.name, pairs, pure=False)
                 ),
                 tasks,
-                PENDING_PER_THREAD * num_threads,
+                # Asked before each chunk, since workers come and go.
+                lambda: PENDING_PER_THREAD * sum(client.nthreads().values()),
             )
             client.unregister_worker_plugin(plugin.name)
 

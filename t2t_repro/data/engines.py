@@ -50,7 +50,7 @@ class LocalEngine(NamedTuple):
             yield from in_order(
                 lambda pairs: pool.submit(function, pairs),
                 tasks,
-                2 * self.num_workers,
+                lambda: 2 * self.num_workers,
             )
 
 
@@ -83,19 +83,20 @@ def create(name: str, num_workers: int) -> Engine:
 def in_order(
     submit: Callable[[list[Pair]], Any],
     tasks: Iterable[Task[Context]],
-    max_pending: int,
+    max_pending: Callable[[], int],
 ) -> Iterator[tuple[Context, Any]]:
     """Run tasks; yield their contexts and results in order.
 
     Args:
         submit: function that returns a future of the result for a chunk.
         tasks: as in Engine.
-        max_pending: number of calls that are ahead of the consumer.
+        max_pending: function that returns how many calls may be ahead of the
+            consumer; it may grow.
     """
     pending: collections.deque = collections.deque()
     for context, pairs in tasks:
         pending.append((context, None if pairs is None else submit(pairs)))
-        if len(pending) > max_pending:
+        while len(pending) > max_pending():
             yield _finished(*pending.popleft())
     while pending:
         yield _finished(*pending.popleft())
