@@ -115,7 +115,7 @@ def filter_text(
 ) -> dict[str, Any]:
     """Filter the training text, and write FILE.
 
-    In memory are a byte for each pair and, for `unique`, 9 bytes.
+    In memory are 2 bytes for each pair; with `unique` about 30, at its end.
 
     Returns:
         An entry for the manifest: pairs read, dropped by each filter with
