@@ -146,14 +146,36 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         memory = x if memory is None else memory
         key, value = self.project_memory(memory)
-        query = self.split_heads(self.query(x))  # [B, H, T, K]
-        weights = _softmax(self.logits(query, key), mask)
-        dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
-        context = self.weighted_sum(dropped, value)
+        query = self.split_heads(self.query(x))
+        context, weights = self.attend(query, key, value, mask, rng)
         batch, _, length, _ = ops.shape(context)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, K]
         context = ops.reshape(context, (batch, length, self.value_channels))
         return self.output_projection(context), weights
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the context of each query, and the attention weights.
+
+        Args:
+            query: [B, H, T, K].
+            key: [B, H, L, K].
+            value: [B, H, L, K].
+            mask: bool, broadcast to [B, H, T, L].
+            rng: state of random numbers; None at inference.
+
+        Returns:
+            context [B, H, T, K]; weights [B, H, T, L] float32, before dropout.
+        """
+        weights = _softmax(self.logits(query, key), mask)
+        dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
+        return self.weighted_sum(dropped, value), weights
 
     def split_beams_and_heads(self, x: Tensor, num_beams: int) -> Tensor:
         """Split x [B * W, H * K] to [B, H, W, K]."""
