@@ -58,6 +58,6 @@ def _bridge_checkout(name):
     setattr(sys.modules[__name__], name, module)  # as an import would
 
 
-tensorflow_import.silence()
+tensorflow_import.prepare()
 _bridge_checkout("problems")
 _bridge_checkout("hparams")

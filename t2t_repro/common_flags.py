@@ -22,6 +22,7 @@ from t2t_repro import (
     files,
     hparam,
     registry,
+    tensorflow_import,
 )
 from t2t_repro.problem import Problem, build_problem
 
@@ -185,6 +186,7 @@ def run(
         except KeyboardInterrupt:
             return _report_interrupt()
 
+    tensorflow_import.omit_unused_packages()
     app.run(start, flags_parser=command_help.parse)
 
 

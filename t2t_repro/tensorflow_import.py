@@ -1,10 +1,11 @@
-"""Import of TensorFlow without its notes on missing GPUs.
+"""Import of TensorFlow: faster, and without its notes on missing GPUs.
 
 TensorFlow and its libraries write to file descriptor 2 before their logging can
 be configured, whatever TF_CPP_MIN_LOG_LEVEL is.
 """
 
 import contextlib
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -15,25 +16,36 @@ import types
 from collections.abc import Iterator, Sequence
 
 NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
+# Packages that TensorFlow imports if they are installed, in a second of CPU
+# time: jax for its converter from JAX, matplotlib for keras.visualization.
+_UNUSED = ("jax", "matplotlib")
 
 
-def silence() -> None:
-    """Make the first import of TensorFlow silent, whoever imports it.
+def prepare() -> None:
+    """Make the first import of TensorFlow fast and silent, whoever imports it.
 
     The notes stay where they say why a GPU is not used, on machines with an
     NVIDIA driver, and for users who ask for all by TF_CPP_MIN_LOG_LEVEL=0.
     """
-    if (
-        os.name == "posix"
-        and not NVIDIA_DRIVER.exists()
-        and os.environ.get("TF_CPP_MIN_LOG_LEVEL") != "0"
-        and "tensorflow" not in sys.modules
-    ):
-        sys.meta_path.insert(0, _SilentFinder())
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _TensorFlowFinder())
 
 
-class _SilentFinder(importlib.abc.MetaPathFinder):
-    """Finder that finds TensorFlow once, as others do, and silences it."""
+def omit_unused_packages() -> None:
+    """Let TensorFlow's import omit the packages that no command needs there.
+
+    A Python program keeps them, since it may use all of TensorFlow and Keras.
+    """
+    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
+        for finder in sys.meta_path:
+            if isinstance(finder, _TensorFlowFinder):
+                finder.omitted = _UNUSED
+
+
+class _TensorFlowFinder(importlib.abc.MetaPathFinder):
+    """Finder that finds TensorFlow once, as others do, and prepares it."""
+
+    omitted: Sequence[str] = ()  # packages that the import must not find
 
     def find_spec(
         self,
@@ -41,7 +53,7 @@ class _SilentFinder(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of the other finders, whose execution is silent."""
+        """Return the spec of the other finders, with a prepared execution."""
         if fullname != "tensorflow":
             return None
         sys.meta_path.remove(self)
@@ -49,13 +61,55 @@ class _SilentFinder(importlib.abc.MetaPathFinder):
         if spec and spec.loader:
             execute = spec.loader.exec_module
 
-            def execute_silently(module):
-                with _silent_stderr():
-                    execute(module)
-                    module.config.list_physical_devices()  # a note on its own
+            def execute_prepared(module):
+                with _without_collections(), _without(self.omitted):
+                    if _notes_matter():
+                        execute(module)
+                        return
+                    with _silent_stderr():
+                        execute(module)
+                        module.config.list_physical_devices()  # another note
 
-            spec.loader.exec_module = execute_silently  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_prepared  # type: ignore[method-assign]
         return spec
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Pause the garbage collector, and keep it off what exists at the end.
+
+    The import creates a million objects that last; collections would visit all
+    of them several times, then and later.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _without(packages: Sequence[str]) -> Iterator[None]:
+    """Make the import of packages fail that are not imported yet."""
+    hidden = [name for name in packages if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+
+
+def _notes_matter():
+    """Return whether the notes explain something, or are asked for."""
+    return (
+        os.name != "posix"
+        or NVIDIA_DRIVER.exists()
+        or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0"
+    )
 
 
 @contextlib.contextmanager

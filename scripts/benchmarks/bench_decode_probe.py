@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 from scripts.benchmarks import harness
 from t2t_repro import hparam
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import rules, search
+from t2t_repro.decoding import rules, search, shards
 from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
 from t2t_repro.text.sentence_piece import Bpe
@@ -78,11 +78,7 @@ def forced_search(model, settings, constants=None):
     )
     return tf.function(
         lambda inputs: search.search(
-            [model],
-            inputs,
-            hparams,
-            num_shards=settings["threads"],
-            constants=constants,
+            [model], inputs, hparams, constants=constants
         ),
         input_signature=[IDS],
     )
@@ -104,9 +100,12 @@ def measure_search(settings):
     model = random_model(settings)
     constants = search.decoding_constants([model])  # once, as in the decoder
     search_fn = forced_search(Endless(model), settings, constants)
-    inputs = harness.random_inputs(settings)
+    rows = (tf.constant(harness.random_inputs(settings)),)
     return harness.time_calls(
-        lambda: search_fn(inputs).ids.numpy(), settings["times"]
+        lambda: shards.map_shards(
+            search_fn, rows, (), settings["threads"]
+        ).ids.numpy(),
+        settings["times"],
     )
 
 

@@ -5,11 +5,19 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import graph
 from t2t_repro.data import features
-from t2t_repro.decoding import beam_search, decode_loop, rules, search
+from t2t_repro.decoding import (
+    beam_search,
+    decode_loop,
+    rules,
+    search,
+    shards,
+)
 from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import PAD
 
+IDS = tf.TensorSpec([None, None], tf.int32)
 TIE = 1e-5  # rounding decides between scores that differ by less
 
 
@@ -48,7 +56,8 @@ def variants(models, rows, hparams, xla=True):
     """
 
     def run_search(rows, **settings):
-        return search.search(models, tf.constant(rows), hparams, **settings)
+        inputs = tf.convert_to_tensor(rows)
+        return search.search(models, inputs, hparams, **settings)
 
     yield "one block of steps", run_search(rows, block=None)
     yield "blocks of 4 steps", run_search(rows, block=4)
@@ -57,7 +66,8 @@ def variants(models, rows, hparams, xla=True):
             lambda: run_search(rows, block=None), jit_compile=True
         )
         yield "XLA", compiled()
-    yield "3 shards", run_search(rows, num_shards=3)
+    traced = graph.function(run_search, input_signature=[IDS])
+    yield "3 shards", shards.map_shards(traced, (tf.constant(rows),), (), 3)
     yield "more padding", run_search(np.pad(rows, ((0, 0), (0, 5))))
     order = np.random.default_rng(1).permutation(len(rows))
     shuffled, inverse = run_search(rows[order]), np.argsort(order)

@@ -66,10 +66,7 @@ class Aligner:
 
         ids = tf.TensorSpec([None, None], tf.int32)
         self._best_sources = graph.function(
-            lambda *sides: shards.map_shards(
-                best_sources, sides, shards.default_num_shards()
-            ),
-            input_signature=[ids, ids],
+            best_sources, input_signature=[ids, ids]
         )
 
     def align(self, inputs: tf.Tensor, outputs: tf.Tensor) -> list[Alignment]:
@@ -79,7 +76,7 @@ class Aligner:
             inputs: [B, L] int32, ids with EOS, PAD after.
             outputs: [B, T] int32, translations, the same.
         """
-        best = self._best_sources(inputs, outputs).numpy()
+        best = shards.map_shards(self._best_sources, (inputs, outputs)).numpy()
         alignments = []
         for source, target, positions in zip(
             inputs.numpy(), outputs.numpy(), best, strict=True

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import decode_loop, rules, sampling, score, shards
+from t2t_repro.decoding import decode_loop, rules, sampling, score
 from t2t_repro.decoding.beam_search import beam_search
 from t2t_repro.decoding.greedy import greedy_search
 from t2t_repro.decoding.length_penalty import LengthPenalty
@@ -26,7 +26,6 @@ def search(
     decode_hparams: DecodeHParams,
     prefixes: tf.Tensor | None = None,
     block: int | None = BLOCK,
-    num_shards: int = 1,
     constants: list | None = None,
     rule: rules.CombinedRule | None = None,
 ) -> decode_loop.Hypotheses:
@@ -38,7 +37,6 @@ def search(
         decode_hparams: settings of the search.
         prefixes: [B, P] int32, start of the outputs, PAD after; None: none.
         block: see decode_loop.SearchModel; None for XLA's fixed shapes.
-        num_shards: shards of the batch that are searched in parallel.
         constants: decoding_constants(models), if many searches share them.
         rule: build_rules(decode_hparams, vocabulary); None: the same without
             a vocabulary.
@@ -54,12 +52,8 @@ def search(
     require_attention(models, rule)
     if constants is None:
         constants = decoding_constants(models)
-    return shards.map_shards(
-        lambda *rows: _search(
-            models, constants, decode_hparams, rule, block, *rows
-        ),
-        (inputs,) if prefixes is None else (inputs, prefixes),
-        num_shards,
+    return _search(
+        models, constants, decode_hparams, rule, block, inputs, prefixes
     )
 
 
@@ -128,8 +122,8 @@ def require_attention(
             )
 
 
-def _search(models, constants, hparams, rule, block, inputs, prefixes=None):
-    """Search one shard."""
+def _search(models, constants, hparams, rule, block, inputs, prefixes):
+    """Search with the algorithm that the settings name."""
     length_penalty = LengthPenalty(hparams.alpha, hparams.length_penalty_offset)
     max_length = ops.shape(inputs)[1] + hparams.extra_length
     if prefixes is not None:

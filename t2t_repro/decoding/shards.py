@@ -6,20 +6,16 @@ operation mostly wait for one another; with one shard per thread, two cores are
 """
 
 import contextlib
-import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent import futures
 from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro import graph
-
 # Minimum number of sentences of a shard: products of fewer rows are slow.
 MIN_SENTENCES = 8
-# Each shard is a copy of the search in the graph, which takes half a second to
-# trace, and batches rarely have sentences for more.
-MAX_SHARDS = 8
+MAX_SHARDS = 8  # batches rarely have sentences for more
 
 
 def default_num_shards() -> int:
@@ -42,25 +38,36 @@ def use_one_thread_per_operation() -> None:
 
 
 def map_shards(
-    function: Callable, rows: Sequence[tf.Tensor], num_shards: int
+    function: Any,
+    rows: Sequence[tf.Tensor],
+    shared: Sequence[Any] = (),
+    num_shards: int | None = None,
 ) -> Any:
-    """Apply `function` to each shard, and concatenate the results.
+    """Apply a traced function to each shard, and concatenate the results.
+
+    Each shard is a call from a thread of its own: copies of a search in one
+    graph would take seconds to trace and to optimize.
 
     Args:
-        function: takes tensors [b, …], returns a nest of tensors [b, …].
+        function: graph.function with an input signature; takes tensors
+            [b, …], then `shared`, and returns a nest of tensors [b, …].
         rows: tensors [B, …].
-        num_shards: maximum; some shards are empty if B is small.
+        shared: further arguments, the same for all shards.
+        num_shards: maximum; None: default_num_shards().
     """
-    if num_shards == 1:
-        return function(*rows)
-    function = graph.function(function)  # traced once
-    batch = tf.shape(rows[0])[0]
-    count = tf.clip_by_value(batch // MIN_SENTENCES, 1, num_shards)
-    ends = [
-        tf.minimum(i, count) * batch // count for i in range(num_shards + 1)
-    ]
-    results = [
-        function(*(row[start:end] for row in rows))
-        for start, end in itertools.pairwise(ends)
-    ]
-    return tf.nest.map_structure(lambda *shards: tf.concat(shards, 0), *results)
+    batch = len(rows[0])
+    count = min(num_shards or default_num_shards(), batch // MIN_SENTENCES)
+    if count < 2:
+        return function(*rows, *shared)
+    # Traced here: a part of Keras's state belongs to a thread.
+    function.get_concrete_function()
+    ends = [i * batch // count for i in range(count + 1)]
+    with futures.ThreadPoolExecutor(count) as threads:
+        shards = threads.map(
+            lambda start, end: function(
+                *(row[start:end] for row in rows), *shared
+            ),
+            ends,
+            ends[1:],
+        )
+        return tf.nest.map_structure(lambda *xs: tf.concat(xs, 0), *shards)

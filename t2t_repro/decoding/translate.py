@@ -75,16 +75,15 @@ class Translator:
             lambda x: tf.TensorSpec(x.shape, x.dtype), self._constants
         )
         self._search = graph.function(
-            lambda constants, inputs, prefixes: search.search(
+            lambda inputs, prefixes, constants: search.search(
                 models,
                 inputs,
                 decode_hparams,
                 prefixes,
-                num_shards=shards.default_num_shards(),
                 constants=constants,
                 rule=rule,
             ),
-            input_signature=[constants, _IDS, _IDS],
+            input_signature=[_IDS, _IDS, constants],
         )
         self._score = graph.function(
             lambda inputs, targets: score.subword_log_probs(
@@ -220,10 +219,9 @@ class Translator:
             range(len(rows)), lengths, max_tokens
         ):
             inputs = row_batches.pad([rows[i] for i in batch])
-            hypotheses = self._search(
-                self._constants,
-                inputs,
-                row_batches.pad([starts[i] for i in batch]),
+            prefixes = row_batches.pad([starts[i] for i in batch])
+            hypotheses = shards.map_shards(
+                self._search, (inputs, prefixes), (self._constants,)
             )
             alignments: list = [None] * len(batch)
             if self._aligner:

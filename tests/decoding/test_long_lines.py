@@ -26,9 +26,9 @@ def test_long_line_is_translated_in_fragments(echo, vocabulary, return_beams):
 
 
 def _record(search, batches):
-    def recording_search(constants, ids, starts):
+    def recording_search(ids, starts, constants):
         batches.append(ids.numpy())
-        return search(constants, ids, starts)
+        return search(ids, starts, constants)
 
     return recording_search
 

@@ -106,9 +106,7 @@ def test_model_without_attention_is_refused_during_tracing(models):
     hparams = hparam.DecodeHParams(coverage_penalty=0.2)
     model = Wrapped(models[0], has_attention=False)
     traced = graph.function(
-        lambda: search.search(
-            [model], tf.constant(INPUTS), hparams, num_shards=2
-        )
+        lambda: search.search([model], tf.constant(INPUTS), hparams)
     )
     with pytest.raises(errors.UserError, match=MESSAGE):
         traced()

@@ -24,13 +24,12 @@ def test_map_shards_keeps_order_of_rows(num_shards):
             return {"sum": rows + others, "half": rows[:, 0] / 2}
 
     function = graph.function(
-        lambda *rows: shards.map_shards(halve, rows, num_shards),
-        input_signature=[tf.TensorSpec([None, 2], tf.int32)] * 2,
+        halve, input_signature=[tf.TensorSpec([None, 2], tf.int32)] * 2
     )
     for batch in (0, 1, 7, 8, 15, 16, 17, 41):
         sizes.clear()
         rows = np.arange(2 * batch, dtype=np.int32).reshape(batch, 2)
-        result = function(rows, 10 * rows)
+        result = shards.map_shards(function, (rows, 10 * rows), (), num_shards)
         np.testing.assert_array_equal(result["sum"], 11 * rows)
         np.testing.assert_array_equal(result["half"], rows[:, 0] / 2)
         expected = max(1, min(num_shards, batch // shards.MIN_SENTENCES))

@@ -1,0 +1,159 @@
+"""Benchmark of the start of commands: seconds to the first line of output.
+
+    python -m scripts.benchmarks.bench_start --output_dir=RUN \\
+        --against=REVISION
+
+The peer is a process that imports TensorFlow and reads the weights. All
+processes take turns, and the fastest turn of each counts. --against also
+measures the commands of another revision of the repository, or of a checkout in
+a folder. The last line is a JSON list of {name, value, unit, peer, ratio}.
+"""
+
+import collections
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app, flags
+
+from scripts.benchmarks import harness
+from t2t_repro import stored_run
+from t2t_repro.serving import version_folders
+
+ROOT = pathlib.Path(__file__).parents[2]
+RUN = ROOT / "tests" / "fixtures" / "run" / "run"  # of number words
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", str(RUN), "Trained run.")
+_SENTENCE = flags.DEFINE_string("sentence", "sixty-two", "Text to translate.")
+_AGAINST = flags.DEFINE_string(
+    "against", None, "Revision, or folder of a checkout, to compare with."
+)
+_TURNS = flags.DEFINE_integer("turns", 5, "Turns of each process.")
+
+READ = """
+import sys
+import tensorflow as tf
+reader = tf.train.load_checkpoint(sys.argv[1])
+for name in reader.get_variable_to_shape_map():
+    reader.get_tensor(name)
+print("read", flush=True)
+"""
+PEER = "import of TensorFlow and weights"
+
+
+def seconds_to_first_line(arguments, folder):
+    """Return the seconds until `python ARGUMENTS` prints a line."""
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    start = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        line = process.stdout.readline()
+        seconds = time.perf_counter() - start
+        process.stdout.read()
+    if not line or process.returncode:
+        raise RuntimeError(f"Failed in {folder}: {' '.join(arguments)}")
+    return seconds
+
+
+def commands(folder):
+    """Yield the name, the arguments and the weights of each command.
+
+    The weights are None for a command without a model.
+
+    Args:
+        folder: empty folder for an export and files of one sentence.
+    """
+    run = pathlib.Path(_OUTPUT_DIR.value).resolve()
+    checkpoint = stored_run.find_checkpoint(run)
+    text, export = folder / "sentence", folder / "export"
+    text.write_text(f"{_SENTENCE.value}\n", "utf-8")
+    t2t = "-m", "t2t_repro"
+    with_run = f"--output_dir={run}", f"--checkpoint_path={checkpoint}"
+    subprocess.run(
+        [sys.executable, *t2t, "exporter", *with_run, f"--export_dir={export}"],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    version = version_folders.newest_version(export)
+    variables = export / str(version) / "variables" / "variables"
+    for name, arguments, weights in (
+        ("--help", (), None),
+        ("datagen --help", (), None),
+        ("decoder --help", (), None),
+        ("show --hparams_set=base", (), None),
+        ("decoder", (*with_run, f"--decode_from_file={text}"), checkpoint),
+        (
+            "evaluate",
+            (*with_run, f"--sources={text}", f"--references={text}"),
+            checkpoint,
+        ),
+        (
+            "query",
+            (f"--export_dir={export}", f"--inputs={_SENTENCE.value}"),
+            variables,
+        ),
+    ):
+        yield f"t2t {name}", (*t2t, *name.split(), *arguments), weights
+
+
+@contextlib.contextmanager
+def checkout(name):
+    """Yield the folder of a revision, or `name` if it is a folder."""
+    if pathlib.Path(name).is_dir():
+        yield pathlib.Path(name).resolve()
+        return
+    git = "git", "-C", str(ROOT), "worktree"
+    with tempfile.TemporaryDirectory() as parent:
+        folder = pathlib.Path(parent) / "checkout"
+        add = [*git, "add", "--detach", str(folder), name]
+        subprocess.run(add, check=True, stdout=subprocess.DEVNULL)
+        try:
+            yield folder
+        finally:
+            subprocess.run([*git, "remove", "--force", str(folder)], check=True)
+
+
+def measure(name, arguments, weights, other):
+    """Measure a command here, in another checkout, and its peer."""
+    processes = {"here": (arguments, ROOT)}
+    if weights:
+        processes[PEER] = (("-c", READ, str(weights)), ROOT)
+    if other:
+        processes[_AGAINST.value] = (arguments, other)
+    turns = collections.defaultdict(list)
+    for _ in range(_TURNS.value):
+        for label, (command, folder) in processes.items():
+            turns[label].append(seconds_to_first_line(command, folder))
+    seconds = {label: min(values) for label, values in turns.items()}
+    here = seconds.pop("here")
+    if not seconds:
+        harness.report(name, here, "s")
+    for label, peer in seconds.items():
+        harness.report(name, here, "s", f"{label} ({peer:.3g})", here / peer)
+
+
+def main(_):
+    harness.print_machine()
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(
+            stack.enter_context(tempfile.TemporaryDirectory())
+        )
+        other = None
+        if _AGAINST.value:
+            other = stack.enter_context(checkout(_AGAINST.value))
+        for command in commands(folder):
+            measure(*command, other)
+    harness.print_json()
+
+
+if __name__ == "__main__":
+    app.run(main)
