@@ -49,7 +49,7 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether the commits differ, by the confidence interval."""
+        """Return whether the commits differ, by the confidence interval."""
         low, high = self.interval
         if low > 1:
             return "faster"

@@ -152,7 +152,7 @@ def training(version: Version) -> dict[str, Measured]:
             output_dir = pathlib.Path(name) / "run"
             version.train(output_dir, version.settings.training_steps, size)
             curve = curves.read(output_dir)["train/tokens_per_second"]
-        rate = statistics.median(curve.values)
+        rate = statistics.median(value for _, value in curve)
         measured[f"training, {size}"] = Measured(rate, "tokens/s")
     return measured
 
