@@ -19,7 +19,7 @@ flags.adopt_module_key_flags(decoder_flags)
 
 def main(total: int | None) -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import runs
+    from t2t_repro import graph, runs
     from t2t_repro.decoding import shards, translate
 
     interactive, attention, score = (
@@ -35,6 +35,8 @@ def main(total: int | None) -> None:
     # share an operation.
     if not (interactive or attention or score):
         shards.use_one_thread_per_operation()
+    if total is not None:
+        graph.optimize_for(total)
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )

@@ -33,10 +33,12 @@ flags.DEFINE_alias("sheet_file", "scores_file")
 
 def main(texts: evaluate_flags.Texts) -> None:
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro import evaluation, runs
+    from t2t_repro import evaluation
 
     run = None
     if evaluate_flags.has_run():
+        from t2t_repro import runs
+
         run = runs.open_run(common_flags.output_dir())
         run = run._replace(problem=texts.problem)
     if _ALL.value:

@@ -4,12 +4,15 @@ evaluation.evaluate(run)                         # its problem's test split
 evaluation.evaluate(run, "wmt14/full")           # a test set of sacreBLEU
 evaluation.evaluate(problem, "test", translations=lines)
 evaluation.evaluate_checkpoints(run, "validation")
+
+Only what translates imports TensorFlow: scoring of translations begins at once.
 """
 
 import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from t2t_repro import (
     checkpoint_scores,
@@ -21,21 +24,22 @@ from t2t_repro import (
     prepare,
     problem,
     run_json,
-    runs,
 )
 from t2t_repro.checkpoint_scores import CheckpointScores
 from t2t_repro.data import manifest
-from t2t_repro.decoding import shards, translate
 from t2t_repro.problem import Problem
 from t2t_repro.reports import scoring
 from t2t_repro.reports.scoring import Evaluation
 from t2t_repro.text import test_sets
 from t2t_repro.text.test_sets import TestSet
-from t2t_repro.training import checkpoint_files, checkpoints
+from t2t_repro.training import checkpoint_files
+
+if TYPE_CHECKING:
+    from t2t_repro.runs import Run
 
 
 def evaluate(
-    subject: runs.Run | Problem,
+    subject: "Run | Problem",
     test_set: str | TestSet = "test",
     translations: Sequence[str] | None = None,
     baseline: Sequence[str] | None = None,
@@ -80,7 +84,7 @@ def evaluate(
             "translate (--output_dir, and --sources with --references), or "
             "--translations."
         )
-    files.require_writable(run.output_dir / runs.TRANSLATIONS)
+    files.require_writable(run.output_dir / run_json.TRANSLATIONS)
     translations, details = _translate(
         run, test_set.sources, checkpoint_path, decode_hparams or task.search
     )
@@ -94,7 +98,7 @@ def evaluate(
 
 
 def evaluate_checkpoints(
-    run: runs.Run,
+    run: "Run",
     test_set: str | TestSet = "test",
     *,
     data_dir: pathlib.Path | None = None,
@@ -116,6 +120,9 @@ def evaluate_checkpoints(
     Raises:
         UserError: the run has no checkpoint, or there is nothing to translate.
     """
+    from t2t_repro import runs
+    from t2t_repro.decoding import shards, translate
+
     suite = run.problem.suite
     test_set = _opened(run, run.problem, test_set, data_dir)
     if test_set.sources is None or test_set.name is None:
@@ -166,6 +173,9 @@ def _restore(run, model, path, stored):
 
     None: it is scored already, or the training in progress has removed it.
     """
+    from t2t_repro import runs
+    from t2t_repro.training import checkpoints
+
     try:
         (sha256,) = runs.checkpoint_checksums([path])
         if stored.has(checkpoint_files.step_of(path), sha256):
@@ -180,7 +190,7 @@ def _restore(run, model, path, stored):
 
 
 def _opened(
-    subject: runs.Run | Problem,
+    subject: "Run | Problem",
     task: Problem,
     test_set: str | TestSet,
     data_dir: pathlib.Path | None,
@@ -192,7 +202,7 @@ def _opened(
 
 
 def open_test_set(
-    subject: runs.Run | Problem, name: str, data_dir: pathlib.Path | None = None
+    subject: "Run | Problem", name: str, data_dir: pathlib.Path | None = None
 ) -> TestSet:
     """Return a split of a problem, or a test set of sacreBLEU, normalized.
 
@@ -227,11 +237,11 @@ def open_test_set(
 
 
 def _run_and_problem(
-    subject: runs.Run | Problem,
-) -> tuple[runs.Run | None, Problem]:
-    if isinstance(subject, runs.Run):
-        return subject, subject.problem
-    return None, subject
+    subject: "Run | Problem",
+) -> "tuple[Run | None, Problem]":
+    if isinstance(subject, Problem):
+        return None, subject
+    return subject, subject.problem
 
 
 def _warn_of_other_data(run, folder):
@@ -246,6 +256,9 @@ def _warn_of_other_data(run, folder):
 
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and the checkpoints and settings they are from."""
+    from t2t_repro import runs
+    from t2t_repro.decoding import shards, translate
+
     shards.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
     # Computed now, because training in progress may remove these files.
@@ -268,7 +281,7 @@ def _best_texts(translator, sources):
 
 def _store(run, name, translations, result):
     """Write translations and scores to the run's folder, for the report."""
-    path = run.output_dir / runs.TRANSLATIONS / f"{name}.txt"
+    path = run.output_dir / run_json.TRANSLATIONS / f"{name}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, "".join(f"{line}\n" for line in translations))
     json_files.write(

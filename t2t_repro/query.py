@@ -69,7 +69,7 @@ _INPUTS = flags.DEFINE_multi_string(
 
 def main(inputs: tuple) -> None:
     lines, security = inputs
-    model = _client(security)
+    model = _client(security, len(lines))
     for translation in model.translate(lines, _MAX_BATCH_SIZE.value):
         print(translation.texts[0], flush=True)
 
@@ -92,11 +92,13 @@ def _read_inputs():
     return lines, security
 
 
-def _client(security):
+def _client(security, num_lines):
     # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro import graph
     from t2t_repro.serving import client, local_client
 
     if _EXPORT_DIR.value:
+        graph.optimize_for(num_lines)
         return local_client.LocalClient(_EXPORT_DIR.value)
     return client.PROTOCOLS[_PROTOCOL.value](
         _SERVER.value,

@@ -93,7 +93,7 @@ def _summarize(run, name, options):
     data = prepare.data_folder(data_dir, run.problem)
     contents = _read_manifest(data, run)
     read = curves.read(run.output_dir)
-    folder = run.output_dir / runs.TRANSLATIONS
+    folder = run.output_dir / run_json.TRANSLATIONS
     scores = runs.stored_scores(run.output_dir)
     ranked = {
         split: _samples(run, data, split, folder / f"{split}.txt")

@@ -25,6 +25,7 @@ from t2t_repro.training import checkpoint_files
 RUN = "run.json"
 AVERAGED = "averaged"
 CHECKPOINTS = checkpoint_files.FOLDER
+TRANSLATIONS = "translations"
 # Settings that must not change when a run continues.
 _IDENTITY = (
     "problem",

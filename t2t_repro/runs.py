@@ -12,8 +12,6 @@ from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem
 from t2t_repro.training import checkpoint_files, checkpoints, history
 
-TRANSLATIONS = "translations"
-
 
 class Run(NamedTuple):
     """Run that a command has opened."""
@@ -35,7 +33,7 @@ def stored_scores(
         output_dir: folder of the run.
         checkpoint_paths: only scores of these checkpoints; None: all scores.
     """
-    folder = output_dir / TRANSLATIONS
+    folder = output_dir / run_json.TRANSLATIONS
     scores = {
         str(path.relative_to(folder).with_suffix("")): json_files.read(
             path, dict

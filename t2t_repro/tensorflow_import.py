@@ -43,7 +43,10 @@ def omit_unused_packages() -> None:
 
 
 class _TensorFlowFinder(importlib.abc.MetaPathFinder):
-    """Finder that finds TensorFlow once, as others do, and prepares it."""
+    """Finder that finds TensorFlow once, as others do, and prepares it.
+
+    TensorFlow imports Keras, and Keras TensorFlow. Whichever is first counts.
+    """
 
     omitted: Sequence[str] = ()  # packages that the import must not find
 
@@ -54,7 +57,7 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of the other finders, with a prepared execution."""
-        if fullname != "tensorflow":
+        if fullname not in ("tensorflow", "keras"):
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -68,7 +71,8 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
                         return
                     with _silent_stderr():
                         execute(module)
-                        module.config.list_physical_devices()  # another note
+                        if tensorflow := sys.modules.get("tensorflow"):
+                            tensorflow.config.list_physical_devices()  # a note
 
             spec.loader.exec_module = execute_prepared  # type: ignore[method-assign]
         return spec

@@ -89,7 +89,7 @@ def test_worker_with_other_data_is_refused(started):
 
 
 def test_stored_scores_are_selected_by_checkpoint(tmp_path):
-    (tmp_path / runs.TRANSLATIONS).mkdir()
+    (tmp_path / run_json.TRANSLATIONS).mkdir()
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
@@ -105,7 +105,7 @@ def test_stored_scores_are_selected_by_checkpoint(tmp_path):
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
     for split, scores in stored.items():
-        path_of_scores = tmp_path / runs.TRANSLATIONS / f"{split}.json"
+        path_of_scores = tmp_path / run_json.TRANSLATIONS / f"{split}.json"
         json_files.write(path_of_scores, scores)
     assert runs.stored_scores(tmp_path) == stored
     assert runs.stored_scores(tmp_path, [path]) == {"test": stored["test"]}

@@ -83,3 +83,39 @@ def test_notes_stay(stderr_of, code, env):
 def test_package_does_not_import_tensorflow(stderr_of):
     code = "import sys, t2t_repro; assert 'tensorflow' not in sys.modules"
     assert stderr_of(code) == ""
+
+
+IMPORT = "import tensorflow; assert bool(tensorflow.jax) is "
+
+
+@pytest.mark.parametrize(
+    ("code", "backend", "found"),
+    [
+        ("pass", "tensorflow", True),
+        ("t2t_repro.tensorflow_import.omit_unused_packages()", "jax", True),
+        (
+            "t2t_repro.tensorflow_import.omit_unused_packages()",
+            "tensorflow",
+            False,
+        ),
+    ],
+    ids=["Python program", "command on JAX", "command"],
+)
+def test_commands_omit_packages_that_tensorflow_does_not_need(
+    stderr_of, tmp_path, code, backend, found
+):
+    (tmp_path / "tensorflow" / "__init__.py").write_text(
+        f"{FAKE}\ntry:\n    import jax\nexcept ImportError:\n    jax = None\n"
+    )
+    (tmp_path / "jax.py").touch()
+    stderr_of(
+        f"import t2t_repro; {code}; {IMPORT}{found}; import jax",
+        KERAS_BACKEND=backend,
+    )
+
+
+def test_garbage_is_collected_again_after_the_import(stderr_of):
+    stderr_of(
+        "import gc, t2t_repro, tensorflow; assert gc.isenabled(); "
+        "assert gc.get_freeze_count()"
+    )

@@ -21,7 +21,7 @@ from scripts.paper import (
     table_rows,
     table_runs,
 )
-from t2t_repro import common_flags, errors, prepare, runs
+from t2t_repro import common_flags, errors, prepare, run_json, runs
 from t2t_repro.data import manifest
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
@@ -67,7 +67,7 @@ def measure(folder, stored) -> dict:
     """Return the figures of a training, and BLEU by source length."""
     run = runs.open_run(folder)
     corpus = _test_set(run.problem, run.settings["data_dir"])
-    path = folder / runs.TRANSLATIONS / f"{SPLIT}.txt"
+    path = folder / run_json.TRANSLATIONS / f"{SPLIT}.txt"
     by_length = score_by_length(
         corpus.lengths["inputs"].tolist(),
         list(parallel_files.read_lines(path)),

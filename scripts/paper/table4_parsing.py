@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 from scripts.paper import table_layout
-from t2t_repro import errors, json_files, prepare, registry, runs
+from t2t_repro import errors, json_files, prepare, registry, run_json, runs
 from t2t_repro.data import manifest
 from t2t_repro.metrics import parsing, scores
 from t2t_repro.reports import paper
@@ -36,7 +36,7 @@ def main(output_dir):
             f"{output_dir} is a training of {run.problem.requested_name}; "
             f"Table 4 is of {' and '.join(paper.PARSERS)}."
         )
-    path = run.output_dir / runs.TRANSLATIONS / "test.json"
+    path = run.output_dir / run_json.TRANSLATIONS / "test.json"
     if not path.exists():
         raise errors.UserError(
             f"There is no {path}. Run evaluate with --split=test first."

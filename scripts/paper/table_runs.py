@@ -21,7 +21,7 @@ from scripts.paper import (
 from scripts.paper.commands import Commands
 from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table, Variants
-from t2t_repro import errors, files, json_files, prepare, runs
+from t2t_repro import errors, files, json_files, prepare, run_json, runs
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
 from t2t_repro.reports import cost
@@ -143,7 +143,7 @@ def run_row(row: Row, job: Job, measure: Callable):
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(
-        folder / runs.TRANSLATIONS / f"{job.split}.txt",
+        folder / run_json.TRANSLATIONS / f"{job.split}.txt",
         row_files.translations_path(job.results_dir, result),
     )
     json_files.write(path, result)

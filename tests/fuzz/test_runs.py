@@ -103,7 +103,7 @@ def test_edited_run_resumes_or_is_explained(run, whole, data):
 
 @given(edited_json({"bleu": 30.5, "checkpoints": ["averaged/ckpt-9"]}))
 def test_edited_scores_are_read_or_named(run, content):
-    path = run / runs.TRANSLATIONS / "test.json"
+    path = run / run_json.TRANSLATIONS / "test.json"
     path.parent.mkdir(exist_ok=True)
     found = read_or_refuse(lambda path: runs.stored_scores(run), path, content)
     assert found is None or isinstance(found["test"], dict)
