@@ -12,6 +12,7 @@ from t2t_repro.metrics.suite import Suite
 from t2t_repro.problem import scoring_problem
 from t2t_repro.text import test_sets
 from t2t_repro.text.vocabulary import Vocabulary
+from t2t_repro.training import checkpoints
 
 SUITE = Suite(("ter", "exact_match"))
 TEXT = test_sets.TestSet(["a", "b"], [["A", "B"]], "test")
@@ -70,7 +71,7 @@ def run(tmp_path, monkeypatch):
         def translate(self, lines, count):
             return [translate.Translation([x.upper()], [0.0]) for x in lines]
 
-    monkeypatch.setattr(evaluation.translate, "Translator", Upper)
+    monkeypatch.setattr(translate, "Translator", Upper)
     monkeypatch.setattr(runs, "build_model", lambda run: None)
     problem = scoring_problem(("en", "de"))
     problem.metrics = SUITE.names
@@ -89,7 +90,7 @@ def restored(monkeypatch):
     """Return the list of steps whose weights have been restored."""
     steps = []
     monkeypatch.setattr(
-        evaluation.checkpoints,
+        checkpoints,
         "restore_weights",
         lambda model, path, sha256: steps.append(path.name),
     )
@@ -119,7 +120,7 @@ def test_checkpoint_that_training_removes_is_skipped(run, monkeypatch):
             path.with_name("ckpt-1.index").unlink()
             raise errors.UserError("There is no checkpoint")
 
-    monkeypatch.setattr(evaluation.checkpoints, "restore_weights", restore)
+    monkeypatch.setattr(checkpoints, "restore_weights", restore)
     stored = evaluation.evaluate_checkpoints(run, TEXT, samples=1)
     assert [entry["step"] for entry in stored.entries] == [2]
 

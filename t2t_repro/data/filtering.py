@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from t2t_repro import errors, files, progress, registry
-from t2t_repro.data import encode, engines
+from t2t_repro.data import engines
 from t2t_repro.text.pair_filters import PairFilter, Unique
 from t2t_repro.text.parallel_files import Pair
 
@@ -121,6 +121,9 @@ def filter_text(
         An entry for the manifest: pairs read, dropped by each filter with
         examples, and the checksum of FILE.
     """
+    # Imported here, since commands show their help without pyarrow.
+    from t2t_repro.data import encode
+
     reasons, hashes = bytearray(), bytearray()
     tasks = (
         (len(chunk), chunk)
