@@ -1,19 +1,22 @@
 """Problem of a user's own aligned files, without Python code."""
 
 import re
+from collections.abc import Iterator
 
-from t2t_repro import errors, fields
+from t2t_repro import errors, fields, files
 from t2t_repro.fields import setting
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Path, Problem
 from t2t_repro.registry import problems
+from t2t_repro.text import weighted_corpora
+from t2t_repro.text.parallel_files import Pair
 
 
 @problems.register("parallel_text")
 class ParallelText(Problem):
     """Your files: --problem_args=name=mine,languages=en-de,vocab_size=8000.
 
-    --raw_dir holds train.en, train.de, validation.en, … test.de (or .gz).
+    --raw_dir holds train.en, train.de, validation.en, … test.de (or .gz, .zst).
     """
 
     name: str = setting(help="Name of your choice for the data.")
@@ -24,6 +27,12 @@ class ParallelText(Problem):
         default="",
         help="Settings of the search that differ from the paper's, joined by "
         "':', as beam_size=6:alpha=1.0.",
+    )
+    corpora: str = setting(
+        default="",
+        help="Training files in --raw_dir instead of train.en, …: patterns of "
+        "names without language, with weights, joined by ':', as "
+        "europarl:crawl/*=0.5:mine=3.",
     )
     vocab_size = 8000
 
@@ -41,6 +50,30 @@ class ParallelText(Problem):
             )
         source, target = self.languages.split("-")
         self.stored_languages = source, target
+        copied = any(weight > 1 for _, weight in self.parsed_corpora)
+        if copied and "unique" in self.filters.split(":"):
+            raise errors.UserError(
+                "The filter unique would drop the copies of corpora with a "
+                f"weight above 1; got corpora={self.corpora!r}. Omit one of "
+                "them."
+            )
+
+    @property
+    def parsed_corpora(self) -> list[weighted_corpora.Corpus]:
+        """The corpora; empty for the files train.en, …."""
+        return weighted_corpora.parse(self.corpora) if self.corpora else []
+
+    def pairs(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[Pair]:
+        """Yield the pairs of the corpora, or of the files of a split."""
+        if split != "train" or not self.corpora or raw_dir is None:
+            return super().pairs(split, raw_dir, download_dir)
+        return weighted_corpora.read_corpora(
+            self.parsed_corpora,
+            files.expand_path(raw_dir),
+            self.stored_languages,
+        )
 
     @property
     def search(self) -> DecodeHParams:

@@ -104,8 +104,14 @@ def define_raw_data_flags() -> None:
 
 
 def define_datagen_flags() -> None:
-    """Define the flags for raw data, and --verify for existing data."""
+    """Define the flags for raw data, --verify for existing data, --engine."""
     define_raw_data_flags()
+    flags.DEFINE_string(
+        "engine",
+        "local",
+        "Engine that filters and encodes text: local, threads of this process; "
+        "or dask:ADDRESS, the workers of a Dask cluster.",
+    )
     flags.DEFINE_bool(
         "verify",
         False,
@@ -298,6 +304,11 @@ def num_workers() -> int:
 def verify() -> bool:
     """Return --verify."""
     return flags.FLAGS.verify
+
+
+def engine() -> str:
+    """Return --engine."""
+    return flags.FLAGS.engine
 
 
 def checkpoint_path(run: Any) -> str:

@@ -18,6 +18,7 @@ def main() -> None:
         common_flags.raw_dir(),
         common_flags.num_workers(),
         common_flags.verify(),
+        common_flags.engine(),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import errors, fields, files, locks
-from t2t_repro.data import generate, manifest, vocabulary_pair
+from t2t_repro.data import engines, generate, manifest, vocabulary_pair
 from t2t_repro.problem import SPLITS, Path, Problem
 
 
@@ -21,6 +21,7 @@ def prepare(
     raw_dir: Path | None = None,
     num_workers: int = 1,
     verify: bool = False,
+    engine: str = "local",
 ) -> pathlib.Path:
     """Generate a problem's data if it is missing.
 
@@ -30,8 +31,9 @@ def prepare(
         problem: problem whose data is needed.
         data_dir: parent of downloads/ and of a folder for each problem.
         raw_dir: folder of the raw files; None: download them.
-        num_workers: threads that encode.
+        num_workers: threads of the local engine.
         verify: whether to compare every file with its checksum.
+        engine: name of the engine that filters and encodes; see engines.
 
     Returns:
         The folder of the data.
@@ -40,7 +42,8 @@ def prepare(
         UserError: the existing data has other settings, or is damaged.
     """
     folder = data_folder(data_dir, problem)
-    if not _generate_if_missing(problem, folder, raw_dir, num_workers):
+    made_by = engines.create(engine, num_workers)
+    if not _generate_if_missing(problem, folder, raw_dir, made_by):
         _check_settings(_read_manifest(folder), problem, folder)
         print(f"The data is there: {folder}.")
         if raw_dir is not None:
@@ -61,7 +64,7 @@ def _generate_if_missing(
     problem: Problem,
     folder: pathlib.Path,
     raw_dir: Path | None,
-    num_workers: int,
+    engine: engines.Engine,
 ) -> bool:
     """Generate the data if it is missing; return whether it was missing."""
     if manifest.read(folder):  # without a lock: the folder may be read-only
@@ -69,7 +72,7 @@ def _generate_if_missing(
     with locks.locked(folder, wait=True):
         missing = not manifest.read(folder)
         if missing:
-            _generate(problem, folder, raw_dir, num_workers)
+            _generate(problem, folder, raw_dir, engine)
     return missing
 
 
@@ -77,7 +80,7 @@ def _generate(
     problem: Problem,
     folder: pathlib.Path,
     raw_dir: Path | None,
-    num_workers: int,
+    engine: engines.Engine,
 ) -> None:
     unfinished = manifest.read_unfinished(folder)
     if unfinished:
@@ -101,9 +104,10 @@ def _generate(
             problem.max_length,
             problem.max_length_ratio,
             problem.split_by_unicode_script,
+            problem.pair_filters,
         ),
         _metadata(problem, raw_dir),
-        num_workers,
+        engine,
     )
     print(summary(contents))
 
@@ -138,6 +142,8 @@ def summary(contents: Mapping[str, Any]) -> str:
             f"{count:,} {reason.replace('_', ' ')}"
             for reason, count in counts["dropped"].items()
         )
+        if "filters" in counts:
+            lines += _filter_lines(split, counts["filters"])
         tokens = counts["tokens"]
         lines.append(
             f"{split}: {counts['kept']:,} of {counts['read']:,} pairs, "
@@ -145,6 +151,19 @@ def summary(contents: Mapping[str, Any]) -> str:
             f"(dropped: {dropped})"
         )
     return "\n".join(lines)
+
+
+def _filter_lines(split, counts):
+    """Return a line for each filter, and one for its first example."""
+    dropped = counts["dropped"]
+    yield (
+        f"{split}: filters dropped {sum(dropped.values()):,} of "
+        f"{counts['read']:,} pairs"
+    )
+    for name, count in dropped.items():
+        yield f"  {name}: {count:,}"
+        for example in counts["examples"][name][:1]:
+            yield f"    {' | '.join(example)}"
 
 
 def _metadata(problem: Problem, raw_dir: Path | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, files, hparam, registry
-from t2t_repro.data import vocabulary_pair
+from t2t_repro.data import filtering, vocabulary_pair
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
@@ -66,6 +66,11 @@ class Problem:
         help="Drop training pairs whose longer side has more than this many "
         "times the subwords of the shorter one; 0: none.",
     )
+    filters: str = setting(
+        default="",
+        help="Filters of training pairs with their values, joined by ':', as "
+        "max_words=100:letters=0.5:unique; --registry_help lists them.",
+    )
 
     # Not arguments, so not annotated. build_problem() sets the first three.
     requested_name = ""  # X or X_rev
@@ -113,6 +118,7 @@ class Problem:
                 "max_length_ratio, of the longer side to the shorter, must be "
                 f"at least 1, or 0 for any; got {self.max_length_ratio}."
             )
+        filtering.PairFilters(self.filters, self.stored_languages)  # checks
 
     def _check_vocabularies(self) -> None:
         registry.vocabularies[self.vocabulary_type]  # UserError if unknown
@@ -140,6 +146,13 @@ class Problem:
         else:  # the name may have a colon
             names = [self.vocabulary]
         return [files.expand_path(name) for name in names if name]
+
+    @property
+    def pair_filters(self) -> filtering.PairFilters | None:
+        """The filters of training pairs; None if there are none."""
+        if not self.filters:
+            return None
+        return filtering.PairFilters(self.filters, self.stored_languages)
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if one embedding serves two vocabularies.

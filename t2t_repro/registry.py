@@ -9,6 +9,7 @@ A definition registers itself when its module is imported:
     @vocabularies.register("characters")
     @metrics.register("word_accuracy")
     @callbacks.register("csv_tracker")
+    @pair_filters.register("no_urls")
 
 A built-in model is declared with its hparams instead, so that names and
 settings are known without importing Keras; built-in metrics are declared, too.
@@ -282,6 +283,23 @@ vocabularies.declare(
 metrics = Registry("metric")
 callbacks = Registry("callback")  # subclasses of training.callbacks.Callback
 
+# Subclasses of text.pair_filters.PairFilter.
+pair_filters = Registry("filter")
+for _name, _class, _summary in (
+    ("max_characters", "MaxCharacters", "Characters of a side: 1000."),
+    ("max_words", "MaxWords", "Words of a side: 200."),
+    ("character_ratio", "CharacterRatio", "Ratio of characters: 3."),
+    ("word_ratio", "WordRatio", "Ratio of words: 3."),
+    ("letters", "Letters", "Least share of letters: 0.5."),
+    ("script", "Script", "Least share of the language's script: 0.5."),
+    ("different", "Different", "Sides that differ."),
+    ("language", "Language", "Sides in their language, by py3langid: 0.9."),
+    ("unique", "Unique", "The first of equal pairs."),
+):
+    pair_filters.declare(
+        _name, f"t2t_repro.text.pair_filters.{_class}", _summary
+    )
+
 
 def build_hparams(name: str) -> Any:
     """Build the HParams of a set: its function, applied to its parent's."""
@@ -316,6 +334,7 @@ def summary() -> str:
         search_rules,
         vocabularies,
         callbacks,
+        pair_filters,
     ):
         lines.append(f"{registry.kind}s:")
         for entry in registry:

@@ -43,11 +43,16 @@ def load(folder: pathlib.Path | None) -> None:
         import_modules(_import_folder(folder))
 
 
+def named_folder() -> pathlib.Path | None:
+    """Return the absolute path of the named folder; None: no folder."""
+    return _named.absolute() if _named else None
+
+
 def stored() -> dict[str, Any] | None:
     """Return the named folder with checksums, for run.json; None: no folder."""
-    if not _named:
+    folder = named_folder()
+    if not folder:
         return None
-    folder = _named.absolute()
     return {"folder": str(folder), "sha256": _checksums(folder)}
 
 

@@ -297,3 +297,18 @@ def test_waiting_worker_without_the_data_is_user_error(tmp_path, monkeypatch):
         errors.UserError, match=f"no data in {tmp_path}.*the same --data_dir"
     ):
         prepare.wait_for_data(build(), tmp_path)
+
+
+def test_filters_are_reported_and_part_of_the_settings(tmp_path, capsys):
+    write_raw(tmp_path / "raw")
+    for language in ("en", "xx"):
+        with open(tmp_path / "raw" / f"train.{language}", "a") as file:
+            file.write("an an\n")
+    filtered = build(arguments=f"{ARGUMENTS},filters=different:max_words")
+    prepare.prepare(filtered, tmp_path, tmp_path / "raw", verify=True)
+    printed = capsys.readouterr().out
+    assert "train: filters dropped 1 of 61 pairs\n" in printed
+    assert "  different: 1\n    an an | an an\n  max_words: 0\n" in printed
+    message = "filters is 'different:max_words' there and '' here"
+    with pytest.raises(errors.UserError, match=message):
+        prepare.prepare(build(), tmp_path)

@@ -17,6 +17,7 @@ COMMON = {  # arguments that every problem has
     "source_vocab_size": 0,
     "max_length": 256,
     "max_length_ratio": 0.0,
+    "filters": "",
 }
 
 
@@ -171,6 +172,11 @@ def test_shared_embedding_of_separate_vocabularies_is_user_error(tiny_hparams):
         ("max_length_ratio=0.5", "max_length_ratio.*at least 1.*got 0.5"),
         ("max_length_ratio=-1", "max_length_ratio.*at least 1.*got -1"),
         ("max_length_ratio=nan", "max_length_ratio.*at least 1.*got nan"),
+        ("filters=uniqe", "Unknown filter 'uniqe'. Did you mean 'unique'"),
+        ("filters=unique:unique", "'unique' is given twice"),
+        ("filters=unique=1", "'unique=1' must have no value"),
+        ("filters=max_words=", "'max_words=' must have a number"),
+        ("filters=max_words=nan", "'max_words=nan' must have a number"),
     ],
 )
 def test_limits_out_of_range_are_user_errors(argument, message):

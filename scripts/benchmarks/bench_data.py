@@ -21,6 +21,7 @@ from t2t_repro.data import (
     batch_plan,
     corpus,
     encode,
+    engines,
     generate,
     manifest,
     packing,
@@ -94,7 +95,7 @@ def measure_encoding(folder, pairs):
             (pair for pair in read_all_pairs(_TEXT.value)),
             text,
             encoder,
-            _WORKERS.value,
+            engines.LocalEngine(_WORKERS.value),
             generate.SHARD_PAIRS,
         )
 

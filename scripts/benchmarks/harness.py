@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -70,6 +71,15 @@ def report(name, value, unit, peer=None, ratio=None):
     )
     comparison = f" = {ratio:.2f} x {peer}" if peer else ""
     print(f"{name}: {value:,.4g} {unit}{comparison}", flush=True)
+
+
+def report_beside(name, value, unit, peer, peer_value):
+    """Report a value beside that of a peer, or alone if that is None."""
+    if peer_value is None:
+        report(name, value, unit)
+    else:
+        peer = f"{peer} ({peer_value:,.4g})"
+        report(name, value, unit, peer, value / peer_value)
 
 
 def print_json():
@@ -139,6 +149,15 @@ def resident_megabytes():
     """Return the resident memory of this process in MB."""
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize() / 1e6
+
+
+def peak_megabytes():
+    """Return the highest resident memory that this process has had, in MB.
+
+    It includes Python, libraries, weights and whatever was built on the way.
+    """
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
 
 
 def random_inputs(settings):

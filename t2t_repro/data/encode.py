@@ -1,32 +1,28 @@
-"""Encoding: pairs of text to shards of ids, on several threads.
+"""Encoding: pairs of text to shards of ids, by an engine.
 
 Shard k is made of the pairs [k·S, (k + 1)·S) of the raw text, of which some may
 be dropped, and its metadata has the checksum of that text. A shard that exists
 therefore need not be made again, and a missing one is made without the others.
 """
 
-import collections
-import concurrent.futures
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from t2t_repro import errors, files, progress
-from t2t_repro.data import corpus
+from t2t_repro.data import corpus, engines
 from t2t_repro.data.pair_encoder import EncodedChunk, Encoder
 from t2t_repro.text.parallel_files import Pair
 
-CHUNK_PAIRS = 5_000  # pairs that a thread encodes at once; some MB
+CHUNK_PAIRS = 5_000  # pairs that a worker encodes at once; some MB
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
-# The path of a shard, some of its pairs, and these pairs encoded; None instead
-# where the shard exists.
-_ChunkResult = tuple[pathlib.Path, list[Pair], EncodedChunk | None]
+# The path of a shard and some of its pairs.
+_ShardChunk = tuple[pathlib.Path, list[Pair]]
 
 
 class Checksums:
@@ -52,7 +48,7 @@ def encode_split(
     pairs: Iterable[Pair],
     text: dict[str, Any],
     encoder: Encoder,
-    num_workers: int,
+    engine: engines.Engine,
     shard_pairs: int,
 ) -> dict[str, Any]:
     """Write the missing shards of a split.
@@ -64,7 +60,7 @@ def encode_split(
         text: the result of the first reading: "read", the number of pairs, and
             "text_sha256".
         encoder: encoder of the pairs.
-        num_workers: threads.
+        engine: engine that calls the encoder.
         shard_pairs: S, the pairs of raw text of each shard.
 
     Returns:
@@ -81,18 +77,15 @@ def encode_split(
         print(f"{split}: {existing} of {len(paths)} shards exist already.")
     checksums, source = Checksums(), iter(pairs)
 
-    def encode(path: pathlib.Path, chunk: list[Pair]) -> _ChunkResult:
-        encoded = encoder.encode(chunk) if path in missing else None
-        return path, chunk, encoded
-
-    with (
-        concurrent.futures.ThreadPoolExecutor(num_workers) as pool,
-        progress.bar(
-            desc=f"encode {split}", total=text["read"], unit="pair"
-        ) as bar,
-    ):
-        chunks = _chunks_of_shards(source, paths, shard_pairs, checksums)
-        results = _ordered_starmap(pool, encode, chunks, 2 * num_workers)
+    chunks = _chunks_of_shards(source, paths, shard_pairs, checksums)
+    tasks = (
+        ((path, chunk), chunk if path in missing else None)
+        for path, chunk in chunks
+    )
+    with progress.bar(
+        desc=f"encode {split}", total=text["read"], unit="pair"
+    ) as bar:
+        results = engine.map(encoder.encode, tasks)
         mismatched = _write_shards(results, encoder.vocab_size, bar)
     is_same = checksums.hexdigests() == text["text_sha256"]
     if next(source, None) or not is_same:
@@ -138,7 +131,7 @@ def _chunks_of_shards(
     paths: Iterable[pathlib.Path],
     shard_pairs: int,
     checksums: Checksums,
-) -> Iterator[tuple[pathlib.Path, list[Pair]]]:
+) -> Iterator[_ShardChunk]:
     """Yield the chunks of each shard; an empty shard has an empty chunk."""
     for path in paths:
         chunks = in_chunks(itertools.islice(source, shard_pairs), CHUNK_PAIRS)
@@ -148,17 +141,19 @@ def _chunks_of_shards(
 
 
 def _write_shards(
-    results: Iterable[_ChunkResult], vocab_size: int, bar: Any
+    results: Iterable[tuple[_ShardChunk, EncodedChunk | None]],
+    vocab_size: int,
+    bar: Any,
 ) -> list[pathlib.Path]:
-    """Write shards from their encoded chunks.
+    """Write shards from their encoded chunks; None where a shard exists.
 
     Returns:
         Existing shards that were made of other text.
     """
     mismatched = []
-    for path, group in itertools.groupby(results, lambda result: result[0]):
+    for path, group in itertools.groupby(results, lambda item: item[0][0]):
         encoded, checksums = [], Checksums()
-        for _, chunk, encoded_chunk in group:
+        for (_, chunk), encoded_chunk in group:
             if encoded_chunk is not None:
                 encoded.append(encoded_chunk)
             checksums.update(chunk)
@@ -176,25 +171,6 @@ def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     items = iter(items)
     while chunk := list(itertools.islice(items, size)):
         yield chunk
-
-
-def _ordered_starmap(
-    pool: concurrent.futures.Executor,
-    function: Callable[..., Result],
-    items: Iterable[tuple],
-    max_pending: int,
-) -> Iterator[Result]:
-    """Call `function` on a pool; yield the results in order.
-
-    At most `max_pending` calls are ahead of the consumer.
-    """
-    pending: collections.deque = collections.deque()
-    for item in items:
-        pending.append(pool.submit(function, *item))
-        if len(pending) > max_pending:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
 
 
 def _write_shard(

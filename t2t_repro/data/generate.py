@@ -6,6 +6,7 @@ in the vocabularies and ``unfinished.json``, and each shard is a file. A process
 that is killed therefore continues where it was, and ends with the same bytes.
 """
 
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -13,7 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from t2t_repro import errors, files, json_files, progress
-from t2t_repro.data import corpus, encode, manifest, vocabulary_pair
+from t2t_repro.data import (
+    corpus,
+    encode,
+    engines,
+    filtering,
+    manifest,
+    vocabulary_pair,
+)
 from t2t_repro.data.pair_encoder import Encoder
 from t2t_repro.text.line_sample import LineSample
 from t2t_repro.text.parallel_files import Pair
@@ -41,6 +49,7 @@ class Spec(NamedTuple):
     # Maximum ratio of the lengths of a training pair; 0: no limit.
     max_length_ratio: float = 0.0
     split_by_unicode_script: bool = True  # see Vocabulary.learn
+    filters: filtering.PairFilters | None = None  # of training pairs
 
 
 def generate(
@@ -48,7 +57,7 @@ def generate(
     splits: Splits,
     spec: Spec,
     metadata: Mapping[str, Any],
-    num_workers: int = 1,
+    engine: engines.Engine = engines.ONE_THREAD,
     shard_pairs: int = SHARD_PAIRS,
 ) -> dict[str, Any]:
     """Generate the missing files of a corpus.
@@ -61,7 +70,7 @@ def generate(
             `spec` are dropped; other splits keep all pairs and their text.
         spec: settings of the corpus.
         metadata: further entries of the manifest.
-        num_workers: threads that encode.
+        engine: engine that encodes.
         shard_pairs: pairs of raw text of each shard.
 
     Returns:
@@ -75,9 +84,10 @@ def generate(
     files.remove_leftovers(folder)
     contents = manifest.read_unfinished(folder)
     if contents is None:
-        contents = _start(folder, splits, spec, metadata)
+        contents = _start(folder, splits, spec, metadata, engine)
     else:
         print(f"Continuing the unfinished data in {folder}.")
+    splits = _without_dropped(folder, splits, contents["splits"]["train"])
     vocabularies = manifest.open_vocabularies(folder)
     training = Encoder(vocabularies, spec.max_length, spec.max_length_ratio)
     for split in _train_last(splits):
@@ -87,7 +97,7 @@ def generate(
             splits[split](),
             contents["splits"][split],
             training if split == "train" else Encoder(vocabularies, None),
-            num_workers,
+            engine,
             shard_pairs,
         )
     _require_pairs(contents["splits"]["train"])
@@ -132,15 +142,40 @@ def _side_samples(spec: Spec, cls: type[Vocabulary]) -> list[_SideSample]:
     ]
 
 
+def _without_dropped(
+    folder: pathlib.Path, splits: Splits, train: Mapping[str, Any]
+) -> Splits:
+    """Return the splits without the training pairs that filters dropped.
+
+    Args:
+        folder: folder of the corpus.
+        splits: text of each split.
+        train: entry of the training split in the manifest.
+    """
+    if "filters" not in train:
+        return splits
+    kept = functools.partial(
+        filtering.kept_pairs, folder, splits["train"], train["filters"]
+    )
+    return {**splits, "train": kept}
+
+
 def _start(
     folder: pathlib.Path,
     splits: Splits,
     spec: Spec,
     metadata: Mapping[str, Any],
+    engine: engines.Engine,
 ) -> dict[str, Any]:
-    """Read all text, and write the vocabularies and the unfinished manifest."""
+    """Filter and read text; write vocabularies and the unfinished manifest."""
     for path in folder.glob("*.arrow"):  # shards of unknown text
         path.unlink()
+    filtered = {}
+    if spec.filters:
+        filtered["filters"] = filtering.filter_text(
+            folder, splits["train"], spec.filters, engine
+        )
+        splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
     texts = {
@@ -149,6 +184,7 @@ def _start(
         )
         for split in _train_last(splits)
     }
+    texts["train"] = filtered | texts["train"]
     if spec.vocabulary_paths:
         vocabularies = vocabulary_pair.load(
             spec.vocabulary_type, spec.vocabulary_paths

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import errors, files, json_files, progress
-from t2t_repro.data import corpus, vocabulary_pair
+from t2t_repro.data import corpus, filtering, vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 
 MANIFEST = "manifest.json"
@@ -157,6 +157,9 @@ def verify(folder: pathlib.Path) -> None:
     expected = {shard["file"]: shard["sha256"] for shard in shards}
     for name, entry in vocabulary_files(manifest).items():
         expected[name] = entry["sha256"]
+    filters = manifest["splits"]["train"].get("filters")
+    if filters:
+        expected[filtering.FILE] = filters["sha256"]
     for name, sha256_of_file in progress.bar(
         expected.items(), "verify", unit="file"
     ):

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility, dropout
+from t2t_repro.layers import compatibility, dropout, products, step_projection
 from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
 
 MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
@@ -19,6 +20,13 @@ class KeyValues(NamedTuple):
     key: Tensor  # [B, H, L, K]
     value: Tensor  # [B, H, L, K]
     distances: Tensor | None = None  # [B, L] int32; None: not needed
+
+
+class StepKernels(NamedTuple):
+    """Projections of an attention in the steps of a search."""
+
+    inputs: Projection  # to queries, or to queries, keys and values
+    output: Projection
 
 
 @keras.saving.register_keras_serializable("t2t_repro")
@@ -71,7 +79,7 @@ class MultiHeadAttention(keras.layers.Layer):
             ("value", value_channels),
             ("output_projection", hidden_size),
         ):
-            dense = keras.layers.Dense(
+            dense = products.Dense(
                 size, use_bias=use_bias, name=name, dtype=self.dtype_policy
             )
             setattr(self, name, dense)
@@ -138,14 +146,36 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         memory = x if memory is None else memory
         key, value = self.project_memory(memory)
-        query = self.split_heads(self.query(x))  # [B, H, T, K]
-        weights = _softmax(self.logits(query, key), mask)
-        dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
-        context = self.weighted_sum(dropped, value)
+        query = self.split_heads(self.query(x))
+        context, weights = self.attend(query, key, value, mask, rng)
         batch, _, length, _ = ops.shape(context)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, T, H, K]
         context = ops.reshape(context, (batch, length, self.value_channels))
         return self.output_projection(context), weights
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor,
+        rng: Rng | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the context of each query, and the attention weights.
+
+        Args:
+            query: [B, H, T, K].
+            key: [B, H, L, K].
+            value: [B, H, L, K].
+            mask: bool, broadcast to [B, H, T, L].
+            rng: state of random numbers; None at inference.
+
+        Returns:
+            context [B, H, T, K]; weights [B, H, T, L] float32, before dropout.
+        """
+        weights = _softmax(self.logits(query, key), mask)
+        dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
+        return self.weighted_sum(dropped, value), weights
 
     def split_beams_and_heads(self, x: Tensor, num_beams: int) -> Tensor:
         """Split x [B * W, H * K] to [B, H, W, K]."""
@@ -153,28 +183,71 @@ class MultiHeadAttention(keras.layers.Layer):
         x = ops.reshape(x, (-1, num_beams, self.num_heads, head_size))
         return ops.transpose(x, (0, 2, 1, 3))
 
+    def step_kernels(self, with_memory: bool) -> StepKernels:
+        """Return the projections of steps.
+
+        Args:
+            with_memory: whether steps also project keys and values.
+        """
+        layers = [self.query]
+        if with_memory:
+            layers += [self.key, self.value]
+        return StepKernels(
+            step_projection.join(*layers),
+            step_projection.join(self.output_projection),
+        )
+
+    def project_query(
+        self, x: Tensor, num_beams: int, kernels: StepKernels
+    ) -> Tensor:
+        """Return the query [B, H, W, K] of x [B * W, D].
+
+        Args:
+            x: one position of W beams.
+            num_beams: W.
+            kernels: result of step_kernels(False).
+        """
+        (query,) = step_projection.project_and_split(
+            x, kernels.inputs, (self.key_channels,)
+        )
+        return self.split_beams_and_heads(query, num_beams)
+
+    def project_position(
+        self, x: Tensor, num_beams: int, kernels: StepKernels
+    ) -> list[Tensor]:
+        """Return query, key and value [B, H, W, K] of x [B * W, D].
+
+        Args:
+            x: one position of W beams.
+            num_beams: W.
+            kernels: result of step_kernels(True).
+        """
+        sizes = (self.key_channels, self.key_channels, self.value_channels)
+        return [
+            self.split_beams_and_heads(each, num_beams)
+            for each in step_projection.project_and_split(
+                x, kernels.inputs, sizes
+            )
+        ]
+
     def step(
         self,
-        x: Tensor,
-        num_beams: int,
+        query: Tensor,
         key_values: Sequence[KeyValues],
         mask: Tensor,
+        kernels: StepKernels,
     ) -> tuple[Tensor, Tensor]:
         """Attend from one position: W beams are W queries of a sentence.
 
-        All rows of x form one matrix, so that each projection is a single
-        matrix product for any number of sentences.
-
         Args:
-            x: [B * W, D].
-            num_beams: W.
+            query: [B, H, W, K].
             key_values: one KeyValues per array; together they have L keys.
             mask: [B, 1, W or 1, L].
+            kernels: result of step_kernels().
 
         Returns:
             output [B * W, D], weights [B, H, W, L] float32.
         """
-        query = self.split_beams_and_heads(self.query(x), num_beams)
         logits = [self.logits(query, kv.key, kv.distances) for kv in key_values]
         weights = _softmax(ops.concatenate(logits, axis=-1), mask)
         context, start = 0, 0
@@ -187,7 +260,10 @@ class MultiHeadAttention(keras.layers.Layer):
             start = end
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, W, H, K]
         context = ops.reshape(context, (-1, self.value_channels))
-        return self.output_projection(context), weights
+        (output,) = step_projection.project_and_split(
+            context, kernels.output, (self.hidden_size,)
+        )
+        return output, weights
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import convolution, dropout, residual
+from t2t_repro.layers import convolution, dropout, products, residual
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
@@ -140,7 +140,7 @@ class DilatedBlock(keras.layers.Layer):
             residual.norm_or_identity(True, residual.EPSILON, name, **settings)
             for name in ("input_norm", "inner_norm", "output_norm")
         )
-        self.input_projection = keras.layers.Dense(
+        self.input_projection = products.Dense(
             hidden_size // 2, name="input_projection", **settings
         )
         self.convolution = DilatedConvolution(
@@ -151,7 +151,7 @@ class DilatedBlock(keras.layers.Layer):
             name="convolution",
             **settings,
         )
-        self.output_projection = keras.layers.Dense(
+        self.output_projection = products.Dense(
             hidden_size, name="output_projection", **settings
         )
         self.dropout = dropout.Dropout(dropout_rate, name="dropout", **settings)

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_repro.layers import products, step_projection
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
 
 
@@ -63,7 +65,13 @@ class Embedding(keras.layers.Layer):
         return vectors * self.hidden_size**0.5
 
     def kernel(self) -> Tensor:
-        """Return the output kernel [D, V], a copy in the compute dtype."""
+        """Return the output kernel [D, V], a copy in the compute dtype.
+
+        It may have more columns: see products.pad_columns().
+        """
+        return products.pad_columns(self._transposed())
+
+    def _transposed(self):
         return ops.transpose(ops.cast(self.weight, self.compute_dtype))
 
     def logits(self, x: Tensor, kernel: Tensor | None = None) -> Tensor:
@@ -71,11 +79,15 @@ class Embedding(keras.layers.Layer):
 
         Args:
             x: states.
-            kernel: result of kernel(), if many calls share it.
+            kernel: result of kernel(), if many calls share it: the steps of a
+                search.
         """
         flat = ops.reshape(x, (-1, self.hidden_size))
-        kernel = self.kernel() if kernel is None else kernel
-        logits = ops.cast(ops.matmul(flat, kernel), "float32")
+        kernel = self._transposed() if kernel is None else kernel
+        (logits,) = step_projection.project_and_split(
+            flat, Projection(kernel), (self.vocab_size,)
+        )
+        logits = ops.cast(logits, "float32")
         if self.bias is not None:
             logits = logits + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.vocab_size))

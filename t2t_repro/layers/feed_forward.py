@@ -5,8 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import dropout
+from t2t_repro.layers import dropout, products, step_projection
 from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
 
 ACTIVATIONS = {
@@ -48,7 +49,7 @@ class FeedForward(keras.layers.Layer):
         self.filter_size = filter_size
         self.dropout_rate = dropout_rate
         self.activation = activation
-        self.filter = keras.layers.Dense(
+        self.filter = products.Dense(
             filter_size,
             activation=(ACTIVATIONS | GATES)[activation],
             name="filter",
@@ -56,13 +57,13 @@ class FeedForward(keras.layers.Layer):
         )
         self.linear = None
         if activation in GATES:
-            self.linear = keras.layers.Dense(
+            self.linear = products.Dense(
                 filter_size, name="linear", dtype=self.dtype_policy
             )
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-        self.output_projection = keras.layers.Dense(
+        self.output_projection = products.Dense(
             hidden_size, name="output_projection", dtype=self.dtype_policy
         )
 
@@ -74,6 +75,27 @@ class FeedForward(keras.layers.Layer):
         if self.linear is not None:
             hidden = hidden * self.linear(x)
         return self.output_projection(self.dropout(hidden, rng=rng))
+
+    def step_kernels(self) -> tuple[Projection, ...]:
+        """Return the projections of steps, in the order of their use."""
+        filter_ = step_projection.join(self.filter)
+        # Further columns of the hidden layer meet rows of zeros.
+        output = step_projection.join(
+            self.output_projection, rows=filter_.kernel.shape[1]
+        )
+        if self.linear is None:
+            return filter_, output
+        return filter_, step_projection.join(self.linear), output
+
+    def step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
+        """Return the output of x [M, D], with the result of step_kernels()."""
+        hidden = self.filter.activation(step_projection.project(x, kernels[0]))
+        if self.linear is not None:
+            hidden = hidden * step_projection.project(x, kernels[1])
+        (output,) = step_projection.project_and_split(
+            hidden, kernels[-1], (self.hidden_size,)
+        )
+        return output
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility
+from t2t_repro.layers import compatibility, products
 from t2t_repro.layers.attention import MASKED
 from t2t_repro.types import Tensor
 
@@ -47,7 +47,7 @@ class SourceAttention(keras.layers.Layer):
         self.attention_type = attention_type
         self.hops = hops
         self.query, self.key = (
-            keras.layers.Dense(
+            products.Dense(
                 size, use_bias=False, name=name, dtype=self.dtype_policy
             )
             for name in ("query", "key")

@@ -4,17 +4,30 @@ Here `hparams` are a TransformerHParams of hparams/transformer_hparams.py.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from t2t_repro.layers import dropout, residual
-from t2t_repro.layers.attention import KeyValues, MultiHeadAttention
+from t2t_repro.layers.attention import (
+    KeyValues,
+    MultiHeadAttention,
+    StepKernels,
+)
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.feed_forward import FeedForward
 from t2t_repro.layers.relative import RelativeAttention
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
+
+
+class LayerKernels(NamedTuple):
+    """Projections of a decoder layer in the steps of a search."""
+
+    self_attention: StepKernels
+    cross_attention: StepKernels
+    ffn: tuple[Projection, ...]
 
 
 class EncoderLayer(keras.layers.Layer):
@@ -78,9 +91,21 @@ class DecoderLayer(keras.layers.Layer):
         )
         return self.ffn(x, rng=rng), (self_weights, cross_weights)
 
+    def step_kernels(self) -> LayerKernels:
+        """Return what steps multiply with."""
+        return LayerKernels(
+            self.self_attention.sublayer.step_kernels(with_memory=True),
+            self.cross_attention.sublayer.step_kernels(with_memory=False),
+            self._ffn_kernels(),
+        )
+
+    def _ffn_kernels(self) -> tuple[Projection, ...]:
+        return self.ffn.sublayer.step_kernels()
+
     def step(
         self,
         x: Tensor,
+        kernels: LayerKernels,
         past: KeyValues,
         recent: KeyValues,
         rows: Tensor,
@@ -92,6 +117,7 @@ class DecoderLayer(keras.layers.Layer):
 
         Args:
             x: [B * W, D].
+            kernels: result of step_kernels().
             past: KeyValues of positions that no longer change.
             recent: KeyValues of the positions since, with empty entries.
             rows: [B * H, 1] int32, rows of `recent` as an array
@@ -105,30 +131,31 @@ class DecoderLayer(keras.layers.Layer):
             cross-attention weights [B, H, W, L].
         """
         block, beams = self.self_attention, self_mask.shape[2]
-        normed = block.input_norm(x)
-        key, value = (
-            _write_rows(
-                old,
-                block.sublayer.split_beams_and_heads(project(normed), beams),
-                rows,
-            )
-            for project, old in (
-                (block.sublayer.key, recent.key),
-                (block.sublayer.value, recent.value),
-            )
+        query, key, value = block.sublayer.project_position(
+            block.input_norm(x), beams, kernels.self_attention
         )
-        key_values = (past, recent._replace(key=key, value=value))
-        y, _ = block.sublayer.step(normed, beams, key_values, self_mask)
+        key = _write_rows(recent.key, key, rows)
+        value = _write_rows(recent.value, value, rows)
+        y, _ = block.sublayer.step(
+            query,
+            (past, recent._replace(key=key, value=value)),
+            self_mask,
+            kernels.self_attention,
+        )
         x = block.add(x, y)
         block = self.cross_attention
-        y, weights = block.sublayer.step(
-            block.input_norm(x), beams, (memory,), cross_mask
+        query = block.sublayer.project_query(
+            block.input_norm(x), beams, kernels.cross_attention
         )
-        x = self._ffn_step(block.add(x, y))
+        y, weights = block.sublayer.step(
+            query, (memory,), cross_mask, kernels.cross_attention
+        )
+        x = self._ffn_step(block.add(x, y), kernels.ffn)
         return x, (key, value), weights
 
-    def _ffn_step(self, x: Tensor) -> Tensor:
-        return self.ffn(x)
+    def _ffn_step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
+        y = self.ffn.sublayer.step(self.ffn.input_norm(x), kernels)
+        return self.ffn.add(x, y)
 
 
 def _write_rows(old: Tensor, new: Tensor, rows: Tensor) -> Tensor:

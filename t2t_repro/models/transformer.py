@@ -23,7 +23,12 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.models.stack import DecoderLayer, EncoderLayer, Stack
+from t2t_repro.models.stack import (
+    DecoderLayer,
+    EncoderLayer,
+    LayerKernels,
+    Stack,
+)
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.types import Tensor
 
@@ -218,8 +223,11 @@ class Transformer(Seq2Seq):
             decoder=ops.stack(self_weights),
         )
 
-    def decoding_constants(self) -> Tensor:
-        return self.softmax.kernel()
+    def decoding_constants(self) -> tuple[Tensor, list[LayerKernels]]:
+        """Return the kernels of the softmax and of the decoder's layers."""
+        return self.softmax.kernel(), [
+            layer.step_kernels() for layer in self.decoder.layers
+        ]
 
     def start_decoding(
         self,
@@ -251,7 +259,8 @@ class Transformer(Seq2Seq):
     def decode_step(
         self, ids: Tensor, step: Tensor, state: DecodingState
     ) -> StepOutputs:
-        kernel, cache, visible = state
+        constants, cache, visible = state
+        softmax_kernel, layer_kernels = constants
         beams = ids.shape[1]
         x = self.targets_embedding(ids)  # [B, W, D]
         x = self._replace_by_start(x, ops.reshape(step == 0, (1, 1)))
@@ -264,21 +273,23 @@ class Transformer(Seq2Seq):
         )
         rows = cache.write_rows(step, beams)
         keys, values, weights = [], [], []
-        for i, layer in enumerate(self.decoder.layers):
+        for i, (layer, kernels) in enumerate(
+            zip(self.decoder.layers, layer_kernels, strict=True)
+        ):
             past, recent, memory = cache.key_values(i, distances)
             x, (key, value), layer_weights = layer.step(
-                x, past, recent, rows, memory, mask, cache.memory_mask
+                x, kernels, past, recent, rows, memory, mask, cache.memory_mask
             )
             keys.append(key)
             values.append(value)
             weights.append(layer_weights)
-        logits = self.softmax.logits(self.decoder.norm(x), kernel)
+        logits = self.softmax.logits(self.decoder.norm(x), softmax_kernel)
         logits = ops.reshape(logits, (-1, beams, self.vocab_size))
         cache = cache._replace(keys=tuple(keys), values=tuple(values))
         # [layers, B, H, W, L] -> [B, W, L]
         attention = ops.mean(ops.stack(weights), axis=(0, 2))
         return StepOutputs(
-            logits, DecodingState(kernel, cache, visible), attention
+            logits, DecodingState(constants, cache, visible), attention
         )
 
     def compact_state(self, state: DecodingState) -> DecodingState:

@@ -13,6 +13,7 @@ from t2t_repro.layers import masks, residual
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import balancing
 from t2t_repro.models.seq2seq import HiddenStates, Seq2Seq
 from t2t_repro.models.stack import (
@@ -61,7 +62,10 @@ class MoeDecoderLayer(DecoderLayer):
         x, losses = self.ffn(x, masks.has_key(self_mask), rng=rng)
         return x, ((self_weights, cross_weights), losses)
 
-    def _ffn_step(self, x: Tensor) -> Tensor:
+    def _ffn_kernels(self) -> tuple[Projection, ...]:
+        return ()
+
+    def _ffn_step(self, x: Tensor, kernels: tuple[Projection, ...]) -> Tensor:
         return self.ffn(x)[0]
 
 

@@ -4,6 +4,7 @@ import codecs
 import dataclasses
 import gzip
 import http.client
+import io
 import itertools
 import os
 import pathlib
@@ -16,11 +17,12 @@ from t2t_repro import errors, files, locks, progress
 
 Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
 TIMEOUT_SECONDS = 60
+SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
 
 
 @dataclasses.dataclass(frozen=True)
 class RawFile:
-    """A file with one side of a split, one sentence a line, plain or .gz."""
+    """A file with one side of a split, one sentence a line, also compressed."""
 
     name: str  # without .gz: "train.en"
     url: str | None = None  # URL of the .gz; None: only --raw_dir has the file
@@ -38,16 +40,22 @@ def locate(
         UserError: there is no such file; the error says where to put it.
     """
     if raw_dir is not None:
-        return _find(file, files.expand_path(raw_dir))
+        return find(file.name, files.expand_path(raw_dir))
     return download(file, pathlib.Path(download_dir))
 
 
-def _find(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
-    for path in (folder / file.name, folder / f"{file.name}.gz"):
+def find(name: str, folder: pathlib.Path) -> pathlib.Path:
+    """Find a file of --raw_dir, plain or compressed.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    for suffix in SUFFIXES:
+        path = folder / (name + suffix)
         if path.is_file():
             return path
     raise errors.UserError(
-        f"--raw_dir={folder} has neither {file.name} nor {file.name}.gz. "
+        f"--raw_dir={folder} has neither {name} nor {name}.gz or {name}.zst. "
         "Put the file there.",
         see="no-download",
     )
@@ -133,8 +141,18 @@ def _fetch(url: str, part: pathlib.Path) -> None:
         )
 
 
+def _open_zst(path, mode):
+    """Open a .zst file; PyArrow has the library before Python 3.14."""
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
+
+
+_OPEN_COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".zst": _open_zst}
+
+
 def read_lines(path: pathlib.Path | str) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or .gz; see split_lines().
+    """Yield the lines of a UTF-8 file of SUFFIXES; see split_lines().
 
     Raises:
         UserError: the file does not exist, is damaged or is not UTF-8.
@@ -142,11 +160,13 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
     path = files.expand_path(path)
     if not path.is_file():
         raise errors.UserError(f"There is no file {path}.")
-    open_file: Callable = gzip.open if path.suffix == ".gz" else open
+    open_file = _OPEN_COMPRESSED.get(path.suffix, open)
     try:
         with open_file(path, "rb") as file:
             yield from split_lines(file, path)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, OSError, zlib.error) as error:
+        if getattr(error, "errno", None):  # of the disk
+            raise
         raise errors.UserError(
             f"{path} is damaged: {error}. Fetch it again."
         ) from error

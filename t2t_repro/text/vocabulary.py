@@ -60,6 +60,10 @@ class Vocabulary:
                 f"Cannot use the vocabulary {path}. {error}"
             ) from error
 
+    def __reduce__(self) -> tuple:
+        """Serialize to the content of the file alone, for pickle."""
+        return type(self), (self.model,)
+
     @property
     def unknown(self) -> int | None:
         """Id of text that cannot be spelled; None: any text can be spelled."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from t2t_repro.data import encode, generate
+from t2t_repro.data import encode, engines, generate
 
 
 @pytest.fixture
@@ -32,10 +32,11 @@ def generate_corpus(monkeypatch):
             "train": train if callable(train) else lambda: iter(train),
             "test": lambda: iter(test),
         }
+        engine = settings.pop("engine", engines.LocalEngine(workers))
         shard_pairs = settings.pop("shard_pairs", generate.SHARD_PAIRS)
         spec = generate.Spec(**{"vocab_size": 300, "max_length": 30} | settings)
         return generate.generate(
-            folder, splits, spec, {"problem": "toy"}, workers, shard_pairs
+            folder, splits, spec, {"problem": "toy"}, engine, shard_pairs
         )
 
     return run

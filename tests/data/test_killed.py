@@ -15,7 +15,7 @@ from t2t_repro.data import manifest
 # "before" or "after" it renames its file of this number.
 SCRIPT = """
 import os, pathlib, random, signal, sys
-from t2t_repro.data import encode, generate
+from t2t_repro.data import encode, engines, generate
 
 encode.CHUNK_PAIRS = 5
 choices = random.Random(0)
@@ -41,7 +41,7 @@ def generate_corpus(folder, when, number):
         {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:4])},
         generate.Spec(300, max_length=40),
         {"problem": "toy"},
-        num_workers=2,
+        engine=engines.LocalEngine(2),
         shard_pairs=12,
     )
 

@@ -2,15 +2,17 @@
 
 import gzip
 
+import pyarrow as pa
 import pytest
 from file_strategies import edited_bytes, read_or_refuse
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from t2t_repro import errors, registry
 from t2t_repro.metrics import scores
 from t2t_repro.problem import build_problem
-from t2t_repro.text import linear, parallel_files, trees
+from t2t_repro.text import linear, parallel_files, trees, weighted_corpora
 
 TEXT = (
     b"\xef\xbb\xbfa b\r\n\nc\xc2\x85d \xe2\x80\xa8 e\n\0\t\n"
@@ -69,6 +71,29 @@ def test_edited_gz_is_read_or_named(folder, content):
         text = gzip.decompress(content).decode("utf-8-sig")
         text = text.replace("\r\n", "\n")
         assert "\n".join(lines) + "\n" in (text, text + "\n", "\n")
+
+
+ZST = pa.compress(TEXT, codec="zstd", asbytes=True)
+
+
+@given(edited_bytes(ZST, ZST * 2))
+def test_edited_zst_is_read_or_named(folder, content):
+    read_or_refuse(read_all, folder / "text.zst", content)
+
+
+def make_parquet():
+    sink = pa.BufferOutputStream()
+    columns = {"en": ["a", "é"], "de": ["b", None]}
+    parquet.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+@given(edited_bytes(make_parquet()))
+def test_edited_parquet_is_read_or_named(folder, content):
+    def read(path):
+        return list(weighted_corpora.read_parquet(path, ("en", "de")))
+
+    read_or_refuse(read, folder / "text.parquet", content)
 
 
 @given(edited_bytes(TEXT), edited_bytes(TEXT))

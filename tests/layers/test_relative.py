@@ -111,6 +111,7 @@ def test_step_equals_row_of_full_attention():
     layer, x = _layer(), ops.convert_to_tensor(_x())
     expected, weights = layer(x, NO_MASK)
     key, value = layer.project_memory(x)
+    kernels = layer.step_kernels(with_memory=False)
     for i in range(T):
         distances = ops.broadcast_to(ops.arange(T) - i, (B, T))
         key_values = [
@@ -119,7 +120,8 @@ def test_step_equals_row_of_full_attention():
             )
             for part in (slice(2), slice(2, T))
         ]
-        output, step_weights = layer.step(x[:, i], 1, key_values, NO_MASK)
+        query = layer.project_query(x[:, i], 1, kernels)
+        output, step_weights = layer.step(query, key_values, NO_MASK, kernels)
         np.testing.assert_allclose(output, expected[:, i], atol=1e-5)
         np.testing.assert_allclose(
             step_weights[:, :, 0], weights[:, :, i], atol=1e-5

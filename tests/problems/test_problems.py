@@ -243,3 +243,16 @@ def test_parallel_text_with_invalid_argument_is_user_error(
 ):
     with pytest.raises(errors.UserError, match=message):
         build_problem("parallel_text", f"name={name},languages={languages}")
+
+
+def test_parallel_text_trains_on_corpora_and_tests_on_files(tmp_path):
+    for stem in ("a", "b", "test"):
+        for language in ("en", "de"):
+            (tmp_path / f"{stem}.{language}").write_text(f"{stem} {language}\n")
+    arguments = "name=mixed,languages=en-de,corpora=b=2:a"
+    built = build_problem("parallel_text", arguments)
+    a, b, test = ((f"{stem} en", f"{stem} de") for stem in ("a", "b", "test"))
+    assert list(built.pairs("train", tmp_path, "unused")) == [b, b, a]
+    assert list(built.pairs("test", tmp_path, "unused")) == [test]
+    with pytest.raises(errors.UserError, match="unique would drop the copies"):
+        build_problem("parallel_text", f"{arguments},filters=unique")

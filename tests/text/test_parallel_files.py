@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import threading
 
+import pyarrow as pa
 import pytest
 
 from t2t_repro import errors, locks
@@ -111,14 +112,33 @@ def test_missing_file_is_user_error(tmp_path):
         list(parallel_files.read_lines(path))
 
 
+def compress_zst(content):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as file:
+        file.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def test_zst_is_read_like_plain_text(tmp_path):
+    content = "".join(f"{i} é\r\n" for i in range(99_999)).encode()
+    path = write(tmp_path / "a.zst", compress_zst(content))
+    lines = list(parallel_files.read_lines(path))
+    assert lines == [f"{i} é" for i in range(99_999)]
+    assert parallel_files.find("a", tmp_path) == path
+
+
 @pytest.mark.parametrize(
-    "content",
-    [b"plain text\n", gzip.compress(b"a\n" * 999)[:-9]],
-    ids=["not compressed", "cut off"],
+    ("suffix", "content"),
+    [
+        ("gz", b"plain text\n"),
+        ("gz", gzip.compress(b"a\n" * 999)[:-9]),
+        ("zst", b"plain text\n"),
+        ("zst", compress_zst(b"a\n" * 999)[:-9]),
+    ],
 )
-def test_damaged_gz_is_user_error(tmp_path, content):
-    path = write(tmp_path / "a.gz", content)
-    with pytest.raises(errors.UserError, match="a.gz"):
+def test_damaged_compressed_file_is_user_error(tmp_path, suffix, content):
+    path = write(tmp_path / f"a.{suffix}", content)
+    with pytest.raises(errors.UserError, match=f"a.{suffix} is damaged"):
         list(parallel_files.read_lines(path))
 
 

@@ -1,0 +1,88 @@
+"""A training step of our models with JAX, for bench_gpu and gpu_readiness.
+
+The environment variable KERAS_BACKEND must be "jax" before this module is
+imported. The layers use keras.ops, so TensorFlow is not needed.
+"""
+
+import importlib
+
+import jax
+import keras
+import numpy as np
+
+from t2t_repro.layers import counter_rng
+
+# Registers the hparams sets. (registry.load_definitions() would also import the
+# problems, and with them TensorFlow.)
+for _name in ("transformer_hparams", "small_corpora"):
+    importlib.import_module(f"t2t_repro.hparams.{_name}")
+
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+
+def rows(tokens, length, vocab_size):
+    """Return rows as batches.assemble() does; each is one long sentence."""
+    shape = (tokens // length, length)
+    generator = np.random.default_rng(0)
+    features = {}
+    for side in ("inputs", "targets"):
+        features[side] = generator.integers(2, vocab_size, shape, np.int32)
+        features[f"{side}_segment"] = np.ones(shape, np.int32)
+        features[f"{side}_position"] = np.broadcast_to(
+            np.arange(length, dtype=np.int32), shape
+        )
+    return features
+
+
+def smoothed_loss(logits, targets, smoothing):
+    """Return the mean loss, as training/cross_entropy.py computes it.
+
+    Sums over one-hot targets instead of looked-up logits: the gradient of a
+    look-up is a scatter, for which XLA writes [N, V] float32 three times.
+    """
+    low = smoothing / (logits.shape[-1] - 1)
+    log_sum = jax.nn.logsumexp(logits, -1)
+    one_hot = jax.nn.one_hot(targets, logits.shape[-1])
+    probabilities = low + (1 - smoothing - low) * one_hot
+    return (log_sum - (probabilities * logits).sum(-1)).mean()
+
+
+class Step:
+    """Forward pass, backward pass and Adam's update of a model."""
+
+    def __init__(self, model):
+        self.model = model
+        self.adam = keras.optimizers.Adam(1e-4, 0.9, 0.98, 1e-9)
+        self.adam.build(model.trainable_variables)
+        self.variables = model.trainable_variables, self.adam.variables
+
+    def __call__(self, state, rows, number):
+        """Return the new state and the loss.
+
+        Args:
+            state: values of `variables`.
+            rows: result of rows().
+            number: the step's number, for dropout.
+        """
+        weights, slots = state
+        rng = counter_rng.step_rng(1, number, 0, rows["targets"].shape[0])
+
+        def loss(weights):
+            logits, _ = self.model.stateless_call(weights, [], rows, rng=rng)
+            smoothing = self.model.hparams.label_smoothing
+            return smoothed_loss(logits, rows["targets"], smoothing)
+
+        value, gradients = jax.value_and_grad(loss)(weights)
+        weights, slots = self.adam.stateless_apply(slots, gradients, weights)
+        return (weights, slots), value
+
+
+def memory_bytes(compiled):
+    """Return the memory that a compiled step needs, with its arguments."""
+    memory = compiled.memory_analysis()
+    return (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes  # outputs in place of arguments
+        + memory.temp_size_in_bytes
+    )

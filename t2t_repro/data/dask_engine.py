@@ -1,0 +1,110 @@
+"""Engine of a Dask cluster, whose workers may be on other machines.
+
+Dask repeats the calls of a worker that ends on the other workers.
+"""
+
+import concurrent.futures
+import hashlib
+import pathlib
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import distributed
+
+from t2t_repro import errors, user_definitions
+from t2t_repro.data import engines
+from t2t_repro.text.parallel_files import Pair
+
+Result = TypeVar("Result")
+TIMEOUT_SECONDS = 60  # for the scheduler to answer, and for a worker to come
+PENDING_PER_THREAD = 4  # chunks, so that no thread waits for the next one
+
+
+class FunctionPlugin(distributed.WorkerPlugin):
+    """The function on each worker, sent once instead of with every chunk."""
+
+    def __init__(self, function: Callable, usr_dir: pathlib.Path | None):
+        """Serialize the function.
+
+        Args:
+            function: function of a chunk.
+            usr_dir: folder of definitions that the function may need.
+        """
+        self._pickled = pickle.dumps(function)
+        self._usr_dir = usr_dir
+        self.name = f"t2t-{hashlib.sha256(self._pickled).hexdigest()}"
+
+    def setup(self, worker: Any) -> None:
+        """Load the definitions and the function, on a worker."""
+        user_definitions.load(self._usr_dir)
+        self.function = pickle.loads(self._pickled)
+
+
+def _call(name, pairs):
+    """Call the function of a plugin, on a worker."""
+    return distributed.get_worker().plugins[name].function(pairs)
+
+
+class _Future(NamedTuple):
+    """A future of Dask, whose errors of the cluster become UserErrors."""
+
+    future: distributed.Future
+
+    def result(self):
+        try:
+            return self.future.result()
+        except (
+            concurrent.futures.CancelledError,
+            distributed.CancelledError,
+            distributed.KilledWorker,
+            distributed.comm.CommClosedError,
+        ) as error:
+            raise errors.UserError(
+                f"The cluster lost a call: {error}. See the logs of its "
+                "workers, and run datagen again, which continues."
+            ) from error
+
+
+class DaskEngine(NamedTuple):
+    """Workers of a Dask cluster."""
+
+    address: str
+
+    def map(
+        self,
+        function: Callable[[list[Pair]], Result],
+        tasks: Iterable[engines.Task],
+    ) -> Iterator[tuple[Any, Result | None]]:
+        """Call the function on the workers; see engines.Engine.
+
+        Raises:
+            UserError: there is no scheduler or no worker, or the cluster is
+                lost.
+        """
+        plugin = FunctionPlugin(function, user_definitions.named_folder())
+        with self._connect() as client:
+            client.register_plugin(plugin)
+            yield from engines.in_order(
+                lambda pairs: _Future(
+                    client.submit(_call, plugin.name, pairs, pure=False)
+                ),
+                tasks,
+                # Asked before each chunk, since workers come and go.
+                lambda: PENDING_PER_THREAD * sum(client.nthreads().values()),
+            )
+            client.unregister_worker_plugin(plugin.name)
+
+    def _connect(self):
+        try:
+            client = distributed.Client(
+                self.address, timeout=TIMEOUT_SECONDS, set_as_default=False
+            )
+            client.wait_for_workers(1, timeout=TIMEOUT_SECONDS)
+            return client
+        except (OSError, TimeoutError, ValueError) as error:
+            raise errors.UserError(
+                f"There is no Dask cluster with a worker at {self.address}: "
+                f"{error}. Start `dask scheduler` and, on each machine, `dask "
+                "worker ADDRESS`."
+            ) from error

@@ -1,0 +1,213 @@
+"""Filtering of training pairs, before a vocabulary is learned from them.
+
+The result is ``train.filtered.npy`` [pairs] uint8 in the folder of the corpus:
+0 for a pair that is kept, n for one that the n-th filter dropped. It depends on
+the text alone: workers apply filters to chunks, and of equal pairs the first
+one in the text is kept.
+"""
+
+import hashlib
+import itertools
+import math
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from t2t_repro import errors, files, progress, registry
+from t2t_repro.data import encode, engines
+from t2t_repro.text.pair_filters import PairFilter, Unique
+from t2t_repro.text.parallel_files import Pair
+
+FILE = "train.filtered.npy"
+NUM_EXAMPLES = 3  # of pairs that a filter dropped, in the manifest
+EXAMPLE_LENGTH = 200  # characters
+# Hashes that are compared at once; two different pairs of a billion have the
+# same hash with a probability of 3%.
+_PART = 1 << 22
+
+ReadPairs: TypeAlias = Callable[[], Iterable[Pair]]
+
+
+class FilteredChunk(NamedTuple):
+    """The result of the filters for a chunk."""
+
+    reasons: bytes  # a number for each pair, as in FILE
+    hashes: bytes  # 8 for each pair that is kept; empty without `unique`
+
+
+class PairFilters:
+    """Filters that are applied in order; one that drops a pair is the last."""
+
+    def __init__(self, text: str, languages: tuple[str, str]):
+        """Parse the names of filters.
+
+        Args:
+            text: names in registry.pair_filters with values, joined by ":", as
+                "max_words=100:different:unique".
+            languages: languages of inputs and targets.
+
+        Raises:
+            UserError: a name is unknown or given twice, or a value is wrong.
+        """
+        self._filters: dict[str, PairFilter] = {}
+        for item in filter(None, text.split(":")):
+            name, _, value = item.partition("=")
+            entry = registry.pair_filters[name]
+            if name in self._filters:
+                raise errors.UserError(
+                    f"The filter {name!r} is given twice in {text!r}."
+                )
+            number = _number(item, value, entry.value.default)
+            self._filters[name] = entry.value(number, languages)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the filters, in order."""
+        return list(self._filters)
+
+    def apply(self, pairs: list[Pair]) -> FilteredChunk:
+        """Apply all filters to consecutive pairs."""
+        reasons = bytes(map(self._reason, pairs))
+        if not self.unique:
+            return FilteredChunk(reasons, b"")
+        kept = itertools.compress(pairs, (not reason for reason in reasons))
+        return FilteredChunk(reasons, b"".join(map(_hash, kept)))
+
+    @property
+    def unique(self) -> int:
+        """Number of the filter `unique`; 0 if it is absent."""
+        kinds = [isinstance(f, Unique) for f in self._filters.values()]
+        return kinds.index(True) + 1 if any(kinds) else 0
+
+    def _reason(self, pair):
+        for number, pair_filter in enumerate(self._filters.values(), 1):
+            if not pair_filter.keep(pair):
+                return number
+        return 0
+
+
+def _number(item, value, default):
+    """Return the value of a filter: a number, the default, or None."""
+    if not value and item[-1] != "=":
+        return default
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if default is None or not 0 <= number < math.inf:
+        allowed = "no value" if default is None else "a number of at least 0"
+        raise errors.UserError(f"The filter {item!r} must have {allowed}.")
+    return number
+
+
+def _hash(pair):
+    text = "\n".join(pair).encode()
+    return hashlib.blake2b(text, digest_size=8).digest()
+
+
+def filter_text(
+    folder: pathlib.Path,
+    read: ReadPairs,
+    filters: PairFilters,
+    engine: engines.Engine,
+) -> dict[str, Any]:
+    """Filter the training text, and write FILE.
+
+    In memory are 2 bytes for each pair; with `unique` about 30, at its end.
+
+    Returns:
+        An entry for the manifest: pairs read, dropped by each filter with
+        examples, and the checksum of FILE.
+    """
+    reasons, hashes = bytearray(), bytearray()
+    tasks = (
+        (len(chunk), chunk)
+        for chunk in encode.in_chunks(read(), encode.CHUNK_PAIRS)
+    )
+    with progress.bar(desc="filter train", unit="pair") as bar:
+        for size, chunk in engine.map(filters.apply, tasks):
+            assert chunk is not None
+            reasons += chunk.reasons
+            hashes += chunk.hashes
+            bar.update(size)
+    numbers = np.frombuffer(reasons, np.uint8)
+    if filters.unique:
+        kept = np.flatnonzero(numbers == 0)
+        repeated = _repeated(np.frombuffer(hashes, np.uint64))
+        numbers[kept[repeated]] = filters.unique
+    with files.atomic_path(folder / FILE) as path, open(path, "wb") as file:
+        np.save(file, numbers)
+    counts = np.bincount(numbers, minlength=len(filters.names) + 1)[1:]
+    return {
+        "read": len(numbers),
+        "dropped": dict(zip(filters.names, counts.tolist(), strict=True)),
+        "examples": _examples(read, numbers, filters.names),
+        "sha256": files.sha256(folder / FILE),
+    }
+
+
+def _repeated(hashes: np.ndarray) -> np.ndarray:
+    """Return the indices of hashes that occur before, in parts."""
+    is_first = np.zeros(len(hashes), bool)
+    num_parts = len(hashes) // _PART + 1
+    for part in range(num_parts):
+        indices = np.flatnonzero(hashes % num_parts == part)
+        _, firsts = np.unique(hashes[indices], return_index=True)
+        is_first[indices[firsts]] = True
+    return np.flatnonzero(~is_first)
+
+
+def _examples(
+    read: ReadPairs, numbers: np.ndarray, names: list[str]
+) -> dict[str, list[list[str]]]:
+    """Return the first pairs that each filter dropped."""
+    examples: dict[str, list[list[str]]] = {name: [] for name in names}
+    wanted = {
+        int(index): name
+        for number, name in enumerate(names, 1)
+        for index in np.flatnonzero(numbers == number)[:NUM_EXAMPLES]
+    }
+    stop = max(wanted, default=-1) + 1
+    for index, pair in enumerate(itertools.islice(read(), stop)):
+        if index in wanted:
+            lines = [line[:EXAMPLE_LENGTH] for line in pair]
+            examples[wanted[index]].append(lines)
+    return examples
+
+
+def kept_pairs(
+    folder: pathlib.Path, read: ReadPairs, entry: Mapping[str, Any]
+) -> Iterator[Pair]:
+    """Yield the pairs of the training text that FILE keeps.
+
+    Args:
+        folder: folder of FILE.
+        read: function that starts reading the text.
+        entry: result of filter_text().
+
+    Raises:
+        UserError: FILE is damaged, or the text has another length.
+    """
+    path = folder / FILE
+    if not path.is_file() or files.sha256(path) != entry["sha256"]:
+        raise errors.UserError(
+            f"{path} is missing or damaged. Remove {folder} and run datagen "
+            "again."
+        )
+    pairs = iter(read())
+    for number in np.load(path).tobytes():
+        pair = next(pairs, None)
+        if pair is None:
+            break
+        if number == 0:
+            yield pair
+    else:
+        if next(pairs, None) is None:
+            return
+    raise errors.UserError(
+        f"The training text no longer has {entry['read']:,} pairs, as when it "
+        f"was filtered. Restore that text, or remove {folder}, and run datagen "
+        "again."
+    )

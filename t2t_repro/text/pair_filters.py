@@ -1,0 +1,217 @@
+"""Filters of training pairs, and the interface of a user's own.
+
+@pair_filters.register("no_urls")
+class NoUrls(PairFilter):
+    def keep(self, pair):
+        return not any("http" in line for line in pair)
+"""
+
+import functools
+import unicodedata
+
+from t2t_repro import errors, extras
+from t2t_repro.text.parallel_files import Pair
+
+# Scripts as in Unicode's names of letters; other languages have Latin letters.
+_SCRIPTS = {
+    "ARABIC": "ar fa ps ur",
+    "ARMENIAN": "hy",
+    "BENGALI": "as bn",
+    "CJK": "zh",
+    "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA": "ja",
+    "CYRILLIC": "be bg kk ky mk mn ru sr tg uk",
+    "DEVANAGARI": "hi mr ne",
+    "ETHIOPIC": "am ti",
+    "GEORGIAN": "ka",
+    "GREEK": "el",
+    "GUJARATI": "gu",
+    "GURMUKHI": "pa",
+    "HANGUL": "ko",
+    "HEBREW": "he yi",
+    "KANNADA": "kn",
+    "KHMER": "km",
+    "LAO": "lo",
+    "MALAYALAM": "ml",
+    "MYANMAR": "my",
+    "SINHALA": "si",
+    "TAMIL": "ta",
+    "TELUGU": "te",
+    "THAI": "th",
+}
+
+
+class PairFilter:
+    """Base class of filters, whose keep() depends on the pair alone."""
+
+    # Value if none is given; None: the filter has no value.
+    default: float | None = None
+
+    def __init__(self, value: float | None, languages: tuple[str, str]):
+        """Create a filter.
+
+        Args:
+            value: value that the user gives, or the default.
+            languages: languages of inputs and targets.
+        """
+        self.value = value
+        self.languages = languages
+
+    def keep(self, pair: Pair) -> bool:
+        """Return whether a pair is good."""
+        raise errors.UserError(
+            f"The filter {type(self).__name__} has no keep(): "
+            "text/pair_filters.py describes the interface of filters."
+        )
+
+
+class _Limit(PairFilter):
+    """Filter with a limit, above which pairs are dropped."""
+
+    value: float
+
+
+class MaxCharacters(_Limit):
+    """Drop pairs with a side of more than VALUE characters."""
+
+    default = 1_000
+
+    def keep(self, pair: Pair) -> bool:
+        return max(map(len, pair)) <= self.value
+
+
+class MaxWords(_Limit):
+    """Drop pairs with a side of more than VALUE words between spaces."""
+
+    default = 200
+
+    def keep(self, pair: Pair) -> bool:
+        return max(len(line.split()) for line in pair) <= self.value
+
+
+class CharacterRatio(_Limit):
+    """Drop pairs with VALUE times more characters on one side."""
+
+    default = 3
+
+    def keep(self, pair: Pair) -> bool:
+        shorter, longer = sorted(map(len, pair))
+        return longer <= self.value * shorter
+
+
+class WordRatio(_Limit):
+    """Drop pairs with VALUE times more words on one side."""
+
+    default = 3
+
+    def keep(self, pair: Pair) -> bool:
+        shorter, longer = sorted(len(line.split()) for line in pair)
+        return longer <= self.value * shorter
+
+
+class Letters(_Limit):
+    """Drop pairs with a share of letters below VALUE on one side.
+
+    Spaces are not counted. Marks, such as vowel signs, are letters.
+    """
+
+    default = 0.5
+
+    def keep(self, pair: Pair) -> bool:
+        return all(self._share(line) >= self.value for line in pair)
+
+    def _share(self, line):
+        characters = "".join(line.split())
+        letters = sum(_category(character) in "LM" for character in characters)
+        return letters / max(len(characters), 1)
+
+
+class Script(_Limit):
+    """Drop pairs with a share of a language's script below VALUE on one side.
+
+    It is the share of all letters. A side without letters is kept.
+    """
+
+    default = 0.5
+
+    def __init__(self, value: float | None, languages: tuple[str, str]):
+        super().__init__(value, languages)
+        scripts = {
+            language: names.split()
+            for names, known in _SCRIPTS.items()
+            for language in known.split()
+        }
+        self._scripts = [
+            frozenset(scripts.get(language.lower(), ["LATIN"]))
+            for language in languages
+        ]
+
+    def keep(self, pair: Pair) -> bool:
+        for line, expected in zip(pair, self._scripts, strict=True):
+            found = [script for script in map(_script, line) if script]
+            own = sum(script in expected for script in found)
+            if own < self.value * len(found):
+                return False
+        return True
+
+
+class Different(PairFilter):
+    """Drop pairs whose sides are the same, apart from case and spaces."""
+
+    def keep(self, pair: Pair) -> bool:
+        inputs, targets = (line.casefold().split() for line in pair)
+        return inputs != targets
+
+
+class Language(_Limit):
+    """Drop pairs with a side in another language, of probability >= VALUE.
+
+    The language of a short sentence is uncertain, and such a side is kept.
+    """
+
+    default = 0.9
+
+    @functools.cached_property
+    def _classify(self):
+        with extras.needed("langid", "The filter 'language'"):
+            from py3langid import langid
+        identifier = langid.LanguageIdentifier.from_model_file(
+            langid.MODEL_FILE, norm_probs=True
+        )
+        unknown = set(self.languages) - set(identifier.labels)
+        if unknown:
+            raise errors.UserError(
+                "The filter 'language' needs languages that py3langid knows; "
+                f"got {', '.join(sorted(unknown))}. Known: "
+                f"{', '.join(sorted(identifier.labels))}."
+            )
+        return identifier.classify
+
+    def keep(self, pair: Pair) -> bool:
+        for line, expected in zip(pair, self.languages, strict=True):
+            language, probability = self._classify(line)
+            if language != expected and probability >= self.value:
+                return False
+        return True
+
+
+class Unique(PairFilter):
+    """Drop pairs that equal an earlier one of the corpus; always the last.
+
+    The engine computes a hash of each pair, and data.filtering compares them.
+    """
+
+    def keep(self, pair: Pair) -> bool:
+        return True
+
+
+@functools.lru_cache(1 << 16)
+def _script(character):
+    """Return the first word of a letter's Unicode name; "" for others."""
+    if _category(character) != "L":
+        return ""
+    return unicodedata.name(character, "UNNAMED").split()[0]
+
+
+def _category(character):
+    """Return L for a letter, M for a mark, or another class of Unicode."""
+    return unicodedata.category(character)[0]

@@ -1,0 +1,158 @@
+"""Engines: every engine writes the same files."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from t2t_repro import errors, registry, user_definitions
+from t2t_repro.data import engines
+from t2t_repro.data.filtering import PairFilters
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+TIMEOUT_SECONDS = 60
+NO_FADS = """
+from t2t_repro.registry import pair_filters
+from t2t_repro.text.pair_filters import PairFilter
+
+@pair_filters.register("no_fads")
+class NoFads(PairFilter):
+    def keep(self, pair):
+        return "fad fad" not in pair[0]
+"""
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["", "dask", "dask:", "spark", "tcp://a:1"])
+def test_unknown_engine_is_user_error(name):
+    with pytest.raises(errors.UserError, match="local, or dask:ADDRESS.*got"):
+        engines.create(name, 1)
+
+
+def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(
+        sys.modules, "t2t_repro.data.dask_engine", raising=False
+    )
+    with pytest.raises(errors.UserError, match="the extra dask"):
+        engines.create("dask:tcp://localhost:1", 1)
+
+
+def test_tasks_without_pairs_are_not_called_and_keep_their_place():
+    tasks = [("a", ["x"]), ("b", None), ("c", ["y", "z"])]
+    results = engines.LocalEngine(2).map(len, iter(tasks))
+    assert list(results) == [("a", 1), ("b", None), ("c", 2)]
+
+
+def test_no_cluster_at_the_address_is_user_error(monkeypatch):
+    pytest.importorskip("distributed")
+    from t2t_repro.data import dask_engine
+
+    monkeypatch.setattr(dask_engine, "TIMEOUT_SECONDS", 1)
+    engine = engines.create("dask:tcp://127.0.0.1:1", 1)
+    with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
+        list(engine.map(len, [("a", ["x"])]))
+
+
+class Cluster:
+    """Processes of a scheduler and of workers on this machine."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._processes = []
+        self.file = folder / "scheduler.json"  # with the address
+        self._start("scheduler", "--host=127.0.0.1", "--port=0")
+
+    def _start(self, *arguments):
+        command = [sys.executable, "-m", "dask", *arguments]
+        command += [f"--scheduler-file={self.file}"]
+        command += ["--no-dashboard"]
+        with open(self._folder / "log", "ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+            )
+        self._processes.append(process)
+        return process
+
+    def start_worker(self):
+        """Start a worker, whose process ends with it."""
+        return self._start("worker", "--no-nanny", "--nthreads=1")
+
+    def end(self):
+        """Kill all processes."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler without workers."""
+    pytest.importorskip("distributed")
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = Cluster(folder)
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def own_filter(tmp_path, monkeypatch):
+    """A filter of a --usr_dir."""
+    known = registry.pair_filters
+    monkeypatch.setattr(known, "_entries", dict(known._entries))
+    folder = tmp_path / "definitions"
+    folder.mkdir()
+    (folder / "no_fads.py").write_text(NO_FADS)
+    user_definitions.load(folder)
+    yield "no_fads"
+    user_definitions.load(None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [1, 4])
+def test_cluster_with_killed_workers_writes_the_files_of_threads(
+    tmp_path, draw_pairs, generate_corpus, cluster, own_filter, num_workers
+):
+    import distributed
+
+    train = draw_pairs(600)
+    settings = {
+        "shard_pairs": 100,
+        "filters": PairFilters(f"{own_filter}:unique", ("en", "xx")),
+    }
+    expected = generate_corpus(tmp_path / "local", train, **settings)
+    workers = [cluster.start_worker() for _ in range(num_workers)]
+    with distributed.Client(scheduler_file=str(cluster.file)) as client:
+        client.wait_for_workers(num_workers, timeout=TIMEOUT_SECONDS)
+        address = client.scheduler.address
+    killed = []
+
+    def read():
+        """Yield the pairs; replace a worker in the middle of each reading."""
+        for i, pair in enumerate(train):
+            if i == 200:
+                killed.append(workers.pop(0))
+                killed[-1].kill()
+                workers.append(cluster.start_worker())
+            yield pair
+
+    actual = generate_corpus(
+        tmp_path / "dask",
+        read,
+        engine=engines.create(f"dask:{address}", 1),
+        **settings,
+    )
+    assert len(killed) >= 3 and all(worker.wait() < 0 for worker in killed)
+    assert min(actual["splits"]["train"]["filters"]["dropped"].values()) > 9
+    assert actual == expected
+    assert contents(tmp_path / "dask") == contents(tmp_path / "local")

@@ -1,0 +1,135 @@
+"""Filtering: counts and examples, and what does not change them."""
+
+import numpy as np
+import pytest
+
+from t2t_repro import errors, registry
+from t2t_repro.data import encode, filtering, generate, manifest
+from t2t_repro.data.filtering import PairFilters
+from t2t_repro.text.pair_filters import PairFilter
+
+LANGUAGES = ("en", "xx")
+BAD = [("12 34", "5"), ("an", "an"), ("an " * 20, "x")]
+
+
+@pytest.fixture
+def dirty_pairs(draw_pairs):
+    """Pairs, some of which are bad or repeated."""
+    pairs = list(dict.fromkeys(draw_pairs(70)))[:50]
+    return [*pairs[:20], *BAD, pairs[3], *pairs[20:], BAD[0], pairs[3]]
+
+
+@pytest.fixture
+def filters():
+    return PairFilters("max_words=10:different:unique:letters", LANGUAGES)
+
+
+def test_manifest_has_counts_and_examples_of_each_filter(
+    tmp_path, dirty_pairs, filters, generate_corpus
+):
+    contents = generate_corpus(tmp_path, dirty_pairs, filters=filters)
+    train = contents["splits"]["train"]
+    entry = train["filters"]
+    assert (entry["read"], train["read"], train["kept"]) == (56, 50, 50)
+    assert entry["dropped"] == {
+        "max_words": 1,
+        "different": 1,
+        "unique": 2,
+        "letters": 2,
+    }
+    repeated = list(dirty_pairs[3])
+    assert entry["examples"] == {
+        "max_words": [list(BAD[2])],
+        "different": [list(BAD[1])],
+        "unique": [repeated, repeated],
+        "letters": [list(BAD[0])] * 2,
+    }
+    numbers = np.load(tmp_path / filtering.FILE)
+    assert numbers.tolist()[20:24] == [4, 2, 1, 3]
+    manifest.verify(tmp_path)
+
+
+def test_corpus_and_vocabulary_are_those_of_the_kept_pairs(
+    tmp_path, dirty_pairs, filters, generate_corpus
+):
+    generate_corpus(tmp_path / "a", dirty_pairs, filters=filters)
+    bad = {*BAD}
+    kept = [pair for pair in dict.fromkeys(dirty_pairs) if pair not in bad]
+    generate_corpus(tmp_path / "b", kept)
+    for name in ("train-00000-of-00001.arrow", "vocab.model"):
+        first, second = (tmp_path / folder / name for folder in "ab")
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_workers_chunks_and_parts_do_not_change_the_files(
+    tmp_path, monkeypatch, dirty_pairs, filters, generate_corpus
+):
+    expected = generate_corpus(tmp_path / "a", dirty_pairs, filters=filters)
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 7)
+    monkeypatch.setattr(filtering, "_PART", 5)
+    actual = generate_corpus(
+        tmp_path / "b", dirty_pairs, workers=3, filters=filters
+    )
+    assert actual == expected
+
+
+def test_resumed_generation_does_not_filter_again(
+    tmp_path, monkeypatch, dirty_pairs, filters, generate_corpus
+):
+    expected = generate_corpus(tmp_path / "a", dirty_pairs, filters=filters)
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "encode_split", None)
+        with pytest.raises(TypeError):
+            generate_corpus(tmp_path / "b", dirty_pairs, filters=filters)
+    monkeypatch.setattr(PairFilters, "apply", None)
+    actual = generate_corpus(tmp_path / "b", dirty_pairs, filters=filters)
+    assert actual == expected
+
+
+def test_damaged_result_of_filters_is_user_error(
+    tmp_path, dirty_pairs, filters, generate_corpus
+):
+    contents = generate_corpus(tmp_path, dirty_pairs, filters=filters)
+    (tmp_path / filtering.FILE).write_bytes(b"")
+    with pytest.raises(errors.UserError, match="filtered.npy is damaged"):
+        manifest.verify(tmp_path)
+    entry = contents["splits"]["train"]["filters"]
+    with pytest.raises(errors.UserError, match="missing or damaged"):
+        list(filtering.kept_pairs(tmp_path, lambda: dirty_pairs, entry))
+
+
+@pytest.mark.parametrize("change", [-1, 1], ids=["fewer", "more"])
+def test_text_whose_length_changes_after_filtering_is_user_error(
+    tmp_path, dirty_pairs, filters, generate_corpus, change
+):
+    other = [*dirty_pairs, *dirty_pairs][: len(dirty_pairs) + change]
+    readings = iter([dirty_pairs, dirty_pairs, other])
+    with pytest.raises(errors.UserError, match="no longer has 56 pairs"):
+        generate_corpus(tmp_path, lambda: next(readings), filters=filters)
+
+
+def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
+    filters = PairFilters("max_words=0", LANGUAGES)
+    with pytest.raises(errors.UserError, match="training text is empty"):
+        generate.generate(
+            tmp_path,
+            {"train": lambda: draw_pairs(9)},
+            generate.Spec(300, filters=filters),
+            {},
+        )
+
+
+def test_filter_of_a_user_is_applied(monkeypatch):
+    known = registry.pair_filters
+    monkeypatch.setattr(known, "_entries", dict(known._entries))
+
+    @known.register("no_urls")
+    class NoUrls(PairFilter):
+        """Drop pairs with addresses of the web."""
+
+        def keep(self, pair):
+            return not any("http" in line for line in pair)
+
+    filters = PairFilters("no_urls", LANGUAGES)
+    chunk = filters.apply([("an", "na"), ("an", "http://an")])
+    assert chunk == (b"\0\1", b"")

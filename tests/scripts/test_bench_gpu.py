@@ -1,0 +1,124 @@
+"""Programs for GPUs, on JAX's CPU backend in processes of their own."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from t2t_repro import errors, registry
+from t2t_repro.models import building
+
+pytest.importorskip("jax")
+
+from scripts.benchmarks import flash_attention  # noqa: E402
+
+ENVIRONMENT = {
+    "KERAS_BACKEND": "jax",
+    "JAX_PLATFORMS": "cpu",
+    # A step is compiled and run a few times: a quick compiler pays.
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true",
+}
+TINY = ("--sizes=tiny", "--tokens=128", "--length=16", "--vocab_size=100")
+# Losses and gradients of two steps on packed rows with padding.
+COMPARED = """
+import jax, numpy as np
+from scripts.benchmarks import flash_attention, jax_step
+from t2t_repro.models import building
+from t2t_repro.registry import build_hparams
+
+rows = jax_step.rows(tokens=96, length=16, vocab_size=50)
+for side in ("inputs", "targets"):
+    segments, positions = (
+        np.array(rows[f"{side}_{name}"]) for name in ("segment", "position")
+    )
+    segments[:, 7:13], segments[:, 13:] = 2, 0
+    positions[:, 7:] -= 7
+    rows[side][:, 13:] = 0
+    rows |= {f"{side}_segment": segments, f"{side}_position": positions}
+states = []
+for flash in (False, True):
+    model = building.build(build_hparams("tiny"), 50)
+    if flash:
+        flash_attention.install(model, "xla")
+    step = jax_step.Step(model)
+    if not states:
+        weights = [v.value for v in model.trainable_variables]
+    state = weights, [v.value for v in step.adam.variables]
+    losses = []
+    for number in (1, 2):
+        state, loss = jax.jit(step)(state, rows, number)
+        losses.append(loss)
+    states.append((losses, state))
+jax.tree.map(
+    lambda *pair: np.testing.assert_allclose(*pair, rtol=1e-3, atol=1e-5),
+    *states,
+)
+"""
+
+
+def run(*command):
+    """Run Python with JAX as Keras's backend."""
+    return subprocess.run(
+        [sys.executable, *command],
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def results(module, *settings):
+    """Return {name: result} of a program that prints a JSON list."""
+    finished = run("-m", f"scripts.benchmarks.{module}", *TINY, *settings)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return {
+        result["name"]: result
+        for result in json.loads(finished.stdout.splitlines()[-1])
+    }
+
+
+@pytest.mark.slow
+def test_bench_gpu_with_flash_attention_trains_on_a_cpu():
+    measured = results("bench_gpu", "--steps=1", "--flash_attention")
+    assert measured["tiny, bfloat16"]["value"] > 0
+    assert measured["tiny, bfloat16: memory"]["value"] > 0
+
+
+@pytest.mark.slow
+def test_gpu_readiness_and_xla_count_the_same_flops():
+    predicted = results("gpu_readiness", "--dtype=float32")
+    name = "tiny, float32, HLO of this CPU"
+    assert 0.8 < predicted[f"{name}: FLOPs"]["ratio"] < 1.0
+    overlapping, in_turn = (
+        predicted[f"{name}: predicted, arithmetic and memory {how}"]["ratio"]
+        for how in ("overlapping", "one after the other")
+    )
+    assert 0 < in_turn < overlapping <= 1
+
+
+@pytest.mark.slow
+def test_flash_attention_equals_attention_on_packed_rows():
+    finished = run("-c", COMPARED)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype", "received"),
+    [
+        ({"attention_dropout": 0.1}, "mixed_bfloat16", "attention_dropout=0.1"),
+        ({"max_relative_position": 4}, "mixed_bfloat16", "relative positions"),
+        ({"attention_type": "additive"}, "mixed_bfloat16", "additive"),
+        ({}, "float32", "float32"),
+    ],
+)
+def test_flash_attention_refuses_what_its_kernel_cannot_compute(
+    changes, dtype, received
+):
+    registry.load_definitions()
+    hparams = dataclasses.replace(registry.build_hparams("tiny"), **changes)
+    model = building.build(hparams, 50, dtype)
+    with pytest.raises(errors.UserError, match=received):
+        flash_attention.install(model, "cudnn")

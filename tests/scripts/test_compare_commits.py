@@ -1,0 +1,58 @@
+"""Tests of comparisons of two commits, with invented measurements."""
+
+import math
+
+import pytest
+
+from scripts.release import compare_commits
+from scripts.release.speed_measures import Measured
+
+
+def _measured(values, unit="tokens/s"):
+    return [Measured(value, unit) for value in values]
+
+
+def test_ratio_is_the_geometric_mean_of_turns():
+    old, new = _measured([100, 50, 80]), _measured([200, 50, 320])
+    comparison = compare_commits.compare("training", old, new)
+    assert comparison.ratio == pytest.approx(2)
+    # log2 ratios 1, 0 and 2: Student's t of two degrees of freedom is 4.3027.
+    half = 4.302653 / math.sqrt(3)
+    assert comparison.interval == pytest.approx(
+        (2 ** (1 - half), 2 ** (1 + half))
+    )
+    assert comparison.verdict == "no difference found"
+
+
+def test_less_time_is_faster():
+    old, new = _measured([4.0, 4.1], "s"), _measured([2.0, 2.05], "s")
+    comparison = compare_commits.compare("start", old, new)
+    assert comparison.ratio == pytest.approx(2)
+    assert comparison.verdict == "faster"
+    assert compare_commits.regressions([comparison], 0.97) == []
+
+
+def test_a_regression_lies_wholly_below_the_threshold():
+    old = _measured([100, 101, 99])
+    slower = compare_commits.compare("a", old, _measured([90, 91, 89]))
+    noisy = compare_commits.compare("b", old, _measured([60, 101, 120]))
+    assert slower.verdict == "slower"
+    assert compare_commits.regressions([slower, noisy], 0.97) == ["a"]
+
+
+def test_versions_take_turns_in_alternating_order(capsys):
+    order = []
+
+    def measure(version):
+        order.append(version.name)
+        return {"search": Measured(len(version.name) + len(order), "lines/s")}
+
+    versions = [
+        compare_commits.Version(name, None, None, None)
+        for name in ("old", "new")
+    ]
+    (found,) = compare_commits.take_turns(versions, [measure], 2)
+    assert order == ["old", "new", "new", "old"]
+    # old: 4 and 7, new: 5 and 6
+    assert found.ratio == pytest.approx(math.sqrt(5 / 4 * 6 / 7))
+    assert "turn 2 of 2, new, search: 6 lines/s" in capsys.readouterr().out

@@ -1,0 +1,70 @@
+"""Filters: the pairs that each of them keeps."""
+
+import pytest
+
+from t2t_repro import errors, registry
+from t2t_repro.text.pair_filters import PairFilter
+
+GOOD = ("a good day", "ein guter Tag")
+
+
+def build(name, value=None, languages=("en", "de")):
+    cls = registry.pair_filters[name].value
+    return cls(cls.default if value is None else value, languages)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "bad"),
+    [
+        ("max_characters", 13, ("a good day", "ein guter Tag.")),
+        ("max_words", 3, ("a b c d", "a")),
+        ("character_ratio", 1.5, ("aaaa", "bb")),
+        ("character_ratio", None, ("", "b")),
+        ("word_ratio", 2, ("a b c", "abc")),
+        ("letters", None, ("a + b = 12", "ein guter Tag")),
+        ("letters", None, ("", "ein guter Tag")),
+        ("script", None, ("a good day", "хороший день")),
+        ("different", None, (" A  good day", "a good day")),
+    ],
+)
+def test_filter_drops_bad_pair_and_keeps_good_one(name, value, bad):
+    built = build(name, value)
+    assert not built.keep(bad)
+    assert not bad[0] or built.keep(GOOD)
+
+
+def test_script_is_that_of_the_language_and_ignores_other_signs():
+    built = build("script", 1, ("ru", "ja"))
+    assert built.keep(("день 12!", "日本のテレビー。"))
+    assert not built.keep(("day", "日本"))
+    assert not built.keep(("день", "day"))
+    assert build("script", 1).keep(("cafe\u0301", "12"))
+
+
+def test_language_drops_certain_other_languages_only():
+    pytest.importorskip("py3langid")
+    built = build("language")
+    french = "Les enfants jouent dans le jardin de leur grand-mère."
+    german = "Die Kinder spielen im Garten ihrer Großmutter."
+    english = "The children are playing in their grandmother's garden."
+    assert built.keep((english, german))
+    assert not built.keep((english, french))
+    assert not built.keep((german, english))
+    assert built.keep(("A man.", "Ein Mann."))  # uncertain
+
+
+def test_language_that_py3langid_lacks_is_user_error():
+    pytest.importorskip("py3langid")
+    with pytest.raises(errors.UserError, match="knows; got xx. Known: .*en"):
+        build("language", None, ("en", "xx")).keep(GOOD)
+
+
+def test_missing_py3langid_is_user_error_that_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "py3langid", None)
+    with pytest.raises(errors.UserError, match="the extra langid"):
+        build("language").keep(GOOD)
+
+
+def test_filter_without_keep_is_user_error():
+    with pytest.raises(errors.UserError, match="PairFilter has no keep"):
+        PairFilter(None, ("en", "de")).keep(GOOD)

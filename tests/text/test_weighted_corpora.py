@@ -1,0 +1,102 @@
+"""Corpora: which files a pattern names, and how often pairs are taken."""
+
+import gzip
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from t2t_repro import errors
+from t2t_repro.text import weighted_corpora
+
+LANGUAGES = ("en", "de")
+
+
+def read(text, folder):
+    corpora = weighted_corpora.parse(text)
+    return list(weighted_corpora.read_corpora(corpora, folder, LANGUAGES))
+
+
+def write_parquet(path, **columns):
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A folder with corpora of each kind of file."""
+    (tmp_path / "a.en").write_text("1\n2\n3\n4\n")
+    (tmp_path / "a.de").write_text("-1\n-2\n-3\n-4\n")
+    crawl = tmp_path / "crawl"
+    crawl.mkdir()
+    (crawl / "b.en.gz").write_bytes(gzip.compress(b"b\n"))
+    with pa.output_stream(crawl / "b.de.zst", compression="zstd") as file:
+        file.write(b"-b\n")
+    write_parquet(crawl / "c.parquet", de=["-c", None], en=["c\nc", "d"])
+    return tmp_path
+
+
+def test_files_of_a_pattern_are_read_in_the_order_of_names(raw):
+    expected = [("b", "-b"), ("c c", "-c"), ("d", "")]
+    assert read("crawl/*", raw) == expected
+    assert read("crawl/c:crawl/b", raw) == [*expected[1:], expected[0]]
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    [
+        ("1", "1234"),
+        ("2", "11223344"),
+        ("0.5", "24"),
+        ("1.5", "122344"),
+        ("0.3", "4"),
+        ("1e-3", ""),
+    ],
+)
+def test_weight_is_how_often_a_pair_is_taken(raw, weight, expected):
+    pairs = read(f"a={weight}", raw)
+    assert "".join(inputs for inputs, _ in pairs) == expected
+    assert all(targets == f"-{inputs}" for inputs, targets in pairs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a::a", "relative to --raw_dir.*got ''"),
+        ("=2", "relative to --raw_dir.*got ''"),
+        ("/a", "relative to --raw_dir.*got '/a'"),
+        ("a=0", "above 0 and at most 1000; got '0' in 'a=0'"),
+        ("a=-1", "above 0"),
+        ("a=nan", "above 0"),
+        ("a=", "above 0.*got ''"),
+        ("a=1e999999999", "above 0"),
+        ("a=two", "above 0"),
+    ],
+)
+def test_wrong_corpora_are_user_errors(text, message):
+    with pytest.raises(errors.UserError, match=message):
+        weighted_corpora.parse(text)
+
+
+def test_pattern_without_files_is_user_error(raw):
+    with pytest.raises(errors.UserError, match="no files of the corpus 'x\\*'"):
+        read("a:x*", raw)
+
+
+def test_missing_side_is_user_error(raw):
+    (raw / "crawl" / "b.de.zst").unlink()
+    with pytest.raises(errors.UserError, match="neither b.de nor b.de.gz"):
+        read("crawl/*", raw)
+
+
+@pytest.mark.parametrize("columns", [{"en": ["a"]}, {"en": [1], "de": [2]}])
+def test_parquet_without_columns_of_text_is_user_error(tmp_path, columns):
+    path = write_parquet(tmp_path / "a.parquet", **columns)
+    with pytest.raises(errors.UserError, match="text named en and de; got en"):
+        list(weighted_corpora.read_parquet(path, LANGUAGES))
+
+
+def test_damaged_parquet_is_user_error(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" * 9)
+    with pytest.raises(errors.UserError, match="Cannot read .*a.parquet"):
+        read("a", tmp_path)
