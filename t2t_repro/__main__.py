@@ -20,6 +20,7 @@ COMMANDS = (
     "importer",
     "datagen",
     "show",
+    "doctor",
 )
 
 

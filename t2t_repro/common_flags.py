@@ -17,6 +17,7 @@ from absl import app, flags, logging
 from t2t_repro import (
     command_help,
     config_file,
+    cpu,
     errors,
     fields,
     files,
@@ -96,7 +97,7 @@ def define_raw_data_flags() -> None:
     )
     flags.DEFINE_integer(
         "num_workers",
-        os.cpu_count(),
+        cpu.usable_cores(),
         "Number of threads that encode text.",
         lower_bound=1,
     )

@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from t2t_repro import cpu
+
 # Minimum number of sentences of a shard: products of fewer rows are slow.
 MIN_SENTENCES = 8
 MAX_SHARDS = 8  # batches rarely have sentences for more
@@ -23,7 +25,7 @@ def default_num_shards() -> int:
     if tf.config.get_visible_devices("GPU"):
         return 1
     threads = tf.config.threading.get_inter_op_parallelism_threads()
-    return min(threads or os.cpu_count() or 1, MAX_SHARDS)
+    return min(threads or cpu.usable_cores(), MAX_SHARDS)
 
 
 def use_one_thread_per_operation() -> None:

@@ -1,10 +1,11 @@
 """Choice of replicas, precision and XLA for the machines at hand."""
 
 import os
+import time
 
 import tensorflow as tf
 
-from t2t_repro import extras, tensorflow_import
+from t2t_repro import cpu, extras, tensorflow_import
 from t2t_repro.training import workers
 
 # bfloat16 arithmetic came with compute capability 8.0 (A100).
@@ -63,7 +64,10 @@ def use_xla(choice: str = "auto") -> bool:
 
 
 def dtype_policy(mixed_precision: str = "auto") -> str:
-    """Return Keras's dtype policy; "auto" is bfloat16 if all GPUs have it."""
+    """Return Keras's dtype policy; "auto" is bfloat16 if all GPUs have it.
+
+    On CPUs it is float32: the default gives nearly the same numbers on each.
+    """
     gpus = tf.config.list_physical_devices("GPU")
     if mixed_precision == "auto":
         capable = [
@@ -89,7 +93,62 @@ def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
         policy: result of dtype_policy().
         xla: result of use_xla().
     """
-    return f"{_devices(strategy)}, {policy}, XLA {'on' if xla else 'off'}"
+    parts = [_devices(strategy), policy, f"XLA {'on' if xla else 'off'}"]
+    if not tf.config.list_physical_devices("GPU"):
+        parts[1:1] = [cpu_settings()]
+    return ", ".join(parts)
+
+
+def cpu_settings() -> str:
+    """Return the instruction set, the use of oneDNN and the threads."""
+    features = cpu.features()
+    parts = [f"{operation_threads()} threads"]
+    if features:
+        state = "on" if cpu.uses_onednn(features, os.environ) else "off"
+        parts = [cpu.instruction_set(features), f"oneDNN {state}", *parts]
+    return ", ".join(filter(None, parts))
+
+
+def operation_threads() -> int:
+    """Return the number of threads that share an operation on the CPU."""
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    variable = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    if not threads and variable.isdecimal():
+        threads = int(variable)
+    return threads or cpu.visible_cores()
+
+
+def product_flops(dtype: str, size: int = 1_024, times: int = 3) -> float:
+    """Measure the FLOP/s of a product of two matrices on the CPU.
+
+    Args:
+        dtype: of the matrices.
+        size: rows and columns of each.
+        times: number of products, of which the fastest counts.
+    """
+    seconds = []
+    with tf.device("CPU:0"):
+        matrix = tf.ones((size, size), dtype)
+        for _ in range(times):
+            start = time.perf_counter()
+            tf.matmul(matrix, matrix)[0, 0].numpy()
+            seconds.append(time.perf_counter() - start)
+    return 2 * size**3 / min(seconds)
+
+
+def cpu_peak(policy: str) -> str:
+    """Return the speed of a short matrix product; "" with a GPU.
+
+    It is measured, so that run.json, which is compared, does not have it.
+
+    Args:
+        policy: result of dtype_policy().
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return ""
+    dtype = policy.removeprefix("mixed_")
+    speed = product_flops(dtype) / 1e9
+    return f"; a product of matrices reaches {speed:,.0f} GFLOP/s"
 
 
 def _devices(strategy):

@@ -2,12 +2,19 @@
 
 import contextlib
 import dataclasses
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from t2t_repro import files, hparam, locks, prepare, registry, run_json
+from t2t_repro import (
+    cpu,
+    files,
+    hparam,
+    locks,
+    prepare,
+    registry,
+    run_json,
+)
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
@@ -31,7 +38,7 @@ class Data:
 
     data_dir: str | pathlib.Path = "~/t2t_data"  # generated data and downloads
     raw_dir: str | None = None  # raw files; None: download them
-    num_workers: int = os.cpu_count() or 1  # threads that encode text
+    num_workers: int = cpu.usable_cores()  # threads that encode text
     verify: bool = False  # compare every file with its checksum
 
 

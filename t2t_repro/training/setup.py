@@ -260,7 +260,8 @@ def summary(session: Session) -> dict[str, str]:
         ),
         "hardware": hardware.summary(
             session.strategy, session.policy, session.xla
-        ),
+        )
+        + hardware.cpu_peak(session.policy),
         "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
         f"in {hparams.batch_unit.replace('_', ' ')})",
         "per replica": f"1/{replicas} of it, at most "

@@ -18,6 +18,7 @@ REQUIRED = {
     "avg_checkpoints": "output_dir problem hparams_set",
     "datagen": "problem",
     "decoder": "output_dir problem hparams_set",
+    "doctor": "data_dir output_dir",
     "evaluate": "output_dir problem hparams_set translations",
     "exporter": "output_dir problem hparams_set",
     "importer": "from input output_dir",

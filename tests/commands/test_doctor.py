@@ -1,0 +1,118 @@
+"""The doctor's report of simulated machines, and of this one."""
+
+import json
+import re
+
+import pytest
+
+from t2t_repro import diagnosis
+
+GIGABYTE = 10**9
+
+
+def facts(**changes):
+    """Return the facts of a machine about which there is nothing to say."""
+    machine = {
+        "cpu": {
+            "cores": 2,
+            "load": 0.0,
+            "instruction_set": "AVX512_BF16",
+            "onednn": True,
+            "gflops": {"float32": 100.0, "bfloat16": 100.0},
+        },
+        "memory": {"total": 16 * GIGABYTE, "limit": None},
+        "gpus": {},
+        "disk": {"run": {"free": 100 * GIGABYTE, "total": 200 * GIGABYTE}},
+        "environment": {},
+    }
+    return {name: machine[name] | changes.get(name, {}) for name in machine}
+
+
+@pytest.fixture
+def driver(monkeypatch, tmp_path):
+    """Return a function that says whether there is an NVIDIA driver."""
+
+    def pretend(exists):
+        path = tmp_path if exists else tmp_path / "absent"
+        monkeypatch.setattr(diagnosis.tensorflow_import, "NVIDIA_DRIVER", path)
+
+    pretend(False)
+    return pretend
+
+
+def test_no_advice_without_a_reason(driver):
+    assert list(diagnosis.advice(facts())) == []
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "words"),
+    [
+        ("cpu", {"onednn": False}, "unset TF_ENABLE_ONEDNN_OPTS"),
+        ("cpu", {"load": 5.0}, "load 5.0 on 2 cores"),
+        (
+            "cpu",
+            {"gflops": {"float32": 100.0, "bfloat16": 210.0}},
+            "2.1 times as fast in bfloat16: .*--mixed_precision=bfloat16",
+        ),
+        ("environment", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "hides instructions"),
+        ("environment", {"KERAS_BACKEND": "jax"}, "KERAS_BACKEND=jax"),
+        ("memory", {"limit": GIGABYTE}, "1.0 GB .* --max_tokens_per_replica"),
+        (
+            "disk",
+            {"run": {"free": GIGABYTE, "total": GIGABYTE}},
+            "disk of run has 1.0 GB free.* --output_dir",
+        ),
+    ],
+)
+def test_advice_names_the_reason_and_the_setting(
+    driver, section, change, words
+):
+    (sentence,) = diagnosis.advice(facts(**{section: change}))
+    assert re.search(words, sentence)
+
+
+def test_advice_for_a_gpu_that_tensorflow_does_not_find(driver):
+    driver(True)
+    (sentence,) = diagnosis.advice(facts())
+    assert "CUDA's libraries: pip install" in sentence
+    hidden = facts(environment={"CUDA_VISIBLE_DEVICES": ""})
+    (sentence,) = diagnosis.advice(hidden)
+    assert "Unset it" in sentence
+    assert not [*diagnosis.advice(facts(gpus={"GPU:0": {"name": "A100"}}))]
+
+
+def test_missing_package_and_unwritable_folder_are_problems(
+    driver, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(
+        diagnosis.metadata, "requires", lambda name: ["absent>=1"]
+    )
+    monkeypatch.setattr(diagnosis.os, "access", lambda path, mode: False)
+    found = diagnosis.diagnose([tmp_path / "new" / "run"])
+    assert found.problems == [
+        "absent is not installed. Install t2t_repro again.",
+        f"{tmp_path} is not writable. Give this user access to it, or name "
+        "another folder.",
+    ]
+    assert not (tmp_path / "new").exists()
+
+
+def test_extra_of_a_requirement_needs_its_packages(monkeypatch):
+    required = {
+        "t2t_repro": ['big[fast,x]<2,>=1; extra == "gpu"', "small>=1"],
+        "big": ["chip<13; extra == 'fast'", "other"],
+    }
+    monkeypatch.setattr(diagnosis.metadata, "requires", required.get)
+    assert [*diagnosis.requirements("t2t_repro")] == ["small"]
+    assert [*diagnosis.requirements("t2t_repro", "gpu")] == ["big", "chip"]
+
+
+def test_doctor_prints_a_report_or_json(run, tmp_path):
+    output = run("doctor", f"--output_dir={tmp_path / 'new'}").stdout
+    for word in ("Versions", "tensorflow", "CPU", "GFLOP/s", "Disk", "new"):
+        assert word in output
+    assert "No problem found." in output
+    assert max(map(len, output.splitlines())) <= 120
+    found = json.loads(run("doctor", "--json").stdout)
+    assert found["problems"] == []
+    assert found["facts"]["cpu"]["gflops"]["float32"] > 0
