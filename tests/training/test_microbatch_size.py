@@ -75,12 +75,15 @@ def on_gpus(monkeypatch):
 
     def search(*args):
         with monkeypatch.context() as patch:
-            patch.setattr(
-                tf.config, "list_logical_devices", lambda kind: [kind]
-            )
+            patch.setattr(tf.config, "list_logical_devices", devices)
             return real(*args)
 
+    def devices(device_type=None):
+        found = list_devices(device_type)
+        return ["GPU"] if device_type == "GPU" else found
+
     real = microbatch_size.search
+    list_devices = tf.config.list_logical_devices
     return search
 
 
