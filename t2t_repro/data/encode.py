@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,9 +18,6 @@ from t2t_repro.data import corpus, engines
 from t2t_repro.data.pair_encoder import EncodedChunk, Encoder
 from t2t_repro.text.parallel_files import Pair
 
-CHUNK_PAIRS = 5_000  # pairs that a worker encodes at once; some MB
-
-Item = TypeVar("Item")
 # The path of a shard and some of its pairs.
 _ShardChunk = tuple[pathlib.Path, list[Pair]]
 
@@ -134,7 +131,7 @@ def _chunks_of_shards(
 ) -> Iterator[_ShardChunk]:
     """Yield the chunks of each shard; an empty shard has an empty chunk."""
     for path in paths:
-        chunks = in_chunks(itertools.islice(source, shard_pairs), CHUNK_PAIRS)
+        chunks = engines.in_chunks(itertools.islice(source, shard_pairs))
         for chunk in itertools.chain([next(chunks, [])], chunks):
             checksums.update(chunk)
             yield path, chunk
@@ -164,13 +161,6 @@ def _write_shards(
         elif _metadata(path).get("text_sha256") != text_sha256:
             mismatched.append(path)
     return mismatched
-
-
-def in_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield lists of `size` items; the last may be shorter."""
-    items = iter(items)
-    while chunk := list(itertools.islice(items, size)):
-        yield chunk
 
 
 def _write_shard(

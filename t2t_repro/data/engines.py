@@ -6,12 +6,14 @@ chunks, so every engine has the same results.
 
 import collections
 import concurrent.futures
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from t2t_repro import errors, extras
 from t2t_repro.text.parallel_files import Pair
 
+CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
 Result = TypeVar("Result")
 Context = TypeVar("Context")
@@ -78,6 +80,13 @@ def create(name: str, num_workers: int) -> Engine:
     with extras.needed("dask", f"--engine={name}"):
         from t2t_repro.data import dask_engine
     return dask_engine.DaskEngine(address)
+
+
+def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Yield the pairs in lists of CHUNK_PAIRS; the last may be shorter."""
+    iterator = iter(pairs)
+    while chunk := list(itertools.islice(iterator, CHUNK_PAIRS)):
+        yield chunk
 
 
 def in_order(

@@ -121,14 +121,8 @@ def filter_text(
         An entry for the manifest: pairs read, dropped by each filter with
         examples, and the checksum of FILE.
     """
-    # Imported here, since commands show their help without pyarrow.
-    from t2t_repro.data import encode
-
     reasons, hashes = bytearray(), bytearray()
-    tasks = (
-        (len(chunk), chunk)
-        for chunk in encode.in_chunks(read(), encode.CHUNK_PAIRS)
-    )
+    tasks = ((len(chunk), chunk) for chunk in engines.in_chunks(read()))
     with progress.bar(desc="filter train", unit="pair") as bar:
         for size, chunk in engine.map(filters.apply, tasks):
             assert chunk is not None

@@ -235,7 +235,7 @@ def _read_text(
     """Count the pairs of a split, compute checksums, and fill samples."""
     checksums, num_pairs = encode.Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
-        for chunk in encode.in_chunks(pairs, encode.CHUNK_PAIRS):
+        for chunk in engines.in_chunks(pairs):
             checksums.update(chunk)
             num_pairs += len(chunk)
             bar.update(len(chunk))

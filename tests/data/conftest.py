@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from t2t_repro.data import encode, engines, generate
+from t2t_repro.data import engines, generate
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def draw_pairs():
 @pytest.fixture
 def generate_corpus(monkeypatch):
     """A function that generates a corpus of "train" and "test"."""
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", 3)
+    monkeypatch.setattr(engines, "CHUNK_PAIRS", 3)
 
     def run(folder, train, test=(("an", "na"),), workers=1, **settings):
         splits = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors, registry
-from t2t_repro.data import encode, filtering, generate, manifest
+from t2t_repro.data import encode, engines, filtering, generate, manifest
 from t2t_repro.data.filtering import PairFilters
 from t2t_repro.text.pair_filters import PairFilter
 
@@ -65,7 +65,7 @@ def test_workers_chunks_and_parts_do_not_change_the_files(
     tmp_path, monkeypatch, dirty_pairs, filters, generate_corpus
 ):
     expected = generate_corpus(tmp_path / "a", dirty_pairs, filters=filters)
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", 7)
+    monkeypatch.setattr(engines, "CHUNK_PAIRS", 7)
     monkeypatch.setattr(filtering, "_PART", 5)
     actual = generate_corpus(
         tmp_path / "b", dirty_pairs, workers=3, filters=filters

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from t2t_repro import errors, files
-from t2t_repro.data import encode, generate, manifest
+from t2t_repro.data import encode, engines, generate, manifest
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
 
@@ -126,7 +126,7 @@ def test_shards_threads_and_chunks_do_not_change_the_pairs(
     assert expected == generate_corpus(
         tmp_path / "same", draw_pairs(50), workers=5
     )
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", 4)
+    monkeypatch.setattr(engines, "CHUNK_PAIRS", 4)
     generate_corpus(tmp_path / "b", draw_pairs(50), workers=3, shard_pairs=11)
     first, second = (
         manifest.open_corpus(tmp_path / name, "train") for name in "ab"

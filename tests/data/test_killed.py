@@ -15,9 +15,9 @@ from t2t_repro.data import manifest
 # "before" or "after" it renames its file of this number.
 SCRIPT = """
 import os, pathlib, random, signal, sys
-from t2t_repro.data import encode, engines, generate
+from t2t_repro.data import engines, generate
 
-encode.CHUNK_PAIRS = 5
+engines.CHUNK_PAIRS = 5
 choices = random.Random(0)
 words = ["an", "bed", "can", "dan", "ebb", "fad"]
 lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]

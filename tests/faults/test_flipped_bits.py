@@ -6,7 +6,7 @@ import types
 import pytest
 
 from t2t_repro import hparam, registry, run_json, runs
-from t2t_repro.data import encode, generate, manifest
+from t2t_repro.data import engines, generate, manifest
 
 COUNTS = pytest.mark.parametrize(
     "count", [6, pytest.param(60, marks=pytest.mark.slow)]
@@ -16,7 +16,7 @@ COUNTS = pytest.mark.parametrize(
 @pytest.fixture
 def data(tmp_path, monkeypatch):
     """Return the folder of a corpus of three shards."""
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", 5)
+    monkeypatch.setattr(engines, "CHUNK_PAIRS", 5)
     choices = random.Random(0)
     words = ["an", "bed", "can", "dan", "ebb", "fad"]
     lines = [" ".join(choices.choices(words, k=5)) for _ in range(60)]
