@@ -189,46 +189,28 @@ class MultiHeadAttention(keras.layers.Layer):
         Args:
             with_memory: whether steps also project keys and values.
         """
-        layers = [self.query]
-        if with_memory:
-            layers += [self.key, self.value]
+        layers = (self.query, self.key, self.value)
         return StepKernels(
-            step_projection.join(*layers),
+            step_projection.join(*layers[: 3 if with_memory else 1]),
             step_projection.join(self.output_projection),
         )
 
-    def project_query(
-        self, x: Tensor, num_beams: int, kernels: StepKernels
-    ) -> Tensor:
-        """Return the query [B, H, W, K] of x [B * W, D].
-
-        Args:
-            x: one position of W beams.
-            num_beams: W.
-            kernels: result of step_kernels(False).
-        """
-        (query,) = step_projection.project_and_split(
-            x, kernels.inputs, (self.key_channels,)
-        )
-        return self.split_beams_and_heads(query, num_beams)
-
-    def project_position(
-        self, x: Tensor, num_beams: int, kernels: StepKernels
+    def project_step(
+        self, x: Tensor, num_beams: int, kernels: StepKernels, with_memory: bool
     ) -> list[Tensor]:
-        """Return query, key and value [B, H, W, K] of x [B * W, D].
+        """Return the query [B, H, W, K] of x [B * W, D], or also key and value.
 
         Args:
             x: one position of W beams.
             num_beams: W.
-            kernels: result of step_kernels(True).
+            kernels: result of step_kernels(with_memory).
+            with_memory: whether to return the key and the value, too.
         """
         sizes = (self.key_channels, self.key_channels, self.value_channels)
-        return [
-            self.split_beams_and_heads(each, num_beams)
-            for each in step_projection.project_and_split(
-                x, kernels.inputs, sizes
-            )
-        ]
+        outputs = step_projection.project_and_split(
+            x, kernels.inputs, sizes[: 3 if with_memory else 1]
+        )
+        return [self.split_beams_and_heads(x, num_beams) for x in outputs]
 
     def step(
         self,

@@ -131,8 +131,8 @@ class DecoderLayer(keras.layers.Layer):
             cross-attention weights [B, H, W, L].
         """
         block, beams = self.self_attention, self_mask.shape[2]
-        query, key, value = block.sublayer.project_position(
-            block.input_norm(x), beams, kernels.self_attention
+        query, key, value = block.sublayer.project_step(
+            block.input_norm(x), beams, kernels.self_attention, with_memory=True
         )
         key = _write_rows(recent.key, key, rows)
         value = _write_rows(recent.value, value, rows)
@@ -144,8 +144,11 @@ class DecoderLayer(keras.layers.Layer):
         )
         x = block.add(x, y)
         block = self.cross_attention
-        query = block.sublayer.project_query(
-            block.input_norm(x), beams, kernels.cross_attention
+        (query,) = block.sublayer.project_step(
+            block.input_norm(x),
+            beams,
+            kernels.cross_attention,
+            with_memory=False,
         )
         y, weights = block.sublayer.step(
             query, (memory,), cross_mask, kernels.cross_attention

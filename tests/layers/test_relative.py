@@ -120,7 +120,7 @@ def test_step_equals_row_of_full_attention():
             )
             for part in (slice(2), slice(2, T))
         ]
-        query = layer.project_query(x[:, i], 1, kernels)
+        (query,) = layer.project_step(x[:, i], 1, kernels, False)
         output, step_weights = layer.step(query, key_values, NO_MASK, kernels)
         np.testing.assert_allclose(output, expected[:, i], atol=1e-5)
         np.testing.assert_allclose(
