@@ -92,9 +92,7 @@ def measure_speed(name, settings, threads):
     tokens = ours * settings["length"]
     harness.report(f"{name}: target tokens", tokens, "tokens/s")
     for layout, theirs in rates.items():
-        peer = f"{layout} ({max(theirs):,.4g})"
-        ratio = ours / max(theirs)
-        harness.report(name, ours, "sentences/s", peer, ratio)
+        harness.report_beside(name, ours, "sentences/s", layout, max(theirs))
 
 
 def measure_cache(name, settings):
@@ -165,8 +163,7 @@ def measure_file(settings):
     for layout, turns in theirs.items():
         seconds = min(turn["seconds"] for turn in turns)
         peer_rate = len(best["texts"]) / seconds
-        peer = f"{layout} ({peer_rate:,.4g})"
-        harness.report("file", rate, "sentences/s", peer, rate / peer_rate)
+        harness.report_beside("file", rate, "sentences/s", layout, peer_rate)
     if _REFERENCES.value:
         text = pathlib.Path(_REFERENCES.value).read_text("utf-8")
         references = [text.split("\n")[:-1]]
@@ -174,9 +171,9 @@ def measure_file(settings):
             sacrebleu.corpus_bleu(texts, references).score
             for texts in (best["texts"], theirs["CTranslate2"][0]["texts"])
         )
-        peer = f"CTranslate2 ({peer_bleu:.4g})"
-        ratio = our_bleu / peer_bleu
-        harness.report("file: BLEU", our_bleu, "13a", peer, ratio)
+        harness.report_beside(
+            "file: BLEU", our_bleu, "13a", "CTranslate2", peer_bleu
+        )
 
 
 def measure_agreement(settings, folder):

@@ -1,7 +1,6 @@
 """Process of bench_engine that generates a corpus, and prints one object."""
 
 import pathlib
-import resource
 import time
 
 from scripts.benchmarks import harness
@@ -30,12 +29,11 @@ def measure_generate(settings):
     )
     seconds = time.perf_counter() - start
     cpu = time.process_time() - cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     num_pairs = settings["num_pairs"]
     return {
         "pairs/s": num_pairs / seconds,
         "pairs/s of CPU": num_pairs / cpu,
-        "MB": peak / 1000,
+        "MB": harness.peak_megabytes(),
     }
 
 

@@ -10,7 +10,6 @@ a folder. The last line is a JSON list of {name, value, unit, peer, ratio}.
 """
 
 import collections
-import contextlib
 import os
 import pathlib
 import subprocess
@@ -24,8 +23,7 @@ from scripts.benchmarks import harness
 from t2t_repro import stored_run
 from t2t_repro.serving import version_folders
 
-ROOT = pathlib.Path(__file__).parents[2]
-RUN = ROOT / "tests" / "fixtures" / "run" / "run"  # of number words
+RUN = harness.ROOT / "tests" / "fixtures" / "run" / "run"  # of number words
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", str(RUN), "Trained run.")
 _SENTENCE = flags.DEFINE_string("sentence", "sixty-two", "Text to translate.")
 _AGAINST = flags.DEFINE_string(
@@ -79,7 +77,7 @@ def commands(folder):
     with_run = f"--output_dir={run}", f"--checkpoint_path={checkpoint}"
     subprocess.run(
         [sys.executable, *t2t, "exporter", *with_run, f"--export_dir={export}"],
-        cwd=ROOT,
+        cwd=harness.ROOT,
         check=True,
         stdout=subprocess.DEVNULL,
     )
@@ -105,28 +103,11 @@ def commands(folder):
         yield f"t2t {name}", (*t2t, *name.split(), *arguments), weights
 
 
-@contextlib.contextmanager
-def checkout(name):
-    """Yield the folder of a revision, or `name` if it is a folder."""
-    if pathlib.Path(name).is_dir():
-        yield pathlib.Path(name).resolve()
-        return
-    git = "git", "-C", str(ROOT), "worktree"
-    with tempfile.TemporaryDirectory() as parent:
-        folder = pathlib.Path(parent) / "checkout"
-        add = [*git, "add", "--detach", str(folder), name]
-        subprocess.run(add, check=True, stdout=subprocess.DEVNULL)
-        try:
-            yield folder
-        finally:
-            subprocess.run([*git, "remove", "--force", str(folder)], check=True)
-
-
 def measure(name, arguments, weights, other):
     """Measure a command here, in another checkout, and its peer."""
-    processes = {"here": (arguments, ROOT)}
+    processes = {"here": (arguments, harness.ROOT)}
     if weights:
-        processes[PEER] = (("-c", READ, str(weights)), ROOT)
+        processes[PEER] = (("-c", READ, str(weights)), harness.ROOT)
     if other:
         processes[_AGAINST.value] = (arguments, other)
     turns = collections.defaultdict(list)
@@ -135,21 +116,19 @@ def measure(name, arguments, weights, other):
             turns[label].append(seconds_to_first_line(command, folder))
     seconds = {label: min(values) for label, values in turns.items()}
     here = seconds.pop("here")
-    if not seconds:
-        harness.report(name, here, "s")
-    for label, peer in seconds.items():
-        harness.report(name, here, "s", f"{label} ({peer:.3g})", here / peer)
+    for label, peer in (seconds or {"": None}).items():
+        harness.report_beside(name, here, "s", label, peer)
 
 
 def main(_):
     harness.print_machine()
-    with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(
-            stack.enter_context(tempfile.TemporaryDirectory())
-        )
-        other = None
+    with tempfile.TemporaryDirectory() as name:
+        folder, other = pathlib.Path(name), None
         if _AGAINST.value:
-            other = stack.enter_context(checkout(_AGAINST.value))
+            other = pathlib.Path(_AGAINST.value).resolve()
+            if not other.is_dir():
+                other = folder / "other"
+                harness.copy_commit(_AGAINST.value, other)
         for command in commands(folder):
             measure(*command, other)
     harness.print_json()

@@ -98,12 +98,13 @@ def measure_speed(size, dtype, shard, arrays):
             )
     best = max(ours, key=rate)
     name = f"{size}, {dtype}"
-    if theirs:
-        peer = f"PyTorch ({max(theirs):,.0f})"
-        ratio = rate(best) / max(theirs)
-        harness.report(name, rate(best), "real tokens/s", peer, ratio)
-    else:
-        harness.report(name, rate(best), "real tokens/s")
+    harness.report_beside(
+        name,
+        rate(best),
+        "real tokens/s",
+        "PyTorch",
+        max(theirs, default=None),
+    )
     # The rate counts tokens of both sides; FLOPs are counted per pair.
     flops = best["FLOPs of a token"] * rate(best) / 2
     harness.report(

@@ -155,8 +155,9 @@ def predict(name, hparams, device, flash):
     if flash:  # XLA counts neither FLOPs nor bytes of cuDNN's kernels.
         accessed += flash_attention_bytes(hparams, pairs)
     else:
-        peer = f"XLA's count ({flops:.4g})"
-        harness.report(f"{name}: FLOPs", counted, "", peer, counted / flops)
+        harness.report_beside(
+            f"{name}: FLOPs", counted, "", "XLA's count", flops
+        )
     harness.report(f"{name}: bytes accessed", accessed / 1e9, "GB")
     memory = jax_step.memory_bytes(compiled)
     harness.report(f"{name}: memory", memory / 1e9, "GB")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import io
 import json
 import os
 import pathlib
@@ -10,12 +11,14 @@ import re
 import resource
 import subprocess
 import sys
+import tarfile
 import time
 
 import numpy as np
 
-from t2t_repro import registry
+from t2t_repro import errors, registry
 
+ROOT = pathlib.Path(__file__).parents[2]
 EOS = 1
 MODEL_SIZES = {
     "tiny": {
@@ -143,6 +146,26 @@ def time_calls(function, times):
         function()
         seconds.append(time.perf_counter() - start)
     return seconds
+
+
+def copy_commit(commit: str, folder: pathlib.Path) -> None:
+    """Copy the files of a commit to a new folder.
+
+    Raises:
+        UserError: git does not know the commit.
+    """
+    archive = subprocess.run(
+        ["git", "archive", "--format=tar", commit],
+        cwd=ROOT,
+        capture_output=True,
+    )
+    if archive.returncode:
+        raise errors.UserError(
+            f"Expected a commit of {ROOT}; got {commit!r}: "
+            f"{archive.stderr.decode().strip()}. `git log` lists commits."
+        )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
 
 
 def resident_megabytes():

@@ -11,14 +11,11 @@ interval lies below --threshold.
 """
 
 import argparse
-import io
 import json
 import math
 import pathlib
 import statistics
-import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -28,9 +25,7 @@ from scipy import stats
 from scripts.benchmarks import harness
 from scripts.release import speed_measures
 from scripts.release.speed_measures import Measured, Settings, Version
-from t2t_repro import errors
 
-ROOT = pathlib.Path(__file__).parents[2]
 LEVEL = 0.05  # 1 - confidence
 
 # One of speed_measures.MEASURES.
@@ -143,26 +138,6 @@ def regressions(
     return [c.name for c in comparisons if c.interval[1] < threshold]
 
 
-def copy_commit(commit: str, folder: pathlib.Path) -> None:
-    """Copy the files of a commit to a new folder.
-
-    Raises:
-        UserError: git does not know the commit.
-    """
-    archive = subprocess.run(
-        ["git", "archive", "--format=tar", commit],
-        cwd=ROOT,
-        capture_output=True,
-    )
-    if archive.returncode:
-        raise errors.UserError(
-            f"Expected a commit of {ROOT}; got {commit!r}: "
-            f"{archive.stderr.decode().strip()}. `git log` lists commits."
-        )
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(folder, filter="data")
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
@@ -203,7 +178,7 @@ def main() -> int:
         versions = []
         for label in ("old", "new"):
             code = folder / f"code-{label}"
-            copy_commit(getattr(flags, label), code)
+            harness.copy_commit(getattr(flags, label), code)
             versions.append(Version(label, code, folder, settings))
         print("Preparing data, a run and exports.", flush=True)
         speed_measures.prepare(*versions)
