@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from t2t_repro import cpu, extras, files, tensorflow_import
 
 _GIGABYTE = 10**9
-# "name[extra]>=1,<2; marker", and a marker's extra.
-_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?[^;]*(.*)")
-_EXTRA = re.compile(r"""extra == ["']([\w-]+)["']""")
+# "name[extra]>=1,<2".
+_REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
 # Variables that change what TensorFlow uses.
 _VARIABLES = re.compile("(TF|ONEDNN|OMP|CUDA|XLA|KERAS)_")
 # A product in bfloat16 must be so many times as fast as one in float32 for a
@@ -77,18 +76,12 @@ def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
 
 
 def requirements(package: str, extra: str = "") -> Iterator[str]:
-    """Yield the packages that a package or one of its extras needs."""
-    try:
-        lines = metadata.requires(package) or []
-    except metadata.PackageNotFoundError:  # a checkout, or not installed
-        return
-    for line in lines:
-        name, its_extras, marker = _REQUIREMENT.fullmatch(line).groups("")  # type: ignore[union-attr]
-        needed_by = _EXTRA.search(marker)
-        if (needed_by[1] if needed_by else "") == extra:
-            yield name
-            for its_extra in filter(None, its_extras.split(",")):
-                yield from requirements(name, its_extra)
+    """Yield the names of what a package or one of its extras needs."""
+    for requirement in extras.requirements(package, extra):
+        name, its_extras = _REQUIREMENT.match(requirement).groups("")  # type: ignore[union-attr]
+        yield name
+        for its_extra in filter(None, its_extras.split(",")):
+            yield from requirements(name, its_extra)
 
 
 def _is_installed(package: str) -> bool:

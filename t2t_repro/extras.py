@@ -8,6 +8,8 @@ from importlib import metadata
 
 from t2t_repro import errors
 
+_EXTRA = re.compile(r"""\bextra == ["']([\w-]+)["']""")  # in a marker
+
 
 @contextlib.contextmanager
 def needed(extra: str, purpose: str) -> Iterator[None]:
@@ -37,13 +39,26 @@ def install_command(extra: str) -> str:
     It names the packages, since `t2t_repro[extra]` is found only by those who
     have an index of packages with t2t_repro.
     """
-    try:
-        requirements = metadata.requires("t2t_repro") or []
-    except metadata.PackageNotFoundError:
-        requirements = []
-    marked = re.compile(rf"(.+?)\s*;.*\bextra == [\"']{extra}[\"']")
-    packages = [found[1] for found in map(marked.match, requirements) if found]
+    packages = requirements("t2t_repro", extra)
     if packages:
         return shlex.join(["pip", "install", *packages])
     # A checkout that is not installed, or was before it had this extra.
     return f"pip install -e '.[{extra}]' in the root of the repository"
+
+
+def requirements(package: str, extra: str = "") -> list[str]:
+    """Return what a package or one of its extras needs, as "name[extra]>=1".
+
+    The result is empty for a package that is not installed.
+    """
+    try:
+        lines = metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        needed_by = _EXTRA.search(marker)
+        if (needed_by[1] if needed_by else "") == extra:
+            found.append(requirement.strip())
+    return found
