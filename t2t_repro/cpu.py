@@ -41,14 +41,18 @@ def model(root: pathlib.Path = pathlib.Path("/")) -> str:
 def _read(path, name):
     """Return the value of the first line "name : value", "" if there is none.
 
-    On ARM, the line has another name than "flags".
+    On ARM, the line has another name than "flags". The file repeats the lines
+    for each core, and every import of the package reads it.
     """
     try:
-        lines = path.read_text("utf-8", "replace").splitlines()
+        with open(path, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                key, _, value = line.partition(":")
+                if key.strip() == name:
+                    return value.strip()
     except OSError:
-        return ""
-    pairs = (line.partition(":") for line in lines)
-    return next((v.strip() for key, _, v in pairs if key.strip() == name), "")
+        pass
+    return ""
 
 
 def instruction_set(features: Collection[str]) -> str:

@@ -6,15 +6,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from t2t_repro import (
-    cpu,
-    files,
-    hparam,
-    locks,
-    prepare,
-    registry,
-    run_json,
-)
+from t2t_repro import cpu, files, hparam, locks, prepare, registry, run_json
 from t2t_repro.data import batch_plan, manifest
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
