@@ -71,7 +71,7 @@ def layouts(threads):
 
 
 def measure_speed(name, settings, threads):
-    """Measure sentences per second at one forced output length.
+    """Measure sentences per second and memory at one forced output length.
 
     Args:
         name: name of the printed results.
@@ -80,19 +80,33 @@ def measure_speed(name, settings, threads):
     """
     settings = settings | {"times": _TIMES.value}
     ours = OURS if settings["batch"] > 1 else OURS_FOR_ONE
-    rates = collections.defaultdict(list)
+    turns = collections.defaultdict(list)
     for _ in range(_TURNS.value):
-        seconds = statistics.median(run("probe", "search", **settings | ours))
-        rates["ours"].append(settings["batch"] / seconds)
+        turns["ours"].append(run("probe", "search", **settings | ours))
         for layout, workers, each in layouts(threads):
             peer = settings | {"workers": workers, "threads": each}
-            seconds = statistics.median(run("ctranslate2", "search", **peer))
-            rates[layout].append(settings["batch"] * workers / seconds)
-    ours = max(rates.pop("ours"))
-    tokens = ours * settings["length"]
+            measured = run("ctranslate2", "search", **peer)
+            turns[layout].append(measured | {"workers": workers})
+
+    def rate(measured):
+        sentences = settings["batch"] * measured.get("workers", 1)
+        return sentences / statistics.median(measured["seconds"])
+
+    fastest = {layout: max(runs, key=rate) for layout, runs in turns.items()}
+    ours = fastest.pop("ours")
+    tokens = rate(ours) * settings["length"]
     harness.report(f"{name}: target tokens", tokens, "tokens/s")
-    for layout, theirs in rates.items():
-        harness.report_beside(name, ours, "sentences/s", layout, max(theirs))
+    for layout, theirs in fastest.items():
+        harness.report_beside(
+            name, rate(ours), "sentences/s", layout, rate(theirs)
+        )
+        harness.report_beside(
+            f"{name}: peak memory",
+            ours["peak megabytes"],
+            "MB",
+            layout,
+            theirs["peak megabytes"],
+        )
 
 
 def measure_cache(name, settings):
@@ -101,7 +115,7 @@ def measure_cache(name, settings):
     Without a cache, each step decodes from the first position.
     """
     settings = settings | {"batch": 16, "length": 60}
-    ours = min(run("probe", "search", times=3, **settings | OURS))
+    ours = min(run("probe", "search", times=3, **settings | OURS)["seconds"])
     settings["threads"] = THREADS  # the operations without cache are large
     without = min(run("probe", "without cache", times=1, **settings))
     peer = f"without cache ({16 / without:.3g})"

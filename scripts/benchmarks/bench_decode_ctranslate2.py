@@ -24,7 +24,7 @@ def open_model(settings):
 
 
 def measure_search(settings):
-    """Return seconds of searches at one forced output length.
+    """Return seconds and memory of searches at one forced output length.
 
     Every worker searches one batch.
     """
@@ -32,7 +32,7 @@ def measure_search(settings):
     names = json.loads((folder / "shared_vocabulary.json").read_text())
     rows = harness.random_inputs(settings)[:, :-1]  # CTranslate2 adds EOS
     source = [[names[i] for i in row] for row in rows] * settings["workers"]
-    return harness.time_calls(
+    return harness.time_and_memory(
         lambda: model.translate_batch(
             source,
             max_batch_size=settings["batch"],

@@ -96,12 +96,12 @@ def convert(settings):
 
 
 def measure_search(settings):
-    """Return seconds of searches."""
+    """Return seconds of searches, and the highest memory."""
     model = random_model(settings)
     constants = search.decoding_constants([model])  # once, as in the decoder
     search_fn = forced_search(Endless(model), settings, constants)
     rows = (tf.constant(harness.random_inputs(settings)),)
-    return harness.time_calls(
+    return harness.time_and_memory(
         lambda: shards.map_shards(
             search_fn, rows, (), settings["threads"]
         ).ids.numpy(),

@@ -1,15 +1,17 @@
-"""Benchmark of the training step, with PyTorch's nn.Transformer as the peer.
+"""Benchmark of the training step, with other libraries as peers.
 
     python -m scripts.benchmarks.bench_train \\
         --text=train.en:train.de --pytorch=PYTHON
 
-PYTHON is a Python that has torch; without it, only our model is measured. Both
-models train on the same sentences, in the batches that suit each: ours are
-packed, PyTorch's are sorted by length and padded. They take turns, and the best
-turn of each counts. The last line is a JSON list of {name, value, unit, peer,
-ratio}.
+PYTHON is a Python that has torch; --keras_hub and --tf_models name those of two
+more libraries. Without them, only our model is measured. All models train on
+the same sentences, in the batches that suit each: ours are packed, those of the
+peers are sorted by length and padded. They take turns, and the best turn of
+each counts. The last line is a JSON list of {name, value, unit, peer, ratio}.
 """
 
+import collections
+import json
 import os
 import pathlib
 import statistics
@@ -27,6 +29,12 @@ _TEXT = flags.DEFINE_string(
     "text", None, "INPUTS:TARGETS, aligned files.", required=True
 )
 _PYTORCH = flags.DEFINE_string("pytorch", None, "Python that has torch.")
+_KERAS_HUB = flags.DEFINE_string(
+    "keras_hub", None, "Python that has keras-hub."
+)
+_TF_MODELS = flags.DEFINE_string(
+    "tf_models", None, "Python that has tf-models-official."
+)
 _SIZES = flags.DEFINE_list("sizes", ["tiny", "small", "base"], "Model sizes.")
 _DTYPES = flags.DEFINE_list(
     "dtypes", ["float32", "bfloat16"], "Types to compute in."
@@ -84,27 +92,52 @@ def rate(measured):
     return measured["tokens"] / len(steps) / statistics.median(steps)
 
 
+def peers(arrays, settings):
+    """Yield the name of each peer that a flag names, with its measurement."""
+    if _PYTORCH.value:
+        yield "PyTorch", harness.pytorch(_PYTORCH.value, arrays, settings)
+    for library, python, environment in (
+        ("keras-hub", _KERAS_HUB.value, {}),
+        ("tf-models", _TF_MODELS.value, {"TF_USE_LEGACY_KERAS": "1"}),
+    ):
+        if python:
+            command = python, "-m", "scripts.benchmarks.bench_train_keras"
+            arguments = json.dumps(settings | {"library": library})
+            # oneDNN on every CPU, as in our commands.
+            environment |= {"TF_ENABLE_ONEDNN_OPTS": "1"}
+            yield (
+                library,
+                harness.last_json(
+                    *command, str(arrays), arguments, **environment
+                ),
+            )
+
+
+def peak_megabytes(measured):
+    """Return the highest memory of a process, with its libraries."""
+    return measured["peak megabytes"]
+
+
 def measure_speed(size, dtype, shard, arrays):
-    """Measure real tokens per second of both, and the costs of our steps."""
+    """Measure real tokens per second and memory, and the costs of our steps."""
     settings = COMMON | harness.MODEL_SIZES[size]
     settings |= {"dtype": dtype, "steps": _STEPS.value}
     settings |= {"batch_tokens": BATCH_TOKENS[size]}
-    ours, theirs = [], []
+    turns = collections.defaultdict(list)
     for _ in range(_TURNS.value):
-        ours.append(probe(shard, "steps", **settings))
-        if _PYTORCH.value:
-            theirs.append(
-                rate(harness.pytorch(_PYTORCH.value, arrays, settings))
-            )
-    best = max(ours, key=rate)
+        turns["ours"].append(probe(shard, "steps", **settings))
+        for peer, measured in peers(arrays, settings):
+            turns[peer].append(measured)
+    fastest = {name: max(runs, key=rate) for name, runs in turns.items()}
+    best = fastest.pop("ours")
     name = f"{size}, {dtype}"
-    harness.report_beside(
-        name,
-        rate(best),
-        "real tokens/s",
-        "PyTorch",
-        max(theirs, default=None),
-    )
+    for peer, measured in (fastest or {"": None}).items():
+        for label, unit, value in (
+            (name, "real tokens/s", rate),
+            (f"{name}: peak memory", "MB", peak_megabytes),
+        ):
+            theirs = measured and value(measured)
+            harness.report_beside(label, value(best), unit, peer, theirs)
     # The rate counts tokens of both sides; FLOPs are counted per pair.
     flops = best["FLOPs of a token"] * rate(best) / 2
     harness.report(

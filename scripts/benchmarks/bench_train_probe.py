@@ -94,7 +94,7 @@ class Training:
 
 
 def measure_steps(settings):
-    """Return seconds, CPU, real tokens and FLOPs of steps."""
+    """Return seconds, CPU, real tokens, FLOPs and memory of steps."""
     training = Training(settings)
     count = settings["warm_up"] + settings["steps"]
     elements = training.batches(count)
@@ -109,6 +109,7 @@ def measure_steps(settings):
             batch = training.plan.batch(number)
             tokens += batches.num_tokens(training.corpus, batch)
     cpu = cpu_seconds() - cpu
+    memory = harness.peak_megabytes()  # before the large product
     start = cpu_seconds()
     for _ in training.batches(50):
         pass
@@ -125,6 +126,7 @@ def measure_steps(settings):
                 for array in training.corpus.lengths.values()
             ),
         ),
+        "peak megabytes": memory,
         "peak": peak_flops(settings["dtype"]),
     }
 

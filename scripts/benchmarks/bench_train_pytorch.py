@@ -2,11 +2,8 @@
 
     python -m scripts.benchmarks.bench_train_pytorch FILE.npz SETTINGS
 
-FILE.npz holds inputs and targets as flat ids and lengths. The pairs are sorted
-by length and cut into batches of the requested number of target tokens. This
-gives the least padding that a model without packing can have. The program
-prints one JSON object: the seconds of each step, real tokens of all steps, and
-the highest memory.
+The batches are those of padded_batches. The program prints one JSON object: the
+seconds of each step, real tokens of all steps, and the highest memory.
 """
 
 import json
@@ -14,13 +11,11 @@ import math
 import sys
 import time
 
-import numpy as np
 import torch
 from torch import nn
 
-from scripts.benchmarks import harness
-
-PAD, BOS = 0, 2
+from scripts.benchmarks import harness, padded_batches
+from scripts.benchmarks.padded_batches import PAD
 
 
 class Model(nn.Module):
@@ -99,43 +94,6 @@ def peak_megabytes(device):
     return harness.peak_megabytes()
 
 
-def read(path):
-    """Return a list of pairs of two lists of ids."""
-    arrays = np.load(path)
-    sides = [
-        np.split(arrays[side], np.cumsum(arrays[f"{side}_lengths"])[:-1])
-        for side in ("inputs", "targets")
-    ]
-    return list(zip(*sides, strict=True))
-
-
-def pad(sentences, first=()):
-    """Return lists of ids as [B, T], each after the ids `first`."""
-    rows = [[*first, *ids] for ids in sentences]
-    length = max(map(len, rows))
-    return torch.tensor([row + [PAD] * (length - len(row)) for row in rows])
-
-
-def make_batches(pairs, batch_tokens):
-    """Return batches (inputs, shifted targets, targets) in random order."""
-    pairs = sorted(pairs, key=lambda pair: (len(pair[1]), len(pair[0])))
-    batches, batch = [], []
-    for pair in pairs:
-        batch.append(pair)
-        if sum(len(targets) for _, targets in batch) >= batch_tokens:
-            batches.append(batch)
-            batch = []
-    np.random.default_rng(0).shuffle(batches)
-    return [
-        (
-            pad([inputs for inputs, _ in batch]),
-            pad([targets[:-1] for _, targets in batch], first=[BOS]),
-            pad([targets for _, targets in batch]),
-        )
-        for batch in batches
-    ]
-
-
 def main():
     path, settings = sys.argv[1], json.loads(sys.argv[2])
     torch.set_num_threads(settings["threads"])
@@ -149,7 +107,10 @@ def main():
     cross_entropy = nn.CrossEntropyLoss(
         ignore_index=PAD, label_smoothing=settings["label_smoothing"]
     )
-    batches = make_batches(read(path), settings["batch_tokens"])
+    batches = [
+        padded_batches.Batch(*map(torch.from_numpy, batch))
+        for batch in padded_batches.make(path, settings["batch_tokens"])
+    ]
     half = settings["dtype"] == "bfloat16"
     seconds, tokens = [], 0
     for number in range(settings["warm_up"] + settings["steps"]):
@@ -168,7 +129,7 @@ def main():
             torch.cuda.synchronize()
         if number >= settings["warm_up"]:
             seconds.append(time.perf_counter() - start)
-            tokens += int((inputs != PAD).sum() + (targets != PAD).sum())
+            tokens += padded_batches.num_tokens(batch)
     measured = {"seconds": seconds, "tokens": tokens}
     print(json.dumps(measured | {"peak megabytes": peak_megabytes(device)}))
 

@@ -93,9 +93,14 @@ def print_json():
     print(json.dumps(_RESULTS))
 
 
-def last_json(*command):
+def last_json(*command, **environment):
     """Run a command; return the JSON value on the last line it prints."""
-    finished = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    finished = subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.PIPE,
+        env=os.environ | environment,
+    )
     return json.loads(finished.stdout.splitlines()[-1])
 
 
@@ -146,6 +151,14 @@ def time_calls(function, times):
         function()
         seconds.append(time.perf_counter() - start)
     return seconds
+
+
+def time_and_memory(function, times):
+    """Return "seconds" of calls, and "peak megabytes" of the process."""
+    return {
+        "seconds": time_calls(function, times),
+        "peak megabytes": peak_megabytes(),
+    }
 
 
 def copy_commit(commit: str, folder: pathlib.Path) -> None:
