@@ -206,8 +206,16 @@ def random_inputs(settings):
 
 
 def build_hparams(settings, **changes):
-    """Return the hparams set "base" in the model size of the settings."""
+    """Return the settings' hparams set in their model size.
+
+    Args:
+        settings: may have "hparams_set", by default "base", and "hparams",
+            values that differ from the set's.
+        **changes: further values.
+    """
     registry.load_definitions()
     names = "hidden_size filter_size num_heads num_hidden_layers".split()
-    changes |= {name: settings[name] for name in names}
-    return dataclasses.replace(registry.build_hparams("base"), **changes)
+    changes |= {name: settings[name] for name in names if name in settings}
+    changes |= settings.get("hparams", {})
+    hparams = registry.build_hparams(settings.get("hparams_set", "base"))
+    return dataclasses.replace(hparams, **changes)

@@ -11,14 +11,16 @@ hparams set, each for a third of the steps, by the perplexity of the validation
 split. Then each system is trained with each seed. --budget_minutes ends rows
 that need longer; they are marked. table3_variations describes how to resume.
 
---decoding_speed measures, on a machine that is otherwise idle, how fast the
-trained systems translate the test set.
+--decoding_speed first measures how fast each system translates, on a machine
+that is otherwise idle. Its weights are random and the length of its outputs is
+given, so that all systems do the work of as many subwords.
 
 The paper's statements are judged by the rule of verdicts: the Transformer is
 better than a rival by as much as in Table 2, for en-de.
 """
 
 import functools
+import statistics
 import threading
 
 import optuna
@@ -36,13 +38,13 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import Commands
-from t2t_repro import common_flags, files, json_files, registry
+from t2t_repro import common_flags, json_files, registry
 from t2t_repro.data import manifest
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
 SEARCH_SHARE = 3  # a trial has a third of the steps
 SEARCH_SEED = 1
-RATES, DECODING = "learning_rates.json", "decoding.json"
+RATES, SPEEDS = "learning_rates.json", "decoding.json"
 _RATE = "learning_rate_constant"
 
 
@@ -57,7 +59,7 @@ def define_flags():
     flags.DEFINE_bool(
         "decoding_speed",
         False,
-        "After the trainings, measure how fast each system translates.",
+        "Before the trainings, measure how fast each system translates.",
     )
 
 
@@ -67,6 +69,8 @@ def main():
     job = table_jobs.job(split="test", averaged=True)
     Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
     names = table_rows.select(rival_rows.SYSTEMS, values.rows)
+    if values.decoding_speed:
+        measure_decoding(names, job)
     every_step = rival_rows.equal_steps(
         rival_rows.SYSTEMS, values.transformer_steps, job
     )
@@ -81,8 +85,6 @@ def main():
         lambda results: rival_table.lay_out(results, score, pair, speeds(job)),
         score=score,
     )
-    if values.decoding_speed:
-        measure_decoding(names, table, job)
 
 
 def search_learning_rates(names, steps, job) -> dict[str, float]:
@@ -142,33 +144,29 @@ def learning_rates(name) -> list[float]:
     return [float(f"{factor * constant:.3g}") for factor in FACTORS]
 
 
-def measure_decoding(names, table, job):
+def measure_decoding(names, job):
     """Measure the sentences a second that each system translates."""
-    corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
-    text = job.output_dir / "test_inputs.txt"
-    files.write_text(text, "".join(f"{x}\n" for x in corpus.text("inputs")))
+    sizes = manifest.open_vocabularies(job.data, job.problem.reverse).sizes
     found = speeds(job)
+    job.results_dir.mkdir(parents=True, exist_ok=True)
     for name in names:
-        folder = table_runs.training_folder(
-            table.row(name, flags.FLAGS.seed[0]), job
-        )
         measured = harness.measure_in_process(
-            "scripts.benchmarks.bench_decode_run",
-            "file",
-            output_dir=str(folder),
-            inputs=str(text),
-            beam_size=4,
-            batch=32,
-            threads=1,
+            "scripts.benchmarks.bench_decode_probe",
+            "search",
+            hparams_set=rival_rows.SYSTEMS[name].hparams_set,
+            hparams=rival_rows.overrides(name),
+            vocab_size=sizes["vocab_size"],
+            **rival_table.DECODING,
         )
-        found[name] = len(corpus.text("inputs")) / measured["seconds"]
+        seconds = statistics.median(measured["seconds"])
+        found[name] = rival_table.DECODING["batch"] / seconds
         print(f"{name}: {found[name]:.1f} sentences a second.", flush=True)
-        json_files.write(job.results_dir / DECODING, found)
+        json_files.write(job.results_dir / SPEEDS, found)
 
 
 def speeds(job) -> dict[str, float]:
     """Return {system: sentences a second} of those that are measured."""
-    path = job.results_dir / DECODING
+    path = job.results_dir / SPEEDS
     return json_files.read(path) if path.exists() else {}
 
 
