@@ -88,6 +88,10 @@ def provenance(results: Sequence[dict], score: str = "bleu") -> str:
     """
     first = results[0]
     hparams = first["hparams"]
+    # Models other than the Transformer have other names for their layers.
+    layers = hparams.get("num_hidden_layers")
+    size = f"{layers} layers and " if layers else ""
+    size += f"{hparams['hidden_size']} wide"
 
     def distinct(key):
         return ", ".join(str(v) for v in sorted({r[key] for r in results}))
@@ -96,8 +100,7 @@ def provenance(results: Sequence[dict], score: str = "bleu") -> str:
         f"Ours: {first['problem']}, {first['split']} split, {score} "
         f"{first['figures']['signatures'][score]}; "
         f"{hparams['train_steps']:,} steps of {hparams['batch_tokens']:,} "
-        f"tokens, {hparams['num_hidden_layers']} layers and "
-        f"{hparams['hidden_size']} wide in the first row; "
+        f"tokens, {size} in the first row; "
         f"{first['mixed_precision']}; mean and range of seeds "
         f"{distinct('seed')}; {distinct('machine')}; {distinct('date')}."
     )
