@@ -1,5 +1,7 @@
 """Multi-head attention (section 3.2)."""
 
+import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ class KeyValues(NamedTuple):
 
     key: Tensor  # [B, H, L, K]
     value: Tensor  # [B, H, L, K]
+    length: Tensor | int  # L, computed once for all layers
     distances: Tensor | None = None  # [B, L] int32; None: not needed
 
 
@@ -232,14 +235,14 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         logits = [self.logits(query, kv.key, kv.distances) for kv in key_values]
         weights = _softmax(ops.concatenate(logits, axis=-1), mask)
-        context, start = 0, 0
-        for kv in key_values:
-            end = start + ops.shape(kv.key)[2]
-            kv_weights = ops.cast(weights[..., start:end], kv.value.dtype)
-            context = context + self.weighted_sum(
-                kv_weights, kv.value, kv.distances
-            )
-            start = end
+        parts = _split(
+            ops.cast(weights, query.dtype), [kv.length for kv in key_values]
+        )
+        contexts = [
+            self.weighted_sum(part, kv.value, kv.distances)
+            for part, kv in zip(parts, key_values, strict=True)
+        ]
+        context = functools.reduce(ops.add, contexts)
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, W, H, K]
         context = ops.reshape(context, (-1, self.value_channels))
         (output,) = step_projection.project_and_split(
@@ -257,6 +260,15 @@ class MultiHeadAttention(keras.layers.Layer):
             "dropout_rate": self.dropout_rate,
             "use_bias": self.use_bias,
         }
+
+
+def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
+    """Split x [..., L] into parts of these lengths, whose sum is L."""
+    if len(lengths) == 1:
+        return [x]
+    *ends, _ = itertools.accumulate(lengths)
+    bounds = itertools.pairwise([None, *ends, None])
+    return [x[..., start:end] for start, end in bounds]
 
 
 def _softmax(logits: Tensor, mask: Tensor) -> Tensor:

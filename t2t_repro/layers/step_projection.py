@@ -4,6 +4,7 @@ A step multiplies a hundred rows or so with all kernels of the decoder. They are
 joined and padded once: see layers/products.py.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,11 +54,13 @@ def project_and_split(
     x: Tensor, projection: Projection, sizes: Sequence[int]
 ) -> list[Tensor]:
     """Return the outputs [M, size] of each joined layer for x [M, K]."""
-    product, outputs, start = project(x, projection), [], 0
-    for size in sizes:
-        outputs.append(product[:, start : start + size])
-        start += size
-    return outputs
+    product = project(x, projection)
+    *ends, size = itertools.accumulate(sizes)
+    if product.shape[-1] > size:  # columns of zeros follow
+        ends.append(size)
+    return (
+        ops.split(product, ends, axis=-1)[: len(sizes)] if ends else [product]
+    )
 
 
 def _joined(weights, dtype):

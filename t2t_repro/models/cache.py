@@ -1,6 +1,6 @@
 """Cache of decoder self-attention in decoding, with visibility per beam."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from keras import ops
@@ -119,16 +119,35 @@ class Cache(NamedTuple):
         return (ops.arange(batch * heads) * capacity + step % capacity)[:, None]
 
     def key_values(
-        self, layer: int, distances: Tensor
-    ) -> tuple[KeyValues, KeyValues, KeyValues]:
-        """Return past, recent and source KeyValues of a layer."""
-        keys, past_keys = self.keys[layer], self.past_keys[layer]
-        past = ops.shape(past_keys)[2]
-        return (
-            KeyValues(past_keys, self.past_values[layer], distances[:, :past]),
-            KeyValues(keys, self.values[layer], distances[:, past:]),
-            KeyValues(self.memory_keys[layer], self.memory_values[layer]),
+        self, distances: Tensor
+    ) -> Iterator[tuple[KeyValues, KeyValues, KeyValues]]:
+        """Yield past, recent and source KeyValues of each layer.
+
+        Args:
+            distances: result of visible_mask().
+        """
+        past, recent, source = (
+            ops.shape(arrays[0])[2]
+            for arrays in (self.past_keys, self.keys, self.memory_keys)
         )
+        past_distances, recent_distances = (
+            distances[:, :past],
+            distances[:, past:],
+        )
+        for past_key, past_value, key, value, memory_key, memory_value in zip(
+            self.past_keys,
+            self.past_values,
+            self.keys,
+            self.values,
+            self.memory_keys,
+            self.memory_values,
+            strict=True,
+        ):
+            yield (
+                KeyValues(past_key, past_value, past, past_distances),
+                KeyValues(key, value, recent, recent_distances),
+                KeyValues(memory_key, memory_value, source),
+            )
 
     def compact(self, visible: Tensor) -> tuple["Cache", Tensor]:
         """Move recent positions to the past, and empty the recent entries.

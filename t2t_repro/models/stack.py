@@ -134,8 +134,8 @@ class DecoderLayer(keras.layers.Layer):
         query, key, value = block.sublayer.project_step(
             block.input_norm(x), beams, kernels.self_attention, with_memory=True
         )
-        key = _write_rows(recent.key, key, rows)
-        value = _write_rows(recent.value, value, rows)
+        key = _write_rows(recent.key, key, rows, recent.length)
+        value = _write_rows(recent.value, value, rows, recent.length)
         y, _ = block.sublayer.step(
             query,
             (past, recent._replace(key=key, value=value)),
@@ -161,7 +161,9 @@ class DecoderLayer(keras.layers.Layer):
         return self.ffn.add(x, y)
 
 
-def _write_rows(old: Tensor, new: Tensor, rows: Tensor) -> Tensor:
+def _write_rows(
+    old: Tensor, new: Tensor, rows: Tensor, entries: Tensor | int
+) -> Tensor:
     """Return `old` [B, H, S, K] with `new` [B, H, W, K] at `rows`.
 
     A row holds the W entries of one position. (ops.slice_update would become an
@@ -171,12 +173,13 @@ def _write_rows(old: Tensor, new: Tensor, rows: Tensor) -> Tensor:
         old: array that is copied.
         new: keys or values of one position.
         rows: [B * H, 1] int32.
+        entries: S.
     """
-    width = new.shape[2] * new.shape[3]
+    heads, width = new.shape[1], new.shape[2] * new.shape[3]
     written = ops.scatter_update(
         ops.reshape(old, (-1, width)), rows, ops.reshape(new, (-1, width))
     )
-    return ops.reshape(written, ops.shape(old))
+    return ops.reshape(written, (-1, heads, entries, new.shape[3]))
 
 
 def _self_attention(

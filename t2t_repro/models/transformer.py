@@ -273,10 +273,12 @@ class Transformer(Seq2Seq):
         )
         rows = cache.write_rows(step, beams)
         keys, values, weights = [], [], []
-        for i, (layer, kernels) in enumerate(
-            zip(self.decoder.layers, layer_kernels, strict=True)
+        for layer, kernels, (past, recent, memory) in zip(
+            self.decoder.layers,
+            layer_kernels,
+            cache.key_values(distances),
+            strict=True,
         ):
-            past, recent, memory = cache.key_values(i, distances)
             x, (key, value), layer_weights = layer.step(
                 x, kernels, past, recent, rows, memory, mask, cache.memory_mask
             )

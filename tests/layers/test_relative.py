@@ -116,9 +116,12 @@ def test_step_equals_row_of_full_attention():
         distances = ops.broadcast_to(ops.arange(T) - i, (B, T))
         key_values = [
             attention.KeyValues(
-                key[:, :, part], value[:, :, part], distances[:, part]
+                key[:, :, part],
+                value[:, :, part],
+                part.stop - part.start,
+                distances[:, part],
             )
-            for part in (slice(2), slice(2, T))
+            for part in (slice(0, 2), slice(2, T))
         ]
         (query,) = layer.project_step(x[:, i], 1, kernels, False)
         output, step_weights = layer.step(query, key_values, NO_MASK, kernels)
