@@ -1,0 +1,171 @@
+"""Subword regularization: text is segmented anew at each training step.
+
+Stored ids are spelled as characters, from which BPE-dropout or the unigram
+model samples ids of the same text. A segmentation is a function of (seed, step,
+place of the pair in the batch), so that it is the same on any number of
+replicas and workers, and after a restart.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from t2t_repro import errors, hparam
+from t2t_repro.data import counter_hash
+from t2t_repro.data.batch_plan import Lengths, PlannedBatch
+from t2t_repro.data.bpe_dropout import BpeDropout
+from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
+from t2t_repro.data.unigram_sampling import UnigramSampling
+from t2t_repro.data.vocabulary_pair import Vocabularies, vocabulary_class
+
+_METHODS: dict[str, type[BpeDropout] | type[UnigramSampling]] = {
+    "bpe_dropout": BpeDropout,
+    "unigram_alpha": UnigramSampling,
+}
+_MEASURED_PAIRS = 2_000  # whose mean growth is within 1% of the corpus's
+
+
+def check(hparams: hparam.HParams, vocabulary_type: str) -> None:
+    """Raise a UserError if the vocabulary cannot be sampled as hparams ask."""
+    offered = vocabulary_class(vocabulary_type).sampling_hparam
+    for name in _METHODS:
+        value = getattr(hparams, name)
+        if value and name != offered:
+            raise errors.UserError(
+                f"--hparams={name}={value} cannot sample segmentations of a "
+                f"vocabulary of the type {vocabulary_type}: bpe_dropout is for "
+                f"bpe, unigram_alpha for unigram. Set {name}=0"
+                + (f" and {offered}=0.1." if offered else ".")
+            )
+
+
+def build(
+    hparams: hparam.HParams, vocabularies: Vocabularies, seed: int
+) -> "SubwordSampler | None":
+    """Build the sampler that hparams ask for; None: they ask for none."""
+    chosen = {
+        name: getattr(hparams, name)
+        for name in _METHODS
+        if getattr(hparams, name)
+    }
+    if not chosen:
+        return None
+    ((name, value),) = chosen.items()
+    method = _METHODS[name]
+    methods = {
+        vocabulary: method(vocabulary.scored_pieces(), vocabulary.size, value)
+        for vocabulary in set(vocabularies)
+    }
+    sides = hparams.subword_sampling_sides
+    return SubwordSampler(
+        {
+            side: methods[vocabulary]
+            for side, vocabulary in zip(SIDES, vocabularies, strict=True)
+            if sides in ("both", side)
+        },
+        seed,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SubwordSampler:
+    """Sampler of the segmentations of a batch."""
+
+    methods: Mapping[str, BpeDropout | UnigramSampling]  # by side
+    seed: int
+
+    def sample(
+        self, side: str, step: int, ids: np.ndarray, lengths: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Sample a segmentation of each sentence.
+
+        Args:
+            side: one of SIDES.
+            step: training step, from 0.
+            ids: [tokens], ids of all sentences.
+            lengths: [n], the number of ids of each.
+
+        Returns:
+            ids and lengths of the sampled segmentations.
+        """
+        method = self.methods[side]
+        key = counter_hash.first_key(self.seed, step, SIDES.index(side))
+        keys = counter_hash.split(key, np.arange(len(lengths)))
+        characters = method.speller.spell(ids, lengths, keys)
+        pieces = method.segment(characters)
+        begins = pieces >= 0
+        sampled = np.bincount(characters.sentences[begins])
+        return pieces[begins], sampled
+
+    def resegment(
+        self,
+        side: str,
+        step: int,
+        batch: PlannedBatch,
+        ids: np.ndarray,
+        lengths: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Sample a segmentation of each sentence of a batch, where it fits.
+
+        The sentences of a row take sampled segmentations in their order. The
+        first one with which the row would become too long, and those after it,
+        keep the stored segmentation.
+
+        Args:
+            side: one of SIDES.
+            step: training step, from 0.
+            batch: the plan of the batch.
+            ids: [tokens], stored ids of all sentences.
+            lengths: [n], the number of stored ids of each.
+
+        Returns:
+            ids and lengths of the segmentations to train on.
+        """
+        if side not in self.methods:
+            return ids, lengths
+        new_ids, new_lengths = self.sample(side, step, ids, lengths)
+        stored = np.bincount(batch.rows, lengths).astype(np.int64)
+        room = batch.row_length - stored[batch.rows]
+        growth = _sums_within_rows(new_lengths - lengths, batch.rows)
+        fits = _sums_within_rows(growth > room, batch.rows) == 0
+        starts = np.where(
+            fits,
+            len(ids) + np.cumsum(new_lengths) - new_lengths,
+            np.cumsum(lengths) - lengths,
+        )
+        lengths = np.where(fits, new_lengths, lengths)
+        both = np.concatenate([ids, new_ids])
+        return both[concatenate_ranges(starts, lengths)], lengths
+
+
+def planned_lengths(
+    sampler: SubwordSampler | None, corpus: Corpus, max_length: int
+) -> Lengths:
+    """Return the lengths with which to plan batches: expected ones.
+
+    The mean growth of a sentence is measured on some pairs. A pair that has at
+    most `max_length` stored subwords is not planned with more.
+    """
+    if sampler is None:
+        return corpus.lengths
+    planned = {}
+    for side, lengths in corpus.lengths.items():
+        growth = 1.0
+        if side in sampler.methods:
+            number = min(len(corpus), _MEASURED_PAIRS)
+            pairs = np.linspace(0, len(corpus) - 1, number).astype(np.int64)
+            ids = corpus.gather(side, pairs)
+            _, sampled = sampler.sample(side, 0, ids, lengths[pairs])
+            growth = max(1.0, sampled.sum() / len(ids))
+        expected = np.ceil(lengths * growth).astype(np.int32)
+        expected = np.minimum(expected, max_length)
+        planned[side] = np.maximum(lengths, expected)
+    return planned
+
+
+def _sums_within_rows(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Sum from the first number of each row: rows [0, 0, 1] for instance."""
+    sums = np.cumsum(numbers)
+    first = np.searchsorted(rows, rows)
+    return sums - (sums[first] - numbers[first])
