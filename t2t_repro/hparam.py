@@ -130,15 +130,14 @@ class HParams:
     bpe_dropout: float = setting(
         fields.Constraint("in [0, 1]", lambda value: 0 <= value <= 1),
         default=0.0,
-        help="Probability p with which BPE-dropout leaves out merges of "
-        "training text; 0: the stored segmentation.",
+        help="Probability of leaving out a merge of training text, with a bpe "
+        "vocabulary; 0: train on the stored segmentation.",
     )
     unigram_alpha: float = setting(
         at_least(0),
         default=0.0,
-        help="Exponent alpha of the probabilities from which segmentations of "
-        "training text are sampled, with a unigram vocabulary; 0: the stored "
-        "segmentation.",
+        help="Sample segmentations of training text by their probability to "
+        "this power, with a unigram vocabulary; 0: train on the stored one.",
     )
     subword_sampling_sides: str = setting(
         one_of("both", "inputs", "targets"),

@@ -52,20 +52,15 @@ def build(
     if not chosen:
         return None
     ((name, value),) = chosen.items()
-    method = _METHODS[name]
-    methods = {
-        vocabulary: method(vocabulary.scored_pieces(), vocabulary.size, value)
-        for vocabulary in set(vocabularies)
-    }
-    sides = hparams.subword_sampling_sides
-    return SubwordSampler(
-        {
-            side: methods[vocabulary]
-            for side, vocabulary in zip(SIDES, vocabularies, strict=True)
-            if sides in ("both", side)
-        },
-        seed,
+    source, target = (
+        _METHODS[name](vocabulary.scored_pieces(), vocabulary.size, value)
+        for vocabulary in vocabularies
     )
+    sides = {"inputs": source, "targets": target}
+    only = hparams.subword_sampling_sides
+    if only != "both":
+        sides = {only: sides[only]}
+    return SubwordSampler(sides, seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +153,7 @@ def planned_lengths(
             ids = corpus.gather(side, pairs)
             _, sampled = sampler.sample(side, 0, ids, lengths[pairs])
             growth = max(1.0, sampled.sum() / len(ids))
-        expected = np.ceil(lengths * growth).astype(np.int32)
+        expected = np.rint(lengths * growth).astype(np.int32)
         expected = np.minimum(expected, max_length)
         planned[side] = np.maximum(lengths, expected)
     return planned
