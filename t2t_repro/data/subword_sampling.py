@@ -103,9 +103,8 @@ class SubwordSampler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sample a segmentation of each sentence of a batch, where it fits.
 
-        The sentences of a row take sampled segmentations in their order. The
-        first one with which the row would become too long, and those after it,
-        keep the stored segmentation.
+        The sentences of a row take sampled segmentations in their order. One
+        for which the row has no room keeps the stored segmentation.
 
         Args:
             side: one of SIDES.
@@ -120,10 +119,7 @@ class SubwordSampler:
         if side not in self.methods:
             return ids, lengths
         new_ids, new_lengths = self.sample(side, step, ids, lengths)
-        stored = np.bincount(batch.rows, lengths).astype(np.int64)
-        room = batch.row_length - stored[batch.rows]
-        growth = _sums_within_rows(new_lengths - lengths, batch.rows)
-        fits = _sums_within_rows(growth > room, batch.rows) == 0
+        fits = _fits(batch, lengths, new_lengths - lengths)
         starts = np.where(
             fits,
             len(ids) + np.cumsum(new_lengths) - new_lengths,
@@ -159,8 +155,27 @@ def planned_lengths(
     return planned
 
 
-def _sums_within_rows(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Sum from the first number of each row: rows [0, 0, 1] for instance."""
-    sums = np.cumsum(numbers)
-    first = np.searchsorted(rows, rows)
-    return sums - (sums[first] - numbers[first])
+def _fits(
+    batch: PlannedBatch, lengths: np.ndarray, growth: np.ndarray
+) -> np.ndarray:
+    """Return which sentences may grow, so that no row becomes too long.
+
+    Args:
+        batch: the plan of the batch.
+        lengths: [n], the number of ids of each sentence.
+        growth: [n], by how many ids each would grow.
+    """
+    rows = batch.rows
+    first_of_row = np.searchsorted(rows, rows)
+    room = batch.row_length - np.bincount(rows, lengths)[rows]
+    fits = np.ones(len(rows), bool)
+    while True:
+        grown = np.where(fits, growth, 0)
+        sums = np.cumsum(grown)
+        sums -= (sums - grown)[first_of_row]  # within the row
+        exceeding = np.flatnonzero(sums > room)
+        if not len(exceeding):
+            return fits
+        # The first of each row grows: the sum before it is within the room.
+        _, first = np.unique(rows[exceeding], return_index=True)
+        fits[exceeding[first]] = False

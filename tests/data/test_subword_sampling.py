@@ -139,26 +139,29 @@ def test_one_side_alone_is_sampled(pairs, sides):
         assert same == (side not in sides)
 
 
-def test_rows_take_samples_in_their_order_while_these_fit(pairs):
-    # Each sentence grows from 3 ids to 5.
+@pytest.mark.parametrize(
+    ("row_length", "expected"),
+    [
+        (8, [0, 0, 0, 1, 1]),
+        (9, [0, 0, 1, 1, 1]),
+        (10, [1, 0, 0, 1, 1]),
+        (11, [1, 0, 1, 1, 1]),
+        (12, [1, 1, 0, 1, 1]),
+        (13, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_rows_take_samples_in_their_order_where_these_fit(row_length, expected):
     chosen = sampler(dropout=1.0)
-    sentence, letters = [6, 6, 1], [9, 9, 9, 9, 1]
-    ids, lengths = np.array(sentence * 5), np.full(5, 3)
+    two, one = ([6, 6, 1], [9, 9, 9, 9, 1]), ([6, 1], [9, 9, 1])
+    pairs = [two, two, one, one, one]
+    lengths = np.array([len(stored) for stored, _ in pairs])
+    ids = np.concatenate([stored for stored, _ in pairs])
     rows = np.array([0, 0, 0, 2, 2])
-    for row_length, expected in (
-        (9, [0, 0, 0, 1, 0]),
-        (10, [0, 0, 0, 1, 1]),
-        (11, [1, 0, 0, 1, 1]),
-        (12, [1, 0, 0, 1, 1]),
-        (13, [1, 1, 0, 1, 1]),
-        (15, [1, 1, 1, 1, 1]),
-    ):
-        batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_length)
-        actual, counts = chosen.resegment("inputs", 0, batch, ids, lengths)
-        assert counts.tolist() == [5 if grows else 3 for grows in expected]
-        assert actual.tolist() == sum(
-            (letters if grows else sentence for grows in expected), []
-        )
+    batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_length)
+    actual, counts = chosen.resegment("inputs", 0, batch, ids, lengths)
+    taken = [pair[grows] for pair, grows in zip(pairs, expected, strict=True)]
+    assert counts.tolist() == list(map(len, taken))
+    assert actual.tolist() == sum(taken, [])
 
 
 @pytest.mark.parametrize("batching", KINDS)
