@@ -127,6 +127,23 @@ class HParams:
         default=False,
         help="Shuffle the pairs of a bucket among its batches in every epoch.",
     )
+    bpe_dropout: float = setting(
+        fields.Constraint("in [0, 1]", lambda value: 0 <= value <= 1),
+        default=0.0,
+        help="Probability of leaving out a merge of training text, with a bpe "
+        "vocabulary; 0: train on the stored segmentation.",
+    )
+    unigram_alpha: float = setting(
+        at_least(0),
+        default=0.0,
+        help="Sample segmentations of training text by their probability to "
+        "this power, with a unigram vocabulary; 0: train on the stored one.",
+    )
+    subword_sampling_sides: str = setting(
+        one_of("both", "inputs", "targets"),
+        default="both",
+        help="Sides to which bpe_dropout or unigram_alpha applies.",
+    )
     max_length: int = setting(
         fields.Constraint(
             "a multiple of 8", lambda value: value >= 8 and value % 8 == 0

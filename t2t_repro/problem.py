@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, files, hparam, registry
-from t2t_repro.data import filtering, vocabulary_pair
+from t2t_repro.data import filtering, subword_sampling, vocabulary_pair
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
@@ -155,6 +155,11 @@ class Problem:
         return filtering.PairFilters(self.filters, self.stored_languages)
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
+        """Raise a UserError if hparams do not suit the vocabularies."""
+        subword_sampling.check(hparams, self.vocabulary_type)
+        self._check_shared_embedding(hparams)
+
+    def _check_shared_embedding(self, hparams):
         """Raise a UserError if one embedding serves two vocabularies.
 
         Two files may segment text differently and have the same ids.

@@ -16,7 +16,7 @@ from t2t_repro import (
     runs,
     stored_run,
 )
-from t2t_repro.data import batch_plan, manifest
+from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
 from t2t_repro.text import parallel_files
@@ -144,7 +144,12 @@ def _read_manifest(data, run):
 def _mean_lengths(run, data):
     """Return mean subwords of the inputs and targets in training."""
     corpus = manifest.open_corpus(data, "train", run.problem.reverse)
-    return batch_plan.mean_lengths(corpus.lengths, run.hparams.max_length)
+    sampler = subword_sampling.build(
+        run.hparams, run.vocabularies, run.settings["random_seed"]
+    )
+    max_length = run.hparams.max_length
+    lengths = subword_sampling.planned_lengths(sampler, corpus, max_length)
+    return batch_plan.mean_lengths(lengths, max_length)
 
 
 def _steps(run, read):

@@ -20,6 +20,7 @@ import tensorflow as tf
 from t2t_repro.data.batch_plan import Plan, PlannedBatch
 from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
 from t2t_repro.data.features import DENOMINATORS, ROW_FEATURES
+from t2t_repro.data.subword_sampling import SubwordSampler
 
 # One replica's element: features [accumulation, rows, length], and numbers.
 ELEMENT_SPEC = {
@@ -30,13 +31,28 @@ ELEMENT_SPEC = {
 }
 
 
-def assemble(corpus: Corpus, batch: PlannedBatch) -> dict[str, np.ndarray]:
-    """Build the ROW_FEATURES of a batch, each [rows, row length] int32."""
+def assemble(
+    corpus: Corpus,
+    batch: PlannedBatch,
+    sampler: SubwordSampler | None = None,
+    step: int = 0,
+) -> dict[str, np.ndarray]:
+    """Build the ROW_FEATURES of a batch, each [rows, row length] int32.
+
+    Args:
+        corpus: the pairs of the plan.
+        batch: the plan of the batch.
+        sampler: sampler of segmentations; None: the stored ones.
+        step: training step on which the samples depend.
+    """
     arrays = {}
     pair_index = np.arange(len(batch.pairs))
     first_of_row = np.searchsorted(batch.rows, batch.rows)  # [n] pair index
     for side in SIDES:
         lengths = corpus.lengths[side][batch.pairs].astype(np.int64)
+        ids = corpus.gather(side, batch.pairs)
+        if sampler:
+            ids, lengths = sampler.resegment(side, step, batch, ids, lengths)
         before = np.cumsum(lengths) - lengths  # tokens before each pair
         column = before - before[first_of_row]
         position = concatenate_ranges(np.zeros_like(lengths), lengths)
@@ -44,7 +60,7 @@ def assemble(corpus: Corpus, batch: PlannedBatch) -> dict[str, np.ndarray]:
             batch.rows * batch.row_length + column, lengths
         )
         for name, values in (
-            (side, corpus.gather(side, batch.pairs)),
+            (side, ids),
             (
                 f"{side}_segment",
                 np.repeat(pair_index - first_of_row + 1, lengths),
@@ -121,6 +137,7 @@ def training_dataset(
     last_step: int,
     context: tf.distribute.InputContext,
     max_tokens_per_replica: int | None,
+    sampler: SubwordSampler | None = None,
 ) -> tf.data.Dataset:
     """Build the dataset of the steps [first_step, last_step).
 
@@ -134,12 +151,17 @@ def training_dataset(
         context: replicas and workers of the job. Each worker takes the shares
             of its own replicas from the same batches.
         max_tokens_per_replica: as in split_rows().
+        sampler: sampler of segmentations; None: the stored ones.
 
     Returns:
         Elements of ELEMENT_SPEC.
     """
-    steps = tf.data.Dataset.range(first_step, last_step)
-    return _dataset(steps, corpus, plan.batch, context, max_tokens_per_replica)
+    return _dataset(
+        tf.data.Dataset.range(first_step, last_step),
+        lambda step: assemble(corpus, plan.batch(step), sampler, step),
+        context,
+        max_tokens_per_replica,
+    )
 
 
 def evaluation_dataset(
@@ -155,8 +177,7 @@ def evaluation_dataset(
     planned = list(plan.single_pass())
     return _dataset(
         tf.data.Dataset.range(len(planned)),
-        corpus,
-        planned.__getitem__,
+        lambda index: assemble(corpus, planned[index]),
         context,
         max_tokens_per_replica,
     )
@@ -175,16 +196,15 @@ def distributed_spec(
 
 def _dataset(
     indices: tf.data.Dataset,
-    corpus: Corpus,
-    planned_batch: Callable[[int], PlannedBatch],
+    assembled_batch: Callable[[int], dict[str, np.ndarray]],
     context: tf.distribute.InputContext,
     max_tokens_per_replica: int | None,
 ) -> tf.data.Dataset:
-    """Build the dataset of the batches that `planned_batch` gives indices."""
+    """Build the dataset of the batches that `assembled_batch` returns."""
 
     def load_batch(index: int) -> dict[str, np.ndarray]:
         return split_rows(
-            assemble(corpus, planned_batch(index)),
+            assembled_batch(index),
             context.num_replicas_in_sync,
             max_tokens_per_replica,
         )

@@ -11,10 +11,12 @@ import io
 from collections.abc import Iterable, Sequence
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from t2t_repro import errors
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
+_Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _UNKNOWN = 2
 _LEARN_IT = (
     "Learn it with --byte_fallback=true --pad_id=0 --eos_id=1 --unk_id=2 "
@@ -116,17 +118,27 @@ class SentencePiece(Vocabulary):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return self._processor.IdToPiece(list(ids))
 
+    def scored_pieces(self) -> dict[int, tuple[str, float]]:
+        proto = _Proto.FromString(self.model)
+        return {
+            i: (piece.piece, piece.score)
+            for i, piece in enumerate(proto.pieces)
+            if piece.type == _Proto.SentencePiece.NORMAL
+        }
+
 
 class Bpe(SentencePiece):
     """Byte pair encoding: pieces that merge the most frequent pairs."""
 
     algorithm = "bpe"
+    sampling_hparam = "bpe_dropout"
 
 
 class Unigram(SentencePiece):
     """Unigram model: pieces that maximize the likelihood of the text."""
 
     algorithm = "unigram"
+    sampling_hparam = "unigram_alpha"
 
 
 class Characters(SentencePiece):

@@ -5,7 +5,8 @@
         ...
 
 A vocabulary must have `learn`, `size`, `encode`, `join` and `pieces`. It may
-have `graph_class`, which does the same in an exported graph.
+have `graph_class`, which does the same in an exported graph, and
+`sampling_hparam` with `scored_pieces`, which let training sample segmentations.
 
 PAD is 0 and EOS is 1 in every vocabulary; there is no BOS. An instance is made
 from the bytes of its file, whose checksum identifies it.
@@ -30,6 +31,8 @@ class Vocabulary:
     # "package.module.Class" of a serving.graph_vocabulary.GraphVocabulary,
     # which the exporter imports; "": none.
     graph_class = ""
+    # Hparam that samples segmentations in training; "": none can.
+    sampling_hparam = ""
     # Maximum length of a line that learn() can read, in characters.
     max_line_length: float = math.inf
 
@@ -83,6 +86,13 @@ class Vocabulary:
         return [line.translate(_SPACES) for line in lines]
 
     # Subclasses implement the methods below.
+
+    def scored_pieces(self) -> dict[int, tuple[str, float]]:
+        """Return text and score of the pieces that sampling may use, by id.
+
+        Only vocabularies with a `sampling_hparam` have it.
+        """
+        raise self._lacks("scored_pieces")
 
     @classmethod
     def learn(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from t2t_repro import cpu, files, hparam, locks, prepare, registry, run_json
-from t2t_repro.data import batch_plan, manifest
+from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
 from t2t_repro.training import (
@@ -175,8 +175,12 @@ def _build_task(
         split: manifest.open_corpus(folder, split, problem.reverse)
         for split in ("train", "validation")
     }
+    vocabularies = manifest.open_vocabularies(folder, problem.reverse)
+    sampler = subword_sampling.build(hparams, vocabularies, options.random_seed)
     plan = batch_plan.build(
-        corpora["train"].lengths,
+        subword_sampling.planned_lengths(
+            sampler, corpora["train"], hparams.max_length
+        ),
         hparams.batching,
         hparams.batch_tokens,
         hparams.max_length,
@@ -186,9 +190,10 @@ def _build_task(
     )
     return setup.Task(
         hparams,
-        manifest.open_vocabularies(folder, problem.reverse),
+        vocabularies,
         plan,
         corpora,
         problem.search,
         problem.suite,
+        sampler,
     )

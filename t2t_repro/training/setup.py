@@ -11,6 +11,7 @@ from t2t_repro import hparam
 from t2t_repro.data import batches
 from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
 from t2t_repro.data.corpus import Corpus
+from t2t_repro.data.subword_sampling import SubwordSampler
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
@@ -48,6 +49,7 @@ class Task(NamedTuple):
         hparam.DecodeHParams()
     )  # search of the validation sample
     suite: Suite = Suite()  # the problem's metrics
+    sampler: SubwordSampler | None = None  # of training text
 
 
 class TrainingState(NamedTuple):
@@ -163,6 +165,7 @@ class Session:
                 self.options.train_steps,
                 context,
                 self.options.max_tokens_per_replica,
+                self.task.sampler,
             ).repeat()
         )
 

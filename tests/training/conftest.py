@@ -1,6 +1,7 @@
 """Fixtures: runs of a tiny model, and fake steps that only count."""
 
 import contextlib
+import copy
 import dataclasses
 import io
 import types
@@ -49,6 +50,13 @@ class Runs:
             hparams.max_length,
             seed=1,
         )
+        self.sampler = None
+
+    def with_sampler(self, sampler):
+        """Return Runs whose training text `sampler` segments."""
+        runs = copy.copy(self)
+        runs.sampler = sampler
+        return runs
 
     def with_hparams(self, **changes):
         """Return Runs with other hparams."""
@@ -60,7 +68,11 @@ class Runs:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             task = setup.Task(
-                self.hparams, self.vocabularies, self.plan, self.corpora
+                self.hparams,
+                self.vocabularies,
+                self.plan,
+                self.corpora,
+                sampler=self.sampler,
             )
             options = Options(**(_OPTIONS | options))
             code = train_loop.train(task, folder, options, strategy, callbacks)

@@ -11,6 +11,8 @@ import pytest
 
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, batches
+from t2t_repro.data.subword_sampling import SubwordSampler
+from t2t_repro.data.unigram_sampling import UnigramSampling
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.models import building
 from t2t_repro.training import (
@@ -114,6 +116,25 @@ def test_resume_after_sigterm_is_bit_identical(
     assert_same_state(
         runs.saved(tmp_path, 24), runs.saved(uninterrupted_run, 24)
     )
+
+
+@pytest.mark.slow
+def test_resume_with_sampled_segmentations_is_bit_identical(
+    uninterrupted_run, runs, tmp_path
+):
+    pieces = {2: ("ab", -1.0), 3: ("a", -2.0), 4: ("b", -3.0)}
+    method = UnigramSampling(pieces, runs.vocabularies.target.size, 0.3)
+    sampled = runs.with_sampler(
+        SubwordSampler({"inputs": method, "targets": method}, seed=5)
+    )
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert sampled.train(whole, train_steps=8)[0] == 0
+    for steps in (4, 8):
+        assert sampled.train(parts, train_steps=steps)[0] == 0
+    state = runs.saved(whole, 8)
+    assert_same_state(runs.saved(parts, 8), state)
+    stored = runs.saved(uninterrupted_run, 8)
+    assert any((state[name] != stored[name]).any() for name in state)
 
 
 @pytest.mark.slow

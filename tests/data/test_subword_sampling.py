@@ -1,0 +1,279 @@
+"""Sampled segmentations of batches: what they depend on, and where they fit."""
+
+import dataclasses
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from t2t_repro import errors, registry
+from t2t_repro.data import (
+    batch_plan,
+    batches,
+    corpus,
+    features,
+    subword_sampling,
+)
+from t2t_repro.data.bpe_dropout import BpeDropout
+from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.problem import build_problem
+
+TEXTS = ["aab", "aa", "ab", "ba", "bb", "abba", "a", "b"]
+PIECES = {i + 2: (text, -float(i)) for i, text in enumerate(TEXTS)}
+SIZE = 12
+KINDS = ("packed", "bucketed")
+
+
+def text_of(ids):
+    """Return the text of a sentence; ids without a text keep their number."""
+    return "".join(PIECES.get(i, (f"<{i}>",))[0] for i in ids)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """A corpus of stored segmentations of random letters; 11 is special."""
+    random = np.random.default_rng(0)
+
+    def side():
+        letters = random.choice([8, 9, 9, 11], random.integers(4, 30)).tolist()
+        return segment_greedily(letters) + [1]
+
+    folder = tmp_path_factory.mktemp("corpus")
+    ids = {name: [side() for _ in range(200)] for name in corpus.SIDES}
+    corpus.write_shard(folder / "a.arrow", ids, {}, SIZE)
+    return corpus.Corpus([folder / "a.arrow"])
+
+
+def segment_greedily(letters):
+    """Merge pairs of letters from the left."""
+    merges = {(8, 8): 3, (8, 9): 4, (9, 8): 5, (9, 9): 6}
+    ids = []
+    for letter in letters:
+        if ids and (ids[-1], letter) in merges:
+            ids[-1] = merges[ids[-1], letter]
+        else:
+            ids.append(letter)
+    return ids
+
+
+def sampler(seed=3, dropout=0.4, sides=corpus.SIDES):
+    method = BpeDropout(PIECES, SIZE, dropout)
+    return subword_sampling.SubwordSampler(dict.fromkeys(sides, method), seed)
+
+
+def plan_of(pairs, batching, chosen=None):
+    lengths = subword_sampling.planned_lengths(chosen, pairs, 32)
+    return batch_plan.build(lengths, batching, 200, 32, seed=0)
+
+
+def sentences(arrays, side):
+    """Return the ids of each sentence, by row and segment."""
+    rows = []
+    for row, segments in zip(
+        arrays[side], arrays[f"{side}_segment"], strict=True
+    ):
+        counts = np.bincount(segments[segments > 0])[1:]
+        ends = np.cumsum(counts)
+        assert ends.size == 0 or (row[ends - 1] == 1).all()  # EOS
+        rows += (
+            [x.tolist() for x in np.split(row[: ends[-1]], ends[:-1])]
+            if (ends.size)
+            else []
+        )
+    return rows
+
+
+def stored(pairs, side, batch):
+    lengths = pairs.lengths[side][batch.pairs]
+    flat = pairs.gather(side, batch.pairs)
+    return [x.tolist() for x in np.split(flat, np.cumsum(lengths)[:-1])]
+
+
+@pytest.mark.parametrize("batching", KINDS)
+def test_batches_have_the_text_of_the_corpus_in_other_segmentations(
+    pairs, batching
+):
+    chosen = sampler()
+    plan = plan_of(pairs, batching, chosen)
+    changed = total = 0
+    for step in range(20):
+        batch = plan.batch(step)
+        arrays = batches.assemble(pairs, batch, chosen, step)
+        for side in corpus.SIDES:
+            assert arrays[side].shape == (batch.num_rows, batch.row_length)
+            before = stored(pairs, side, batch)
+            after = sentences(arrays, side)
+            assert list(map(text_of, after)) == list(map(text_of, before))
+            total += len(after)
+            changed += sum(a != b for a, b in zip(after, before, strict=True))
+            positions = arrays[f"{side}_position"]
+            starts = arrays[f"{side}_segment"] > 0
+            assert (positions[starts] < batch.row_length).all()
+    assert 0.6 < changed / total < 1
+
+
+def test_samples_change_with_step_seed_place_and_side(pairs):
+    ids, lengths = pairs.gather("inputs", np.arange(9)), pairs.lengths["inputs"]
+    ids, lengths = np.tile(ids, 2), np.tile(lengths[:9], 2)
+
+    def sample(seed=3, side="inputs", step=5):
+        return sampler(seed).sample(side, step, ids, lengths)
+
+    first, counts = sample()
+    again, _ = sample()
+    np.testing.assert_array_equal(first, again)
+    assert counts[:9].tolist() != counts[9:].tolist()  # the same pairs twice
+    for change in ({"seed": 4}, {"side": "targets"}, {"step": 6}):
+        assert sample(**change)[0].tolist() != first.tolist()
+
+
+@pytest.mark.parametrize("sides", [("inputs",), ("targets",)])
+def test_one_side_alone_is_sampled(pairs, sides):
+    chosen = sampler(sides=sides)
+    plan = plan_of(pairs, "bucketed", chosen)
+    batch = plan.batch(0)
+    arrays = batches.assemble(pairs, batch, chosen, 0)
+    for side in corpus.SIDES:
+        same = sentences(arrays, side) == stored(pairs, side, batch)
+        assert same == (side not in sides)
+
+
+@pytest.mark.parametrize(
+    ("row_length", "expected"),
+    [
+        (8, [0, 0, 0, 1, 1]),
+        (9, [0, 0, 1, 1, 1]),
+        (10, [1, 0, 0, 1, 1]),
+        (11, [1, 0, 1, 1, 1]),
+        (12, [1, 1, 0, 1, 1]),
+        (13, [1, 1, 1, 1, 1]),
+    ],
+)
+def test_rows_take_samples_in_their_order_where_these_fit(row_length, expected):
+    chosen = sampler(dropout=1.0)
+    two, one = ([6, 6, 1], [9, 9, 9, 9, 1]), ([6, 1], [9, 9, 1])
+    pairs = [two, two, one, one, one]
+    lengths = np.array([len(stored) for stored, _ in pairs])
+    ids = np.concatenate([stored for stored, _ in pairs])
+    rows = np.array([0, 0, 0, 2, 2])
+    batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_length)
+    actual, counts = chosen.resegment("inputs", 0, batch, ids, lengths)
+    taken = [pair[grows] for pair, grows in zip(pairs, expected, strict=True)]
+    assert counts.tolist() == list(map(len, taken))
+    assert actual.tolist() == sum(taken, [])
+
+
+@pytest.mark.parametrize("batching", KINDS)
+@pytest.mark.parametrize(("replicas", "workers"), [(2, 1), (4, 2)])
+def test_rows_do_not_depend_on_replicas_workers_or_the_first_step(
+    pairs, batching, replicas, workers
+):
+    chosen = sampler()
+    plan = plan_of(pairs, batching, chosen)
+    shares = []
+    for worker in range(workers):
+        context = tf.distribute.InputContext(workers, worker, replicas)
+        dataset = batches.training_dataset(
+            pairs, plan, 5, 7, context, 64, chosen
+        )
+        elements = list(dataset.as_numpy_iterator())
+        own = replicas // workers
+        shares.append([elements[:own], elements[own:]])
+    for number in range(2):
+        batch = plan.batch(5 + number)
+        expected = batches.assemble(pairs, batch, chosen, 5 + number)
+        elements = [e for share in shares for e in share[number]]
+        for name in features.ROW_FEATURES:
+            rows = np.concatenate(
+                [e[name].reshape(-1, batch.row_length) for e in elements]
+            )
+            np.testing.assert_array_equal(
+                rows[: batch.num_rows], expected[name]
+            )
+        tokens = np.count_nonzero(expected["targets_segment"])
+        assert {float(e["target_tokens"]) for e in elements} == {tokens}
+
+
+@pytest.mark.parametrize("batching", KINDS)
+def test_plans_count_the_tokens_of_sampled_segmentations(pairs, batching):
+    chosen = sampler(dropout=0.8)
+    plan = plan_of(pairs, batching, chosen)
+    counted = dict.fromkeys(corpus.SIDES, 0)
+    for step, batch in enumerate(plan.single_pass()):
+        arrays = batches.assemble(pairs, batch, chosen, step)
+        for side in corpus.SIDES:
+            counted[side] += np.count_nonzero(arrays[side])
+    for side in corpus.SIDES:
+        assert plan.tokens[side] > 1.1 * pairs.lengths[side].sum()
+        assert counted[side] == pytest.approx(plan.tokens[side], rel=0.05)
+
+
+def test_planned_lengths_keep_the_pairs_that_max_length_admits(pairs):
+    limit = 16
+    planned = subword_sampling.planned_lengths(sampler(), pairs, limit)
+    assert np.array_equal(
+        batch_plan.usable_pairs(planned, limit),
+        batch_plan.usable_pairs(pairs.lengths, limit),
+    )
+    assert (planned["inputs"] >= pairs.lengths["inputs"]).all()
+    unchanged = subword_sampling.planned_lengths(None, pairs, limit)
+    assert unchanged is pairs.lengths
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    registry.load_definitions()
+    return registry.build_hparams("tiny")
+
+
+def vocabulary():
+    return types.SimpleNamespace(size=SIZE, scored_pieces=lambda: PIECES)
+
+
+@pytest.mark.parametrize(
+    ("sides", "expected"),
+    [
+        ("both", corpus.SIDES),
+        ("inputs", ("inputs",)),
+        ("targets", ("targets",)),
+    ],
+)
+def test_hparams_choose_the_sides(tiny, sides, expected):
+    hparams = dataclasses.replace(
+        tiny, unigram_alpha=0.2, subword_sampling_sides=sides
+    )
+    pair = Vocabularies(vocabulary(), vocabulary())
+    built = subword_sampling.build(hparams, pair, 1)
+    assert tuple(built.methods) == expected
+
+
+def test_default_is_the_stored_segmentation(tiny):
+    shared = Vocabularies.shared(vocabulary())
+    assert subword_sampling.build(tiny, shared, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "advice"),
+    [
+        ({"bpe_dropout": 0.1}, "unigram", "=0 and unigram_alpha=0.1."),
+        ({"unigram_alpha": 0.2}, "bpe", "=0 and bpe_dropout=0.1."),
+        ({"bpe_dropout": 0.1}, "char", "=0."),
+        ({"bpe_dropout": 0.1}, "whitespace_tokens", "=0."),
+        ({"unigram_alpha": 0.2}, "mapped_sentence_piece", "=0."),
+        ({"unigram_alpha": 0.2, "bpe_dropout": 0.1}, "bpe", "dropout=0.1."),
+    ],
+)
+def test_vocabulary_without_the_sampling_is_refused(
+    tiny, changes, kind, advice
+):
+    problem = build_problem("number_words_ende", f"vocabulary_type={kind}")
+    problem.check_hparams(tiny)
+    name = next(iter(changes))
+    with pytest.raises(errors.UserError) as raised:
+        problem.check_hparams(dataclasses.replace(tiny, **changes))
+    message = str(raised.value)
+    assert f"{name}={changes[name]} cannot sample" in message
+    assert f"of the type {kind}: " in message
+    assert f"Set {name}" in message
+    assert message.endswith(advice)
