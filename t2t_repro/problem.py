@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, files, hparam, registry
-from t2t_repro.data import filtering, subword_sampling, vocabulary_pair
+from t2t_repro.data import filtering, vocabulary_pair
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
@@ -156,7 +156,7 @@ class Problem:
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if hparams do not suit the vocabularies."""
-        subword_sampling.check(hparams, self.vocabulary_type)
+        vocabulary_pair.check_sampling(self.vocabulary_type, hparams)
         self._check_shared_embedding(hparams)
 
     def _check_shared_embedding(self, hparams):

@@ -11,33 +11,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from t2t_repro import errors, hparam
+from t2t_repro import hparam
 from t2t_repro.data import counter_hash
 from t2t_repro.data.batch_plan import Lengths, PlannedBatch
 from t2t_repro.data.bpe_dropout import BpeDropout
 from t2t_repro.data.corpus import SIDES, Corpus, concatenate_ranges
 from t2t_repro.data.unigram_sampling import UnigramSampling
-from t2t_repro.data.vocabulary_pair import Vocabularies, vocabulary_class
+from t2t_repro.data.vocabulary_pair import Vocabularies
 
 _METHODS: dict[str, type[BpeDropout] | type[UnigramSampling]] = {
     "bpe_dropout": BpeDropout,
     "unigram_alpha": UnigramSampling,
 }
 _MEASURED_PAIRS = 2_000  # whose mean growth is within 1% of the corpus's
-
-
-def check(hparams: hparam.HParams, vocabulary_type: str) -> None:
-    """Raise a UserError if the vocabulary cannot be sampled as hparams ask."""
-    offered = vocabulary_class(vocabulary_type).sampling_hparam
-    for name in _METHODS:
-        value = getattr(hparams, name)
-        if value and name != offered:
-            raise errors.UserError(
-                f"--hparams={name}={value} cannot sample segmentations of a "
-                f"vocabulary of the type {vocabulary_type}: bpe_dropout is for "
-                f"bpe, unigram_alpha for unigram. Set {name}=0"
-                + (f" and {offered}=0.1." if offered else ".")
-            )
 
 
 def build(

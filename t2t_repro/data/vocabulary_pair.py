@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from t2t_repro import errors, files, registry
+from t2t_repro import errors, files, hparam, registry
 from t2t_repro.text.vocabulary import Vocabulary
 
 SHARED = "vocab.model"
@@ -86,6 +86,20 @@ def vocabulary_class(kind: str) -> type[Vocabulary]:
             f"t2t_repro.text.vocabulary.Vocabulary; got {cls!r}."
         )
     return cls
+
+
+def check_sampling(kind: str, hparams: hparam.HParams) -> None:
+    """Raise a UserError if hparams sample what a vocabulary type cannot."""
+    offered = vocabulary_class(kind).sampling_hparam
+    for name in ("bpe_dropout", "unigram_alpha"):
+        value = getattr(hparams, name)
+        if value and name != offered:
+            raise errors.UserError(
+                f"--hparams={name}={value} cannot sample segmentations of a "
+                f"vocabulary of the type {kind}: bpe_dropout is for bpe, "
+                f"unigram_alpha for unigram. Set {name}=0"
+                + (f" and {offered}=0.1." if offered else ".")
+            )
 
 
 def load(kind: str, paths: Sequence[pathlib.Path]) -> Vocabularies:
