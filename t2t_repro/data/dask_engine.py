@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
+import dask
 import distributed
 
 from t2t_repro import errors, user_definitions
@@ -97,9 +98,12 @@ class DaskEngine(NamedTuple):
 
     def _connect(self):
         try:
-            client = distributed.Client(
-                self.address, timeout=TIMEOUT_SECONDS, set_as_default=False
-            )
+            # By default, a connection keeps its last 1,000 messages, chunks
+            # included.
+            with dask.config.set({"distributed.admin.low-level-log-length": 0}):
+                client = distributed.Client(
+                    self.address, timeout=TIMEOUT_SECONDS, set_as_default=False
+                )
             client.wait_for_workers(1, timeout=TIMEOUT_SECONDS)
             return client
         except (OSError, TimeoutError, ValueError) as error:
