@@ -42,7 +42,7 @@ def prepare(
         UserError: the existing data has other settings, or is damaged.
     """
     folder = data_folder(data_dir, problem)
-    made_by = engines.create(engine, num_workers)
+    made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         _check_settings(_read_manifest(folder), problem, folder)
         print(f"The data is there: {folder}.")

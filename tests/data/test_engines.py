@@ -31,7 +31,7 @@ def contents(folder):
 @pytest.mark.parametrize("name", ["", "dask", "dask:", "spark", "tcp://a:1"])
 def test_unknown_engine_is_user_error(name):
     with pytest.raises(errors.UserError, match="local, or dask:ADDRESS.*got"):
-        engines.create(name, 1)
+        engines.create(name, engines.INLINE)
 
 
 def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
@@ -40,12 +40,12 @@ def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
         sys.modules, "t2t_repro.data.dask_engine", raising=False
     )
     with pytest.raises(errors.UserError, match="the extra dask"):
-        engines.create("dask:tcp://localhost:1", 1)
+        engines.create("dask:tcp://localhost:1", engines.INLINE)
 
 
 def test_tasks_without_pairs_are_not_called_and_keep_their_place():
     tasks = [("a", ["x"]), ("b", None), ("c", ["y", "z"])]
-    results = engines.LocalEngine(2).map(len, iter(tasks))
+    results = engines.in_order(engines.ThreadEngine(2), len, iter(tasks))
     assert list(results) == [("a", 1), ("b", None), ("c", 2)]
 
 
@@ -54,9 +54,9 @@ def test_no_cluster_at_the_address_is_user_error(monkeypatch):
     from t2t_repro.data import dask_engine
 
     monkeypatch.setattr(dask_engine, "TIMEOUT_SECONDS", 1)
-    engine = engines.create("dask:tcp://127.0.0.1:1", 1)
+    engine = engines.create("dask:tcp://127.0.0.1:1", engines.INLINE)
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
-        list(engine.map(len, [("a", ["x"])]))
+        list(engines.in_order(engine, len, [("a", ["x"])]))
 
 
 class Cluster:
@@ -149,7 +149,7 @@ def test_cluster_with_killed_workers_writes_the_files_of_threads(
     actual = generate_corpus(
         tmp_path / "dask",
         read,
-        engine=engines.create(f"dask:{address}", 1),
+        engine=engines.create(f"dask:{address}", engines.INLINE),
         **settings,
     )
     assert len(killed) >= 3 and all(worker.wait() < 0 for worker in killed)
