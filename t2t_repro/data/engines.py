@@ -120,7 +120,7 @@ class ProcessEngine(NamedTuple):
 
 
 def _start_process(receiver, count):
-    """Number a worker process, and end it with the process that started it.
+    """Set the number of a worker process, and end it with its starter.
 
     Args:
         receiver: end of a pipe; the starting process has the other end.

@@ -1,0 +1,314 @@
+"""Folder of translated files, in which a killed job continues.
+
+    manifest.json          settings; size, checksum and lines of each source
+    shards/NAME/00000017   translations of consecutive lines of a source
+    NAME                   all of them, when the shards are complete
+
+Each file is written whole or not at all. A shard depends on its lines and on
+the settings alone, so it does not matter which job has made it.
+"""
+
+import itertools
+import pathlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from t2t_repro import errors, fields, files, json_files, locks, progress
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.text import long_lines, parallel_files
+
+MANIFEST = "manifest.json"
+SHARDS = "shards"  # folder
+# Lines of a shard: minutes of `base` on a core, some 60 batches.
+SHARD_LINES = 5_000
+_SEARCH = "decode_hparams"  # a setting of runs
+_LONG_LINES = "long_lines"  # of an entry; absent until the file is joined
+_ENTRY = {
+    "source": str,
+    "bytes": int,
+    "modified_ns": int,
+    "sha256": str,
+    "lines": int,
+}
+_SHAPE = {"settings": {"shard_lines": int}, "files": {str: _ENTRY}}
+
+
+class Shard(NamedTuple):
+    """Consecutive lines of a file."""
+
+    first: int  # number of the first line, from 1
+    lines: list[str]
+
+
+class TranslatedShard(NamedTuple):
+    """The result for a Shard."""
+
+    text: str
+    long_lines: dict[int, int]  # {number of a line: length}; see Model
+
+
+class TranslatedFile:
+    """File, its shards and its translation."""
+
+    def __init__(
+        self,
+        source: pathlib.Path,
+        output: pathlib.Path,
+        entry: dict[str, Any],
+        shard_lines: int,
+    ):
+        """Find the shards that exist.
+
+        Args:
+            source: path of the lines.
+            output: path of all translations.
+            entry: entry of the manifest.
+            shard_lines: lines of each shard; the last may have fewer.
+        """
+        self.source, self.output, self.entry = source, output, entry
+        self._shard_lines = shard_lines
+        self._folder = output.parent / SHARDS / output.name
+        if output.exists():
+            # Killed after the join.
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._count, self.missing = 0, set[int]()
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        files.remove_leftovers(self._folder)
+        self._count = -(-entry["lines"] // shard_lines)
+        existing = {path.name for path in self._folder.iterdir()}
+        self.missing = {
+            index
+            for index in range(self._count)
+            if self._path(index).name not in existing
+        }
+
+    @property
+    def finished_lines(self) -> int:
+        """Number of lines whose translation exists."""
+        return self.entry["lines"] - sum(map(self._size, self.missing))
+
+    def read_missing(self) -> Iterator[tuple[int, Shard]]:
+        """Yield index and lines of each missing shard.
+
+        Raises:
+            UserError: the file has changed; its shards are removed.
+        """
+        if not self.missing:
+            return
+        lines = parallel_files.read_lines(self.source)
+        for index in range(self._count):
+            part = list(itertools.islice(lines, self._shard_lines))
+            is_last = index == self._count - 1
+            if len(part) < self._size(index) or (
+                is_last
+                and (next(lines, None) is not None or not self._is_unchanged())
+            ):
+                shutil.rmtree(self._folder)
+                raise errors.UserError(
+                    f"{self.source} has changed while it was translated. Its "
+                    "shards are removed; run the command again when the file "
+                    "has its former content, or name another folder."
+                )
+            if index in self.missing:
+                yield index, Shard(index * self._shard_lines + 1, part)
+
+    def write(self, index: int, shard: TranslatedShard) -> int:
+        """Write a shard, and return its number of lines."""
+        path = self._path(index)
+        if shard.long_lines:  # before the shard, whose existence is its end
+            json_files.write(
+                path.with_suffix(".json"),
+                {str(line): size for line, size in shard.long_lines.items()},
+            )
+        files.write_text(path, shard.text)
+        self.missing.remove(index)
+        return self._size(index)
+
+    def read_long_lines(self) -> dict[str, Any]:
+        """Return the number of long lines, and the first of them."""
+        count, first = 0, dict[str, int]()
+        for path in sorted(self._folder.glob("*.json")):
+            found = json_files.read(path, {str: int})
+            count += len(found)
+            rest = long_lines.NUM_SHOWN - len(first)
+            first.update(itertools.islice(found.items(), rest))
+        return {"count": count, "first": first}
+
+    def join(self) -> None:
+        """Join the shards, all of which exist, and remove them."""
+        with (
+            files.atomic_path(self.output) as temporary,
+            open(temporary, "wb") as output,
+        ):
+            for index in range(self._count):
+                with open(self._path(index), "rb") as shard:
+                    shutil.copyfileobj(shard, output)
+        shutil.rmtree(self._folder)
+
+    def _path(self, index):
+        return self._folder / f"{index:08d}"
+
+    def _size(self, index):
+        """Return the number of lines of a shard."""
+        first = index * self._shard_lines
+        return min(self.entry["lines"] - first, self._shard_lines)
+
+    def _is_unchanged(self):
+        return _stat(self.source).items() <= self.entry.items()
+
+
+class TranslationFolder:
+    """Files that are translated into a folder with the same settings."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        settings: dict[str, Any],
+        sources: Sequence[pathlib.Path],
+    ):
+        """Read or create the manifest, and add new files to it.
+
+        Args:
+            folder: folder of the translations, which the caller has locked.
+            settings: all that translations depend on; "shard_lines": lines of
+                a shard.
+            sources: files to translate; earlier ones may be missing, and
+                further ones may be added.
+
+        Raises:
+            UserError: the folder was made with other settings, a file has
+                changed since, or two files have the same name.
+        """
+        self._path = folder / MANIFEST
+        self._contents: dict[str, Any] = {"settings": settings, "files": {}}
+        if self._path.exists():
+            self._contents = json_files.read(self._path, _SHAPE)
+            _refuse_differences(folder, self._contents["settings"], settings)
+        named = output_names(sources)
+        files.remove_leftovers(folder, _is_in([*named, MANIFEST]))
+        entries = self._contents["files"]
+        for name, source in named.items():
+            if name in entries:
+                entries[name] |= _checked(folder, source, entries[name])
+            else:
+                entries[name] = _new_entry(folder / name, source)
+        self._store()
+        self.files = [
+            TranslatedFile(
+                source, folder / name, entries[name], settings["shard_lines"]
+            )
+            for name, source in named.items()
+        ]
+
+    def join_complete(self, file: TranslatedFile) -> None:
+        """Join the shards of a file if all exist, unless they are joined."""
+        if file.missing or file.output.exists():
+            return
+        file.entry[_LONG_LINES] = file.read_long_lines()
+        self._store()
+        file.join()
+
+    def long_lines(self) -> tuple[int, list[tuple[str, int, int]]]:
+        """Return the number of long lines, and the first of them.
+
+        They are tuples of the name of a file, the number of the line and its
+        length.
+        """
+        found = [(f.output.name, f.entry[_LONG_LINES]) for f in self.files]
+        first = (
+            (name, int(line), size)
+            for name, entry in found
+            for line, size in entry["first"].items()
+        )
+        count = sum(entry["count"] for _, entry in found)
+        return count, list(itertools.islice(first, long_lines.NUM_SHOWN))
+
+    def _store(self):
+        json_files.write(self._path, self._contents, with_checksum=True)
+
+
+def output_names(sources: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
+    """Return {name of the translation: source}: a.en for a.en.gz.
+
+    Raises:
+        UserError: two sources have the same, or one that the folder needs.
+    """
+    named: dict[str, pathlib.Path] = {}
+    for source in sources:
+        is_packed = source.suffix in parallel_files.SUFFIXES
+        name = source.stem if is_packed else source.name
+        if name in named:
+            raise errors.UserError(
+                f"The translations of {named[name]} and of {source} have the "
+                f"same name, {name}. Name another folder for one of them."
+            )
+        if name in (MANIFEST, SHARDS, locks.LOCK):
+            raise errors.UserError(
+                f"The translations of {source} would have the name {name}, "
+                "which the folder needs for itself. Rename that file."
+            )
+        named[name] = source
+    return named
+
+
+def _is_in(names: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function that knows names, also cut to those of temporaries."""
+    cut = {name[:50] for name in names}
+    return lambda name: name in cut
+
+
+def _refuse_differences(
+    folder: pathlib.Path, known: Mapping[str, Any], given: Mapping[str, Any]
+) -> None:
+    known = dict(known)
+    if isinstance(known.get(_SEARCH), dict):
+        known[_SEARCH] = fields.with_defaults(DecodeHParams, known[_SEARCH])
+    if differences := list(fields.differences(known, given)):
+        raise errors.UserError(
+            f"The translations in {folder} were made with other settings: "
+            f"{'; '.join(differences)}. Use those, or name another folder."
+        )
+
+
+def _stat(source: pathlib.Path) -> dict[str, int]:
+    status = source.stat()
+    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
+
+
+def _new_entry(output: pathlib.Path, source: pathlib.Path) -> dict[str, Any]:
+    """Read a file, and return its entry in the manifest."""
+    if output.exists():
+        raise errors.UserError(
+            f"{output} exists, and is no translation of {source} that this "
+            "folder knows. Name another folder."
+        )
+    status = _stat(source)  # before the reading
+    lines = progress.bar(
+        parallel_files.read_lines(source),
+        f"count {source.name}",
+        unit="line",
+        delay=progress.DELAY_SECONDS,
+    )
+    return {
+        "source": str(source.absolute()),
+        **status,
+        "lines": sum(1 for _ in lines),
+        "sha256": files.sha256(source),
+    }
+
+
+def _checked(
+    folder: pathlib.Path, source: pathlib.Path, entry: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the present state of a file that has the content of its entry."""
+    status = _stat(source)
+    if not status.items() <= entry.items():
+        # A copy has another time.
+        if files.sha256(source) != entry["sha256"]:
+            raise errors.UserError(
+                f"{source} has changed since its translation into {folder} "
+                "began. Restore it, or name another folder."
+            )
+    return {"source": str(source.absolute()), **status}
