@@ -72,29 +72,30 @@ class RunModel(NamedTuple):
     @property
     def settings(self) -> dict[str, Any]:
         """Checkpoints, and all that changes their outputs."""
+        paths = list(self.checkpoint_paths)
         return {
-            "checkpoints": stored_run.checkpoint_names(self._paths),
+            "model": "run",
+            "checkpoints": stored_run.checkpoint_names(paths),
             "checkpoints_sha256": list(self.checkpoint_checksums),
             "decode_hparams": dataclasses.asdict(self.decode_hparams),
             "split_sentences": self.split_sentences,
         }
 
-    @property
-    def _paths(self):
-        return list(self.checkpoint_paths)
-
     def load(self) -> Translate:
         """Load the weights; see Model."""
+        names = ",".join(map(str, self.checkpoint_paths))
+        paths = stored_run.find_checkpoints(self.output_dir, names)
+        checksums = stored_run.checkpoint_checksums(paths)
+        if checksums != list(self.checkpoint_checksums):
+            raise _other_model(names)
+        # Imported here, where TensorFlow is needed.
         from t2t_repro import runs
         from t2t_repro.decoding import translate
 
         _configure_devices()
         registry.load_definitions(self.usr_dir)
         run = runs.open_run(self.output_dir)
-        models, paths = runs.load_models(run, ",".join(map(str, self._paths)))
-        checksums = tuple(stored_run.checkpoint_checksums(paths))
-        if checksums != self.checkpoint_checksums:
-            raise _other_model(", ".join(map(str, paths)))
+        models, _ = runs.load_models(run, names)
         source, _ = run.problem.normalizers
         settings: dict[str, Any] = {"num_shards": 1}
         if self.split_sentences:
@@ -135,7 +136,7 @@ class ExportModel(NamedTuple):
     @property
     def settings(self) -> dict[str, Any]:
         """Checksum of the graph and the weights."""
-        return {"export_sha256": self.checksum}
+        return {"model": "export", "export_sha256": self.checksum}
 
     def load(self) -> Translate:
         """Load the SavedModel; see Model."""

@@ -8,6 +8,7 @@ Each file is written whole or not at all. A shard depends on its lines and on
 the settings alone, so it does not matter which job has made it.
 """
 
+import contextlib
 import itertools
 import pathlib
 import shutil
@@ -31,7 +32,7 @@ _ENTRY = {
     "sha256": str,
     "lines": int,
 }
-_SHAPE = {"settings": {"shard_lines": int}, "files": {str: _ENTRY}}
+_SHAPE = {"settings": {"model": str}, "files": {str: _ENTRY}}
 
 
 class Shard(NamedTuple):
@@ -146,6 +147,8 @@ class TranslatedFile:
                 with open(self._path(index), "rb") as shard:
                     shutil.copyfileobj(shard, output)
         shutil.rmtree(self._folder)
+        with contextlib.suppress(OSError):  # other files have shards there
+            self._folder.parent.rmdir()
 
     def _path(self, index):
         return self._folder / f"{index:08d}"
@@ -172,8 +175,8 @@ class TranslationFolder:
 
         Args:
             folder: folder of the translations, which the caller has locked.
-            settings: all that translations depend on; "shard_lines": lines of
-                a shard.
+            settings: all that translations depend on, with "model", the kind
+                of the model, and "shard_lines".
             sources: files to translate; earlier ones may be missing, and
                 further ones may be added.
 
@@ -263,6 +266,8 @@ def _refuse_differences(
     folder: pathlib.Path, known: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
     known = dict(known)
+    if known["model"] != given["model"]:
+        given = {"model": given["model"]}  # the others are of one kind
     if isinstance(known.get(_SEARCH), dict):
         known[_SEARCH] = fields.with_defaults(DecodeHParams, known[_SEARCH])
     if differences := list(fields.differences(known, given)):

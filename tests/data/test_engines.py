@@ -1,9 +1,9 @@
 """Engines: every engine writes the same files."""
 
-import os
-import pathlib
-import subprocess
+import signal
 import sys
+import threading
+import time
 
 import pytest
 
@@ -11,8 +11,6 @@ from t2t_repro import errors, registry, user_definitions
 from t2t_repro.data import engines
 from t2t_repro.data.filtering import PairFilters
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-TIMEOUT_SECONDS = 60
 NO_FADS = """
 from t2t_repro.registry import pair_filters
 from t2t_repro.text.pair_filters import PairFilter
@@ -59,50 +57,39 @@ def test_no_cluster_at_the_address_is_user_error(monkeypatch):
         list(engines.in_order(engine, len, [("a", ["x"])]))
 
 
-class Cluster:
-    """Processes of a scheduler and of workers on this machine."""
-
-    def __init__(self, folder):
-        self._folder = folder
-        self._processes = []
-        self.file = folder / "scheduler.json"  # with the address
-        self._start("scheduler", "--host=127.0.0.1", "--port=0")
-
-    def _start(self, *arguments):
-        command = [sys.executable, "-m", "dask", *arguments]
-        command += [f"--scheduler-file={self.file}"]
-        command += ["--no-dashboard"]
-        with open(self._folder / "log", "ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-            )
-        self._processes.append(process)
-        return process
-
-    def start_worker(self):
-        """Start a worker, whose process ends with it."""
-        return self._start("worker", "--no-nanny", "--nthreads=1")
-
-    def end(self):
-        """Kill all processes."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
+def test_process_that_ends_in_a_call_is_user_error():
+    tasks = [("a", signal.SIGKILL)]
+    calls = engines.as_finished(
+        engines.ProcessEngine(2), signal.raise_signal, tasks
+    )
+    with pytest.raises(errors.UserError, match="worker process has ended"):
+        list(calls)
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """A scheduler without workers."""
-    pytest.importorskip("distributed")
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    cluster = Cluster(folder)
-    yield cluster
-    cluster.end()
+def test_closed_calls_end_the_processes():
+    """The second call would take an hour."""
+    tasks = [(seconds, seconds) for seconds in (0, 3_600, 3_600)]
+    calls = engines.as_finished(engines.ProcessEngine(2), time.sleep, tasks)
+    assert next(calls) == (0, None)
+    calls.close()
+
+
+def test_results_as_finished_do_not_wait_for_a_slow_call():
+    slow = threading.Event()
+    tasks = [("slow", slow.wait), ("fast", int), ("later", int)]
+    calls = engines.as_finished(
+        engines.ThreadEngine(2), lambda function: function(), tasks
+    )
+    assert [next(calls)[0], next(calls)[0]] == ["fast", "later"]
+    slow.set()
+    assert list(calls) == [("slow", True)]
+
+
+def test_inline_engine_reads_a_task_when_its_result_is_needed():
+    tasks = iter([("a", "x"), ("b", "yy"), ("c", "zzz")])
+    calls = engines.as_finished(engines.INLINE, len, tasks)
+    assert next(calls) == ("a", 1)
+    assert next(tasks) == ("b", "yy")
 
 
 @pytest.fixture
@@ -123,8 +110,6 @@ def own_filter(tmp_path, monkeypatch):
 def test_cluster_with_killed_workers_writes_the_files_of_threads(
     tmp_path, draw_pairs, generate_corpus, cluster, own_filter, num_workers
 ):
-    import distributed
-
     train = draw_pairs(600)
     settings = {
         "shard_pairs": 100,
@@ -132,9 +117,7 @@ def test_cluster_with_killed_workers_writes_the_files_of_threads(
     }
     expected = generate_corpus(tmp_path / "local", train, **settings)
     workers = [cluster.start_worker() for _ in range(num_workers)]
-    with distributed.Client(scheduler_file=str(cluster.file)) as client:
-        client.wait_for_workers(num_workers, timeout=TIMEOUT_SECONDS)
-        address = client.scheduler.address
+    address = cluster.wait_for_workers(num_workers)
     killed = []
 
     def read():
