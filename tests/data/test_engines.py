@@ -1,16 +1,21 @@
 """Engines: every engine writes the same files."""
 
+import os
+import pathlib
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 import pytest
 
-from t2t_repro import errors, registry, user_definitions
+from t2t_repro import data, errors, registry, user_definitions
 from t2t_repro.data import engines
 from t2t_repro.data.filtering import PairFilters
 
+ROOT = pathlib.Path(__file__).parents[2]
+SECONDS = 300  # for what hangs otherwise
 NO_FADS = """
 from t2t_repro.registry import pair_filters
 from t2t_repro.text.pair_filters import PairFilter
@@ -37,6 +42,7 @@ def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
     monkeypatch.delitem(
         sys.modules, "t2t_repro.data.dask_engine", raising=False
     )
+    monkeypatch.delattr(data, "dask_engine", raising=False)
     with pytest.raises(errors.UserError, match="the extra dask"):
         engines.create("dask:tcp://localhost:1", engines.INLINE)
 
@@ -72,6 +78,49 @@ def test_closed_calls_end_the_processes():
     calls = engines.as_finished(engines.ProcessEngine(2), time.sleep, tasks)
     assert next(calls) == (0, None)
     calls.close()
+
+
+# Starts two processes whose calls take an hour, and prints their numbers.
+SLEEP = """
+import multiprocessing, time
+from t2t_repro.data import engines
+
+if __name__ == "__main__":
+    with engines.ProcessEngine(2).start(time.sleep) as calls:
+        futures = [calls.submit(3_600) for _ in range(2)]
+        while not all(future.running() for future in futures):
+            time.sleep(0.01)
+        pids = [child.pid for child in multiprocessing.active_children()]
+        print(*pids, flush=True)
+        futures[0].result()
+"""
+
+
+def is_alive(pid):
+    """Return whether a process runs: a killed one may be left as a zombie."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.slow
+def test_processes_end_when_their_starter_is_killed(tmp_path):
+    (tmp_path / "sleep.py").write_text(SLEEP)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "sleep.py"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as starter:
+        pids = starter.stdout.readline().split()
+        assert len(pids) == 2 and all(map(is_alive, pids))
+        starter.kill()
+    end = time.monotonic() + SECONDS
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_results_as_finished_do_not_wait_for_a_slow_call():

@@ -35,9 +35,9 @@ class Cluster:
         self._processes.append(process)
         return process
 
-    def start_worker(self):
+    def start_worker(self, num_threads=1):
         """Start a worker, whose process ends with it."""
-        return self._start("worker", "--no-nanny", "--nthreads=1")
+        return self._start("worker", "--no-nanny", f"--nthreads={num_threads}")
 
     def wait_for_workers(self, count):
         """Wait for workers, and return the address of the scheduler."""
