@@ -18,6 +18,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tqdm import tqdm
+
 from t2t_repro import errors, extras
 from t2t_repro.text.parallel_files import Pair
 
@@ -131,6 +133,8 @@ def _start_process(receiver, count):
         _process_index = count.value
         count.value += 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process handles it
+    # Its own lock is of the system, which reports it when _exit() leaves it.
+    tqdm.set_lock(threading.RLock())
 
     def wait():
         with contextlib.suppress(EOFError):

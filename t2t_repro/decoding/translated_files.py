@@ -32,6 +32,8 @@ _ENTRY = {
     "sha256": str,
     "lines": int,
 }
+_LONG_LINE = {"line": int, "length": int}
+_LONG_LINES_SHAPE = {"count": int, "first": [_LONG_LINE]}
 _SHAPE = {"settings": {"model": str}, "files": {str: _ENTRY}}
 
 
@@ -121,7 +123,10 @@ class TranslatedFile:
         if shard.long_lines:  # before the shard, whose existence is its end
             json_files.write(
                 path.with_suffix(".json"),
-                {str(line): size for line, size in shard.long_lines.items()},
+                [
+                    {"line": line, "length": length}
+                    for line, length in shard.long_lines.items()
+                ],
             )
         files.write_text(path, shard.text)
         self.missing.remove(index)
@@ -129,12 +134,11 @@ class TranslatedFile:
 
     def read_long_lines(self) -> dict[str, Any]:
         """Return the number of long lines, and the first of them."""
-        count, first = 0, dict[str, int]()
+        count, first = 0, list[dict[str, int]]()
         for path in sorted(self._folder.glob("*.json")):
-            found = json_files.read(path, {str: int})
+            found = json_files.read(path, [_LONG_LINE])
             count += len(found)
-            rest = long_lines.NUM_SHOWN - len(first)
-            first.update(itertools.islice(found.items(), rest))
+            first += found[: long_lines.NUM_SHOWN - len(first)]
         return {"count": count, "first": first}
 
     def join(self) -> None:
@@ -188,6 +192,9 @@ class TranslationFolder:
         self._contents: dict[str, Any] = {"settings": settings, "files": {}}
         if self._path.exists():
             self._contents = json_files.read(self._path, _SHAPE)
+            for entry in self._contents["files"].values():
+                found = entry.setdefault(_LONG_LINES, {"count": 0, "first": []})
+                json_files.require_shape(self._path, found, _LONG_LINES_SHAPE)
             _refuse_differences(folder, self._contents["settings"], settings)
         named = output_names(sources)
         files.remove_leftovers(folder, _is_in([*named, MANIFEST]))
@@ -221,9 +228,9 @@ class TranslationFolder:
         """
         found = [(f.output.name, f.entry[_LONG_LINES]) for f in self.files]
         first = (
-            (name, int(line), size)
+            (name, line["line"], line["length"])
             for name, entry in found
-            for line, size in entry["first"].items()
+            for line in entry["first"]
         )
         count = sum(entry["count"] for _, entry in found)
         return count, list(itertools.islice(first, long_lines.NUM_SHOWN))
