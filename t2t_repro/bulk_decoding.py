@@ -17,6 +17,7 @@ from t2t_repro import bulk_models, locks, progress
 from t2t_repro.data import engines
 from t2t_repro.decoding import translated_files
 from t2t_repro.decoding.translated_files import Shard, TranslatedShard
+from t2t_repro.decoding.translation_folder import TranslationFolder
 
 # A translator has state; Dask may call it on several threads.
 _lock = threading.Lock()
@@ -86,9 +87,7 @@ def translate_files(
         "shard_lines": shard_lines,
     }
     with locks.locked(folder):
-        translated = translated_files.TranslationFolder(
-            folder, settings, sources
-        )
+        translated = TranslationFolder(folder, settings, sources)
         _translate_missing(
             translated, engine, ShardTranslator(model, output_format)
         )

@@ -8,7 +8,7 @@ from absl import flags
 
 from t2t_repro import bulk_models, common_flags, errors, files, stored_run
 from t2t_repro.data import engines
-from t2t_repro.decoding import translated_files
+from t2t_repro.decoding import translated_files, translation_folder
 from t2t_repro.serving import version_folders
 
 TO_DIR = flags.DEFINE_string(
@@ -114,7 +114,7 @@ def check(pattern: str) -> Job:
         )
     engine = engines.create(_ENGINE.value, engines.INLINE)
     sources = _find(pattern)
-    translated_files.output_names(sources)
+    translation_folder.output_names(sources)
     folder = files.expand_path(TO_DIR.value or "")
     files.require_writable(folder)
     return Job(

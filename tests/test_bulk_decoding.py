@@ -9,7 +9,7 @@ import pytest
 
 from t2t_repro import bulk_decoding, errors, locks
 from t2t_repro.data import engines
-from t2t_repro.decoding import translated_files
+from t2t_repro.decoding import translated_files, translation_folder
 from t2t_repro.decoding.translate import Translation
 
 LONG = 20  # characters of a line that is refused
@@ -223,7 +223,7 @@ def test_long_lines_are_reported_again_after_a_stop(tmp_path, run):
 def test_names_that_clash_are_refused(tmp_path, names, message):
     paths = [tmp_path / name for name in names]
     with pytest.raises(errors.UserError, match=message):
-        translated_files.output_names(paths)
+        translation_folder.output_names(paths)
 
 
 def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
@@ -237,13 +237,13 @@ def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
 def test_search_settings_of_a_later_version_have_their_defaults(tmp_path):
     search = {"beam_size": 4}
     settings = {"model": "run", "decode_hparams": search, "shard_lines": 5}
-    translated_files.TranslationFolder(tmp_path, settings, [])
+    translation_folder.TranslationFolder(tmp_path, settings, [])
     later = {"beam_size": 4, "alpha": 0.6}
-    translated_files.TranslationFolder(
+    translation_folder.TranslationFolder(
         tmp_path, settings | {"decode_hparams": later}, []
     )
     with pytest.raises(errors.UserError, match="alpha is 0.6 there and 1.0"):
-        translated_files.TranslationFolder(
+        translation_folder.TranslationFolder(
             tmp_path,
             settings | {"decode_hparams": later | {"alpha": 1.0}},
             [],

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors, files, json_files
 from t2t_repro.data import corpus, generate, manifest
-from t2t_repro.decoding import translated_files
+from t2t_repro.decoding import translation_folder
 from t2t_repro.training import history
 
 MADE = generate.Spec(vocab_size=270)
@@ -86,19 +86,19 @@ def translations(tmp_path_factory):
     source = folder / "in" / "a.en"
     source.parent.mkdir()
     source.touch()
-    made = translated_files.TranslationFolder(folder, SEARCH, [source])
+    made = translation_folder.TranslationFolder(folder, SEARCH, [source])
     made.join_complete(made.files[0])
-    path = folder / translated_files.MANIFEST
+    path = folder / translation_folder.MANIFEST
     return folder, source, json_files.read(path)
 
 
 @given(data=st.data())
 def test_edited_manifest_of_translations_is_read_or_named(translations, data):
     folder, source, whole = translations
-    path = folder / translated_files.MANIFEST
+    path = folder / translation_folder.MANIFEST
     path.write_bytes(data.draw(edited_json(whole)))
     try:
-        found = translated_files.TranslationFolder(folder, SEARCH, [source])
+        found = translation_folder.TranslationFolder(folder, SEARCH, [source])
     except errors.UserError as error:
         assert str(folder) in str(error)
     else:
