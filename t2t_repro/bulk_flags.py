@@ -61,7 +61,7 @@ class Job(NamedTuple):
     sources: list[pathlib.Path]
     folder: pathlib.Path
     run: stored_run.StoredRun | None  # None: an export
-    engine: engines.Engine | None  # None: the local engine
+    cluster: engines.Engine | None  # None: processes on this machine
     shard_lines: int
 
     def model(self, split_sentences: bool) -> bulk_models.Model:
@@ -77,10 +77,10 @@ class Job(NamedTuple):
             split_sentences,
         )
 
-    def start_engine(self) -> engines.Engine:
-        """Return the engine; the local one has processes for all devices."""
-        if self.engine:
-            return self.engine
+    def engine(self) -> engines.Engine:
+        """Return the engine that the flags name."""
+        if self.cluster is not None:
+            return self.cluster
         count = _NUM_WORKERS.value
         if count is None:
             # Imported here, so that --help needs no TensorFlow.
@@ -106,20 +106,19 @@ def check(pattern: str) -> Job:
         version_folders.find_version(files.expand_path(_EXPORT_DIR.value or ""))
     else:
         run = common_flags.read_run()
-    is_local = _ENGINE.value == "local"
-    if not is_local and _NUM_WORKERS.value is not None:
+    cluster = None
+    if _ENGINE.value != "local":
+        cluster = engines.create(_ENGINE.value, engines.INLINE)
+    if cluster is not None and _NUM_WORKERS.value is not None:
         raise errors.UserError(
             f"--engine={_ENGINE.value} ignores --num_workers: the cluster has "
             "its own workers. Omit one of them."
         )
-    engine = engines.create(_ENGINE.value, engines.INLINE)
     sources = _find(pattern)
     translation_folder.output_names(sources)
     folder = files.expand_path(TO_DIR.value or "")
     files.require_writable(folder)
-    return Job(
-        sources, folder, run, None if is_local else engine, _SHARD_LINES.value
-    )
+    return Job(sources, folder, run, cluster, _SHARD_LINES.value)
 
 
 def _refuse_flags_of_run():

@@ -40,7 +40,7 @@ def _translate_files(job):
         job.model(decoder_flags.SPLIT_SENTENCES.value),
         job.sources,
         job.folder,
-        job.start_engine(),
+        job.engine(),
         decoder_flags.OUTPUT_FORMAT.value,
         job.shard_lines,
     )

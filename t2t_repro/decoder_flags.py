@@ -120,13 +120,14 @@ def check() -> int | None | bulk_flags.Job:
     """
     _check_combinations()
     if bulk_flags.TO_DIR.value:
-        return bulk_flags.check(_FROM_FILE.value or "")
+        job = bulk_flags.check(_FROM_FILE.value or "")
+        _check_splitter(job.run)
+        return job
     run = common_flags.read_run()
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := getattr(run.hparams, "num_hidden_layers", None):
         word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
-    if SPLIT_SENTENCES.value:
-        sentences.splitter(run.problem.source_language)
+    _check_splitter(run)
     outputs = [
         files.expand_path(flag.value)
         for flag in (_TO_FILE, ALIGNMENTS)
@@ -148,6 +149,12 @@ def check() -> int | None | bulk_flags.Job:
     if _PREFIX_FILE.value:
         _check_prefixes(total)
     return total
+
+
+def _check_splitter(run):
+    """Check that there is one for the language of a run, if it is needed."""
+    if SPLIT_SENTENCES.value:
+        sentences.splitter(run.problem.source_language)
 
 
 def _check_combinations():
