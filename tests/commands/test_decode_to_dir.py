@@ -5,7 +5,6 @@ import json
 import pathlib
 import random
 import tarfile
-import time
 
 import pytest
 
@@ -18,7 +17,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 STORED = ROOT / "tests" / "fixtures" / "run"
 RUN = f"--output_dir={STORED / 'run'}"
 WORDS = "one two three ten eleven twelve hundred thousand twenty-one".split()
-SECONDS = 300  # a command that takes longer hangs
 # With scores, which show differences that texts hide.
 JSONL = ("--shard_lines=20", "--output_format=jsonl")
 
@@ -77,13 +75,6 @@ def shards(folder):
     return sorted((folder / "shards").glob("*/" + "[0-9]" * 8))
 
 
-def wait_for(condition):
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_translations_are_those_of_a_single_file(forked, expected, texts):
     lines = [json.loads(line) for line in expected["a.en"].splitlines()]
@@ -102,11 +93,12 @@ def test_killed_job_continues_with_four_processes(
     forked, run_alone, flags, expected, tmp_path
 ):
     to = (*flags, f"--decode_to_dir={tmp_path}")
-    killed = forked.start("decoder", *to, "--num_workers=1")
-    wait_for(lambda: len(shards(tmp_path)) >= 2)
-    killed.kill()
+    usr = f"--usr_dir={ROOT / 'tests' / 'faults' / 'usr'}"
+    fault = {"FAULT": "SIGKILL change 60", "DISK": str(tmp_path)}
+    killed = forked("decoder", *to, usr, "--num_workers=1", env=fault)
+    assert killed.returncode == -9, killed.stderr
     kept = len(shards(tmp_path))
-    assert not contents(tmp_path).get("a.en") and kept < 15
+    assert 0 < kept < 15 and not contents(tmp_path).get("a.en")
     # A fork of a test may not start processes.
     resumed = ok(run_alone("decoder", *to, "--num_workers=4"))
     assert f"Translated {450 - 20 * kept} lines" in resumed.stdout
