@@ -26,7 +26,7 @@ from t2t_repro.decoding.translate import Translation, Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.serving import limits, local_client, saved_model, version_folders
+from t2t_repro.serving import limits, local_client, version_folders
 from t2t_repro.training import job
 from t2t_repro.training.options import Options
 
@@ -244,7 +244,7 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
     folder = files.expand_path(path)
     run_dir, checkpoint_path = folder, None
     if not (folder / run_json.RUN).exists():
-        if saved_model.is_saved_model(folder) or (
+        if version_folders.is_saved_model(folder) or (
             folder.is_dir() and version_folders.list_versions(folder)
         ):
             return ExportedModel(folder)

@@ -24,6 +24,7 @@ from t2t_repro import (
     prepare,
     problem,
     run_json,
+    stored_run,
 )
 from t2t_repro.checkpoint_scores import CheckpointScores
 from t2t_repro.data import manifest
@@ -173,11 +174,10 @@ def _restore(run, model, path, stored):
 
     None: it is scored already, or the training in progress has removed it.
     """
-    from t2t_repro import runs
     from t2t_repro.training import checkpoints
 
     try:
-        (sha256,) = runs.checkpoint_checksums([path])
+        (sha256,) = stored_run.checkpoint_checksums([path])
         if stored.has(checkpoint_files.step_of(path), sha256):
             return None
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
@@ -263,8 +263,8 @@ def _translate(run, sources, checkpoint_path, hparams):
     models, paths = runs.load_models(run, checkpoint_path)
     # Computed now, because training in progress may remove these files.
     details = {
-        "checkpoints": runs.checkpoint_names(paths),
-        "checkpoints_sha256": runs.checkpoint_checksums(paths),
+        "checkpoints": stored_run.checkpoint_names(paths),
+        "checkpoints_sha256": stored_run.checkpoint_checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
     translator = translate.Translator(models, run.vocabularies, hparams)

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from t2t_repro import errors, files, run_json, runs
+from t2t_repro import errors, files, run_json, runs, stored_run
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.reports import model_card
 from t2t_repro.serving import saved_model, to_ctranslate2
@@ -54,7 +54,7 @@ def write(
     hparams = decode_hparams or run.problem.search
     card = run.settings | {
         "run": run.output_dir.name,
-        "checkpoints": runs.checkpoint_names(paths),
+        "checkpoints": stored_run.checkpoint_names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": runs.stored_scores(run.output_dir, paths),
         "exported_with": run_json.versions(),

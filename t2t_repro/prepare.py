@@ -42,7 +42,7 @@ def prepare(
         UserError: the existing data has other settings, or is damaged.
     """
     folder = data_folder(data_dir, problem)
-    made_by = engines.create(engine, num_workers)
+    made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         _check_settings(_read_manifest(folder), problem, folder)
         print(f"The data is there: {folder}.")
@@ -201,12 +201,7 @@ def _check_settings(
             expected[f"{name} sha256"] = vocabulary.sha256
         for name, entry in manifest.vocabulary_files(contents).items():
             stored[f"{name} sha256"] = entry["sha256"]
-    differences = [
-        f"{name} is {stored.get(name)!r} there and {value!r} here"
-        for name, value in expected.items()
-        if stored.get(name) != value
-    ]
-    if differences:
+    if differences := list(fields.differences(stored, expected)):
         raise errors.UserError(
             f"The data in {folder} was made with other settings: "
             f"{'; '.join(differences)}. Remove the folder, or name another "

@@ -210,13 +210,7 @@ def refuse_differences(
         given: settings to compare; other settings may differ.
         remedy: sentences that tell the user what to do.
     """
-    known = with_defaults(known)
-    differences = [
-        difference
-        for key in given
-        for difference in _differences(key, known.get(key), given[key])
-    ]
-    if differences:
+    if differences := list(fields.differences(with_defaults(known), given)):
         raise errors.UserError(
             f"{output_dir} holds another run: {'; '.join(differences)}. "
             f"{remedy}",
@@ -239,14 +233,6 @@ def with_defaults(stored: dict) -> dict:
                 registry.models.hparams_class(model), hparams
             )
     return settings
-
-
-def _differences(key, known, given):
-    if isinstance(known, dict) and isinstance(given, dict):
-        for name in sorted(given):
-            yield from _differences(name, known.get(name), given.get(name))
-    elif known != given:
-        yield f"{key} is {known!r} there and {given!r} here"
 
 
 def hparams_of(stored: dict[str, Any]) -> hparam.HParams:

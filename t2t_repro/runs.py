@@ -3,7 +3,7 @@
 import pathlib
 from typing import NamedTuple
 
-from t2t_repro import errors, files, hparam, json_files, run_json, stored_run
+from t2t_repro import errors, hparam, json_files, run_json, stored_run
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
@@ -53,9 +53,9 @@ def _has_checkpoints(stored, paths):
 
     Checksums are compared, too: an average may have been computed again.
     """
-    checksums = checkpoint_checksums(paths)
+    checksums = stored_run.checkpoint_checksums(paths)
     return (
-        stored.get("checkpoints") == checkpoint_names(paths)
+        stored.get("checkpoints") == stored_run.checkpoint_names(paths)
         and stored.get("checkpoints_sha256", checksums) == checksums
     )
 
@@ -196,16 +196,6 @@ def load_translator(
     return translate.Translator(
         models, run.vocabularies, decode_hparams or run.problem.search
     )
-
-
-def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
-    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
-    return ["/".join(path.parts[-2:]) for path in paths]
-
-
-def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
-    """Return the sha256 of each index, which has a checksum of every tensor."""
-    return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
 
 
 def _hparams_of(path, run):

@@ -101,3 +101,13 @@ def find_checkpoints(
     if not names:
         return [find_checkpoint(output_dir)]
     return list(map(checkpoint_files.require, names.split(",")))
+
+
+def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
+    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
+    return ["/".join(path.parts[-2:]) for path in paths]
+
+
+def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
+    """Return the sha256 of each index, which has a checksum of every tensor."""
+    return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]

@@ -39,6 +39,28 @@ def use_one_thread_per_operation() -> None:
             tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
+def use_one_gpu(index: int) -> None:
+    """Give this process one of the GPUs, as much of its memory as it needs.
+
+    The function has no effect once TensorFlow has used a GPU in this process.
+
+    Args:
+        index: number of the process; several may share a GPU.
+    """
+    gpus = tf.config.get_visible_devices("GPU")
+    if gpus:
+        gpu = gpus[index % len(gpus)]
+        with contextlib.suppress(RuntimeError):
+            tf.config.set_visible_devices(gpu, "GPU")
+            tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def default_num_workers() -> int:
+    """Return one process for each GPU; without, one for each shard."""
+    gpus = tf.config.get_visible_devices("GPU")
+    return len(gpus) or default_num_shards()
+
+
 def map_shards(
     function: Any,
     rows: Sequence[tf.Tensor],

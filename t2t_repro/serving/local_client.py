@@ -26,9 +26,7 @@ class LocalClient(Client):
             UserError: there is no model, or it is damaged.
         """
         folder = files.expand_path(export_dir)
-        if not saved_model.is_saved_model(folder):
-            folder /= str(version_folders.newest_version(folder))
-        self.folder = folder  # of a version
+        self.folder = version_folders.find_version(folder)
         try:
             saved_model.read_verified_card(self.folder)
             self._model = saved_model.load(self.folder)

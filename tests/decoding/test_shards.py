@@ -52,6 +52,32 @@ def test_default_is_one_shard_per_thread(monkeypatch, threads, gpus, expected):
     assert shards.default_num_shards() == expected
 
 
+@pytest.mark.parametrize(
+    ("gpus", "expected", "workers"),
+    [(["a", "b"], ["b", "a", "b"], 2), ([], [], 3)],
+    ids=["two GPUs", "no GPU"],
+)
+def test_processes_share_gpus_in_turn(monkeypatch, gpus, expected, workers):
+    used, growing = [], []
+    config = tf.config
+    monkeypatch.setattr(config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(
+        config, "set_visible_devices", lambda gpu, kind: used.append(gpu)
+    )
+    monkeypatch.setattr(
+        config.experimental,
+        "set_memory_growth",
+        lambda gpu, grows: growing.append(gpu),
+    )
+    monkeypatch.setattr(
+        config.threading, "get_inter_op_parallelism_threads", lambda: 3
+    )
+    for index in (1, 2, 3):
+        shards.use_one_gpu(index)
+    assert used == growing == expected
+    assert shards.default_num_workers() == workers
+
+
 def test_user_setting_of_threads_takes_precedence(monkeypatch):
     calls = []
     monkeypatch.setattr(
