@@ -2,14 +2,17 @@
 
 import glob
 import pathlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
-from t2t_repro import bulk_models, common_flags, errors, files, stored_run
+from t2t_repro import common_flags, errors, files
 from t2t_repro.data import engines
 from t2t_repro.decoding import translated_files, translation_folder
 from t2t_repro.serving import version_folders
+
+if TYPE_CHECKING:
+    from t2t_repro import bulk_models, stored_run
 
 TO_DIR = flags.DEFINE_string(
     "decode_to_dir",
@@ -60,12 +63,15 @@ class Job(NamedTuple):
 
     sources: list[pathlib.Path]
     folder: pathlib.Path
-    run: stored_run.StoredRun | None  # None: an export
+    run: "stored_run.StoredRun | None"  # None: an export
     cluster: engines.Engine | None  # None: processes on this machine
     shard_lines: int
 
-    def model(self, split_sentences: bool) -> bulk_models.Model:
+    def model(self, split_sentences: bool) -> "bulk_models.Model":
         """Return the model that the flags name."""
+        # Imported here, so that --help needs no PyArrow.
+        from t2t_repro import bulk_models
+
         if self.run is None:
             return bulk_models.of_export(
                 files.expand_path(_EXPORT_DIR.value or "")

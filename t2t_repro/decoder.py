@@ -13,7 +13,6 @@ import sys
 from absl import flags
 
 from t2t_repro import (
-    bulk_decoding,
     bulk_flags,
     common_flags,
     decoder_flags,
@@ -36,6 +35,9 @@ def main(inputs: int | None | bulk_flags.Job) -> None:
 
 def _translate_files(job):
     """Translate many files into a folder."""
+    # Imported here, so that --help needs no PyArrow.
+    from t2t_repro import bulk_decoding
+
     message = bulk_decoding.translate_files(
         job.model(decoder_flags.SPLIT_SENTENCES.value),
         job.sources,
