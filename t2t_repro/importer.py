@@ -13,7 +13,7 @@ import inspect
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files
+from t2t_repro import common_flags, errors, files, storage
 
 # System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = {
@@ -61,6 +61,11 @@ def main() -> None:
     if languages == "-":
         raise errors.UserError(
             "The files do not name the languages. Say --languages=en-de."
+        )
+    if url := storage.url_of(common_flags.output_dir()):
+        raise errors.UserError(
+            f"A model is imported into a folder of this machine; got {url}. "
+            "Name such a folder with --output_dir."
         )
     path = run_writer.write(
         found,

@@ -1,0 +1,117 @@
+"""Commands whose folders are in an object store, which is moto's S3 server."""
+
+import json
+import os
+import re
+
+import pytest
+
+from t2t_repro import locks, storage
+
+moto_server = pytest.importorskip("moto.server")
+s3fs = pytest.importorskip("s3fs")
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+URL = "s3://bucket/work"
+DATA = (f"--raw_dir={URL}/raw", f"--data_dir={URL}/data")
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Start a server of S3 on loopback; return its environment."""
+    server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield CREDENTIALS | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}
+    server.stop()
+
+
+class Machines:
+    """Commands on machines with empty caches, and the same store."""
+
+    def __init__(self, commands, env, folder, monkeypatch):
+        self.commands, self.env, self.folder = commands, env, folder
+        self._monkeypatch = monkeypatch
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        self.store = s3fs.S3FileSystem(use_listings_cache=False)
+
+    def use(self, name):
+        """Use the cache of a machine, from now on."""
+        cache = self.folder / name
+        self.env = self.env | {"T2T_CACHE": str(cache)}
+        self._monkeypatch.setenv("T2T_CACHE", str(cache))
+        return cache
+
+    def run(self, name, *flags, **settings):
+        """Run a command that succeeds; return its output."""
+        result = self.commands._forked(name, *flags, env=self.env, **settings)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    def train(self, *flags, **settings):
+        """Train in the store; return exit code and text."""
+        command = self.commands.start(
+            f"{URL}/run", *DATA, *flags, env=self.env, **settings
+        )
+        result = command.wait()
+        return result.returncode, result.stdout + result.stderr
+
+
+@pytest.fixture
+def machines(commands, server, tmp_path, monkeypatch):
+    return Machines(commands, server, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_run_in_an_object_store_equals_a_local_one(
+    machines, commands, trained, assert_same_run, tmp_path
+):
+    machines.store.mkdir("bucket")
+    machines.store.put(f"{commands.folder}/raw/", f"{URL}/raw/", recursive=True)
+    # Data.
+    machines.use("first")
+    flags = commands.data_flags()[:2]
+    machines.run("datagen", *flags, *DATA)
+    (manifest,) = machines.store.glob(f"{URL}/data/*/manifest.json")
+    contents = json.loads(machines.store.cat(manifest))
+    local = json.loads((commands.data() / "manifest.json").read_bytes())
+    assert contents["splits"] == local["splits"]
+    assert contents["sources"]["test"] == [{"raw_dir": f"{URL}/raw"}]
+    # Training, with a kill before its tenth step.
+    machines.use("second")
+    code, printed = machines.train(fault="SIGKILL step 10")
+    assert code == -9, printed
+    assert "The data is there: s3://bucket/work/data/" in printed
+    third = machines.use("third")
+    code, printed = machines.train()
+    assert code == 0, printed
+    assert re.search("Continuing from .*/third/s3/.*/ckpt-[48]\\.", printed)
+    run = storage.local_path(f"{URL}/run")
+    assert run.is_relative_to(third)
+    # What another machine finds is that of a local run.
+    machines.use("fourth")
+    run = storage.download(storage.local_path(f"{URL}/run"))
+    (run / "checkpoints" / ".t2t.objects").unlink()
+    assert_same_run(run, trained)
+    assert "Stopped after step 12" in (run / "train.log").read_text()
+    # Average, export, query: each on its own machine.
+    machines.use("fifth")
+    machines.run(
+        "avg_checkpoints", f"--output_dir={URL}/run", "--num_last_checkpoints=2"
+    )
+    machines.use("sixth")
+    export = f"--export_dir={URL}/export"
+    printed = machines.run("exporter", f"--output_dir={URL}/run", export)
+    assert "/export/1." in printed
+    machines.use("seventh")
+    translated = machines.run("query", export, stdin="a b c\nd e f\n")
+    decoded = machines.run(
+        "decoder", f"--output_dir={URL}/run", stdin="a b c\nd e f\n"
+    )
+    assert translated == decoded
