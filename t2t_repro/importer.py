@@ -53,6 +53,11 @@ def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.importing import run_writer
 
+    if url := storage.url_of(common_flags.output_dir()):
+        raise errors.UserError(
+            f"A model is imported into a folder of this machine; got {url}. "
+            "Name such a folder with --output_dir."
+        )
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
     path = files.expand_path(common_flags.required(_INPUT))
@@ -61,11 +66,6 @@ def main() -> None:
     if languages == "-":
         raise errors.UserError(
             "The files do not name the languages. Say --languages=en-de."
-        )
-    if url := storage.url_of(common_flags.output_dir()):
-        raise errors.UserError(
-            f"A model is imported into a folder of this machine; got {url}. "
-            "Name such a folder with --output_dir."
         )
     path = run_writer.write(
         found,

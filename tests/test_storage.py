@@ -1,6 +1,5 @@
 """Copies of folders in an object store, which is fsspec's memory:// here."""
 
-import hashlib
 import os
 import pathlib
 import shutil
@@ -10,7 +9,6 @@ import pytest
 
 from t2t_repro import errors, files, locks, object_store, storage
 
-memory_system = pytest.importorskip("fsspec.implementations.memory")
 FILES = {
     "run.json": "settings",
     "train.log": "steps",
@@ -19,45 +17,10 @@ FILES = {
 }
 
 
-def with_tag(system, info):
-    """Return details of an object with an ETag, as those of S3 and GCS."""
-    content = system.cat(info["name"]) if info["type"] == "file" else b""
-    return info | {"ETag": hashlib.md5(content).hexdigest()}
-
-
 @pytest.fixture(autouse=True)
-def memory(monkeypatch, tmp_path):
-    """Let memory:// be a store, and the cache a temporary folder."""
-    system = memory_system.MemoryFileSystem()
-    info, find = system.info, system.find
-
-    def find_with_tags(self, path, detail=False):
-        found = find(path, detail=True)
-        tagged = {name: with_tag(self, found[name]) for name in found}
-        return tagged if detail else sorted(tagged)
-
-    monkeypatch.setattr(
-        type(system), "info", lambda self, path: with_tag(self, info(path))
-    )
-    monkeypatch.setattr(type(system), "find", find_with_tags)
-    monkeypatch.setitem(object_store.PACKAGES, "memory", ("s3", "fsspec"))
-    monkeypatch.setenv("T2T_CACHE", str(tmp_path / "cache"))
-    system.store.clear()
-    return system
-
-
-@pytest.fixture
-def machine(monkeypatch, tmp_path):
-    """Return a function that begins to use the cache of another machine.
-
-    It returns the copy of memory://bucket/run there.
-    """
-
-    def use(name):
-        monkeypatch.setenv("T2T_CACHE", str(tmp_path / name))
-        return storage.local_path("memory://bucket/run")
-
-    return use
+def _store(memory, monkeypatch):
+    """Use memory:// in all tests, and do not wait for the disk."""
+    monkeypatch.setattr(files, "flush", lambda path: None)
 
 
 def write(folder, contents):

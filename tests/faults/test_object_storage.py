@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from t2t_repro import locks, storage
+from t2t_repro import errors, storage
 
 moto_server = pytest.importorskip("moto.server")
 s3fs = pytest.importorskip("s3fs")
@@ -115,3 +115,24 @@ def test_run_in_an_object_store_equals_a_local_one(
         "decoder", f"--output_dir={URL}/run", stdin="a b c\nd e f\n"
     )
     assert translated == decoded
+
+
+def test_missing_bucket_and_credentials_are_explained(
+    server, tmp_path, monkeypatch
+):
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("T2T_CACHE", str(tmp_path))
+    folder = storage.local_path("s3://no-such-bucket/run")
+    with pytest.raises(errors.UserError, match="Create the bucket, or correct"):
+        storage.download(folder)
+    (folder / "run.json").write_text("settings")
+    with pytest.raises(errors.UserError, match="Create the bucket, or correct"):
+        storage.upload(folder)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(errors.UserError, match="NoCredentials.*Log in by the"):
+        storage.names(folder)
+    s3fs.S3FileSystem.clear_instance_cache()
