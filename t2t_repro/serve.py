@@ -172,6 +172,8 @@ def main() -> None:
             f"a request of --max_batch_size={_MAX_BATCH_SIZE.value} sentences. "
             "Raise the one or lower the other."
         )
+    # First, since s3fs and gcsfs start threads.
+    forks = fork_server.start()
     export_dir = version_folders.open_folder(common_flags.required(_EXPORT_DIR))
     if url := storage.url_of(export_dir):
         print(
@@ -210,7 +212,7 @@ def main() -> None:
             max_connections=_MAX_CONNECTIONS.value,
             max_in_flight=_MAX_CONNECTIONS.value,
         ),
-        fork_server.start(),
+        forks,
         versions.Retries(_RETRIES.value, _RETRY_MICROS.value / 1e6),
     )
     asyncio.run(server.serve(model_service, settings, print_addresses))

@@ -115,12 +115,18 @@ def download(
     if not url:
         return folder
     with locks.locked(folder, wait=True, beside=True):
-        try:
-            with locks.locked(folder):
-                _download(folder, url, choose)
-        except locks.TakenError:
-            pass
+        if not _is_in_use(folder):
+            _download(folder, url, choose)
     return folder
+
+
+def _is_in_use(folder):
+    """Return whether a process has the lock of a folder."""
+    try:
+        with locks.locked(folder):
+            return False
+    except locks.TakenError:
+        return True
 
 
 def _download(folder, url, choose):

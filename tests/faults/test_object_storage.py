@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import time
+import urllib.request
 
 import pytest
 
@@ -17,6 +19,8 @@ CREDENTIALS = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+SECONDS = 300  # a server that takes longer hangs
+LINE = "a b c d e f\n"
 URL = "s3://bucket/work"
 DATA = (f"--raw_dir={URL}/raw", f"--data_dir={URL}/data")
 
@@ -53,6 +57,23 @@ class Machines:
         result = self.commands._forked(name, *flags, env=self.env, **settings)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
+
+    def serve(self, line, *flags):
+        """Serve a model; return the translation of a line."""
+        flags = (*flags, "--rest_port=0", "--grpc_port=0")
+        server = self.commands._forked.start("serve", *flags, env=self.env)
+        try:
+            deadline = time.monotonic() + SECONDS
+            while not (port := re.search(r"port (\d+);", server.printed())):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{port[1]}/v1/models/t2t:predict",
+                json.dumps({"instances": [line]}).encode(),
+            ) as answer:
+                return json.load(answer)["predictions"][0]["outputs"]
+        finally:
+            server.kill()
 
     def train(self, *flags, **settings):
         """Train in the store; return exit code and text."""
@@ -100,7 +121,7 @@ def test_run_in_an_object_store_equals_a_local_one(
     (run / "checkpoints" / ".t2t.objects").unlink()
     assert_same_run(run, trained)
     assert "Stopped after step 12" in (run / "train.log").read_text()
-    # Average, export, query: each on its own machine.
+    # Average, export, serve: each on its own machine.
     machines.use("fifth")
     machines.run(
         "avg_checkpoints", f"--output_dir={URL}/run", "--num_last_checkpoints=2"
@@ -108,13 +129,10 @@ def test_run_in_an_object_store_equals_a_local_one(
     machines.use("sixth")
     export = f"--export_dir={URL}/export"
     printed = machines.run("exporter", f"--output_dir={URL}/run", export)
-    assert "/export/1." in printed
+    assert f"Exported {URL}/export/1." in printed
     machines.use("seventh")
-    translated = machines.run("query", export, stdin="a b c\nd e f\n")
-    decoded = machines.run(
-        "decoder", f"--output_dir={URL}/run", stdin="a b c\nd e f\n"
-    )
-    assert translated == decoded
+    decoded = machines.run("decoder", f"--output_dir={URL}/run", stdin=LINE)
+    assert machines.serve(LINE.strip(), export) == decoded.strip()
 
 
 def test_missing_bucket_and_credentials_are_explained(
