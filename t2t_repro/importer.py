@@ -50,14 +50,14 @@ _TOKENIZER = flags.DEFINE_enum(
 
 
 def main() -> None:
-    # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.importing import run_writer
-
     if url := storage.url_of(common_flags.output_dir()):
         raise errors.UserError(
             f"A model is imported into a folder of this machine; got {url}. "
             "Name such a folder with --output_dir."
         )
+    # Imported here, so that --help needs no TensorFlow.
+    from t2t_repro.importing import run_writer
+
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
     path = files.expand_path(common_flags.required(_INPUT))

@@ -126,7 +126,4 @@ def _remedy(error):
         return "Give this account access to the bucket, or name another one."
     if isinstance(error, FileNotFoundError):
         return "Create the bucket, or correct the URL."
-    return (
-        "Check the connection and start again: what is complete is not copied "
-        "again."
-    )
+    return "Check the connection. What is complete is not copied again."

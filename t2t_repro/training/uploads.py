@@ -12,10 +12,7 @@ from t2t_repro.training.callbacks import Callback
 
 
 class Uploads(Callback):
-    """Uploads after each checkpoint, in a thread beside the training.
-
-    An upload that fails is logged. The next one includes what it has missed.
-    """
+    """Uploads after each checkpoint, in a thread beside the training."""
 
     def __init__(self, folder: pathlib.Path):
         """Keep the folder of the run."""
@@ -24,20 +21,23 @@ class Uploads(Callback):
         self._running: futures.Future | None = None
 
     def on_checkpoint_begin(self, step: int) -> None:
-        """Wait, since older checkpoints are removed beside the new one."""
-        self._wait()
+        """Wait for the last upload, whose files the new checkpoint removes."""
+        running, self._running = self._running, None
+        try:
+            if running:
+                running.result()
+        except errors.UserError as error:
+            run_log.show(
+                f"{error} Training continues, and the next checkpoint is "
+                "uploaded with what is missing.",
+                logging.ERROR,
+            )
 
     def on_checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
         self._running = self._executor.submit(storage.upload, self._folder)
 
     def on_train_end(self) -> None:
-        self._executor.shutdown()
-        self._wait()
-
-    def _wait(self):
-        running, self._running = self._running, None
-        if running:
-            running.result()
+        self._executor.shutdown()  # at_the_end() reports errors
 
 
 def callbacks(folder: pathlib.Path) -> list[Callback]:
