@@ -110,7 +110,6 @@ def train(
             task.plan.rows_per_batch,
         ) | {"options": options.given()}
         _write_run_json(worker, run_folder, settings, task, options, strategy)
-        storage.upload(run_folder)  # an error shows before the first step
         return train_loop.train(task, run_folder, options, strategy, observers)
 
 
@@ -155,6 +154,7 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
             hardware.use_xla(options.xla),
         )
         run_json.start(output_dir, settings, task.vocabularies, hardware_used)
+        storage.upload(output_dir)  # an error shows before the first step
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)

@@ -104,33 +104,35 @@ def test_run_in_an_object_store_equals_a_local_one(
     local = json.loads((commands.data() / "manifest.json").read_bytes())
     assert contents["splits"] == local["splits"]
     assert contents["sources"]["test"] == [{"raw_dir": f"{URL}/raw"}]
-    # Training, with a kill before its tenth step.
-    machines.use("second")
+    # Training on three machines: one is killed, the next is stopped.
+    machines.use("killed")
     code, printed = machines.train(fault="SIGKILL step 10")
     assert code == -9, printed
     assert "The data is there: s3://bucket/work/data/" in printed
-    third = machines.use("third")
+    machines.use("stopped")
+    code, printed = machines.train(fault="SIGTERM step 2")
+    assert code == 143, printed
+    assert re.search(r"Continuing from .*/stopped/s3/.*/ckpt-[48]\.", printed)
+    last = machines.use("last")
     code, printed = machines.train()
     assert code == 0, printed
-    assert re.search("Continuing from .*/third/s3/.*/ckpt-[48]\\.", printed)
-    run = storage.local_path(f"{URL}/run")
-    assert run.is_relative_to(third)
+    assert re.search(rf"Continuing from {last}/s3/.*/ckpt-(6|10)\.", printed)
     # What another machine finds is that of a local run.
-    machines.use("fourth")
+    machines.use("reader")
     run = storage.download(storage.local_path(f"{URL}/run"))
     (run / "checkpoints" / ".t2t.objects").unlink()
     assert_same_run(run, trained)
     assert "Stopped after step 12" in (run / "train.log").read_text()
     # Average, export, serve: each on its own machine.
-    machines.use("fifth")
+    machines.use("average")
     machines.run(
         "avg_checkpoints", f"--output_dir={URL}/run", "--num_last_checkpoints=2"
     )
-    machines.use("sixth")
+    machines.use("exporter")
     export = f"--export_dir={URL}/export"
     printed = machines.run("exporter", f"--output_dir={URL}/run", export)
     assert f"Exported {URL}/export/1." in printed
-    machines.use("seventh")
+    machines.use("server")
     decoded = machines.run("decoder", f"--output_dir={URL}/run", stdin=LINE)
     assert machines.serve(LINE.strip(), export) == decoded.strip()
 
