@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files
+from t2t_repro import common_flags, errors, files, storage
 from t2t_repro.data import engines
 from t2t_repro.decoding import translated_files, translation_folder
 from t2t_repro.serving import version_folders
@@ -74,7 +74,7 @@ class Job(NamedTuple):
 
         if self.run is None:
             return bulk_models.of_export(
-                files.expand_path(_EXPORT_DIR.value or "")
+                storage.local_path(_EXPORT_DIR.value or "")
             )
         return bulk_models.of_run(
             self.run,
@@ -109,7 +109,8 @@ def check(pattern: str) -> Job:
     run = None
     if _EXPORT_DIR.value:
         _refuse_flags_of_run()
-        version_folders.find_version(files.expand_path(_EXPORT_DIR.value or ""))
+        folder = version_folders.open_folder(_EXPORT_DIR.value or "")
+        version_folders.find_version(folder)
     else:
         run = common_flags.read_run()
     cluster = None

@@ -24,6 +24,7 @@ from t2t_repro import (
     prepare,
     problem,
     run_json,
+    storage,
     stored_run,
 )
 from t2t_repro.checkpoint_scores import CheckpointScores
@@ -166,6 +167,7 @@ def evaluate_checkpoints(
                     "signatures": result.details["signatures"],
                 },
             )
+    _upload(run.output_dir / checkpoint_scores.FOLDER)
     return stored
 
 
@@ -225,7 +227,7 @@ def open_test_set(
                     "of generated data; got no data_dir. Give it."
                 )
             data_dir = run.settings["data_dir"]
-        folder = prepare.data_folder(data_dir, task)
+        folder = prepare.data_folder(data_dir, task, name)
         corpus = manifest.open_corpus(folder, name, task.reverse)
         if run:
             _warn_of_other_data(run, folder)
@@ -287,3 +289,12 @@ def _store(run, name, translations, result):
     json_files.write(
         path.with_name(f"{path.stem}.json"), result.scores | result.details
     )
+    _upload(path.parent)
+
+
+def _upload(folder):
+    """Copy results to the URL of a run, which others may own."""
+    try:
+        storage.upload(folder)
+    except errors.UserError as error:
+        print(f"The results are in {folder} only. {error}", file=sys.stderr)

@@ -15,6 +15,7 @@ from t2t_repro import (
     hparam,
     json_files,
     registry,
+    storage,
     user_definitions,
 )
 from t2t_repro.data import manifest
@@ -69,7 +70,7 @@ def settings(
         "hparams": dataclasses.asdict(hparams),
         "random_seed": random_seed,
         "rows_per_batch": rows_per_batch,
-        "data_dir": str(data_folder.parent.absolute()),
+        "data_dir": storage.name_of(data_folder.parent),
         "vocabulary_sha256": vocabularies.sha256,
         "manifest_sha256": manifest.sha256(data_folder),
     }

@@ -14,12 +14,14 @@ import hypothesis
 import numpy as np
 import pytest
 
+# In tests/plugins/.
 pytest_plugins = [
     "dask_cluster",
     "forked",
+    "memory_store",
     "slowest_files",
     "stop_after",
-]  # in tests/plugins/
+]
 
 # Every run has the same examples; --hypothesis-profile=thorough draws others, a
 # hundred times as many.

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
-from t2t_repro import errors, files
+from t2t_repro import errors
 from t2t_repro.serving import saved_model, version_folders
 from t2t_repro.serving.client import Client
 
@@ -25,7 +25,7 @@ class LocalClient(Client):
         Raises:
             UserError: there is no model, or it is damaged.
         """
-        folder = files.expand_path(export_dir)
+        folder = version_folders.open_folder(export_dir)
         self.folder = version_folders.find_version(folder)
         try:
             saved_model.read_verified_card(self.folder)

@@ -68,7 +68,10 @@ def export(
     card = card | {"weights_dtype": weights_dtype}
     with locks.locked(export_dir, wait=True):
         files.remove_leftovers(export_dir, version_folders.is_version)
-        versions = version_folders.list_versions(export_dir)
+        versions = [
+            *version_folders.list_versions(export_dir),
+            *version_folders.list_uploaded(export_dir),
+        ]
         folder = export_dir / str(max(versions, default=0) + 1)
         with files.atomic_folder(folder) as temporary:
             _write(graph_model, vocabularies, card, temporary)

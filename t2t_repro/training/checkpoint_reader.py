@@ -40,6 +40,7 @@ class CheckpointReader:
             DamagedCheckpointError: it cannot be read.
         """
         self.path = checkpoint_files.require(path)
+        checkpoint_files.fetch_data(self.path)
         # The reader opens the data later. So the path remains until its end.
         opened = contextlib.ExitStack()
         weakref.finalize(self, opened.close)
