@@ -64,19 +64,23 @@ def _decode(total):
             decoder_flags.SCORE_FILE,
         )
     )
-    # A file's batches are split into shards, each on a thread. A single
-    # sentence has no shards, and scoring has large operations: there, threads
-    # share an operation.
-    if not (interactive or attention or score):
-        shards.use_one_thread_per_operation()
     if total is not None:
         graph.optimize_for(total)
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
+    checkpoint = common_flags.checkpoint_path(run)
+    # A file's batches are split into shards, each on a thread. Tracing and
+    # scoring have large operations: there, threads share an operation.
+    if interactive:
+        shards.choose_threads_for_one_sentence(
+            runs.num_weights(run, checkpoint)
+        )
+    elif not (attention or score):
+        shards.use_one_thread_per_operation()
     hparams = common_flags.decode_hparams(run.problem)
     source, target = run.problem.normalizers
-    models, _ = runs.load_models(run, common_flags.checkpoint_path(run))
+    models, _ = runs.load_models(run, checkpoint)
     if attention:
         tracer = _tracer(models, run, hparams)
         lines = progress.bar(

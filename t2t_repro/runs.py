@@ -10,7 +10,12 @@ from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem
-from t2t_repro.training import checkpoint_files, checkpoints, history
+from t2t_repro.training import (
+    checkpoint_files,
+    checkpoint_reader,
+    checkpoints,
+    history,
+)
 
 
 class Run(NamedTuple):
@@ -164,6 +169,14 @@ def load_models(
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
         models.append(model)
     return models, paths
+
+
+def num_weights(run: Run, checkpoint_path: str | None = None) -> int:
+    """Return how many weights the models of load_models() have together."""
+    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
+    return sum(
+        checkpoint_reader.CheckpointReader(path).num_weights for path in paths
+    )
 
 
 def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:

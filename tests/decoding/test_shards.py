@@ -93,6 +93,27 @@ def test_user_setting_of_threads_takes_precedence(monkeypatch):
     assert calls == [1]
 
 
+@pytest.mark.parametrize(
+    ("num_weights", "expected"),
+    [(8_000_000, {"intra": [1], "inter": [1]}), (63_000_000, {})],
+)
+def test_single_sentences_of_small_models_have_one_thread(
+    monkeypatch, num_weights, expected
+):
+    calls = {}
+    for kind in ("intra", "inter"):
+        monkeypatch.delenv(f"TF_NUM_{kind.upper()}OP_THREADS", raising=False)
+        monkeypatch.setattr(
+            tf.config.threading,
+            f"set_{kind}_op_parallelism_threads",
+            calls.setdefault(kind, []).append,
+        )
+    shards.choose_threads_for_one_sentence(num_weights)
+    assert {kind: counts for kind, counts in calls.items() if counts} == (
+        expected
+    )
+
+
 @pytest.mark.slow
 def test_operations_of_a_new_process_have_one_thread():
     code = (
