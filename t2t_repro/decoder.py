@@ -11,7 +11,7 @@ import sys
 from absl import flags
 
 from t2t_repro import common_flags, decoder_flags, errors, progress
-from t2t_repro.text import sentences
+from t2t_repro.text import language_tags, sentences
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(decoder_flags)
@@ -41,7 +41,8 @@ def main(total: int | None) -> None:
         common_flags.output_dir(), common_flags.expected_settings()
     )
     hparams = common_flags.decode_hparams(run.problem)
-    source, target = run.problem.normalizers
+    problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
+    source, target = problem.normalizers
     models, _ = runs.load_models(run, common_flags.checkpoint_path(run))
     if attention:
         tracer = _tracer(models, run, hparams)
@@ -57,9 +58,8 @@ def main(total: int | None) -> None:
     settings = {"aligner": _aligner(models, run)}
     if decoder_flags.SPLIT_SENTENCES.value:
         # Before normalize(), which may tokenize.
-        split = sentences.splitter(run.problem.source_language)
-        normalize, source = source, str
-        settings["split"] = lambda line: list(map(normalize, split(line)))
+        settings["split"] = _splitter(problem)
+        source = str
     translator = translate.Translator(
         models, run.vocabularies, hparams, **settings
     )
@@ -71,6 +71,21 @@ def main(total: int | None) -> None:
         _write(map(_score_line, translator.score(pairs, total)))
     else:
         _translate(translator, source, target, total)
+
+
+def _splitter(problem):
+    """Return a function of a line that returns its normalized sentences."""
+    split = sentences.splitter(problem.source_language)
+    normalize, _ = problem.normalizers
+
+    def split_line(line):
+        tag = ""
+        if problem.target_languages:
+            tag, line = language_tags.split(line)
+        parts = (language_tags.join(tag, sentence) for sentence in split(line))
+        return list(map(normalize, parts))
+
+    return split_line
 
 
 def _aligner(models, run):
@@ -119,7 +134,11 @@ def _converse(translator, normalize, max_length):
             line = input(prompt)
         except EOFError:
             return
-        (translation,) = translator.translate([normalize(line)])
+        try:
+            (translation,) = translator.translate([normalize(line)])
+        except errors.UserError as error:  # the line has no tag
+            print(error, flush=True)
+            continue
         for subwords in translator.refused.values():
             print(
                 f"{subwords:,} subwords are more than {max_length:,}.",

@@ -78,6 +78,7 @@ ATTENTION = flags.DEFINE_bool(
     "and the attention weights of target to source, "
     "[layers][target][source], averaged over heads.",
 )
+TARGET_LANGUAGE = common_flags.define_target_language_flag()
 # Flags that replace the translation of a file, and those that they ignore.
 _OF_TRANSLATIONS = (_PREFIX_FILE, OUTPUT_FORMAT, ALIGNMENTS)
 _IGNORED = (
@@ -111,11 +112,12 @@ def check() -> int | None:
     """
     _check_combinations()
     run = common_flags.read_run()
+    problem = run.problem.toward(TARGET_LANGUAGE.value or "")
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := getattr(run.hparams, "num_hidden_layers", None):
         word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
     if SPLIT_SENTENCES.value:
-        sentences.splitter(run.problem.source_language)
+        sentences.splitter(problem.source_language)
     outputs = [
         files.expand_path(flag.value)
         for flag in (_TO_FILE, ALIGNMENTS)
@@ -128,12 +130,14 @@ def check() -> int | None:
             f"--{_TO_FILE.name} and --{ALIGNMENTS.name} are the same file: "
             f"{outputs[0]}. Name two."
         )
+    # Sources of a many-to-many model must have tags.
+    tagger = problem.normalizers[0] if problem.target_languages else str
     if SCORE_FILE.value:
-        return sum(1 for _ in read_pairs())
+        return sum(1 for source, _ in read_pairs() if tagger(source) or True)
     if not _FROM_FILE.value:
         return None
     # Read twice: a file may be larger than memory.
-    total = sum(1 for _ in read_lines())
+    total = sum(1 for _ in map(tagger, read_lines()))
     if _PREFIX_FILE.value:
         _check_prefixes(total)
     return total

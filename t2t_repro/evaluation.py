@@ -22,7 +22,6 @@ from t2t_repro import (
     json_files,
     locks,
     prepare,
-    problem,
     run_json,
 )
 from t2t_repro.checkpoint_scores import CheckpointScores
@@ -216,7 +215,7 @@ def open_test_set(
     """
     run, task = _run_and_problem(subject)
     if task.registered_name and (
-        name in problem.SPLITS or not test_sets.is_known(name)
+        name in task.splits or not test_sets.is_known(name)
     ):
         if data_dir is None:
             if run is None:
@@ -230,7 +229,15 @@ def open_test_set(
         if run:
             _warn_of_other_data(run, folder)
         # The stored text is normalized.
-        return TestSet(corpus.text("inputs"), [corpus.text("targets")], name)
+        split = TestSet(
+            corpus.text("inputs"),
+            [corpus.text("targets")],
+            name,
+            manifest.directions(folder, name),
+        )
+        if not split.directions:
+            return split
+        return split.toward(task.target_language, task.source_language)
     languages = task.source_language, task.target_language
     stored = test_sets.from_sacrebleu(name, languages)
     return stored.normalized(*task.normalizers)

@@ -76,7 +76,11 @@ class Problem:
     requested_name = ""  # X or X_rev
     registered_name = ""  # X
     reverse = False  # True for X_rev: the sides are swapped on reading
+    reversible = True  # False: there is no X_rev
     stored_languages = ("", "")  # inputs and targets: ("en", "de")
+    splits = tuple(SPLITS)
+    # Languages of a many-to-many problem, whose sources begin with a tag.
+    target_languages = tuple[str, ...]()
     # For the model card: the web page of the data, its licence, and the paper.
     data_page = ""
     data_license = ""
@@ -202,6 +206,30 @@ class Problem:
         """Language of the translations."""
         return self.stored_languages[0 if self.reverse else 1]
 
+    def toward(
+        self, target_language: str, source_language: str = ""
+    ) -> "Problem":
+        """Return this problem, with one of its directions chosen.
+
+        A problem of one direction has no choice: languages are compared.
+
+        Args:
+            target_language: language of the translations; "": any.
+            source_language: language of the sources; "": any.
+
+        Raises:
+            UserError: the problem has no such direction.
+        """
+        given = source_language, target_language
+        own = self.source_language, self.target_language
+        if any(a not in ("", b) for a, b in zip(given, own, strict=True)):
+            raise errors.UserError(
+                f"The problem {self.requested_name} translates from {own[0]} "
+                f"to {own[1]}; got {' and '.join(filter(None, given))}. Omit "
+                "the languages."
+            )
+        return self
+
     @property
     def suite(self) -> Suite:
         """Metrics of translations in this direction."""
@@ -237,6 +265,22 @@ class Problem:
             for file in self.raw_files(split)
         )
         return read_pairs(inputs, targets)
+
+    def count_directions(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> dict[str, int]:
+        """Count the pairs of each direction of a many-to-many problem.
+
+        Returns:
+            {"en-de": pairs}, in the order of pairs().
+        """
+        return {}
+
+    def vocabulary_lines(
+        self, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[str]:
+        """Yield the text to learn a many-to-many vocabulary from."""
+        return iter(())
 
     def normalize(self, line: str, language: str) -> str:
         """Convert a line of raw text to the text of the model: no change.
@@ -300,6 +344,11 @@ def build_problem(
             f"{', '.join(f'{key}=…' for key in missing)}."
         )
     problem = cls(**arguments)
+    if reverse and not problem.reversible:
+        raise errors.UserError(
+            f"There is no {name}: {registered} has several directions. Use "
+            f"{registered}, whose arguments name them."
+        )
     problem.requested_name = name
     problem.registered_name = registered
     problem.reverse = reverse

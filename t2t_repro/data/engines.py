@@ -17,6 +17,7 @@ CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
 Result = TypeVar("Result")
 Context = TypeVar("Context")
+Item = TypeVar("Item")
 # What the consumer needs beside a result, and a chunk; None: no result.
 Task = tuple[Context, list[Pair] | None]
 
@@ -82,9 +83,9 @@ def create(name: str, num_workers: int) -> Engine:
     return dask_engine.DaskEngine(address)
 
 
-def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Yield the pairs in lists of CHUNK_PAIRS; the last may be shorter."""
-    iterator = iter(pairs)
+def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yield pairs in lists of CHUNK_PAIRS; the last may be shorter."""
+    iterator = iter(items)
     while chunk := list(itertools.islice(iterator, CHUNK_PAIRS)):
         yield chunk
 
