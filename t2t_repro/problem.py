@@ -161,29 +161,9 @@ class Problem:
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if hparams do not suit the vocabularies."""
         subword_sampling.check(hparams, self.vocabulary_type)
-        self._check_shared_embedding(hparams)
-
-    def _check_shared_embedding(self, hparams):
-        """Raise a UserError if one embedding serves two vocabularies.
-
-        Two files may segment text differently and have the same ids.
-        """
-        shared = "shared_embedding_and_softmax_weights"
-        if not self.separate_vocabularies or not getattr(
-            hparams, shared, False
-        ):
-            return
-        pair = None
-        if self.vocabulary:
-            pair = vocabulary_pair.load(
-                self.vocabulary_type, self.vocabulary_paths
-            )
-        if pair is None or not pair.have_same_ids:
-            raise errors.UserError(
-                "One embedding for both sides needs one vocabulary, or two "
-                f"with the same ids; got separate_vocabularies=true and "
-                f"{shared}=true. Use --hparams={shared}=false, or drop "
-                "separate_vocabularies."
+        if self.separate_vocabularies:
+            vocabulary_pair.check_embedding(
+                hparams, self.vocabulary_type, self.vocabulary_paths
             )
 
     @property
@@ -209,13 +189,9 @@ class Problem:
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "Problem":
-        """Return this problem, with one of its directions chosen.
+        """Return the problem of the directions with these languages; "": any.
 
-        A problem of one direction has no choice: languages are compared.
-
-        Args:
-            target_language: language of the translations; "": any.
-            source_language: language of the sources; "": any.
+        A problem of one direction has no others.
 
         Raises:
             UserError: the problem has no such direction.
@@ -269,11 +245,7 @@ class Problem:
     def count_directions(
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> dict[str, int]:
-        """Count the pairs of each direction of a many-to-many problem.
-
-        Returns:
-            {"en-de": pairs}, in the order of pairs().
-        """
+        """Return {"en-de": pairs} of a many-to-many problem, in order."""
         return {}
 
     def vocabulary_lines(

@@ -136,7 +136,7 @@ CASES = {
     ),
     "language of another problem": (
         (*EVALUATE, "--problem=multi30k_ende", "--language=fr"),
-        "--language=fr contradicts the problem multi30k_ende, which says de.",
+        "The problem multi30k_ende translates from en to de; got fr.",
     ),
     "unknown setting to evaluate": (
         ("evaluate", f"--output_dir={RUN}", "--decode_hparams=beam=5"),

@@ -26,7 +26,9 @@ def test_stored_set_of_sacrebleu_is_read(store):
     assert test_sets.is_known("wmt14/full")
     test_set = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
     name = "sacrebleu/wmt14_full"
-    assert test_set == (["one", "two"], [["eins", "zwei"]], name)
+    assert test_set == test_sets.TestSet(
+        ["one", "two"], [["eins", "zwei"]], name
+    )
     assert list(test_set.pairs()) == [("one", "eins"), ("two", "zwei")]
 
 
@@ -68,7 +70,7 @@ def test_files_are_read_and_normalized(tmp_path):
         (tmp_path / name).write_text(text)
     references = [tmp_path / "one", tmp_path / "two"]
     test_set = test_sets.from_files(references)
-    assert test_set == (None, [["C"], ["D e"]], None)
+    assert test_set == test_sets.TestSet(None, [["C"], ["D e"]])
     assert test_set.normalized(str.upper, str.lower) == test_set._replace(
         references=[["c"], ["d e"]]
     )
