@@ -45,14 +45,14 @@ class Tagger:
     language: str = ""  # of lines without a tag; "": they are refused
 
     def __call__(self, line: str) -> str:
-        """Return a line with its tag; a blank line has none.
+        """Return a line with its tag; without other text it is blank.
 
         Raises:
             UserError: there is no tag, or the model does not know it.
         """
-        if not line.strip():
-            return line
         own, text = split(line)
+        if not text.strip():
+            return text
         tagged = join(own or (self.language and tag(self.language)), text)
         if self.languages and not has_known(tagged, self.languages):
             tags = ", ".join(map(tag, self.languages))

@@ -77,3 +77,22 @@ def test_files_are_read_and_normalized(tmp_path):
     test_set = test_sets.from_files(references, tmp_path / "src")
     assert test_set.normalized(str.upper, str.lower).sources == ["A B"]
     assert test_set.name == "files/src"
+
+
+def test_directions_are_parts_of_a_test_set():
+    many = test_sets.TestSet(
+        ["a", "b", "c", "d"],
+        [["A", "B", "C", "D"]],
+        "test",
+        {"en-de": 1, "de-en": 2, "fr-de": 1},
+    )
+    assert many.parts["de-en"] == range(1, 3)
+    german = many.toward("de")
+    assert german == test_sets.TestSet(
+        ["a", "d"], [["A", "D"]], "test.de", {"en-de": 1, "fr-de": 1}
+    )
+    assert german.toward("de") is german
+    assert many.toward("en", "de").name == "test.de-en"
+    assert many.toward("", "fr").sources == ["d"]
+    with pytest.raises(errors.UserError, match="no direction with fr-en"):
+        many.toward("en", "fr")
