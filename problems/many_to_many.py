@@ -187,12 +187,11 @@ class ManyToMany(Problem):
         return source, target
 
     def sources(self, split: str) -> list[dict[str, Any]]:
-        files = "test" if split == ZERO_SHOT else split
         languages = dict.fromkeys(
             language for pair in self._of_split(split) for language in pair
         )
         return [
-            dataclasses.asdict(self.raw_file(files, language))
+            dataclasses.asdict(self.raw_file(_files_of(split), language))
             for language in languages
         ]
 
@@ -237,10 +236,9 @@ class ManyToMany(Problem):
         return self._counted[key]
 
     def _count(self, split, raw_dir, download_dir):
-        files = "test" if split == ZERO_SHOT else split
         directions = self._of_split(split)
         paths = [
-            self.text_files(files, languages, raw_dir, download_dir)
+            self.text_files(_files_of(split), languages, raw_dir, download_dir)
             for languages in directions
         ]
         # Opposite directions have the same files.
@@ -260,6 +258,11 @@ class ManyToMany(Problem):
         if split == "train":
             taken = weighted_corpora.mixed_counts(sizes, self.temperature)
         return list(map(_Corpus, directions, paths, sizes, taken))
+
+
+def _files_of(split: str) -> str:
+    """Return the split that the names of the files have."""
+    return "test" if split == ZERO_SHOT else split
 
 
 def _parse(name: str, text: str) -> tuple[_Direction, ...]:

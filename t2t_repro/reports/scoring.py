@@ -91,6 +91,10 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
             for name, result in directions.items()
         },
     }
+    paragraphs = [
+        _direction_table(found, mean, suite.headline),
+        "\n".join(f"{name}: {score.signature}" for name, score in mean.items()),
+    ]
     baseline = [
         {"direction": name, **row}
         for name, result in directions.items()
@@ -98,30 +102,39 @@ def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
     ]
     if baseline:
         details["baseline"] = baseline
+        paragraphs.append(_direction_differences(baseline, suite.headline))
     return Evaluation(
         scores.values_and_signature(suite.build(), mean)
         | {"directions": values},
         details,
-        direction_table(found, mean),
+        "\n\n".join(paragraphs),
     )
 
 
-def direction_table(
-    directions: Mapping[str, Mapping[str, scores.Score]],
-    mean: Mapping[str, scores.Score],
-) -> str:
-    """Lay out a row for each direction, their mean, and the signatures."""
+def _direction_table(directions, mean, headline):
+    """Lay out a row for each direction, with the headline's interval."""
     widths = {name: max(len(name), 7) for name in mean}
     first = max(len("direction"), *map(len, directions))
     lines = [
         f"{'direction':{first}}  "
         + "  ".join(f"{name:>{width}}" for name, width in widths.items())
+        + f"  {headline} ±"
     ]
     for name, row in {**directions, "mean": mean}.items():
-        cells = (f"{row[key].value:{widths[key]}.2f}" for key in widths)
+        cells = [f"{row[key].value:{widths[key]}.2f}" for key in widths]
+        if (spread := row[headline].plus_minus) is not None:
+            cells.append(f"{spread:{len(headline) + 2}.2f}")
         lines.append(f"{name:{first}}  {'  '.join(cells)}")
-    lines.append("")
-    lines += [f"{name}: {score.signature}" for name, score in mean.items()]
+    return "\n".join(lines)
+
+
+def _direction_differences(rows, headline):
+    """Return a line for each direction: its difference from the baseline."""
+    lines = []
+    for direction, *values in map(dict.values, rows):
+        difference = significance.Difference(*values)
+        if difference.metric == headline:
+            lines.append(f"{direction}: {difference.summary()}")
     return "\n".join(lines)
 
 

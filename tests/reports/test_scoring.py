@@ -104,12 +104,15 @@ def test_scores_of_directions_are_averaged():
     assert by_direction["en-de"]["exact_match"] == 50
     assert by_direction["de-en"]["exact_match"] == 100
     rows = [line.split() for line in result.text.splitlines()]
-    assert rows[0] == ["direction", "exact_match", "bleu_tok"]
+    assert rows[0][:3] == ["direction", "exact_match", "bleu_tok"]
     assert [row[:2] for row in rows[1:4]] == [
         ["en-de", "50.00"],
         ["de-en", "100.00"],
         ["mean", "75.00"],
     ]
+    spread = result.details["directions_plus_minus"]["en-de"]["exact_match"]
+    assert rows[1][3] == f"{spread:.2f}"  # the mean has none
+    assert len(rows[3]) == 3
     signature = result.details["signatures"]["bleu_tok"]
     assert "text:moses" not in signature  # the language differs
     assert signature.endswith("|mean:en-de,de-en")
@@ -133,5 +136,7 @@ def test_baseline_is_compared_in_each_direction():
     result = scoring.score(hypotheses, test_set, suite, ["zwei"] * 3, 5)
     rows = result.details["baseline"]
     assert [row["direction"] for row in rows] == ["en-de", "de-en"]
+    lines = result.text.splitlines()[-2:]
+    assert [line.split(":")[0] for line in lines] == ["en-de", "de-en"]
     with pytest.raises(errors.UserError, match="same number of lines"):
         scoring.score(hypotheses[:2], test_set, suite)
