@@ -197,6 +197,11 @@ def _opened(
     """Return a test set by its name, or the normalized text."""
     if isinstance(test_set, str):
         return open_test_set(subject, test_set, data_dir)
+    if task.target_languages and not task.target_language:
+        raise errors.UserError(
+            f"{task.requested_name} has several directions, and text has one. "
+            "Choose it, as by problem.toward('de', 'en') of English to German."
+        )
     return test_set.normalized(*task.normalizers)
 
 
