@@ -130,16 +130,26 @@ def check() -> int | None:
             f"--{_TO_FILE.name} and --{ALIGNMENTS.name} are the same file: "
             f"{outputs[0]}. Name two."
         )
-    # Sources of a many-to-many model must have tags.
-    tagger = problem.normalizers[0] if problem.target_languages else str
     if SCORE_FILE.value:
-        return sum(1 for source, _ in read_pairs() if tagger(source) or True)
+        return _count_sources((source for source, _ in read_pairs()), problem)
     if not _FROM_FILE.value:
         return None
     # Read twice: a file may be larger than memory.
-    total = sum(1 for _ in map(tagger, read_lines()))
+    total = _count_sources(read_lines(), problem)
     if _PREFIX_FILE.value:
         _check_prefixes(total)
+    return total
+
+
+def _count_sources(lines, problem):
+    """Count sources, which must have tags for a many-to-many model."""
+    total = 0
+    for total, line in enumerate(lines, 1):
+        try:
+            if problem.target_languages:
+                problem.normalizers[0](line)
+        except errors.UserError as error:
+            raise errors.UserError(f"Line {total:,}: {error}") from error
     return total
 
 

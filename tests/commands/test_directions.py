@@ -120,6 +120,7 @@ def test_decoder_takes_a_language_or_tags(run, digits):
     (digits / "in").write_text(text)
     refused = run("decoder", out, f"--decode_from_file={digits / 'in'}")
     assert refused.returncode == 1
+    assert "Error: Line 1: A source must have the tag" in refused.stderr
     assert "one of <2de>, <2en>, <2fr>; got 'one two'" in refused.stderr
     refused = run("decoder", out, "--target_language=it", stdin=text)
     assert "no direction with the languages it" in refused.stderr
