@@ -5,6 +5,7 @@ test_2016_flickr.
 """
 
 from t2t_repro.problem import Problem
+from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text import moses
 from t2t_repro.text.parallel_files import RawFile
@@ -38,12 +39,14 @@ class Multi30k(Problem):
     )
 
     def raw_files(self, split: str) -> tuple[RawFile, ...]:
-        names = [
-            f"{_STEMS[split]}.{language}" for language in self.stored_languages
-        ]
         return tuple(
-            RawFile(name, f"{_URL}{name}.gz", _SHA256[name]) for name in names
+            _raw_file(split, language) for language in self.stored_languages
         )
+
+
+def _raw_file(split: str, language: str) -> RawFile:
+    name = f"{_STEMS[split]}.{language}"
+    return RawFile(name, f"{_URL}{name}.gz", _SHA256[name])
 
 
 @problems.register("multi30k_ende")
@@ -73,3 +76,21 @@ class Multi30kEnFr(Multi30k):
     """Multi30k captions, English to French: 29,000 pairs."""
 
     stored_languages = ("en", "fr")
+
+
+@problems.register("multi30k_defr")
+class Multi30kDeFr(Multi30k):
+    """Multi30k captions, German to French: 29,000 pairs."""
+
+    stored_languages = ("de", "fr")
+
+
+@problems.register("multi30k_many")
+class Multi30kMany(ManyToMany, Multi30k):
+    """Multi30k captions in six directions: 29,000 pairs of each."""
+
+    directions = "en-de:de-en:en-fr:fr-en:de-fr:fr-de"
+    vocab_size = 10_000
+
+    def raw_file(self, split: str, language: str) -> RawFile:
+        return _raw_file(split, language)

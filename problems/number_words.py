@@ -1,4 +1,4 @@
-"""Numbers in words, English to German or French: needs no download.
+"""Numbers in words, in English, German and French: needs no download.
 
 "four hundred twenty-one" -> "vierhunderteinundzwanzig". German has the units
 before the tens and writes one word, French counts by twenties. A small model
@@ -14,6 +14,7 @@ import numpy as np
 
 from t2t_repro import extras, files, progress
 from t2t_repro.problem import Path, Problem
+from t2t_repro.problems.many_to_many import ManyToMany
 from t2t_repro.registry import problems
 from t2t_repro.text.parallel_files import Pair
 
@@ -97,12 +98,17 @@ class NumberWords(Problem):
         """Yield pairs from files, which are generated once, not downloaded."""
         if raw_dir is None:
             folder = raw_dir = pathlib.Path(download_dir) / self.data_name
-            for file, language in zip(
-                self.raw_files(split), self.stored_languages, strict=True
-            ):
-                if not (folder / file.name).exists():
-                    write_words(folder / file.name, split, language)
+            _write_missing(folder, split, self.stored_languages)
         return super().pairs(split, raw_dir, download_dir)
+
+
+def _write_missing(
+    folder: pathlib.Path, split: str, languages: Iterable[str]
+) -> None:
+    for language in languages:
+        path = folder / f"{split}.{language}"
+        if not path.exists():
+            write_words(path, split, language)
 
 
 @problems.register("number_words_ende")
@@ -117,3 +123,27 @@ class NumberWordsEnFr(NumberWords):
     """Numbers in words, English to French: generated locally."""
 
     stored_languages = ("en", "fr")
+
+
+@problems.register("number_words_many")
+class NumberWordsMany(ManyToMany):
+    """Numbers in words in six directions: generated locally."""
+
+    data_license = NumberWords.data_license
+    # BLEU counts four words, and a German number is one.
+    metrics = ("exact_match", "chrf")
+    directions = "en-de:de-en:en-fr:fr-en:de-fr:fr-de"
+    vocab_size = 512
+
+    def text_files(
+        self,
+        split: str,
+        languages: tuple[str, str],
+        raw_dir: Path | None,
+        download_dir: Path,
+    ) -> tuple[pathlib.Path, pathlib.Path]:
+        """Return files of words, which are generated once."""
+        if raw_dir is None:
+            folder = raw_dir = pathlib.Path(download_dir) / self.data_name
+            _write_missing(folder, split, languages)
+        return super().text_files(split, languages, raw_dir, download_dir)

@@ -49,13 +49,19 @@ class Model:
         self._translators: dict[DecodeHParams, Translator] = {}
 
     def translate(
-        self, lines: Iterable[str], n_best: int = 1, **search: Any
+        self,
+        lines: Iterable[str],
+        n_best: int = 1,
+        target_language: str = "",
+        **search: Any,
     ) -> list[Translation]:
         """Translate lines.
 
         Args:
             lines: one sentence each.
             n_best: translations of each line, at most `beam_size`.
+            target_language: of a many-to-many model; "": each line begins with
+                a tag such as <2de>.
             **search: fields of DecodeHParams, such as beam_size=8; the others
                 are those of the problem.
 
@@ -67,10 +73,11 @@ class Model:
                 max_input_length and long_inputs is "refuse".
         """
         _refuse_one_string(lines)
+        source, _ = self._normalizers(target_language)
         translator = self._translator(
             self._search(search | {"return_beams": n_best > 1}, n_best)
         )
-        translations = list(translator.translate(map(self._source, lines)))
+        translations = list(translator.translate(map(source, lines)))
         if translator.refused:
             raise errors.UserError(translator.refused_summary())
         return [
@@ -79,16 +86,20 @@ class Model:
         ]
 
     def score(
-        self, sources: Iterable[str], targets: Iterable[str]
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        target_language: str = "",
     ) -> list[float]:
         """Return the log-probability of a given translation of each source."""
-        pairs = zip(
-            map(self._source, sources), map(self._target, targets), strict=True
-        )
+        source, target = self._normalizers(target_language)
+        pairs = zip(map(source, sources), map(target, targets), strict=True)
         translator = self._translator(self.run.problem.search)
         return [score.total for score in translator.score(pairs)]
 
-    def attention(self, line: str, **search: Any) -> AttentionTrace:
+    def attention(
+        self, line: str, target_language: str = "", **search: Any
+    ) -> AttentionTrace:
         """Translate a line, and return the attention weights.
 
         Raises:
@@ -98,7 +109,8 @@ class Model:
         tracer = AttentionTracer(
             self._models[0], self.run.vocabularies, self._search(search)
         )
-        return tracer.trace(self._source(line))
+        source, _ = self._normalizers(target_language)
+        return tracer.trace(source(line))
 
     def evaluate(
         self, test_set: str = "test", **settings: Any
@@ -132,13 +144,8 @@ class Model:
             **settings,
         )
 
-    @property
-    def _source(self):
-        return self.run.problem.normalizers[0]
-
-    @property
-    def _target(self):
-        return self.run.problem.normalizers[1]
+    def _normalizers(self, target_language):
+        return self.run.problem.toward(target_language).normalizers
 
     def _search(self, changes, n_best=1):
         hparams = fields.override(self.run.problem.search, changes)
@@ -162,7 +169,7 @@ class ExportedModel:
         self._client = local_client.LocalClient(folder)
 
     def translate(
-        self, lines: Iterable[str], n_best: int = 1
+        self, lines: Iterable[str], n_best: int = 1, target_language: str = ""
     ) -> list[Translation]:
         """Translate lines.
 
@@ -170,12 +177,14 @@ class ExportedModel:
             lines: one sentence each. Longer ones than max_input_length are
                 cut, as TensorFlow Serving cuts them.
             n_best: translations of each line, at most the export's beams.
+            target_language: of a many-to-many model, as for Model.
 
         Returns:
             The translations of each line, best first.
         """
         _refuse_one_string(lines)
         signature = "n_best" if n_best > 1 else "serving_default"
+        lines = self._client.add_tags(list(lines), target_language)
         translations = []
         for outputs in self._run(signature, lines):
             # [B], or [B, W] of n_best.
@@ -193,20 +202,25 @@ class ExportedModel:
         return translations
 
     def score(
-        self, sources: Iterable[str], targets: Iterable[str]
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        target_language: str = "",
     ) -> list[float]:
         """Return the log-probability of a given translation of each source."""
+        sources = self._client.add_tags(list(sources), target_language)
         return [
             score
             for outputs in self._run("score", sources, targets)
             for score in outputs["scores"].tolist()
         ]
 
-    def attention(self, line: str) -> AttentionTrace:
+    def attention(self, line: str, target_language: str = "") -> AttentionTrace:
         """Translate a line, and return the cross-attention weights.
 
         They are the mean of the heads, as one head: [layers, 1, T, L].
         """
+        (line,) = self._client.add_tags([line], target_language)
         (outputs,) = self._run("attention", [line])
         source, target = (
             [piece.decode() for piece in outputs[f"{side}_pieces"][0]]

@@ -67,20 +67,23 @@ class Job(NamedTuple):
     cluster: engines.Engine | None  # None: processes on this machine
     shard_lines: int
 
-    def model(self, split_sentences: bool) -> "bulk_models.Model":
+    def model(
+        self, split_sentences: bool, target_language: str
+    ) -> "bulk_models.Model":
         """Return the model that the flags name."""
         # Imported here, so that --help needs no PyArrow.
         from t2t_repro import bulk_models
 
         if self.run is None:
             return bulk_models.of_export(
-                storage.local_path(_EXPORT_DIR.value or "")
+                storage.local_path(_EXPORT_DIR.value or ""), target_language
             )
         return bulk_models.of_run(
             self.run,
             common_flags.checkpoint_path(self.run),
             common_flags.decode_hparams(self.run.problem),
             split_sentences,
+            target_language,
         )
 
     def engine(self) -> engines.Engine:

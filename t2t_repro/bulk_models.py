@@ -67,6 +67,7 @@ class RunModel(NamedTuple):
     checkpoint_checksums: tuple[str, ...]
     decode_hparams: DecodeHParams
     split_sentences: bool
+    target_language: str  # of a many-to-many model; "": lines have tags
     usr_dir: pathlib.Path | None
 
     @property
@@ -79,6 +80,7 @@ class RunModel(NamedTuple):
             "checkpoints_sha256": list(self.checkpoint_checksums),
             "decode_hparams": dataclasses.asdict(self.decode_hparams),
             "split_sentences": self.split_sentences,
+            "target_language": self.target_language,
         }
 
     def load(self) -> Translate:
@@ -96,11 +98,13 @@ class RunModel(NamedTuple):
         registry.load_definitions(self.usr_dir)
         run = runs.open_run(self.output_dir)
         models, _ = runs.load_models(run, names)
-        source, _ = run.problem.normalizers
+        problem = run.problem.toward(self.target_language)
+        source, _ = problem.normalizers
         settings: dict[str, Any] = {"num_shards": 1}
         if self.split_sentences:
-            language = run.problem.source_language
-            settings["split"] = sentences.splitter(language, source)
+            settings["split"] = sentences.splitter(
+                problem.source_language, source, bool(problem.target_languages)
+            )
             source = str
         translator = translate.Translator(
             models, run.vocabularies, self.decode_hparams, **settings
@@ -132,11 +136,16 @@ class ExportModel(NamedTuple):
 
     folder: pathlib.Path
     checksum: str
+    target_language: str  # of a many-to-many model; "": lines have tags
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Checksum of the graph and the weights."""
-        return {"model": "export", "export_sha256": self.checksum}
+        """Checksum of the graph and the weights, and the target language."""
+        return {
+            "model": "export",
+            "export_sha256": self.checksum,
+            "target_language": self.target_language,
+        }
 
     def load(self) -> Translate:
         """Load the SavedModel; see Model."""
@@ -146,7 +155,9 @@ class ExportModel(NamedTuple):
         client = local_client.LocalClient(self.folder)
         if _export_checksum(client.folder) != self.checksum:
             raise _other_model(client.folder)
-        return lambda lines: _translate_by_export(client, lines)
+        return lambda lines: _translate_by_export(
+            client, client.add_tags(lines, self.target_language)
+        )
 
     def long_lines_message(
         self, lines: Sequence[tuple[str, int, int]], count: int
@@ -169,6 +180,7 @@ def of_run(
     checkpoint_path: str | None = None,
     decode_hparams: DecodeHParams | None = None,
     split_sentences: bool = False,
+    target_language: str = "",
 ) -> RunModel:
     """Return the model of a run.
 
@@ -177,6 +189,7 @@ def of_run(
         checkpoint_path: argument of stored_run.find_checkpoints().
         decode_hparams: settings of the search; None: the problem's.
         split_sentences: whether lines are split into sentences.
+        target_language: of a many-to-many model, for lines without a tag.
     """
     paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
     return RunModel(
@@ -185,12 +198,19 @@ def of_run(
         tuple(stored_run.checkpoint_checksums(paths)),
         decode_hparams or run.problem.search,
         split_sentences,
+        target_language,
         user_definitions.named_folder(),
     )
 
 
-def of_export(export_dir: pathlib.Path) -> ExportModel:
+def of_export(
+    export_dir: pathlib.Path, target_language: str = ""
+) -> ExportModel:
     """Return a version of an export, or the newest in an export folder.
+
+    Args:
+        export_dir: folder of the version, or of all versions.
+        target_language: of a many-to-many model, for lines without a tag.
 
     Raises:
         UserError: there is none, or it is damaged.
@@ -199,7 +219,7 @@ def of_export(export_dir: pathlib.Path) -> ExportModel:
 
     folder = version_folders.find_version(export_dir.absolute())
     saved_model.read_verified_card(folder)
-    return ExportModel(folder, _export_checksum(folder))
+    return ExportModel(folder, _export_checksum(folder), target_language)
 
 
 def _export_checksum(folder):

@@ -141,6 +141,16 @@ def define_decoding_flags() -> None:
     )
 
 
+def define_target_language_flag() -> flags.FlagHolder:
+    """Define the flag of the commands that translate a user's text."""
+    return flags.DEFINE_string(
+        "target_language",
+        None,
+        "With a many-to-many model: language of the translations, as de, of "
+        "lines that do not begin with a tag such as <2de>.",
+    )
+
+
 def run(
     main: Callable[..., int | None],
     groups: Mapping[str, Iterable[str]] | None = None,

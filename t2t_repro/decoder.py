@@ -39,7 +39,10 @@ def _translate_files(job):
     from t2t_repro import bulk_decoding
 
     message = bulk_decoding.translate_files(
-        job.model(decoder_flags.SPLIT_SENTENCES.value),
+        job.model(
+            decoder_flags.SPLIT_SENTENCES.value,
+            decoder_flags.TARGET_LANGUAGE.value or "",
+        ),
         job.sources,
         job.folder,
         job.engine(),
@@ -79,7 +82,8 @@ def _decode(total):
     elif not (attention or score):
         shards.use_one_thread_per_operation()
     hparams = common_flags.decode_hparams(run.problem)
-    source, target = run.problem.normalizers
+    problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
+    source, target = problem.normalizers
     models, _ = runs.load_models(run, checkpoint)
     if attention:
         tracer = _tracer(models, run, hparams)
@@ -94,8 +98,9 @@ def _decode(total):
         return
     settings = {"aligner": _aligner(models, run)}
     if decoder_flags.SPLIT_SENTENCES.value:
-        language = run.problem.source_language
-        settings["split"] = sentences.splitter(language, source)
+        settings["split"] = sentences.splitter(
+            problem.source_language, source, bool(problem.target_languages)
+        )
         source = str
     translator = translate.Translator(
         models, run.vocabularies, hparams, **settings
@@ -156,7 +161,11 @@ def _converse(translator, normalize, max_length):
             line = input(prompt)
         except EOFError:
             return
-        (translation,) = translator.translate([normalize(line)])
+        try:
+            (translation,) = translator.translate([normalize(line)])
+        except errors.UserError as error:  # the line has no tag
+            print(error, flush=True)
+            continue
         for subwords in translator.refused.values():
             print(
                 f"{subwords:,} subwords are more than {max_length:,}.",

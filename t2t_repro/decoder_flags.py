@@ -79,6 +79,7 @@ ATTENTION = flags.DEFINE_bool(
     "and the attention weights of target to source, "
     "[layers][target][source], averaged over heads.",
 )
+TARGET_LANGUAGE = common_flags.define_target_language_flag()
 # Flags that replace the translation of a file, and those that they ignore.
 _OF_TRANSLATIONS = (
     _PREFIX_FILE,
@@ -121,13 +122,16 @@ def check() -> int | None | bulk_flags.Job:
     _check_combinations()
     if bulk_flags.TO_DIR.value:
         job = bulk_flags.check(_FROM_FILE.value or "")
-        _check_splitter(job.run)
+        if job.run:
+            language = TARGET_LANGUAGE.value or ""
+            _check_splitter(job.run.problem.toward(language))
         return job
     run = common_flags.read_run()
+    problem = run.problem.toward(TARGET_LANGUAGE.value or "")
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := getattr(run.hparams, "num_hidden_layers", None):
         word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
-    _check_splitter(run)
+    _check_splitter(problem)
     outputs = [
         files.expand_path(flag.value)
         for flag in (_TO_FILE, ALIGNMENTS)
@@ -141,20 +145,32 @@ def check() -> int | None | bulk_flags.Job:
             f"{outputs[0]}. Name two."
         )
     if SCORE_FILE.value:
-        return sum(1 for _ in read_pairs())
+        return _count_sources((source for source, _ in read_pairs()), problem)
     if not _FROM_FILE.value:
         return None
     # Read twice: a file may be larger than memory.
-    total = sum(1 for _ in read_lines())
+    total = _count_sources(read_lines(), problem)
     if _PREFIX_FILE.value:
         _check_prefixes(total)
     return total
 
 
-def _check_splitter(run):
-    """Check that there is one for the language of a run, if it is needed."""
+def _count_sources(lines, problem):
+    """Count sources, which must have tags for a many-to-many model."""
+    total = 0
+    for total, line in enumerate(lines, 1):
+        try:
+            if problem.target_languages:
+                problem.normalizers[0](line)
+        except errors.UserError as error:
+            raise errors.UserError(f"Line {total:,}: {error}") from error
+    return total
+
+
+def _check_splitter(problem):
+    """Check that there is one for the source language, if it is needed."""
     if SPLIT_SENTENCES.value:
-        sentences.splitter(run.problem.source_language)
+        sentences.splitter(problem.source_language)
 
 
 def _check_combinations():

@@ -13,8 +13,8 @@ from t2t_repro.text.test_sets import TestSet
 _SPLIT = flags.DEFINE_string(
     "split",
     "test",
-    "Split to score: validation, test, or a test set of sacreBLEU such as "
-    "wmt14/full.",
+    "Split to score: validation, test, zero_shot of a many-to-many problem, "
+    "or a test set of sacreBLEU such as wmt14/full.",
 )
 _TRANSLATIONS = flags.DEFINE_string(
     "translations",
@@ -37,7 +37,7 @@ _LANGUAGES = _SOURCE_LANGUAGE, _LANGUAGE = [
         name,
         None,
         f"Language of {text}, as de. By default that of the problem or of "
-        "sacreBLEU's test set.",
+        "sacreBLEU's test set; of a many-to-many problem all languages.",
     )
     for name, text in (
         ("source_language", "sources"),
@@ -50,6 +50,7 @@ for _flag in _LANGUAGES:
         lambda code: code is None or re.fullmatch("[a-z]{2,3}", code),
         "must be a language's code, as en, de or fr",
     )
+flags.DEFINE_alias("target_language", _LANGUAGE.name)
 _TOKENIZED = flags.DEFINE_bool(
     "tokenized", False, "Take translations and references as tokenized text."
 )
@@ -104,7 +105,7 @@ def read() -> Texts:
         others = [text for text in (translations, baseline) if text is not None]
         test_sets.require_same_counts(*test_set.texts, *others)
     problem = run.problem if run else _problem(test_set)
-    _refuse_other_languages(problem)
+    problem = _of_languages(problem, test_set)
     problem.tokenized |= _TOKENIZED.value
     return Texts(problem, test_set, translations, baseline)
 
@@ -145,11 +146,13 @@ def _languages_of_sacrebleu(name):
     return fitting[0]
 
 
-def _refuse_other_languages(problem):
-    languages = problem.source_language, problem.target_language
-    for flag, language in zip(_LANGUAGES, languages, strict=True):
-        if flag.value not in (None, language):
-            raise errors.UserError(
-                f"--{flag.name}={flag.value} contradicts the problem "
-                f"{problem.requested_name}, which says {language}. Omit it."
-            )
+def _of_languages(problem, test_set):
+    """Choose the direction that the flags name."""
+    chosen = problem.toward(_LANGUAGE.value or "", _SOURCE_LANGUAGE.value or "")
+    is_split = isinstance(test_set, str) and test_set in problem.splits
+    if chosen.target_languages and not (is_split or chosen.target_language):
+        raise errors.UserError(
+            f"{problem.requested_name} has several directions. Name that of "
+            f"the text with --{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name}."
+        )
+    return chosen

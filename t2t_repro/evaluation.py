@@ -22,7 +22,6 @@ from t2t_repro import (
     json_files,
     locks,
     prepare,
-    problem,
     run_json,
     storage,
     stored_run,
@@ -200,6 +199,11 @@ def _opened(
     """Return a test set by its name, or the normalized text."""
     if isinstance(test_set, str):
         return open_test_set(subject, test_set, data_dir)
+    if task.target_languages and not task.target_language:
+        raise errors.UserError(
+            f"{task.requested_name} has several directions, and text has one. "
+            "Choose it, as by problem.toward('de', 'en') of English to German."
+        )
     return test_set.normalized(*task.normalizers)
 
 
@@ -218,7 +222,7 @@ def open_test_set(
     """
     run, task = _run_and_problem(subject)
     if task.registered_name and (
-        name in problem.SPLITS or not test_sets.is_known(name)
+        name in task.splits or not test_sets.is_known(name)
     ):
         if data_dir is None:
             if run is None:
@@ -232,7 +236,15 @@ def open_test_set(
         if run:
             _warn_of_other_data(run, folder)
         # The stored text is normalized.
-        return TestSet(corpus.text("inputs"), [corpus.text("targets")], name)
+        split = TestSet(
+            corpus.text("inputs"),
+            [corpus.text("targets")],
+            name,
+            manifest.directions(folder, name),
+        )
+        if not split.directions:
+            return split
+        return split.toward(task.target_language, task.source_language)
     languages = task.source_language, task.target_language
     stored = test_sets.from_sacrebleu(name, languages)
     return stored.normalized(*task.normalizers)

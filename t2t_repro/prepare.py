@@ -7,7 +7,8 @@ from typing import Any
 
 from t2t_repro import errors, fields, files, locks, storage
 from t2t_repro.data import engines, generate, manifest, vocabulary_pair
-from t2t_repro.problem import SPLITS, Path, Problem
+from t2t_repro.problem import Path, Problem
+from t2t_repro.text import language_tags
 
 
 def data_folder(
@@ -118,7 +119,7 @@ def _generate(
             split: functools.partial(
                 problem.normalized_pairs, split, raw, downloads
             )
-            for split in SPLITS
+            for split in problem.splits
         },
         generate.Spec(
             problem.vocab_size,
@@ -130,8 +131,12 @@ def _generate(
             problem.max_length_ratio,
             problem.split_by_unicode_script,
             problem.pair_filters,
+            list(map(language_tags.tag, problem.target_languages)),
+            functools.partial(problem.vocabulary_lines, raw_dir, downloads)
+            if problem.target_languages
+            else None,
         ),
-        _metadata(problem, raw_dir),
+        _metadata(problem, raw_dir, downloads),
         engine,
     )
     print(summary(contents))
@@ -175,6 +180,9 @@ def summary(contents: Mapping[str, Any]) -> str:
             f"{tokens['inputs']:,} and {tokens['targets']:,} subwords "
             f"(dropped: {dropped})"
         )
+        if directions := contents.get("directions"):
+            counts = (f"{key} {n:,}" for key, n in directions[split].items())
+            lines.append(f"  {', '.join(counts)}")
     return "\n".join(lines)
 
 
@@ -191,7 +199,15 @@ def _filter_lines(split, counts):
             yield f"    {' | '.join(example)}"
 
 
-def _metadata(problem: Problem, raw_dir: Path | None) -> dict[str, Any]:
+def _metadata(
+    problem: Problem, raw_dir: Path | None, download_dir: Path
+) -> dict[str, Any]:
+    directions = {}
+    if problem.target_languages:
+        directions["directions"] = {
+            split: problem.count_directions(split, raw_dir, download_dir)
+            for split in problem.splits
+        }
     return {
         "problem": problem.registered_name,
         "arguments": problem.arguments,
@@ -200,8 +216,9 @@ def _metadata(problem: Problem, raw_dir: Path | None) -> dict[str, Any]:
             split: problem.sources(split)
             if raw_dir is None
             else [{"raw_dir": str(raw_dir)}]
-            for split in SPLITS
+            for split in problem.splits
         },
+        **directions,
     }
 
 

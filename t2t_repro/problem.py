@@ -76,7 +76,11 @@ class Problem:
     requested_name = ""  # X or X_rev
     registered_name = ""  # X
     reverse = False  # True for X_rev: the sides are swapped on reading
+    reversible = True  # False: there is no X_rev
     stored_languages = ("", "")  # inputs and targets: ("en", "de")
+    splits = tuple(SPLITS)
+    # Languages of a many-to-many problem, whose sources begin with a tag.
+    target_languages = tuple[str, ...]()
     # For the model card: the web page of the data, its licence, and the paper.
     data_page = ""
     data_license = ""
@@ -157,29 +161,9 @@ class Problem:
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if hparams do not suit the vocabularies."""
         vocabulary_pair.check_sampling(self.vocabulary_type, hparams)
-        self._check_shared_embedding(hparams)
-
-    def _check_shared_embedding(self, hparams):
-        """Raise a UserError if one embedding serves two vocabularies.
-
-        Two files may segment text differently and have the same ids.
-        """
-        shared = "shared_embedding_and_softmax_weights"
-        if not self.separate_vocabularies or not getattr(
-            hparams, shared, False
-        ):
-            return
-        pair = None
-        if self.vocabulary:
-            pair = vocabulary_pair.load(
-                self.vocabulary_type, self.vocabulary_paths
-            )
-        if pair is None or not pair.have_same_ids:
-            raise errors.UserError(
-                "One embedding for both sides needs one vocabulary, or two "
-                f"with the same ids; got separate_vocabularies=true and "
-                f"{shared}=true. Use --hparams={shared}=false, or drop "
-                "separate_vocabularies."
+        if self.separate_vocabularies:
+            vocabulary_pair.check_embedding(
+                hparams, self.vocabulary_type, self.vocabulary_paths
             )
 
     @property
@@ -201,6 +185,26 @@ class Problem:
     def target_language(self) -> str:
         """Language of the translations."""
         return self.stored_languages[0 if self.reverse else 1]
+
+    def toward(
+        self, target_language: str, source_language: str = ""
+    ) -> "Problem":
+        """Return the problem of the directions with these languages; "": any.
+
+        A problem of one direction has no others.
+
+        Raises:
+            UserError: the problem has no such direction.
+        """
+        given = source_language, target_language
+        own = self.source_language, self.target_language
+        if any(a not in ("", b) for a, b in zip(given, own, strict=True)):
+            raise errors.UserError(
+                f"The problem {self.requested_name} translates from {own[0]} "
+                f"to {own[1]}; got {' and '.join(filter(None, given))}. Omit "
+                "the languages."
+            )
+        return self
 
     @property
     def suite(self) -> Suite:
@@ -237,6 +241,18 @@ class Problem:
             for file in self.raw_files(split)
         )
         return read_pairs(inputs, targets)
+
+    def count_directions(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> dict[str, int]:
+        """Return {"en-de": pairs} of a many-to-many problem, in order."""
+        return {}
+
+    def vocabulary_lines(
+        self, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[str]:
+        """Yield the text to learn a many-to-many vocabulary from."""
+        return iter(())
 
     def normalize(self, line: str, language: str) -> str:
         """Convert a line of raw text to the text of the model: no change.
@@ -300,6 +316,11 @@ def build_problem(
             f"{', '.join(f'{key}=…' for key in missing)}."
         )
     problem = cls(**arguments)
+    if reverse and not problem.reversible:
+        raise errors.UserError(
+            f"There is no {name}: {registered} has several directions. Use "
+            f"{registered}, whose arguments name them."
+        )
     problem.requested_name = name
     problem.registered_name = registered
     problem.reverse = reverse

@@ -60,6 +60,7 @@ _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "Maximum number of lines in a request; --server may accept fewer.",
     lower_bound=1,
 )
+_TARGET_LANGUAGE = common_flags.define_target_language_flag()
 _INPUTS = flags.DEFINE_multi_string(
     "inputs",
     [],
@@ -70,6 +71,7 @@ _INPUTS = flags.DEFINE_multi_string(
 def main(inputs: tuple) -> None:
     lines, security = inputs
     model = _client(security, len(lines))
+    lines = model.add_tags(lines, _TARGET_LANGUAGE.value or "")
     for translation in model.translate(lines, _MAX_BATCH_SIZE.value):
         print(translation.texts[0], flush=True)
 

@@ -342,6 +342,7 @@ def summary() -> str:
             lines.append(f"  {entry.name:24} {text}")
             lines.append(f"  {'':24} {entry.file}")
     lines.append(
-        "Each problem X also exists as X_rev, with its languages swapped."
+        "Each problem X of one direction also exists as X_rev, with its "
+        "languages swapped."
     )
     return "\n".join(lines)

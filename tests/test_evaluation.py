@@ -53,3 +53,16 @@ def test_missing_or_wrong_input_is_an_error(
 ):
     with pytest.raises(errors.UserError, match=complaint):
         evaluation.evaluate(captions, test_set, translations)
+
+
+def test_text_of_a_many_to_many_problem_needs_its_direction():
+    registry.load_definitions()
+    many = build_problem("multi30k_many")
+    test_set = test_sets.TestSet(["Birds", "sing"], [LINES])
+    with pytest.raises(errors.UserError, match="has several directions"):
+        evaluation.evaluate(many, test_set, LINES)
+    with pytest.raises(errors.UserError, match="not of -"):
+        evaluation.evaluate(many, "wmt14/full", LINES)
+    german = many.toward("de", "en")
+    result = evaluation.evaluate(german, test_set, LINES, samples=1)
+    assert "text:moses-de" in result.details["signatures"]["bleu_tok"]

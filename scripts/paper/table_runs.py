@@ -10,7 +10,7 @@ import functools
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from scripts.paper import (
     experiment_queue,
@@ -225,30 +225,45 @@ def run_all(
     # Before several trainings would wait for it.
     Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
     check(rows)
-    lock = threading.Lock()
 
-    def run_and_write(row):
-        run_row(row, job, measure)
-        with lock:
-            write_table(row_files.finished_rows(table, job))
+    def write():
+        results = row_files.finished_rows(table, job)
+        write_table(job, summarize(results), lay_out(results))
 
-    def write_table(results):
-        json_files.write(job.results_dir / "table.json", summarize(results))
-        files.write_text(job.results_dir / "table.md", lay_out(results))
-
-    tasks = [
-        experiment_queue.Task(
-            f"{row.name}, seed {row.seed}",
-            functools.partial(run_and_write, row),
-        )
-        for row in rows
-    ]
-    progress = experiment_queue.Progress(len(tasks), job.processes)
-    experiment_queue.run(tasks, job.processes, progress)
+    run_queue([(row, job) for row in rows], measure, write)
     results = row_files.finished_rows(table, job)
     score = score or table_layout.convention(job.problem)
     _write_paired_tests(table, job, results, score)
     print(f"\n{lay_out(results)}")
+
+
+def run_queue(
+    rows: Sequence[tuple[Row, Job]], measure: Callable, write: Callable
+) -> None:
+    """Run rows, several at a time, and call `write` after each."""
+    lock = threading.Lock()
+
+    def run_and_write(row, job):
+        run_row(row, job, measure)
+        with lock:
+            write()
+
+    tasks = [
+        experiment_queue.Task(
+            f"{row.name}, seed {row.seed}",
+            functools.partial(run_and_write, row, job),
+        )
+        for row, job in rows
+    ]
+    processes = rows[0][1].processes
+    progress = experiment_queue.Progress(len(tasks), processes)
+    experiment_queue.run(tasks, processes, progress)
+
+
+def write_table(job: Job, summary: list[dict], text: str) -> None:
+    """Write table.json and table.md."""
+    json_files.write(job.results_dir / "table.json", summary)
+    files.write_text(job.results_dir / "table.md", text)
 
 
 def _write_paired_tests(

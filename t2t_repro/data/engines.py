@@ -21,13 +21,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from tqdm import tqdm
 
 from t2t_repro import errors, extras
-from t2t_repro.text.parallel_files import Pair
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
 Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
 Context = TypeVar("Context")
+Item = TypeVar("Item")
 _process_index = 0  # of this process among those of a ProcessEngine
 
 
@@ -172,9 +172,9 @@ def create(name: str, local: Engine) -> Engine:
     return dask_engine.DaskEngine(address)
 
 
-def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Yield the pairs in lists of CHUNK_PAIRS; the last may be shorter."""
-    iterator = iter(pairs)
+def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yield pairs in lists of CHUNK_PAIRS; the last may be shorter."""
+    iterator = iter(items)
     while chunk := list(itertools.islice(iterator, CHUNK_PAIRS)):
         yield chunk
 

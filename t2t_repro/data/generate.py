@@ -50,6 +50,10 @@ class Spec(NamedTuple):
     max_length_ratio: float = 0.0
     split_by_unicode_script: bool = True  # see Vocabulary.learn
     filters: filtering.PairFilters | None = None  # of training pairs
+    tags: Sequence[str] = ()  # of target languages, see text/language_tags.py
+    # Starts reading the lines that the vocabulary is learned from; None: it is
+    # learned from both sides of the training pairs.
+    vocabulary_lines: Callable[[], Iterable[str]] | None = None
 
 
 def generate(
@@ -178,20 +182,15 @@ def _start(
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
+    of_pairs = [] if spec.vocabulary_lines else samples
     texts = {
         split: _read_text(
-            split, splits[split](), samples if split == "train" else []
+            split, splits[split](), of_pairs if split == "train" else []
         )
         for split in _train_last(splits)
     }
     texts["train"] = filtered | texts["train"]
-    if spec.vocabulary_paths:
-        vocabularies = vocabulary_pair.load(
-            spec.vocabulary_type, spec.vocabulary_paths
-        )
-    else:
-        learned = [_learn(cls, side_sample, spec) for side_sample in samples]
-        vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
+    vocabularies = _vocabularies(cls, samples, spec)
     vocabularies.write(folder)
     contents = {
         **metadata,
@@ -205,6 +204,29 @@ def _start(
     }
     json_files.write(folder / manifest.UNFINISHED, contents, with_checksum=True)
     return contents
+
+
+def _vocabularies(
+    cls: type[Vocabulary], samples: Sequence[_SideSample], spec: Spec
+) -> vocabulary_pair.Vocabularies:
+    """Load the given vocabularies, or learn them from samples."""
+    if spec.vocabulary_paths:
+        vocabularies = vocabulary_pair.load(
+            spec.vocabulary_type, spec.vocabulary_paths
+        )
+    else:
+        if spec.vocabulary_lines:
+            for chunk in engines.in_chunks(spec.vocabulary_lines()):
+                samples[0].sample.add([line for line in chunk if line])
+        learned = [_learn(cls, side_sample, spec) for side_sample in samples]
+        vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
+    if missing := set(spec.tags) - vocabularies.source.tags:
+        raise errors.UserError(
+            "The vocabulary must have each tag of a target language as a "
+            f"piece; it lacks {', '.join(sorted(missing))}. Learn it with "
+            "them, or omit vocabulary=… to learn one here."
+        )
+    return vocabularies
 
 
 def _learn(
@@ -225,7 +247,11 @@ def _learn(
         f"{len(sample.lines):,} of {sample.num_seen:,} lines."
     )
     return cls.learn(
-        sample.lines, side_sample.vocab_size, spec.split_by_unicode_script
+        sample.lines,
+        side_sample.vocab_size,
+        spec.split_by_unicode_script,
+        # A vocabulary of a --usr_dir need not know of tags.
+        **({"tags": spec.tags} if spec.tags else {}),
     )
 
 

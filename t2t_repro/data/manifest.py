@@ -59,6 +59,8 @@ def _read(path: pathlib.Path, shape: dict[str, Any]) -> dict[str, Any]:
         shape = shape | {"vocabulary": _VOCABULARY}
     if "vocabulary_type" in stored:
         shape = shape | {"vocabulary_type": str}
+    if "directions" in stored:
+        shape = shape | {"directions": {str: {str: int}}}
     contents = json_files.read(path, shape)
     contents.setdefault("vocabulary_type", "bpe")
     return contents
@@ -118,6 +120,14 @@ def open_corpus(
     for path, shard in zip(paths, shards, strict=True):
         _check_sha256(path, shard["sha256"])
     return corpus.Corpus(paths, reverse)
+
+
+def directions(folder: pathlib.Path, split: str) -> dict[str, int]:
+    """Return {"en-de": pairs} of the directions of a split, in their order.
+
+    A corpus of one direction has {}.
+    """
+    return _require(folder).get("directions", {}).get(split, {})
 
 
 def open_vocabularies(

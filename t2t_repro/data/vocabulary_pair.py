@@ -116,6 +116,29 @@ def load(kind: str, paths: Sequence[pathlib.Path]) -> Vocabularies:
     return Vocabularies(loaded[0], loaded[-1])
 
 
+def check_embedding(
+    hparams: hparam.HParams, kind: str, paths: Sequence[pathlib.Path]
+) -> None:
+    """Raise a UserError if one embedding serves two vocabularies.
+
+    Two files may segment text differently and have the same ids.
+
+    Args:
+        hparams: settings of the model.
+        kind: type of the vocabularies.
+        paths: their files; empty: they are to be learned.
+    """
+    shared = "shared_embedding_and_softmax_weights"
+    if not getattr(hparams, shared, False):
+        return
+    if not (paths and load(kind, paths).have_same_ids):
+        raise errors.UserError(
+            "One embedding for both sides needs one vocabulary, or two with "
+            f"the same ids; got separate_vocabularies=true and {shared}=true. "
+            f"Use --hparams={shared}=false, or drop separate_vocabularies."
+        )
+
+
 def paths(folder: pathlib.Path, separate: bool) -> list[pathlib.Path]:
     """Return the files that Vocabularies.write() writes."""
     names: Iterable[str] = SEPARATE.values() if separate else [SHARED]

@@ -40,6 +40,10 @@ class Aligner:
             UserError: a model has no attention weights, or no such layer.
         """
         self._source, self._target = vocabularies
+        # The tag of a language is no word.
+        self._tags = [
+            ids[0] for ids in self._source.encode([*self._source.tags])
+        ]
         any_ids = tf.constant([[EOS, EOS]])
         layers = []
         for model in models:
@@ -60,7 +64,8 @@ class Aligner:
                     for model, index in zip(models, layers, strict=True)
                 ]
             )  # [B, T, L]
-            is_text = (inputs != PAD) & (inputs != EOS)
+            no_text = tf.constant([PAD, EOS, *self._tags])
+            is_text = tf.reduce_all(inputs[..., None] != no_text, axis=-1)
             weights = tf.where(is_text[:, None], weights, -1.0)
             return tf.argmax(weights, -1, tf.int32)  # [B, T]
 
@@ -83,8 +88,11 @@ class Aligner:
         ):
             target_words = _words(self._target, target)
             # The positions of EOS and PAD are not read.
-            links = zip(positions, range(len(target_words)), strict=False)
-            source_words = _words(self._source, source)
+            first = int(source[0] in self._tags)
+            links = zip(
+                positions - first, range(len(target_words)), strict=False
+            )
+            source_words = _words(self._source, source[first:])
             alignments.append(
                 word_alignment.align(links, source_words, target_words)
             )

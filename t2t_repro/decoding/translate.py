@@ -15,7 +15,7 @@ from t2t_repro.decoding.aligner import Aligner
 from t2t_repro.decoding.score import TargetScore
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import long_lines, word_alignment
+from t2t_repro.text import language_tags, long_lines, word_alignment
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.word_alignment import Alignment
 
@@ -196,14 +196,17 @@ class Translator:
         return rows
 
     def _rows_of_long_text(self, text: str, limit: int) -> list[list[int]]:
-        texts = long_lines.split(
-            text, lambda part: len(self._source.encode([part])[0]) <= limit
-        )
+        tag, rest = language_tags.split(text)
+        if tag not in self._source.tags:
+            tag, rest = "", text
+
+        def encode(part):
+            (row,) = self._source.encode([language_tags.join(tag, part)])
+            return row
+
+        parts = long_lines.split(rest, lambda part: len(encode(part)) <= limit)
         # A single character may have more subwords than a very low limit.
-        return [
-            row_batches.truncate(row, limit)
-            for row in self._source.encode(texts)
-        ]
+        return [row_batches.truncate(encode(part), limit) for part in parts]
 
     def _search_rows(
         self, rows: list[list[int]], starts: list[list[int]]

@@ -95,6 +95,31 @@ def aggregate(
     }
 
 
+def mean(parts: Mapping[str, Mapping[str, Score]]) -> dict[str, Score]:
+    """Return the mean scores of several texts, without intervals.
+
+    A signature has what those of all texts have in common.
+
+    Args:
+        parts: {name of a text: result of aggregate()}.
+    """
+    first, *others = parts.values()
+    if not others:
+        return dict(first)
+    means = {}
+    for name in first:
+        of_texts = [part[name] for part in parts.values()]
+        fields = [score.signature.split("|") for score in of_texts]
+        common = [
+            field for field in fields[0] if all(field in f for f in fields)
+        ]
+        means[name] = Score(
+            float(np.mean([score.value for score in of_texts])),
+            "|".join([*common, f"mean:{','.join(parts)}"]),
+        )
+    return means
+
+
 def score(
     suite: Suite,
     hypotheses: Sequence[str],

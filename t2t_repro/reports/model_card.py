@@ -74,11 +74,12 @@ models; sentences end with `</s>`.""",
 }
 
 
-def data(problem: Problem) -> dict[str, str]:
+def data(problem: Problem) -> dict[str, Any]:
     """Return what the card says of the data, where they are from."""
     return {
         "source_language": problem.source_language,
         "target_language": problem.target_language,
+        "target_languages": list(problem.target_languages),
         "page": problem.data_page,
         "license": problem.data_license,
         "citation": problem.data_citation,
@@ -94,8 +95,9 @@ def markdown(card: Mapping[str, Any], format: str) -> str:
     """
     source = card["data"]
     languages = source["source_language"], source["target_language"]
+    codes = [*languages, *source.get("target_languages", [])]
     header: dict[str, Any] = {
-        "language": [code for code in languages if code],
+        "language": list(dict.fromkeys(filter(None, codes))),
         "license": "unknown",
         "pipeline_tag": "translation",
         "tags": ["translation", card["hparams"]["model"], "tensorflow"],
@@ -103,10 +105,13 @@ def markdown(card: Mapping[str, Any], format: str) -> str:
     if results := list(_results(card)):
         index = {"name": card["run"], "results": results}
         header["model-index"] = [index]
-    names = " to ".join(code or "text" for code in languages)
+    names = (
+        languages[0] or "text",
+        languages[1] or ", ".join(codes).strip(", ") or "text",
+    )
     return _TEMPLATE.format(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
-        title=f"{card['problem']}: {names}",
+        title=f"{card['problem']}: {' to '.join(names)}",
         sentence=(
             f"Model `{card['hparams']['model']}`, trained with t2t_repro "
             f"{card['versions']['t2t_repro']}."

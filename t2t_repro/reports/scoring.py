@@ -28,12 +28,15 @@ def score(
     baseline: Sequence[str] | None = None,
     samples: int = 1_000,
 ) -> Evaluation:
-    """Score a system's output.
+    """Score a system's output, in each direction if there are several.
+
+    The scores are then means of the directions.
 
     Args:
         hypotheses: [lines].
         test_set: test set with the same number of lines.
-        suite: metrics, and the language of the text.
+        suite: metrics, and the language of the text, unless the test set has
+            directions.
         baseline: another system's [lines], to test the difference from it.
         samples: number of bootstrap samples for intervals and tests; 1: compute
             neither.
@@ -42,8 +45,102 @@ def score(
         UserError: the line counts differ, there is no line, or a metric
             cannot score such text.
     """
-    sources, references, _ = test_set
-    require_same_counts(hypotheses, *test_set.texts)
+    others = [] if baseline is None else [baseline]
+    require_same_counts(hypotheses, *test_set.texts, *others)
+    if not test_set.directions:
+        return _score_text(hypotheses, test_set, suite, baseline, samples)
+    directions = {
+        name: _score_text(
+            [hypotheses[i] for i in indices],
+            test_set.select(indices),
+            suite._replace(language=name.split("-")[1]),
+            None if baseline is None else [baseline[i] for i in indices],
+            samples,
+        )
+        for name, indices in test_set.parts.items()
+    }
+    if len(directions) == 1:
+        return directions.popitem()[1]
+    return _join(directions, suite)
+
+
+def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:
+    """Return the mean scores of several directions, and those of each."""
+    found = {
+        name: {
+            metric: scores.Score(result.scores[metric], *settings)
+            for metric, *settings in zip(
+                suite.names,
+                result.details["signatures"].values(),
+                result.details["plus_minus"].values(),
+                strict=True,
+            )
+        }
+        for name, result in directions.items()
+    }
+    mean = scores.mean(found)
+    values = {
+        name: {metric: score.value for metric, score in row.items()}
+        for name, row in found.items()
+    }
+    details = {
+        "signatures": {name: score.signature for name, score in mean.items()},
+        "plus_minus": dict.fromkeys(mean),
+        "directions_plus_minus": {
+            name: result.details["plus_minus"]
+            for name, result in directions.items()
+        },
+    }
+    paragraphs = [
+        _direction_table(found, mean, suite.headline),
+        "\n".join(f"{name}: {score.signature}" for name, score in mean.items()),
+    ]
+    baseline = [
+        {"direction": name, **row}
+        for name, result in directions.items()
+        for row in result.details.get("baseline", [])
+    ]
+    if baseline:
+        details["baseline"] = baseline
+        paragraphs.append(_direction_differences(baseline, suite.headline))
+    return Evaluation(
+        scores.values_and_signature(suite.build(), mean)
+        | {"directions": values},
+        details,
+        "\n\n".join(paragraphs),
+    )
+
+
+def _direction_table(directions, mean, headline):
+    """Lay out a row for each direction, with the headline's interval."""
+    widths = {name: max(len(name), 7) for name in mean}
+    first = max(len("direction"), *map(len, directions))
+    lines = [
+        f"{'direction':{first}}  "
+        + "  ".join(f"{name:>{width}}" for name, width in widths.items())
+        + f"  {headline} ±"
+    ]
+    for name, row in {**directions, "mean": mean}.items():
+        cells = [f"{row[key].value:{widths[key]}.2f}" for key in widths]
+        if (spread := row[headline].plus_minus) is not None:
+            cells.append(f"{spread:{len(headline) + 2}.2f}")
+        lines.append(f"{name:{first}}  {'  '.join(cells)}")
+    return "\n".join(lines)
+
+
+def _direction_differences(rows, headline):
+    """Return a line for each direction: its difference from the baseline."""
+    lines = []
+    for direction, *values in map(dict.values, rows):
+        difference = significance.Difference(*values)
+        if difference.metric == headline:
+            lines.append(f"{direction}: {difference.summary()}")
+    return "\n".join(lines)
+
+
+def _score_text(hypotheses, test_set, suite, baseline, samples):
+    """Score the output of one direction."""
+    sources, references = test_set.sources, test_set.references
     metrics = suite.build()
     statistics = scores.count(metrics, hypotheses, references, sources)
     counts = significance.resample_if_several(len(hypotheses), samples)

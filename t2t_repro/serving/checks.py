@@ -1,9 +1,11 @@
 """Checks of a request's inputs, in the order of their cost."""
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
+from typing import Any
 
 from t2t_repro.serving import batching, request_errors
 from t2t_repro.serving.limits import Limits
+from t2t_repro.text import language_tags
 
 _OTHER_MARKS = 1000  # of keys that are ignored, and the like
 _SHOWN_NAMES, _SHOWN_LETTERS = 5, 40
@@ -95,6 +97,25 @@ def check_inputs(
             )
         for number, value in enumerate(values):
             _check_text(value, f"{name}[{number}]")
+
+
+def check_tags(inputs: batching.Inputs, card: Mapping[str, Any]) -> None:
+    """Check that sources of a many-to-many model name a target language.
+
+    Args:
+        inputs: inputs by name, of UTF-8.
+        card: model card.
+
+    Raises:
+        RequestError: a source has no tag that the model knows.
+    """
+    languages = card.get("data", {}).get("target_languages", ())
+    for number, value in enumerate(inputs["inputs"] if languages else ()):
+        if not language_tags.has_known(value.decode("utf-8"), languages):
+            raise request_errors.invalid(
+                f"inputs[{number}] must begin with the tag of its target "
+                f"language: {', '.join(map(language_tags.tag, languages))}."
+            )
 
 
 def _check_text(value, label):

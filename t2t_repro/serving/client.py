@@ -29,6 +29,7 @@ from t2t_repro.serving import (
     limits,
     server_address,
 )
+from t2t_repro.text import language_tags
 
 _LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
@@ -62,6 +63,20 @@ class Client(abc.ABC):
         for batch in limits.split(lines, batch_limits):
             for text, score in zip(*self.predict(batch), strict=True):
                 yield Translation([text], [score])
+
+    @abc.abstractmethod
+    def add_tags(
+        self, lines: Sequence[str], target_language: str
+    ) -> Sequence[str]:
+        """Return lines with the tag of a language, unless they have one.
+
+        Args:
+            lines: one sentence each.
+            target_language: of a many-to-many model; "": not given.
+
+        Raises:
+            UserError: the model is known not to have this language.
+        """
 
     @abc.abstractmethod
     def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
@@ -145,6 +160,14 @@ class RemoteClient(Client):
             # Random: clients that failed together must not retry together.
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def add_tags(
+        self, lines: Sequence[str], target_language: str
+    ) -> Sequence[str]:
+        if not target_language:  # the server knows whether tags are needed
+            return lines
+        tagger = language_tags.Tagger((), target_language)
+        return list(map(tagger, lines))
 
     @abc.abstractmethod
     def predict_once(

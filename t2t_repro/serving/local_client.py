@@ -10,6 +10,7 @@ import tensorflow_text  # noqa: F401, registers the operations of its graph
 from t2t_repro import errors
 from t2t_repro.serving import saved_model, version_folders
 from t2t_repro.serving.client import Client
+from t2t_repro.text import language_tags
 
 
 class LocalClient(Client):
@@ -28,7 +29,7 @@ class LocalClient(Client):
         folder = version_folders.open_folder(export_dir)
         self.folder = version_folders.find_version(folder)
         try:
-            saved_model.read_verified_card(self.folder)
+            card = saved_model.read_verified_card(self.folder)
             self._model = saved_model.load(self.folder)
         except errors.UserError:
             raise
@@ -37,6 +38,21 @@ class LocalClient(Client):
                 f"Cannot load {self.folder}: {error}. Export it again, or "
                 "remove that folder."
             ) from error
+        self._data = card.get("data", {})  # of the model card
+
+    def add_tags(
+        self, lines: Sequence[str], target_language: str
+    ) -> Sequence[str]:
+        if languages := self._data.get("target_languages"):
+            tagger = language_tags.Tagger(tuple(languages), target_language)
+            return list(map(tagger, lines))
+        own = self._data.get("target_language")
+        if own and target_language not in ("", own):
+            raise errors.UserError(
+                f"The model in {self.folder} translates into {own}; got "
+                f"target_language={target_language}. Omit it."
+            )
+        return lines
 
     def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
         outputs = self.run("serving_default", lines)

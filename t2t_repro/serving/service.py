@@ -90,6 +90,7 @@ class Service:
             names = model.input_names(signature)
             inputs = read_inputs(names)
             checks.check_inputs(inputs, names, self.limits)
+            checks.check_tags(inputs, model.card)
             queue = model.queue(signature, self._new_queue)
             if timeout is None:
                 timeout = self.limits.timeout_secs

@@ -36,6 +36,7 @@ class MappedSentencePiece(SentencePiece):
 
     graph_class = "t2t_repro.serving.sentence_piece_graph.MappedPieceGraph"
     needs_bytes = False
+    learns_tags = False
 
     def __init__(self, model: bytes):
         super().__init__(model)
@@ -54,6 +55,7 @@ class MappedSentencePiece(SentencePiece):
         lines: Iterable[str],
         vocab_size: int,
         split_by_unicode_script: bool = True,
+        tags: Sequence[str] = (),
     ) -> "MappedSentencePiece":
         raise errors.UserError(
             "A vocabulary with ids of another program cannot be learned. "

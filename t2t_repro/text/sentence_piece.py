@@ -7,6 +7,7 @@ SentencePiece's default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2",
 "…" becomes "...", and every space becomes U+0020.
 """
 
+import functools
 import io
 from collections.abc import Iterable, Sequence
 
@@ -18,6 +19,7 @@ from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _UNKNOWN = 2
+_SPACE = "\u2581"  # begins a word
 _LEARN_IT = (
     "Learn it with --byte_fallback=true --pad_id=0 --eos_id=1 --unk_id=2 "
     "--bos_id=-1."
@@ -29,6 +31,7 @@ class SentencePiece(Vocabulary):
 
     algorithm = ""  # SentencePiece's model_type
     graph_class = "t2t_repro.serving.sentence_piece_graph.SentencePieceGraph"
+    learns_tags = True
     max_line_length = 4192  # bytes, SentencePiece's max_sentence_length
     needs_bytes = True  # so that no text is unknown
 
@@ -69,8 +72,13 @@ class SentencePiece(Vocabulary):
         lines: Iterable[str],
         vocab_size: int,
         split_by_unicode_script: bool = True,
+        tags: Sequence[str] = (),
     ) -> "SentencePiece":
-        """Learn a vocabulary of `vocab_size` ids; Characters may need fewer."""
+        """Learn a vocabulary of `vocab_size` ids; Characters may need fewer.
+
+        Tags are user-defined pieces with the space before them, so that a tag
+        at the beginning of a line is its first and only piece.
+        """
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.Train(
@@ -84,6 +92,7 @@ class SentencePiece(Vocabulary):
                 bos_id=-1,
                 byte_fallback=True,
                 split_by_unicode_script=split_by_unicode_script,
+                user_defined_symbols=[_SPACE + tag for tag in tags],
                 max_sentence_length=cls.max_line_length,
                 minloglevel=2,  # errors only: progress goes to stderr
             )
@@ -108,6 +117,16 @@ class SentencePiece(Vocabulary):
     @property
     def unknown(self) -> int:
         return self._processor.unk_id()
+
+    @functools.cached_property
+    def tags(self) -> frozenset[str]:  # type: ignore[override]
+        proto = _Proto.FromString(self.model)
+        return frozenset(
+            piece.piece.removeprefix(_SPACE)
+            for piece in proto.pieces
+            if piece.type == _Proto.SentencePiece.USER_DEFINED
+            and piece.piece.startswith(_SPACE)
+        )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self._processor.Encode(list(lines), add_eos=True, num_threads=1)

@@ -1,7 +1,9 @@
 """Test sets from files or from sacreBLEU, which has those of WMT."""
 
+import itertools
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sacrebleu import utils
@@ -19,6 +21,51 @@ class TestSet(NamedTuple):
     # Folder of the run for results, as "test" or "files/my.en"; None: results
     # are not stored.
     name: str | None = None
+    # {"en-de": lines} of the directions of a many-to-many problem, in order.
+    directions: Mapping[str, int] = types.MappingProxyType({})
+
+    @property
+    def parts(self) -> dict[str, range]:
+        """Indices of the lines of each direction."""
+        ends = itertools.accumulate(self.directions.values())
+        return {
+            name: range(end - self.directions[name], end)
+            for name, end in zip(self.directions, ends, strict=True)
+        }
+
+    def select(self, indices: Sequence[int]) -> "TestSet":
+        """Return some of the lines, without directions."""
+        sources = self.sources
+        return TestSet(
+            None if sources is None else [sources[i] for i in indices],
+            [[lines[i] for i in indices] for lines in self.references],
+        )
+
+    def toward(self, target: str, source: str = "") -> "TestSet":
+        """Return the directions between two languages; "": any language.
+
+        Raises:
+            UserError: there is no such direction.
+        """
+        chosen = [
+            name
+            for name in self.directions
+            if source in ("", name.split("-")[0])
+            and target in ("", name.split("-")[1])
+        ]
+        if len(chosen) == len(self.directions):
+            return self
+        languages = "-".join(filter(None, (source, target)))
+        if not chosen:
+            raise errors.UserError(
+                f"The split {self.name} has no direction with {languages}; it "
+                f"has {', '.join(self.directions)}."
+            )
+        indices = [i for name in chosen for i in self.parts[name]]
+        return self.select(indices)._replace(
+            name=f"{self.name}.{languages}",
+            directions={name: self.directions[name] for name in chosen},
+        )
 
     @property
     def texts(self) -> list[list[str]]:

@@ -33,6 +33,9 @@ class Vocabulary:
     graph_class = ""
     # Hparam that samples segmentations in training; "": none can.
     sampling_hparam = ""
+    # Whether learn() takes tags of target languages, which language_tags.py
+    # describes, and never splits them.
+    learns_tags = False
     # Maximum length of a line that learn() can read, in characters.
     max_line_length: float = math.inf
 
@@ -73,6 +76,11 @@ class Vocabulary:
         return None
 
     @property
+    def tags(self) -> frozenset[str]:
+        """Tags of target languages, each of which is one id."""
+        return frozenset()
+
+    @property
     def sha256(self) -> str:
         """Checksum that identifies the vocabulary."""
         return hashlib.sha256(self.model).hexdigest()
@@ -102,6 +110,8 @@ class Vocabulary:
         split_by_unicode_script: bool = True,
     ) -> "Vocabulary":
         """Learn a vocabulary from text, deterministically.
+
+        If `learns_tags` is set, there is another argument, `tags`.
 
         Args:
             lines: text.

@@ -1,8 +1,9 @@
 """Training text in several files that patterns name, each with a weight."""
 
 import fractions
+import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
@@ -57,8 +58,6 @@ def read_corpora(
 ) -> Iterator[Pair]:
     """Yield the pairs of all corpora, the files of each sorted by name.
 
-    Pair i of a corpus of weight w is taken floor((i + 1) w) - floor(i w) times.
-
     Args:
         corpora: corpora, in order.
         folder: folder to which the patterns are relative.
@@ -68,11 +67,30 @@ def read_corpora(
         UserError: no file matches a pattern, or a file cannot be read.
     """
     for pattern, weight in corpora:
-        copies, times = weight.numerator, weight.denominator
-        for i, pair in enumerate(_read_files(pattern, folder, languages)):
-            count = (i + 1) * copies // times - i * copies // times
-            for _ in range(count):
-                yield pair
+        yield from take(_read_files(pattern, folder, languages), weight)
+
+
+def take(pairs: Iterable[Pair], weight: fractions.Fraction) -> Iterator[Pair]:
+    """Yield pair i floor((i + 1) w) - floor(i w) times, for the weight w."""
+    copies, times = weight.numerator, weight.denominator
+    for i, pair in enumerate(pairs):
+        count = (i + 1) * copies // times - i * copies // times
+        yield from itertools.repeat(pair, count)
+
+
+def mixed_counts(sizes: Sequence[int], temperature: float) -> list[int]:
+    """Return how many pairs to take of corpora of these sizes.
+
+    A corpus of n pairs is sampled with a probability that is proportional to
+    n^(1/T), for the temperature T (Arivazhagan et al. 2019, arXiv 1907.05019).
+    Each pair of the largest corpus is taken once.
+
+    Example: mixed_counts([100, 25, 1], 2) -> [100, 50, 10]
+    """
+    largest = max(sizes)
+    return [
+        round(largest * (size / largest) ** (1 / temperature)) for size in sizes
+    ]
 
 
 def _read_files(pattern, folder, languages):

@@ -229,4 +229,5 @@ def _build_task(
         problem.search,
         problem.suite,
         sampler,
+        manifest.directions(folder, "validation"),
     )

@@ -2,6 +2,8 @@
 
 import dataclasses
 import pathlib
+import types
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
@@ -50,6 +52,8 @@ class Task(NamedTuple):
     )  # search of the validation sample
     suite: Suite = Suite()  # the problem's metrics
     sampler: SubwordSampler | None = None  # of training text
+    # {"en-de": validation pairs} of a many-to-many problem.
+    directions: Mapping[str, int] = types.MappingProxyType({})
 
 
 class TrainingState(NamedTuple):
@@ -140,6 +144,7 @@ class Session:
             self.options.eval_bleu_sentences,
             self.task.search,
             self.options.sample_suite(self.task.suite),
+            self.task.directions,
         )
 
     def build_finite_checker(self) -> anomalies.FiniteChecker:

@@ -1,6 +1,9 @@
 """A sample of the validation split, translated and scored."""
 
 import dataclasses
+import itertools
+import types
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +32,7 @@ class ValidationSample:
         sentences: int,
         decode_hparams: hparam.DecodeHParams,
         suite: Suite,
+        directions: Mapping[str, int] = types.MappingProxyType({}),
     ):
         """Choose the sentences.
 
@@ -42,6 +46,8 @@ class ValidationSample:
             decode_hparams: settings of the search. The beam size is always 1:
                 more beams multiply the time and show progress no better.
             suite: the metrics that score translations.
+            directions: {"en-de": pairs} of a many-to-many corpus, in order;
+                scores are means of the directions.
         """
         usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
         count = min(sentences, len(usable))
@@ -51,7 +57,13 @@ class ValidationSample:
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
         self._outputs: list[str] = []  # of the last measure()
-        self._corpus_size, self._metrics = len(corpus), suite.build()
+        self._corpus_size = len(corpus)
+        # {direction: (indices of its sentences, its metrics)}
+        self._parts = {
+            name: (part, suite._replace(language=name.split("-")[1]).build())
+            for name, part in _parts(chosen, directions).items()
+        } or {"": (range(count), suite.build())}
+        self._by_direction: dict[str, dict[str, scores.Score]] = {}
         # One translator for all validations, so that search is traced once.
         greedy = dataclasses.replace(decode_hparams, beam_size=1)
         self._translator = translate.Translator([model], vocabularies, greedy)
@@ -61,10 +73,18 @@ class ValidationSample:
         self._translator.refresh_weights()
         outputs = self._translator.translate(self._inputs)
         self._outputs = [translation.texts[0] for translation in outputs]
-        statistics = scores.count(
-            self._metrics, self._outputs, [self._references], self._inputs
+        self._by_direction = {
+            name: self._score(*part) for name, part in self._parts.items()
+        }
+        return scores.mean(self._by_direction)
+
+    def _score(self, indices, metrics):
+        outputs, references, inputs = (
+            [lines[i] for i in indices]
+            for lines in (self._outputs, self._references, self._inputs)
         )
-        return scores.aggregate(self._metrics, statistics)
+        statistics = scores.count(metrics, outputs, [references], inputs)
+        return scores.aggregate(metrics, statistics)
 
     def shown_translations(self) -> list[dict[str, str]]:
         """Return evenly spaced translations of the last measure(), as rows."""
@@ -79,16 +99,21 @@ class ValidationSample:
         ]
 
     def results(self, values: dict[str, scores.Score]) -> dict[str, Any]:
-        """Return scores with their signatures and numbers of sentences."""
-        return {
-            key: value
-            for name, score in values.items()
-            for key, value in (
-                (name, score.value),
-                (f"{name}_sentences", len(self._inputs)),
-                (f"{name}_signature", score.signature),
-            )
-        }
+        """Return scores with their signatures and numbers of sentences.
+
+        If there are several directions, the scores of each are there, too.
+        """
+        results: dict[str, Any] = {}
+        for name, score in values.items():
+            results[name] = score.value
+            results[f"{name}_sentences"] = len(self._inputs)
+            results[f"{name}_signature"] = score.signature
+            if len(self._parts) > 1:
+                results[f"{name}_directions"] = {
+                    direction: found[name].value
+                    for direction, found in self._by_direction.items()
+                }
+        return results
 
     def summary(self, values: dict[str, scores.Score]) -> str:
         """Return a human-readable line about the settings of each score."""
@@ -98,3 +123,14 @@ class ValidationSample:
             f"weights of this step: {score.signature}"
             for name, score in values.items()
         )
+
+
+def _parts(chosen, directions):
+    """Return {direction: indices in `chosen`}, of pairs in ascending order."""
+    ends = list(itertools.accumulate(directions.values()))
+    numbers = np.searchsorted(ends, chosen, side="right")
+    found = {
+        name: np.flatnonzero(numbers == number)
+        for number, name in enumerate(directions)
+    }
+    return {name: indices for name, indices in found.items() if len(indices)}

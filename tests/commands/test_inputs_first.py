@@ -175,7 +175,11 @@ CASES = {
     ),
     "language of another problem": (
         (*EVALUATE, "--problem=multi30k_ende", "--language=fr"),
-        "--language=fr contradicts the problem multi30k_ende, which says de.",
+        "The problem multi30k_ende translates from en to de; got fr.",
+    ),
+    "text of a problem of several directions": (
+        (*EVALUATE, "--problem=multi30k_many", "--references={0}/two"),
+        "multi30k_many has several directions. Name that of the text",
     ),
     "unknown setting to evaluate": (
         ("evaluate", f"--output_dir={RUN}", "--decode_hparams=beam=5"),

@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors, hparam
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import aligner, row_batches, translate
 from t2t_repro.models.seq2seq import AttentionWeights
+from t2t_repro.text.sentence_piece import Bpe
 
 PAIRS = [
     ("two birds sing", "a dog sat in the park"),
@@ -128,3 +130,18 @@ def test_model_without_attention_is_refused(vocabularies):
     )
     with pytest.raises(errors.UserError, match="'blind' has no attention"):
         aligner.Aligner([model], vocabularies)
+
+
+def test_tag_is_no_word_of_an_alignment():
+    tagged = Bpe.learn(
+        [line for pair in PAIRS for line in pair] * 9, 300, tags=["<2de>"]
+    )
+    table = aligner.Aligner([Table(0)], Vocabularies.shared(tagged))
+
+    def align(sources):
+        targets = [target for _, target in PAIRS]
+        rows = [row_batches.pad(tagged.encode(x)) for x in (sources, targets)]
+        return table.align(*rows)
+
+    sources = [source for source, _ in PAIRS]
+    assert align([f"<2de> {source}" for source in sources]) == align(sources)

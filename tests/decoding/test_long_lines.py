@@ -3,7 +3,9 @@
 import pytest
 
 from t2t_repro import hparam
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
+from t2t_repro.text.sentence_piece import Bpe
 
 
 @pytest.mark.parametrize("return_beams", [False, True])
@@ -90,3 +92,21 @@ def test_sentences_are_translated_one_by_one_and_joined(echo, vocabularies):
     texts = [translation.texts[0] for translation in strict.translate(lines)]
     assert texts == ["birds fish", "", "", "", "cats"]
     assert list(strict.refused) == [4]
+
+
+def test_each_fragment_begins_with_the_tag_of_the_line(echo):
+    sentences = ["birds sing.", "fish swim.", "cats sleep."]
+    tagged = Bpe.learn(sentences * 9, 300, tags=["<2de>"])
+    echo()  # translations are the sources
+    limit = max(map(len, tagged.encode([f"<2de> {s}" for s in sentences])))
+    translator = translate.Translator(
+        [],
+        Vocabularies.shared(tagged),
+        hparam.DecodeHParams(max_input_length=limit),
+    )
+    line = " ".join(sentences)
+    (found,) = translator.translate([f"<2de> {line}"])
+    assert found.text == " ".join(f"<2de> {s}" for s in sentences)
+    # Another tag is text.
+    (found,) = translator.translate([f"<2fr> {line}"])
+    assert found.text.count("fr") == 1

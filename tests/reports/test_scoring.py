@@ -85,3 +85,58 @@ def test_buckets_are_scored_by_the_headline_metric():
     (row,) = result.details["by_reference_length"]
     assert row["bleu_tok"] == result.scores["bleu_tok"] and "bleu" not in row
     assert "bleu_tok by words of the reference" in result.text
+
+
+def _many():
+    """Return hypotheses and a test set, of which the first is wrong."""
+    directions = {"en-de": 2, "de-en": 1}
+    references = ["eins zwei", "drei", "one"]
+    test_set = test_sets.TestSet(["a"] * 3, [references], "test", directions)
+    return ["zwei", "drei", "one"], test_set
+
+
+def test_scores_of_directions_are_averaged():
+    suite = Suite(("exact_match", "bleu_tok"))
+    result = scoring.score(*_many(), suite, samples=5)
+    assert result.scores["exact_match"] == 75
+    assert list(result.scores)[-2:] == ["signature", "directions"]
+    by_direction = result.scores["directions"]
+    assert by_direction["en-de"]["exact_match"] == 50
+    assert by_direction["de-en"]["exact_match"] == 100
+    rows = [line.split() for line in result.text.splitlines()]
+    assert rows[0][:3] == ["direction", "exact_match", "bleu_tok"]
+    assert [row[:2] for row in rows[1:4]] == [
+        ["en-de", "50.00"],
+        ["de-en", "100.00"],
+        ["mean", "75.00"],
+    ]
+    spread = result.details["directions_plus_minus"]["en-de"]["exact_match"]
+    assert rows[1][3] == f"{spread:.2f}"  # the mean has none
+    assert len(rows[3]) == 3
+    signature = result.details["signatures"]["bleu_tok"]
+    assert "text:moses" not in signature  # the language differs
+    assert signature.endswith("|mean:en-de,de-en")
+    intervals = result.details["directions_plus_minus"]
+    assert intervals["en-de"]["exact_match"] > 0
+    assert json.loads(json.dumps(result.details)) == result.details
+
+
+def test_each_direction_is_scored_in_its_language():
+    suite = Suite(("bleu_tok",))
+    hypotheses, test_set = _many()
+    only = test_set.toward("de")
+    result = scoring.score(hypotheses[:2], only, suite, samples=1)
+    assert "moses-de" in result.scores["signature"]
+    assert "directions" not in result.scores
+
+
+def test_baseline_is_compared_in_each_direction():
+    hypotheses, test_set = _many()
+    suite = Suite(("exact_match",))
+    result = scoring.score(hypotheses, test_set, suite, ["zwei"] * 3, 5)
+    rows = result.details["baseline"]
+    assert [row["direction"] for row in rows] == ["en-de", "de-en"]
+    lines = result.text.splitlines()[-2:]
+    assert [line.split(":")[0] for line in lines] == ["en-de", "de-en"]
+    with pytest.raises(errors.UserError, match="same number of lines"):
+        scoring.score(hypotheses[:2], test_set, suite)

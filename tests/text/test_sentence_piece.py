@@ -11,6 +11,9 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import errors, files
+from t2t_repro.data.bpe_dropout import BpeDropout
+from t2t_repro.data.subword_sampling import SubwordSampler
+from t2t_repro.data.unigram_sampling import UnigramSampling
 from t2t_repro.serving.sentence_piece_graph import SentencePieceGraph
 from t2t_repro.text.sentence_piece import Bpe, Characters, Unigram
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -253,3 +256,51 @@ def test_split_by_unicode_script_separates_letters_and_signs(
     learned = Bpe.learn(["(NP )NP"] * 50, size, split)
     (ids,) = learned.encode(["(NP )NP"])
     assert learned.pieces(ids) == [*pieces, "</s>"]
+
+
+@pytest.fixture(scope="module", params=[Bpe, Unigram, Characters])
+def tagged(request):
+    return request.param.learn(words(300), 400, tags=["<2de>", "<2en>"])
+
+
+@hypothesis.given(st.text(max_size=20).map(lambda text: f"{text} <2en>"))
+def test_tag_is_the_first_subword_and_never_split(tagged, text):
+    text = f"x {text}".replace("\0", "")
+    (tag, *rest, eos), (*alone, _) = tagged.encode([f"<2de> {text}", text])
+    assert tagged.pieces([tag]) == ["▁<2de>"] and eos == EOS
+    assert rest == alone  # the text is segmented as without the tag
+    assert tagged.pieces(rest).count("▁<2en>") >= 1
+
+
+def test_tags_of_a_vocabulary_are_those_it_was_learned_with(tagged):
+    assert tagged.tags == {"<2de>", "<2en>"}
+    assert type(tagged)(tagged.model).tags == tagged.tags
+    (ids,) = tagged.encode(["<2fr> a"])
+    assert len(ids) > 5  # an unknown tag is spelled
+
+
+def test_vocabulary_without_tags_has_none(vocabulary):
+    assert vocabulary.tags == frozenset()
+
+
+def test_graph_keeps_tags(tagged):
+    lines = ["<2de> abc de", "<2en> ", "abc <2de> x"]
+    graph = SentencePieceGraph(tagged)
+    ids = graph.encode(tf.constant(lines)).to_list()
+    assert [row + [EOS] for row in ids] == tagged.encode(lines)
+
+
+def test_sampled_segmentations_keep_tags():
+    for cls, method in ((Bpe, BpeDropout), (Unigram, UnigramSampling)):
+        tagged = cls.learn(words(300), 400, tags=["<2de>"])
+        sampler = SubwordSampler(
+            {"inputs": method(tagged.scored_pieces(), tagged.size, 0.9)}, 0
+        )
+        (row,) = tagged.encode(["<2de> abcdefg hij klm"])
+        for step in range(5):
+            ids, _ = sampler.sample(
+                "inputs", step, np.array(row), np.array([len(row)])
+            )
+            assert ids[0] == row[0] and ids[-1] == EOS
+            assert row[0] not in ids[1:]
+            assert tagged.decode([ids]) == tagged.decode([row])

@@ -26,7 +26,9 @@ def test_stored_set_of_sacrebleu_is_read(store):
     assert test_sets.is_known("wmt14/full")
     test_set = test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
     name = "sacrebleu/wmt14_full"
-    assert test_set == (["one", "two"], [["eins", "zwei"]], name)
+    assert test_set == test_sets.TestSet(
+        ["one", "two"], [["eins", "zwei"]], name
+    )
     assert list(test_set.pairs()) == [("one", "eins"), ("two", "zwei")]
 
 
@@ -68,10 +70,29 @@ def test_files_are_read_and_normalized(tmp_path):
         (tmp_path / name).write_text(text)
     references = [tmp_path / "one", tmp_path / "two"]
     test_set = test_sets.from_files(references)
-    assert test_set == (None, [["C"], ["D e"]], None)
+    assert test_set == test_sets.TestSet(None, [["C"], ["D e"]])
     assert test_set.normalized(str.upper, str.lower) == test_set._replace(
         references=[["c"], ["d e"]]
     )
     test_set = test_sets.from_files(references, tmp_path / "src")
     assert test_set.normalized(str.upper, str.lower).sources == ["A B"]
     assert test_set.name == "files/src"
+
+
+def test_directions_are_parts_of_a_test_set():
+    many = test_sets.TestSet(
+        ["a", "b", "c", "d"],
+        [["A", "B", "C", "D"]],
+        "test",
+        {"en-de": 1, "de-en": 2, "fr-de": 1},
+    )
+    assert many.parts["de-en"] == range(1, 3)
+    german = many.toward("de")
+    assert german == test_sets.TestSet(
+        ["a", "d"], [["A", "D"]], "test.de", {"en-de": 1, "fr-de": 1}
+    )
+    assert german.toward("de") is german
+    assert many.toward("en", "de").name == "test.de-en"
+    assert many.toward("", "fr").sources == ["d"]
+    with pytest.raises(errors.UserError, match="no direction with fr-en"):
+        many.toward("en", "fr")

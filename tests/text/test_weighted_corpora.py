@@ -1,9 +1,12 @@
 """Corpora: which files a pattern names, and how often pairs are taken."""
 
+import fractions
 import gzip
 
+import hypothesis
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from t2t_repro import errors
@@ -100,3 +103,38 @@ def test_damaged_parquet_is_user_error(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1" * 9)
     with pytest.raises(errors.UserError, match="Cannot read .*a.parquet"):
         read("a", tmp_path)
+
+
+@hypothesis.given(
+    st.lists(st.integers(1, 50_000_000), min_size=1, max_size=8),
+    st.integers(1, 12),
+)
+def test_mixed_counts_are_those_of_exact_arithmetic(sizes, temperature):
+    """c = m (n/m)^(1/T), so c^T = n m^(T - 1) for the largest size m."""
+    counts = weighted_corpora.mixed_counts(sizes, temperature)
+    largest = max(sizes)
+    for size, count in zip(sizes, counts, strict=True):
+        power = size * largest ** (temperature - 1)
+        # count is the nearest integer to the root.
+        assert (2 * count - 1) ** temperature <= 2**temperature * power
+        assert (2 * count + 1) ** temperature >= 2**temperature * power
+        assert size <= count <= largest
+
+
+def test_temperature_changes_sizes_to_equal_ones():
+    sizes = [900, 100, 9]
+    mixed = weighted_corpora.mixed_counts
+    assert mixed(sizes, 1) == sizes
+    assert mixed(sizes, 2) == [900, 300, 90]
+    assert mixed(sizes, 1e9) == [900, 900, 900]
+
+
+@hypothesis.given(st.integers(1, 60), st.integers(1, 200))
+def test_take_spreads_any_count_over_all_pairs(size, count):
+    pairs = [(str(i), "") for i in range(size)]
+    weight = fractions.Fraction(count, size)
+    taken = list(weighted_corpora.take(pairs, weight))
+    assert len(taken) == count
+    assert taken == sorted(taken, key=lambda pair: int(pair[0]))
+    copies = [taken.count(pair) for pair in pairs]
+    assert max(copies) - min(copies) <= 1

@@ -21,6 +21,7 @@ WORDS = "birds cat dog mat park sang sat sing the today two".split()
 TARGET = "the cat sat on the mat"  # the same for all sources: soon learned
 LONG = "the " * 40
 BLEU = Suite(("bleu",))
+EXACT = Suite(("exact_match",))
 SEARCH = hparam.DecodeHParams(beam_size=21, extra_length=5)
 
 
@@ -234,3 +235,31 @@ def test_validation_without_a_sample_has_no_bleu(tmp_path):
     assert calls == ["check", (7, results)]
     stored = json.loads((tmp_path / "validation.json").read_text())
     assert stored == [{"step": 7, "perplexity": 5.0}]
+
+
+def test_scores_are_means_of_directions(echo, corpus_of, hparams):
+    """One line of the first direction equals its reference, and both of it."""
+    inputs = [TARGET, "the", "the", TARGET, TARGET, "the"]
+    corpus = corpus_of("directions", inputs, TARGET.upper())
+    directions = {"en-de": 3, "de-en": 2, "en-fr": 1}
+    sample = validation_sample.ValidationSample(
+        None, None, corpus, hparams, 6, SEARCH, EXACT, directions
+    )
+    results = sample.results(sample.measure())
+    by_direction = {"en-de": 100 / 3, "de-en": 100.0, "en-fr": 0.0}
+    assert results["exact_match_directions"] == pytest.approx(by_direction)
+    assert results["exact_match"] == pytest.approx(400 / 9)
+    assert results["exact_match_sentences"] == 6
+    assert results["exact_match_signature"].endswith("|mean:en-de,de-en,en-fr")
+
+
+def test_sample_that_lacks_a_direction_has_the_mean_of_others(
+    echo, corpus_of, hparams
+):
+    corpus = corpus_of("few", [TARGET] * 9, TARGET.upper())
+    directions = {"en-de": 4, "de-en": 1, "en-fr": 4}
+    sample = validation_sample.ValidationSample(
+        None, None, corpus, hparams, 2, SEARCH, EXACT, directions
+    )
+    results = sample.results(sample.measure())
+    assert list(results["exact_match_directions"]) == ["en-de", "en-fr"]

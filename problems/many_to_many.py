@@ -1,0 +1,298 @@
+"""Many-to-many translation: several directions in one corpus, for one model.
+
+Each source begins with a tag of the target language. Directions whose corpora
+have different sizes are mixed by a temperature.
+"""
+
+import copy
+import dataclasses
+import fractions
+import functools
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from t2t_repro import errors, registry
+from t2t_repro.fields import setting
+from t2t_repro.problem import SPLITS, Path, Problem
+from t2t_repro.text import language_tags, weighted_corpora
+from t2t_repro.text.parallel_files import (
+    Pair,
+    RawFile,
+    locate,
+    read_lines,
+    read_pairs,
+)
+
+ZERO_SHOT = "zero_shot"  # the split of directions without training text
+_Direction = tuple[str, str]  # languages of source and target
+
+
+class _Corpus(NamedTuple):
+    """Text of a direction in a split."""
+
+    languages: _Direction
+    paths: tuple[pathlib.Path, pathlib.Path]
+    size: int  # pairs of the files
+    taken: int  # pairs that the split takes of them
+
+
+class ManyToMany(Problem):
+    """Translation among several languages.
+
+    A subclass has text in which line n means the same in all languages, in the
+    files of `raw_file`; or it overrides `text_files`.
+    """
+
+    directions: str = setting(
+        help="Directions to train, joined by ':', as en-de:de-en:en-fr."
+    )
+    zero_shot: str = setting(
+        default="",
+        help="Directions that are tested without training, as de-fr; their "
+        "text is the split zero_shot.",
+    )
+    temperature: float = setting(
+        default=1.0,
+        help="Temperature T of mixing: a direction of n pairs has a share "
+        "proportional to n^(1/T) of the training text.",
+    )
+
+    reversible = False
+    _chosen = ("", "")  # languages of source and target; "": any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._trained = _parse("directions", self.directions)
+        self._untrained = _parse("zero_shot", self.zero_shot or "")
+        if not self._trained:
+            raise errors.UserError(
+                "directions must name one direction at least, as en-de; got "
+                "none."
+            )
+        self.splits = (*SPLITS, ZERO_SHOT) if self._untrained else SPLITS
+        sources, self.target_languages = (
+            tuple(dict.fromkeys(side))
+            for side in zip(*self._trained, strict=True)
+        )
+        self.stored_languages = (
+            "+".join(sources),
+            "+".join(self.target_languages),
+        )
+        self._counted: dict[tuple, list[_Corpus]] = {}  # results of _corpora
+        self._check_zero_shot(sources)
+        self._check_arguments()
+
+    def _check_zero_shot(self, sources):
+        for direction in self._untrained:
+            source, target = direction
+            if direction in self._trained:
+                raise errors.UserError(
+                    f"{source}-{target} is in directions and in zero_shot, "
+                    "which is for directions without training. Omit one."
+                )
+            if source not in sources or target not in self.target_languages:
+                raise errors.UserError(
+                    f"A zero_shot direction needs training from {source} and "
+                    f"into {target}, each with another language; got "
+                    f"directions={self.directions}."
+                )
+
+    def _check_arguments(self):
+        if not self.temperature >= 1:
+            raise errors.UserError(
+                "temperature must be at least 1, which keeps the sizes of the "
+                f"corpora; got {self.temperature}."
+            )
+        kind = registry.vocabularies[self.vocabulary_type].value
+        if self.separate_vocabularies or not getattr(
+            kind, "learns_tags", False
+        ):
+            raise errors.UserError(
+                "Languages share a vocabulary with tags: vocabulary_type must "
+                "be bpe, unigram or char, and separate_vocabularies false; got "
+                f"{self.vocabulary_type} and {self.separate_vocabularies}."
+            )
+        if self.filters:
+            raise errors.UserError(
+                "Filters are for pairs of two languages; got "
+                f"filters={self.filters} for several directions. Filter the "
+                "text of each beforehand."
+            )
+        if self.normalizes:
+            raise errors.UserError(
+                f"{type(self).__name__} is many-to-many, and cannot have "
+                "normalize(): the languages of a line are not known. Change "
+                "the text beforehand."
+            )
+
+    # The languages of the chosen direction; "" if there are several.
+
+    @property
+    def source_language(self) -> str:
+        return self._chosen[0] or _only(source for source, _ in self._trained)
+
+    @property
+    def target_language(self) -> str:
+        return self._chosen[1] or _only(self.target_languages)
+
+    def toward(
+        self, target_language: str, source_language: str = ""
+    ) -> "ManyToMany":
+        given = (source_language, target_language)
+        known = (*self._trained, *self._untrained)
+        if not any(_matches(direction, given) for direction in known):
+            raise errors.UserError(
+                f"{self.requested_name} has no direction with the languages "
+                f"{' and '.join(filter(None, given))}; it has "
+                f"{', '.join(map('-'.join, known))}."
+            )
+        chosen = copy.copy(self)
+        chosen._chosen = given
+        return chosen
+
+    @property
+    def normalizers(self) -> tuple[Callable[[str], str], Callable[[str], str]]:
+        """Functions that add the tag to a source, and change no target."""
+        return (
+            language_tags.Tagger(self.target_languages, self.target_language),
+            functools.partial(self.normalize, language=self.target_language),
+        )
+
+    def raw_file(self, split: str, language: str) -> RawFile:
+        """Return the file of a language: train.en."""
+        return RawFile(f"{split}.{language}")
+
+    def text_files(
+        self,
+        split: str,
+        languages: tuple[str, str],
+        raw_dir: Path | None,
+        download_dir: Path,
+    ) -> tuple[pathlib.Path, pathlib.Path]:
+        """Return the aligned files of a direction, downloaded if need be.
+
+        Args:
+            split: "train", "validation" or "test".
+            languages: languages of source and target.
+            raw_dir: folder of raw files; None: download them.
+            download_dir: folder of downloads.
+        """
+        folder = pathlib.Path(download_dir) / self.data_name
+        source, target = (
+            locate(self.raw_file(split, language), raw_dir, folder)
+            for language in languages
+        )
+        return source, target
+
+    def sources(self, split: str) -> list[dict[str, Any]]:
+        languages = dict.fromkeys(
+            language for pair in self._of_split(split) for language in pair
+        )
+        return [
+            dataclasses.asdict(self.raw_file(_files_of(split), language))
+            for language in languages
+        ]
+
+    def pairs(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[Pair]:
+        """Yield tagged pairs, one direction after the other."""
+        for languages, paths, size, taken in self._corpora(
+            split, raw_dir, download_dir
+        ):
+            tag = language_tags.tag(languages[1])
+            weight = fractions.Fraction(taken, size)
+            for source, target in weighted_corpora.take(
+                read_pairs(*paths), weight
+            ):
+                # A blank source stays blank, so that its pair is dropped.
+                has_text = source.strip()
+                yield language_tags.join(has_text and tag, source), target
+
+    def count_directions(
+        self, split: str, raw_dir: Path | None, download_dir: Path
+    ) -> dict[str, int]:
+        corpora = self._corpora(split, raw_dir, download_dir)
+        return {"-".join(c.languages): c.taken for c in corpora}
+
+    def vocabulary_lines(
+        self, raw_dir: Path | None, download_dir: Path
+    ) -> Iterator[str]:
+        """Yield the lines of each training file, once for all directions."""
+        corpora = self._corpora("train", raw_dir, download_dir)
+        for path in dict.fromkeys(path for c in corpora for path in c.paths):
+            yield from read_lines(path)
+
+    def _of_split(self, split):
+        return self._untrained if split == ZERO_SHOT else self._trained
+
+    def _corpora(self, split, raw_dir, download_dir):
+        """Return the corpora of a split; they are counted once."""
+        key = split, raw_dir, download_dir
+        if key not in self._counted:
+            self._counted[key] = self._count(*key)
+        return self._counted[key]
+
+    def _count(self, split, raw_dir, download_dir):
+        directions = self._of_split(split)
+        paths = [
+            self.text_files(_files_of(split), languages, raw_dir, download_dir)
+            for languages in directions
+        ]
+        # Opposite directions have the same files.
+        unique = {frozenset(pair): pair for pair in paths}
+        counts = {
+            key: sum(1 for _ in read_pairs(*pair))
+            for key, pair in unique.items()
+        }
+        sizes = [counts[frozenset(pair)] for pair in paths]
+        for languages, size in zip(directions, sizes, strict=True):
+            if not size:
+                raise errors.UserError(
+                    f"The direction {'-'.join(languages)} has no text in the "
+                    f"split {split}. Add some, or omit the direction."
+                )
+        taken = sizes
+        if split == "train":
+            taken = weighted_corpora.mixed_counts(sizes, self.temperature)
+        return list(map(_Corpus, directions, paths, sizes, taken))
+
+
+def _files_of(split: str) -> str:
+    """Return the split that the names of the files have."""
+    return "test" if split == ZERO_SHOT else split
+
+
+def _parse(name: str, text: str) -> tuple[_Direction, ...]:
+    """Parse "en-de:de-en".
+
+    Raises:
+        UserError: an item is no direction, or occurs twice.
+    """
+    found: list[_Direction] = []
+    for item in filter(None, text.split(":")):
+        source, _, target = item.partition("-")
+        direction = source, target
+        if (
+            not re.fullmatch(r"\w+-\w+", item)
+            or source == target
+            or direction in found
+        ):
+            raise errors.UserError(
+                f"{name} must be different directions joined by ':', each of "
+                f"two languages, as en-de:de-en; got {item!r} in {text!r}."
+            )
+        found.append(direction)
+    return tuple(found)
+
+
+def _matches(direction, given):
+    return all(a in ("", b) for a, b in zip(given, direction, strict=True))
+
+
+def _only(languages: Iterable[str]) -> str:
+    """Return the only language, or "" if there are several."""
+    first, *others = set(languages)
+    return "" if others else first

@@ -1,0 +1,54 @@
+"""Tags of target languages at the beginning of sources."""
+
+import pytest
+
+from t2t_repro import errors
+from t2t_repro.text import language_tags
+from t2t_repro.text.language_tags import Tagger
+
+LANGUAGES = ("de", "fr")
+
+
+@pytest.mark.parametrize(
+    ("line", "tag", "text"),
+    [
+        ("<2de> A dog", "<2de>", "A dog"),
+        ("  <2pt_BR>\tA <2de> b ", "<2pt_BR>", "A <2de> b "),
+        ("<2de>", "<2de>", ""),
+        ("<2de>A", "", "<2de>A"),
+        ("<2> a", "", "<2> a"),
+        ("A <2de> b", "", "A <2de> b"),
+        ("", "", ""),
+    ],
+)
+def test_split_separates_a_tag_at_the_beginning(line, tag, text):
+    assert language_tags.split(line) == (tag, text)
+
+
+def test_join_is_the_inverse_of_split():
+    for line in ("<2de> A dog", "A dog", ""):
+        assert language_tags.join(*language_tags.split(line)) == line
+
+
+def test_tagger_adds_its_tag_to_lines_without_one():
+    tagger = Tagger(LANGUAGES, "de")
+    lines = ["A dog", " <2fr>  A dog", "<2fr> ", "", " \t"]
+    assert list(map(tagger, lines)) == [
+        "<2de> A dog",
+        "<2fr> A dog",
+        "",
+        "",
+        " \t",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("language", "line"), [("", "A dog"), ("", "<2it> A"), ("it", "A dog")]
+)
+def test_tagger_refuses_a_line_without_a_known_tag(language, line):
+    with pytest.raises(errors.UserError, match="one of <2de>, <2fr>; got"):
+        Tagger(LANGUAGES, language)(line)
+
+
+def test_tagger_of_unknown_languages_takes_any():
+    assert Tagger((), "it")("A dog") == "<2it> A dog"
