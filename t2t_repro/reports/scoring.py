@@ -118,8 +118,9 @@ def _direction_table(directions, mean, headline):
     lines = [
         f"{'direction':{first}}  "
         + "  ".join(f"{name:>{width}}" for name, width in widths.items())
-        + f"  {headline} ±"
     ]
+    if any(row[headline].plus_minus is not None for row in directions.values()):
+        lines[0] += f"  {headline} ±"
     for name, row in {**directions, "mean": mean}.items():
         cells = [f"{row[key].value:{widths[key]}.2f}" for key in widths]
         if (spread := row[headline].plus_minus) is not None:
