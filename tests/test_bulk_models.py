@@ -51,11 +51,11 @@ def test_export_of_another_program_truncates_nothing_that_it_reports():
 
 def test_messages_name_long_lines():
     lines = [("a.en", 3, 1_200)]
-    export = bulk_models.ExportModel(RUN, "")
+    export = bulk_models.ExportModel(RUN, "", "")
     message = export.long_lines_message(lines, 1)
     assert "truncated (1 in all): a.en line 3 (1,200 bytes). Split" in message
     assert "a.en line 3 (1,200 bytes), …" in export.long_lines_message(lines, 2)
-    run = bulk_models.RunModel(RUN, (), (), DecodeHParams(), False, None)
+    run = bulk_models.RunModel(RUN, (), (), DecodeHParams(), False, "", None)
     message = run.long_lines_message(lines, 1)
     assert "(1 in all): a.en line 3 (1,200 subwords). All" in message
 
@@ -66,3 +66,13 @@ def test_worker_that_finds_another_checkpoint_refuses():
     other = model._replace(checkpoint_checksums=("0",))
     with pytest.raises(errors.UserError, match="has found another model"):
         other.load()
+
+
+def test_target_language_is_a_setting_of_the_translations():
+    registry.load_definitions()
+    run = stored_run.read(RUN)
+    settings = [
+        bulk_models.of_run(run, target_language=language).settings
+        for language in ("", "de")
+    ]
+    assert settings[0] != settings[1]
