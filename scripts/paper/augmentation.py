@@ -104,15 +104,15 @@ def main():
     table_runs.require_enough_checkpoints(
         [recipes.row(name, values.seed[0]) for name in names], job
     )
-    write = functools.partial(_write_table, recipes, threading.Lock())
-    run_queue(recipes, names, write)
+    train(recipes, names)
     if values.decoding_speed:
         measure_speeds(recipes)
-    print(f"\n{write()}")
+    print(f"\n{write_table(recipes)}")
 
 
-def run_queue(recipes: Recipes, names, write):
+def train(recipes: Recipes, names):
     """Train rows, seed by seed; those without synthetic text first."""
+    lock = threading.Lock()
 
     def run_one(name, seed):
         log = recipes.job.output_dir / f"{recipes.corpus(name, seed)}.log"
@@ -123,7 +123,8 @@ def run_queue(recipes: Recipes, names, write):
         row, job = recipes.row(name, seed), recipes.row_job(name, seed)
         measure = functools.partial(_measure, recipes, job, commands)
         table_runs.run_row(row, job, measure)
-        write()
+        with lock:
+            write_table(recipes)
 
     seeds = flags.FLAGS.seed
     count = len(names) * len(seeds)
@@ -197,19 +198,18 @@ def finished_rows(recipes: Recipes) -> list[dict]:
     )
 
 
-def _write_table(recipes: Recipes, lock: threading.Lock) -> str:
+def write_table(recipes: Recipes) -> str:
     """Write table.json, table.md and paired_tests.json; return the table."""
-    with lock:
-        folder = recipes.job.results_dir
-        results = finished_rows(recipes)
-        tests = compare(recipes, results)
-        speeds = read_speeds(recipes)
-        summary = augmentation_table.summarize(results, SCORE, speeds)
-        json_files.write(folder / "table.json", summary)
-        json_files.write(folder / "paired_tests.json", tests)
-        text = augmentation_table.lay_out(results, SCORE, tests, speeds)
-        files.write_text(folder / "table.md", text)
-        return text
+    folder = recipes.job.results_dir
+    results = finished_rows(recipes)
+    tests = compare(recipes, results)
+    speeds = read_speeds(recipes)
+    summary = augmentation_table.summarize(results, SCORE, speeds)
+    json_files.write(folder / "table.json", summary)
+    json_files.write(folder / "paired_tests.json", tests)
+    text = augmentation_table.lay_out(results, SCORE, tests, speeds)
+    files.write_text(folder / "table.md", text)
+    return text
 
 
 def compare(recipes: Recipes, results) -> dict[str, list[dict]]:

@@ -114,8 +114,12 @@ def back_translate(
     translated = texts.folder / f"{name}.translated"
     targets = texts.path(MONOLINGUAL, 1)
     _translate(targets, translated, flags, commands)
-    lines = parallel_files.read_lines(translated)
-    _write_lines(texts.path(name, 0), (f"{tag} {x}".strip() for x in lines))
+    # Without translation a source stays empty, so that its pair is dropped.
+    tagged = (
+        f"{tag} {line}".lstrip() if line.strip() else ""
+        for line in parallel_files.read_lines(translated)
+    )
+    _write_lines(texts.path(name, 0), tagged)
     _copy(targets, texts.path(name, 1))
 
 

@@ -21,6 +21,7 @@ _MACHINE_FLAGS = (
     "raw_dir",
     "results_dir",
     "machine",
+    "monolingual",
     "processes",
 )
 
