@@ -106,7 +106,7 @@ def main():
     )
     train(recipes, names)
     if values.decoding_speed:
-        measure_speeds(recipes)
+        measure_speeds(recipes, names)
     print(f"\n{write_table(recipes)}")
 
 
@@ -233,12 +233,15 @@ def compare(recipes: Recipes, results) -> dict[str, list[dict]]:
     return tests
 
 
-def measure_speeds(recipes: Recipes):
-    """Measure the test sentences a second of rows with a model of one seed."""
+def measure_speeds(recipes: Recipes, names):
+    """Measure the test sentences a second of teacher and students, one seed."""
     found = read_speeds(recipes)
     source = recipes.texts.path("test", 0)
     count = len(list(parallel_files.read_lines(source)))
-    for name in augmentation_rows.ALL_PAIRS, "student", "distilled":
+    teacher = augmentation_rows.ALL_PAIRS
+    for name in names:
+        if not (name == teacher or ROWS[name].small):
+            continue
         folder = _training(recipes, name, flags.FLAGS.seed[0])
         for beam_size in 1, 4:
             measured = harness.measure_in_process(
