@@ -16,18 +16,18 @@ from t2t_repro import (
     evaluation,
     exporting,
     fields,
-    files,
     registry,
     run_json,
     runs,
+    storage,
 )
 from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
 from t2t_repro.decoding.translate import Translation, Translator
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.serving import limits, local_client, saved_model, version_folders
-from t2t_repro.training import job
+from t2t_repro.serving import limits, local_client, version_folders
+from t2t_repro.training import checkpoint_files, job
 from t2t_repro.training.options import Options
 
 Path = str | pathlib.Path
@@ -127,7 +127,7 @@ class Model:
         """
         return exporting.write(
             self.run,
-            export_dir and pathlib.Path(export_dir),
+            export_dir,
             checkpoint_path=self._checkpoint_path,
             **settings,
         )
@@ -235,27 +235,30 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
     Args:
         path: folder of a run or of an export, or a checkpoint such as
             RUN/checkpoints/ckpt-1500; several, comma-separated, make an
-            ensemble.
+            ensemble. Any of them may be a URL, s3:// or gs://.
         usr_dir: folder of your own definitions; an export needs none.
 
     Raises:
         UserError: there is no model, or it is damaged.
     """
-    folder = files.expand_path(path)
+    folder = storage.local_path(path)
     run_dir, checkpoint_path = folder, None
+    if names := storage.names(folder):
+        is_run = run_json.RUN in names
+        (checkpoint_files if is_run else version_folders).open_folder(folder)
     if not (folder / run_json.RUN).exists():
-        if saved_model.is_saved_model(folder) or (
+        if version_folders.is_saved_model(folder) or (
             folder.is_dir() and version_folders.list_versions(folder)
         ):
             return ExportedModel(folder)
         checkpoint_path = str(path)
-        first = files.expand_path(checkpoint_path.split(",")[0])
-        run_dir = first.parent.parent
+        first = storage.local_path(checkpoint_path.split(",")[0])
+        run_dir = checkpoint_files.open_folder(first.parent.parent)
     if not (run_dir / run_json.RUN).exists():
         raise errors.UserError(
-            f"There is no model in {folder}: it has neither {run_json.RUN}, as "
-            "a run, nor versions, as an export, and is not a checkpoint in a "
-            "run (RUN/checkpoints/ckpt-1500)."
+            f"There is no model in {storage.name_of(folder)}: it has neither "
+            f"{run_json.RUN}, as a run, nor versions, as an export, and is not "
+            "a checkpoint in a run (RUN/checkpoints/ckpt-1500)."
         )
     registry.load_definitions(usr_dir)
     return Model(runs.open_run(run_dir), checkpoint_path)
@@ -297,7 +300,7 @@ def train(
     status = job.train(
         problem,
         fields.override(registry.build_hparams(hparams_set), hparams or {}),
-        pathlib.Path(output_dir),
+        output_dir,
         Options(**options),
         job.Data(data_dir, raw_dir),
         hparams_set,

@@ -23,6 +23,7 @@ from t2t_repro import (
     files,
     hparam,
     registry,
+    storage,
     tensorflow_import,
 )
 from t2t_repro.problem import Problem, build_problem
@@ -65,7 +66,11 @@ _HPARAMS = flags.DEFINE_string(
     "Hparams that differ from the set's; their names are below.",
 )
 _DATA_DIR = flags.DEFINE_string(
-    "data_dir", "~/t2t_data", "Folder for generated data and downloads."
+    "data_dir",
+    "~/t2t_data",
+    "Folder for generated data and downloads. This folder and --raw_dir, "
+    "--output_dir and --export_dir may be URLs, as s3://BUCKET/FOLDER or "
+    "gs://BUCKET/FOLDER.",
 )
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir",
@@ -248,8 +253,8 @@ def data_dir(run: Any = None) -> pathlib.Path:
         run: runs.Run, or None.
     """
     if run and not flags.FLAGS[_DATA_DIR.name].present:
-        return files.expand_path(run.settings["data_dir"])
-    return files.expand_path(_DATA_DIR.value)
+        return storage.local_path(run.settings["data_dir"])
+    return storage.local_path(_DATA_DIR.value)
 
 
 def output_dir() -> pathlib.Path:
@@ -267,7 +272,7 @@ def output_dirs() -> list[pathlib.Path]:
     """Return the folders of --output_dir, comma-separated."""
     if _OUTPUT_DIR.value:
         return [
-            files.expand_path(name) for name in _OUTPUT_DIR.value.split(",")
+            storage.local_path(name) for name in _OUTPUT_DIR.value.split(",")
         ]
     if not (_PROBLEM.value and _HPARAMS_SET.value):
         raise errors.UserError(

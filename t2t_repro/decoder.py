@@ -2,6 +2,8 @@
 
     t2t decoder --output_dir=… --decode_from_file=in.txt \\
         --decode_to_file=out.txt
+    t2t decoder --output_dir=… --decode_from_file='*.txt' \\
+        --decode_to_dir=out
 """
 
 import itertools
@@ -10,14 +12,46 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, decoder_flags, errors, progress
+from t2t_repro import (
+    bulk_flags,
+    common_flags,
+    decoder_flags,
+    errors,
+    progress,
+)
 from t2t_repro.text import sentences
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(decoder_flags)
+flags.adopt_module_key_flags(bulk_flags)
 
 
-def main(total: int | None) -> None:
+def main(inputs: int | None | bulk_flags.Job) -> None:
+    if isinstance(inputs, bulk_flags.Job):
+        _translate_files(inputs)
+    else:
+        _decode(inputs)
+
+
+def _translate_files(job):
+    """Translate many files into a folder."""
+    # Imported here, so that --help needs no PyArrow.
+    from t2t_repro import bulk_decoding
+
+    message = bulk_decoding.translate_files(
+        job.model(decoder_flags.SPLIT_SENTENCES.value),
+        job.sources,
+        job.folder,
+        job.engine(),
+        decoder_flags.OUTPUT_FORMAT.value,
+        job.shard_lines,
+    )
+    if message:
+        raise errors.UserError(message)
+
+
+def _decode(total):
+    """Translate or score one file, standard input, or typed lines."""
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import graph, runs
     from t2t_repro.decoding import shards, translate
@@ -30,19 +64,23 @@ def main(total: int | None) -> None:
             decoder_flags.SCORE_FILE,
         )
     )
-    # A file's batches are split into shards, each on a thread. A single
-    # sentence has no shards, and scoring has large operations: there, threads
-    # share an operation.
-    if not (interactive or attention or score):
-        shards.use_one_thread_per_operation()
     if total is not None:
         graph.optimize_for(total)
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
+    checkpoint = common_flags.checkpoint_path(run)
+    # A file's batches are split into shards, each on a thread. Tracing and
+    # scoring have large operations: there, threads share an operation.
+    if interactive:
+        shards.choose_threads_for_one_sentence(
+            runs.num_weights(run, checkpoint)
+        )
+    elif not (attention or score):
+        shards.use_one_thread_per_operation()
     hparams = common_flags.decode_hparams(run.problem)
     source, target = run.problem.normalizers
-    models, _ = runs.load_models(run, common_flags.checkpoint_path(run))
+    models, _ = runs.load_models(run, checkpoint)
     if attention:
         tracer = _tracer(models, run, hparams)
         lines = progress.bar(
@@ -56,10 +94,9 @@ def main(total: int | None) -> None:
         return
     settings = {"aligner": _aligner(models, run)}
     if decoder_flags.SPLIT_SENTENCES.value:
-        # Before normalize(), which may tokenize.
-        split = sentences.splitter(run.problem.source_language)
-        normalize, source = source, str
-        settings["split"] = lambda line: list(map(normalize, split(line)))
+        language = run.problem.source_language
+        settings["split"] = sentences.splitter(language, source)
+        source = str
     translator = translate.Translator(
         models, run.vocabularies, hparams, **settings
     )

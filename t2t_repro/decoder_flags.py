@@ -9,13 +9,14 @@ from contextlib import AbstractContextManager
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files
+from t2t_repro import bulk_flags, common_flags, errors, files
 from t2t_repro.text import parallel_files, sentences, word_alignment
 
 _FROM_FILE = flags.DEFINE_string(
     "decode_from_file",
     None,
-    "File of sentences, one a line; by default standard input.",
+    "File of sentences, one a line; by default standard input. With "
+    "--decode_to_dir: a pattern.",
 )
 _TO_FILE = flags.DEFINE_string(
     "decode_to_file",
@@ -79,7 +80,12 @@ ATTENTION = flags.DEFINE_bool(
     "[layers][target][source], averaged over heads.",
 )
 # Flags that replace the translation of a file, and those that they ignore.
-_OF_TRANSLATIONS = (_PREFIX_FILE, OUTPUT_FORMAT, ALIGNMENTS)
+_OF_TRANSLATIONS = (
+    _PREFIX_FILE,
+    OUTPUT_FORMAT,
+    ALIGNMENTS,
+    bulk_flags.TO_DIR,
+)
 _IGNORED = (
     (
         INTERACTIVE,
@@ -90,32 +96,38 @@ _IGNORED = (
         (_FROM_FILE, ATTENTION, SPLIT_SENTENCES, *_OF_TRANSLATIONS),
     ),
     (ATTENTION, (SPLIT_SENTENCES, *_OF_TRANSLATIONS)),
+    (bulk_flags.TO_DIR, (_TO_FILE, _PREFIX_FILE, ALIGNMENTS)),
 )
 # Flags, and the flag without which they mean nothing.
 _NEEDED = (
     (SCORE_SUBWORDS, SCORE_FILE),
     (_PREFIX_FILE, _FROM_FILE),
     (ALIGNMENT_LAYER, ALIGNMENTS),
+    (bulk_flags.TO_DIR, _FROM_FILE),
+    *((flag, bulk_flags.TO_DIR) for flag in bulk_flags.NEEDS_TO_DIR),
 )
 
 
-def check() -> int | None:
+def check() -> int | None | bulk_flags.Job:
     """Check flags and files, and count the lines to translate or to score.
 
     Returns:
-        The number of lines; None: unknown.
+        The number of lines; None: unknown. With --decode_to_dir, the job.
 
     Raises:
         UserError: flags contradict each other, or name a file that cannot be
             read or written, or there is no such run or checkpoint.
     """
     _check_combinations()
+    if bulk_flags.TO_DIR.value:
+        job = bulk_flags.check(_FROM_FILE.value or "")
+        _check_splitter(job.run)
+        return job
     run = common_flags.read_run()
     # Models of a --usr_dir check the number when they are loaded.
     if num_layers := getattr(run.hparams, "num_hidden_layers", None):
         word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
-    if SPLIT_SENTENCES.value:
-        sentences.splitter(run.problem.source_language)
+    _check_splitter(run)
     outputs = [
         files.expand_path(flag.value)
         for flag in (_TO_FILE, ALIGNMENTS)
@@ -139,6 +151,12 @@ def check() -> int | None:
     return total
 
 
+def _check_splitter(run):
+    """Check that there is one for the language of a run, if it is needed."""
+    if SPLIT_SENTENCES.value:
+        sentences.splitter(run.problem.source_language)
+
+
 def _check_combinations():
     for flag, ignored in _IGNORED:
         for other in ignored if flag.value else ():
@@ -147,7 +165,7 @@ def _check_combinations():
                     f"--{flag.name} ignores --{other.name}. Omit one of them."
                 )
     for flag, needed in _NEEDED:
-        if flag.value and not needed.value:
+        if flag.value != flag.default and not needed.value:
             raise errors.UserError(
                 f"--{flag.name} needs --{needed.name}. Give it, too, or omit "
                 f"--{flag.name}."

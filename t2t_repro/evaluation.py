@@ -24,6 +24,8 @@ from t2t_repro import (
     prepare,
     problem,
     run_json,
+    storage,
+    stored_run,
 )
 from t2t_repro.checkpoint_scores import CheckpointScores
 from t2t_repro.data import manifest
@@ -165,6 +167,7 @@ def evaluate_checkpoints(
                     "signatures": result.details["signatures"],
                 },
             )
+    _upload(run.output_dir / checkpoint_scores.FOLDER)
     return stored
 
 
@@ -173,11 +176,10 @@ def _restore(run, model, path, stored):
 
     None: it is scored already, or the training in progress has removed it.
     """
-    from t2t_repro import runs
     from t2t_repro.training import checkpoints
 
     try:
-        (sha256,) = runs.checkpoint_checksums([path])
+        (sha256,) = stored_run.checkpoint_checksums([path])
         if stored.has(checkpoint_files.step_of(path), sha256):
             return None
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
@@ -225,7 +227,7 @@ def open_test_set(
                     "of generated data; got no data_dir. Give it."
                 )
             data_dir = run.settings["data_dir"]
-        folder = prepare.data_folder(data_dir, task)
+        folder = prepare.data_folder(data_dir, task, name)
         corpus = manifest.open_corpus(folder, name, task.reverse)
         if run:
             _warn_of_other_data(run, folder)
@@ -263,8 +265,8 @@ def _translate(run, sources, checkpoint_path, hparams):
     models, paths = runs.load_models(run, checkpoint_path)
     # Computed now, because training in progress may remove these files.
     details = {
-        "checkpoints": runs.checkpoint_names(paths),
-        "checkpoints_sha256": runs.checkpoint_checksums(paths),
+        "checkpoints": stored_run.checkpoint_names(paths),
+        "checkpoints_sha256": stored_run.checkpoint_checksums(paths),
         "decode_hparams": dataclasses.asdict(hparams),
     }
     translator = translate.Translator(models, run.vocabularies, hparams)
@@ -287,3 +289,12 @@ def _store(run, name, translations, result):
     json_files.write(
         path.with_name(f"{path.stem}.json"), result.scores | result.details
     )
+    _upload(path.parent)
+
+
+def _upload(folder):
+    """Copy results to the URL of a run, which others may own."""
+    try:
+        storage.upload(folder)
+    except errors.UserError as error:
+        print(f"The results are in {folder} only. {error}", file=sys.stderr)

@@ -5,7 +5,7 @@ t2t exporter --output_dir=… --export_dir=…
 
 from absl import flags
 
-from t2t_repro import common_flags
+from t2t_repro import common_flags, storage
 
 common_flags.define_decoding_flags()
 _EXPORT_DIR = flags.DEFINE_string(
@@ -41,7 +41,7 @@ def main(_: object) -> None:
         common_flags.decode_hparams(run.problem),
         _WEIGHTS_DTYPE.value,
     )
-    print(f"Exported {folder}.")
+    print(f"Exported {storage.url_of(folder) or folder}.")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from t2t_repro import errors, files, run_json, runs
+from t2t_repro import errors, files, run_json, runs, storage, stored_run
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.reports import model_card
 from t2t_repro.serving import saved_model, to_ctranslate2
@@ -28,7 +28,8 @@ def write(
     Args:
         run: result of runs.open_run().
         export_dir: the folder of the SavedModel's versions, or of the
-            CTranslate2 model; None: a folder in the run.
+            CTranslate2 model; None: a folder in the run. At a URL, the model
+            is stored when it is complete.
         format: one of FORMATS.
         checkpoint_path: argument of runs.load_models().
         decode_hparams: settings of the search; None: those of the problem.
@@ -54,7 +55,7 @@ def write(
     hparams = decode_hparams or run.problem.search
     card = run.settings | {
         "run": run.output_dir.name,
-        "checkpoints": runs.checkpoint_names(paths),
+        "checkpoints": stored_run.checkpoint_names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
         "scores": runs.stored_scores(run.output_dir, paths),
         "exported_with": run_json.versions(),
@@ -68,11 +69,12 @@ def write(
         models,
         run.vocabularies,
         hparams,
-        export_dir or run.output_dir / name,
+        storage.local_path(export_dir or run.output_dir / name),
         card,
         weights_dtype,
     )
     # No program reads it, so that it may follow the published model.
     text = model_card.markdown(card, format)
     files.write_text(folder / model_card.FILE, text)
+    storage.upload(folder)
     return folder

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from t2t_repro import errors
@@ -255,3 +255,20 @@ def with_defaults(cls: type, stored: Mapping[str, Any]) -> dict[str, Any]:
 def to_json(values: Any) -> str:
     """Return a dataclass as indented JSON, fields in their order."""
     return json.dumps(dataclasses.asdict(values), indent=2)
+
+
+def differences(
+    known: Mapping[str, Any], given: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what differs in settings: "alpha is 0.6 there and 1.0 here".
+
+    Args:
+        known: stored settings.
+        given: settings to compare, also in dicts; other stored ones may differ.
+    """
+    for key, value in given.items():
+        other = known.get(key)
+        if isinstance(other, dict) and isinstance(value, dict):
+            yield from differences(other, value)
+        elif other != value:
+            yield f"{key} is {other!r} there and {value!r} here"

@@ -165,8 +165,22 @@ def without_wildcards(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         yield link
 
 
+def is_url(name: str | os.PathLike) -> bool:
+    """Return whether a user wrote a URL instead of a path."""
+    return re.match(r"[A-Za-z][\w+.-]*://", str(name)) is not None
+
+
 def expand_path(name: str | os.PathLike) -> pathlib.Path:
-    """Return a path that a user wrote, with ~ expanded."""
+    """Return a path that a user wrote, with ~ expanded.
+
+    Raises:
+        UserError: it is a URL, or there is no home folder.
+    """
+    if is_url(name):
+        raise errors.UserError(
+            "Only folders of data, raw text, runs and exports, and checkpoints "
+            f"may have URLs; got {name}. Name a path here."
+        )
     try:
         return pathlib.Path(name).expanduser()
     except RuntimeError as error:

@@ -13,7 +13,7 @@ import inspect
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files
+from t2t_repro import common_flags, errors, files, storage
 
 # System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = {
@@ -50,6 +50,11 @@ _TOKENIZER = flags.DEFINE_enum(
 
 
 def main() -> None:
+    if url := storage.url_of(common_flags.output_dir()):
+        raise errors.UserError(
+            f"A model is imported into a folder of this machine; got {url}. "
+            "Name such a folder with --output_dir."
+        )
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro.importing import run_writer
 

@@ -14,6 +14,10 @@ from t2t_repro import errors, files
 LOCK = "lock"  # the file that is locked; it names the process
 
 
+class TakenError(errors.UserError):
+    """A lock that another process has."""
+
+
 @contextlib.contextmanager
 def locked(
     folder: pathlib.Path, wait: bool = False, beside: bool = False
@@ -30,7 +34,7 @@ def locked(
             its name and does not exist until then.
 
     Raises:
-        UserError: another process has the lock; names it.
+        TakenError: another process has the lock; names it.
     """
     lock = folder / LOCK
     if beside:
@@ -43,7 +47,7 @@ def locked(
             file.seek(0)
             holder = file.read().decode() or "another process"
             if not wait:
-                raise errors.UserError(
+                raise TakenError(
                     f"{folder} is taken: {holder} writes to it. Wait until "
                     "that ends, or name another folder.",
                     see="it-does-not-resume",

@@ -5,14 +5,31 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import errors, fields, files, locks
+from t2t_repro import errors, fields, files, locks, storage
 from t2t_repro.data import engines, generate, manifest, vocabulary_pair
 from t2t_repro.problem import SPLITS, Path, Problem
 
 
-def data_folder(data_dir: Path, problem: Problem) -> pathlib.Path:
-    """Return the folder of a problem's data, which X and X_rev share."""
-    return files.expand_path(data_dir) / problem.data_name
+def data_folder(
+    data_dir: Path, problem: Problem, split: str | None = None
+) -> pathlib.Path:
+    """Return the folder of a problem's data, which X and X_rev share.
+
+    Args:
+        data_dir: parent of the folder; data at a URL is copied first.
+        problem: the problem.
+        split: the only split of which shards are copied; None: all.
+    """
+
+    def choose(names):
+        return [
+            name
+            for name in names
+            if name.startswith(split or "") or not name.endswith(".arrow")
+        ]
+
+    folder = storage.local_path(data_dir) / problem.data_name
+    return storage.download(folder, choose)
 
 
 def prepare(
@@ -29,7 +46,8 @@ def prepare(
 
     Args:
         problem: problem whose data is needed.
-        data_dir: parent of downloads/ and of a folder for each problem.
+        data_dir: parent of downloads/ and of a folder for each problem. At a
+            URL only these folders are stored, when they are complete.
         raw_dir: folder of the raw files; None: download them.
         num_workers: threads of the local engine.
         verify: whether to compare every file with its checksum.
@@ -42,12 +60,16 @@ def prepare(
         UserError: the existing data has other settings, or is damaged.
     """
     folder = data_folder(data_dir, problem)
-    made_by = engines.create(engine, num_workers)
+    made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         _check_settings(_read_manifest(folder), problem, folder)
-        print(f"The data is there: {folder}.")
+        print(f"The data is there: {storage.name_of(folder)}.")
         if raw_dir is not None:
-            print(f"{raw_dir} is not read again; remove {folder} to do so.")
+            print(
+                f"{raw_dir} is not read again; remove "
+                f"{storage.name_of(folder)} to do so."
+            )
+    storage.upload(folder)
     if verify:
         manifest.verify(folder)
         print(f"Every file in {folder} has the checksum of its manifest.")
@@ -87,11 +109,14 @@ def _generate(
         _check_settings(unfinished, problem, folder)
     print(f"Generating data in {folder}.")
     downloads = folder.parent / "downloads"
+    raw = raw_dir
+    if raw_dir is not None:
+        raw = storage.download(storage.local_path(raw_dir))
     contents = generate.generate(
         folder,
         {
             split: functools.partial(
-                problem.normalized_pairs, split, raw_dir, downloads
+                problem.normalized_pairs, split, raw, downloads
             )
             for split in SPLITS
         },
@@ -201,12 +226,7 @@ def _check_settings(
             expected[f"{name} sha256"] = vocabulary.sha256
         for name, entry in manifest.vocabulary_files(contents).items():
             stored[f"{name} sha256"] = entry["sha256"]
-    differences = [
-        f"{name} is {stored.get(name)!r} there and {value!r} here"
-        for name, value in expected.items()
-        if stored.get(name) != value
-    ]
-    if differences:
+    if differences := list(fields.differences(stored, expected)):
         raise errors.UserError(
             f"The data in {folder} was made with other settings: "
             f"{'; '.join(differences)}. Remove the folder, or name another "

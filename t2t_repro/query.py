@@ -84,7 +84,9 @@ def _read_inputs():
     if _SERVER.value:
         server_address.parse(_SERVER.value)
     else:
-        version_folders.newest_version(files.expand_path(_EXPORT_DIR.value))
+        version_folders.newest_version(
+            version_folders.open_folder(_EXPORT_DIR.value)
+        )
     security = _security()
     lines = flag_types.require_utf8(_INPUTS) or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")

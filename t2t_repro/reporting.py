@@ -14,6 +14,7 @@ from t2t_repro import (
     registry,
     run_json,
     runs,
+    storage,
     stored_run,
 )
 from t2t_repro.data import batch_plan, manifest, subword_sampling
@@ -78,6 +79,7 @@ def write(
     ]
     files.write_text(folder / "index.html", page.render(summaries))
     written = _write_pictures(folder, summaries) if options.pictures else {}
+    storage.upload(folder)
     return Report(folder / "index.html", written)
 
 

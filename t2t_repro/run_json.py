@@ -15,6 +15,7 @@ from t2t_repro import (
     hparam,
     json_files,
     registry,
+    storage,
     user_definitions,
 )
 from t2t_repro.data import manifest
@@ -69,7 +70,7 @@ def settings(
         "hparams": dataclasses.asdict(hparams),
         "random_seed": random_seed,
         "rows_per_batch": rows_per_batch,
-        "data_dir": str(data_folder.parent.absolute()),
+        "data_dir": storage.name_of(data_folder.parent),
         "vocabulary_sha256": vocabularies.sha256,
         "manifest_sha256": manifest.sha256(data_folder),
     }
@@ -210,13 +211,7 @@ def refuse_differences(
         given: settings to compare; other settings may differ.
         remedy: sentences that tell the user what to do.
     """
-    known = with_defaults(known)
-    differences = [
-        difference
-        for key in given
-        for difference in _differences(key, known.get(key), given[key])
-    ]
-    if differences:
+    if differences := list(fields.differences(with_defaults(known), given)):
         raise errors.UserError(
             f"{output_dir} holds another run: {'; '.join(differences)}. "
             f"{remedy}",
@@ -239,14 +234,6 @@ def with_defaults(stored: dict) -> dict:
                 registry.models.hparams_class(model), hparams
             )
     return settings
-
-
-def _differences(key, known, given):
-    if isinstance(known, dict) and isinstance(given, dict):
-        for name in sorted(given):
-            yield from _differences(name, known.get(name), given.get(name))
-    elif known != given:
-        yield f"{key} is {known!r} there and {given!r} here"
 
 
 def hparams_of(stored: dict[str, Any]) -> hparam.HParams:

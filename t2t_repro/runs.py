@@ -3,14 +3,19 @@
 import pathlib
 from typing import NamedTuple
 
-from t2t_repro import errors, files, hparam, json_files, run_json, stored_run
+from t2t_repro import errors, hparam, json_files, run_json, stored_run
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem
-from t2t_repro.training import checkpoint_files, checkpoints, history
+from t2t_repro.training import (
+    checkpoint_files,
+    checkpoint_reader,
+    checkpoints,
+    history,
+)
 
 
 class Run(NamedTuple):
@@ -53,9 +58,9 @@ def _has_checkpoints(stored, paths):
 
     Checksums are compared, too: an average may have been computed again.
     """
-    checksums = checkpoint_checksums(paths)
+    checksums = stored_run.checkpoint_checksums(paths)
     return (
-        stored.get("checkpoints") == checkpoint_names(paths)
+        stored.get("checkpoints") == stored_run.checkpoint_names(paths)
         and stored.get("checkpoints_sha256", checksums) == checksums
     )
 
@@ -166,6 +171,14 @@ def load_models(
     return models, paths
 
 
+def num_weights(run: Run, checkpoint_path: str | None = None) -> int:
+    """Return how many weights the models of load_models() have together."""
+    paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
+    return sum(
+        checkpoint_reader.CheckpointReader(path).num_weights for path in paths
+    )
+
+
 def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
     """Build a model for a run's vocabularies, with initial weights.
 
@@ -196,16 +209,6 @@ def load_translator(
     return translate.Translator(
         models, run.vocabularies, decode_hparams or run.problem.search
     )
-
-
-def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
-    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
-    return ["/".join(path.parts[-2:]) for path in paths]
-
-
-def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
-    """Return the sha256 of each index, which has a checksum of every tensor."""
-    return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]
 
 
 def _hparams_of(path, run):

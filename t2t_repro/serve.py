@@ -8,7 +8,14 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, extras, files, flag_types
+from t2t_repro import (
+    common_flags,
+    errors,
+    extras,
+    files,
+    flag_types,
+    storage,
+)
 from t2t_repro.serving import limits
 
 _DEFAULTS = limits.Limits()
@@ -156,6 +163,7 @@ def main() -> None:
             server,
             server_settings,
             service,
+            version_folders,
             versions,
         )
     if _MAX_WAITING.value < _MAX_BATCH_SIZE.value:
@@ -163,6 +171,15 @@ def main() -> None:
             f"A queue of --max_waiting={_MAX_WAITING.value} never has room for "
             f"a request of --max_batch_size={_MAX_BATCH_SIZE.value} sentences. "
             "Raise the one or lower the other."
+        )
+    # First, since s3fs and gcsfs start threads.
+    forks = fork_server.start()
+    export_dir = version_folders.open_folder(common_flags.required(_EXPORT_DIR))
+    if url := storage.url_of(export_dir):
+        print(
+            f"The newest version of {url} is copied now. A later version is "
+            "served after a restart.",
+            file=sys.stderr,
         )
     event_log.start()
     settings = server_settings.Settings(
@@ -184,7 +201,7 @@ def main() -> None:
         )
 
     model_service = service.Service(
-        common_flags.required(_EXPORT_DIR),
+        export_dir,
         _SERVABLE_NAME.value,
         limits.Limits(
             max_batch_size=_MAX_BATCH_SIZE.value,
@@ -195,7 +212,7 @@ def main() -> None:
             max_connections=_MAX_CONNECTIONS.value,
             max_in_flight=_MAX_CONNECTIONS.value,
         ),
-        fork_server.start(),
+        forks,
         versions.Retries(_RETRIES.value, _RETRY_MICROS.value / 1e6),
     )
     asyncio.run(server.serve(model_service, settings, print_addresses))

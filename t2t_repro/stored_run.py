@@ -10,6 +10,7 @@ from t2t_repro import (
     hparam,
     json_files,
     run_json,
+    storage,
     user_definitions,
 )
 from t2t_repro.problem import Problem, build_problem
@@ -31,7 +32,7 @@ def read(
     """Read run.json, and load the definitions that it names.
 
     Args:
-        output_dir: folder of the run.
+        output_dir: folder of the run, which is copied if it has a URL.
         expected: values that run.json must have; hparams as
             "key=value,key=value".
 
@@ -39,12 +40,13 @@ def read(
         UserError: the folder has no run, or its settings differ from
             `expected`.
     """
-    output_dir = files.expand_path(output_dir)
+    output_dir = checkpoint_files.open_folder(output_dir)
     path = output_dir / run_json.RUN
     if not path.exists():
         raise errors.UserError(
-            f"There is no run in {output_dir} ({run_json.RUN} is missing). "
-            "Train one with the trainer, or name the right --output_dir."
+            f"There is no run in {storage.name_of(output_dir)} "
+            f"({run_json.RUN} is missing). Train one with the trainer, or name "
+            "the right --output_dir."
         )
     settings = json_files.read(path, run_json.SHAPE)
     if "usr_dir" in settings:
@@ -101,3 +103,13 @@ def find_checkpoints(
     if not names:
         return [find_checkpoint(output_dir)]
     return list(map(checkpoint_files.require, names.split(",")))
+
+
+def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:
+    """Return the names of checkpoints in results: "averaged/ckpt-600"."""
+    return ["/".join(path.parts[-2:]) for path in paths]
+
+
+def checkpoint_checksums(paths: list[pathlib.Path]) -> list[str]:
+    """Return the sha256 of each index, which has a checksum of every tensor."""
+    return [files.sha256(pathlib.Path(f"{path}.index")) for path in paths]

@@ -14,7 +14,14 @@ import hypothesis
 import numpy as np
 import pytest
 
-pytest_plugins = ["forked", "slowest_files", "stop_after"]  # in tests/plugins/
+# In tests/plugins/.
+pytest_plugins = [
+    "dask_cluster",
+    "forked",
+    "memory_store",
+    "slowest_files",
+    "stop_after",
+]
 
 # Every run has the same examples; --hypothesis-profile=thorough draws others, a
 # hundred times as many.

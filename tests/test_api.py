@@ -126,3 +126,19 @@ def test_folder_without_a_model(tmp_path):
     for path in (tmp_path, tmp_path / "lost", tmp_path / "a" / "ckpt-3"):
         with pytest.raises(errors.UserError, match="no model in"):
             t2t_repro.load(path)
+
+
+@pytest.mark.slow
+def test_models_are_loaded_from_urls(folder, run, machine, memory):
+    for name in ("run", "export"):
+        memory.put(f"{folder / name}/", f"/bucket/{name}/", recursive=True)
+    (checkpoint,) = (folder / "run").glob("*/ckpt-*.index")
+    relative = checkpoint.relative_to(folder).with_suffix("")
+    expected = run.score(SOURCES[:2], TARGETS[:2])
+    for path in ("run", "export", relative):
+        machine(f"of-{pathlib.Path(path).name}")
+        model = t2t_repro.load(f"memory://bucket/{path}")
+        found = model.score(SOURCES[:2], TARGETS[:2])
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    with pytest.raises(errors.UserError, match="no model in memory://bucket/x"):
+        t2t_repro.load("memory://bucket/x/y/z")

@@ -35,6 +35,8 @@ MODULES = {
     "absl-py": "absl",
     "tensorflow-serving-api": "tensorflow_serving",
     "importlib-resources": None,  # TFDS imports it
+    "s3fs": None,  # object_store imports them by names in a table
+    "gcsfs": None,
 }
 
 

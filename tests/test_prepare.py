@@ -11,6 +11,7 @@ from t2t_repro import (
     files,
     json_files,
     locks,
+    object_store,
     prepare,
     registry,
 )
@@ -312,3 +313,39 @@ def test_filters_are_reported_and_part_of_the_settings(tmp_path, capsys):
     message = "filters is 'different:max_words' there and '' here"
     with pytest.raises(errors.UserError, match=message):
         prepare.prepare(build(), tmp_path)
+
+
+def test_data_at_a_url_is_stored_when_it_is_complete(
+    prepared, machine, memory, tmp_path, monkeypatch, capsys
+):
+    _, local = prepared
+    write_raw(tmp_path / "raw")
+    for path in (tmp_path / "raw").iterdir():
+        memory.pipe(f"/bucket/raw/{path.name}", path.read_bytes())
+    settings = "memory://bucket/data", "memory://bucket/raw"
+    machine("killed")
+    with monkeypatch.context() as patch:
+
+        def put(path, url):
+            raise KeyboardInterrupt
+
+        patch.setattr(object_store, "put", put)
+        with pytest.raises(KeyboardInterrupt):
+            prepare.prepare(build(), *settings)
+    assert memory.find("/bucket/data") == []
+    folder = prepare.prepare(build(), *settings)  # again on that machine
+    contents = json_files.read(folder / "manifest.json")
+    assert contents["splits"] == local["splits"]
+    assert contents["sources"]["test"] == [{"raw_dir": "memory://bucket/raw"}]
+    machine("other")
+    capsys.readouterr()
+    folder = prepare.data_folder(settings[0], build(), "test")
+    assert [path.name[:4] for path in folder.glob("*.arrow")] == ["test"]
+    machine("worker")
+    assert prepare.wait_for_data(build(), settings[0]).is_dir()
+    capsys.readouterr()
+    folder = prepare.prepare(build(), settings[0], verify=True)
+    assert f"The data is there: {settings[0]}/{FOLDER}." in (
+        capsys.readouterr().out
+    )
+    assert len(manifest.open_corpus(folder, "train")) == SIZES["train"]

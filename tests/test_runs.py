@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from t2t_repro import errors, files, json_files, run_json, runs
+from t2t_repro import errors, files, json_files, run_json, runs, stored_run
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.text.sentence_piece import Bpe
@@ -93,8 +93,8 @@ def test_stored_scores_are_selected_by_checkpoint(tmp_path):
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
     path.with_suffix(".index").write_text("of these weights")
-    names = runs.checkpoint_names([path])
-    sums = runs.checkpoint_checksums([path])
+    names = stored_run.checkpoint_names([path])
+    sums = stored_run.checkpoint_checksums([path])
     assert names == ["averaged/ckpt-9"]
     stored = {
         "test": {

@@ -95,7 +95,7 @@ def measure_encoding(folder, pairs):
             (pair for pair in read_all_pairs(_TEXT.value)),
             text,
             encoder,
-            engines.LocalEngine(_WORKERS.value),
+            engines.ThreadEngine(_WORKERS.value),
             generate.SHARD_PAIRS,
         )
 

@@ -42,8 +42,12 @@ _COMPARED = flags.DEFINE_integer(
 THREADS = 2
 # The decoder's settings for a file: concurrent operations, one thread each.
 OURS = {"threads": THREADS, "intra_threads": 1}
-# The decoder's settings for single sentences: TensorFlow's defaults.
-OURS_FOR_ONE = {"threads": THREADS}
+# The decoder's for single sentences: shards.choose_threads_for_one_sentence().
+OURS_FOR_ONE = {
+    "tiny": {"threads": 1},
+    "small": {"threads": 1},
+    "base": {"threads": THREADS},
+}
 COMMON = {"beam_size": 4, "batch": 32, "length": 30}
 # Types of operations, grouped by purpose. Gathers read the caches, and also
 # ids, scores and embeddings, which are much smaller.
@@ -70,16 +74,16 @@ def layouts(threads):
         yield f"CTranslate2, {threads} workers", threads, 1
 
 
-def measure_speed(name, settings, threads):
+def measure_speed(name, settings, ours, threads):
     """Measure sentences per second and memory at one forced output length.
 
     Args:
         name: name of the printed results.
         settings: settings of the model and the search.
+        ours: our threads.
         threads: CTranslate2's threads; one is fastest for one sentence.
     """
     settings = settings | {"times": _TIMES.value}
-    ours = OURS if settings["batch"] > 1 else OURS_FOR_ONE
     turns = collections.defaultdict(list)
     for _ in range(_TURNS.value):
         turns["ours"].append(run("probe", "search", **settings | ours))
@@ -93,16 +97,16 @@ def measure_speed(name, settings, threads):
         return sentences / statistics.median(measured["seconds"])
 
     fastest = {layout: max(runs, key=rate) for layout, runs in turns.items()}
-    ours = fastest.pop("ours")
-    tokens = rate(ours) * settings["length"]
+    best = fastest.pop("ours")
+    tokens = rate(best) * settings["length"]
     harness.report(f"{name}: target tokens", tokens, "tokens/s")
     for layout, theirs in fastest.items():
         harness.report_beside(
-            name, rate(ours), "sentences/s", layout, rate(theirs)
+            name, rate(best), "sentences/s", layout, rate(theirs)
         )
         harness.report_beside(
             f"{name}: peak memory",
-            ours["peak megabytes"],
+            best["peak megabytes"],
             "MB",
             layout,
             theirs["peak megabytes"],
@@ -153,8 +157,9 @@ def measure_random_model(size, folder):
         COMMON | harness.MODEL_SIZES[size] | {"folder": str(folder / size)}
     )
     run("probe", "convert", threads=THREADS, **settings)
-    measure_speed(f"{size}, batch 32, 2 threads", settings, THREADS)
-    measure_speed(f"{size}, batch 1", settings | {"batch": 1}, 1)
+    measure_speed(f"{size}, batch 32, 2 threads", settings, OURS, THREADS)
+    one = settings | {"batch": 1}
+    measure_speed(f"{size}, batch 1", one, OURS_FOR_ONE[size], 1)
     measure_cache(size, settings)
     measure_steps(size, settings)
     measure_profile(size, settings)

@@ -8,6 +8,7 @@ last line is a JSON list of {name, value, unit, peer, ratio}.
 """
 
 import itertools
+import os
 import pathlib
 import subprocess
 import sys
@@ -25,6 +26,8 @@ _PAIRS = flags.DEFINE_list(
     "pairs", ["100000", "1000000"], "Numbers of pairs, in ascending order."
 )
 _WORKERS = flags.DEFINE_integer("num_workers", 2, "Threads, and workers.")
+# As docs/problems.md advises: a log of messages keeps chunks.
+NO_MESSAGE_LOG = {"DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "0"}
 CLUSTER = 100  # workers of the estimate
 TARGET = 1_000_000_000  # pairs of the estimate
 
@@ -38,6 +41,7 @@ def start_cluster(folder):
         subprocess.Popen(
             [sys.executable, "-m", "dask", *command, file, "--no-dashboard"],
             stderr=subprocess.DEVNULL,
+            env=os.environ | NO_MESSAGE_LOG,
         )
         for command in commands
     ]

@@ -25,7 +25,9 @@ def measure_generate(settings):
         {"train": lambda: parallel_files.read_pairs(*paths)},
         spec,
         {},
-        engines.create(settings["engine"], settings["num_workers"]),
+        engines.create(
+            settings["engine"], engines.ThreadEngine(settings["num_workers"])
+        ),
     )
     seconds = time.perf_counter() - start
     cpu = time.process_time() - cpu

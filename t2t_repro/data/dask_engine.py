@@ -4,21 +4,28 @@ Dask repeats the calls of a worker that ends on the other workers.
 """
 
 import concurrent.futures
+import contextlib
 import hashlib
 import pathlib
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+import dask
 import distributed
 
 from t2t_repro import errors, user_definitions
 from t2t_repro.data import engines
-from t2t_repro.text.parallel_files import Pair
 
-Result = TypeVar("Result")
 TIMEOUT_SECONDS = 60  # for the scheduler to answer, and for a worker to come
 PENDING_PER_THREAD = 4  # chunks, so that no thread waits for the next one
+# Errors of a cluster that is lost.
+_LOST = (
+    concurrent.futures.CancelledError,
+    distributed.CancelledError,
+    distributed.KilledWorker,
+    distributed.comm.CommClosedError,
+)
 
 
 class FunctionPlugin(distributed.WorkerPlugin):
@@ -41,29 +48,9 @@ class FunctionPlugin(distributed.WorkerPlugin):
         self.function = pickle.loads(self._pickled)
 
 
-def _call(name, pairs):
+def _call(name, chunk):
     """Call the function of a plugin, on a worker."""
-    return distributed.get_worker().plugins[name].function(pairs)
-
-
-class _Future(NamedTuple):
-    """A future of Dask, whose errors of the cluster become UserErrors."""
-
-    future: distributed.Future
-
-    def result(self):
-        try:
-            return self.future.result()
-        except (
-            concurrent.futures.CancelledError,
-            distributed.CancelledError,
-            distributed.KilledWorker,
-            distributed.comm.CommClosedError,
-        ) as error:
-            raise errors.UserError(
-                f"The cluster lost a call: {error}. See the logs of its "
-                "workers, and run datagen again, which continues."
-            ) from error
+    return distributed.get_worker().plugins[name].function(chunk)
 
 
 class DaskEngine(NamedTuple):
@@ -71,11 +58,8 @@ class DaskEngine(NamedTuple):
 
     address: str
 
-    def map(
-        self,
-        function: Callable[[list[Pair]], Result],
-        tasks: Iterable[engines.Task],
-    ) -> Iterator[tuple[Any, Result | None]]:
+    @contextlib.contextmanager
+    def start(self, function: Callable[[Any], Any]) -> Iterator[engines.Calls]:
         """Call the function on the workers; see engines.Engine.
 
         Raises:
@@ -84,22 +68,32 @@ class DaskEngine(NamedTuple):
         """
         plugin = FunctionPlugin(function, user_definitions.named_folder())
         with self._connect() as client:
-            client.register_plugin(plugin)
-            yield from engines.in_order(
-                lambda pairs: _Future(
-                    client.submit(_call, plugin.name, pairs, pure=False)
-                ),
-                tasks,
-                # Asked before each chunk, since workers come and go.
-                lambda: PENDING_PER_THREAD * sum(client.nthreads().values()),
-            )
-            client.unregister_worker_plugin(plugin.name)
+            try:
+                client.register_plugin(plugin)
+                yield engines.Calls(
+                    lambda chunk: client.submit(
+                        _call, plugin.name, chunk, pure=False
+                    ),
+                    # Asked for each chunk, since workers come and go.
+                    lambda: (
+                        PENDING_PER_THREAD * sum(client.nthreads().values())
+                    ),
+                )
+                client.unregister_worker_plugin(plugin.name)
+            except _LOST as error:
+                raise errors.UserError(
+                    f"The cluster lost a call: {error}. See the logs of its "
+                    "workers, and run the command again, which continues."
+                ) from error
 
     def _connect(self):
         try:
-            client = distributed.Client(
-                self.address, timeout=TIMEOUT_SECONDS, set_as_default=False
-            )
+            # By default, a connection keeps its last 1,000 messages, chunks
+            # included.
+            with dask.config.set({"distributed.admin.low-level-log-length": 0}):
+                client = distributed.Client(
+                    self.address, timeout=TIMEOUT_SECONDS, set_as_default=False
+                )
             client.wait_for_workers(1, timeout=TIMEOUT_SECONDS)
             return client
         except (OSError, TimeoutError, ValueError) as error:

@@ -82,7 +82,7 @@ def encode_split(
     with progress.bar(
         desc=f"encode {split}", total=text["read"], unit="pair"
     ) as bar:
-        results = engine.map(encoder.encode, tasks)
+        results = engines.in_order(engine, encoder.encode, tasks)
         mismatched = _write_shards(results, encoder.vocab_size, bar)
     is_same = checksums.hexdigests() == text["text_sha256"]
     if next(source, None) or not is_same:

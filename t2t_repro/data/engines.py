@@ -1,76 +1,166 @@
-"""Engines, which call a function on chunks of pairs: threads, or a cluster.
+"""Engines, which call a function on chunks: threads, processes, or a cluster.
 
-The function depends on its chunk alone, and results come in the order of the
-chunks, so every engine has the same results.
+A chunk is anything that can be pickled, such as a list of pairs. The function
+depends on its chunk alone, so every engine has the same results.
 """
 
 import collections
 import concurrent.futures
+import contextlib
 import itertools
+import multiprocessing
+import os
+import queue
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
+
+from tqdm import tqdm
 
 from t2t_repro import errors, extras
 from t2t_repro.text.parallel_files import Pair
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
+Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
 Context = TypeVar("Context")
-# What the consumer needs beside a result, and a chunk; None: no result.
-Task = tuple[Context, list[Pair] | None]
+_process_index = 0  # of this process among those of a ProcessEngine
+
+
+class Calls(NamedTuple):
+    """Calls of a function by the workers of an engine."""
+
+    # Function of a chunk that returns a future of the result.
+    submit: Callable[[Any], Any]
+    # Function that returns how many calls may be ahead of the consumer; it may
+    # grow.
+    max_pending: Callable[[], int]
 
 
 class Engine(Protocol):
     """The interface of engines."""
 
-    def map(
-        self,
-        function: Callable[[list[Pair]], Result],
-        tasks: Iterable[Task[Context]],
-    ) -> Iterator[tuple[Context, Result | None]]:
-        """Yield the contexts of tasks with the results, in order.
-
-        Args:
-            function: function of a chunk, which can be pickled.
-            tasks: chunks with their contexts, which are read as needed.
-        """
+    def start(
+        self, function: Callable[[Any], Any]
+    ) -> AbstractContextManager[Calls]:
+        """Start to call a function of a chunk, which can be pickled."""
 
 
-class LocalEngine(NamedTuple):
+class InlineEngine(NamedTuple):
+    """This thread, which computes a result when it is asked for."""
+
+    @contextlib.contextmanager
+    def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
+        """Call the function in submit(); see Engine."""
+
+        def submit(chunk):
+            future = concurrent.futures.Future()
+            future.set_result(function(chunk))
+            return future
+
+        yield Calls(submit, lambda: 0)
+
+
+INLINE = InlineEngine()
+
+
+class ThreadEngine(NamedTuple):
     """Threads of this process."""
 
     num_workers: int = 1
 
-    def map(
-        self,
-        function: Callable[[list[Pair]], Result],
-        tasks: Iterable[Task[Context]],
-    ) -> Iterator[tuple[Context, Result | None]]:
+    @contextlib.contextmanager
+    def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
         """Call the function on threads; see Engine."""
         with concurrent.futures.ThreadPoolExecutor(self.num_workers) as pool:
-            yield from in_order(
-                lambda pairs: pool.submit(function, pairs),
-                tasks,
+            yield Calls(
+                lambda chunk: pool.submit(function, chunk),
                 lambda: 2 * self.num_workers,
             )
 
 
-ONE_THREAD = LocalEngine()
+class ProcessEngine(NamedTuple):
+    """Processes on this machine, each with libraries of its own."""
+
+    num_workers: int
+
+    @contextlib.contextmanager
+    def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
+        """Call the function in processes; see Engine.
+
+        Raises:
+            UserError: a process has ended.
+        """
+        # A fork of a process that has used TensorFlow would hang.
+        context = multiprocessing.get_context("spawn")
+        receiver, sender = context.Pipe(duplex=False)
+        pool = concurrent.futures.ProcessPoolExecutor(
+            self.num_workers,
+            context,
+            _start_process,
+            (receiver, context.Value("i", 0)),
+        )
+        try:
+            yield Calls(
+                lambda chunk: pool.submit(function, chunk),
+                lambda: 2 * self.num_workers,
+            )
+            pool.shutdown()
+        except BrokenProcessPool as error:
+            raise errors.UserError(
+                "A worker process has ended. The system ends processes when "
+                "memory runs out: use a smaller --num_workers then. Run the "
+                "command again, which continues."
+            ) from error
+        finally:
+            sender.close()  # ends the processes, also in the middle of a call
+            pool.shutdown(cancel_futures=True)
 
 
-def create(name: str, num_workers: int) -> Engine:
+def _start_process(receiver, count):
+    """Set the number of a worker process, and end it with its starter.
+
+    Args:
+        receiver: end of a pipe; the starting process has the other end.
+        count: shared number of processes so far.
+    """
+    global _process_index
+    with count.get_lock():
+        _process_index = count.value
+        count.value += 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process handles it
+    # Its own lock is of the system, which reports it when _exit() leaves it.
+    tqdm.set_lock(threading.RLock())
+
+    def wait():
+        with contextlib.suppress(EOFError):
+            receiver.recv_bytes()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def process_index() -> int:
+    """Return the number of this process in its ProcessEngine, from 0."""
+    return _process_index
+
+
+def create(name: str, local: Engine) -> Engine:
     """Return the engine of a name.
 
     Args:
         name: "local", or "dask:ADDRESS" with the address of a scheduler.
-        num_workers: threads of the local engine.
+        local: the local engine.
 
     Raises:
         UserError: unknown name, or Dask is not installed.
     """
     if name == "local":
-        return LocalEngine(num_workers)
+        return local
     address = name.removeprefix(DASK)
     if address in ("", name):
         raise errors.UserError(
@@ -90,26 +180,52 @@ def in_chunks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 
 def in_order(
-    submit: Callable[[list[Pair]], Any],
-    tasks: Iterable[Task[Context]],
-    max_pending: Callable[[], int],
-) -> Iterator[tuple[Context, Any]]:
-    """Run tasks; yield their contexts and results in order.
+    engine: Engine,
+    function: Callable[[Chunk], Result],
+    tasks: Iterable[tuple[Context, Chunk | None]],
+) -> Iterator[tuple[Context, Result | None]]:
+    """Yield the contexts of tasks with the results, in the order of tasks.
 
     Args:
-        submit: function that returns a future of the result for a chunk.
-        tasks: as in Engine.
-        max_pending: function that returns how many calls may be ahead of the
-            consumer; it may grow.
+        engine: engine that calls the function.
+        function: function of a chunk, which can be pickled.
+        tasks: what the consumer needs beside a result, and a chunk; they are
+            read as needed. A chunk None has the result None.
     """
     pending: collections.deque = collections.deque()
-    for context, pairs in tasks:
-        pending.append((context, None if pairs is None else submit(pairs)))
-        while len(pending) > max_pending():
+    with engine.start(function) as calls:
+        for context, chunk in tasks:
+            future = None if chunk is None else calls.submit(chunk)
+            pending.append((context, future))
+            while len(pending) > calls.max_pending():
+                yield _finished(*pending.popleft())
+        while pending:
             yield _finished(*pending.popleft())
-    while pending:
-        yield _finished(*pending.popleft())
 
 
 def _finished(context, future):
     return context, None if future is None else future.result()
+
+
+def as_finished(
+    engine: Engine,
+    function: Callable[[Chunk], Result],
+    tasks: Iterable[tuple[Context, Chunk]],
+) -> Iterator[tuple[Context, Result]]:
+    """Yield the contexts of tasks with the results, as the calls finish.
+
+    No worker waits for a slower one. The arguments are those of in_order().
+    """
+    finished: queue.SimpleQueue = queue.SimpleQueue()
+    num_pending = 0
+    with engine.start(function) as calls:
+        for context, chunk in tasks:
+            calls.submit(chunk).add_done_callback(
+                lambda future, context=context: finished.put((context, future))
+            )
+            num_pending += 1
+            while num_pending > calls.max_pending():
+                yield _finished(*finished.get())
+                num_pending -= 1
+        for _ in range(num_pending):
+            yield _finished(*finished.get())

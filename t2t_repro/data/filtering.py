@@ -124,7 +124,7 @@ def filter_text(
     reasons, hashes = bytearray(), bytearray()
     tasks = ((len(chunk), chunk) for chunk in engines.in_chunks(read()))
     with progress.bar(desc="filter train", unit="pair") as bar:
-        for size, chunk in engine.map(filters.apply, tasks):
+        for size, chunk in engines.in_order(engine, filters.apply, tasks):
             assert chunk is not None
             reasons += chunk.reasons
             hashes += chunk.hashes

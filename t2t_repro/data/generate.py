@@ -57,7 +57,7 @@ def generate(
     splits: Splits,
     spec: Spec,
     metadata: Mapping[str, Any],
-    engine: engines.Engine = engines.ONE_THREAD,
+    engine: engines.Engine = engines.INLINE,
     shard_pairs: int = SHARD_PAIRS,
 ) -> dict[str, Any]:
     """Generate the missing files of a corpus.

@@ -47,6 +47,7 @@ class Translator:
         decode_hparams: DecodeHParams,
         aligner: Aligner | None = None,
         split: Callable[[str], list[str]] = lambda line: [line],
+        num_shards: int | None = None,
     ) -> None:
         """Store the arguments; TensorFlow traces the search later.
 
@@ -57,6 +58,8 @@ class Translator:
             aligner: Aligner of the translations; None: they are not aligned.
             split: function of a line that returns its sentences, which are
                 translated one by one and joined; by default the whole line.
+            num_shards: argument of shards.map_shards(). With 1, outputs do not
+                depend on the number of cores, by which rounding differs.
 
         Raises:
             UserError: a search rule is unknown, or it needs attention and a
@@ -66,6 +69,7 @@ class Translator:
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
         self._aligner, self._split = aligner, split
+        self._num_shards = num_shards
         rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, rule)
         # {line number from 1: number of subwords}, of the last translate().
@@ -124,17 +128,14 @@ class Translator:
 
     def refused_summary(self) -> str:
         """Return a message about the lines that translate() refused."""
-        shown = ", ".join(
+        shown = [
             f"line {number:,} ({subwords:,} subwords)"
-            for number, subwords in itertools.islice(self.refused.items(), 10)
-        )
-        return (
-            "Lines longer than max_input_length="
-            f"{self._hparams.max_input_length:,} subwords have an empty "
-            f"translation ({len(self.refused):,} in all): {shown}"
-            f"{', …' if len(self.refused) > 10 else ''}. All other lines are "
-            "translated. With --decode_hparams=long_inputs=split these are "
-            "split and translated."
+            for number, subwords in itertools.islice(
+                self.refused.items(), long_lines.NUM_SHOWN
+            )
+        ]
+        return long_lines.refused_message(
+            shown, len(self.refused), self._hparams.max_input_length
         )
 
     def _translate_chunk(
@@ -221,7 +222,10 @@ class Translator:
             inputs = row_batches.pad([rows[i] for i in batch])
             prefixes = row_batches.pad([starts[i] for i in batch])
             hypotheses = shards.map_shards(
-                self._search, (inputs, prefixes), (self._constants,)
+                self._search,
+                (inputs, prefixes),
+                (self._constants,),
+                self._num_shards,
             )
             alignments: list = [None] * len(batch)
             if self._aligner:

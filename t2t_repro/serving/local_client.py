@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
-from t2t_repro import errors, files
+from t2t_repro import errors
 from t2t_repro.serving import saved_model, version_folders
 from t2t_repro.serving.client import Client
 
@@ -25,10 +25,8 @@ class LocalClient(Client):
         Raises:
             UserError: there is no model, or it is damaged.
         """
-        folder = files.expand_path(export_dir)
-        if not saved_model.is_saved_model(folder):
-            folder /= str(version_folders.newest_version(folder))
-        self.folder = folder  # of a version
+        folder = version_folders.open_folder(export_dir)
+        self.folder = version_folders.find_version(folder)
         try:
             saved_model.read_verified_card(self.folder)
             self._model = saved_model.load(self.folder)

@@ -27,7 +27,6 @@ from t2t_repro.serving import (
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 _HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark
-_GRAPH = "saved_model.pb"
 
 
 def export(
@@ -69,7 +68,10 @@ def export(
     card = card | {"weights_dtype": weights_dtype}
     with locks.locked(export_dir, wait=True):
         files.remove_leftovers(export_dir, version_folders.is_version)
-        versions = version_folders.list_versions(export_dir)
+        versions = [
+            *version_folders.list_versions(export_dir),
+            *version_folders.list_uploaded(export_dir),
+        ]
         folder = export_dir / str(max(versions, default=0) + 1)
         with files.atomic_folder(folder) as temporary:
             _write(graph_model, vocabularies, card, temporary)
@@ -102,14 +104,14 @@ def _write(graph_model, vocabularies, card, folder):
     entries = {
         "min_runtime": runtimes.min_runtime(requirements),
         "operations": operations(graph),
-        "files": _checksums(folder),
+        "files": checksums(folder),
     }
     (folder / MODEL_CARD).parent.mkdir()
     json_files.write(folder / MODEL_CARD, card | entries, with_checksum=True)
     warm_up.write(folder, graph.signature_def, vocabularies)
 
 
-def _checksums(folder):
+def checksums(folder: pathlib.Path) -> dict[str, str]:
     """Return {path: sha256} of a version's files outside assets.extra.
 
     The files there, card and warm-up requests, contain their own checksums.
@@ -142,7 +144,7 @@ def read_verified_card(folder: pathlib.Path) -> dict:
             "it, too, or export the model again."
         )
     card = json_files.read(path, {"files": {str: str}})
-    expected, actual = card["files"], _checksums(folder)
+    expected, actual = card["files"], checksums(folder)
     for name in expected:
         if actual.get(name) != expected[name]:
             raise errors.UserError(
@@ -162,7 +164,7 @@ def load(folder: pathlib.Path) -> Any:
 def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
     """Read the graph in a version's folder."""
     saved = saved_model_pb2.SavedModel.FromString(
-        (folder / _GRAPH).read_bytes()
+        (folder / version_folders.GRAPH).read_bytes()
     )
     (graph,) = saved.meta_graphs
     return graph
@@ -171,8 +173,3 @@ def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
 def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:
     """List the names of all operations, those in functions included."""
     return sorted({node.op for node in runtimes.nodes(graph)})
-
-
-def is_saved_model(folder: pathlib.Path) -> bool:
-    """Return whether a folder, as of a version, has a SavedModel."""
-    return (folder / _GRAPH).is_file()

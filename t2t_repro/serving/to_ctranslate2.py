@@ -16,7 +16,7 @@ import pathlib
 from collections.abc import Sequence
 from types import ModuleType
 
-from t2t_repro import errors, extras, files, json_files, locks
+from t2t_repro import errors, extras, files, json_files, locks, storage
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -61,10 +61,12 @@ def export(
             f"reads float32; got --weights_dtype={weights_dtype}."
         )
     folder = files.expand_path(export_dir).absolute()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if storage.names(folder) or (
+        folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    ):
         raise errors.UserError(
-            f"{folder} already exists. Remove it, or choose another "
-            "--export_dir."
+            f"{storage.name_of(folder)} already exists. Remove it, or choose "
+            "another --export_dir."
         )
     if len(models) > 1:
         raise errors.UserError(

@@ -1,16 +1,66 @@
 """Folders of the versions of an export, in the layout of TF Serving."""
 
+import os
 import pathlib
 import re
 
-from t2t_repro import errors
+from t2t_repro import errors, storage
 
+GRAPH = "saved_model.pb"  # file of a SavedModel
 _VERSION = re.compile("0|[1-9][0-9]{0,17}")
 
 
 def is_version(name: str) -> bool:
     """Return whether a folder of this name is a version."""
     return _VERSION.fullmatch(name) is not None
+
+
+def open_folder(name: str | os.PathLike) -> pathlib.Path:
+    """Return an export folder; of one at a URL, the newest version is copied.
+
+    Args:
+        name: an export folder, or the folder of a version.
+    """
+    return storage.download(storage.local_path(name), _newest)
+
+
+def _newest(names):
+    """Return the names of the newest version's files, if there are versions."""
+    versions = _complete(names)
+    first = f"{versions[-1]}/" if versions else ""
+    return [name for name in names if name.startswith(first)]
+
+
+def _complete(names):
+    """Return the versions whose graph, which is copied last, is there."""
+    folders = [name.split("/") for name in names]
+    return sorted(
+        int(parts[0])
+        for parts in folders
+        if is_version(parts[0]) and parts[1:] == [GRAPH]
+    )
+
+
+def list_uploaded(export_dir: pathlib.Path) -> list[int]:
+    """List all versions at the URL of an export folder; [] if it has none."""
+    first = {name.partition("/")[0] for name in storage.names(export_dir)}
+    return sorted(int(name) for name in first if is_version(name))
+
+
+def is_saved_model(folder: pathlib.Path) -> bool:
+    """Return whether a folder, as of a version, has a SavedModel."""
+    return (folder / GRAPH).is_file()
+
+
+def find_version(folder: pathlib.Path) -> pathlib.Path:
+    """Return a version's folder itself, or the newest of an export folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    if is_saved_model(folder):
+        return folder
+    return folder / str(newest_version(folder))
 
 
 def newest_version(export_dir: pathlib.Path) -> int:
@@ -22,8 +72,8 @@ def newest_version(export_dir: pathlib.Path) -> int:
     numbers = list_versions(export_dir) if export_dir.is_dir() else []
     if not numbers:
         raise errors.UserError(
-            f"There is no exported model in {export_dir}. Create one with "
-            "the exporter, or give the right --export_dir."
+            f"There is no exported model in {storage.name_of(export_dir)}. "
+            "Create one with the exporter, or give the right --export_dir."
         )
     return numbers[-1]
 

@@ -1,4 +1,4 @@
-"""Splitting of lines that are too long for a model, at the best boundaries."""
+"""Lines that are too long for a model: splitting, and a message."""
 
 import bisect
 import re
@@ -16,6 +16,25 @@ _ENDS = tuple(
         ),
     )
 )
+
+NUM_SHOWN = 10  # lines that a message names
+
+
+def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
+    """Return a message about lines that were not translated.
+
+    Args:
+        shown: the first NUM_SHOWN lines, as "line 3 (1,200 subwords)".
+        count: number of all such lines.
+        limit: maximum number of subwords.
+    """
+    return (
+        f"Lines longer than max_input_length={limit:,} subwords have an empty "
+        f"translation ({count:,} in all): {', '.join(shown)}"
+        f"{', …' if count > len(shown) else ''}. All other lines are "
+        "translated. With --decode_hparams=long_inputs=split these are "
+        "split and translated."
+    )
 
 
 def split(text: str, fits: Callable[[str], bool]) -> list[str]:

@@ -13,7 +13,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from t2t_repro import errors, files, locks, progress
+from t2t_repro import errors, files, locks, progress, storage
 
 Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
 TIMEOUT_SECONDS = 60
@@ -55,8 +55,8 @@ def find(name: str, folder: pathlib.Path) -> pathlib.Path:
         if path.is_file():
             return path
     raise errors.UserError(
-        f"--raw_dir={folder} has neither {name} nor {name}.gz or {name}.zst. "
-        "Put the file there.",
+        f"--raw_dir={storage.url_of(folder) or folder} has neither {name} nor "
+        f"{name}.gz or {name}.zst. Put the file there.",
         see="no-download",
     )
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from t2t_repro import extras
 
 
-def splitter(language: str) -> Callable[[str], list[str]]:
+def splitter(
+    language: str, normalize: Callable[[str], str] = str
+) -> Callable[[str], list[str]]:
     """Return a function that splits a line; a blank line has no sentence.
 
     White space around sentences is removed.
@@ -16,6 +18,8 @@ def splitter(language: str) -> Callable[[str], list[str]]:
     Args:
         language: code, as "de". Languages without rules of their own have
             those of a related language, or of English.
+        normalize: function of each sentence. It may tokenize, which would hide
+            the ends of sentences.
 
     Raises:
         UserError: sentencex is not installed.
@@ -25,6 +29,6 @@ def splitter(language: str) -> Callable[[str], list[str]]:
 
     def split(line: str) -> list[str]:
         sentences = map(str.strip, sentencex.segment(language, line))
-        return [sentence for sentence in sentences if sentence]
+        return [normalize(sentence) for sentence in sentences if sentence]
 
     return split

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors, files, json_files, locks, progress
+from t2t_repro import errors, files, json_files, locks, progress, storage
 from t2t_repro.training import checkpoint_files, checkpoints
 from t2t_repro.training.checkpoint_reader import CheckpointReader
 
@@ -48,6 +48,7 @@ def average(
             folder / f"{average_path.name}.json",
             {"averaged": [p.name for p in paths]},
         )
+    storage.upload(folder)
     return average_path
 
 

@@ -45,6 +45,9 @@ class Callback:
     def on_validation_end(self, step: int, results: Mapping[str, Any]) -> None:
         """Observe results: loss, perplexity, and others of validation.json."""
 
+    def on_checkpoint_begin(self, step: int) -> None:
+        """Prepare for a checkpoint, which may replace older ones."""
+
     def on_checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
         """Observe a checkpoint, which is on the disk."""
 
@@ -110,6 +113,10 @@ class Callbacks:
     def validation_end(self, step: int, results: Mapping[str, Any]) -> None:
         """Call on_validation_end()."""
         self._call("on_validation_end", step, results)
+
+    def checkpoint_begin(self, step: int) -> None:
+        """Call on_checkpoint_begin()."""
+        self._call("on_checkpoint_begin", step)
 
     def checkpoint_saved(self, step: int, path: pathlib.Path) -> None:
         """Call on_checkpoint_saved()."""

@@ -3,9 +3,32 @@
 import pathlib
 import re
 
-from t2t_repro import errors, files
+from t2t_repro import errors, files, storage
 
 FOLDER = "checkpoints"  # in the folder of a run
+
+
+def open_folder(name: pathlib.Path | str) -> pathlib.Path:
+    """Return the folder of a run, which is copied if it has a URL.
+
+    Data of checkpoints is copied by fetch_data(), and exports are not.
+    """
+    return storage.download(storage.local_path(name), _without_large_files)
+
+
+def _without_large_files(names):
+    exports = ("export/", "ctranslate2/")
+    return [
+        name
+        for name in names
+        if not re.search(r"(^|/)ckpt-\d+\.data-", name)
+        and not name.startswith(exports)
+    ]
+
+
+def fetch_data(path: pathlib.Path) -> None:
+    """Copy the data of a checkpoint at a URL, if it is missing here."""
+    storage.fetch(path.with_name(f"{path.name}.data-00000-of-00001"))
 
 
 def require(name: pathlib.Path | str) -> pathlib.Path:
@@ -14,7 +37,9 @@ def require(name: pathlib.Path | str) -> pathlib.Path:
     Raises:
         UserError: there is none.
     """
-    path = files.expand_path(name)
+    path = storage.local_path(name)
+    if files.is_url(name):
+        open_folder(path.parent.parent)  # of its run
     if not pathlib.Path(f"{path}.index").is_file():
         raise errors.UserError(
             f"There is no checkpoint {name}. Name one as …/ckpt-1500, "

@@ -1,6 +1,7 @@
 """Reading of one checkpoint by the names of its variables."""
 
 import contextlib
+import math
 import pathlib
 import weakref
 from typing import Any
@@ -40,6 +41,7 @@ class CheckpointReader:
             DamagedCheckpointError: it cannot be read.
         """
         self.path = checkpoint_files.require(path)
+        checkpoint_files.fetch_data(self.path)
         # The reader opens the data later. So the path remains until its end.
         opened = contextlib.ExitStack()
         weakref.finalize(self, opened.close)
@@ -65,6 +67,15 @@ class CheckpointReader:
             return self._reader.get_tensor(name + _SUFFIX)
         except _UNREADABLE as error:
             raise DamagedCheckpointError(self.path, error) from error
+
+    @property
+    def num_weights(self) -> int:
+        """The number of the model's weights."""
+        return sum(
+            math.prod(shape)
+            for name, shape in self.shapes.items()
+            if name.startswith("weights/")
+        )
 
     @property
     def vocabulary(self) -> str:

@@ -25,6 +25,13 @@ def make_deterministic() -> None:
     tf.config.experimental.enable_op_determinism()
 
 
+def is_multi_worker(distribution: str) -> bool:
+    """Return whether a choice of strategy() means several processes."""
+    return distribution == "multi_worker" or (
+        distribution == "auto" and "TF_CONFIG" in os.environ
+    )
+
+
 def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
     """Return a tf.distribute strategy.
 
@@ -37,9 +44,7 @@ def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
         UserError: "multi_worker", but TF_CONFIG does not describe a cluster
             and this machine's task in it.
     """
-    if distribution == "auto" and "TF_CONFIG" in os.environ:
-        distribution = "multi_worker"
-    if distribution == "multi_worker":
+    if is_multi_worker(distribution):
         workers.check_tf_config()
         print("Waiting for all workers of TF_CONFIG.", flush=True)
         return tf.distribute.MultiWorkerMirroredStrategy()

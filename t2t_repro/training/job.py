@@ -6,17 +6,28 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from t2t_repro import cpu, files, hparam, locks, prepare, registry, run_json
+from t2t_repro import (
+    cpu,
+    errors,
+    hparam,
+    locks,
+    prepare,
+    registry,
+    run_json,
+    storage,
+)
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.models import building
 from t2t_repro.problem import Problem
 from t2t_repro.training import (
+    checkpoint_files,
     hardware,
     history,
     optimizer,
     run_log,
     setup,
     train_loop,
+    uploads,
     workers,
 )
 from t2t_repro.training.callbacks import Callback
@@ -50,7 +61,8 @@ def train(
     Args:
         problem: problem.Problem, as problem.build_problem() returns it.
         hparams: hparam.HParams, as registry.build_hparams() returns it.
-        output_dir: folder of the run; its run.json records the settings.
+        output_dir: folder of the run; its run.json records the settings. If it
+            is at a URL, each checkpoint is uploaded.
         options: settings other than hyperparameters, each a flag of the
             trainer; None: the defaults.
         data: folders of the data; None: the defaults.
@@ -65,11 +77,11 @@ def train(
             holds another run, or a number is not finite.
     """
     options, data = options or Options(), data or Data()
-    hparams = run_json.use_defaults_for_later_fields(
-        files.expand_path(output_dir), hparams
-    )
+    run_folder = _open_folder(output_dir, options)
+    hparams = run_json.use_defaults_for_later_fields(run_folder, hparams)
     _check(problem, hparams, options)
     observers = [*callbacks, *build_callbacks(options.callbacks)]
+    observers += uploads.callbacks(run_folder)
     if options.logical_devices:
         hardware.make_logical_devices(options.logical_devices)
     if options.deterministic:
@@ -83,10 +95,10 @@ def train(
         workers.require_same_flags(worker, common_settings)
         folder = _prepare_data(worker, problem, data)
         task = _build_task(problem, hparams, options, folder)
-        output_dir = files.expand_path(output_dir)
         if worker.is_chief:
-            stack.enter_context(locks.locked(output_dir))
-            stack.enter_context(run_log.appending_to(output_dir))
+            stack.enter_context(locks.locked(run_folder))
+            stack.enter_context(uploads.at_the_end(run_folder))
+            stack.enter_context(run_log.appending_to(run_folder))
             _suggest_set(hparams_set, task.plan.num_pairs)
         settings = run_json.settings(
             problem,
@@ -97,8 +109,28 @@ def train(
             task.vocabularies,
             task.plan.rows_per_batch,
         ) | {"options": options.given()}
-        _write_run_json(worker, output_dir, settings, task, options, strategy)
-        return train_loop.train(task, output_dir, options, strategy, observers)
+        _write_run_json(worker, run_folder, settings, task, options, strategy)
+        return train_loop.train(task, run_folder, options, strategy, observers)
+
+
+def _open_folder(output_dir, options):
+    """Return the folder of the run, which is copied if it has a URL."""
+    folder = storage.local_path(output_dir)
+    url = storage.url_of(folder)
+    if url and hardware.is_multi_worker(options.distribution):
+        raise errors.UserError(
+            f"Several workers need a shared folder for the run; got {url}. "
+            "Name such a folder with --output_dir. --data_dir may be a URL."
+        )
+    checkpoint_files.open_folder(folder)
+    left = checkpoint_files.list_checkpoints(folder / run_json.CHECKPOINTS)
+    if url and left and not (folder / run_json.RUN).exists():
+        raise errors.UserError(
+            f"There is no run at {url} any more, and its copy {folder} has "
+            f"{left[-1].name}, which was not uploaded. Move the copy to "
+            "another place, or remove it to train from the start."
+        )
+    return folder
 
 
 def _check(problem, hparams, options):
@@ -122,6 +154,7 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
             hardware.use_xla(options.xla),
         )
         run_json.start(output_dir, settings, task.vocabularies, hardware_used)
+        storage.upload(output_dir)  # an error shows before the first step
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)

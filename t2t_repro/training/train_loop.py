@@ -191,6 +191,7 @@ class _Loop:
         """Check that all is finite, and let the chief write a checkpoint."""
         self.profiler.stop()
         self.log.check()
+        self.callbacks.checkpoint_begin(step)
         with self.log.pause():
             self._check_weights(step)
             self.log.flush()

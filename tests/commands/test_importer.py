@@ -20,6 +20,13 @@ def imported(run, tmp_path_factory):
     return folder
 
 
+def test_url_of_a_run_is_refused(run):
+    flags = "--from=huggingface", f"--input={MODEL}", "--output_dir=s3://b/run"
+    result = run("importer", *flags)
+    assert result.returncode == 1
+    assert "folder of this machine; got s3://b/run. Name" in result.stderr
+
+
 def decode(run, folder, *flags):
     text = "".join(f"{line}\n" for line in LINES)
     result = run("decoder", f"--output_dir={folder}", *flags, stdin=text)

@@ -31,6 +31,8 @@ for number, arguments in enumerate(json.load(sys.stdin)):
         os._exit(0)
 """
 DECODER = "decoder", f"--output_dir={RUN}"
+TO_DIR = "--decode_from_file={0}/two", "--decode_to_dir={0}/out"
+EXPORT = "decoder", *TO_DIR, "--export_dir={0}/none"
 EVALUATE = "evaluate", "--translations={0}/two", "--bootstrap_samples=1"
 CASES = {
     "unknown decode hparam": (
@@ -104,6 +106,43 @@ CASES = {
     "alignments in the file of translations": (
         (*DECODER, "--alignments={0}/out", "--decode_to_file={0}/out"),
         "--decode_to_file and --alignments are the same file",
+    ),
+    "folder for standard input": (
+        (*DECODER, "--decode_to_dir={0}/out"),
+        "--decode_to_dir needs --decode_from_file.",
+    ),
+    "shards of one file": (
+        (*DECODER, "--decode_from_file={0}/two", "--shard_lines=7"),
+        "--shard_lines needs --decode_to_dir.",
+    ),
+    "folder and file": (
+        (*DECODER, *TO_DIR, "--decode_to_file={0}/file"),
+        "--decode_to_dir ignores --decode_to_file.",
+    ),
+    "scores in a folder": (
+        (*DECODER, "--score_file={0}/two", "--decode_to_dir={0}/out"),
+        "--score_file ignores --decode_to_dir.",
+    ),
+    "no file matches": (
+        (*DECODER, "--decode_from_file={0}/x*", "--decode_to_dir={0}/out"),
+        "No file matches --decode_from_file={0}/x*.",
+    ),
+    "folder is a file": (
+        (*DECODER, TO_DIR[0], "--decode_to_dir={0}/one"),
+        "File exists: {0}/one.",
+    ),
+    "unknown engine": (
+        (*DECODER, *TO_DIR, "--engine=spark"),
+        "engine must be local, or dask:ADDRESS",
+    ),
+    "processes of a cluster": (
+        (*DECODER, *TO_DIR, "--engine=dask:tcp://a:1", "--num_workers=2"),
+        "--engine=dask:tcp://a:1 ignores --num_workers",
+    ),
+    "no such export": (EXPORT, "There is no exported model in {0}/none."),
+    "checkpoint of an export": (
+        (*EXPORT, f"--checkpoint_path={RUN}/checkpoints/ckpt-300"),
+        "--export_dir ignores --checkpoint_path",
     ),
     "no pair to score": (
         (*DECODER, "--score_file={0}/two"),

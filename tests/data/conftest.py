@@ -32,7 +32,7 @@ def generate_corpus(monkeypatch):
             "train": train if callable(train) else lambda: iter(train),
             "test": lambda: iter(test),
         }
-        engine = settings.pop("engine", engines.LocalEngine(workers))
+        engine = settings.pop("engine", engines.ThreadEngine(workers))
         shard_pairs = settings.pop("shard_pairs", generate.SHARD_PAIRS)
         spec = generate.Spec(**{"vocab_size": 300, "max_length": 30} | settings)
         return generate.generate(

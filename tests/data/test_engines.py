@@ -2,17 +2,20 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
-from t2t_repro import errors, registry, user_definitions
+from t2t_repro import data, errors, registry, user_definitions
 from t2t_repro.data import engines
 from t2t_repro.data.filtering import PairFilters
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-TIMEOUT_SECONDS = 60
+ROOT = pathlib.Path(__file__).parents[2]
+SECONDS = 300  # for what hangs otherwise
 NO_FADS = """
 from t2t_repro.registry import pair_filters
 from t2t_repro.text.pair_filters import PairFilter
@@ -31,7 +34,7 @@ def contents(folder):
 @pytest.mark.parametrize("name", ["", "dask", "dask:", "spark", "tcp://a:1"])
 def test_unknown_engine_is_user_error(name):
     with pytest.raises(errors.UserError, match="local, or dask:ADDRESS.*got"):
-        engines.create(name, 1)
+        engines.create(name, engines.INLINE)
 
 
 def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
@@ -39,13 +42,14 @@ def test_missing_dask_is_user_error_that_names_the_extra(monkeypatch):
     monkeypatch.delitem(
         sys.modules, "t2t_repro.data.dask_engine", raising=False
     )
+    monkeypatch.delattr(data, "dask_engine", raising=False)
     with pytest.raises(errors.UserError, match="the extra dask"):
-        engines.create("dask:tcp://localhost:1", 1)
+        engines.create("dask:tcp://localhost:1", engines.INLINE)
 
 
 def test_tasks_without_pairs_are_not_called_and_keep_their_place():
     tasks = [("a", ["x"]), ("b", None), ("c", ["y", "z"])]
-    results = engines.LocalEngine(2).map(len, iter(tasks))
+    results = engines.in_order(engines.ThreadEngine(2), len, iter(tasks))
     assert list(results) == [("a", 1), ("b", None), ("c", 2)]
 
 
@@ -54,55 +58,87 @@ def test_no_cluster_at_the_address_is_user_error(monkeypatch):
     from t2t_repro.data import dask_engine
 
     monkeypatch.setattr(dask_engine, "TIMEOUT_SECONDS", 1)
-    engine = engines.create("dask:tcp://127.0.0.1:1", 1)
+    engine = engines.create("dask:tcp://127.0.0.1:1", engines.INLINE)
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
-        list(engine.map(len, [("a", ["x"])]))
+        list(engines.in_order(engine, len, [("a", ["x"])]))
 
 
-class Cluster:
-    """Processes of a scheduler and of workers on this machine."""
-
-    def __init__(self, folder):
-        self._folder = folder
-        self._processes = []
-        self.file = folder / "scheduler.json"  # with the address
-        self._start("scheduler", "--host=127.0.0.1", "--port=0")
-
-    def _start(self, *arguments):
-        command = [sys.executable, "-m", "dask", *arguments]
-        command += [f"--scheduler-file={self.file}"]
-        command += ["--no-dashboard"]
-        with open(self._folder / "log", "ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                cwd=self._folder,
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
-            )
-        self._processes.append(process)
-        return process
-
-    def start_worker(self):
-        """Start a worker, whose process ends with it."""
-        return self._start("worker", "--no-nanny", "--nthreads=1")
-
-    def end(self):
-        """Kill all processes."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
+def test_process_that_ends_in_a_call_is_user_error():
+    tasks = [("a", signal.SIGKILL)]
+    calls = engines.as_finished(
+        engines.ProcessEngine(2), signal.raise_signal, tasks
+    )
+    with pytest.raises(errors.UserError, match="worker process has ended"):
+        list(calls)
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """A scheduler without workers."""
-    pytest.importorskip("distributed")
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    cluster = Cluster(folder)
-    yield cluster
-    cluster.end()
+def test_closed_calls_end_the_processes():
+    """The second call would take an hour."""
+    tasks = [(seconds, seconds) for seconds in (0, 3_600, 3_600)]
+    calls = engines.as_finished(engines.ProcessEngine(2), time.sleep, tasks)
+    assert next(calls) == (0, None)
+    calls.close()
+
+
+# Starts two processes whose calls take an hour, and prints their numbers.
+SLEEP = """
+import multiprocessing, time
+from t2t_repro.data import engines
+
+if __name__ == "__main__":
+    with engines.ProcessEngine(2).start(time.sleep) as calls:
+        futures = [calls.submit(3_600) for _ in range(2)]
+        while not all(future.running() for future in futures):
+            time.sleep(0.01)
+        pids = [child.pid for child in multiprocessing.active_children()]
+        print(*pids, flush=True)
+        futures[0].result()
+"""
+
+
+def is_alive(pid):
+    """Return whether a process runs: a killed one may be left as a zombie."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.slow
+def test_processes_end_when_their_starter_is_killed(tmp_path):
+    (tmp_path / "sleep.py").write_text(SLEEP)
+    with subprocess.Popen(
+        [sys.executable, tmp_path / "sleep.py"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as starter:
+        pids = starter.stdout.readline().split()
+        assert len(pids) == 2 and all(map(is_alive, pids))
+        starter.kill()
+    end = time.monotonic() + SECONDS
+    while any(map(is_alive, pids)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_results_as_finished_do_not_wait_for_a_slow_call():
+    slow = threading.Event()
+    tasks = [("slow", slow.wait), ("fast", int), ("later", int)]
+    calls = engines.as_finished(
+        engines.ThreadEngine(2), lambda function: function(), tasks
+    )
+    assert [next(calls)[0], next(calls)[0]] == ["fast", "later"]
+    slow.set()
+    assert list(calls) == [("slow", True)]
+
+
+def test_inline_engine_reads_a_task_when_its_result_is_needed():
+    tasks = iter([("a", "x"), ("b", "yy"), ("c", "zzz")])
+    calls = engines.as_finished(engines.INLINE, len, tasks)
+    assert next(calls) == ("a", 1)
+    assert next(tasks) == ("b", "yy")
 
 
 @pytest.fixture
@@ -123,8 +159,6 @@ def own_filter(tmp_path, monkeypatch):
 def test_cluster_with_killed_workers_writes_the_files_of_threads(
     tmp_path, draw_pairs, generate_corpus, cluster, own_filter, num_workers
 ):
-    import distributed
-
     train = draw_pairs(600)
     settings = {
         "shard_pairs": 100,
@@ -132,9 +166,7 @@ def test_cluster_with_killed_workers_writes_the_files_of_threads(
     }
     expected = generate_corpus(tmp_path / "local", train, **settings)
     workers = [cluster.start_worker() for _ in range(num_workers)]
-    with distributed.Client(scheduler_file=str(cluster.file)) as client:
-        client.wait_for_workers(num_workers, timeout=TIMEOUT_SECONDS)
-        address = client.scheduler.address
+    address = cluster.wait_for_workers(num_workers)
     killed = []
 
     def read():
@@ -149,7 +181,7 @@ def test_cluster_with_killed_workers_writes_the_files_of_threads(
     actual = generate_corpus(
         tmp_path / "dask",
         read,
-        engine=engines.create(f"dask:{address}", 1),
+        engine=engines.create(f"dask:{address}", engines.INLINE),
         **settings,
     )
     assert len(killed) >= 3 and all(worker.wait() < 0 for worker in killed)

@@ -41,7 +41,7 @@ def generate_corpus(folder, when, number):
         {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:4])},
         generate.Spec(300, max_length=40),
         {"problem": "toy"},
-        engine=engines.LocalEngine(2),
+        engine=engines.ThreadEngine(2),
         shard_pairs=12,
     )
 

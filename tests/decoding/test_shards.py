@@ -52,6 +52,32 @@ def test_default_is_one_shard_per_thread(monkeypatch, threads, gpus, expected):
     assert shards.default_num_shards() == expected
 
 
+@pytest.mark.parametrize(
+    ("gpus", "expected", "workers"),
+    [(["a", "b"], ["b", "a", "b"], 2), ([], [], 3)],
+    ids=["two GPUs", "no GPU"],
+)
+def test_processes_share_gpus_in_turn(monkeypatch, gpus, expected, workers):
+    used, growing = [], []
+    config = tf.config
+    monkeypatch.setattr(config, "get_visible_devices", lambda kind: gpus)
+    monkeypatch.setattr(
+        config, "set_visible_devices", lambda gpu, kind: used.append(gpu)
+    )
+    monkeypatch.setattr(
+        config.experimental,
+        "set_memory_growth",
+        lambda gpu, grows: growing.append(gpu),
+    )
+    monkeypatch.setattr(
+        config.threading, "get_inter_op_parallelism_threads", lambda: 3
+    )
+    for index in (1, 2, 3):
+        shards.use_one_gpu(index)
+    assert used == growing == expected
+    assert shards.default_num_workers() == workers
+
+
 def test_user_setting_of_threads_takes_precedence(monkeypatch):
     calls = []
     monkeypatch.setattr(
@@ -65,6 +91,27 @@ def test_user_setting_of_threads_takes_precedence(monkeypatch):
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
     shards.use_one_thread_per_operation()
     assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("num_weights", "expected"),
+    [(8_000_000, {"intra": [1], "inter": [1]}), (63_000_000, {})],
+)
+def test_single_sentences_of_small_models_have_one_thread(
+    monkeypatch, num_weights, expected
+):
+    calls = {}
+    for kind in ("intra", "inter"):
+        monkeypatch.delenv(f"TF_NUM_{kind.upper()}OP_THREADS", raising=False)
+        monkeypatch.setattr(
+            tf.config.threading,
+            f"set_{kind}_op_parallelism_threads",
+            calls.setdefault(kind, []).append,
+        )
+    shards.choose_threads_for_one_sentence(num_weights)
+    assert {kind: counts for kind, counts in calls.items() if counts} == (
+        expected
+    )
 
 
 @pytest.mark.slow

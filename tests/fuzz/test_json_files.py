@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors, files, json_files
 from t2t_repro.data import corpus, generate, manifest
+from t2t_repro.decoding import translation_folder
 from t2t_repro.training import history
 
 MADE = generate.Spec(vocab_size=270)
@@ -73,6 +74,36 @@ def test_edited_unfinished_manifest_is_read_or_named(folder, whole, data):
     path.unlink()
     for part in (found or {"splits": {}})["splits"].values():
         assert {type(sum) for sum in part["text_sha256"].values()} <= {str}
+
+
+SEARCH = {"model": "run", "decode_hparams": {"beam_size": 4}, "shard_lines": 2}
+
+
+@pytest.fixture(scope="module")
+def translations(tmp_path_factory):
+    """Return a folder of translations, its source and its manifest."""
+    folder = tmp_path_factory.mktemp("translations")
+    source = folder / "in" / "a.en"
+    source.parent.mkdir()
+    source.touch()
+    made = translation_folder.TranslationFolder(folder, SEARCH, [source])
+    made.join_complete(made.files[0])
+    path = folder / translation_folder.MANIFEST
+    return folder, source, json_files.read(path)
+
+
+@given(data=st.data())
+def test_edited_manifest_of_translations_is_read_or_named(translations, data):
+    folder, source, whole = translations
+    path = folder / translation_folder.MANIFEST
+    path.write_bytes(data.draw(edited_json(whole)))
+    try:
+        found = translation_folder.TranslationFolder(folder, SEARCH, [source])
+    except errors.UserError as error:
+        assert str(folder) in str(error)
+    else:
+        count, first = found.long_lines()
+        assert isinstance(count, int) and len(first) <= 10
 
 
 ENTRIES = [

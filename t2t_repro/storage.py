@@ -1,0 +1,280 @@
+"""Copies of folders at s3:// and gs:// URLs.
+
+Commands work in the copy CACHE/s3/BUCKET/FOLDER of s3://BUCKET/FOLDER. Its path
+says what it is a copy of: these functions do nothing for other paths. CACHE is
+~/.cache/t2t_repro, or $T2T_CACHE.
+
+A file .t2t.objects in each folder has the version (ETag) of every object that
+has been copied, with the size and time of its file. So only what has changed
+is copied again, in both directions.
+
+An object store replaces one object at a time. The files of _COMPLETE say that
+others are complete: they are copied last, and removed first. So a process may
+be killed at any moment.
+"""
+
+import contextlib
+import fnmatch
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from t2t_repro import errors, files, locks, object_store, progress
+
+_OBJECTS = ".t2t.objects"
+# Of a run, data, checkpoints and exports.
+_COMPLETE = (
+    "run.json",
+    "manifest.json",
+    "*.index",
+    "saved_model.pb",
+    "model.bin",
+)
+_NOT_COPIED = (_OBJECTS, locks.LOCK, f"*.{locks.LOCK}", "*.t2t.tmp")
+
+
+class _Copy(NamedTuple):
+    """A file at the moment when it was the same as an object."""
+
+    tag: str  # of the object's version
+    size: int
+    mtime_ns: int
+
+    def is_same(self, stat: os.stat_result) -> bool:
+        """Return whether the file has not changed since."""
+        return self[1:] == (stat.st_size, stat.st_mtime_ns)
+
+
+def _cache():
+    cache = os.environ.get("T2T_CACHE") or "~/.cache/t2t_repro"
+    return files.expand_path(cache).absolute()
+
+
+def local_path(name: str | os.PathLike) -> pathlib.Path:
+    """Return a path that a user wrote; of a URL, the path of its copy.
+
+    Raises:
+        UserError: the URL is not that of a folder in an object store.
+    """
+    if not files.is_url(name):
+        return files.expand_path(name)
+    scheme, _, rest = str(name).partition("://")
+    parts = rest.rstrip("/").split("/")
+    if scheme not in object_store.PACKAGES or {"", ".", ".."} & {*parts}:
+        raise errors.UserError(
+            f"{name} is not the URL of a folder in an object store. Write it "
+            "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER."
+        )
+    return _cache().joinpath(scheme, *parts)
+
+
+def url_of(path: pathlib.Path) -> str | None:
+    """Return the URL of which a path is the copy; None: it is no copy."""
+    path, cache = path.absolute(), _cache()
+    if not path.is_relative_to(cache):
+        return None
+    scheme, *parts = path.relative_to(cache).parts or ("",)
+    if scheme not in object_store.PACKAGES or not parts:
+        return None
+    return f"{scheme}://{'/'.join(parts)}"
+
+
+def name_of(path: pathlib.Path) -> str:
+    """Return the URL of a copy; of other paths the absolute path."""
+    return url_of(path) or str(path.absolute())
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    """Return the names of all objects of a copy; none of other folders."""
+    url = url_of(folder)
+    return sorted(_found(url)) if url else []
+
+
+def download(
+    folder: pathlib.Path,
+    choose: Callable[[list[str]], Iterable[str]] = list,
+) -> pathlib.Path:
+    """Copy the objects that are missing here or have changed.
+
+    Files that were copied and whose objects are gone are removed. If another
+    process here works in the copy, as a trainer does, it stays as it is.
+
+    Args:
+        folder: a copy, from local_path(). To others nothing is copied.
+        choose: function of all names that returns those to copy.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UserError: the objects cannot be read.
+    """
+    url = url_of(folder)
+    if not url:
+        return folder
+    with locks.locked(folder, wait=True, beside=True):
+        if not _is_in_use(folder):
+            _download(folder, url, choose)
+    return folder
+
+
+def _is_in_use(folder):
+    """Return whether a process has the lock of a folder."""
+    try:
+        with locks.locked(folder):
+            return False
+    except locks.TakenError:
+        return True
+
+
+def _download(folder, url, choose):
+    found, copies, present = _found(url), _copies(folder), _files(folder)
+    for name in reversed(_in_order(present)):
+        copy = copies.get(name)
+        if name in found:
+            is_stale = copy is None or copy.tag != found[name].tag
+        else:  # it was removed there, or is new or newer here
+            is_stale = copy is not None and copy.is_same(present[name])
+        if is_stale:
+            (folder / name).unlink(missing_ok=True)
+    missing = [
+        files.inside(folder, name)
+        for name in _in_order(choose(sorted(found)))
+        if not (folder / name).exists()
+    ]
+    settings = {"delay": progress.DELAY_SECONDS, "disable": not missing}
+    for path in progress.bar(missing, f"copy {url}", unit="file", **settings):
+        # Another machine may remove an old checkpoint now.
+        with contextlib.suppress(FileNotFoundError):
+            _get(path)
+
+
+def fetch(path: pathlib.Path) -> None:
+    """Copy the object of a file that download() did not choose."""
+    if url_of(path) and not path.exists():
+        _get(path)
+
+
+def _get(path):
+    version = object_store.get(url_of(path), path)
+    _note(path, version, path.stat())
+
+
+def upload(folder: pathlib.Path) -> None:
+    """Copy the files that have changed to their objects.
+
+    Objects that were copied and whose files are gone are removed.
+
+    Args:
+        folder: a copy, or a folder in it. From others nothing is copied.
+
+    Raises:
+        UserError: the objects cannot be written. The files stay, and a later
+            upload copies them.
+    """
+    if not url_of(folder):
+        return
+    with locks.locked(folder, wait=True, beside=True):
+        copies, present = _copies(folder), _files(folder)
+        changed = _in_order(
+            name
+            for name, stat in present.items()
+            if name not in copies or not copies[name].is_same(stat)
+        )
+        # While parts are replaced, the whole is not complete. A run.json is.
+        for name in reversed(changed):
+            if name in copies and _rank(name) > 0:
+                _remove(folder / name)
+        for name in changed:
+            _put(folder / name, present[name])
+        for name in reversed(_in_order(copies.keys() - present.keys())):
+            _remove(folder / name)
+            if name.endswith(".index"):
+                _remove_parts(folder / name)
+
+
+def _put(path, stat):
+    # Another process may remove the file now.
+    with contextlib.suppress(FileNotFoundError):
+        version = object_store.put(path, url_of(path))
+        _note(path, version, stat)
+
+
+def _remove(path):
+    object_store.remove(url_of(path))
+    _note(path, None, None)
+
+
+def _remove_parts(index):
+    """Remove the data of a checkpoint, which may never have been here."""
+    for name in names(index.parent):
+        if name.startswith(f"{index.stem}."):
+            _remove(index.with_name(name))
+
+
+def _rank(name):
+    """Return the place of a file in the order of copies; -1 is first."""
+    base = name.rpartition("/")[2]
+    matches = [fnmatch.fnmatchcase(base, pattern) for pattern in _COMPLETE]
+    return matches.index(True) if True in matches else -1
+
+
+def _in_order(names):
+    return sorted(names, key=lambda name: (_rank(name), name))
+
+
+def _is_copied(name):
+    return not any(
+        fnmatch.fnmatchcase(part, pattern)
+        for part in name.split("/")
+        for pattern in _NOT_COPIED
+    )
+
+
+def _found(url):
+    """Return {name: Version} of the objects of a folder."""
+    found = object_store.find(url)
+    return {name: found[name] for name in found if _is_copied(name)}
+
+
+def _files(folder):
+    """Return {name: os.stat_result} of the files in a folder."""
+    found = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        # Another process may remove it now.
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_file() and _is_copied(name):
+                found[name] = path.stat()
+    return found
+
+
+def _copies(folder):
+    """Return {name: _Copy} of the files that have been copied."""
+    return {
+        (file.parent / name).relative_to(folder).as_posix(): copy
+        for file in folder.rglob(_OBJECTS)
+        for name, copy in _read(file).items()
+    }
+
+
+def _read(file):
+    """Return {name: _Copy} of a folder; {} if nothing is known."""
+    try:
+        stored = json.loads(file.read_bytes())
+        return {name: _Copy(*values) for name, values in stored.items()}
+    except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _note(path, version, stat):
+    """Store the version of an object; None: there is none."""
+    if not path.parent.is_dir():
+        return
+    copies = _read(path.with_name(_OBJECTS))
+    copies.pop(path.name, None)
+    if version is not None:
+        copies[path.name] = _Copy(version.tag, stat.st_size, stat.st_mtime_ns)
+    files.write_text(path.with_name(_OBJECTS), json.dumps(copies))

@@ -1,0 +1,169 @@
+"""decoder --decode_to_dir: the same bytes from any workers, also killed."""
+
+import gzip
+import json
+import pathlib
+import random
+import tarfile
+
+import pytest
+
+from t2t_repro import bulk_decoding, bulk_models, registry, stored_run
+from t2t_repro.data import engines
+from t2t_repro.decoding import translated_files
+
+ROOT = pathlib.Path(__file__).parents[2]
+# A run of number words from English into German, and its export.
+STORED = ROOT / "tests" / "fixtures" / "run"
+RUN = f"--output_dir={STORED / 'run'}"
+WORDS = "one two three ten eleven twelve hundred thousand twenty-one".split()
+# With scores, which show differences that texts hide.
+JSONL = ("--shard_lines=20", "--output_format=jsonl")
+
+
+def ok(result):
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def contents(folder):
+    """Return {name: bytes} of the translations."""
+    return {path.name: path.read_bytes() for path in folder.glob("*.en")}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """Return a pattern of files, of 300 and 150 lines, and of none."""
+    folder = tmp_path_factory.mktemp("texts")
+    draw = random.Random(0)
+
+    def lines(count):
+        sizes = [*(draw.randint(0, 6) for _ in range(count - 1)), 1]
+        return "\n".join(" ".join(draw.choices(WORDS, k=k)) for k in sizes)
+
+    (folder / "a.en").write_text(lines(300))
+    with gzip.open(folder / "b.en.gz", "wt") as file:
+        file.write(lines(150))
+    (folder / "c.en").touch()
+    return folder / "*.en*"
+
+
+@pytest.fixture(scope="module")
+def flags(texts):
+    """Return flags of a run that translates the files."""
+    return (RUN, f"--decode_from_file={texts}", *JSONL)
+
+
+@pytest.fixture(scope="module")
+def expected(forked, flags, tmp_path_factory):
+    """Return what one process writes."""
+    folder = tmp_path_factory.mktemp("expected")
+    to = f"--decode_to_dir={folder}", "--num_workers=1"
+    result = ok(forked("decoder", *flags, *to))
+    assert "All 450 lines of 3 files are there." in result.stdout
+    return contents(folder)
+
+
+@pytest.fixture
+def model():
+    """Return the model of the run."""
+    registry.load_definitions()
+    return bulk_models.of_run(stored_run.read(STORED / "run"))
+
+
+def shards(folder):
+    return sorted((folder / "shards").glob("*/" + "[0-9]" * 8))
+
+
+@pytest.mark.slow
+def test_translations_are_those_of_a_single_file(forked, expected, texts):
+    lines = [json.loads(line) for line in expected["a.en"].splitlines()]
+    assert [line["sentence"] for line in lines] == list(range(1, 301))
+    path = texts.parent / "a.en"
+    single = ok(forked("decoder", RUN, f"--decode_from_file={path}")).stdout
+    # Scores may differ in the last digits, since batches do.
+    outputs = [line["translations"][0]["text"] for line in lines]
+    assert outputs == single.split("\n")[:-1]
+    assert len(expected["b.en"].splitlines()) == 150
+    assert expected["c.en"] == b""
+
+
+@pytest.mark.slow
+def test_killed_job_continues_with_four_processes(
+    forked, run_alone, flags, expected, tmp_path
+):
+    to = (*flags, f"--decode_to_dir={tmp_path}")
+    usr = f"--usr_dir={ROOT / 'tests' / 'faults' / 'usr'}"
+    fault = {"FAULT": "SIGKILL change 60", "DISK": str(tmp_path)}
+    killed = forked("decoder", *to, usr, "--num_workers=1", env=fault)
+    assert killed.returncode == -9, killed.stderr
+    kept = len(shards(tmp_path))
+    assert 0 < kept < 15 and not contents(tmp_path).get("a.en")
+    # A fork of a test may not start processes.
+    resumed = ok(run_alone("decoder", *to, "--num_workers=4"))
+    assert f"Translated {450 - 20 * kept} lines" in resumed.stdout
+    assert contents(tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_cluster_with_a_killed_worker_writes_the_same(
+    cluster, model, expected, texts, tmp_path, monkeypatch
+):
+    workers = [cluster.start_worker(num_threads=2) for _ in range(2)]
+    address = cluster.wait_for_workers(2)
+    write, written = translated_files.TranslatedFile.write, []
+
+    def write_and_kill(*arguments):
+        written.append(arguments)
+        if len(written) == 3:
+            workers[0].kill()
+        return write(*arguments)
+
+    monkeypatch.setattr(
+        translated_files.TranslatedFile, "write", write_and_kill
+    )
+    bulk_decoding.translate_files(
+        model,
+        sorted(texts.parent.iterdir()),
+        tmp_path / "out",
+        engines.create(f"dask:{address}", engines.INLINE),
+        "jsonl",
+        20,
+    )
+    assert workers[0].wait() < 0
+    assert contents(tmp_path / "out") == expected
+
+
+@pytest.mark.slow
+def test_export_translates_as_query_does(forked, texts, tmp_path):
+    with tarfile.open(STORED / "export.tar.xz") as export:
+        export.extractall(tmp_path, filter="data")
+    model = f"--export_dir={tmp_path / 'export'}"
+    flags = (
+        model,
+        f"--decode_from_file={texts}",
+        f"--decode_to_dir={tmp_path / 'out'}",
+        "--num_workers=1",
+    )
+    ok(forked("decoder", *flags))
+    text = (texts.parent / "a.en").read_text()
+    queried = ok(forked("query", model, stdin=text)).stdout
+    assert contents(tmp_path / "out")["a.en"].decode() == queried
+    refused = forked("decoder", RUN, *flags[1:])
+    assert "model is 'export' there and 'run' here" in refused.stderr
+
+
+@pytest.mark.slow
+def test_long_lines_are_refused(forked, tmp_path):
+    (tmp_path / "long.en").write_text("two\n" + "one " * 30 + "\n\n")
+    result = forked(
+        "decoder",
+        RUN,
+        "--decode_hparams=long_inputs=refuse,max_input_length=20",
+        f"--decode_from_file={tmp_path / 'long.en'}",
+        f"--decode_to_dir={tmp_path / 'out'}",
+        "--num_workers=1",
+    )
+    assert result.returncode == 1
+    assert "an empty translation (1 in all): long.en line 2 (" in result.stderr
+    assert (tmp_path / "out" / "long.en").read_text() == "zwei\n\n\n"

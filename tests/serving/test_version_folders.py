@@ -1,0 +1,38 @@
+"""Versions of an export whose folder has a URL."""
+
+import pytest
+
+from t2t_repro import errors, storage
+from t2t_repro.serving import version_folders
+
+URL = "memory://bucket/export"
+
+
+def test_newest_complete_version_is_copied(memory, machine):
+    machine("server")
+    folder = version_folders.open_folder(URL)
+    with pytest.raises(errors.UserError, match=f"exported model in {URL}. Cr"):
+        version_folders.newest_version(folder)
+    for name in (
+        "2/saved_model.pb",
+        "2/variables/variables.index",
+        "10/saved_model.pb",
+        "10/variables/variables.index",
+        "11/variables/variables.index",  # an upload in progress
+        "README.md",
+    ):
+        memory.pipe(f"/bucket/export/{name}", b"content")
+    version_folders.open_folder(URL)
+    assert version_folders.newest_version(folder) == 10
+    assert version_folders.list_versions(folder) == [10]
+    assert len(list(folder.glob("10/**/*.*"))) >= 2
+    assert version_folders.list_uploaded(folder) == [2, 10, 11]
+    version = version_folders.open_folder(f"{URL}/2")
+    assert (version / "variables" / "variables.index").exists()
+    assert storage.name_of(version) == f"{URL}/2"
+
+
+def test_local_folder_has_no_uploaded_versions(tmp_path):
+    (tmp_path / "1").mkdir()
+    assert version_folders.open_folder(str(tmp_path)) == tmp_path
+    assert version_folders.list_uploaded(tmp_path) == []

@@ -1,0 +1,250 @@
+"""Files translated into a folder by a model of upper case."""
+
+import gzip
+import json
+import os
+from typing import NamedTuple
+
+import pytest
+
+from t2t_repro import bulk_decoding, errors, locks
+from t2t_repro.data import engines
+from t2t_repro.decoding import translated_files, translation_folder
+from t2t_repro.decoding.translate import Translation
+
+LONG = 20  # characters of a line that is refused
+
+
+class Upper(NamedTuple):
+    """Model that translates to upper case."""
+
+    name: str = "upper"
+
+    @property
+    def settings(self):
+        return {"model": "run", "name": self.name}
+
+    def load(self):
+        return translate
+
+    def long_lines_message(self, lines, count):
+        return f"{count} long lines, first {lines}"
+
+
+def translate(lines):
+    long_lines = {i: len(x) for i, x in enumerate(lines) if len(x) > LONG}
+    return [
+        Translation(["" if i in long_lines else line.upper()], [-0.5])
+        for i, line in enumerate(lines)
+    ], long_lines
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Files of 23, 0 and 7 lines, of which the last is compressed."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = [f"line {i}\u2028{i}" if i % 5 else "" for i in range(23)]
+    (folder / "a.en").write_text("\n".join(lines), "utf-8")
+    (folder / "b.en").write_text("")
+    with gzip.open(folder / "c.en.gz", "wt") as file:
+        file.writelines(f"x{i}\r\n" for i in range(7))
+    return sorted(folder.iterdir())
+
+
+@pytest.fixture
+def run(tmp_path, texts):
+    """A function that translates the files into a folder, 5 lines a shard."""
+
+    def translate_files(model=None, sources=texts, folder="out", **settings):
+        return bulk_decoding.translate_files(
+            model or Upper(),
+            sources,
+            tmp_path / folder,
+            **({"shard_lines": 5} | settings),
+        )
+
+    return translate_files
+
+
+def contents(folder):
+    """Return {path: bytes} of files, without the lock: it names a process."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != locks.LOCK
+    }
+
+
+def test_each_line_is_translated_once_in_order(tmp_path, run):
+    assert run() == ""
+    found = contents(tmp_path / "out")
+    assert set(found) == {"a.en", "b.en", "c.en", "manifest.json"}
+    text = (tmp_path / "in" / "a.en").read_text("utf-8")
+    assert found["a.en"].decode() == f"{text.upper()}\n"
+    assert found["b.en"] == b""
+    assert found["c.en"] == b"X0\nX1\nX2\nX3\nX4\nX5\nX6\n"
+
+
+def test_numbers_of_sentences_are_those_of_the_file(tmp_path, run):
+    run(output_format="jsonl", engine=engines.ThreadEngine(3))
+    lines = (tmp_path / "out" / "a.en").read_text("utf-8").split("\n")[:-1]
+    assert [json.loads(x)["sentence"] for x in lines] == list(range(1, 24))
+
+
+@pytest.fixture
+def translated(monkeypatch):
+    """The lists of lines that the model has translated."""
+    calls = []
+
+    def record(lines):
+        calls.append(lines)
+        return translate(lines)
+
+    monkeypatch.setattr(bulk_decoding, "_load", lambda model: record)
+    return calls
+
+
+def test_job_that_stops_at_any_rename_continues(
+    tmp_path, run, monkeypatch, translated
+):
+    rename, renamed = os.replace, []
+
+    def replace(source, target):
+        if len(renamed) == stop_at:
+            raise KeyboardInterrupt
+        renamed.append(target)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    stop_at = None
+    run()
+    expected = contents(tmp_path / "out")
+    # Of 7 shards, 3 files, and the manifest at first and before each file.
+    total = len(renamed)
+    assert total == 7 + 3 + 4
+    for number in (0, 1, 2, 4, 7, 8, 9, total - 1):
+        renamed.clear()
+        translated.clear()
+        stop_at = number
+        with pytest.raises(KeyboardInterrupt):
+            run(folder=f"{number}")
+        stop_at = None
+        run(folder=f"{number}")
+        assert contents(tmp_path / f"{number}") == expected
+        # Only the shard that was not renamed is translated again.
+        assert len(translated) in (7, 8)
+    translated.clear()
+    run()
+    assert not translated
+
+
+def test_job_on_a_locked_folder_is_refused(tmp_path, run):
+    with (
+        locks.locked(tmp_path / "out"),
+        pytest.raises(errors.UserError, match="is taken: process"),
+    ):
+        run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": Upper("other")}, "name is 'upper' there and 'other' here"),
+        ({"shard_lines": 6}, "shard_lines is 5 there and 6 here"),
+        ({"output_format": "tsv"}, "output_format is 'text' there"),
+    ],
+    ids=["model", "shard_lines", "output_format"],
+)
+def test_other_settings_are_refused(run, changes, message):
+    run()
+    with pytest.raises(errors.UserError, match=f"other settings: {message}"):
+        run(**changes)
+
+
+def test_files_may_be_added_later(tmp_path, run, texts, translated):
+    run(sources=texts[:1])
+    run(sources=texts[1:])
+    run()
+    assert len(translated) == 7
+    assert set(contents(tmp_path / "out")) >= {"a.en", "b.en", "c.en"}
+
+
+def test_changed_file_is_refused_and_a_copy_of_it_is_not(run, texts):
+    run()
+    os.utime(texts[0], (0, 0))  # as a copy has another time
+    run()
+    texts[0].write_text("another\n")
+    with pytest.raises(errors.UserError, match="a.en has changed since its"):
+        run()
+
+
+@pytest.mark.parametrize("change", ["shorter", "longer", "other time"])
+def test_file_that_changes_while_it_is_translated_is_refused(
+    tmp_path, run, texts, monkeypatch, change
+):
+    write = translated_files.TranslatedFile.write
+
+    def write_and_change(file, index, shard):
+        if change == "other time":
+            os.utime(texts[0], (0, 0))
+        else:
+            lines = {"shorter": 9, "longer": 999}[change]
+            texts[0].write_text("other\n" * lines)
+        return write(file, index, shard)
+
+    monkeypatch.setattr(
+        translated_files.TranslatedFile, "write", write_and_change
+    )
+    with pytest.raises(errors.UserError, match="while it was translated"):
+        run()
+    assert not any((tmp_path / "out" / "shards").rglob("0*"))
+
+
+def test_long_lines_are_reported_again_after_a_stop(tmp_path, run):
+    lines = ["x" * (LONG + i) if i % 2 else "x" for i in range(24)]
+    path = tmp_path / "long.en"
+    path.write_text("\n".join(lines))
+    message = run(sources=[path])
+    shown = [("long.en", i + 1, LONG + i) for i in range(1, 20, 2)]
+    assert message == f"12 long lines, first {shown}"
+    assert run(sources=[path]) == message
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a.en", "a.en.gz"], "have the same name, a.en"),
+        (["manifest.json.zst"], "would have the name manifest.json"),
+        (["lock"], "would have the name lock"),
+    ],
+    ids=["equal", "manifest", "lock"],
+)
+def test_names_that_clash_are_refused(tmp_path, names, message):
+    paths = [tmp_path / name for name in names]
+    with pytest.raises(errors.UserError, match=message):
+        translation_folder.output_names(paths)
+
+
+def test_unknown_file_in_the_folder_is_kept_and_refused(tmp_path, run):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "c.en").write_text("mine")
+    with pytest.raises(errors.UserError, match="c.en exists, and is no trans"):
+        run()
+    assert (tmp_path / "out" / "c.en").read_text() == "mine"
+
+
+def test_search_settings_of_a_later_version_have_their_defaults(tmp_path):
+    search = {"beam_size": 4}
+    settings = {"model": "run", "decode_hparams": search, "shard_lines": 5}
+    translation_folder.TranslationFolder(tmp_path, settings, [])
+    later = {"beam_size": 4, "alpha": 0.6}
+    translation_folder.TranslationFolder(
+        tmp_path, settings | {"decode_hparams": later}, []
+    )
+    with pytest.raises(errors.UserError, match="alpha is 0.6 there and 1.0"):
+        translation_folder.TranslationFolder(
+            tmp_path,
+            settings | {"decode_hparams": later | {"alpha": 1.0}},
+            [],
+        )

@@ -1,0 +1,68 @@
+"""Translation of lines by an export; checks of the models of workers."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from t2t_repro import bulk_models, errors, registry, stored_run
+from t2t_repro.hparam import DecodeHParams
+
+RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
+
+
+class Client:
+    """Client of an export that translates to upper case."""
+
+    def __init__(self, **more):
+        self.batches, self._more = [], more
+
+    def run(self, signature, lines):
+        assert signature == "serving_default"
+        self.batches.append(lines)
+        outputs = {
+            "outputs": np.array([line.upper().encode() for line in lines]),
+            "scores": np.array([-len(line) for line in lines]),
+        }
+        return outputs | {
+            name: np.array([function(line) for line in lines])
+            for name, function in self._more.items()
+        }
+
+
+def test_export_translates_batches_of_similar_length_in_order():
+    client = Client(truncated=lambda line: len(line) > 5_000)
+    lines = ["ä", "", "b" * 6_000, " ", *("c" * i for i in range(1, 300))]
+    translations, truncated = bulk_models._translate_by_export(client, lines)
+    expected = [line.strip().upper() for line in lines]
+    assert [t.text for t in translations] == expected
+    assert [t.scores for t in translations] == [[-len(x)] for x in expected]
+    assert truncated == {2: 6_000}
+    for batch in client.batches:
+        longest = max(len(line.encode()) for line in batch)
+        assert len(batch) * (longest + 200) <= 32_768
+    assert len(client.batches) < 8
+
+
+def test_export_of_another_program_truncates_nothing_that_it_reports():
+    translations, truncated = bulk_models._translate_by_export(Client(), ["a"])
+    assert translations[0].text == "A" and truncated == {}
+
+
+def test_messages_name_long_lines():
+    lines = [("a.en", 3, 1_200)]
+    export = bulk_models.ExportModel(RUN, "")
+    message = export.long_lines_message(lines, 1)
+    assert "truncated (1 in all): a.en line 3 (1,200 bytes). Split" in message
+    assert "a.en line 3 (1,200 bytes), …" in export.long_lines_message(lines, 2)
+    run = bulk_models.RunModel(RUN, (), (), DecodeHParams(), False, None)
+    message = run.long_lines_message(lines, 1)
+    assert "(1 in all): a.en line 3 (1,200 subwords). All" in message
+
+
+def test_worker_that_finds_another_checkpoint_refuses():
+    registry.load_definitions()
+    model = bulk_models.of_run(stored_run.read(RUN))
+    other = model._replace(checkpoint_checksums=("0",))
+    with pytest.raises(errors.UserError, match="has found another model"):
+        other.load()

@@ -1,0 +1,345 @@
+"""Copies of folders in an object store, which is fsspec's memory:// here."""
+
+import os
+import pathlib
+import shutil
+import sys
+
+import pytest
+
+from t2t_repro import errors, files, locks, object_store, storage
+
+FILES = {
+    "run.json": "settings",
+    "train.log": "steps",
+    "checkpoints/ckpt-4.data-00000-of-00001": "weights of 4",
+    "checkpoints/ckpt-4.index": "index of 4",
+}
+
+
+@pytest.fixture(autouse=True)
+def _store(memory, monkeypatch):
+    """Use memory:// in all tests, and do not wait for the disk."""
+    monkeypatch.setattr(files, "flush", lambda path: None)
+
+
+def write(folder, contents):
+    for name, text in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def read(folder):
+    """Return {name: text} of what is copied."""
+    names = storage._files(folder) if folder.exists() else ()
+    return {name: (folder / name).read_text() for name in names}
+
+
+def stored(system, folder="/bucket/run"):
+    """Return {name: text} of the objects."""
+    return {
+        path.removeprefix(f"{folder}/"): system.cat(path).decode()
+        for path in system.find(folder)
+    }
+
+
+def test_path_of_a_copy_tells_its_url(tmp_path):
+    copy = storage.local_path("s3://bucket/some/run/")
+    assert copy == tmp_path / "cache" / "s3" / "bucket" / "some" / "run"
+    assert storage.url_of(copy) == "s3://bucket/some/run"
+    assert storage.name_of(copy / "run.json") == "s3://bucket/some/run/run.json"
+    assert storage.local_path("gs://b").parts[-2:] == ("gs", "b")
+
+
+@pytest.mark.parametrize("name", ["run", "/cache2/s3/b", "~/run", "a:b/c"])
+def test_other_paths_are_their_own(name):
+    path = storage.local_path(name)
+    assert path == files.expand_path(name)
+    assert storage.url_of(path) is None
+    assert storage.name_of(path) == str(path.absolute())
+    assert storage.names(path) == []
+    assert storage.download(path) == path
+    storage.upload(path)
+    storage.fetch(path)
+
+
+def test_folders_of_the_cache_that_are_no_copies(tmp_path):
+    for name in ("", "s3", "other/bucket/run"):
+        assert storage.url_of(tmp_path / "cache" / name) is None
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://", "s3:///run", "gs://b//x", "s3://b/../x", "ftp://b/x"]
+)
+def test_other_urls_are_refused(url):
+    with pytest.raises(errors.UserError, match=r"is not the URL of a folder"):
+        storage.local_path(url)
+
+
+def test_url_where_only_a_path_is_possible_is_refused():
+    with pytest.raises(errors.UserError, match="got s3://b/out.txt. Name a pa"):
+        files.expand_path("s3://b/out.txt")
+
+
+def test_upload_and_download_copy_a_folder(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    write(first, {"lock": "process", "train.log.0123.t2t.tmp": "half"})
+    storage.upload(first)
+    assert stored(memory) == FILES
+    second = machine("second")
+    assert storage.download(second) == second
+    assert read(second) == FILES
+    assert storage.names(second) == sorted(FILES)
+
+
+def test_names_of_other_folders_do_not_mix(memory, machine):
+    memory.pipe("/bucket/run2/x", b"another run")
+    memory.pipe("/bucket/run/lock", b"not ours")
+    assert storage.names(machine("first")) == []
+
+
+def test_only_changes_are_copied(memory, machine, monkeypatch):
+    copied = []
+    for name in ("get", "put"):
+        function = getattr(object_store, name)
+
+        def spy(*args, function=function, name=name):
+            copied.append((name, pathlib.Path(str(args[0])).name))
+            return function(*args)
+
+        monkeypatch.setattr(object_store, name, spy)
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    assert [name for _, name in copied] == [  # what completes comes last
+        "ckpt-4.data-00000-of-00001",
+        "train.log",
+        "run.json",
+        "ckpt-4.index",
+    ]
+    copied.clear()
+    storage.upload(first)
+    storage.download(first)
+    assert copied == []
+    write(first, {"train.log": "more steps"})
+    storage.download(first)
+    assert read(first)["train.log"] == "more steps"  # it is newer
+    storage.upload(first)
+    assert copied == [("put", "train.log")]
+    second = machine("second")
+    storage.download(second)
+    write(second, {"train.log": "steps of another machine"})
+    storage.upload(second)
+    copied.clear()
+    storage.download(machine("first"))
+    assert copied == [("get", "train.log")]
+    assert read(first)["train.log"] == "steps of another machine"
+
+
+def test_removed_files_are_removed_on_all_sides(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    second = machine("second")
+    storage.download(second)
+    # The data of the checkpoint is not copied to the third machine.
+    third = machine("third")
+    storage.download(
+        third, lambda names: [n for n in names if ".data" not in n]
+    )
+    (third / "checkpoints" / "ckpt-4.index").unlink()
+    write(third, {"checkpoints/ckpt-40.index": "index of 40"})
+    storage.upload(third)
+    expected = {name: FILES[name] for name in ("run.json", "train.log")}
+    expected["checkpoints/ckpt-40.index"] = "index of 40"
+    assert stored(memory) == expected
+    write(second, {"own.txt": "never uploaded"})
+    machine("second")
+    storage.download(second)
+    assert read(second) == expected | {"own.txt": "never uploaded"}
+
+
+def test_file_that_was_not_chosen_is_fetched(machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    second = machine("second")
+    storage.download(second, lambda names: ["run.json"])
+    assert read(second) == {"run.json": "settings"}
+    storage.fetch(second / "train.log")
+    assert (second / "train.log").read_text() == "steps"
+    with pytest.raises(FileNotFoundError) as raised:
+        storage.fetch(second / "absent")
+    assert "memory://bucket/run/absent" in errors.explain(raised.value)
+
+
+def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    memory.pipe("/bucket/run/train.log", b"of another machine")
+    with locks.locked(first):
+        storage.download(first)
+        assert read(first) == FILES
+    storage.download(first)
+    assert read(first)["train.log"] == "of another machine"
+
+
+def test_unreadable_list_of_objects_means_that_nothing_is_known(machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    (first / ".t2t.objects").write_text('{"run.json": 3}')
+    storage.download(first)
+    assert read(first) == FILES
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+def is_whole(contents, step):
+    """Return whether a checkpoint is complete, with the same data and index."""
+    data = contents.get(f"checkpoints/ckpt-{step}.data-00000-of-00001")
+    index = contents.get(f"checkpoints/ckpt-{step}.index")
+    assert index is None or data == index.replace("index", "weights")
+    return index is not None
+
+
+def test_upload_may_be_killed_before_any_change(memory, machine, monkeypatch):
+    changes = 0
+    functions = {
+        name: getattr(type(memory), name) for name in ("put_file", "rm_file")
+    }
+
+    def patch(limit):
+        """Count changes, and kill before the one with a number."""
+        nonlocal changes
+        changes = 0
+        for name, function in functions.items():
+
+            def count(self, *args, function=function, **settings):
+                nonlocal changes
+                changes += 1
+                if changes == limit:
+                    raise Killed
+                return function(self, *args, **settings)
+
+            monkeypatch.setattr(type(memory), name, count)
+
+    def advance(folder):
+        """Replace ckpt-4 by ckpt-8, and write an average anew."""
+        write(folder, {"train.log": "more steps"})
+        data = "checkpoints/ckpt-{}.data-00000-of-00001"
+        index = "checkpoints/ckpt-{}.index"
+        for name in (index.format(4), data.format(4)):
+            (folder / name).unlink()
+        write(folder, {data.format(8): "weights of 8"})
+        write(folder, {index.format(8): "index of 8"})
+        write(folder, {data.format(6): "new weights of 6"})
+        write(folder, {index.format(6): "new index of 6"})
+
+    average = {
+        "checkpoints/ckpt-6.data-00000-of-00001": "weights of 6",
+        "checkpoints/ckpt-6.index": "index of 6",
+    }
+    outcomes = set()
+    for limit in range(1, 30):
+        memory.store.clear()
+        shutil.rmtree(machine("first"), ignore_errors=True)
+        first = machine("first")
+        write(first, FILES | average)
+        patch(None)
+        storage.upload(first)
+        advance(first)
+        patch(limit)
+        try:
+            storage.upload(first)
+        except Killed:
+            pass
+        else:
+            break
+        fresh = machine(f"fresh-{limit}")
+        patch(None)
+        copy = read(storage.download(fresh))
+        whole = [step for step in (4, 6, 8) if is_whole(copy, step)]
+        assert {4, 8} & {*whole}
+        assert copy["run.json"] == "settings"
+        outcomes.add(tuple(whole))
+        # The killed process starts again. It may have ckpt-4 again.
+        machine("first")
+        storage.download(first)
+        storage.upload(first)
+        assert stored(memory) == read(first)
+        assert is_whole(read(first), 8)
+    assert limit == changes + 1 == 10
+    assert outcomes == {(4, 6), (4,), (4, 6, 8), (6, 8)}
+
+
+def test_download_that_is_cut_is_reported(memory, machine, monkeypatch):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    second = machine("second")
+    monkeypatch.setattr(
+        type(memory),
+        "get_file",
+        lambda self, name, path: pathlib.Path(path).write_text("st"),
+    )
+    with pytest.raises(errors.UserError, match="received 2 of 12 bytes. Check"):
+        storage.download(second)
+    assert read(second) == {}
+
+
+class NoCredentialsError(Exception):
+    """Has the name of botocore's error."""
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (NoCredentialsError("Unable to locate"), "Log in by the means"),
+        (OSError("Anonymous caller has no access"), "Log in by the means"),
+        (PermissionError(13, "Access Denied"), "Give this account access"),
+        (FileNotFoundError(2, "No such bucket"), "Create the bucket, or"),
+        (TimeoutError("Connect timeout"), "Check the connection. What"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_errors_of_the_store_are_explained(
+    memory, machine, monkeypatch, error, remedy
+):
+    def fail(self, *args, **settings):
+        raise error
+
+    first = machine("first")
+    write(first, FILES)
+    for name in ("find", "put_file"):
+        monkeypatch.setattr(type(memory), name, fail)
+    for access in (storage.names, storage.download, storage.upload):
+        with pytest.raises(errors.UserError) as raised:
+            access(first)
+        assert "Cannot access memory://bucket/run" in str(raised.value)
+        assert str(error) in str(raised.value) and remedy in str(raised.value)
+    assert read(first) == FILES
+
+
+def test_full_disk_is_not_blamed_on_the_store(memory, machine, monkeypatch):
+    def fail(self, *args):
+        raise OSError(28, "No space left on device")
+
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    monkeypatch.setattr(type(memory), "get_file", fail)
+    second = machine("second")
+    with pytest.raises(OSError, match="No space") as raised:
+        storage.download(second, lambda names: ["train.log"])
+    assert raised.value.filename == os.fspath(second / "train.log")
+
+
+def test_missing_package_names_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(errors.UserError, match="gs:// needs gcsfs.* extra gcs"):
+        storage.names(storage.local_path("gs://bucket/run"))
