@@ -5,6 +5,7 @@ import glob
 import pathlib
 import shlex
 import sys
+from collections.abc import Callable, Iterable
 
 from absl import flags
 
@@ -20,6 +21,7 @@ _MACHINE_FLAGS = (
     "raw_dir",
     "results_dir",
     "machine",
+    "monolingual",
     "processes",
 )
 
@@ -47,7 +49,8 @@ def row_settings(row: Row, job: Job) -> dict:
         "row": row.name,
         "seed": row.seed,
         "problem": job.problem.requested_name,
-        "problem_arguments": job.problem.arguments,
+        "problem_arguments": job.problem.arguments
+        | {"vocabulary": _vocabulary_names(job.problem)},
         **({"manifest_sha256": data} if data else {}),
         "split": job.split,
         "averaged": job.averaged,
@@ -55,6 +58,14 @@ def row_settings(row: Row, job: Job) -> dict:
         "patience": job.patience,
         "hparams": dataclasses.asdict(values),
     }
+
+
+def _vocabulary_names(problem):
+    """Return the given vocabularies without their folders.
+
+    The data's checksum stands for their content.
+    """
+    return ":".join(path.name for path in problem.vocabulary_paths)
 
 
 def read_finished(file: pathlib.Path, wanted: dict) -> dict | None:
@@ -84,15 +95,33 @@ def finished_rows(table: Table | Variants, job: Job) -> list[dict]:
 
     Rows of earlier calls are included, unless they have other settings.
     """
+    return matching_rows(
+        table.names,
+        job.results_dir,
+        lambda name, seed: row_settings(table.row(name, seed), job),
+    )
+
+
+def matching_rows(
+    names: Iterable[str],
+    results_dir: pathlib.Path,
+    settings: Callable[[str, int], dict],
+) -> list[dict]:
+    """Return the results in a folder whose rows have the wanted settings.
+
+    Args:
+        names: names of the rows.
+        results_dir: folder of the JSON files.
+        settings: a function of name and seed that returns row_settings().
+    """
     results = []
-    for name in table.names:
+    for name in names:
         stored = map(
-            json_files.read,
-            job.results_dir.glob(f"{glob.escape(name)}-seed*.json"),
+            json_files.read, results_dir.glob(f"{glob.escape(name)}-seed*.json")
         )
         for result in sorted(stored, key=lambda result: result["seed"]):
             try:
-                wanted = row_settings(table.row(name, result["seed"]), job)
+                wanted = settings(name, result["seed"])
             except errors.UserError:  # its size is no multiple of the divisor
                 continue
             if not _differences(result, wanted):

@@ -221,7 +221,7 @@ def run_all(
     """
     rows = table.selected_rows()
     if job.averaged:
-        _require_enough_checkpoints(rows, job)
+        require_enough_checkpoints(rows, job)
     # Before several trainings would wait for it.
     Commands().run("datagen", *job.problem_flags, *job.datagen_flags)
     check(rows)
@@ -283,7 +283,7 @@ def _write_paired_tests(
         json_files.write(job.results_dir / "paired_tests.json", tests)
 
 
-def _require_enough_checkpoints(rows, job):
+def require_enough_checkpoints(rows, job):
     """Raise a UserError if a row saves fewer checkpoints than it averages."""
     for row in rows:
         hparams = row_files.row_settings(row, job)["hparams"]
