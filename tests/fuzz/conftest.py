@@ -7,21 +7,30 @@ import sys
 import pytest
 from absl import flags
 
+import t2t_repro
+
 
 @pytest.fixture(scope="session")
 def command():
-    """Return a context of a command's module, which removes its flags."""
+    """Return a context of a command's module, which removes its flags.
+
+    Modules of flags are removed, too: the next command defines them again.
+    """
 
     @contextlib.contextmanager
     def load(name):
         from t2t_repro import common_flags  # noqa: F401, its flags stay
 
-        before, module = set(flags.FLAGS), f"t2t_repro.{name}"
-        made = importlib.import_module(module)
+        before = set(flags.FLAGS)
+        made = importlib.import_module(f"t2t_repro.{name}")
         flags.FLAGS.mark_as_parsed()
         yield made
-        del sys.modules[module]
-        for flag in set(flags.FLAGS) - before:
+        added = set(flags.FLAGS) - before
+        for module, found in flags.FLAGS.flags_by_module_dict().items():
+            if added.intersection(flag.name for flag in found):
+                del sys.modules[module]
+                delattr(t2t_repro, module.rpartition(".")[2])
+        for flag in added:
             delattr(flags.FLAGS, flag)
 
     return load

@@ -8,7 +8,7 @@ from file_strategies import LINES, edited_bytes, read_or_refuse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from t2t_repro import decoder_flags, errors
+from t2t_repro import errors
 
 PAIRS = "a b\tc d\n\te\r\né \u2028\t\u0085\n".encode()
 # A byte order mark that begins a file is not part of its text.
@@ -17,10 +17,11 @@ FIELDS = LINES.map(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def flags_of_decoder(command):
-    with command("decoder"):
-        yield
+@pytest.fixture(scope="module")
+def decoder_flags(command):
+    """Return the module of the decoder's flags, which exist for one module."""
+    with command("decoder") as decoder:
+        yield decoder.decoder_flags
 
 
 @pytest.fixture(scope="module")
@@ -28,18 +29,20 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("files") / "pairs.txt"
 
 
-def read_pairs(path):
+def read_pairs(decoder_flags, path):
     """Yield the pairs of a file, as the flag --score_file names it."""
     with flagsaver.flagsaver(score_file=str(path)):
         yield from decoder_flags.read_pairs()
 
 
 @given(edited_bytes(PAIRS))
-def test_edited_file_of_pairs_is_read_or_named_by_line(path, content):
+def test_edited_file_of_pairs_is_read_or_named_by_line(
+    decoder_flags, path, content
+):
     path.write_bytes(content)
     pairs = []
     try:
-        for pair in read_pairs(path):
+        for pair in read_pairs(decoder_flags, path):
             assert len(pair) == 2 and not set("".join(pair)) & set("\t\n")
             pairs.append(pair)
     except errors.UserError as error:
@@ -51,14 +54,14 @@ def test_edited_file_of_pairs_is_read_or_named_by_line(path, content):
 
 
 @given(st.lists(st.tuples(FIELDS, FIELDS), max_size=5))
-def test_pairs_are_read_as_written(path, pairs):
+def test_pairs_are_read_as_written(decoder_flags, path, pairs):
     path.write_bytes("".join(f"{a}\t{b}\n" for a, b in pairs).encode())
-    assert list(read_pairs(path)) == pairs
+    assert list(read_pairs(decoder_flags, path)) == pairs
 
 
 @given(edited_bytes(PAIRS), st.integers(0, 4))
 def test_prefix_file_has_a_line_for_each_input_or_is_refused(
-    path, content, total
+    decoder_flags, path, content, total
 ):
     def read(_):
         decoder_flags._check_prefixes(total)
