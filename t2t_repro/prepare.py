@@ -113,12 +113,11 @@ def _generate(
     raw = raw_dir
     if raw_dir is not None:
         raw = storage.download(storage.local_path(raw_dir))
+    text = raw, downloads
     contents = generate.generate(
         folder,
         {
-            split: functools.partial(
-                problem.normalized_pairs, split, raw, downloads
-            )
+            split: functools.partial(problem.normalized_pairs, split, *text)
             for split in problem.splits
         },
         generate.Spec(
@@ -132,11 +131,11 @@ def _generate(
             problem.split_by_unicode_script,
             problem.pair_filters,
             list(map(language_tags.tag, problem.target_languages)),
-            functools.partial(problem.vocabulary_lines, raw_dir, downloads)
+            functools.partial(problem.vocabulary_lines, *text)
             if problem.target_languages
             else None,
         ),
-        _metadata(problem, raw_dir, downloads),
+        _metadata(problem, raw_dir, text),
         engine,
     )
     print(summary(contents))
@@ -200,12 +199,21 @@ def _filter_lines(split, counts):
 
 
 def _metadata(
-    problem: Problem, raw_dir: Path | None, download_dir: Path
+    problem: Problem,
+    raw_dir: Path | None,
+    text: tuple[Path | None, pathlib.Path],
 ) -> dict[str, Any]:
+    """Return the origin of the data.
+
+    Args:
+        problem: problem of the data.
+        raw_dir: folder of the raw files as the user wrote it, or None.
+        text: its copy on this machine, and the folder of downloads.
+    """
     directions = {}
     if problem.target_languages:
         directions["directions"] = {
-            split: problem.count_directions(split, raw_dir, download_dir)
+            split: problem.count_directions(split, *text)
             for split in problem.splits
         }
     return {

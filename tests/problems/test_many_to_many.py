@@ -252,3 +252,14 @@ def test_existing_vocabulary_needs_the_tags(prepared, raw, tmp_path):
             (tmp_path / f"{split}.en").write_text("a\n")
     with pytest.raises(errors.UserError, match="it lacks <2it>"):
         prepare.prepare(other, tmp_path / "other", tmp_path)
+
+
+def test_text_at_a_url_gives_the_data_of_a_folder(raw, tmp_path, memory):
+    for path in raw.iterdir():
+        memory.pipe(f"/bucket/raw/{path.name}", path.read_bytes())
+    at_url, local = (
+        manifest.read(prepare.prepare(build(), tmp_path / name, source))
+        for name, source in (("a", "memory://bucket/raw"), ("b", raw))
+    )
+    for entry in ("directions", "vocabulary", "splits"):
+        assert at_url[entry] == local[entry]
