@@ -12,6 +12,15 @@ from t2t_repro.text import weighted_corpora
 from t2t_repro.text.parallel_files import Pair
 
 
+def check_name(name: str) -> None:
+    """Raise a UserError if the name of a user's data cannot name a folder."""
+    if not re.fullmatch(r"[\w.]+", name):
+        raise errors.UserError(
+            "name must consist of letters, digits, '_' and '.', since it "
+            f"names a folder; got {name!r}."
+        )
+
+
 @problems.register("parallel_text")
 class ParallelText(Problem):
     """Your files: --problem_args=name=mine,languages=en-de,vocab_size=8000.
@@ -38,11 +47,7 @@ class ParallelText(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not re.fullmatch(r"[\w.]+", self.name):
-            raise errors.UserError(
-                "name must consist of letters, digits, '_' and '.', since it "
-                f"names a folder; got {self.name!r}."
-            )
+        check_name(self.name)
         if not re.fullmatch(r"[\w]+-[\w]+", self.languages):
             raise errors.UserError(
                 "languages must be the two file extensions joined by '-', "

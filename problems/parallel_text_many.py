@@ -1,12 +1,12 @@
 """Problem of a user's own files in several languages, without Python code."""
 
 import pathlib
-import re
 
 from t2t_repro import errors, files
 from t2t_repro.fields import setting
 from t2t_repro.problem import Path
 from t2t_repro.problems.many_to_many import ManyToMany
+from t2t_repro.problems.parallel_text import check_name
 from t2t_repro.registry import problems
 from t2t_repro.text.parallel_files import SUFFIXES, find
 
@@ -24,11 +24,7 @@ class ParallelTextMany(ManyToMany):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not re.fullmatch(r"[\w.]+", self.name):
-            raise errors.UserError(
-                "name must consist of letters, digits, '_' and '.', since it "
-                f"names a folder; got {self.name!r}."
-            )
+        check_name(self.name)
 
     @property
     def data_name(self) -> str:

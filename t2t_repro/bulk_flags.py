@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, storage
+from t2t_repro import common_flags, errors, files
 from t2t_repro.data import engines
 from t2t_repro.decoding import translated_files, translation_folder
 from t2t_repro.serving import version_folders
@@ -63,7 +63,8 @@ class Job(NamedTuple):
 
     sources: list[pathlib.Path]
     folder: pathlib.Path
-    run: "stored_run.StoredRun | None"  # None: an export
+    run: "stored_run.StoredRun | None"  # or
+    export: pathlib.Path | None  # folder of a version
     cluster: engines.Engine | None  # None: processes on this machine
     shard_lines: int
 
@@ -74,10 +75,9 @@ class Job(NamedTuple):
         # Imported here, so that --help needs no PyArrow.
         from t2t_repro import bulk_models
 
-        if self.run is None:
-            return bulk_models.of_export(
-                storage.local_path(_EXPORT_DIR.value or ""), target_language
-            )
+        if self.export is not None:
+            return bulk_models.of_export(self.export, target_language)
+        assert self.run is not None
         return bulk_models.of_run(
             self.run,
             common_flags.checkpoint_path(self.run),
@@ -109,11 +109,12 @@ def check(pattern: str) -> Job:
         UserError: flags contradict each other; there is no such file, run,
             export or engine, or the folder cannot be written.
     """
-    run = None
+    run = export = None
     if _EXPORT_DIR.value:
         _refuse_flags_of_run()
-        folder = version_folders.open_folder(_EXPORT_DIR.value or "")
-        version_folders.find_version(folder)
+        export = version_folders.find_version(
+            version_folders.open_folder(_EXPORT_DIR.value)
+        )
     else:
         run = common_flags.read_run()
     cluster = None
@@ -128,7 +129,7 @@ def check(pattern: str) -> Job:
     translation_folder.output_names(sources)
     folder = files.expand_path(TO_DIR.value or "")
     files.require_writable(folder)
-    return Job(sources, folder, run, cluster, _SHARD_LINES.value)
+    return Job(sources, folder, run, export, cluster, _SHARD_LINES.value)
 
 
 def _refuse_flags_of_run():

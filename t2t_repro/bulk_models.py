@@ -14,7 +14,7 @@ from t2t_repro import errors, json_files, registry, stored_run, user_definitions
 from t2t_repro.data import engines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving import version_folders
-from t2t_repro.text import long_lines, sentences
+from t2t_repro.text import long_lines
 
 if TYPE_CHECKING:
     from t2t_repro.decoding.translate import Translation
@@ -99,15 +99,13 @@ class RunModel(NamedTuple):
         run = runs.open_run(self.output_dir)
         models, _ = runs.load_models(run, names)
         problem = run.problem.toward(self.target_language)
-        source, _ = problem.normalizers
-        settings: dict[str, Any] = {"num_shards": 1}
-        if self.split_sentences:
-            settings["split"] = sentences.splitter(
-                problem.source_language, source, bool(problem.target_languages)
-            )
-            source = str
+        source, split = runs.line_functions(problem, self.split_sentences)
         translator = translate.Translator(
-            models, run.vocabularies, self.decode_hparams, **settings
+            models,
+            run.vocabularies,
+            self.decode_hparams,
+            split=split,
+            num_shards=1,
         )
 
         def translate_lines(lines):

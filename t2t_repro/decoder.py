@@ -19,7 +19,6 @@ from t2t_repro import (
     errors,
     progress,
 )
-from t2t_repro.text import sentences
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(decoder_flags)
@@ -83,7 +82,10 @@ def _decode(total):
         shards.use_one_thread_per_operation()
     hparams = common_flags.decode_hparams(run.problem)
     problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
-    source, target = problem.normalizers
+    _, target = problem.normalizers
+    source, split = runs.line_functions(
+        problem, decoder_flags.SPLIT_SENTENCES.value
+    )
     models, _ = runs.load_models(run, checkpoint)
     if attention:
         tracer = _tracer(models, run, hparams)
@@ -96,14 +98,8 @@ def _decode(total):
         )
         _write(_attention_lines(tracer, map(source, lines)))
         return
-    settings = {"aligner": _aligner(models, run)}
-    if decoder_flags.SPLIT_SENTENCES.value:
-        settings["split"] = sentences.splitter(
-            problem.source_language, source, bool(problem.target_languages)
-        )
-        source = str
     translator = translate.Translator(
-        models, run.vocabularies, hparams, **settings
+        models, run.vocabularies, hparams, _aligner(models, run), split
     )
     if interactive:
         _converse(translator, source, hparams.max_input_length)

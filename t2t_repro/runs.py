@@ -1,6 +1,7 @@
 """Runs: training that is finished or in progress, for later commands."""
 
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from t2t_repro import errors, hparam, json_files, run_json, stored_run
@@ -10,6 +11,7 @@ from t2t_repro.decoding import translate
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem
+from t2t_repro.text import sentences
 from t2t_repro.training import (
     checkpoint_files,
     checkpoint_reader,
@@ -191,6 +193,26 @@ def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
         run.vocabularies.target.size,
         source_vocab_size=run.vocabularies.source.size,
     )
+
+
+def line_functions(
+    problem: Problem, split_sentences: bool
+) -> tuple[Callable[[str], str], Callable[[str], list[str]]]:
+    """Return the function of each line to translate, and Translator's `split`.
+
+    Args:
+        problem: result of Problem.toward().
+        split_sentences: whether lines are split into sentences. A splitter
+            reads plain lines: a normalized one may be tokenized.
+
+    Raises:
+        UserError: sentencex is needed, and not installed.
+    """
+    normalize, _ = problem.normalizers
+    if not split_sentences:
+        return normalize, translate.whole_line
+    tagged = bool(problem.target_languages)
+    return str, sentences.splitter(problem.source_language, normalize, tagged)
 
 
 def load_translator(

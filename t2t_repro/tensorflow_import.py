@@ -60,9 +60,23 @@ def limit_threads(config: Any) -> None:
     if cores == cpu.visible_cores():
         return
     for kind in ("intra", "inter"):
-        if f"TF_NUM_{kind.upper()}OP_THREADS" not in os.environ:
-            set_threads = f"set_{kind}_op_parallelism_threads"
-            getattr(config.threading, set_threads)(cores)
+        set_threads(config, kind, cores)
+
+
+def set_threads(config: Any, kind: str, number: int) -> None:
+    """Set a number of TensorFlow's threads, unless the user's variable does.
+
+    Args:
+        config: tensorflow.config.
+        kind: "intra", the threads of an operation, or "inter".
+        number: number of threads.
+
+    Raises:
+        RuntimeError: TensorFlow has started its threads.
+    """
+    if f"TF_NUM_{kind.upper()}OP_THREADS" not in os.environ:
+        setter = f"set_{kind}_op_parallelism_threads"
+        getattr(config.threading, setter)(number)
 
 
 class _TensorFlowFinder(importlib.abc.MetaPathFinder):

@@ -10,7 +10,6 @@ real tokens of all steps, and the highest memory.
 
 import json
 import sys
-import time
 
 import tensorflow as tf
 
@@ -129,15 +128,9 @@ def main():
     batches = padded_batches.make(sys.argv[1], SETTINGS["batch_tokens"])
     logits(*map(tf.constant, batches[0]))  # builds the layers
     step = build_step(logits, variables)
-    seconds, tokens = [], 0
-    for number in range(SETTINGS["warm_up"] + SETTINGS["steps"]):
-        batch = batches[number % len(batches)]
-        start = time.perf_counter()
-        float(step(*map(tf.constant, batch)))
-        if number >= SETTINGS["warm_up"]:
-            seconds.append(time.perf_counter() - start)
-            tokens += padded_batches.num_tokens(batch)
-    measured = {"seconds": seconds, "tokens": tokens}
+    measured = padded_batches.time_steps(
+        lambda batch: float(step(*map(tf.constant, batch))), batches, SETTINGS
+    )
     print(
         json.dumps(measured | {"peak megabytes": harness.peak_megabytes()}),
         flush=True,

@@ -9,7 +9,6 @@ seconds of each step, real tokens of all steps, and the highest memory.
 import json
 import math
 import sys
-import time
 
 import torch
 from torch import nn
@@ -112,10 +111,8 @@ def main():
         for batch in padded_batches.make(path, settings["batch_tokens"])
     ]
     half = settings["dtype"] == "bfloat16"
-    seconds, tokens = [], 0
-    for number in range(settings["warm_up"] + settings["steps"]):
-        batch = batches[number % len(batches)]
-        start = time.perf_counter()
+
+    def step(batch):
         masks = [padding(ids) for ids in batch[:2]]  # looked up on the CPU
         inputs, shifted, targets = (ids.to(device) for ids in batch)
         masks = [mask if mask is None else mask.to(device) for mask in masks]
@@ -127,10 +124,8 @@ def main():
         adam.step()
         if device == "cuda":
             torch.cuda.synchronize()
-        if number >= settings["warm_up"]:
-            seconds.append(time.perf_counter() - start)
-            tokens += padded_batches.num_tokens(batch)
-    measured = {"seconds": seconds, "tokens": tokens}
+
+    measured = padded_batches.time_steps(step, batches, settings)
     print(json.dumps(measured | {"peak megabytes": peak_megabytes(device)}))
 
 

@@ -1,5 +1,7 @@
 """Batches of pairs of similar lengths, for models without packing."""
 
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,9 +46,28 @@ def make(path: str, batch_tokens: int) -> list[Batch]:
     ]
 
 
-def num_tokens(batch: Batch) -> int:
-    """Return the number of tokens of both sides without padding."""
-    return int((batch.inputs != PAD).sum() + (batch.targets != PAD).sum())
+def time_steps(
+    step: Callable[[Batch], object],
+    batches: Sequence[Batch],
+    settings: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the seconds of each step, and the tokens of all without padding.
+
+    Args:
+        step: function that trains on a batch, and returns when it is over.
+        batches: batches, which are repeated if there are not enough.
+        settings: with "steps" to time after those of "warm_up".
+    """
+    seconds, tokens = [], 0
+    for number in range(settings["warm_up"] + settings["steps"]):
+        batch = batches[number % len(batches)]
+        start = time.perf_counter()
+        step(batch)
+        if number >= settings["warm_up"]:
+            seconds.append(time.perf_counter() - start)
+            sides = batch.inputs, batch.targets
+            tokens += sum(int((side != PAD).sum()) for side in sides)
+    return {"seconds": seconds, "tokens": tokens}
 
 
 def _read(path):

@@ -205,10 +205,9 @@ def write_table(recipes: Recipes) -> str:
     tests = compare(recipes, results)
     speeds = read_speeds(recipes)
     summary = augmentation_table.summarize(results, SCORE, speeds)
-    json_files.write(folder / "table.json", summary)
-    json_files.write(folder / "paired_tests.json", tests)
     text = augmentation_table.lay_out(results, SCORE, tests, speeds)
-    files.write_text(folder / "table.md", text)
+    table_runs.write_table(recipes.job, summary, text)
+    json_files.write(folder / "paired_tests.json", tests)
     return text
 
 

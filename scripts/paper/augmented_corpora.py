@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from scripts.paper.commands import Commands
 from t2t_repro import errors, files, json_files
-from t2t_repro.problem import Path, Problem
+from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.text import parallel_files
 from t2t_repro.text.parallel_files import Pair
 
@@ -72,13 +72,7 @@ def write(
             )
         return texts
     folder.mkdir(parents=True, exist_ok=True)
-    human = {
-        split: [
-            pair[::-1] if problem.reverse else pair
-            for pair in problem.normalized_pairs(split, raw_dir, download_dir)
-        ]
-        for split in ("train", "validation", "test")
-    }
+    human = _human_pairs(problem, raw_dir, download_dir)
     pairs = human.pop("train")
     if not 0 < parallel_pairs < len(pairs):
         raise errors.UserError(
@@ -97,6 +91,17 @@ def write(
     _write_lines(texts.path(MONOLINGUAL, 1), lines)
     json_files.write(path, settings)
     return texts
+
+
+def _human_pairs(problem, raw_dir, download_dir) -> dict[str, list[Pair]]:
+    """Return the pairs of each split, in the direction of the problem."""
+    return {
+        split: [
+            pair[::-1] if problem.reverse else pair
+            for pair in problem.normalized_pairs(split, raw_dir, download_dir)
+        ]
+        for split in SPLITS
+    }
 
 
 def back_translate(

@@ -38,11 +38,15 @@ def build(
     if not chosen:
         return None
     ((name, value),) = chosen.items()
-    source, target = (
-        _METHODS[name](vocabulary.scored_pieces(), vocabulary.size, value)
-        for vocabulary in vocabularies
-    )
-    sides = {"inputs": source, "targets": target}
+
+    def method(vocabulary):
+        pieces = vocabulary.scored_pieces()
+        return _METHODS[name](pieces, vocabulary.size, value)
+
+    source, target = vocabularies
+    of_source = method(source)
+    of_target = of_source if target is source else method(target)
+    sides = {"inputs": of_source, "targets": of_target}
     only = hparams.subword_sampling_sides
     if only != "both":
         sides = {only: sides[only]}

@@ -6,14 +6,13 @@ operation mostly wait for one another; with one shard per thread, two cores are
 """
 
 import contextlib
-import os
 from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
 import tensorflow as tf
 
-from t2t_repro import cpu
+from t2t_repro import cpu, tensorflow_import
 
 # Minimum number of sentences of a shard: products of fewer rows are slow.
 MIN_SENTENCES = 8
@@ -58,11 +57,8 @@ def choose_threads_for_one_sentence(num_weights: int) -> None:
 
 
 def _use_one_thread(kind):
-    if f"TF_NUM_{kind.upper()}OP_THREADS" not in os.environ:
-        with contextlib.suppress(RuntimeError):
-            getattr(tf.config.threading, f"set_{kind}_op_parallelism_threads")(
-                1
-            )
+    with contextlib.suppress(RuntimeError):
+        tensorflow_import.set_threads(tf.config, kind, 1)
 
 
 def use_one_gpu(index: int) -> None:

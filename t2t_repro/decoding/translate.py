@@ -37,6 +37,11 @@ class Translation(NamedTuple):
         return self.texts[0]
 
 
+def whole_line(line: str) -> list[str]:
+    """Return a line as its only sentence."""
+    return [line]
+
+
 class Translator:
     """Models, their vocabularies and a search, which translate any text."""
 
@@ -46,7 +51,7 @@ class Translator:
         vocabularies: Vocabularies,
         decode_hparams: DecodeHParams,
         aligner: Aligner | None = None,
-        split: Callable[[str], list[str]] = lambda line: [line],
+        split: Callable[[str], list[str]] = whole_line,
         num_shards: int | None = None,
     ) -> None:
         """Store the arguments; TensorFlow traces the search later.

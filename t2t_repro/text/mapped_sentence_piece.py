@@ -17,14 +17,13 @@ from sentencepiece import sentencepiece_model_pb2
 
 from t2t_repro import errors
 from t2t_repro.text import token_lists
-from t2t_repro.text.sentence_piece import SentencePiece
+from t2t_repro.text.sentence_piece import SPACE, SentencePiece
 from t2t_repro.text.token_lists import Special
 from t2t_repro.text.vocabulary import EOS, PAD
 
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
 _UNUSED_SCORE = -1e9  # merged last, if ever
-_SPACE = "\u2581"  # SentencePiece's sign of a space
 # Numbers of sentencepiece_model.proto, TrainerSpec.ModelType.
 _ALGORITHMS = {1: "unigram", 2: "bpe", 4: "char"}
 # Target language of a multilingual model, the first word of a source.
@@ -202,7 +201,7 @@ def _piece(token, known, special):
         return piece
     if _LANGUAGE_CODE.fullmatch(token):
         # The text before it is empty, and its space belongs to it.
-        return _Piece(piece=_SPACE + token, type=_Piece.USER_DEFINED)
+        return _Piece(piece=SPACE + token, type=_Piece.USER_DEFINED)
     # Never read from text, but an output may have it.
     return _Piece(piece=token, type=_Piece.UNUSED, score=_UNUSED_SCORE)
 

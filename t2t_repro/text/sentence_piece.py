@@ -19,7 +19,7 @@ from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _UNKNOWN = 2
-_SPACE = "\u2581"  # begins a word
+SPACE = "\u2581"  # the sign of a space, which begins a word
 _LEARN_IT = (
     "Learn it with --byte_fallback=true --pad_id=0 --eos_id=1 --unk_id=2 "
     "--bos_id=-1."
@@ -92,7 +92,7 @@ class SentencePiece(Vocabulary):
                 bos_id=-1,
                 byte_fallback=True,
                 split_by_unicode_script=split_by_unicode_script,
-                user_defined_symbols=[_SPACE + tag for tag in tags],
+                user_defined_symbols=[SPACE + tag for tag in tags],
                 max_sentence_length=cls.max_line_length,
                 minloglevel=2,  # errors only: progress goes to stderr
             )
@@ -122,10 +122,10 @@ class SentencePiece(Vocabulary):
     def tags(self) -> frozenset[str]:  # type: ignore[override]
         proto = _Proto.FromString(self.model)
         return frozenset(
-            piece.piece.removeprefix(_SPACE)
+            piece.piece.removeprefix(SPACE)
             for piece in proto.pieces
             if piece.type == _Proto.SentencePiece.USER_DEFINED
-            and piece.piece.startswith(_SPACE)
+            and piece.piece.startswith(SPACE)
         )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:

@@ -248,6 +248,13 @@ def test_hparams_choose_the_sides(tiny, sides, expected):
     assert tuple(built.methods) == expected
 
 
+def test_sides_that_share_a_vocabulary_share_its_tables(tiny):
+    hparams = dataclasses.replace(tiny, unigram_alpha=0.2)
+    shared = Vocabularies.shared(vocabulary())
+    methods = subword_sampling.build(hparams, shared, 1).methods
+    assert methods["inputs"] is methods["targets"]
+
+
 def test_default_is_the_stored_segmentation(tiny):
     shared = Vocabularies.shared(vocabulary())
     assert subword_sampling.build(tiny, shared, 1) is None
