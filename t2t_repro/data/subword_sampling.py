@@ -44,9 +44,9 @@ def build(
         return _METHODS[name](pieces, vocabulary.size, value)
 
     source, target = vocabularies
-    of_source = method(source)
-    of_target = of_source if target is source else method(target)
-    sides = {"inputs": of_source, "targets": of_target}
+    inputs = method(source)
+    targets = inputs if target is source else method(target)
+    sides = {"inputs": inputs, "targets": targets}
     only = hparams.subword_sampling_sides
     if only != "both":
         sides = {only: sides[only]}
