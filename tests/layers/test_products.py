@@ -21,6 +21,7 @@ def test_rows_that_would_share_sets_get_more_columns():
 
 
 # Padded are the columns of neither, of either, or of both.
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("rows", [6, 512])
 @pytest.mark.parametrize("columns", [5, 512])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
