@@ -6,7 +6,7 @@ t2t avg_checkpoints --output_dir=… --best
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files
+from t2t_repro import command_line, common_flags, errors, files
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
@@ -50,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    common_flags.run(main, common_flags.RUN)
+    command_line.run(main, common_flags.RUN)

@@ -1,21 +1,17 @@
-"""Flags that several commands share, and the start of a command.
+"""Flags that several commands share.
 
 Hyperparameters are set by one flag, --hparams=key=value. Only commands read
 flags.
 """
 
 import dataclasses
-import os
 import pathlib
-import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from absl import app, flags, logging
+from absl import flags
 
 from t2t_repro import (
-    command_help,
     config_file,
     cpu,
     errors,
@@ -24,7 +20,6 @@ from t2t_repro import (
     hparam,
     registry,
     storage,
-    tensorflow_import,
 )
 from t2t_repro.problem import Problem, build_problem
 
@@ -76,20 +71,6 @@ _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir",
     None,
     "Folder of the run; by default ~/t2t_train/PROBLEM/HPARAMS_SET.",
-)
-_USR_DIR = flags.DEFINE_string(
-    "usr_dir", None, "Folder of Python modules with your own definitions."
-)
-flags.DEFINE_alias("t2t_usr_dir", "usr_dir")
-_CONFIG = flags.DEFINE_string(
-    "config",
-    None,
-    "File of flags, .yaml or .json; or the run.json of a run, to repeat it.",
-)
-_REGISTRY_HELP = flags.DEFINE_bool(
-    "registry_help",
-    False,
-    "List problems, hparams sets, models, metrics and other names, and exit.",
 )
 # The functions below define flags of the command that calls them.
 flags.disclaim_key_flags()
@@ -149,81 +130,6 @@ def define_target_language_flag() -> flags.FlagHolder:
         "With a many-to-many model: language of the translations, as de, of "
         "lines that do not begin with a tag such as <2de>.",
     )
-
-
-def run(
-    main: Callable[..., int | None],
-    groups: Mapping[str, Iterable[str]] | None = None,
-    read_inputs: Callable[[], Any] | None = None,
-) -> NoReturn:
-    """Run a command: load definitions, call main(), explain UserErrors.
-
-    Modules that need TensorFlow are imported within main(), so that --help
-    and mistakes in flags and inputs answer at once.
-
-    Args:
-        main: the command; returns an exit status, or None for 0.
-        groups: {title: names of flags} that --help shows first, the required
-            ones at the top.
-        read_inputs: function that reads and checks all that needs no
-            TensorFlow, which is imported after it. Its result is the argument
-            of main().
-    """
-    module = sys.modules[main.__module__]
-
-    def start(arguments):
-        if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.WARNING)  # TensorFlow logs much
-        # Text is UTF-8 in any locale; names of files may be other bytes.
-        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-        try:
-            if _print_help(arguments, module.__doc__ or "", groups or {}):
-                return 0
-            inputs = [] if read_inputs is None else [read_inputs()]
-            code = main(*inputs)
-            # Here, so that the error of a full disk is explained.
-            sys.stdout.flush()
-            return code
-        except errors.UserError as error:
-            print(f"Error: {error}{error.page}", file=sys.stderr)
-            return 1
-        except Exception as error:
-            if isinstance(error, BrokenPipeError) and error.filename is None:
-                # Standard output is closed, as by `| head`.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                return 128 + signal.SIGPIPE
-            if isinstance(error.__cause__, KeyboardInterrupt):
-                # The import of an extension was interrupted: an ImportError.
-                return _report_interrupt()
-            if (explained := errors.explain(error)) is None:
-                raise
-            print(f"Error: {explained}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            return _report_interrupt()
-
-    tensorflow_import.omit_unused_packages()
-    app.run(start, flags_parser=command_help.parse)
-
-
-def _report_interrupt():
-    print("Interrupted.", file=sys.stderr)
-    return 128 + signal.SIGINT
-
-
-def _print_help(arguments, description, groups):
-    """Print the help that is asked for; return whether there was any."""
-    rest, help_requests = arguments
-    if _CONFIG.value:
-        config_file.apply(_CONFIG.value)
-    registry.load_definitions(_USR_DIR.value)
-    if help_requests:
-        command_help.show(help_requests, description, groups)
-    elif rest:
-        raise errors.UserError(f"Unexpected arguments: {rest}.")
-    elif _REGISTRY_HELP.value:
-        print(registry.summary(), flush=True)
-    return bool(help_requests or _REGISTRY_HELP.value)
 
 
 def problem() -> Problem:

@@ -3,7 +3,7 @@
 t2t datagen --problem=multi30k_ende
 """
 
-from t2t_repro import common_flags
+from t2t_repro import command_line, common_flags
 
 common_flags.define_datagen_flags()
 
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    common_flags.run(
+    command_line.run(
         main,
         {
             "Required": ("problem",),

@@ -14,6 +14,7 @@ from absl import flags
 
 from t2t_repro import (
     bulk_flags,
+    command_line,
     common_flags,
     decoder_flags,
     errors,
@@ -212,4 +213,4 @@ def _write(lines):
 
 
 if __name__ == "__main__":
-    common_flags.run(main, common_flags.RUN, decoder_flags.check)
+    command_line.run(main, common_flags.RUN, decoder_flags.check)

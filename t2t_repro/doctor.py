@@ -12,7 +12,7 @@ import textwrap
 
 from absl import flags
 
-from t2t_repro import common_flags
+from t2t_repro import command_line, common_flags
 
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead.")
 _LABELS = {
@@ -40,12 +40,12 @@ def main() -> int:
 
 def _folders():
     """Return the current folder, and those that flags name."""
-    named = [
-        pathlib.Path(flags.FLAGS[name].value)
-        for name in ("data_dir", "output_dir")
-        if flags.FLAGS[name].present
-    ]
-    return [pathlib.Path.cwd(), *named]
+    folders = [pathlib.Path.cwd()]
+    if flags.FLAGS["data_dir"].present:
+        folders.append(common_flags.data_dir())
+    if flags.FLAGS["output_dir"].present:
+        folders.append(common_flags.output_dir())
+    return folders
 
 
 def _lines(found):
@@ -107,4 +107,4 @@ def _gigabytes(number):
 
 
 if __name__ == "__main__":
-    common_flags.run(main, {"Folders": ("data_dir", "output_dir")})
+    command_line.run(main, {"Folders": ("data_dir", "output_dir")})

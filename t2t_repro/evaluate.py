@@ -9,7 +9,13 @@ import json
 
 from absl import flags
 
-from t2t_repro import common_flags, evaluate_flags, files, json_files
+from t2t_repro import (
+    command_line,
+    common_flags,
+    evaluate_flags,
+    files,
+    json_files,
+)
 
 common_flags.define_decoding_flags()
 flags.adopt_module_key_flags(evaluate_flags)
@@ -87,7 +93,7 @@ def _read_texts():
 
 
 if __name__ == "__main__":
-    common_flags.run(
+    command_line.run(
         main,
         {
             "Required: a run, or --translations": (

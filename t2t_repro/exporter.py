@@ -5,7 +5,7 @@ t2t exporter --output_dir=… --export_dir=…
 
 from absl import flags
 
-from t2t_repro import common_flags, storage
+from t2t_repro import command_line, common_flags, storage
 
 common_flags.define_decoding_flags()
 _EXPORT_DIR = flags.DEFINE_string(
@@ -45,4 +45,4 @@ def main(_: object) -> None:
 
 
 if __name__ == "__main__":
-    common_flags.run(main, common_flags.RUN, common_flags.read_run)
+    command_line.run(main, common_flags.RUN, common_flags.read_run)

@@ -13,7 +13,7 @@ import inspect
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, storage
+from t2t_repro import command_line, common_flags, errors, files, storage
 
 # System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = {
@@ -94,7 +94,7 @@ def _options(system, read):
 
 
 if __name__ == "__main__":
-    common_flags.run(
+    command_line.run(
         main,
         {
             "Required": ("from", "input", "output_dir"),

@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, flag_types
+from t2t_repro import command_line, common_flags, errors, files, flag_types
 from t2t_repro.serving import (
     access,
     limits,
@@ -142,7 +142,7 @@ def _security():
 
 
 if __name__ == "__main__":
-    common_flags.run(
+    command_line.run(
         main,
         {"Required, one of": ("export_dir", "server")},
         _read_inputs,

@@ -9,7 +9,7 @@ show --sentence, which may be repeated, or sentences of the validation split.
 
 from absl import flags
 
-from t2t_repro import common_flags, flag_types
+from t2t_repro import command_line, common_flags, flag_types
 
 _SENTENCE = flags.DEFINE_multi_string(
     "sentence", [], "Sentence for attention maps; may be repeated."
@@ -63,4 +63,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    common_flags.run(main, common_flags.RUN | {"Folders": ("data_dir",)})
+    command_line.run(main, common_flags.RUN | {"Folders": ("data_dir",)})

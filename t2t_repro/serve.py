@@ -9,6 +9,7 @@ import sys
 from absl import flags
 
 from t2t_repro import (
+    command_line,
     common_flags,
     errors,
     extras,
@@ -256,4 +257,4 @@ def _tls(server_settings):
 
 
 if __name__ == "__main__":
-    common_flags.run(main, {"Required": ("export_dir",)})
+    command_line.run(main, {"Required": ("export_dir",)})

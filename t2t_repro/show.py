@@ -9,7 +9,7 @@ import itertools
 
 from absl import flags
 
-from t2t_repro import common_flags, fields, registry
+from t2t_repro import command_line, common_flags, fields, registry
 
 _VOCAB_SIZE = flags.DEFINE_integer(
     "vocab_size",
@@ -128,6 +128,6 @@ def _notes(hparams):
 
 
 if __name__ == "__main__":
-    common_flags.run(
+    command_line.run(
         main, {"Required": ("hparams_set",), "Settings": ("hparams",)}
     )

@@ -15,9 +15,9 @@ CAUSES = {
 @pytest.mark.parametrize("cause", CAUSES)
 def test_control_c_ends_a_command_without_traceback(cause):
     script = (
-        "from t2t_repro import common_flags\n"
+        "from t2t_repro import command_line\n"
         f"def main(): {CAUSES[cause]}\n"
-        "common_flags.run(main)\n"
+        "command_line.run(main)\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True

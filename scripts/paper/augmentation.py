@@ -47,7 +47,7 @@ from scripts.paper import (
 )
 from scripts.paper.augmentation_rows import ROWS, Recipes
 from scripts.paper.commands import Commands
-from t2t_repro import common_flags, files, json_files, stored_run
+from t2t_repro import command_line, files, json_files, stored_run
 from t2t_repro.data import manifest
 from t2t_repro.metrics import scores
 from t2t_repro.text import parallel_files
@@ -265,4 +265,4 @@ def read_speeds(recipes: Recipes) -> dict[str, dict[str, float]]:
 if __name__ == "__main__":
     define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

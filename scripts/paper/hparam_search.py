@@ -31,7 +31,7 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import CommandError, Commands
-from t2t_repro import common_flags, errors, files, json_files, registry
+from t2t_repro import command_line, errors, files, json_files, registry
 from t2t_repro.training import history
 
 PERPLEXITY = "perplexity"
@@ -264,4 +264,4 @@ def lay_out(studies, objective) -> str:
 if __name__ == "__main__":
     define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

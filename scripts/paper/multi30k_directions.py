@@ -21,7 +21,7 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import Commands
-from t2t_repro import common_flags, fields, prepare, registry
+from t2t_repro import command_line, fields, prepare, registry
 from t2t_repro.problem import build_problem
 
 MANY = "multi30k_many"
@@ -174,4 +174,4 @@ if __name__ == "__main__":
     flags.FLAGS.set_default("problem", MANY)
     flags.FLAGS.set_default("hparams_set", "small")
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

@@ -21,7 +21,14 @@ from scripts.paper import (
     table_rows,
     table_runs,
 )
-from t2t_repro import common_flags, errors, prepare, run_json, runs
+from t2t_repro import (
+    command_line,
+    common_flags,
+    errors,
+    prepare,
+    run_json,
+    runs,
+)
 from t2t_repro.data import manifest
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
@@ -177,4 +184,4 @@ def _name(shape, trained):
 if __name__ == "__main__":
     table_rows.define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

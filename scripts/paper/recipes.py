@@ -25,7 +25,7 @@ from scripts.paper import (
     table_rows,
     table_runs,
 )
-from t2t_repro import common_flags
+from t2t_repro import command_line
 
 # 4 + 4 layers of width 128, of which the others vary something.
 NARROW = {
@@ -105,4 +105,4 @@ def lay_out(results, score) -> str:
 if __name__ == "__main__":
     table_rows.define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

@@ -10,7 +10,7 @@ there is no reference; 3: the training deviates.
 """
 
 from scripts.paper import curve_bands, references
-from t2t_repro import common_flags, runs
+from t2t_repro import command_line, common_flags, runs
 from t2t_repro.reports import paper
 
 AGREES, NO_REFERENCE, DEVIATES = 0, 2, 3  # exit status
@@ -110,4 +110,4 @@ def _compare_with(settings, training, name, reference):
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    command_line.run(main)

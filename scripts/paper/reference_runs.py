@@ -22,7 +22,7 @@ from scripts.paper import (
     table_runs,
     verdicts,
 )
-from t2t_repro import common_flags
+from t2t_repro import command_line
 
 BASE = "packed_float32"
 ROWS = {
@@ -145,4 +145,4 @@ if __name__ == "__main__":
         "record", False, "Write the references that reference_curves reads."
     )
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

@@ -12,7 +12,7 @@ import statistics
 from absl import flags
 
 from scripts.paper import table_jobs, table_layout, table_rows, table_runs
-from t2t_repro import common_flags
+from t2t_repro import command_line
 
 SCORE = "exact_match"
 SETS = {
@@ -92,4 +92,4 @@ if __name__ == "__main__":
     table_rows.define_flags()
     flags.FLAGS.set_default("problem", "number_words_ende")
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

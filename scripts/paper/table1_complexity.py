@@ -21,7 +21,7 @@ from matplotlib import pyplot
 
 from scripts.benchmarks import harness
 from scripts.paper import power_law, table1_layers, table_layout
-from t2t_repro import common_flags, errors, json_files
+from t2t_repro import command_line, errors, json_files
 
 COLUMNS = (
     "layer type",
@@ -198,4 +198,4 @@ def _plot_layer(axis, name, measured, quantity, over, fixed):
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run(main)
+    command_line.run(main)

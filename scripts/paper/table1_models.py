@@ -21,7 +21,7 @@ from absl import flags
 
 from scripts.benchmarks import harness
 from scripts.paper import model_kinds, table1_complexity, table_layout
-from t2t_repro import common_flags, errors, graph, json_files
+from t2t_repro import command_line, errors, graph, json_files
 from t2t_repro.decoding import search
 from t2t_repro.hparam import DecodeHParams
 
@@ -161,4 +161,4 @@ def exponent(measured, fit_from) -> float:
 
 if __name__ == "__main__":
     define_flags()
-    common_flags.run(main)
+    command_line.run(main)

@@ -38,7 +38,7 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import Commands
-from t2t_repro import common_flags, json_files, registry
+from t2t_repro import command_line, json_files, registry
 from t2t_repro.data import manifest
 
 FACTORS = (1 / 3, 1, 3)  # of a set's learning rate
@@ -173,4 +173,4 @@ def speeds(job) -> dict[str, float]:
 if __name__ == "__main__":
     define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

@@ -11,7 +11,7 @@ table3_variations describes how to resume and how to reduce the rows.
 from absl import flags
 
 from scripts.paper import table_jobs, table_layout, table_rows, table_runs
-from t2t_repro import common_flags
+from t2t_repro import command_line, common_flags
 from t2t_repro.reports import paper
 
 BASE = "base"
@@ -104,4 +104,4 @@ def flops(count: float | None) -> str:
 if __name__ == "__main__":
     table_rows.define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

@@ -29,7 +29,7 @@ from scripts.paper import (
     table_runs,
     verdicts,
 )
-from t2t_repro import common_flags
+from t2t_repro import command_line, common_flags
 from t2t_repro.reports import paper
 
 BASE = "table3_base"
@@ -175,4 +175,4 @@ def describe_verdicts(rows, score) -> str:
 if __name__ == "__main__":
     table_rows.define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

@@ -26,7 +26,7 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.release import plant_faults
-from t2t_repro import common_flags, errors, runs
+from t2t_repro import command_line, errors, runs
 
 FAULTS = pathlib.Path(__file__).with_suffix(".txt")
 NO_FAULT = "no_fault"
@@ -186,4 +186,4 @@ def _describe(first):
 if __name__ == "__main__":
     table_rows.define_flags()
     flags.adopt_module_key_flags(table_rows)
-    common_flags.run(main)
+    command_line.run(main)

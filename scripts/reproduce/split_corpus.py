@@ -14,7 +14,7 @@ import hashlib
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files
+from t2t_repro import command_line, common_flags, errors, files
 from t2t_repro.text import parallel_files
 
 _HELD_OUT = flags.DEFINE_integer(
@@ -97,4 +97,4 @@ def _digest(pair, seed):
 
 
 if __name__ == "__main__":
-    common_flags.run(main)
+    command_line.run(main)

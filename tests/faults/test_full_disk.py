@@ -25,10 +25,10 @@ WRITE = {
 @pytest.mark.parametrize("writer", WRITE)
 def test_full_disk_ends_a_process_with_a_message(writer):
     script = (
-        "from t2t_repro import common_flags\n"
+        "from t2t_repro import command_line\n"
         "def main():\n"
         f"        {WRITE[writer].strip()}\n"
-        "common_flags.run(main)\n"
+        "command_line.run(main)\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", script],

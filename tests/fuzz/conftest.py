@@ -19,7 +19,8 @@ def command():
 
     @contextlib.contextmanager
     def load(name):
-        from t2t_repro import common_flags  # noqa: F401, its flags stay
+        # Their flags stay.
+        from t2t_repro import command_line, common_flags  # noqa: F401
 
         before = set(flags.FLAGS)
         made = importlib.import_module(f"t2t_repro.{name}")

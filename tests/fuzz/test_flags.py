@@ -17,7 +17,7 @@ PACKAGE = pathlib.Path(common_flags.__file__).parent
 COMMANDS = [
     path.stem
     for path in sorted(PACKAGE.glob("*.py"))
-    if "common_flags.run(" in path.read_text("utf-8")
+    if "command_line.run(" in path.read_text("utf-8")
 ]
 VALUES = st.one_of(
     st.text(st.characters(exclude_characters="\0"), max_size=20),
