@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from t2t_repro import bulk_models, locks, progress
+from t2t_repro import bulk_models, errors, locks, progress
 from t2t_repro.data import engines
 from t2t_repro.decoding import translated_files
 from t2t_repro.decoding.translated_files import Shard, TranslatedShard
@@ -35,7 +35,16 @@ class ShardTranslator(NamedTuple):
 
         format_output = output_formats.FORMATS[self.output_format]
         with _lock:
-            translations, too_long = _load(self.model)(shard.lines)
+            translate = _load(self.model)
+            try:
+                translations, too_long = translate(shard.lines)
+            except errors.UserError as error:  # as a line without a tag
+                last = shard.first + len(shard.lines) - 1
+                raise errors.UserError(
+                    f"{shard.source}, lines {shard.first:,} to {last:,}: "
+                    f"{error}",
+                    error.see,
+                ) from error
         pairs = zip(shard.lines, translations, strict=True)
         outputs = [
             format_output(number, line, translation)

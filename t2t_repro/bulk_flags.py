@@ -125,9 +125,9 @@ def check(pattern: str) -> Job:
             f"--engine={_ENGINE.value} ignores --num_workers: the cluster has "
             "its own workers. Omit one of them."
         )
-    sources = _find(pattern)
-    translation_folder.output_names(sources)
     folder = files.expand_path(TO_DIR.value or "")
+    sources = _find(pattern, folder)
+    translation_folder.output_names(sources)
     files.require_writable(folder)
     return Job(sources, folder, run, export, cluster, _SHARD_LINES.value)
 
@@ -142,13 +142,27 @@ def _refuse_flags_of_run():
             )
 
 
-def _find(pattern: str) -> list[pathlib.Path]:
-    """Return the files of a pattern, or the one of that name, sorted."""
+def _find(pattern: str, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files of a pattern, or the one of that name, sorted.
+
+    Files in the folder of the translations are left out: a pattern such as
+    */*.en matches those of an earlier command.
+    """
     path = files.expand_path(pattern)
-    if path.is_file():
-        return [path]
-    found = sorted(map(pathlib.Path, glob.glob(str(path))))
-    sources = [path for path in found if path.is_file()]
+    matches = (
+        [path]
+        if path.is_file()
+        else map(pathlib.Path, glob.iglob(str(path), recursive=True))
+    )
+    found = sorted(path for path in matches if path.is_file())
+    sources = [
+        path for path in found if folder.resolve() not in path.resolve().parents
+    ]
+    if found and not sources:
+        raise errors.UserError(
+            f"--decode_to_dir={folder} has the files of --decode_from_file="
+            f"{pattern} itself. Name another folder."
+        )
     if not sources:
         raise errors.UserError(
             f"No file matches --decode_from_file={pattern}. Quote the pattern, "

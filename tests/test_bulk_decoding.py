@@ -3,11 +3,12 @@
 import gzip
 import json
 import os
+import shutil
 from typing import NamedTuple
 
 import pytest
 
-from t2t_repro import bulk_decoding, errors, locks
+from t2t_repro import bulk_decoding, errors, files, locks
 from t2t_repro.data import engines
 from t2t_repro.decoding import translated_files, translation_folder
 from t2t_repro.decoding.translate import Translation
@@ -120,10 +121,10 @@ def test_job_that_stops_at_any_rename_continues(
     stop_at = None
     run()
     expected = contents(tmp_path / "out")
-    # Of 7 shards, 3 files, and the manifest at first and before each file.
+    # Of 7 shards, 3 files, and the manifest.
     total = len(renamed)
-    assert total == 7 + 3 + 4
-    for number in (0, 1, 2, 4, 7, 8, 9, total - 1):
+    assert total == 7 + 3 + 1
+    for number in range(total):
         renamed.clear()
         translated.clear()
         stop_at = number
@@ -175,8 +176,62 @@ def test_changed_file_is_refused_and_a_copy_of_it_is_not(run, texts):
     os.utime(texts[0], (0, 0))  # as a copy has another time
     run()
     texts[0].write_text("another\n")
-    with pytest.raises(errors.UserError, match="a.en has changed since its"):
+    with pytest.raises(errors.UserError, match="a.en is not what .*in/a.en"):
         run()
+
+
+def test_other_file_of_the_same_name_size_and_time_is_refused(tmp_path, run):
+    sources = []
+    for name in "x", "y":
+        sources.append(tmp_path / name / "a.en")
+        sources[-1].parent.mkdir()
+        sources[-1].write_text(name)
+        os.utime(sources[-1], (0, 0))  # as in a reproducible archive
+    run(sources=sources[:1])
+    with pytest.raises(errors.UserError, match="y/a.en is not what .*x/a.en"):
+        run(sources=sources[1:])
+
+
+def test_file_that_grows_while_it_is_counted_may_be_translated_later(
+    tmp_path, run, texts, monkeypatch
+):
+    real = files.sha256
+
+    def grow(path):
+        with open(path, "ab") as file:
+            file.write(b"more\n")
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "sha256", grow)
+        with pytest.raises(errors.UserError, match="a.en changes while it is"):
+            run(sources=texts[:1])
+    run(sources=texts[:1])
+    assert (tmp_path / "out" / "a.en").read_text().endswith("MORE\n")
+
+
+def test_error_in_a_line_names_the_file_and_the_shard(run, monkeypatch):
+    def refuse(lines):
+        if "X6" in map(str.upper, lines):
+            raise errors.UserError("No tag.")
+        return translate(lines)
+
+    monkeypatch.setattr(bulk_decoding, "_load", lambda model: refuse)
+    with pytest.raises(errors.UserError, match="c.en.gz, lines 6 to 7: No tag"):
+        run()
+
+
+def test_folder_of_shards_is_removed_after_a_stop(tmp_path, run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run()
+    run()
+    assert not (tmp_path / "out" / "shards").exists()
+
+
+def stop(*args, **kwargs):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("change", ["shorter", "longer", "other time"])

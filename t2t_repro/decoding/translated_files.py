@@ -23,6 +23,7 @@ LONG_LINE = {"line": int, "length": int}
 class Shard(NamedTuple):
     """Consecutive lines of a file."""
 
+    source: str  # path of the file
     first: int  # number of the first line, from 1
     lines: list[str]
 
@@ -56,8 +57,7 @@ class TranslatedFile:
         self._shard_lines = shard_lines
         self._folder = output.parent / SHARDS / output.name
         if output.exists():
-            # Killed after the join.
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove_shards()  # killed after the join
             self._count, self.missing = 0, set[int]()
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,8 @@ class TranslatedFile:
                     "has its former content, or name another folder."
                 )
             if index in self.missing:
-                yield index, Shard(index * self._shard_lines + 1, part)
+                first = index * self._shard_lines + 1
+                yield index, Shard(str(self.source), first, part)
 
     def write(self, index: int, shard: TranslatedShard) -> int:
         """Write a shard, and return its number of lines."""
@@ -133,7 +134,11 @@ class TranslatedFile:
             for index in range(self._count):
                 with open(self._path(index), "rb") as shard:
                     shutil.copyfileobj(shard, output)
-        shutil.rmtree(self._folder)
+        self._remove_shards()
+
+    def _remove_shards(self):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
         with contextlib.suppress(OSError):  # other files have shards there
             self._folder.parent.rmdir()
 

@@ -28,7 +28,7 @@ _ENTRY = {
     "lines": int,
 }
 _SHAPE = {"settings": {"model": str}, "files": {str: _ENTRY}}
-_LONG_LINES = "long_lines"  # of an entry; absent until the file is joined
+_LONG_LINES = "long_lines"  # of an entry; absent if there are none
 _LONG_LINES_SHAPE = {"count": int, "first": [translated_files.LONG_LINE]}
 
 
@@ -59,8 +59,9 @@ class TranslationFolder:
         if self._path.exists():
             self._contents = json_files.read(self._path, _SHAPE)
             for entry in self._contents["files"].values():
-                found = entry.setdefault(_LONG_LINES, {"count": 0, "first": []})
-                json_files.require_shape(self._path, found, _LONG_LINES_SHAPE)
+                json_files.require_shape(
+                    self._path, _long_lines(entry), _LONG_LINES_SHAPE
+                )
             _refuse_differences(folder, self._contents["settings"], settings)
         named = output_names(sources)
         files.remove_leftovers(folder, _is_in([*named, MANIFEST]))
@@ -82,8 +83,10 @@ class TranslationFolder:
         """Join the shards of a file if all exist, unless they are joined."""
         if file.missing or file.output.exists():
             return
-        file.entry[_LONG_LINES] = file.read_long_lines()
-        self._store()
+        found = file.read_long_lines()
+        if found["count"]:  # else a job of many files would store only zeros
+            file.entry[_LONG_LINES] = found
+            self._store()
         file.join()
 
     def long_lines(self) -> tuple[int, list[tuple[str, int, int]]]:
@@ -92,7 +95,7 @@ class TranslationFolder:
         They are tuples of the name of a file, the number of the line and its
         length.
         """
-        found = [(f.output.name, f.entry[_LONG_LINES]) for f in self.files]
+        found = [(f.output.name, _long_lines(f.entry)) for f in self.files]
         first = (
             (name, line["line"], line["length"])
             for name, entry in found
@@ -103,6 +106,10 @@ class TranslationFolder:
 
     def _store(self):
         json_files.write(self._path, self._contents, with_checksum=True)
+
+
+def _long_lines(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return entry.get(_LONG_LINES, {"count": 0, "first": []})
 
 
 def output_names(sources: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
@@ -164,24 +171,35 @@ def _new_entry(output: pathlib.Path, source: pathlib.Path) -> dict[str, Any]:
         unit="line",
         delay=progress.DELAY_SECONDS,
     )
-    return {
+    entry = {
         "source": str(source.absolute()),
         **status,
         "lines": sum(1 for _ in lines),
         "sha256": files.sha256(source),
     }
+    if translated_files.state(source) != status:
+        raise errors.UserError(
+            f"{source} changes while it is read. Run the command again when "
+            "the file is complete."
+        )
+    return entry
 
 
 def _checked(
     folder: pathlib.Path, source: pathlib.Path, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the present state of a file that has the content of its entry."""
-    status = translated_files.state(source)
-    if not status.items() <= entry.items():
-        # A copy has another time.
+    present = {
+        "source": str(source.absolute()),
+        **translated_files.state(source),
+    }
+    # A copy has another path or time. Another file may have the same size and
+    # time, as those of archives.
+    if not present.items() <= entry.items():
         if files.sha256(source) != entry["sha256"]:
             raise errors.UserError(
-                f"{source} has changed since its translation into {folder} "
-                "began. Restore it, or name another folder."
+                f"{source} is not what {folder} has a translation of: "
+                f"{entry['source']}, as it was when the translation began. "
+                "Restore it, or name another folder."
             )
-    return {"source": str(source.absolute()), **status}
+    return present

@@ -127,6 +127,10 @@ CASES = {
         (*DECODER, "--decode_from_file={0}/x*", "--decode_to_dir={0}/out"),
         "No file matches --decode_from_file={0}/x*.",
     ),
+    "folder of the files themselves": (
+        (*DECODER, TO_DIR[0], "--decode_to_dir={0}"),
+        "--decode_to_dir={0} has the files of --decode_from_file={0}/",
+    ),
     "folder is a file": (
         (*DECODER, TO_DIR[0], "--decode_to_dir={0}/one"),
         "File exists: {0}/one.",
