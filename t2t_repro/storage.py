@@ -98,8 +98,9 @@ def download(
 ) -> pathlib.Path:
     """Copy the objects that are missing here or have changed.
 
-    Files that were copied and whose objects are gone are removed. If another
-    process here works in the copy, as a trainer does, it stays as it is.
+    Files that were copied and whose objects are gone are removed; objects stay
+    whose files are gone, and are copied again. If another process here works
+    in the copy, as a trainer does, it stays as it is.
 
     Args:
         folder: a copy, from local_path(). To others nothing is copied.
@@ -139,6 +140,10 @@ def _download(folder, url, choose):
             is_stale = copy is not None and copy.is_same(present[name])
         if is_stale:
             (folder / name).unlink(missing_ok=True)
+    # An upload removes the objects of files that were removed since now.
+    for name in copies:
+        if not (folder / name).exists():
+            _note(folder / name, None, None)
     missing = [
         files.inside(folder, name)
         for name in _in_order(choose(sorted(found)))

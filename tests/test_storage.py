@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from t2t_repro import errors, files, locks, object_store, storage
+from t2t_repro.training import checkpoint_files
 
 FILES = {
     "run.json": "settings",
@@ -172,6 +173,33 @@ def test_file_that_was_not_chosen_is_fetched(machine):
     with pytest.raises(FileNotFoundError) as raised:
         storage.fetch(second / "absent")
     assert "memory://bucket/run/absent" in errors.explain(raised.value)
+
+
+def test_objects_stay_if_their_files_were_removed_before(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    # A trainer that is killed before its upload, or a user who needs room.
+    for name in FILES:
+        (first / name).unlink()
+    checkpoint_files.open_folder(first)
+    storage.upload(first)
+    assert stored(memory) == FILES
+
+
+def test_weights_that_another_machine_replaced_stay(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    second = machine("second")
+    checkpoint_files.open_folder(second)
+    changed = {name: f"new {FILES[name]}" for name in FILES}
+    write(second, changed)
+    storage.upload(second)
+    first = machine("first")
+    checkpoint_files.open_folder(first)
+    storage.upload(first)
+    assert stored(memory) == changed
 
 
 def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
