@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, run_json, stored_run
+from t2t_repro import errors, run_json, storage, stored_run
 from t2t_repro.training import averaging, checkpoint_files, checkpoints
 
 VOCABULARY = "ef" * 32  # a sha256
@@ -118,6 +118,19 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     assert (folder / "damaged-ckpt-8.index").exists()
     state.save(folder, 8)
     assert state.restore(folder) == folder / "ckpt-8"
+
+
+def test_checkpoint_whose_data_is_gone_from_the_store_is_set_aside(
+    state, memory, machine, capsys
+):
+    folder = machine("first") / run_json.CHECKPOINTS
+    for step in (4, 8):
+        state.save(folder, step)
+    storage.upload(folder.parent)
+    memory.rm_file(f"/bucket/run/checkpoints/ckpt-8.{DATA}")
+    (folder / f"ckpt-8.{DATA}").unlink()
+    assert state.restore(folder) == folder / "ckpt-4"
+    assert "No object: 'memory://bucket/run/ch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", [DATA, "index"])
