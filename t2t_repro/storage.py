@@ -24,9 +24,10 @@ from typing import NamedTuple
 from t2t_repro import errors, files, locks, object_store, progress
 
 _OBJECTS = ".t2t.objects"
+_RUN = "run.json"
 # Of a run, data, checkpoints and exports.
 _COMPLETE = (
-    "run.json",
+    _RUN,
     "manifest.json",
     "*.index",
     "saved_model.pb",
@@ -115,10 +116,21 @@ def download(
     url = url_of(folder)
     if not url:
         return folder
-    with locks.locked(folder, wait=True, beside=True):
+    with _locked(folder):
         if not _is_in_use(folder):
             _download(folder, url, choose)
     return folder
+
+
+def _locked(folder):
+    """Lock the run in which a folder is, since all of it may be copied too.
+
+    A folder that is in no run has a lock of its own.
+    """
+    for parent in (folder, *folder.parents):
+        if url_of(parent) and (parent / _RUN).exists():
+            return locks.locked(parent, wait=True, beside=True)
+    return locks.locked(folder, wait=True, beside=True)
 
 
 def _is_in_use(folder):
@@ -181,12 +193,13 @@ def upload(folder: pathlib.Path) -> None:
     """
     if not url_of(folder):
         return
-    with locks.locked(folder, wait=True, beside=True):
+    with _locked(folder):
         copies, present = _copies(folder), _files(folder)
         changed = _in_order(
             name
             for name, stat in present.items()
-            if name not in copies or not copies[name].is_same(stat)
+            if not (name in copies and copies[name].is_same(stat))
+            and _has_index(name, present)
         )
         # While parts are replaced, the whole is not complete. A run.json is.
         for name in reversed(changed):
@@ -195,9 +208,17 @@ def upload(folder: pathlib.Path) -> None:
         for name in changed:
             _put(folder / name, present[name])
         for name in reversed(_in_order(copies.keys() - present.keys())):
+            if (folder / name).exists():
+                continue  # it was written meanwhile
             _remove(folder / name)
             if name.endswith(".index"):
                 _remove_parts(folder / name)
+
+
+def _has_index(name, names):
+    """Return False for data of a checkpoint that is written at present."""
+    checkpoint, is_data, _ = name.partition(".data-")
+    return not is_data or f"{checkpoint}.index" in names
 
 
 def _put(path, stat):

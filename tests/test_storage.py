@@ -214,6 +214,46 @@ def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
     assert read(first)["train.log"] == "of another machine"
 
 
+def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
+    first = machine("first")
+    write(first, FILES)
+    refused, put = [], object_store.put
+
+    def put_in_lock(path, url):
+        with pytest.raises(locks.TakenError) as raised:
+            with locks.locked(first, beside=True):
+                pass
+        refused.append(raised.value)
+        return put(path, url)
+
+    monkeypatch.setattr(object_store, "put", put_in_lock)
+    storage.upload(first / "checkpoints")
+    assert len(refused) == 2
+
+
+def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(
+    memory, machine, monkeypatch
+):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    *_, data, index = FILES
+    (first / index).unlink()
+    write(first, {data: "new weights of 4", "train.log": "more steps"})
+    put = object_store.put
+
+    def put_meanwhile(path, url):
+        write(first, {index: "new index of 4"})
+        return put(path, url)
+
+    monkeypatch.setattr(object_store, "put", put_meanwhile)
+    storage.upload(first)
+    assert stored(memory) == FILES | {"train.log": "more steps"}
+    storage.upload(first)
+    assert stored(memory) == read(first)
+    assert stored(memory)[index] == "new index of 4"
+
+
 def test_unreadable_list_of_objects_means_that_nothing_is_known(machine):
     first = machine("first")
     write(first, FILES)
