@@ -34,6 +34,7 @@ _COMPLETE = (
     "model.bin",
 )
 _NOT_COPIED = (_OBJECTS, locks.LOCK, f"*.{locks.LOCK}", "*.t2t.tmp")
+_NO_NAMES = {"", ".", ".."}
 
 
 class _Copy(NamedTuple):
@@ -63,10 +64,12 @@ def local_path(name: str | os.PathLike) -> pathlib.Path:
         return files.expand_path(name)
     scheme, _, rest = str(name).partition("://")
     parts = rest.rstrip("/").split("/")
-    if scheme not in object_store.PACKAGES or {"", ".", ".."} & {*parts}:
+    # fsspec takes ?versionId= and :: for parts of its own.
+    is_name = not (_NO_NAMES & {*parts} or "?" in rest or "::" in rest)
+    if scheme not in object_store.PACKAGES or not is_name:
         raise errors.UserError(
             f"{name} is not the URL of a folder in an object store. Write it "
-            "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER."
+            "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, without ? and ::."
         )
     return _cache().joinpath(scheme, *parts)
 
