@@ -147,6 +147,8 @@ def _is_in_use(folder):
 
 def _download(folder, url, choose):
     found, copies, present = _found(url), _copies(folder), _files(folder)
+    chosen = _in_order(choose(sorted(found)))
+    _require_paths(url, chosen)
     for name in reversed(_in_order(present)):
         copy = copies.get(name)
         if name in found:
@@ -159,16 +161,25 @@ def _download(folder, url, choose):
     for name in copies:
         if not (folder / name).exists():
             _note(folder / name, None, None)
-    missing = [
-        files.inside(folder, name)
-        for name in _in_order(choose(sorted(found)))
-        if not (folder / name).exists()
-    ]
+    missing = [folder / name for name in chosen if not (folder / name).exists()]
     settings = {"delay": progress.DELAY_SECONDS, "disable": not missing}
     for path in progress.bar(missing, f"copy {url}", unit="file", **settings):
         # Another machine may remove an old checkpoint now.
         with contextlib.suppress(FileNotFoundError):
             _get(path)
+
+
+def _require_paths(url, names):
+    """Check that objects can be files: a store has no folders."""
+    objects = set(names)
+    for name in names:
+        parents = {str(path) for path in pathlib.PurePosixPath(name).parents}
+        if _NO_NAMES & {*name.split("/")} or parents & objects:
+            raise errors.UserError(
+                f"The object {url}/{name} cannot be copied to a file: a part "
+                "of its name is empty, . or .., or another object has the "
+                "name of its folder. Rename that object."
+            )
 
 
 def fetch(path: pathlib.Path) -> None:

@@ -108,6 +108,17 @@ def test_names_of_other_folders_do_not_mix(memory, machine):
     assert storage.names(machine("first")) == []
 
 
+@pytest.mark.parametrize("name", ["/run.json", "../x", "a/./b", "train.log/a"])
+def test_object_that_can_be_no_file_is_named(memory, machine, name):
+    for path in (name, "train.log"):
+        memory.pipe_file(f"/bucket/run/{path}", b"content")
+    with pytest.raises(errors.UserError) as raised:
+        storage.download(machine("first"))
+    assert f"The object memory://bucket/run/{name} ca" in str(raised.value)
+    assert "Rename that object." in str(raised.value)
+    assert read(machine("first")) == {}
+
+
 def test_only_changes_are_copied(memory, machine, monkeypatch):
     copied = []
     for name in ("get", "put"):
