@@ -150,7 +150,9 @@ class ExportModel(NamedTuple):
         from t2t_repro.serving import local_client
 
         _configure_devices()
-        client = local_client.LocalClient(self.folder)
+        # A worker on another machine may have no copy of a URL.
+        folder = version_folders.open_folder(self.folder)
+        client = local_client.LocalClient(folder)
         if _export_checksum(client.folder) != self.checksum:
             raise _other_model(client.folder)
         return lambda lines: _translate_by_export(

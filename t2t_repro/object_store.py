@@ -14,6 +14,15 @@ from t2t_repro import errors, extras, files
 
 PACKAGES = {"s3": ("s3", "s3fs"), "gs": ("gcs", "gcsfs")}  # extra, module
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+# Of errors of an absent, wrong or old login. A shorter "token" may be in a URL.
+_OF_A_LOGIN = (
+    "credentials",
+    "anonymous",
+    "config profile",
+    "token has",
+    "ssotoken",
+    "access key",
+)
 _ATTEMPTS = 3  # at an object that is replaced meanwhile
 
 
@@ -117,11 +126,13 @@ def _explained(url: str) -> Iterator[None]:
 
 def _remedy(error):
     text = f"{type(error).__name__} {error}".lower()
-    if "credentials" in text or "anonymous" in text:
+    if any(words in text for words in _OF_A_LOGIN):
         return (
             "Log in by the means of the store, such as `aws configure` or "
             "`gcloud auth application-default login`."
         )
+    if "bucket name" in text or "invalid endpoint" in text:
+        return "Correct the URL, or the endpoint in your settings."
     if isinstance(error, PermissionError):
         return "Give this account access to the bucket, or name another one."
     if isinstance(error, FileNotFoundError):

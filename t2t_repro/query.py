@@ -69,41 +69,45 @@ _INPUTS = flags.DEFINE_multi_string(
 
 
 def main(inputs: tuple) -> None:
-    lines, security = inputs
-    model = _client(security, len(lines))
+    version, lines, security = inputs
+    model = _client(version, security, len(lines))
     lines = model.add_tags(lines, _TARGET_LANGUAGE.value or "")
     for translation in model.translate(lines, _MAX_BATCH_SIZE.value):
         print(translation.texts[0], flush=True)
 
 
 def _read_inputs():
-    """Return the lines, and the token and certificates of the client."""
+    """Return the version, the lines, and arguments of client.Security.
+
+    The version is None for a --server.
+    """
     if bool(_EXPORT_DIR.value) == bool(_SERVER.value):
         raise errors.UserError(
             "Name the model with one of --export_dir and --server; got "
             f"{'both' if _SERVER.value else 'neither'}."
         )
+    version = None
     if _SERVER.value:
         server_address.parse(_SERVER.value)
     else:
-        version_folders.newest_version(
+        version = version_folders.find_version(
             version_folders.open_folder(_EXPORT_DIR.value)
         )
     security = _security()
     lines = flag_types.require_utf8(_INPUTS) or list(
         parallel_files.split_lines(sys.stdin.buffer, "standard input")
     )
-    return lines, security
+    return version, lines, security
 
 
-def _client(security, num_lines):
+def _client(version, security, num_lines):
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import graph
     from t2t_repro.serving import client, local_client
 
-    if _EXPORT_DIR.value:
+    if version:
         graph.optimize_for(num_lines)
-        return local_client.LocalClient(_EXPORT_DIR.value)
+        return local_client.LocalClient(version)
     return client.PROTOCOLS[_PROTOCOL.value](
         _SERVER.value,
         _SERVABLE_NAME.value,

@@ -24,15 +24,17 @@ from typing import NamedTuple
 from t2t_repro import errors, files, locks, object_store, progress
 
 _OBJECTS = ".t2t.objects"
+_RUN = "run.json"
 # Of a run, data, checkpoints and exports.
 _COMPLETE = (
-    "run.json",
+    _RUN,
     "manifest.json",
     "*.index",
     "saved_model.pb",
     "model.bin",
 )
 _NOT_COPIED = (_OBJECTS, locks.LOCK, f"*.{locks.LOCK}", "*.t2t.tmp")
+_NO_NAMES = {"", ".", ".."}
 
 
 class _Copy(NamedTuple):
@@ -62,10 +64,12 @@ def local_path(name: str | os.PathLike) -> pathlib.Path:
         return files.expand_path(name)
     scheme, _, rest = str(name).partition("://")
     parts = rest.rstrip("/").split("/")
-    if scheme not in object_store.PACKAGES or {"", ".", ".."} & {*parts}:
+    # fsspec takes ?versionId= and :: for parts of its own.
+    is_name = not (_NO_NAMES & {*parts} or "?" in rest or "::" in rest)
+    if scheme not in object_store.PACKAGES or not is_name:
         raise errors.UserError(
             f"{name} is not the URL of a folder in an object store. Write it "
-            "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER."
+            "as s3://BUCKET/FOLDER or gs://BUCKET/FOLDER, without ? and ::."
         )
     return _cache().joinpath(scheme, *parts)
 
@@ -98,8 +102,9 @@ def download(
 ) -> pathlib.Path:
     """Copy the objects that are missing here or have changed.
 
-    Files that were copied and whose objects are gone are removed. If another
-    process here works in the copy, as a trainer does, it stays as it is.
+    Files that were copied and whose objects are gone are removed; objects stay
+    whose files are gone, and are copied again. If another process here works
+    in the copy, as a trainer does, it stays as it is.
 
     Args:
         folder: a copy, from local_path(). To others nothing is copied.
@@ -114,10 +119,21 @@ def download(
     url = url_of(folder)
     if not url:
         return folder
-    with locks.locked(folder, wait=True, beside=True):
+    with _locked(folder):
         if not _is_in_use(folder):
             _download(folder, url, choose)
     return folder
+
+
+def _locked(folder):
+    """Lock the run in which a folder is, since all of it may be copied too.
+
+    A folder that is in no run has a lock of its own.
+    """
+    for parent in (folder, *folder.parents):
+        if url_of(parent) and (parent / _RUN).exists():
+            return locks.locked(parent, wait=True, beside=True)
+    return locks.locked(folder, wait=True, beside=True)
 
 
 def _is_in_use(folder):
@@ -131,6 +147,8 @@ def _is_in_use(folder):
 
 def _download(folder, url, choose):
     found, copies, present = _found(url), _copies(folder), _files(folder)
+    chosen = _in_order(choose(sorted(found)))
+    _require_paths(url, chosen)
     for name in reversed(_in_order(present)):
         copy = copies.get(name)
         if name in found:
@@ -139,16 +157,29 @@ def _download(folder, url, choose):
             is_stale = copy is not None and copy.is_same(present[name])
         if is_stale:
             (folder / name).unlink(missing_ok=True)
-    missing = [
-        files.inside(folder, name)
-        for name in _in_order(choose(sorted(found)))
-        if not (folder / name).exists()
-    ]
+    # An upload removes the objects of files that were removed since now.
+    for name in copies:
+        if not (folder / name).exists():
+            _note(folder / name, None, None)
+    missing = [folder / name for name in chosen if not (folder / name).exists()]
     settings = {"delay": progress.DELAY_SECONDS, "disable": not missing}
     for path in progress.bar(missing, f"copy {url}", unit="file", **settings):
         # Another machine may remove an old checkpoint now.
         with contextlib.suppress(FileNotFoundError):
             _get(path)
+
+
+def _require_paths(url, names):
+    """Check that objects can be files: a store has no folders."""
+    objects = set(names)
+    for name in names:
+        parents = {str(path) for path in pathlib.PurePosixPath(name).parents}
+        if _NO_NAMES & {*name.split("/")} or parents & objects:
+            raise errors.UserError(
+                f"The object {url}/{name} cannot be copied to a file: a part "
+                "of its name is empty, . or .., or another object has the "
+                "name of its folder. Rename that object."
+            )
 
 
 def fetch(path: pathlib.Path) -> None:
@@ -176,12 +207,13 @@ def upload(folder: pathlib.Path) -> None:
     """
     if not url_of(folder):
         return
-    with locks.locked(folder, wait=True, beside=True):
+    with _locked(folder):
         copies, present = _copies(folder), _files(folder)
         changed = _in_order(
             name
             for name, stat in present.items()
-            if name not in copies or not copies[name].is_same(stat)
+            if not (name in copies and copies[name].is_same(stat))
+            and _has_index(name, present)
         )
         # While parts are replaced, the whole is not complete. A run.json is.
         for name in reversed(changed):
@@ -190,9 +222,17 @@ def upload(folder: pathlib.Path) -> None:
         for name in changed:
             _put(folder / name, present[name])
         for name in reversed(_in_order(copies.keys() - present.keys())):
+            if (folder / name).exists():
+                continue  # it was written meanwhile
             _remove(folder / name)
             if name.endswith(".index"):
                 _remove_parts(folder / name)
+
+
+def _has_index(name, names):
+    """Return False for data of a checkpoint that is written at present."""
+    checkpoint, is_data, _ = name.partition(".data-")
+    return not is_data or f"{checkpoint}.index" in names
 
 
 def _put(path, stat):

@@ -1,13 +1,12 @@
 """Copies of folders in an object store, which is fsspec's memory:// here."""
 
-import os
 import pathlib
 import shutil
-import sys
 
 import pytest
 
 from t2t_repro import errors, files, locks, object_store, storage
+from t2t_repro.training import checkpoint_files
 
 FILES = {
     "run.json": "settings",
@@ -49,6 +48,7 @@ def test_path_of_a_copy_tells_its_url(tmp_path):
     assert storage.url_of(copy) == "s3://bucket/some/run"
     assert storage.name_of(copy / "run.json") == "s3://bucket/some/run/run.json"
     assert storage.local_path("gs://b").parts[-2:] == ("gs", "b")
+    assert storage.local_path("s3://b/a [1]:*#é").name == "a [1]:*#é"
 
 
 @pytest.mark.parametrize("name", ["run", "/cache2/s3/b", "~/run", "a:b/c"])
@@ -69,7 +69,16 @@ def test_folders_of_the_cache_that_are_no_copies(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://", "s3:///run", "gs://b//x", "s3://b/../x", "ftp://b/x"]
+    "url",
+    [
+        "s3://",
+        "s3:///run",
+        "gs://b//x",
+        "s3://b/../x",
+        "ftp://b/x",
+        "s3://b/x?versionId=3",
+        "s3://b/x::y",
+    ],
 )
 def test_other_urls_are_refused(url):
     with pytest.raises(errors.UserError, match=r"is not the URL of a folder"):
@@ -97,6 +106,17 @@ def test_names_of_other_folders_do_not_mix(memory, machine):
     memory.pipe("/bucket/run2/x", b"another run")
     memory.pipe("/bucket/run/lock", b"not ours")
     assert storage.names(machine("first")) == []
+
+
+@pytest.mark.parametrize("name", ["/run.json", "../x", "a/./b", "train.log/a"])
+def test_object_that_can_be_no_file_is_named(memory, machine, name):
+    for path in (name, "train.log"):
+        memory.pipe_file(f"/bucket/run/{path}", b"content")
+    with pytest.raises(errors.UserError) as raised:
+        storage.download(machine("first"))
+    assert f"The object memory://bucket/run/{name} ca" in str(raised.value)
+    assert "Rename that object." in str(raised.value)
+    assert read(machine("first")) == {}
 
 
 def test_only_changes_are_copied(memory, machine, monkeypatch):
@@ -174,6 +194,33 @@ def test_file_that_was_not_chosen_is_fetched(machine):
     assert "memory://bucket/run/absent" in errors.explain(raised.value)
 
 
+def test_objects_stay_if_their_files_were_removed_before(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    # A trainer that is killed before its upload, or a user who needs room.
+    for name in FILES:
+        (first / name).unlink()
+    checkpoint_files.open_folder(first)
+    storage.upload(first)
+    assert stored(memory) == FILES
+
+
+def test_weights_that_another_machine_replaced_stay(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    second = machine("second")
+    checkpoint_files.open_folder(second)
+    changed = {name: f"new {FILES[name]}" for name in FILES}
+    write(second, changed)
+    storage.upload(second)
+    first = machine("first")
+    checkpoint_files.open_folder(first)
+    storage.upload(first)
+    assert stored(memory) == changed
+
+
 def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
     first = machine("first")
     write(first, FILES)
@@ -184,6 +231,46 @@ def test_copy_in_which_a_process_works_stays_as_it_is(memory, machine):
         assert read(first) == FILES
     storage.download(first)
     assert read(first)["train.log"] == "of another machine"
+
+
+def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
+    first = machine("first")
+    write(first, FILES)
+    refused, put = [], object_store.put
+
+    def put_in_lock(path, url):
+        with pytest.raises(locks.TakenError) as raised:
+            with locks.locked(first, beside=True):
+                pass
+        refused.append(raised.value)
+        return put(path, url)
+
+    monkeypatch.setattr(object_store, "put", put_in_lock)
+    storage.upload(first / "checkpoints")
+    assert len(refused) == 2
+
+
+def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(
+    memory, machine, monkeypatch
+):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    *_, data, index = FILES
+    (first / index).unlink()
+    write(first, {data: "new weights of 4", "train.log": "more steps"})
+    put = object_store.put
+
+    def put_meanwhile(path, url):
+        write(first, {index: "new index of 4"})
+        return put(path, url)
+
+    monkeypatch.setattr(object_store, "put", put_meanwhile)
+    storage.upload(first)
+    assert stored(memory) == FILES | {"train.log": "more steps"}
+    storage.upload(first)
+    assert stored(memory) == read(first)
+    assert stored(memory)[index] == "new index of 4"
 
 
 def test_unreadable_list_of_objects_means_that_nothing_is_known(machine):
@@ -275,71 +362,3 @@ def test_upload_may_be_killed_before_any_change(memory, machine, monkeypatch):
         assert is_whole(read(first), 8)
     assert limit == changes + 1 == 10
     assert outcomes == {(4, 6), (4,), (4, 6, 8), (6, 8)}
-
-
-def test_download_that_is_cut_is_reported(memory, machine, monkeypatch):
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
-    second = machine("second")
-    monkeypatch.setattr(
-        type(memory),
-        "get_file",
-        lambda self, name, path: pathlib.Path(path).write_text("st"),
-    )
-    with pytest.raises(errors.UserError, match="received 2 of 12 bytes. Check"):
-        storage.download(second)
-    assert read(second) == {}
-
-
-class NoCredentialsError(Exception):
-    """Has the name of botocore's error."""
-
-
-@pytest.mark.parametrize(
-    ("error", "remedy"),
-    [
-        (NoCredentialsError("Unable to locate"), "Log in by the means"),
-        (OSError("Anonymous caller has no access"), "Log in by the means"),
-        (PermissionError(13, "Access Denied"), "Give this account access"),
-        (FileNotFoundError(2, "No such bucket"), "Create the bucket, or"),
-        (TimeoutError("Connect timeout"), "Check the connection. What"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_errors_of_the_store_are_explained(
-    memory, machine, monkeypatch, error, remedy
-):
-    def fail(self, *args, **settings):
-        raise error
-
-    first = machine("first")
-    write(first, FILES)
-    for name in ("find", "put_file"):
-        monkeypatch.setattr(type(memory), name, fail)
-    for access in (storage.names, storage.download, storage.upload):
-        with pytest.raises(errors.UserError) as raised:
-            access(first)
-        assert "Cannot access memory://bucket/run" in str(raised.value)
-        assert str(error) in str(raised.value) and remedy in str(raised.value)
-    assert read(first) == FILES
-
-
-def test_full_disk_is_not_blamed_on_the_store(memory, machine, monkeypatch):
-    def fail(self, *args):
-        raise OSError(28, "No space left on device")
-
-    first = machine("first")
-    write(first, FILES)
-    storage.upload(first)
-    monkeypatch.setattr(type(memory), "get_file", fail)
-    second = machine("second")
-    with pytest.raises(OSError, match="No space") as raised:
-        storage.download(second, lambda names: ["train.log"])
-    assert raised.value.filename == os.fspath(second / "train.log")
-
-
-def test_missing_package_names_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(errors.UserError, match="gs:// needs gcsfs.* extra gcs"):
-        storage.names(storage.local_path("gs://bucket/run"))

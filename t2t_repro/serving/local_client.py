@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.serving import saved_model, version_folders
 from t2t_repro.serving.client import Client
 from t2t_repro.text import language_tags
@@ -21,13 +21,15 @@ class LocalClient(Client):
 
         Args:
             export_dir: folder of a version, or an export folder, of which the
-                newest version is loaded.
+                newest version is loaded. Of one at a URL, a result of
+                version_folders.open_folder().
 
         Raises:
             UserError: there is no model, or it is damaged.
         """
-        folder = version_folders.open_folder(export_dir)
-        self.folder = version_folders.find_version(folder)
+        self.folder = version_folders.find_version(
+            files.expand_path(export_dir)
+        )
         try:
             card = saved_model.read_verified_card(self.folder)
             self._model = saved_model.load(self.folder)

@@ -53,7 +53,7 @@ def is_saved_model(folder: pathlib.Path) -> bool:
 
 
 def find_version(folder: pathlib.Path) -> pathlib.Path:
-    """Return a version's folder itself, or the newest of an export folder.
+    """Return a version's folder itself, or the newest complete version's.
 
     Raises:
         UserError: there is none.
@@ -64,22 +64,29 @@ def find_version(folder: pathlib.Path) -> pathlib.Path:
 
 
 def newest_version(export_dir: pathlib.Path) -> int:
-    """Return the newest version in an export folder.
+    """Return the newest complete version in an export folder.
+
+    A killed copy, and a version that was removed at the URL, leave a folder.
 
     Raises:
         UserError: there is none.
     """
     numbers = list_versions(export_dir) if export_dir.is_dir() else []
-    if not numbers:
+    complete = [n for n in numbers if is_saved_model(export_dir / str(n))]
+    if not complete:
         raise errors.UserError(
             f"There is no exported model in {storage.name_of(export_dir)}. "
             "Create one with the exporter, or give the right --export_dir."
         )
-    return numbers[-1]
+    return complete[-1]
 
 
 def list_versions(export_dir: pathlib.Path) -> list[int]:
-    """List the versions in an export folder, in ascending order."""
+    """List the versions in an export folder, in ascending order.
+
+    Some may be incomplete: a server reports them, and an exporter does not
+    take their numbers.
+    """
     return sorted(
         int(path.name) for path in export_dir.iterdir() if is_version(path.name)
     )

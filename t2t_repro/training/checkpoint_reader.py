@@ -41,16 +41,16 @@ class CheckpointReader:
             DamagedCheckpointError: it cannot be read.
         """
         self.path = checkpoint_files.require(path)
-        checkpoint_files.fetch_data(self.path)
         # The reader opens the data later. So the path remains until its end.
         opened = contextlib.ExitStack()
         weakref.finalize(self, opened.close)
         folder = opened.enter_context(files.without_wildcards(self.path.parent))
         try:
+            checkpoint_files.fetch_data(self.path)
             self._reader = tf.train.load_checkpoint(
                 str(folder / self.path.name)
             )
-        except _UNREADABLE as error:
+        except (*_UNREADABLE, FileNotFoundError) as error:
             raise DamagedCheckpointError(self.path, error) from error
         self.shapes: dict[str, list[int]] = {
             name.removesuffix(_SUFFIX): shape

@@ -210,7 +210,8 @@ def write(
     Raises:
         UserError: writing failed, as on a full disk.
     """
-    temporary = path.with_name("writing")
+    # What a killed process leaves there is not uploaded with a run.
+    temporary = path.with_name("writing.t2t.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)

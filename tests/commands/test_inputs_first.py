@@ -198,7 +198,7 @@ CASES = {
         "A server is HOST:PORT, as 127.0.0.1:8500; got 'here'.",
     ),
     "token for an export": (
-        ("query", "--export_dir={0}/export", "--token_file={0}/one"),
+        ("query", "--export_dir={0}/export/1", "--token_file={0}/one"),
         "--token_file is for a --server.",
     ),
 }
@@ -212,6 +212,7 @@ def answers(tmp_path_factory):
     (folder / "two").write_text("a b\nc\n")
     (folder / "latin").write_bytes(b"a\nb \xe4\n")
     (folder / "export" / "1").mkdir(parents=True)
+    (folder / "export" / "1" / "saved_model.pb").write_bytes(b"")
     errors = folder / "errors"
     errors.mkdir()
     commands = [

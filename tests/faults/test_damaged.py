@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors, run_json, stored_run
+from t2t_repro import errors, files, run_json, storage, stored_run
 from t2t_repro.training import averaging, checkpoint_files, checkpoints
 
 VOCABULARY = "ef" * 32  # a sha256
@@ -86,8 +86,8 @@ def _whole(*steps):
 def test_checkpoint_without_index_is_ignored_and_removed(state, folder):
     """A kill between the two files, or while they are written, leaves one."""
     (folder / "ckpt-8.index").unlink()
-    (folder / "writing").mkdir()
-    (folder / "writing" / "ckpt-12.index").write_bytes(b"half")
+    (folder / "writing.t2t.tmp").mkdir()
+    (folder / "writing.t2t.tmp" / "ckpt-12.index").write_bytes(b"half")
     assert stored_run.find_checkpoint(folder.parent) == folder / "ckpt-4"
     assert state.restore(folder) == folder / "ckpt-4"
     # Its files go when the next one is saved.
@@ -118,6 +118,36 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_restored(
     assert (folder / "damaged-ckpt-8.index").exists()
     state.save(folder, 8)
     assert state.restore(folder) == folder / "ckpt-8"
+
+
+def test_checkpoint_that_is_written_is_not_uploaded(
+    state, memory, machine, monkeypatch
+):
+    folder = machine("first") / run_json.CHECKPOINTS
+    state.save(folder, 4)
+    found = []
+
+    def upload(path):
+        if path.name.startswith("ckpt-8."):
+            storage.upload(folder.parent)
+            found.append(storage.names(folder))
+
+    monkeypatch.setattr(files, "flush", upload)
+    state.save(folder, 8)
+    assert found == [_whole(4), _whole(4)]  # before data, and before index
+
+
+def test_checkpoint_whose_data_is_gone_from_the_store_is_set_aside(
+    state, memory, machine, capsys
+):
+    folder = machine("first") / run_json.CHECKPOINTS
+    for step in (4, 8):
+        state.save(folder, step)
+    storage.upload(folder.parent)
+    memory.rm_file(f"/bucket/run/checkpoints/ckpt-8.{DATA}")
+    (folder / f"ckpt-8.{DATA}").unlink()
+    assert state.restore(folder) == folder / "ckpt-4"
+    assert "No object: 'memory://bucket/run/ch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("ending", [DATA, "index"])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from t2t_repro import errors, storage
-from t2t_repro.serving import version_folders
+from t2t_repro import bulk_models, errors, object_store, storage
+from t2t_repro.serving import local_client, version_folders
 
 URL = "memory://bucket/export"
 
@@ -30,6 +30,42 @@ def test_newest_complete_version_is_copied(memory, machine):
     version = version_folders.open_folder(f"{URL}/2")
     assert (version / "variables" / "variables.index").exists()
     assert storage.name_of(version) == f"{URL}/2"
+
+
+def test_version_that_was_removed_from_the_store_is_not_the_newest(
+    memory, machine
+):
+    machine("server")
+    for name in ("1/saved_model.pb", "2/saved_model.pb", "2/variables/index"):
+        memory.pipe(f"/bucket/export/{name}", b"content")
+    folder = version_folders.open_folder(URL)
+    assert version_folders.newest_version(folder) == 2
+    memory.rm_file("/bucket/export/2/saved_model.pb")
+    memory.rm_file("/bucket/export/2/variables/index")
+    version_folders.open_folder(URL)
+    assert version_folders.find_version(folder) == folder / "1"
+    assert version_folders.list_versions(folder) == [1, 2]
+
+
+def test_client_of_a_copy_lists_no_objects(memory, machine, monkeypatch):
+    folder = machine("client").with_name("export")
+    memory.pipe("/bucket/export/2/saved_model.pb", b"damaged")
+    version = version_folders.find_version(version_folders.open_folder(URL))
+    assert version == folder / "2"
+    monkeypatch.setattr(object_store, "find", None)
+    with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
+        local_client.LocalClient(version)
+
+
+def test_worker_without_a_copy_fetches_the_version(
+    memory, machine, monkeypatch
+):
+    monkeypatch.setattr(bulk_models, "_configure_devices", lambda: None)
+    version = machine("worker").with_name("export") / "2"
+    memory.pipe("/bucket/export/2/saved_model.pb", b"damaged")
+    with pytest.raises(errors.UserError, match=f"Cannot load {version}"):
+        bulk_models.ExportModel(version, "", "").load()
+    assert (version / "saved_model.pb").exists()
 
 
 def test_local_folder_has_no_uploaded_versions(tmp_path):

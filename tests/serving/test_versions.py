@@ -232,5 +232,6 @@ def test_missing_and_broken_versions_are_errors(tmp_path, versions_fork_server):
     with pytest.raises(errors.UserError, match="no exported model"):
         start(tmp_path)
     (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "saved_model.pb").write_bytes(b"\xff")
     with pytest.raises(errors.UserError, match="Cannot load .*3: "):
         start(tmp_path)
