@@ -179,6 +179,7 @@ def _start(
         filtered["filters"] = filtering.filter_text(
             folder, splits["train"], spec.filters, engine
         )
+        _require_kept(filtered["filters"])
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
@@ -204,6 +205,18 @@ def _start(
     }
     json_files.write(folder / manifest.UNFINISHED, contents, with_checksum=True)
     return contents
+
+
+def _require_kept(filtered: Mapping[str, Any]) -> None:
+    if 0 < filtered["read"] == sum(filtered["dropped"].values()):
+        dropped = (
+            f"{name} {count:,}" for name, count in filtered["dropped"].items()
+        )
+        raise errors.UserError(
+            "There is nothing to train on: filters dropped all "
+            f"{filtered['read']:,} training pairs: {', '.join(dropped)}. Give "
+            "them other values, or omit one."
+        )
 
 
 def _vocabularies(
