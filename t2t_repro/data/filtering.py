@@ -54,13 +54,14 @@ class PairFilters:
         self._filters: dict[str, PairFilter] = {}
         for item in filter(None, text.split(":")):
             name, _, value = item.partition("=")
-            entry = registry.pair_filters[name]
             if name in self._filters:
                 raise errors.UserError(
                     f"The filter {name!r} is given twice in {text!r}."
                 )
-            number = _number(item, value, entry.value.default)
-            self._filters[name] = entry.value(number, languages)
+            cls = _filter_class(name)
+            self._filters[name] = cls(
+                _number(item, value, cls.default), languages
+            )
 
     @property
     def names(self) -> list[str]:
@@ -83,9 +84,28 @@ class PairFilters:
 
     def _reason(self, pair):
         for number, pair_filter in enumerate(self._filters.values(), 1):
-            if not pair_filter.keep(pair):
-                return number
+            try:
+                if not pair_filter.keep(pair):
+                    return number
+            except errors.UserError:
+                raise
+            except Exception as error:  # the code may be a user's
+                name = self.names[number - 1]
+                raise errors.UserError(
+                    f"The filter {name!r} raised {error!r} for the pair "
+                    f"{_shortened(pair)}. Correct its keep()."
+                ) from error
         return 0
+
+
+def _filter_class(name: str) -> type[PairFilter]:
+    cls = registry.pair_filters[name].value
+    if not (isinstance(cls, type) and issubclass(cls, PairFilter)):
+        raise errors.UserError(
+            f"The filter {name!r} must be a subclass of "
+            f"t2t_repro.text.pair_filters.PairFilter; got {cls!r}."
+        )
+    return cls
 
 
 def _number(item, value, default):
@@ -169,9 +189,12 @@ def _examples(
     stop = max(wanted, default=-1) + 1
     for index, pair in enumerate(itertools.islice(read(), stop)):
         if index in wanted:
-            lines = [line[:EXAMPLE_LENGTH] for line in pair]
-            examples[wanted[index]].append(lines)
+            examples[wanted[index]].append(_shortened(pair))
     return examples
+
+
+def _shortened(pair):
+    return [line[:EXAMPLE_LENGTH] for line in pair]
 
 
 def kept_pairs(

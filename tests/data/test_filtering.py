@@ -120,10 +120,32 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
         )
 
 
-def test_filter_of_a_user_is_applied(monkeypatch):
-    known = registry.pair_filters
-    monkeypatch.setattr(known, "_entries", dict(known._entries))
+@pytest.fixture
+def known(monkeypatch):
+    """The registry of filters, which is restored after the test."""
+    registered = registry.pair_filters
+    monkeypatch.setattr(registered, "_entries", dict(registered._entries))
+    return registered
 
+
+def test_wrong_filters_of_a_user_are_user_errors(known):
+    known.register("function")(lambda pair: True)
+    with pytest.raises(errors.UserError, match="'function' must be a subclass"):
+        PairFilters("function", LANGUAGES)
+
+    @known.register("tenth")
+    class Tenth(PairFilter):
+        """Drop pairs by their tenth word, which may be absent."""
+
+        def keep(self, pair):
+            return pair[0].split()[9]
+
+    message = r"'tenth' raised IndexError.*for the pair \['an', 'na'\]"
+    with pytest.raises(errors.UserError, match=message):
+        PairFilters("different:tenth", LANGUAGES).apply([("an", "na")])
+
+
+def test_filter_of_a_user_is_applied(known):
     @known.register("no_urls")
     class NoUrls(PairFilter):
         """Drop pairs with addresses of the web."""
