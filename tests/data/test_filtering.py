@@ -1,5 +1,8 @@
 """Filtering: counts and examples, and what does not change them."""
 
+import itertools
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -118,6 +121,29 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
             generate.Spec(300, filters=filters),
             {},
         )
+
+
+def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch, filters):
+    count = 1_000_000
+    monkeypatch.setattr(filters, "_filters", {"different": None})
+    monkeypatch.setattr(
+        PairFilters,
+        "apply",
+        lambda self, pairs: filtering.FilteredChunk(b"\1" * len(pairs), b""),
+    )
+    tracemalloc.start()
+    try:
+        entry = filtering.filter_text(
+            tmp_path,
+            lambda: itertools.repeat(("an", "an"), count),
+            filters,
+            engines.INLINE,
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert entry["dropped"] == {"different": count}
+    assert peak < 4 * count
 
 
 @pytest.fixture
