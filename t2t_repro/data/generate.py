@@ -1,7 +1,8 @@
 """Generation of a corpus from text, independent of Problem.
 
 The text is read twice: first to count it, to compute its checksum and to learn
-vocabularies from it, then to encode it. The result of the first reading is kept
+vocabularies from it, then to encode it. Filters read it before; and the lines
+of Spec.vocabulary_lines are read apart. The result of the first reading is kept
 in the vocabularies and ``unfinished.json``, and each shard is a file. A process
 that is killed therefore continues where it was, and ends with the same bytes.
 """
