@@ -44,12 +44,6 @@ _LANGUAGES = _SOURCE_LANGUAGE, _LANGUAGE = [
         ("language", "translations"),
     )
 ]
-for _flag in _LANGUAGES:
-    flags.register_validator(
-        _flag,
-        lambda code: code is None or re.fullmatch("[a-z]{2,3}", code),
-        "must be a language's code, as en, de or fr",
-    )
 flags.DEFINE_alias("target_language", _LANGUAGE.name)
 _TOKENIZED = flags.DEFINE_bool(
     "tokenized", False, "Take translations and references as tokenized text."
@@ -122,9 +116,15 @@ def _problem(test_set):
             f"language. Name that of the translations, as --{_LANGUAGE.name}="
             "de, or name their --problem, or say --tokenized."
         )
-    return scoring_problem(
-        (_SOURCE_LANGUAGE.value or "", _LANGUAGE.value or "")
-    )
+    # Otherwise the text says which languages there are.
+    source, target = (flag.value or "" for flag in _LANGUAGES)
+    for code in filter(None, (source, target)):
+        if not re.fullmatch(r"[a-z]{2,3}([_-]\w+)?", code):
+            raise errors.UserError(
+                f"--{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name} must be a "
+                f"language's code, as en, de or pt_BR; got {code!r}."
+            )
+    return scoring_problem((source, target))
 
 
 def _languages_of_sacrebleu(name):

@@ -177,6 +177,10 @@ CASES = {
         (*EVALUATE, "--problem=multi30k_ende", "--language=fr"),
         "The problem multi30k_ende translates from en to de; got fr.",
     ),
+    "language with a region": (
+        (*EVALUATE, "--problem=multi30k_ende", "--language=pt_BR"),
+        "The problem multi30k_ende translates from en to de; got pt_BR.",
+    ),
     "text of a problem of several directions": (
         (*EVALUATE, "--problem=multi30k_many", "--references={0}/two"),
         "multi30k_many has several directions. Name that of the text",
