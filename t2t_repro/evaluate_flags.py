@@ -146,10 +146,22 @@ def _languages_of_sacrebleu(name):
     return fitting[0]
 
 
+def _require_known(problem, name):
+    if not test_sets.is_known(name):
+        raise errors.UserError(
+            f"--{_SPLIT.name} must be a split of {problem.requested_name}, "
+            f"one of {', '.join(problem.splits)}, or a test set that sacreBLEU "
+            f"knows, such as wmt14/full; got {name}."
+        )
+
+
 def _of_languages(problem, test_set):
     """Choose the direction that the flags name."""
     chosen = problem.toward(_LANGUAGE.value or "", _SOURCE_LANGUAGE.value or "")
-    is_split = isinstance(test_set, str) and test_set in problem.splits
+    named = isinstance(test_set, str)
+    is_split = named and test_set in problem.splits
+    if problem.registered_name and named and not is_split:
+        _require_known(problem, test_set)
     if chosen.target_languages and not (is_split or chosen.target_language):
         raise errors.UserError(
             f"{problem.requested_name} has several directions. Name that of "
