@@ -131,11 +131,17 @@ class ManyToMany(Problem):
 
     @property
     def source_language(self) -> str:
-        return self._chosen[0] or _only(source for source, _ in self._trained)
+        return _only(source for source, _ in self._possible)
 
     @property
     def target_language(self) -> str:
-        return self._chosen[1] or _only(self.target_languages)
+        return _only(target for _, target in self._possible)
+
+    @property
+    def _possible(self):
+        """Directions with the chosen languages."""
+        known = (*self._trained, *self._untrained)
+        return [pair for pair in known if _matches(pair, self._chosen)]
 
     def toward(
         self, target_language: str, source_language: str = ""

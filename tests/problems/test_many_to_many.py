@@ -134,6 +134,11 @@ def test_direction_determines_languages_and_tags():
     for languages in (("fr", "de"), ("it", "")):
         with pytest.raises(errors.UserError, match="no direction with.*en-fr"):
             problem.toward(*languages)
+    # One language may determine the other.
+    both = build("en-de:de-en:en-fr", zero_shot="de-fr")
+    assert both.toward("fr").source_language == ""  # en or de
+    assert both.toward("en").source_language == "de"
+    assert build("en-de:de-en").toward("", "en").target_language == "de"
     # The only target language needs no choice.
     assert build("en-de:fr-de").normalizers[0]("a") == "<2de> a"
 
