@@ -131,11 +131,17 @@ class ManyToMany(Problem):
 
     @property
     def source_language(self) -> str:
-        return self._chosen[0] or _only(source for source, _ in self._trained)
+        return _only(source for source, _ in self._possible)
 
     @property
     def target_language(self) -> str:
-        return self._chosen[1] or _only(self.target_languages)
+        return _only(target for _, target in self._possible)
+
+    @property
+    def _possible(self):
+        """Directions with the chosen languages."""
+        known = (*self._trained, *self._untrained)
+        return [pair for pair in known if _matches(pair, self._chosen)]
 
     def toward(
         self, target_language: str, source_language: str = ""
@@ -243,10 +249,7 @@ class ManyToMany(Problem):
         ]
         # Opposite directions have the same files.
         unique = {frozenset(pair): pair for pair in paths}
-        counts = {
-            key: sum(1 for _ in read_pairs(*pair))
-            for key, pair in unique.items()
-        }
+        counts = {key: _size(read_pairs(*pair)) for key, pair in unique.items()}
         sizes = [counts[frozenset(pair)] for pair in paths]
         for languages, size in zip(directions, sizes, strict=True):
             if not size:
@@ -258,6 +261,15 @@ class ManyToMany(Problem):
         if split == "train":
             taken = weighted_corpora.mixed_counts(sizes, self.temperature)
         return list(map(_Corpus, directions, paths, sizes, taken))
+
+
+def _size(pairs: Iterable[Pair]) -> int:
+    """Return the number of pairs; 0 if none has text on both sides."""
+    size, has_text = 0, False
+    for source, target in pairs:
+        size += 1
+        has_text = has_text or bool(source.strip() and target.strip())
+    return size if has_text else 0
 
 
 def _files_of(split: str) -> str:

@@ -122,13 +122,17 @@ def define_decoding_flags() -> None:
     )
 
 
-def define_target_language_flag() -> flags.FlagHolder:
-    """Define the flag of the commands that translate a user's text."""
+def define_target_language_flag(note: str = "") -> flags.FlagHolder:
+    """Define the flag of the commands that translate a user's text.
+
+    Args:
+        note: sentence to add to its help.
+    """
     return flags.DEFINE_string(
         "target_language",
         None,
         "With a many-to-many model: language of the translations, as de, of "
-        "lines that do not begin with a tag such as <2de>.",
+        f"lines that do not begin with a tag such as <2de>. {note}".rstrip(),
     )
 
 

@@ -44,12 +44,6 @@ _LANGUAGES = _SOURCE_LANGUAGE, _LANGUAGE = [
         ("language", "translations"),
     )
 ]
-for _flag in _LANGUAGES:
-    flags.register_validator(
-        _flag,
-        lambda code: code is None or re.fullmatch("[a-z]{2,3}", code),
-        "must be a language's code, as en, de or fr",
-    )
 flags.DEFINE_alias("target_language", _LANGUAGE.name)
 _TOKENIZED = flags.DEFINE_bool(
     "tokenized", False, "Take translations and references as tokenized text."
@@ -122,9 +116,15 @@ def _problem(test_set):
             f"language. Name that of the translations, as --{_LANGUAGE.name}="
             "de, or name their --problem, or say --tokenized."
         )
-    return scoring_problem(
-        (_SOURCE_LANGUAGE.value or "", _LANGUAGE.value or "")
-    )
+    # Otherwise the text says which languages there are.
+    source, target = (flag.value or "" for flag in _LANGUAGES)
+    for code in filter(None, (source, target)):
+        if not re.fullmatch(r"[a-z]{2,3}([_-]\w+)?", code):
+            raise errors.UserError(
+                f"--{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name} must be a "
+                f"language's code, as en, de or pt_BR; got {code!r}."
+            )
+    return scoring_problem((source, target))
 
 
 def _languages_of_sacrebleu(name):
@@ -146,10 +146,22 @@ def _languages_of_sacrebleu(name):
     return fitting[0]
 
 
+def _require_known(problem, name):
+    if not test_sets.is_known(name):
+        raise errors.UserError(
+            f"--{_SPLIT.name} must be a split of {problem.requested_name}, "
+            f"one of {', '.join(problem.splits)}, or a test set that sacreBLEU "
+            f"knows, such as wmt14/full; got {name}."
+        )
+
+
 def _of_languages(problem, test_set):
     """Choose the direction that the flags name."""
     chosen = problem.toward(_LANGUAGE.value or "", _SOURCE_LANGUAGE.value or "")
-    is_split = isinstance(test_set, str) and test_set in problem.splits
+    named = isinstance(test_set, str)
+    is_split = named and test_set in problem.splits
+    if problem.registered_name and named and not is_split:
+        _require_known(problem, test_set)
     if chosen.target_languages and not (is_split or chosen.target_language):
         raise errors.UserError(
             f"{problem.requested_name} has several directions. Name that of "

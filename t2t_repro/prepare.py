@@ -181,7 +181,7 @@ def summary(contents: Mapping[str, Any]) -> str:
         )
         if directions := contents.get("directions"):
             counts = (f"{key} {n:,}" for key, n in directions[split].items())
-            lines.append(f"  {', '.join(counts)}")
+            lines.append(f"  read: {', '.join(counts)}")
     return "\n".join(lines)
 
 

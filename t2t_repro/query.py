@@ -60,7 +60,9 @@ _MAX_BATCH_SIZE = flags.DEFINE_integer(
     "Maximum number of lines in a request; --server may accept fewer.",
     lower_bound=1,
 )
-_TARGET_LANGUAGE = common_flags.define_target_language_flag()
+_TARGET_LANGUAGE = common_flags.define_target_language_flag(
+    "With --server it is not checked whether the model has tags, nor which."
+)
 _INPUTS = flags.DEFINE_multi_string(
     "inputs",
     [],

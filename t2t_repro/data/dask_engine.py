@@ -5,9 +5,9 @@ Dask repeats the calls of a worker that ends on the other workers.
 
 import concurrent.futures
 import contextlib
-import hashlib
 import pathlib
 import pickle
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -40,7 +40,8 @@ class FunctionPlugin(distributed.WorkerPlugin):
         """
         self._pickled = pickle.dumps(function)
         self._usr_dir = usr_dir
-        self.name = f"t2t-{hashlib.sha256(self._pickled).hexdigest()}"
+        # Another command on the cluster may have the same function.
+        self.name = f"t2t-{uuid.uuid4().hex}"
 
     def setup(self, worker: Any) -> None:
         """Load the definitions and the function, on a worker."""
@@ -79,12 +80,15 @@ class DaskEngine(NamedTuple):
                         PENDING_PER_THREAD * sum(client.nthreads().values())
                     ),
                 )
-                client.unregister_worker_plugin(plugin.name)
             except _LOST as error:
                 raise errors.UserError(
                     f"The cluster lost a call: {error}. See the logs of its "
                     "workers, and run the command again, which continues."
                 ) from error
+            finally:
+                # A lost cluster has no plugin.
+                with contextlib.suppress(OSError, ValueError, *_LOST):
+                    client.unregister_worker_plugin(plugin.name)
 
     def _connect(self):
         try:

@@ -54,13 +54,14 @@ class PairFilters:
         self._filters: dict[str, PairFilter] = {}
         for item in filter(None, text.split(":")):
             name, _, value = item.partition("=")
-            entry = registry.pair_filters[name]
             if name in self._filters:
                 raise errors.UserError(
                     f"The filter {name!r} is given twice in {text!r}."
                 )
-            number = _number(item, value, entry.value.default)
-            self._filters[name] = entry.value(number, languages)
+            cls = _filter_class(name)
+            self._filters[name] = cls(
+                _number(item, value, cls.default), languages
+            )
 
     @property
     def names(self) -> list[str]:
@@ -83,9 +84,28 @@ class PairFilters:
 
     def _reason(self, pair):
         for number, pair_filter in enumerate(self._filters.values(), 1):
-            if not pair_filter.keep(pair):
-                return number
+            try:
+                if not pair_filter.keep(pair):
+                    return number
+            except errors.UserError:
+                raise
+            except Exception as error:  # the code may be a user's
+                name = self.names[number - 1]
+                raise errors.UserError(
+                    f"The filter {name!r} raised {error!r} for the pair "
+                    f"{_shortened(pair)}. Correct its keep()."
+                ) from error
         return 0
+
+
+def _filter_class(name: str) -> type[PairFilter]:
+    cls = registry.pair_filters[name].value
+    if not (isinstance(cls, type) and issubclass(cls, PairFilter)):
+        raise errors.UserError(
+            f"The filter {name!r} must be a subclass of "
+            f"t2t_repro.text.pair_filters.PairFilter; got {cls!r}."
+        )
+    return cls
 
 
 def _number(item, value, default):
@@ -115,7 +135,7 @@ def filter_text(
 ) -> dict[str, Any]:
     """Filter the training text, and write FILE.
 
-    In memory are 2 bytes for each pair; with `unique` about 30, at its end.
+    In memory are 2 bytes for each pair; with `unique` about 40, at its end.
 
     Returns:
         An entry for the manifest: pairs read, dropped by each filter with
@@ -136,11 +156,14 @@ def filter_text(
         numbers[kept[repeated]] = filters.unique
     with files.atomic_path(folder / FILE) as path, open(path, "wb") as file:
         np.save(file, numbers)
-    counts = np.bincount(numbers, minlength=len(filters.names) + 1)[1:]
     return {
-        "read": len(numbers),
-        "dropped": dict(zip(filters.names, counts.tolist(), strict=True)),
-        "examples": _examples(read, numbers, filters.names),
+        "read": len(reasons),
+        # NumPy's bincount would need 8 bytes for each pair.
+        "dropped": {
+            name: reasons.count(number)
+            for number, name in enumerate(filters.names, 1)
+        },
+        "examples": _examples(read, reasons, filters.names),
         "sha256": files.sha256(folder / FILE),
     }
 
@@ -157,21 +180,34 @@ def _repeated(hashes: np.ndarray) -> np.ndarray:
 
 
 def _examples(
-    read: ReadPairs, numbers: np.ndarray, names: list[str]
+    read: ReadPairs, reasons: bytearray, names: list[str]
 ) -> dict[str, list[list[str]]]:
     """Return the first pairs that each filter dropped."""
     examples: dict[str, list[list[str]]] = {name: [] for name in names}
     wanted = {
-        int(index): name
+        index: name
         for number, name in enumerate(names, 1)
-        for index in np.flatnonzero(numbers == number)[:NUM_EXAMPLES]
+        for index in _first_indices(reasons, number)
     }
     stop = max(wanted, default=-1) + 1
     for index, pair in enumerate(itertools.islice(read(), stop)):
         if index in wanted:
-            lines = [line[:EXAMPLE_LENGTH] for line in pair]
-            examples[wanted[index]].append(lines)
+            examples[wanted[index]].append(_shortened(pair))
     return examples
+
+
+def _first_indices(reasons, number):
+    """Yield the first indices of a number, at most NUM_EXAMPLES."""
+    index = -1
+    for _ in range(NUM_EXAMPLES):
+        index = reasons.find(number, index + 1)
+        if index < 0:
+            return
+        yield index
+
+
+def _shortened(pair):
+    return [line[:EXAMPLE_LENGTH] for line in pair]
 
 
 def kept_pairs(

@@ -1,7 +1,8 @@
 """Generation of a corpus from text, independent of Problem.
 
 The text is read twice: first to count it, to compute its checksum and to learn
-vocabularies from it, then to encode it. The result of the first reading is kept
+vocabularies from it, then to encode it. Filters read it before; and the lines
+of Spec.vocabulary_lines are read apart. The result of the first reading is kept
 in the vocabularies and ``unfinished.json``, and each shard is a file. A process
 that is killed therefore continues where it was, and ends with the same bytes.
 """
@@ -179,6 +180,7 @@ def _start(
         filtered["filters"] = filtering.filter_text(
             folder, splits["train"], spec.filters, engine
         )
+        _require_kept(filtered["filters"])
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
@@ -204,6 +206,18 @@ def _start(
     }
     json_files.write(folder / manifest.UNFINISHED, contents, with_checksum=True)
     return contents
+
+
+def _require_kept(filtered: Mapping[str, Any]) -> None:
+    if 0 < filtered["read"] == sum(filtered["dropped"].values()):
+        dropped = (
+            f"{name} {count:,}" for name, count in filtered["dropped"].items()
+        )
+        raise errors.UserError(
+            "There is nothing to train on: filters dropped all "
+            f"{filtered['read']:,} training pairs: {', '.join(dropped)}. Give "
+            "them other values, or omit one."
+        )
 
 
 def _vocabularies(

@@ -107,7 +107,7 @@ def markdown(card: Mapping[str, Any], format: str) -> str:
         header["model-index"] = [index]
     names = (
         languages[0] or "text",
-        languages[1] or ", ".join(codes).strip(", ") or "text",
+        languages[1] or ", ".join(source.get("target_languages", [])) or "text",
     )
     return _TEMPLATE.format(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),

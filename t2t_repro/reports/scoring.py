@@ -8,6 +8,7 @@ from t2t_repro.metrics import lengths, scores, significance
 from t2t_repro.metrics.metric import Metric
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.reports import published
+from t2t_repro.text import language_tags
 from t2t_repro.text.test_sets import TestSet, require_same_counts
 
 
@@ -52,7 +53,7 @@ def score(
     directions = {
         name: _score_text(
             [hypotheses[i] for i in indices],
-            test_set.select(indices),
+            _without_tags(test_set.select(indices)),
             suite._replace(language=name.split("-")[1]),
             None if baseline is None else [baseline[i] for i in indices],
             samples,
@@ -62,6 +63,11 @@ def score(
     if len(directions) == 1:
         return directions.popitem()[1]
     return _join(directions, suite)
+
+
+def _without_tags(test_set):
+    """Return a test set whose sources have no tags: they are no words."""
+    return test_set.normalized(lambda line: language_tags.split(line)[1], str)
 
 
 def _join(directions: Mapping[str, Evaluation], suite: Suite) -> Evaluation:

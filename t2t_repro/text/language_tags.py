@@ -39,7 +39,11 @@ def has_known(line: str, languages: Iterable[str]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Tagger:
-    """Function that adds the tag of a language to lines without a tag."""
+    """Function that adds the tag of a language to lines without a tag.
+
+    If both fields are given, the tag of another language is text, as in
+    "<2nd> place".
+    """
 
     languages: tuple[str, ...]  # target languages of the model; (): unknown
     language: str = ""  # of lines without a tag; "": they are refused
@@ -48,9 +52,15 @@ class Tagger:
         """Return a line with its tag; without other text it is blank.
 
         Raises:
-            UserError: there is no tag, or the model does not know it.
+            UserError: there is no tag that the model knows.
         """
         own, text = split(line)
+        if (
+            self.language
+            and self.languages
+            and not has_known(own, self.languages)
+        ):
+            own, text = "", line
         if not text.strip():
             return text
         tagged = join(own or (self.language and tag(self.language)), text)

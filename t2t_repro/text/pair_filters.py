@@ -7,6 +7,7 @@ class NoUrls(PairFilter):
 """
 
 import functools
+import re
 import unicodedata
 
 from t2t_repro import errors, extras
@@ -14,29 +15,31 @@ from t2t_repro.text.parallel_files import Pair
 
 # Scripts as in Unicode's names of letters; other languages have Latin letters.
 _SCRIPTS = {
-    "ARABIC": "ar fa ps ur",
+    "ARABIC": "ar ary arz azb ckb fa pnb ps sd sdh ug ur uzs",
     "ARMENIAN": "hy",
     "BENGALI": "as bn",
-    "CJK": "zh",
+    "CJK": "wuu yue zh",
     "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA": "ja",
-    "CYRILLIC": "be bg kk ky mk mn ru sr tg uk",
-    "DEVANAGARI": "hi mr ne",
+    "CYRILLIC": "ba be bg ce cv kk ky mk mn ru sah sr tg tt uk",
+    "DEVANAGARI": "bho gom hi mai mr ne sa",
     "ETHIOPIC": "am ti",
     "GEORGIAN": "ka",
-    "GREEK": "el",
+    "GREEK": "el grc",
     "GUJARATI": "gu",
     "GURMUKHI": "pa",
     "HANGUL": "ko",
-    "HEBREW": "he yi",
+    "HEBREW": "hbo he yi",
     "KANNADA": "kn",
     "KHMER": "km",
     "LAO": "lo",
     "MALAYALAM": "ml",
     "MYANMAR": "my",
+    "ORIYA": "or",
     "SINHALA": "si",
     "TAMIL": "ta",
     "TELUGU": "te",
     "THAI": "th",
+    "TIBETAN": "bo dz",
 }
 
 
@@ -128,7 +131,8 @@ class Letters(_Limit):
 class Script(_Limit):
     """Drop pairs with a share of a language's script below VALUE on one side.
 
-    It is the share of all letters. A side without letters is kept.
+    It is the share of all letters. A side without letters is kept. A region in
+    a language's code, as in zh_TW, is ignored.
     """
 
     default = 0.5
@@ -141,8 +145,8 @@ class Script(_Limit):
             for language in known.split()
         }
         self._scripts = [
-            frozenset(scripts.get(language.lower(), ["LATIN"]))
-            for language in languages
+            frozenset(scripts.get(code, ["LATIN"]))
+            for code in (re.split("[_-]", x.lower())[0] for x in languages)
         ]
 
     def keep(self, pair: Pair) -> bool:

@@ -3,6 +3,7 @@
 sentencex is an extra, and is imported where it is used.
 """
 
+import functools
 from collections.abc import Callable
 
 from t2t_repro import extras
@@ -23,8 +24,9 @@ def splitter(
             those of a related language, or of English.
         normalize: function of each sentence. It may tokenize, which would hide
             the ends of sentences.
-        tagged: whether a line may begin with a tag of the target language,
-            which each of its sentences gets.
+        tagged: whether `normalize` adds a tag of the target language. It is
+            then the function of the whole line, since a sentence within it may
+            begin like a tag. Each sentence gets the tag of the line.
 
     Raises:
         UserError: sentencex is not installed.
@@ -33,12 +35,11 @@ def splitter(
         import sentencex
 
     def split(line: str) -> list[str]:
-        tag, text = language_tags.split(line) if tagged else ("", line)
-        sentences = map(str.strip, sentencex.segment(language, text))
-        return [
-            normalize(language_tags.join(tag, sentence))
-            for sentence in sentences
-            if sentence
-        ]
+        finish = normalize
+        if tagged:
+            tag, line = language_tags.split(normalize(line))
+            finish = functools.partial(language_tags.join, tag)
+        sentences = map(str.strip, sentencex.segment(language, line))
+        return [finish(sentence) for sentence in sentences if sentence]
 
     return split

@@ -78,7 +78,8 @@ def test_sources_alone_and_unknown_languages_are_refused(run, tmp_path):
     result = run("evaluate", told, "--sources=in.xx", "--language=de")
     assert result.returncode == 1
     assert "got --sources=in.xx alone" in result.stderr
-    result = run("evaluate", told, "--language=German")
+    references = f"--references={tmp_path / 'out'}"
+    result = run("evaluate", told, references, "--language=German")
     assert result.returncode == 1
     assert "must be a language's code" in result.stderr
 

@@ -181,6 +181,15 @@ CASES = {
         (*EVALUATE, "--problem=multi30k_ende", "--language=fr"),
         "The problem multi30k_ende translates from en to de; got fr.",
     ),
+    "language with a region": (
+        (*EVALUATE, "--problem=multi30k_ende", "--language=pt_BR"),
+        "The problem multi30k_ende translates from en to de; got pt_BR.",
+    ),
+    "misspelt split": (
+        (*EVALUATE, "--problem=multi30k_many", "--split=tset"),
+        "--split must be a split of multi30k_many, one of train, validation, "
+        "test, or a test set that sacreBLEU knows, such as wmt14/full; got",
+    ),
     "text of a problem of several directions": (
         (*EVALUATE, "--problem=multi30k_many", "--references={0}/two"),
         "multi30k_many has several directions. Name that of the text",

@@ -1,5 +1,6 @@
 """Engines: every engine writes the same files."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -61,6 +62,36 @@ def test_no_cluster_at_the_address_is_user_error(monkeypatch):
     engine = engines.create("dask:tcp://127.0.0.1:1", engines.INLINE)
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
         list(engines.in_order(engine, len, [("a", ["x"])]))
+
+
+class FakeClient(contextlib.nullcontext):
+    """Client of a cluster that only stores the names of plugins."""
+
+    def __init__(self):
+        super().__init__(self)
+        self.plugins = []
+
+    def register_plugin(self, plugin):
+        self.plugins.append(plugin.name)
+
+    def unregister_worker_plugin(self, name):
+        self.plugins.remove(name)
+        raise OSError("connection closed")  # is tolerated
+
+
+def test_each_start_on_a_cluster_has_a_plugin_and_removes_it(monkeypatch):
+    pytest.importorskip("distributed")
+    from t2t_repro.data import dask_engine
+
+    client = FakeClient()
+    engine = dask_engine.DaskEngine("tcp://127.0.0.1:1")
+    monkeypatch.setattr(type(engine), "_connect", lambda self: client)
+    with engine.start(len):
+        with pytest.raises(ZeroDivisionError), engine.start(len):
+            assert len(set(client.plugins)) == 2
+            raise ZeroDivisionError
+        assert len(client.plugins) == 1
+    assert not client.plugins
 
 
 def test_process_that_ends_in_a_call_is_user_error():

@@ -1,5 +1,8 @@
 """Filtering: counts and examples, and what does not change them."""
 
+import itertools
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -109,8 +112,9 @@ def test_text_whose_length_changes_after_filtering_is_user_error(
 
 
 def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
-    filters = PairFilters("max_words=0", LANGUAGES)
-    with pytest.raises(errors.UserError, match="training text is empty"):
+    filters = PairFilters("max_words=0:different", LANGUAGES)
+    message = "dropped all 9 training pairs: max_words 9, different 0. Give"
+    with pytest.raises(errors.UserError, match=message):
         generate.generate(
             tmp_path,
             {"train": lambda: draw_pairs(9)},
@@ -119,10 +123,55 @@ def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
         )
 
 
-def test_filter_of_a_user_is_applied(monkeypatch):
-    known = registry.pair_filters
-    monkeypatch.setattr(known, "_entries", dict(known._entries))
+def test_memory_is_a_few_bytes_for_each_pair(tmp_path, monkeypatch, filters):
+    count = 1_000_000
+    monkeypatch.setattr(filters, "_filters", {"different": None})
+    monkeypatch.setattr(
+        PairFilters,
+        "apply",
+        lambda self, pairs: filtering.FilteredChunk(b"\1" * len(pairs), b""),
+    )
+    tracemalloc.start()
+    try:
+        entry = filtering.filter_text(
+            tmp_path,
+            lambda: itertools.repeat(("an", "an"), count),
+            filters,
+            engines.INLINE,
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert entry["dropped"] == {"different": count}
+    assert peak < 4 * count
 
+
+@pytest.fixture
+def known(monkeypatch):
+    """The registry of filters, which is restored after the test."""
+    registered = registry.pair_filters
+    monkeypatch.setattr(registered, "_entries", dict(registered._entries))
+    return registered
+
+
+def test_wrong_filters_of_a_user_are_user_errors(known):
+    known.register("function")(lambda pair: True)
+    with pytest.raises(errors.UserError, match="'function' must be a subclass"):
+        PairFilters("function", LANGUAGES)
+
+    @known.register("tenth")
+    class Tenth(PairFilter):
+        """Drop pairs by their tenth word, which may be absent."""
+
+        def keep(self, pair):
+            return pair[0].split()[9]
+
+    message = r"'tenth' raised IndexError.*for the pair \['an', 'na'\]"
+    with pytest.raises(errors.UserError, match=message):
+        PairFilters("different:tenth", LANGUAGES).apply([("an", "na")])
+
+
+def test_filter_of_a_user_is_applied(known):
     @known.register("no_urls")
     class NoUrls(PairFilter):
         """Drop pairs with addresses of the web."""

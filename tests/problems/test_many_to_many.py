@@ -134,6 +134,11 @@ def test_direction_determines_languages_and_tags():
     for languages in (("fr", "de"), ("it", "")):
         with pytest.raises(errors.UserError, match="no direction with.*en-fr"):
             problem.toward(*languages)
+    # One language may determine the other.
+    both = build("en-de:de-en:en-fr", zero_shot="de-fr")
+    assert both.toward("fr").source_language == ""  # en or de
+    assert both.toward("en").source_language == "de"
+    assert build("en-de:de-en").toward("", "en").target_language == "de"
     # The only target language needs no choice.
     assert build("en-de:fr-de").normalizers[0]("a") == "<2de> a"
 
@@ -192,6 +197,10 @@ def test_normalize_of_a_subclass_is_refused():
         ({}, "has no text of en-de: none of train.en-de.en, train.de-en.en"),
         ({"train.en-de.en": "a\n"}, "neither train.en-de.de"),
         ({"train.en": "", "train.de": ""}, "en-de has no text in the split"),
+        (
+            {"train.en": "a\n\n", "train.de": " \nb\n"},
+            "en-de has no text in the split",
+        ),
     ],
 )
 def test_missing_text_is_user_error(tmp_path, files, message):
@@ -234,7 +243,7 @@ def test_data_has_counts_of_directions_and_a_tag_in_each_source(prepared):
         assert set(vocabulary.pieces(firsts)) <= {"▁<2de>", "▁<2en>", "▁<2fr>"}
         targets = itertools.chain(*corpus.sentences("targets"))
         assert not set(firsts) & set(targets)
-    assert "en-de 20, de-en 20, en-fr 10" in prepare.summary(
+    assert "read: en-de 20, de-en 20, en-fr 10" in prepare.summary(
         manifest.read(folder)
     )
 

@@ -2,6 +2,7 @@
 
 import yaml
 
+from t2t_repro import registry
 from t2t_repro.problem import build_problem
 from t2t_repro.reports import model_card
 
@@ -49,6 +50,15 @@ def test_header_has_languages_in_the_direction_and_results():
     assert metric["type"] == "bleu" and metric["value"] in (38.92, 38.93)
     assert metric["name"] == "bleu (nrefs:1|case:mixed)"
     assert result["dataset"]["name"] == "multi30k_ende_rev test"
+
+
+def test_title_has_all_target_languages():
+    registry.load_definitions()
+    data = model_card.data(
+        build_problem("number_words_many", "directions=en-de:en-fr")
+    )
+    text = model_card.markdown(CARD | {"data": data}, "saved_model")
+    assert "# multi30k_ende_rev: en to de, fr\n" in text
 
 
 def test_text_names_data_licence_scores_and_settings():

@@ -27,6 +27,14 @@ def test_buckets_are_of_source_lengths_if_known():
     assert len(result.details["by_reference_length"]) == 1
 
 
+def test_tag_of_a_source_is_no_word():
+    sources = [f"<2en>{' Katze' * 10}"] * 2
+    tagged = test_sets.TestSet(sources, REFERENCES, "test", {"de-en": 2})
+    result = scoring.score(HYPOTHESES, tagged, Suite(), samples=1)
+    (row,) = result.details["by_source_length"]
+    assert (row["shortest"], row["longest"]) == (0, 10)
+
+
 def test_two_references_have_no_published_scores(monkeypatch):
     monkeypatch.setattr(
         scoring.published, "identify_test_set", lambda lines: "a set"

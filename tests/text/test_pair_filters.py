@@ -41,6 +41,29 @@ def test_script_is_that_of_the_language_and_ignores_other_signs():
     assert build("script", 1).keep(("cafe\u0301", "12"))
 
 
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("arz", "الكلب بيجري"),
+        ("ba", "Эт йүгерә."),
+        ("ckb", "سەگ ڕادەکات"),
+        ("dz", "རོ་ཁྱི་"),
+        ("grc", "ὁ κύων τρέχει"),
+        ("or", "କୁକୁର ଦୌଡୁଛି"),
+        ("pt_BR", "O cão corre."),
+        ("sa", "श्वा धावति"),
+        ("tt", "Эт йөгерә."),
+        ("ug", "ئىت يۈگۈرىدۇ"),
+        ("yue", "一隻狗喺雪地玩。"),
+        ("zh_TW", "一隻狗在雪地裡玩。"),
+        ("zh-CN", "一只狗在雪地里玩。"),
+    ],
+)
+def test_script_knows_less_common_languages_and_regions(language, line):
+    built = build("script", 1, ("en", language))
+    assert built.keep(("The dog runs.", line))
+
+
 def test_language_drops_certain_other_languages_only():
     pytest.importorskip("py3langid")
     built = build("language")

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.text import sentences
+from t2t_repro.text import language_tags, sentences
 
 
 def test_line_is_split_into_sentences_without_loss():
@@ -16,6 +16,19 @@ def test_line_is_split_into_sentences_without_loss():
     assert split(line) == parts
     assert split("") == split(" \t") == []
     assert sentences.splitter("xx")("Sing now. Fly.") == ["Sing now.", "Fly."]
+
+
+@pytest.mark.parametrize("tag", ["<2de>", "<2nd>"])
+def test_sentence_that_begins_like_a_tag_gets_the_tag_of_its_line(tag):
+    pytest.importorskip("sentencex")
+    tagger = language_tags.Tagger(("de", "fr"), "fr")
+    split = sentences.splitter("en", tagger, tagged=True)
+    assert split(f"Good morning. {tag} is a tag.") == [
+        "<2fr> Good morning.",
+        f"<2fr> {tag} is a tag.",
+    ]
+    assert split("<2de> One. Two.") == ["<2de> One.", "<2de> Two."]
+    assert split("") == []
 
 
 def test_missing_package_is_named(monkeypatch):
