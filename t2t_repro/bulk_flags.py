@@ -155,9 +155,8 @@ def _find(pattern: str, folder: pathlib.Path) -> list[pathlib.Path]:
         else map(pathlib.Path, glob.iglob(str(path), recursive=True))
     )
     found = sorted(path for path in matches if path.is_file())
-    sources = [
-        path for path in found if folder.resolve() not in path.resolve().parents
-    ]
+    outputs = folder.resolve()
+    sources = [path for path in found if outputs not in path.resolve().parents]
     if found and not sources:
         raise errors.UserError(
             f"--decode_to_dir={folder} has the files of --decode_from_file="

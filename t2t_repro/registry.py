@@ -92,6 +92,20 @@ class _Entries:
             )
         return self._entries[name]
 
+    def subclass(self, name: str, base: type[Definition]) -> type[Definition]:
+        """Return the class of `name`.
+
+        Raises:
+            UserError: the name is unknown, or not that of a subclass of `base`.
+        """
+        cls = self[name].value
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            raise errors.UserError(
+                f"The {self.kind} {name!r} must be a subclass of "
+                f"{base.__module__}.{base.__qualname__}; got {cls!r}."
+            )
+        return cls
+
     def _enter(self, name: str, value: Any, parent: str | None = None) -> Any:
         """Enter a class or function; refuse another one of the same name."""
         file = inspect.getsourcefile(value)

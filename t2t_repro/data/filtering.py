@@ -58,7 +58,7 @@ class PairFilters:
                 raise errors.UserError(
                     f"The filter {name!r} is given twice in {text!r}."
                 )
-            cls = _filter_class(name)
+            cls = registry.pair_filters.subclass(name, PairFilter)
             self._filters[name] = cls(
                 _number(item, value, cls.default), languages
             )
@@ -96,16 +96,6 @@ class PairFilters:
                     f"{_shortened(pair)}. Correct its keep()."
                 ) from error
         return 0
-
-
-def _filter_class(name: str) -> type[PairFilter]:
-    cls = registry.pair_filters[name].value
-    if not (isinstance(cls, type) and issubclass(cls, PairFilter)):
-        raise errors.UserError(
-            f"The filter {name!r} must be a subclass of "
-            f"t2t_repro.text.pair_filters.PairFilter; got {cls!r}."
-        )
-    return cls
 
 
 def _number(item, value, default):

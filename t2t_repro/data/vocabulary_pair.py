@@ -79,13 +79,7 @@ def vocabulary_class(kind: str) -> type[Vocabulary]:
     Raises:
         UserError: the name is unknown, or not that of a Vocabulary class.
     """
-    cls = registry.vocabularies[kind].value
-    if not (isinstance(cls, type) and issubclass(cls, Vocabulary)):
-        raise errors.UserError(
-            f"The vocabulary type {kind!r} must be a subclass of "
-            f"t2t_repro.text.vocabulary.Vocabulary; got {cls!r}."
-        )
-    return cls
+    return registry.vocabularies.subclass(kind, Vocabulary)
 
 
 def check_sampling(kind: str, hparams: hparam.HParams) -> None:

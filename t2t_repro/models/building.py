@@ -66,12 +66,7 @@ def check_model(hparams: HParams, recompute_grad: bool = False) -> None:
         UserError: what is registered is not a model, has another settings
             class, or lacks a requested feature.
     """
-    cls = models[hparams.model].value
-    if not (isinstance(cls, type) and issubclass(cls, Seq2Seq)):
-        raise errors.UserError(
-            f"The model {hparams.model!r} must be a subclass of "
-            f"t2t_repro.models.seq2seq.Seq2Seq; got {cls!r}."
-        )
+    cls = models.subclass(hparams.model, Seq2Seq)
     expected = models.hparams_class(hparams.model)
     if not isinstance(hparams, expected):
         raise errors.UserError(
