@@ -7,6 +7,7 @@ import platform
 from collections.abc import Collection, Iterator, Mapping
 
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"  # variable that switches oneDNN on or off
+ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"  # its largest set of instructions
 # TensorFlow's oneDNN is on by default if the CPU has one of these features
 # (DefaultOneDnnPolicy in tensorflow/core/util/port.cc).
 _ONEDNN_BY_DEFAULT = {
@@ -60,6 +61,23 @@ def instruction_set(features: Collection[str]) -> str:
     return next(
         (name for key, name in _INSTRUCTION_SETS.items() if key in features), ""
     )
+
+
+def onednn_instruction_set(
+    features: Collection[str], environment: Mapping[str, str]
+) -> str:
+    """Return the instruction_set() to which a variable may limit oneDNN.
+
+    Args:
+        features: result of features().
+        environment: variables at the first product of matrices.
+    """
+    largest = instruction_set(features)
+    limit = environment.get(ONEDNN_LIMIT, "").upper()
+    known = list(_INSTRUCTION_SETS.values())
+    if limit in known and largest in known:
+        return max(limit, largest, key=known.index)
+    return largest
 
 
 def has_fast_bfloat16(features: Collection[str]) -> bool:

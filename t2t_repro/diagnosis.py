@@ -149,7 +149,7 @@ def _computation() -> dict[str, Any]:
     # With a lower ISA, oneDNN's product in bfloat16 ends the process.
     if (
         cpu.has_fast_bfloat16(cpu.features())
-        and "ONEDNN_MAX_CPU_ISA" not in os.environ
+        and cpu.ONEDNN_LIMIT not in os.environ
     ):
         speeds["bfloat16"] = hardware.product_flops("bfloat16") / 1e9
     return {"threads": hardware.operation_threads(), "gflops": speeds}
@@ -232,9 +232,9 @@ def _advice_on_cpu(
     speeds = processor.get("gflops", {})
     if not processor["onednn"] and processor["instruction_set"] != "unknown":
         yield f"oneDNN is off, which is slower: unset {cpu.ONEDNN}."
-    if "ONEDNN_MAX_CPU_ISA" in environment:
+    if cpu.ONEDNN_LIMIT in environment:
         yield (
-            "ONEDNN_MAX_CPU_ISA hides instructions of this CPU, which is "
+            f"{cpu.ONEDNN_LIMIT} hides instructions of this CPU, which is "
             "slower: unset it."
         )
     if speeds.get("bfloat16", 0) > _WORTHWHILE * speeds.get("float32", 1):

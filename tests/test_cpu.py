@@ -80,6 +80,22 @@ def test_instruction_set_is_the_largest(features, name, has_bfloat16):
     assert cpu.has_fast_bfloat16(features) == has_bfloat16
 
 
+@pytest.mark.parametrize(
+    ("features", "limit", "name"),
+    [
+        (ZEN_4, "AVX2", "AVX2"),
+        (ZEN_4, "avx2", "AVX2"),
+        (AVX2, "AVX512", "AVX2"),
+        (ZEN_4, "AVX512_CORE_VNNI", "AVX512_BF16"),
+        (ZEN_4, None, "AVX512_BF16"),
+        (NO_X86, "AVX2", ""),
+    ],
+)
+def test_a_variable_may_limit_the_instruction_set(features, limit, name):
+    environment = {cpu.ONEDNN_LIMIT: limit} if limit else {}
+    assert cpu.onednn_instruction_set(features, environment) == name
+
+
 def write_files(root, files):
     for name, text in files.items():
         path = root / name

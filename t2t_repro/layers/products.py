@@ -13,11 +13,16 @@ AMD EPYC held to AVX2, 2026-11-25):
     512 x 1,536       66 ->  96     101 ->  99
     512 x 2,048       47 ->  97      97 -> 103
     512 x 32,768      35 -> 101      95 -> 106
+
+A gradient would pad both operands in each step: it does so with AVX2 only.
 """
+
+import os
 
 import keras
 from keras import ops
 
+from t2t_repro import cpu
 from t2t_repro.types import Tensor
 
 _ALIASED = 512  # float32 values of 2 KiB
@@ -40,18 +45,20 @@ def kernel_gradient(x: Tensor, upstream: Tensor) -> Tensor:
     """
     rows, columns = x.shape[1], upstream.shape[1]
     is_copied = 1 / rows + 1 / columns < _NO_COPY
-    if is_copied or not _is_cpu_product(x):
+    if is_copied or not _is_avx2_product(x):
         return ops.matmul(ops.transpose(x), upstream)
     product = ops.matmul(ops.transpose(pad_columns(x)), pad_columns(upstream))
     return product[:rows, :columns]
 
 
-def _is_cpu_product(x):
-    """Return whether x is float32 and there is no GPU."""
+def _is_avx2_product(x):
+    """Return whether a CPU multiplies x, in float32 and without AVX-512."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     devices = keras.distribution.list_devices()
-    return dtype == "float32" and all(
-        name.startswith("cpu") for name in devices
+    return (
+        dtype == "float32"
+        and all(name.startswith("cpu") for name in devices)
+        and cpu.onednn_instruction_set(cpu.features(), os.environ) == "AVX2"
     )
 
 

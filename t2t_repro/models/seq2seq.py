@@ -264,7 +264,9 @@ class Seq2Seq(keras.Model):
 
 def shift_right(x: Tensor) -> Tensor:
     """Return x [B, T, D] one position later: a zero vector comes first."""
-    return ops.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+    # Not [:, :-1], whose gradient TensorFlow computes slowly.
+    padded = ops.pad(x, ((0, 0), (1, 0), (0, 0)))
+    return ops.slice(padded, (0, 0, 0), ops.shape(x))
 
 
 def gather_beams(x: Tensor, parents: Tensor) -> Tensor:

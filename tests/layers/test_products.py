@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from t2t_repro import cpu
 from t2t_repro.layers import products
 
 
@@ -25,7 +26,13 @@ def test_rows_that_would_share_sets_get_more_columns():
 @pytest.mark.parametrize("rows", [6, 512])
 @pytest.mark.parametrize("columns", [5, 512])
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_output_and_gradients_equal_keras(rows, columns, policy):
+@pytest.mark.parametrize("instructions", ["AVX2", "AVX512"])
+def test_output_and_gradients_equal_keras(
+    monkeypatch, rows, columns, policy, instructions
+):
+    monkeypatch.setattr(
+        cpu, "onednn_instruction_set", lambda *args: instructions
+    )
     x = tf.constant(_x(2, 3, rows))
     outputs, weights = [], None
     for dense in (keras.layers.Dense, products.Dense):
