@@ -6,9 +6,9 @@ operation mostly wait for one another; with one shard per thread, two cores are
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
@@ -16,8 +16,12 @@ from t2t_repro import cpu, tensorflow_import
 
 # Minimum number of sentences of a shard: products of fewer rows are slow.
 MIN_SENTENCES = 8
+# Operations of a smaller model are so short that waking a thread for each takes
+# longer: choose_threads_for_one_sentence().
 MIN_WEIGHTS_FOR_THREADS = 30_000_000
 MAX_SHARDS = 8  # batches rarely have sentences for more
+
+_Result = TypeVar("_Result")
 
 
 def default_num_shards() -> int:
@@ -101,19 +105,37 @@ def map_shards(
         shared: further arguments, the same for all shards.
         num_shards: maximum; None: default_num_shards().
     """
-    batch = len(rows[0])
-    count = min(num_shards or default_num_shards(), batch // MIN_SENTENCES)
-    if count < 2:
+    shards = split(len(rows[0]), num_shards)
+    if len(shards) < 2:
         return function(*rows, *shared)
     # Traced here: a part of Keras's state belongs to a thread.
     function.get_concrete_function()
+    results = call_in_threads(
+        lambda shard: function(*(row[shard] for row in rows), *shared), shards
+    )
+    return tf.nest.map_structure(lambda *xs: tf.concat(xs, 0), *results)
+
+
+def split(batch: int, num_shards: int | None = None) -> list[slice]:
+    """Return the shards of a batch, of at least MIN_SENTENCES rows each.
+
+    A smaller batch is one shard.
+
+    Args:
+        batch: number of rows.
+        num_shards: maximum; None: default_num_shards().
+    """
+    count = min(num_shards or default_num_shards(), batch // MIN_SENTENCES)
+    count = max(count, 1)
     ends = [i * batch // count for i in range(count + 1)]
-    with futures.ThreadPoolExecutor(count) as threads:
-        shards = threads.map(
-            lambda start, end: function(
-                *(row[start:end] for row in rows), *shared
-            ),
-            ends,
-            ends[1:],
-        )
-        return tf.nest.map_structure(lambda *xs: tf.concat(xs, 0), *shards)
+    return list(map(slice, ends, ends[1:]))
+
+
+def call_in_threads(
+    function: Callable[[slice], _Result], shards: Sequence[slice]
+) -> list[_Result]:
+    """Return the results for shards, each called in a thread of its own."""
+    if len(shards) == 1:
+        return [function(shards[0])]
+    with futures.ThreadPoolExecutor(len(shards)) as threads:
+        return list(threads.map(function, shards))

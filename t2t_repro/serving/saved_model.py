@@ -6,6 +6,7 @@ graph says that there is a card: a version that lost it, or whose card is still
 to be copied, is not loaded. A SavedModel of another program has neither.
 """
 
+import math
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from t2t_repro.serving import (
     version_folders,
     warm_up,
 )
+from t2t_repro.training import checkpoint_reader
 
 MODEL_CARD = pathlib.Path("assets.extra") / "model_card.json"
 _HAS_CARD = "t2t_repro.has_model_card"  # alias of a function, the mark
@@ -168,6 +170,18 @@ def read_graph(folder: pathlib.Path) -> meta_graph_pb2.MetaGraphDef:
     )
     (graph,) = saved.meta_graphs
     return graph
+
+
+def num_weights(folder: pathlib.Path) -> int:
+    """Return the number of elements of all variables of a version.
+
+    Raises:
+        UserError: their names and shapes cannot be read.
+    """
+    reader = checkpoint_reader.CheckpointReader(
+        folder / "variables" / "variables"
+    )
+    return sum(map(math.prod, reader.shapes.values()))
 
 
 def operations(graph: meta_graph_pb2.MetaGraphDef) -> list[str]:

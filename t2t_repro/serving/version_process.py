@@ -16,6 +16,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
+from t2t_repro import errors
+from t2t_repro.decoding import shards
 from t2t_repro.serving import batching, frames, saved_model, warm_up
 
 # Of the thread that loads beside a version in service, and does nearly all of
@@ -41,8 +43,14 @@ class Description(NamedTuple):
 class Model:
     """Model of a version, in this process."""
 
-    def __init__(self, folder: pathlib.Path):
-        """Load the version and run its warm-up requests: this takes seconds."""
+    def __init__(self, folder: pathlib.Path, num_shards: int = 1):
+        """Load the version and run its warm-up requests: this takes seconds.
+
+        Args:
+            folder: folder of the version.
+            num_shards: maximum number of shards of a batch.
+        """
+        self._num_shards = num_shards
         card = saved_model.read_verified_card(folder)
         definitions = {  # without the graph, which takes 10 MB
             name: definition.SerializeToString()
@@ -64,19 +72,41 @@ class Model:
         )
 
     def run(self, signature: str, inputs: batching.Inputs) -> batching.Outputs:
-        """Run a batch in this thread."""
-        # dtype object: NumPy's strings would lose NULs at their end.
-        tensors = {
-            name: tf.constant(np.array(values, object))
-            for name, values in inputs.items()
+        """Run a batch in this thread, or its shards in threads of their own."""
+        function = self._signatures[signature]
+
+        def run_shard(shard):
+            # dtype object: NumPy's strings would lose NULs at their end.
+            tensors = {
+                name: tf.constant(np.array(values[shard], object))
+                for name, values in inputs.items()
+            }
+            return {
+                name: tensor.numpy()
+                for name, tensor in function(**tensors).items()
+            }
+
+        size = len(next(iter(inputs.values())))
+        num_shards = self._num_shards if _has_fixed_rows(function) else 1
+        outputs = shards.call_in_threads(
+            run_shard, shards.split(size, num_shards)
+        )
+        if len(outputs) == 1:
+            return outputs[0]
+        return {
+            name: np.concatenate([each[name] for each in outputs])
+            for name in outputs[0]
         }
-        outputs = self._signatures[signature](**tensors)
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def _has_fixed_rows(function):
+    """Return whether rows of the outputs have the same shape in any batch."""
+    shapes = [spec.shape for spec in function.structured_outputs.values()]
+    return all(shape.rank and shape[1:].is_fully_defined() for shape in shapes)
 
 
 def run(connection: socket.socket) -> None:
     """Answer the calls of a VersionConnection until it is closed."""
-    _start_tensorflow()
     with connection.makefile("rb") as calls:
         try:
             _Answers(connection).answer_all(calls)
@@ -84,12 +114,30 @@ def run(connection: socket.socket) -> None:
             pass  # batches that still run have no one to answer
 
 
-def _start_tensorflow():
-    """Start TensorFlow's threads, which get the priority of this one."""
+def _start_tensorflow(folder):
+    """Start TensorFlow's threads, which get the priority of this one.
+
+    Returns:
+        The maximum number of shards of a batch: with one thread for each
+        operation, a batch of a small model is faster in shards.
+    """
     for gpu in tf.config.list_physical_devices("GPU"):
         # Two versions share a GPU while the one replaces the other.
         tf.config.experimental.set_memory_growth(gpu, True)
+    num_shards = 1
+    if _is_small(folder):
+        shards.use_one_thread_per_operation()
+        num_shards = shards.default_num_shards()
     tf.config.list_logical_devices()
+    return num_shards
+
+
+def _is_small(folder):
+    try:
+        weights = saved_model.num_weights(folder)
+    except errors.UserError:
+        return False  # loading it will say what is wrong
+    return weights < shards.MIN_WEIGHTS_FOR_THREADS
 
 
 class _Answers:
@@ -102,9 +150,10 @@ class _Answers:
 
     def answer_all(self, calls):
         number, folder, in_background = frames.read(calls)
+        num_shards = _start_tensorflow(folder)
         threading.Thread(
             target=self._answer,
-            args=(number, self._load, folder, in_background),
+            args=(number, self._load, folder, in_background, num_shards),
             daemon=True,
         ).start()
         while True:  # until EOFError
@@ -124,11 +173,11 @@ class _Answers:
         with self._sending:
             self._connection.sendall(frame)
 
-    def _load(self, folder, in_background):
+    def _load(self, folder, in_background, num_shards):
         if in_background:  # on Linux, threads have priorities of their own
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, _NICENESS)
-        self._model = Model(folder)
+        self._model = Model(folder, num_shards)
         # The graph stays: a collection during a batch would look through it.
         gc.collect()
         gc.freeze()

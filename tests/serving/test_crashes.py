@@ -190,7 +190,7 @@ def test_load_beside_a_version_in_service_has_low_priority(
     )
     monkeypatch.setattr(version_process.gc, "freeze", lambda: None)
     answers = version_process._Answers(None)
-    description = answers._load(export_dir / "1", in_background)
+    description = answers._load(export_dir / "1", in_background, 1)
     assert description.signatures == ["serving_default"]
     thread = threading.get_native_id()
     expected = [(os.PRIO_PROCESS, thread, version_process._NICENESS)]
