@@ -49,6 +49,21 @@ class FunctionPlugin(distributed.WorkerPlugin):
         self.function = pickle.loads(self._pickled)
 
 
+def _lost_if_unreachable(call):
+    """Return a call of the scheduler that raises an error of _LOST.
+
+    Dask raises OSError, as do the caller's own reading and writing.
+    """
+
+    def checked(*args):
+        try:
+            return call(*args)
+        except OSError as error:
+            raise distributed.comm.CommClosedError(str(error)) from error
+
+    return checked
+
+
 def _call(name, chunk):
     """Call the function of a plugin, on a worker."""
     return distributed.get_worker().plugins[name].function(chunk)
@@ -72,12 +87,16 @@ class DaskEngine(NamedTuple):
             try:
                 client.register_plugin(plugin)
                 yield engines.Calls(
-                    lambda chunk: client.submit(
-                        _call, plugin.name, chunk, pure=False
+                    _lost_if_unreachable(
+                        lambda chunk: client.submit(
+                            _call, plugin.name, chunk, pure=False
+                        )
                     ),
                     # Asked for each chunk, since workers come and go.
-                    lambda: (
-                        PENDING_PER_THREAD * sum(client.nthreads().values())
+                    _lost_if_unreachable(
+                        lambda: (
+                            PENDING_PER_THREAD * sum(client.nthreads().values())
+                        )
                     ),
                 )
             except _LOST as error:

@@ -94,6 +94,26 @@ def test_each_start_on_a_cluster_has_a_plugin_and_removes_it(monkeypatch):
     assert not client.plugins
 
 
+def test_lost_scheduler_is_user_error_unlike_the_callers_own_errors(
+    monkeypatch,
+):
+    pytest.importorskip("distributed")
+    from t2t_repro.data import dask_engine
+
+    def no_answer():
+        raise OSError("Timed out trying to connect")
+
+    client = FakeClient()
+    client.nthreads = no_answer
+    engine = dask_engine.DaskEngine("tcp://127.0.0.1:1")
+    monkeypatch.setattr(type(engine), "_connect", lambda self: client)
+    with pytest.raises(errors.UserError, match="lost a call: Timed out"):
+        with engine.start(len) as calls:
+            calls.max_pending()
+    with pytest.raises(OSError, match="disk full"), engine.start(len):
+        raise OSError("disk full")
+
+
 def test_process_that_ends_in_a_call_is_user_error():
     tasks = [("a", signal.SIGKILL)]
     calls = engines.as_finished(
