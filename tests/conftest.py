@@ -14,6 +14,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from t2t_repro import registry
+
 # In tests/plugins/.
 pytest_plugins = [
     "dask_cluster",
@@ -60,6 +62,12 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "bfloat16" in item.nodeid + inspect.getsource(item.function):
                 item.add_marker(pytest.mark.skip("TensorFlow crashes"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _definitions():
+    """Load the definitions before a test replaces a registry they fill."""
+    registry.load_definitions()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,6 @@ from t2t_repro import registry
 @pytest.fixture(scope="session")
 def build():
     """A function of a name: the HParams of that set."""
-    registry.load_definitions()
     return registry.build_hparams
 
 

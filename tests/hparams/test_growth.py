@@ -24,7 +24,6 @@ class Later(transformer_hparams.TransformerHParams):
 @pytest.fixture
 def later(monkeypatch):
     """The Transformer, registered with one more setting."""
-    registry.load_definitions()
     classes = registry.models._hparams_classes
     monkeypatch.setitem(classes, "transformer", Later)
 

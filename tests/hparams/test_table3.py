@@ -74,7 +74,6 @@ def test_settings_outside_the_table_equal_base(differences, row):
 
 
 def test_every_row_is_registered():
-    registry.load_definitions()
     registered = {
         entry.name
         for entry in registry.hparams_sets

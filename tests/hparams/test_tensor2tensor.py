@@ -114,7 +114,6 @@ def test_set_differs_from_its_parent_as_in_tensor2tensor(differences, name):
 
 
 def test_every_set_of_tensor2tensor_is_registered():
-    registry.load_definitions()
     names = [entry.name for entry in registry.hparams_sets]
     registered = {name for name in names if name.startswith("transformer_")}
     registered -= {name for name in names if name.startswith("transformer_moe")}
