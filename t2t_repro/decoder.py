@@ -100,7 +100,12 @@ def _decode(total):
         _write(_attention_lines(tracer, map(source, lines)))
         return
     translator = translate.Translator(
-        models, run.vocabularies, hparams, _aligner(models, run), split
+        models,
+        run.vocabularies,
+        hparams,
+        _aligner(models, run),
+        split,
+        one_sentence=interactive,
     )
     if interactive:
         _converse(translator, source, hparams.max_input_length)

@@ -98,7 +98,9 @@ def convert(settings):
 def measure_search(settings):
     """Return seconds of searches, and the highest memory."""
     model = random_model(settings)
-    constants = search.decoding_constants([model])  # once, as in the decoder
+    constants = search.decoding_constants(  # once, as in the decoder
+        [model], one_sentence=settings["batch"] == 1
+    )
     search_fn = forced_search(Endless(model), settings, constants)
     rows = (tf.constant(harness.random_inputs(settings)),)
     return harness.time_and_memory(

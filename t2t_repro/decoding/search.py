@@ -12,6 +12,7 @@ from t2t_repro.decoding.beam_search import beam_search
 from t2t_repro.decoding.greedy import greedy_search
 from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.layers import step_projection
 from t2t_repro.models.seq2seq import DecodingState, Seq2Seq
 from t2t_repro.text.vocabulary import PAD, Vocabulary
 
@@ -57,13 +58,21 @@ def search(
     )
 
 
-def decoding_constants(models: Sequence[Seq2Seq]) -> list:
+def decoding_constants(
+    models: Sequence[Seq2Seq], one_sentence: bool = False
+) -> list:
     """Return the tensors of each model that many searches share.
 
     For `base` the copy of the embedding takes 20 ms on a CPU, 5% of the search
     of one sentence.
+
+    Args:
+        models: one, or an ensemble.
+        one_sentence: whether most searches are for a single sentence, for which
+            kernels have another form: see layers/step_projection.py.
     """
-    return [model.decoding_constants() for model in models]
+    constants = [model.decoding_constants() for model in models]
+    return step_projection.in_blocks(constants) if one_sentence else constants
 
 
 def build_rules(

@@ -53,6 +53,7 @@ class Translator:
         aligner: Aligner | None = None,
         split: Callable[[str], list[str]] = whole_line,
         num_shards: int | None = None,
+        one_sentence: bool = False,
     ) -> None:
         """Store the arguments; TensorFlow traces the search later.
 
@@ -65,6 +66,8 @@ class Translator:
                 translated one by one and joined; by default the whole line.
             num_shards: argument of shards.map_shards(). With 1, outputs do not
                 depend on the number of cores, by which rounding differs.
+            one_sentence: whether lines are translated one at a time, which is
+                then faster.
 
         Raises:
             UserError: a search rule is unknown, or it needs attention and a
@@ -74,7 +77,7 @@ class Translator:
         self._source, self._target = vocabularies
         self._hparams = decode_hparams
         self._aligner, self._split = aligner, split
-        self._num_shards = num_shards
+        self._num_shards, self._one_sentence = num_shards, one_sentence
         rule = search.build_rules(decode_hparams, self._target)
         search.require_attention(models, rule)
         # {line number from 1: number of subwords}, of the last translate().
@@ -103,7 +106,9 @@ class Translator:
 
     def refresh_weights(self) -> None:
         """Update the decoding constants after the models' weights changed."""
-        self._constants = search.decoding_constants(self._models)
+        self._constants = search.decoding_constants(
+            self._models, self._one_sentence
+        )
 
     def translate(
         self,

@@ -64,28 +64,23 @@ class Embedding(keras.layers.Layer):
             return vectors
         return vectors * self.hidden_size**0.5
 
-    def kernel(self) -> Tensor:
-        """Return the output kernel [D, V], a copy in the compute dtype.
-
-        It may have more columns: see products.pad_columns().
-        """
-        return products.pad_columns(self._transposed())
+    def step_kernel(self) -> Projection:
+        """Return the projection to logits, for the steps of a search."""
+        return Projection(products.pad_columns(self._transposed()))
 
     def _transposed(self):
         return ops.transpose(ops.cast(self.weight, self.compute_dtype))
 
-    def logits(self, x: Tensor, kernel: Tensor | None = None) -> Tensor:
+    def logits(self, x: Tensor, kernel: Projection | None = None) -> Tensor:
         """Return logits [..., V] float32 of x [..., D].
 
         Args:
             x: states.
-            kernel: result of kernel(), if many calls share it: the steps of a
-                search.
+            kernel: result of step_kernel(), if many calls share it.
         """
         flat = ops.reshape(x, (-1, self.hidden_size))
-        kernel = self._transposed() if kernel is None else kernel
         (logits,) = step_projection.project_and_split(
-            flat, Projection(kernel), (self.vocab_size,)
+            flat, kernel or Projection(self._transposed()), (self.vocab_size,)
         )
         logits = ops.cast(logits, "float32")
         if self.bias is not None:

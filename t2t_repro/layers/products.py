@@ -14,7 +14,7 @@ AMD EPYC held to AVX2, 2026-11-25):
     512 x 2,048       47 ->  97      97 -> 103
     512 x 32,768      35 -> 101      95 -> 106
 
-A gradient would pad both operands in each step: it does so with AVX2 only.
+So the columns are added with AVX2 only: removing them again takes time, too.
 """
 
 import os
@@ -32,8 +32,9 @@ _NO_COPY = 0.0038
 
 def pad_columns(matrix: Tensor) -> Tensor:
     """Return a matrix [K, N], with 16 columns of zeros if N is aliased."""
-    more = 0 if matrix.shape[1] % _ALIASED else _MORE_COLUMNS
-    return ops.pad(matrix, ((0, 0), (0, more))) if more else matrix
+    if matrix.shape[1] % _ALIASED or not _is_for_avx2(matrix):
+        return matrix
+    return ops.pad(matrix, ((0, 0), (0, _MORE_COLUMNS)))
 
 
 def kernel_gradient(x: Tensor, upstream: Tensor) -> Tensor:
@@ -45,13 +46,13 @@ def kernel_gradient(x: Tensor, upstream: Tensor) -> Tensor:
     """
     rows, columns = x.shape[1], upstream.shape[1]
     is_copied = 1 / rows + 1 / columns < _NO_COPY
-    if is_copied or not _is_avx2_product(x):
+    if is_copied or not _is_for_avx2(x):
         return ops.matmul(ops.transpose(x), upstream)
     product = ops.matmul(ops.transpose(pad_columns(x)), pad_columns(upstream))
     return product[:rows, :columns]
 
 
-def _is_avx2_product(x):
+def _is_for_avx2(x):
     """Return whether a CPU multiplies x, in float32 and without AVX-512."""
     dtype = keras.backend.standardize_dtype(x.dtype)
     devices = keras.distribution.list_devices()

@@ -13,6 +13,7 @@ from keras import ops
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dilated_convolution import DilatedStack
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import unfolding, vocabulary_layers
 from t2t_repro.models.seq2seq import (
     DecodingState,
@@ -90,8 +91,8 @@ class ByteNet(Seq2Seq):
         y = shift_right(self.targets_embedding(batch["targets"]))
         return HiddenStates(self.decoder(y + columns, rng=rng))
 
-    def decoding_constants(self) -> Tensor:
-        return self.softmax.kernel()
+    def decoding_constants(self) -> Projection:
+        return self.softmax.step_kernel()
 
     def start_decoding(
         self,

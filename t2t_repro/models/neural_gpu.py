@@ -15,6 +15,7 @@ from t2t_repro.layers import dropout, loops
 from t2t_repro.layers.convolutional_gru import ConvolutionalGru
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import unfolding, vocabulary_layers
 from t2t_repro.models.seq2seq import (
     DecodingState,
@@ -172,8 +173,8 @@ class NeuralGpu(Seq2Seq):
         state = unfolding.take_column(image, step)[:, 0]
         return state, image, tuple(written)
 
-    def decoding_constants(self) -> Tensor:
-        return self.softmax.kernel()
+    def decoding_constants(self) -> Projection:
+        return self.softmax.step_kernel()
 
     def start_decoding(
         self,

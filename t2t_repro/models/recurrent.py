@@ -13,6 +13,7 @@ from keras import ops
 
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.embedding import Embedding
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import recurrent_stack, vocabulary_layers
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
@@ -88,8 +89,8 @@ class Recurrent(Seq2Seq):
         weights = ops.transpose(self._run(batch)[1], (2, 0, 1, 3))
         return AttentionWeights(cross=weights[:, :, None])
 
-    def decoding_constants(self) -> Tensor:
-        return self.softmax.kernel()
+    def decoding_constants(self) -> Projection:
+        return self.softmax.step_kernel()
 
     def start_decoding(
         self,

@@ -9,6 +9,7 @@ from keras import ops
 
 from t2t_repro.layers import embedding, masks, position
 from t2t_repro.layers.counter_rng import Rng
+from t2t_repro.layers.step_projection import Projection
 from t2t_repro.models import (
     transformer_ctranslate2,
     transformer_flops,
@@ -223,9 +224,9 @@ class Transformer(Seq2Seq):
             decoder=ops.stack(self_weights),
         )
 
-    def decoding_constants(self) -> tuple[Tensor, list[LayerKernels]]:
+    def decoding_constants(self) -> tuple[Projection, list[LayerKernels]]:
         """Return the kernels of the softmax and of the decoder's layers."""
-        return self.softmax.kernel(), [
+        return self.softmax.step_kernel(), [
             layer.step_kernels() for layer in self.decoder.layers
         ]
 

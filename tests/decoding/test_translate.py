@@ -158,6 +158,23 @@ def test_translation_is_independent_of_other_lines(translator):
     assert len(set(texts(together))) > 2
 
 
+def test_constants_for_one_sentence_change_no_output(
+    model, vocabularies, translator_of
+):
+    lines = ["two birds sing", "the cat sat on the mat", "birds"]
+    translator = translate.Translator(
+        [model],
+        vocabularies,
+        hparam.DecodeHParams(beam_size=2, extra_length=4),
+        one_sentence=True,
+    )
+    expected = list(translator_of().translate(lines))
+    for line, others in zip(lines, expected, strict=True):
+        (result,) = translator.translate([line])
+        assert result.texts == others.texts
+        assert result.scores == pytest.approx(others.scores, rel=1e-4)
+
+
 def test_beams_are_returned_best_first(translator):
     for i, found in enumerate(translator.translate(LINES)):
         assert len(found.texts) == len(found.scores) == 2
