@@ -194,9 +194,6 @@ def dtype(request):
 @pytest.fixture(scope="session")
 def tiny_hparams():
     """Return settings of a model that traces in seconds, with dropout 0.1."""
-    from t2t_repro import registry
-
-    registry.load_definitions()
     return dataclasses.replace(
         registry.build_hparams("tiny"),
         hidden_size=16,
@@ -213,9 +210,6 @@ def tiny_hparams():
 @pytest.fixture(scope="module")
 def toys():
     """Register the models and sets of tests/toys, for one module of tests."""
-    from t2t_repro import registry
-
-    registry.load_definitions()
     registries = registry.models, registry.hparams_sets
     kept = [
         {key: dict(value) for key, value in vars(each).items() if key != "kind"}

@@ -12,6 +12,7 @@ a folder. The last line is a JSON list of {name, value, unit, peer, ratio}.
 import collections
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -67,9 +68,11 @@ def commands(folder):
     The weights are None for a command without a model.
 
     Args:
-        folder: empty folder for an export and files of one sentence.
+        folder: empty folder for a copy of the run, in which `evaluate` stores
+            scores, an export, and a file of one sentence.
     """
-    run = pathlib.Path(_OUTPUT_DIR.value).resolve()
+    run = folder / "run"
+    shutil.copytree(_OUTPUT_DIR.value, run)
     checkpoint = stored_run.find_checkpoint(run)
     text, export = folder / "sentence", folder / "export"
     text.write_text(f"{_SENTENCE.value}\n", "utf-8")

@@ -50,7 +50,6 @@ class Model:
             folder: folder of the version.
             num_shards: maximum number of shards of a batch.
         """
-        self._num_shards = num_shards
         card = saved_model.read_verified_card(folder)
         definitions = {  # without the graph, which takes 10 MB
             name: definition.SerializeToString()
@@ -59,6 +58,10 @@ class Model:
             ).signature_def.items()
         }
         self._signatures = saved_model.load(folder).signatures
+        self._num_shards = {
+            name: num_shards if _has_fixed_rows(function) else 1
+            for name, function in self._signatures.items()
+        }
         for request in warm_up.read(folder):
             self.run(
                 request.model_spec.signature_name or "serving_default",
@@ -87,9 +90,8 @@ class Model:
             }
 
         size = len(next(iter(inputs.values())))
-        num_shards = self._num_shards if _has_fixed_rows(function) else 1
         outputs = shards.call_in_threads(
-            run_shard, shards.split(size, num_shards)
+            run_shard, shards.split(size, self._num_shards[signature])
         )
         if len(outputs) == 1:
             return outputs[0]
