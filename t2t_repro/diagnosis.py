@@ -16,7 +16,8 @@ _GIGABYTE = 10**9
 # "name[extra]>=1,<2".
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,-]+)\])?")
 # Variables that change what TensorFlow uses.
-_VARIABLES = re.compile("(TF|ONEDNN|OMP|CUDA|XLA|KERAS)_")
+# TF_CLI_… and TF_VAR_… are those of Terraform.
+_VARIABLES = re.compile("(TF(?!_CLI|_VAR)|ONEDNN|OMP|CUDA|XLA|KERAS)_")
 # A product in bfloat16 must be so many times as fast as one in float32 for a
 # training to gain.
 _WORTHWHILE = 1.2

@@ -33,12 +33,16 @@ NEVER_BEGIN_NOUN_PHRASE = set(
 )
 
 
-def documented(path, kinds):
-    """Yield the nodes of a file that have a docstring, with its first line."""
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
-            yield node, text.splitlines()[0]
+@functools.cache
+def docstrings():
+    """Return "path:line", the node and the first line of each docstring."""
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    return [
+        (f"{path}:{getattr(node, 'lineno', 1)}", node, text.splitlines()[0])
+        for path in PATHS
+        for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8")))
+        if isinstance(node, kinds) and (text := ast.get_docstring(node))
+    ]
 
 
 def has_own_style(node):
@@ -55,25 +59,24 @@ def has_own_style(node):
     )
 
 
-@pytest.mark.parametrize("path", PATHS, ids=str)
-def test_docstring_of_function_begins_with_verb(path):
+def test_docstrings_of_functions_begin_with_verbs():
     functions = ast.FunctionDef, ast.AsyncFunctionDef
     wrong = [
-        f"{path}:{node.lineno}: {line}"
-        for node, line in documented(path, functions)
-        if not has_own_style(node) and line.split()[0].strip(".,:") not in VERBS
+        f"{place}: {line}"
+        for place, node, line in docstrings()
+        if isinstance(node, functions)
+        and not has_own_style(node)
+        and line.split()[0].strip(".,:") not in VERBS
     ]
     assert not wrong, "\n".join(
         ["Begin with a verb of words/verbs.txt:", *wrong]
     )
 
 
-@pytest.mark.parametrize("path", PATHS, ids=str)
-def test_other_docstring_begins_with_noun_phrase(path):
-    kinds = ast.Module, ast.ClassDef, ast.FunctionDef
+def test_other_docstrings_begin_with_noun_phrases():
     wrong = [
-        f"{path}:{getattr(node, 'lineno', 1)}: {line}"
-        for node, line in documented(path, kinds)
+        f"{place}: {line}"
+        for place, _, line in docstrings()
         if line.split()[0].strip(".,:") in NEVER_BEGIN_NOUN_PHRASE
     ]
     assert not wrong, "\n".join(wrong)
@@ -96,9 +99,12 @@ def texts():
 
 @pytest.mark.parametrize("word", RETIRED)
 def test_retired_word_does_not_occur(word):
+    # Without its \b first: `re` looks for letters 25 times as fast.
+    letters = re.compile(word.replace(r"\b", ""))
     uses = [
         f"{path}:{text.count(chr(10), 0, use.start()) + 1}: {use[0]}"
         for path, text in texts()
+        if letters.search(text)
         for use in re.finditer(word, text)
     ]
     assert not uses, "\n".join(uses)

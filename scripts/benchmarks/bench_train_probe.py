@@ -13,7 +13,7 @@ from scripts.benchmarks import harness
 from t2t_repro.data import batch_plan, batches, corpus
 from t2t_repro.models import building
 from t2t_repro.reports import cost
-from t2t_repro.training import loss, optimizer, step
+from t2t_repro.training import hardware, loss, optimizer, step
 
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 MATRIX = 2048  # rows and columns of the product that measures the peak
@@ -39,6 +39,9 @@ class Training:
 
     def __init__(self, settings):
         self.max_tokens = settings.get("max_tokens")  # in memory at once
+        hardware.choose_threads("one_device", xla="off")
+        strategy = tf.distribute.get_strategy()
+        self.parallel = hardware.parallel_microbatches(strategy, xla=False)
         self.hparams = harness.build_hparams(
             settings,
             batching="packed",
@@ -68,11 +71,12 @@ class Training:
             self.adam,
             self.hparams,
             seed=0,
-            strategy=tf.distribute.get_strategy(),
+            strategy=strategy,
             xla=False,
             num_chunks=loss.num_chunks(
                 self.plan, 1, self.max_tokens, settings["vocab_size"]
             ),
+            parallel=self.parallel,
         )
 
     def batches(self, count):
@@ -85,6 +89,7 @@ class Training:
                 count,
                 tf.distribute.InputContext(),
                 self.max_tokens,
+                parallel=self.parallel,
             )
         )
 
@@ -127,7 +132,7 @@ def measure_steps(settings):
             ),
         ),
         "peak megabytes": memory,
-        "peak": peak_flops(settings["dtype"]),
+        "peak": peak_flops(settings["dtype"]) * training.parallel,
     }
 
 

@@ -82,26 +82,29 @@ def split_rows(
     arrays: Mapping[str, np.ndarray],
     replicas: int,
     max_tokens_per_replica: int | None = None,
+    parallel: int = 1,
 ) -> dict[str, np.ndarray]:
     """Split the rows of a batch among replicas and microbatches.
 
     Args:
         arrays: ROW_FEATURES of a batch, each [rows, length].
         replicas: number of replicas.
-        max_tokens_per_replica: maximum rows times row length of a
-            microbatch; None: no maximum.
+        max_tokens_per_replica: maximum rows times row length of the
+            microbatches that run in parallel, whose rows are rounded up; None:
+            no maximum.
+        parallel: number of microbatches that a replica runs in parallel.
 
     Returns:
         ROW_FEATURES, each [replicas, accumulation, microbatch rows, length],
         "first_row" [replicas, accumulation], and DENOMINATORS, each
         [replicas].
-        `accumulation` is the smallest number of microbatches that fit. Rows of
-        padding are added where the microbatches do not divide the rows.
+        `accumulation` is the smallest multiple of `parallel` whose microbatches
+        fit. Rows of padding are added where they do not divide the rows.
     """
     rows, row_length = arrays["targets"].shape
     limit = max_tokens_per_replica or rows * row_length
-    max_microbatch_rows = max(1, limit // row_length)
-    accumulation = -(-rows // (replicas * max_microbatch_rows))
+    max_rows = max(1, limit // row_length)  # of a replica at once
+    accumulation = parallel * -(-rows // (replicas * max_rows))
     microbatches = replicas * accumulation
     microbatch_rows = -(-rows // microbatches)
     padding = ((0, microbatch_rows * microbatches - rows), (0, 0))
@@ -138,6 +141,7 @@ def training_dataset(
     context: tf.distribute.InputContext,
     max_tokens_per_replica: int | None,
     sampler: SubwordSampler | None = None,
+    parallel: int = 1,
 ) -> tf.data.Dataset:
     """Build the dataset of the steps [first_step, last_step).
 
@@ -152,6 +156,7 @@ def training_dataset(
             of its own replicas from the same batches.
         max_tokens_per_replica: as in split_rows().
         sampler: sampler of segmentations; None: the stored ones.
+        parallel: as in split_rows().
 
     Returns:
         Elements of ELEMENT_SPEC.
@@ -161,6 +166,7 @@ def training_dataset(
         lambda step: assemble(corpus, plan.batch(step), sampler, step),
         context,
         max_tokens_per_replica,
+        parallel,
     )
 
 
@@ -169,6 +175,7 @@ def evaluation_dataset(
     plan: Plan,
     context: tf.distribute.InputContext,
     max_tokens_per_replica: int | None = None,
+    parallel: int = 1,
 ) -> tf.data.Dataset:
     """Build the dataset of one pass over a corpus.
 
@@ -180,6 +187,7 @@ def evaluation_dataset(
         lambda index: assemble(corpus, planned[index]),
         context,
         max_tokens_per_replica,
+        parallel,
     )
 
 
@@ -199,6 +207,7 @@ def _dataset(
     assembled_batch: Callable[[int], dict[str, np.ndarray]],
     context: tf.distribute.InputContext,
     max_tokens_per_replica: int | None,
+    parallel: int,
 ) -> tf.data.Dataset:
     """Build the dataset of the batches that `assembled_batch` returns."""
 
@@ -207,6 +216,7 @@ def _dataset(
             assembled_batch(index),
             context.num_replicas_in_sync,
             max_tokens_per_replica,
+            parallel,
         )
 
     return _map_shares(indices, load_batch, context)

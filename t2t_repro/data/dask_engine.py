@@ -85,7 +85,7 @@ class DaskEngine(NamedTuple):
         plugin = FunctionPlugin(function, user_definitions.named_folder())
         with self._connect() as client:
             try:
-                client.register_plugin(plugin)
+                _lost_if_unreachable(client.register_plugin)(plugin)
                 yield engines.Calls(
                     _lost_if_unreachable(
                         lambda chunk: client.submit(

@@ -1,5 +1,6 @@
-"""Choice of replicas, precision and XLA for the machines at hand."""
+"""Choice of replicas, threads, precision and XLA for a machine."""
 
+import contextlib
 import os
 import time
 
@@ -10,6 +11,9 @@ from t2t_repro.training import workers
 
 # bfloat16 arithmetic came with compute capability 8.0 (A100).
 _BFLOAT16_CAPABILITY = (8, 0)
+# Microbatches that run in parallel on a CPU, each with gradients of its own.
+# Only two were measured.
+_MAX_PARALLEL = 4
 
 
 def make_logical_devices(count: int) -> None:
@@ -23,6 +27,50 @@ def make_logical_devices(count: int) -> None:
 def make_deterministic() -> None:
     """Choose operations that always compute the same bits, at some cost."""
     tf.config.experimental.enable_op_determinism()
+
+
+def choose_threads(distribution: str, xla: str) -> None:
+    """Give each operation one thread on a CPU of few cores.
+
+    Operations that share the cores wait for one another. With a microbatch for
+    each core, steps of small and base are 1.05 to 1.15 times as fast (2 cores,
+    scripts/benchmarks/bench_train.py).
+
+    TF_NUM_INTRAOP_THREADS takes precedence. The function has no effect once
+    TensorFlow has run an operation in this process.
+
+    Args:
+        distribution: as for strategy().
+        xla: as for use_xla().
+    """
+    if (
+        cpu.usable_cores() <= _MAX_PARALLEL
+        and not tf.config.list_physical_devices("GPU")
+        and not is_multi_worker(distribution)
+        and not use_xla(xla)
+    ):
+        with contextlib.suppress(RuntimeError):
+            tensorflow_import.set_threads(tf.config, "intra", 1)
+
+
+def parallel_microbatches(strategy: tf.distribute.Strategy, xla: bool) -> int:
+    """Return how many microbatches a replica runs in parallel.
+
+    That is one for each core of a CPU whose operations have one thread.
+
+    Args:
+        strategy: result of strategy().
+        xla: result of use_xla().
+    """
+    if (
+        tf.config.list_physical_devices("GPU")
+        or strategy.num_replicas_in_sync > 1
+        or xla
+    ):
+        return 1
+    threads = _threads("inter")
+    cores = cpu.usable_cores() // operation_threads()
+    return max(1, min(cores, threads or cores, _MAX_PARALLEL))
 
 
 def is_multi_worker(distribution: str) -> bool:
@@ -106,8 +154,8 @@ def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
 
 def cpu_settings() -> str:
     """Return the instruction set, the use of oneDNN and the threads."""
-    features = cpu.features()
-    parts = [f"{operation_threads()} threads"]
+    features, threads = cpu.features(), operation_threads()
+    parts = ["1 thread per operation" if threads == 1 else f"{threads} threads"]
     if features:
         state = "on" if cpu.uses_onednn(features, os.environ) else "off"
         parts = [cpu.instruction_set(features), f"oneDNN {state}", *parts]
@@ -116,11 +164,16 @@ def cpu_settings() -> str:
 
 def operation_threads() -> int:
     """Return the number of threads that share an operation on the CPU."""
-    threads = tf.config.threading.get_intra_op_parallelism_threads()
-    variable = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-    if not threads and variable.isdecimal():
-        threads = int(variable)
-    return threads or cpu.visible_cores()
+    return _threads("intra") or cpu.visible_cores()
+
+
+def _threads(kind):
+    """Return a number of TensorFlow's threads, "intra" or "inter"; 0: all."""
+    getter = f"get_{kind}_op_parallelism_threads"
+    variable = os.environ.get(f"TF_NUM_{kind.upper()}OP_THREADS", "")
+    return getattr(tf.config.threading, getter)() or (
+        int(variable) if variable.isdecimal() else 0
+    )
 
 
 def product_flops(dtype: str, size: int = 1_024, times: int = 3) -> float:

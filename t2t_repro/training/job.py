@@ -86,6 +86,8 @@ def train(
         hardware.make_logical_devices(options.logical_devices)
     if options.deterministic:
         hardware.make_deterministic()
+    if not options.logical_devices:
+        hardware.choose_threads(options.distribution, options.xla)
     # Workers must connect to each other before any operation runs.
     strategy = hardware.strategy(options.distribution)
     optimizer.check(hparams)  # runs an update of a small matrix

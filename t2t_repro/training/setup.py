@@ -103,6 +103,11 @@ class Session:
         """The early-stopping metric."""
         return self.options.stopping_metric(self.task.suite)
 
+    @property
+    def parallel_microbatches(self) -> int:
+        """Number of microbatches that a replica runs in parallel."""
+        return hardware.parallel_microbatches(self.strategy, self.xla)
+
     def build_train_step(self) -> anomalies.CountedStep:
         """Build the training step, a function of a batch."""
         num_chunks = loss.num_chunks(
@@ -118,6 +123,7 @@ class Session:
             self.strategy,
             self.xla,
             num_chunks,
+            self.parallel_microbatches,
         )
         return anomalies.CountedStep(train_step, self.xla)
 
@@ -130,6 +136,7 @@ class Session:
             self.strategy,
             self.xla,
             self.options.max_tokens_per_replica,
+            self.parallel_microbatches,
         )
 
     def build_validation_sample(self) -> ValidationSample | None:
@@ -171,6 +178,7 @@ class Session:
                 context,
                 self.options.max_tokens_per_replica,
                 self.task.sampler,
+                self.parallel_microbatches,
             ).repeat()
         )
 
@@ -256,6 +264,7 @@ def summary(session: Session) -> dict[str, str]:
     task, options = session.task, session.options
     hparams, plan = task.hparams, task.plan
     replicas = session.strategy.num_replicas_in_sync
+    parallel = session.parallel_microbatches
     epochs = options.train_steps / plan.steps_per_epoch
     peak = schedules.peak(hparams)
     found = session.found_microbatch
@@ -274,6 +283,7 @@ def summary(session: Session) -> dict[str, str]:
         f"in {hparams.batch_unit.replace('_', ' ')})",
         "per replica": f"1/{replicas} of it, at most "
         f"{options.max_tokens_per_replica:,} slots at once"
+        + (f", in {parallel} microbatches" if parallel > 1 else "")
         + (f", {found.summary()}" if found else ""),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
         f"{hparams.max_length} are dropped",

@@ -39,6 +39,7 @@ def build_train_step(
     strategy: tf.distribute.Strategy,
     xla: bool,
     num_chunks: int = 1,
+    parallel: int = 1,
 ) -> Callable[[dict[str, Any]], Outcome]:
     """Build the function that trains on an element of a distributed dataset."""
     variables = model.trainable_variables
@@ -77,6 +78,7 @@ def build_train_step(
                 {name: batch[name] for name in DENOMINATORS},
             ),
             batch,
+            parallel,
         )
         gradients, sums = _all_reduce((gradients, sums))
         norm = tf.linalg.global_norm(gradients) / optimizer.scale_loss(1.0)
@@ -109,6 +111,7 @@ def build_eval_step(
     strategy: tf.distribute.Strategy,
     xla: bool,
     num_chunks: int = 1,
+    parallel: int = 1,
 ) -> Callable[[dict[str, Any]], Sums]:
     """Build the function that evaluates an element of a distributed dataset."""
 
@@ -122,7 +125,7 @@ def build_eval_step(
     def eval_step(batch):
         def replica_step(batch):
             return _all_reduce(
-                _accumulate(lambda rows, _: forward(rows), batch)
+                _accumulate(lambda rows, _: forward(rows), batch, parallel)
             )
 
         return _first_copies(
@@ -132,8 +135,11 @@ def build_eval_step(
     return eval_step
 
 
-def _accumulate(function, batch):
-    """Sum the results of `function` over the microbatches of a batch."""
+def _accumulate(function, batch, parallel):
+    """Sum the results of `function` over the microbatches of a batch.
+
+    Of the first and the loop's others, about `parallel` run at a time.
+    """
 
     def compute(index):
         rows = {name: batch[name][index] for name in ROW_FEATURES}
@@ -144,7 +150,10 @@ def _accumulate(function, batch):
 
     count = tf.shape(batch["first_row"])[0]
     _, total = tf.while_loop(
-        lambda index, _: index < count, add, (1, compute(0))
+        lambda index, _: index < count,
+        add,
+        (1, compute(0)),
+        parallel_iterations=parallel,
     )
     return total
 

@@ -23,6 +23,7 @@ class Validation:
         strategy: tf.distribute.Strategy,
         xla: bool,
         max_tokens: int | None = None,
+        parallel: int = 1,
     ):
         """Plan the batches of the pass.
 
@@ -34,6 +35,7 @@ class Validation:
             xla: whether to compile.
             max_tokens: number of slots in a replica's memory at once; None: no
                 limit.
+            parallel: number of microbatches that run in parallel.
 
         Raises:
             UserError: no pair is short enough.
@@ -57,7 +59,7 @@ class Validation:
         )
         self._batches = strategy.distribute_datasets_from_function(
             lambda context: batches.evaluation_dataset(
-                corpus, plan, context, max_tokens
+                corpus, plan, context, max_tokens, parallel
             )
         )
         self._step = step.build_eval_step(
@@ -66,6 +68,7 @@ class Validation:
             strategy,
             xla,
             num_chunks(plan, replicas, max_tokens, model.vocab_size),
+            parallel,
         )
         self._constant = smoothing_constant(
             hparams.label_smoothing, model.vocab_size

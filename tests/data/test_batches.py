@@ -192,19 +192,23 @@ def test_split_rows_adds_rows_of_padding():
     rows=st.integers(1, 40),
     replicas=st.integers(1, 8),
     limit=st.integers(4, 200),
+    parallel=st.integers(1, 4),
 )
-def test_microbatches_keep_the_limit_and_every_row(rows, replicas, limit):
+def test_microbatches_keep_the_limit_and_every_row(
+    rows, replicas, limit, parallel
+):
     arrays = arrays_of(rows)
-    split = batches.split_rows(arrays, replicas, limit)
+    split = batches.split_rows(arrays, replicas, limit, parallel)
     _, accumulation, microbatch_rows, _ = split["inputs"].shape
-    assert microbatch_rows * 4 <= limit
+    # Whole rows: of those at once, one each may be rounded up.
+    assert microbatch_rows * parallel < limit // 4 + parallel
     flat = split["inputs"].reshape(-1, 4)
     assert flat[:rows].tolist() == arrays["inputs"].tolist()
     assert not flat[rows:].any()
     first = split["first_row"].ravel()
     assert first.tolist() == [i * microbatch_rows for i in range(len(first))]
     fewest = -(-rows // (replicas * (limit // 4)))
-    assert accumulation == fewest
+    assert accumulation == parallel * fewest
 
 
 @pytest.mark.parametrize("batching", KINDS)

@@ -51,7 +51,13 @@ class Trial:
             )
         self.adam = slots.inner_optimizer(self.optimizer)
         self.train_step = step.build_train_step(
-            self.model, self.optimizer, hparams, SEED, strategy, xla
+            self.model,
+            self.optimizer,
+            hparams,
+            SEED,
+            strategy,
+            xla,
+            parallel=2,
         )
 
     def reset(self):

@@ -13,13 +13,20 @@ INPUTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def models(exported):
+    """Return {number of shards: the export with so many}."""
+    folder = exported / "2"
+    return {n: version_process.Model(folder, num_shards=n) for n in (1, 3)}
+
+
 @pytest.mark.parametrize(
     ("signature", "num_shards"),
     # The pieces of the last one are padded to the longest of the batch.
     [("serving_default", 3), ("n_best", 3), ("attention", 1)],
 )
 def test_shards_have_the_outputs_of_the_whole_batch(
-    exported, monkeypatch, signature, num_shards
+    models, monkeypatch, signature, num_shards
 ):
     counts = []
 
@@ -27,10 +34,9 @@ def test_shards_have_the_outputs_of_the_whole_batch(
         counts.append(len(parts))
         return list(map(function, parts))
 
-    expected = version_process.Model(exported / "2").run(signature, INPUTS)
-    model = version_process.Model(exported / "2", num_shards=3)
+    expected = models[1].run(signature, INPUTS)
     monkeypatch.setattr(shards, "call_in_threads", call_in_threads)
-    outputs = model.run(signature, INPUTS)
+    outputs = models[3].run(signature, INPUTS)
     assert counts == [num_shards]
     assert outputs.keys() == expected.keys()
     for name, array in outputs.items():

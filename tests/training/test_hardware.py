@@ -138,6 +138,59 @@ def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
     assert hardware.operation_threads() == hardware.cpu.visible_cores()
 
 
+@pytest.mark.parametrize(
+    ("cores", "intra", "inter", "expected"),
+    [
+        (2, 1, 0, 2),
+        (2, 2, 0, 1),  # operations share the cores
+        (8, 2, 8, 4),
+        (8, 1, 0, 4),
+        (4, 1, 3, 3),  # so many threads begin operations
+        (1, 4, 4, 1),
+    ],
+)
+def test_microbatches_run_in_parallel_where_operations_have_few_threads(
+    machine, monkeypatch, cores, intra, inter, expected
+):
+    machine(cpus=2)
+    monkeypatch.setattr(hardware.cpu, "usable_cores", lambda: cores)
+    for kind, threads in ("intra", intra), ("inter", inter):
+        getter = f"get_{kind}_op_parallelism_threads"
+        monkeypatch.setattr(tf.config.threading, getter, lambda n=threads: n)
+    strategy = hardware.strategy("one_device")
+    assert hardware.parallel_microbatches(strategy, xla=False) == expected
+    assert hardware.parallel_microbatches(strategy, xla=True) == 1
+    assert hardware.parallel_microbatches(hardware.strategy(), False) == 1
+    machine(gpus=[(8, 0)])
+    assert hardware.parallel_microbatches(strategy, False) == 1
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "distribution", "xla", "chosen"),
+    [
+        (2, [], "auto", "auto", True),
+        (4, [], "one_device", "off", True),
+        (5, [], "auto", "auto", False),
+        (2, [(8, 0)], "auto", "auto", False),
+        (2, [], "multi_worker", "auto", False),
+        (2, [], "auto", "on", False),
+    ],
+)
+def test_operations_have_one_thread_where_microbatches_can_have_the_cores(
+    machine, monkeypatch, cores, gpus, distribution, xla, chosen
+):
+    machine(gpus=gpus)
+    chosen_threads = []
+    monkeypatch.setattr(hardware.cpu, "usable_cores", lambda: cores)
+    monkeypatch.setattr(
+        hardware.tensorflow_import,
+        "set_threads",
+        lambda _, *setting: chosen_threads.append(setting),
+    )
+    hardware.choose_threads(distribution, xla)
+    assert chosen_threads == [("intra", 1)] * chosen
+
+
 def test_peak_of_a_product_is_measured_on_cpus_only(machine):
     assert hardware.product_flops("float32", size=8, times=1) > 0
     assert "GFLOP/s" in hardware.cpu_peak("mixed_bfloat16")
