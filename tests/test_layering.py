@@ -57,6 +57,7 @@ WITHOUT_TENSORFLOW = (
     "files",
     "progress",
     "registry",
+    "registry_kinds",
     "hparam",
     "text",
     "metrics",
