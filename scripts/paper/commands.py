@@ -77,5 +77,9 @@ class Commands(NamedTuple):
         """
         if self.processes == 1:
             return None
-        threads = max((os.cpu_count() or 1) // self.processes, 1)
-        return {"TF_NUM_INTRAOP_THREADS": str(threads), **os.environ}
+        threads = str(max((os.cpu_count() or 1) // self.processes, 1))
+        return {
+            "TF_NUM_INTRAOP_THREADS": threads,
+            "TF_NUM_INTEROP_THREADS": threads,
+            **os.environ,
+        }

@@ -138,7 +138,7 @@ def build_eval_step(
 def _accumulate(function, batch, parallel):
     """Sum the results of `function` over the microbatches of a batch.
 
-    Of the first and the loop's others, about `parallel` run at a time.
+    The first and at most `parallel` of the others run at a time.
     """
 
     def compute(index):

@@ -217,13 +217,15 @@ def test_error_of_a_failed_command_has_its_status():
 
 
 def test_commands_share_the_cores(monkeypatch, tmp_path):
-    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    names = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(commands.os, "cpu_count", lambda: 6)
     seen = []
 
     @contextlib.contextmanager
     def process(line, env, **output):
-        seen.append(env and env["TF_NUM_INTRAOP_THREADS"])
+        seen.append(env and [env[name] for name in names])
         yield types.SimpleNamespace(wait=lambda: 0)
 
     monkeypatch.setattr(commands.experiment_queue, "process", process)
@@ -231,7 +233,7 @@ def test_commands_share_the_cores(monkeypatch, tmp_path):
     commands.Commands(tmp_path / "log", processes=2).run("trainer")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
     commands.Commands(tmp_path / "log", processes=2).run("trainer")
-    assert seen == [None, "3", "1"]
+    assert seen == [None, ["3", "3"], ["1", "3"]]
 
 
 def run_program(name, *arguments):
