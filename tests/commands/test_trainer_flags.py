@@ -109,6 +109,7 @@ def test_second_training_of_a_run_is_refused(trainer, tmp_path):
     assert not (folder / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_warm_start_takes_weights_only(trainer, stopped_training):
     first, _ = stopped_training
     weights = first / "checkpoints" / f"ckpt-{checkpoints(first)[-1]}"

@@ -35,6 +35,7 @@ def run_copy(trained, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_average_takes_last_steps_whatever_the_file_times(commands, run_copy):
     flags = [f"--output_dir={run_copy}", "--num_last_checkpoints=2"]
     result = commands.run("avg_checkpoints", run_copy, *flags)

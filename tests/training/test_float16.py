@@ -73,6 +73,7 @@ def test_overflowing_updates_are_skipped_until_the_scale_fits(
             assert not np.array_equal(value, first[name]), name
 
 
+@pytest.mark.slow
 def test_precision_may_change_between_sessions(
     uninterrupted_run, runs, fake_steps, tmp_path
 ):
