@@ -5,6 +5,9 @@ import pathlib
 
 import pytest
 
+# Lower tests cover vocabularies; these go the whole way.
+pytestmark = pytest.mark.slow
+
 TOYS = pathlib.Path(__file__).parents[1] / "toys"
 HPARAMS = (
     "hidden_size=16,filter_size=32,num_heads=2,num_hidden_layers=1,"
@@ -70,7 +73,6 @@ def test_own_vocabulary_is_stored_in_data_and_run(words):
     assert settings["vocabulary_sha256"] == sha256
 
 
-@pytest.mark.slow
 def test_own_vocabulary_decodes_and_evaluates(words, run):
     out = (f"--output_dir={words / 'run'}", f"--usr_dir={TOYS}")
     decoded = ok(run("decoder", *out, stdin=LINES)).split("\n")
@@ -129,7 +131,6 @@ def test_run_and_manifest_store_both_vocabularies(separate):
     assert not (separate / "run" / "vocab.model").exists()
 
 
-@pytest.mark.slow
 def test_ensemble_with_separate_vocabularies_decodes(separate, run, tmp_path):
     paths = [separate / "run" / "checkpoints" / f"ckpt-{i}" for i in (2, 4)]
     (tmp_path / "in").write_text("a b c\n")
@@ -149,7 +150,6 @@ def test_ensemble_with_separate_vocabularies_decodes(separate, run, tmp_path):
     assert all(output.startswith("C B") for output in outputs)
 
 
-@pytest.mark.slow
 def test_export_with_separate_vocabularies_agrees_with_decoder(
     separate, run, tmp_path
 ):
@@ -178,7 +178,6 @@ def test_ctranslate2_gets_a_vocabulary_for_each_side(separate, run, tmp_path):
         assert (folder / name).read_bytes() == stored
 
 
-@pytest.mark.slow
 def test_evaluate_and_report_accept_separate_vocabularies(separate, run):
     out = f"--output_dir={separate / 'run'}"
     ok(run("evaluate", out, "--split=validation"))
@@ -188,7 +187,6 @@ def test_evaluate_and_report_accept_separate_vocabularies(separate, run):
     assert "vocabulary of targets" in page
 
 
-@pytest.mark.slow
 def test_reversed_problem_swaps_the_vocabularies(separate, run, tmp_path):
     (tmp_path / "raw").symlink_to(separate / "raw")
     (tmp_path / "data").symlink_to(separate / "data")
@@ -206,7 +204,6 @@ def test_reversed_problem_swaps_the_vocabularies(separate, run, tmp_path):
     assert "was trained on another vocabulary" in refused.stderr
 
 
-@pytest.mark.slow
 def test_run_with_sampled_segmentations_is_reported_and_keeps_them(
     separate, run, tmp_path
 ):

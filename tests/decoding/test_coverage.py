@@ -243,8 +243,13 @@ def test_subword_without_attention_has_finite_penalty():
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"beam_size": 1}, {"sampling_temp": 1.0}],
-    ids=["beam", "greedy", "sample"],
+    [
+        pytest.param({}, id="beam"),
+        pytest.param({"beam_size": 1}, id="greedy", marks=pytest.mark.slow),
+        pytest.param(
+            {"sampling_temp": 1.0}, id="sample", marks=pytest.mark.slow
+        ),
+    ],
 )
 @pytest.mark.parametrize(("members", "block"), [(2, 2)])
 def test_penalty_of_ensemble_uses_mean_attention(
