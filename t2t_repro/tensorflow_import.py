@@ -79,6 +79,16 @@ def set_threads(config: Any, kind: str, number: int) -> None:
         getattr(config.threading, setter)(number)
 
 
+def use_one_thread(config: Any, kind: str) -> None:
+    """Set one of TensorFlow's threads by set_threads(), if that is possible.
+
+    The function has no effect once TensorFlow has run an operation in this
+    process.
+    """
+    with contextlib.suppress(RuntimeError):
+        set_threads(config, kind, 1)
+
+
 class _TensorFlowFinder(importlib.abc.MetaPathFinder):
     """Finder that finds TensorFlow once, as others do, and prepares it.
 

@@ -38,7 +38,7 @@ def use_one_thread_per_operation() -> None:
     TF_NUM_INTRAOP_THREADS takes precedence. The function has no effect once
     TensorFlow has run an operation in this process.
     """
-    _use_one_thread("intra")
+    tensorflow_import.use_one_thread(tf.config, "intra")
 
 
 def choose_threads_for_one_sentence(num_weights: int) -> None:
@@ -56,13 +56,8 @@ def choose_threads_for_one_sentence(num_weights: int) -> None:
         num_weights: number of weights of all models.
     """
     if num_weights < MIN_WEIGHTS_FOR_THREADS:
-        _use_one_thread("intra")
-        _use_one_thread("inter")
-
-
-def _use_one_thread(kind):
-    with contextlib.suppress(RuntimeError):
-        tensorflow_import.set_threads(tf.config, kind, 1)
+        tensorflow_import.use_one_thread(tf.config, "intra")
+        tensorflow_import.use_one_thread(tf.config, "inter")
 
 
 def use_one_gpu(index: int) -> None:

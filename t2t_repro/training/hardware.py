@@ -1,6 +1,5 @@
 """Choice of replicas, threads, precision and XLA for a machine."""
 
-import contextlib
 import os
 import time
 
@@ -49,8 +48,7 @@ def choose_threads(distribution: str, xla: str) -> None:
         and not is_multi_worker(distribution)
         and not use_xla(xla)
     ):
-        with contextlib.suppress(RuntimeError):
-            tensorflow_import.set_threads(tf.config, "intra", 1)
+        tensorflow_import.use_one_thread(tf.config, "intra")
 
 
 def parallel_microbatches(strategy: tf.distribute.Strategy, xla: bool) -> int:

@@ -84,10 +84,10 @@ def train(
     observers += uploads.callbacks(run_folder)
     if options.logical_devices:
         hardware.make_logical_devices(options.logical_devices)
+    else:
+        hardware.choose_threads(options.distribution, options.xla)
     if options.deterministic:
         hardware.make_deterministic()
-    if not options.logical_devices:
-        hardware.choose_threads(options.distribution, options.xla)
     # Workers must connect to each other before any operation runs.
     strategy = hardware.strategy(options.distribution)
     optimizer.check(hparams)  # runs an update of a small matrix
