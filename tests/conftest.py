@@ -25,10 +25,10 @@ pytest_plugins = [
     "stop_after",
 ]
 
-# Every run has the same examples; --hypothesis-profile=thorough draws others,
-# 200 times as many.
+# Every run has the same examples; --hypothesis-profile=thorough draws others, a
+# hundred times as many.
 hypothesis.settings.register_profile(
-    "repeatable", deadline=None, derandomize=True, max_examples=50
+    "repeatable", deadline=None, derandomize=True
 )
 hypothesis.settings.register_profile(
     "thorough", deadline=None, max_examples=10_000

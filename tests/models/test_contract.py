@@ -35,8 +35,6 @@ SMALL = {
     "hidden_size": 8,
     "shared_embedding_and_softmax_weights": False,
     "max_dilation": 2,
-    "num_block_repeat": 1,
-    "encoder_steps": 2,
     "filter_size": 16,
     "num_experts": 4,
     "expert_filter_size": 8,

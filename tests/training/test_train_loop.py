@@ -63,19 +63,18 @@ def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
 def test_best_checkpoints_are_kept_until_better_ones_replace_them(
     runs, fake_steps, tmp_path
 ):
-    """The losses are those of steps 1, 2, …; restarts change nothing."""
+    """The losses are those of steps 1, 2, …; a restart changes nothing."""
     kept = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
     settings = {"eval_every": 1, "save_checkpoints_steps": 1} | kept
     losses = [5.0, 3.0, 4.0, 6.0, 6.0, 2.0, 3.0]
-    previous = 0
-    for steps, saved in {1: [1], 3: [2, 3], 5: [2, 3, 5], 7: [2, 6, 7]}.items():
-        fake_steps(losses=losses[previous:])
-        runs.train(tmp_path / "restarted", train_steps=steps, **settings)
-        assert runs.saved_steps(tmp_path / "restarted") == saved
-        previous = steps
+    expected = [[1], [1, 2], [2, 3], [2, 3, 4], [2, 3, 5], [2, 6], [2, 6, 7]]
+    for steps, saved in enumerate(expected, 1):
+        fake_steps(losses=losses[steps - 1 :])
+        runs.train(tmp_path / "a", train_steps=steps, **settings)
+        assert runs.saved_steps(tmp_path / "a") == saved
     fake_steps(losses=losses)
-    runs.train(tmp_path / "whole", train_steps=7, **settings)
-    assert runs.saved_steps(tmp_path / "whole") == [2, 6, 7]
+    runs.train(tmp_path / "b", train_steps=7, **settings)
+    assert runs.saved_steps(tmp_path / "b") == expected[-1]
 
 
 @pytest.mark.parametrize(
