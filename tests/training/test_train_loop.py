@@ -16,7 +16,10 @@ from t2t_repro.training import setup, train_loop
 from t2t_repro.training.options import Options
 
 
-def test_summary_describes_the_training(runs, tmp_path):
+def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
+    # On a machine of one core, and where an operation may have but one thread.
+    monkeypatch.setattr(setup.hardware.cpu, "usable_cores", lambda: 2)
+    monkeypatch.setattr(setup.hardware, "operation_threads", lambda: 2)
     epochs = 24 * 8 / runs.plan.rows_per_epoch
     parameters = building.build_abstract(runs.hparams, 20).count_params()
     actual = runs.summary(tmp_path)
