@@ -17,8 +17,9 @@ INSTALLED_DEMO := $(VENV)/installed-demo
 demo: $(INSTALLED_DEMO)
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/reproduce/demo.sh demo
 
-# The tests of a file share fixtures, so one worker runs them all. Files keep their
-# order: by default, files with few tests would come last, and those are the slowest.
+# The tests of a file share fixtures, so one worker runs them all, and for some
+# folders all files (tests/plugins/shared_folders.py). They keep their order: by
+# default, files with few tests would come last, and those are the slowest.
 TEST := $(BIN)/python -m pytest --numprocesses=auto --dist=loadfile \
 	--no-loadscope-reorder
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import gc
 import inspect
 import os
 import pathlib
@@ -21,6 +22,7 @@ pytest_plugins = [
     "dask_cluster",
     "forked",
     "memory_store",
+    "shared_folders",
     "slowest_files",
     "stop_after",
 ]
@@ -35,6 +37,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("repeatable")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# A graph is thousands of objects. The collector, which by default visits young
+# ones after 700 more, would take 5% of the CPU time of the tests.
+gc.set_threshold(20_000, 10, 10)
 # A shell that runs the tests in the background makes them ignore Control-C, and
 # with them the commands that they start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
