@@ -79,6 +79,20 @@ def set_threads(config: Any, kind: str, number: int) -> None:
         getattr(config.threading, setter)(number)
 
 
+def threads(config: Any, kind: str) -> int:
+    """Return a number of TensorFlow's threads, 0 if it chooses the number.
+
+    Args:
+        config: tensorflow.config.
+        kind: as for set_threads().
+    """
+    variable = os.environ.get(f"TF_NUM_{kind.upper()}OP_THREADS", "")
+    getter = f"get_{kind}_op_parallelism_threads"
+    return getattr(config.threading, getter)() or (
+        int(variable) if variable.isdecimal() else 0
+    )
+
+
 def use_one_thread(config: Any, kind: str) -> None:
     """Set one of TensorFlow's threads by set_threads(), if that is possible.
 

@@ -47,7 +47,7 @@ class PeakMemory(threading.Thread):
 def read_batches(mapped, plan, steps):
     """Read `steps` batches through tf.data; return their real tokens."""
     dataset = batches.training_dataset(
-        mapped, plan, 0, steps, tf.distribute.InputContext(), None
+        mapped, plan, 0, steps, tf.distribute.InputContext()
     )
     options = tf.data.Options()
     options.threading.private_threadpool_size = 1

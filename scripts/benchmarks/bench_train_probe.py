@@ -38,10 +38,12 @@ class Training:
     """A model and its training step, built as in the trainer."""
 
     def __init__(self, settings):
-        self.max_tokens = settings.get("max_tokens")  # in memory at once
         hardware.choose_threads("one_device", xla="off")
         strategy = tf.distribute.get_strategy()
-        self.parallel = hardware.parallel_microbatches(strategy, xla=False)
+        self.microbatches = batches.Microbatches(
+            settings.get("max_tokens"),
+            hardware.parallel_microbatches(strategy, xla=False),
+        )
         self.hparams = harness.build_hparams(
             settings,
             batching="packed",
@@ -74,9 +76,12 @@ class Training:
             strategy=strategy,
             xla=False,
             num_chunks=loss.num_chunks(
-                self.plan, 1, self.max_tokens, settings["vocab_size"]
+                self.plan,
+                1,
+                self.microbatches.max_tokens,
+                settings["vocab_size"],
             ),
-            parallel=self.parallel,
+            parallel=self.microbatches.parallel,
         )
 
     def batches(self, count):
@@ -88,8 +93,7 @@ class Training:
                 0,
                 count,
                 tf.distribute.InputContext(),
-                self.max_tokens,
-                parallel=self.parallel,
+                self.microbatches,
             )
         )
 
@@ -132,7 +136,7 @@ def measure_steps(settings):
             ),
         ),
         "peak megabytes": memory,
-        "peak": peak_flops(settings["dtype"]) * training.parallel,
+        "peak": peak_flops(settings["dtype"]) * training.microbatches.parallel,
     }
 
 

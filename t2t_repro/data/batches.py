@@ -13,6 +13,7 @@ on it), and the DENOMINATORS of the whole batch (losses are divided by them).
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +30,18 @@ ELEMENT_SPEC = {
     "first_row": tf.TensorSpec([None], tf.int32),
     **dict.fromkeys(DENOMINATORS, tf.TensorSpec([], tf.float32)),
 }
+
+
+class Microbatches(NamedTuple):
+    """Microbatches in which a replica processes its share of a batch."""
+
+    # Maximum rows times row length of the microbatches that run in parallel,
+    # whose rows are rounded up; None: no maximum.
+    max_tokens: int | None = None
+    parallel: int = 1  # microbatches that run in parallel
+
+
+ONE_MICROBATCH = Microbatches()
 
 
 def assemble(
@@ -81,40 +94,36 @@ def num_tokens(corpus: Corpus, batch: PlannedBatch) -> int:
 def split_rows(
     arrays: Mapping[str, np.ndarray],
     replicas: int,
-    max_tokens_per_replica: int | None = None,
-    parallel: int = 1,
+    microbatches: Microbatches = ONE_MICROBATCH,
 ) -> dict[str, np.ndarray]:
     """Split the rows of a batch among replicas and microbatches.
 
     Args:
         arrays: ROW_FEATURES of a batch, each [rows, length].
         replicas: number of replicas.
-        max_tokens_per_replica: maximum rows times row length of the
-            microbatches that run in parallel, whose rows are rounded up; None:
-            no maximum.
-        parallel: number of microbatches that a replica runs in parallel.
+        microbatches: those of a replica.
 
     Returns:
         ROW_FEATURES, each [replicas, accumulation, microbatch rows, length],
         "first_row" [replicas, accumulation], and DENOMINATORS, each
         [replicas].
-        `accumulation` is the smallest multiple of `parallel` whose microbatches
-        fit. Rows of padding are added where they do not divide the rows.
+        `accumulation` is the smallest multiple of `microbatches.parallel` that
+        fits. Rows of padding are added where it does not divide the rows.
     """
     rows, row_length = arrays["targets"].shape
-    limit = max_tokens_per_replica or rows * row_length
+    limit = microbatches.max_tokens or rows * row_length
     max_rows = max(1, limit // row_length)  # of a replica at once
-    accumulation = parallel * -(-rows // (replicas * max_rows))
-    microbatches = replicas * accumulation
-    microbatch_rows = -(-rows // microbatches)
-    padding = ((0, microbatch_rows * microbatches - rows), (0, 0))
+    accumulation = microbatches.parallel * -(-rows // (replicas * max_rows))
+    count = replicas * accumulation
+    microbatch_rows = -(-rows // count)
+    padding = ((0, microbatch_rows * count - rows), (0, 0))
     split: dict[str, np.ndarray] = {
         name: np.pad(array, padding).reshape(
             replicas, accumulation, microbatch_rows, row_length
         )
         for name, array in arrays.items()
     }
-    first_rows = np.arange(microbatches, dtype=np.int32) * microbatch_rows
+    first_rows = np.arange(count, dtype=np.int32) * microbatch_rows
     split["first_row"] = first_rows.reshape(replicas, accumulation)
     for name, number in _denominators(arrays).items():
         split[name] = np.full(replicas, number, np.float32)
@@ -139,9 +148,8 @@ def training_dataset(
     first_step: int,
     last_step: int,
     context: tf.distribute.InputContext,
-    max_tokens_per_replica: int | None,
+    microbatches: Microbatches = ONE_MICROBATCH,
     sampler: SubwordSampler | None = None,
-    parallel: int = 1,
 ) -> tf.data.Dataset:
     """Build the dataset of the steps [first_step, last_step).
 
@@ -154,9 +162,8 @@ def training_dataset(
         last_step: step after the last one.
         context: replicas and workers of the job. Each worker takes the shares
             of its own replicas from the same batches.
-        max_tokens_per_replica: as in split_rows().
+        microbatches: those of a replica.
         sampler: sampler of segmentations; None: the stored ones.
-        parallel: as in split_rows().
 
     Returns:
         Elements of ELEMENT_SPEC.
@@ -165,8 +172,7 @@ def training_dataset(
         tf.data.Dataset.range(first_step, last_step),
         lambda step: assemble(corpus, plan.batch(step), sampler, step),
         context,
-        max_tokens_per_replica,
-        parallel,
+        microbatches,
     )
 
 
@@ -174,8 +180,7 @@ def evaluation_dataset(
     corpus: Corpus,
     plan: Plan,
     context: tf.distribute.InputContext,
-    max_tokens_per_replica: int | None = None,
-    parallel: int = 1,
+    microbatches: Microbatches = ONE_MICROBATCH,
 ) -> tf.data.Dataset:
     """Build the dataset of one pass over a corpus.
 
@@ -186,8 +191,7 @@ def evaluation_dataset(
         tf.data.Dataset.range(len(planned)),
         lambda index: assemble(corpus, planned[index]),
         context,
-        max_tokens_per_replica,
-        parallel,
+        microbatches,
     )
 
 
@@ -206,17 +210,13 @@ def _dataset(
     indices: tf.data.Dataset,
     assembled_batch: Callable[[int], dict[str, np.ndarray]],
     context: tf.distribute.InputContext,
-    max_tokens_per_replica: int | None,
-    parallel: int,
+    microbatches: Microbatches,
 ) -> tf.data.Dataset:
     """Build the dataset of the batches that `assembled_batch` returns."""
 
     def load_batch(index: int) -> dict[str, np.ndarray]:
         return split_rows(
-            assembled_batch(index),
-            context.num_replicas_in_sync,
-            max_tokens_per_replica,
-            parallel,
+            assembled_batch(index), context.num_replicas_in_sync, microbatches
         )
 
     return _map_shares(indices, load_batch, context)

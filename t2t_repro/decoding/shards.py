@@ -28,7 +28,7 @@ def default_num_shards() -> int:
     """Return one shard per thread, at most MAX_SHARDS; with a GPU, one."""
     if tf.config.get_visible_devices("GPU"):
         return 1
-    threads = tf.config.threading.get_inter_op_parallelism_threads()
+    threads = tensorflow_import.threads(tf.config, "inter")
     return min(threads or cpu.usable_cores(), MAX_SHARDS)
 
 

@@ -66,7 +66,7 @@ def parallel_microbatches(strategy: tf.distribute.Strategy, xla: bool) -> int:
         or xla
     ):
         return 1
-    threads = _threads("inter")
+    threads = tensorflow_import.threads(tf.config, "inter")
     cores = cpu.usable_cores() // operation_threads()
     return max(1, min(cores, threads or cores, _MAX_PARALLEL))
 
@@ -162,16 +162,7 @@ def cpu_settings() -> str:
 
 def operation_threads() -> int:
     """Return the number of threads that share an operation on the CPU."""
-    return _threads("intra") or cpu.visible_cores()
-
-
-def _threads(kind):
-    """Return a number of TensorFlow's threads, "intra" or "inter"; 0: all."""
-    getter = f"get_{kind}_op_parallelism_threads"
-    variable = os.environ.get(f"TF_NUM_{kind.upper()}OP_THREADS", "")
-    return getattr(tf.config.threading, getter)() or (
-        int(variable) if variable.isdecimal() else 0
-    )
+    return tensorflow_import.threads(tf.config, "intra") or cpu.visible_cores()
 
 
 def product_flops(dtype: str, size: int = 1_024, times: int = 3) -> float:

@@ -123,7 +123,9 @@ def search(
             loss.num_chunks(plan, replicas, slots, model.vocab_size),
         )
         arrays = batches.split_rows(
-            dict.fromkeys(features.ROW_FEATURES, full), replicas, slots
+            dict.fromkeys(features.ROW_FEATURES, full),
+            replicas,
+            batches.Microbatches(slots),
         )
         batch = {name: tf.constant(array[0]) for name, array in arrays.items()}
         try:

@@ -104,16 +104,19 @@ class Session:
         return self.options.stopping_metric(self.task.suite)
 
     @property
-    def parallel_microbatches(self) -> int:
-        """Number of microbatches that a replica runs in parallel."""
-        return hardware.parallel_microbatches(self.strategy, self.xla)
+    def microbatches(self) -> batches.Microbatches:
+        """The microbatches of a replica."""
+        return batches.Microbatches(
+            self.options.max_tokens_per_replica,
+            hardware.parallel_microbatches(self.strategy, self.xla),
+        )
 
     def build_train_step(self) -> anomalies.CountedStep:
         """Build the training step, a function of a batch."""
         num_chunks = loss.num_chunks(
             self.task.plan,
             self.strategy.num_replicas_in_sync,
-            self.options.max_tokens_per_replica,
+            self.microbatches.max_tokens,
             self.state.model.vocab_size,
         )
         train_step = step.build_train_step(
@@ -123,7 +126,7 @@ class Session:
             self.strategy,
             self.xla,
             num_chunks,
-            self.parallel_microbatches,
+            self.microbatches.parallel,
         )
         return anomalies.CountedStep(train_step, self.xla)
 
@@ -135,8 +138,7 @@ class Session:
             self.task.corpora["validation"],
             self.strategy,
             self.xla,
-            self.options.max_tokens_per_replica,
-            self.parallel_microbatches,
+            self.microbatches,
         )
 
     def build_validation_sample(self) -> ValidationSample | None:
@@ -176,9 +178,8 @@ class Session:
                 first_step,
                 self.options.train_steps,
                 context,
-                self.options.max_tokens_per_replica,
+                self.microbatches,
                 self.task.sampler,
-                self.parallel_microbatches,
             ).repeat()
         )
 
@@ -264,7 +265,7 @@ def summary(session: Session) -> dict[str, str]:
     task, options = session.task, session.options
     hparams, plan = task.hparams, task.plan
     replicas = session.strategy.num_replicas_in_sync
-    parallel = session.parallel_microbatches
+    max_tokens, parallel = session.microbatches
     epochs = options.train_steps / plan.steps_per_epoch
     peak = schedules.peak(hparams)
     found = session.found_microbatch
@@ -282,7 +283,7 @@ def summary(session: Session) -> dict[str, str]:
         "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
         f"in {hparams.batch_unit.replace('_', ' ')})",
         "per replica": f"1/{replicas} of it, at most "
-        f"{options.max_tokens_per_replica:,} slots at once"
+        f"{max_tokens:,} slots at once"
         + (f", in {parallel} microbatches" if parallel > 1 else "")
         + (f", {found.summary()}" if found else ""),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="

@@ -22,8 +22,7 @@ class Validation:
         corpus: Corpus,
         strategy: tf.distribute.Strategy,
         xla: bool,
-        max_tokens: int | None = None,
-        parallel: int = 1,
+        microbatches: batches.Microbatches = batches.ONE_MICROBATCH,
     ):
         """Plan the batches of the pass.
 
@@ -33,9 +32,7 @@ class Validation:
             corpus: the validation split.
             strategy: tf.distribute strategy.
             xla: whether to compile.
-            max_tokens: number of slots in a replica's memory at once; None: no
-                limit.
-            parallel: number of microbatches that run in parallel.
+            microbatches: those of a replica.
 
         Raises:
             UserError: no pair is short enough.
@@ -59,7 +56,7 @@ class Validation:
         )
         self._batches = strategy.distribute_datasets_from_function(
             lambda context: batches.evaluation_dataset(
-                corpus, plan, context, max_tokens, parallel
+                corpus, plan, context, microbatches
             )
         )
         self._step = step.build_eval_step(
@@ -67,8 +64,10 @@ class Validation:
             hparams,
             strategy,
             xla,
-            num_chunks(plan, replicas, max_tokens, model.vocab_size),
-            parallel,
+            num_chunks(
+                plan, replicas, microbatches.max_tokens, model.vocab_size
+            ),
+            microbatches.parallel,
         )
         self._constant = smoothing_constant(
             hparams.label_smoothing, model.vocab_size

@@ -170,7 +170,7 @@ def test_split_rows_gives_replicas_consecutive_rows():
 def test_split_rows_accumulates_as_little_as_the_limit_allows():
     arrays = arrays_of(8)  # 32 tokens
     for limit, accumulation in ((None, 1), (100, 1), (16, 1), (8, 2), (4, 4)):
-        split = batches.split_rows(arrays, 2, limit)
+        split = batches.split_rows(arrays, 2, batches.Microbatches(limit))
         assert split["inputs"].shape == (2, accumulation, 4 // accumulation, 4)
         rows = split["inputs"].reshape(-1, 4)
         assert rows.tolist() == arrays["inputs"].tolist()
@@ -198,7 +198,8 @@ def test_microbatches_keep_the_limit_and_every_row(
     rows, replicas, limit, parallel
 ):
     arrays = arrays_of(rows)
-    split = batches.split_rows(arrays, replicas, limit, parallel)
+    microbatches = batches.Microbatches(limit, parallel)
+    split = batches.split_rows(arrays, replicas, microbatches)
     _, accumulation, microbatch_rows, _ = split["inputs"].shape
     # Whole rows: of those at once, one each may be rounded up.
     assert microbatch_rows * parallel < limit // 4 + parallel
@@ -229,7 +230,8 @@ def test_training_elements_are_the_shares_of_own_replicas(
     pairs, _ = toy
     plan = build(pairs, batching)
     context = context_of(replicas, workers, worker)
-    dataset = batches.training_dataset(pairs, plan, 3, 7, context, limit)
+    microbatches = batches.Microbatches(limit)
+    dataset = batches.training_dataset(pairs, plan, 3, 7, context, microbatches)
     elements = list(dataset.as_numpy_iterator())
     own = replicas // workers
     assert len(elements) == 4 * own
@@ -237,7 +239,7 @@ def test_training_elements_are_the_shares_of_own_replicas(
         step, replica = divmod(number, own)
         replica += worker * own
         arrays = batches.assemble(pairs, plan.batch(3 + step))
-        split = batches.split_rows(arrays, replicas, limit)
+        split = batches.split_rows(arrays, replicas, microbatches)
         assert set(element) == set(split)
         for name, value in element.items():
             expected = split[name][replica]
@@ -249,7 +251,7 @@ def test_training_dataset_has_element_spec(toy):
     pairs, _ = toy
     plan = build(pairs, "packed")
     context = context_of(2)
-    dataset = batches.training_dataset(pairs, plan, 0, 1, context, None)
+    dataset = batches.training_dataset(pairs, plan, 0, 1, context)
     assert dataset.element_spec == batches.ELEMENT_SPEC
 
 
@@ -283,7 +285,7 @@ def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
 ):
     pairs, _ = toy
     plan, context = build(pairs, batching), context_of(replicas)
-    dataset = batches.training_dataset(pairs, plan, 5, 9, context, None)
+    dataset = batches.training_dataset(pairs, plan, 5, 9, context)
     elements = dataset.as_numpy_iterator()
     for step in range(5, 9):
         shares = [next(elements) for _ in range(replicas)]

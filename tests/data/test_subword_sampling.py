@@ -175,7 +175,7 @@ def test_rows_do_not_depend_on_replicas_workers_or_the_first_step(
     for worker in range(workers):
         context = tf.distribute.InputContext(workers, worker, replicas)
         dataset = batches.training_dataset(
-            pairs, plan, 5, 7, context, 64, chosen
+            pairs, plan, 5, 7, context, batches.Microbatches(64), chosen
         )
         elements = list(dataset.as_numpy_iterator())
         own = replicas // workers

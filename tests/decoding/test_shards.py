@@ -52,6 +52,13 @@ def test_default_is_one_shard_per_thread(monkeypatch, threads, gpus, expected):
     assert shards.default_num_shards() == expected
 
 
+def test_default_follows_the_variable_of_the_user(monkeypatch):
+    getter = "get_inter_op_parallelism_threads"
+    monkeypatch.setattr(tf.config.threading, getter, lambda: 0)
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "5")
+    assert shards.default_num_shards() == 5
+
+
 @pytest.mark.parametrize(
     ("gpus", "expected", "workers"),
     [(["a", "b"], ["b", "a", "b"], 2), ([], [], 3)],

@@ -81,7 +81,7 @@ class Trial:
                 0,
                 steps,
                 context,
-                limit if microbatches > 1 else None,
+                batches.Microbatches(limit if microbatches > 1 else None),
             )
         )
         outcomes = [self.train_step(batch) for batch in dataset]

@@ -131,7 +131,8 @@ def fake_steps(monkeypatch):
     """Return a function that replaces training and validation steps by fakes.
 
     It takes on_step, called with the number of each step and the model, which
-    may return the loss of the step; and the losses of the validations.
+    may return the loss of the step; and the losses of the validations. A batch
+    is one microbatch, whatever the machine.
     """
 
     def sums(mean):
@@ -156,5 +157,8 @@ def fake_steps(monkeypatch):
 
         monkeypatch.setattr(setup.step, "build_train_step", build_train_step)
         monkeypatch.setattr(setup.step, "build_eval_step", build_eval_step)
+        monkeypatch.setattr(
+            setup.hardware, "parallel_microbatches", lambda *_: 1
+        )
 
     return fake

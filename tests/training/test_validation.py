@@ -44,7 +44,12 @@ def validate(model, hparams, corpus):
         )
         strategy = tf.distribute.get_strategy()
         return validation.Validation(
-            model, settings, corpus, strategy, xla=False, max_tokens=max_tokens
+            model,
+            settings,
+            corpus,
+            strategy,
+            xla=False,
+            microbatches=batches.Microbatches(max_tokens),
         )
 
     return make
