@@ -150,7 +150,8 @@ class HParams:
         ),
         MAX_POSITIONS,
         help="Maximum number of subwords of a training example, with EOS: "
-        "longer pairs are dropped. Length of a packed row.",
+        "longer pairs are dropped. Length of a packed row, on the side with "
+        "fewer tokens; rows of the other side are longer in proportion.",
     )
     train_steps: int = setting(at_least(1), help="Number of training steps.")
     save_checkpoints_steps: int = setting(

@@ -125,8 +125,10 @@ def measure_packing(name, pairs):
     )
     lengths = lengths[:, lengths.max(axis=0) <= ROW_LENGTH]
     lengths = np.random.default_rng(0).permutation(lengths, axis=1)
-    rows = packing.pack(*lengths, ROW_LENGTH).max() + 1
-    emptier, fuller = sorted(lengths.sum(axis=1) / (rows * ROW_LENGTH))
+    tokens = lengths.sum(axis=1)
+    row_lengths = packing.row_lengths(*tokens, ROW_LENGTH)
+    rows = packing.pack(*lengths, row_lengths).max() + 1
+    emptier, fuller = sorted(tokens / (rows * np.array(row_lengths)))
     harness.report(
         f"fuller side of packed rows, {name}", fuller, "of the slots"
     )

@@ -190,7 +190,7 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
         "vocab_size": model.vocab_size,
         "parameters": model.count_params(),
         "training_flops": cost.training_flops(model, tokens, *lengths),
-        "padding": 1 - sum(plan.tokens.values()) / (2 * plan.padded_tokens),
+        "padding": 1 - sum(plan.tokens.values()) / plan.padded_tokens,
         "curve": curve,
     }
 

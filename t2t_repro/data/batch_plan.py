@@ -5,7 +5,7 @@ alone. Training therefore resumes at any step without replaying earlier ones,
 with any number of replicas. Rows form an endless stream of epochs; each epoch
 is another permutation, and contains every usable pair exactly once.
 
-`padded_tokens` counts tokens and padding of one side: rows times row length.
+`padded_tokens` counts tokens and padding of both sides: rows times row length.
 """
 
 import functools
@@ -28,7 +28,7 @@ class PlannedBatch(NamedTuple):
     pairs: np.ndarray  # [n] int64, indices into the corpus
     rows: np.ndarray  # [n] int64, the row of each pair, ascending
     num_rows: int
-    row_length: int  # the same on both sides, with padding
+    row_lengths: tuple[int, int]  # of inputs and targets, with padding
 
 
 def _random(seed: int, *key: int) -> np.random.Generator:
@@ -88,25 +88,32 @@ class PackedPlan:
         lengths: Lengths,
         usable: np.ndarray,
         batch_tokens: int,
-        row_length: int,
+        max_length: int,
         seed: int,
         unit: str = "real_tokens",
     ):
+        self.tokens = _tokens(lengths, usable)
+        self.row_lengths = packing.row_lengths(
+            self.tokens["inputs"], self.tokens["targets"], max_length
+        )
         pairs = _random(seed, 0).permutation(usable)
         rows = packing.pack(
-            lengths["inputs"][pairs], lengths["targets"][pairs], row_length
+            lengths["inputs"][pairs],
+            lengths["targets"][pairs],
+            self.row_lengths,
         )
         # [N] pairs in the order of rows, and [rows + 1] starts of rows in it.
         self._pairs = pairs[np.argsort(rows, kind="stable")]
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(rows))])
-        self.row_length = row_length
         self.num_pairs = len(usable)
-        self.tokens = _tokens(lengths, usable)
-        self.padded_tokens = self.rows_per_epoch * row_length
-        target_fill = self.tokens["targets"] / self.padded_tokens
+        self.padded_tokens = self.rows_per_epoch * sum(self.row_lengths)
+        tokens_per_row = (
+            self.tokens["targets"] / self.rows_per_epoch
+            if unit == "real_tokens"
+            else self.row_lengths[1]
+        )
         self.rows_per_batch = bucketing.round_rows(
-            batch_tokens
-            / (row_length * (target_fill if unit == "real_tokens" else 1))
+            batch_tokens / tokens_per_row
         )
         self._stream = _EpochStream(self.rows_per_epoch, seed)
 
@@ -120,14 +127,15 @@ class PackedPlan:
 
     @property
     def max_padded_tokens(self) -> int:
-        """Tokens and padding of one side of the largest batch."""
-        return self.rows_per_batch * self.row_length
+        """Tokens and padding of a batch, of the side with longer rows."""
+        return self.rows_per_batch * max(self.row_lengths)
 
     def summary(self) -> str:
         """Return mean pairs, tokens and padding of a batch, human-readable."""
+        inputs, targets = self.row_lengths
         return (
-            f"{self.rows_per_batch} packed rows of length {self.row_length}, "
-            f"{_mean_counts(self)}"
+            f"{self.rows_per_batch} packed rows of {inputs} input and "
+            f"{targets} target slots, {_mean_counts(self)}"
         )
 
     def batch(self, step: int) -> PlannedBatch:
@@ -148,7 +156,7 @@ class PackedPlan:
         ]
         row_of_pair = np.repeat(np.arange(len(rows)), counts)
         return PlannedBatch(
-            pairs, row_of_pair, self.rows_per_batch, self.row_length
+            pairs, row_of_pair, self.rows_per_batch, self.row_lengths
         )
 
 
@@ -195,9 +203,9 @@ class BucketedPlan:
         )
         self.num_pairs = len(usable)
         self.tokens = _tokens(lengths, usable)
-        # Tokens and padding of one side in an epoch.
-        self.padded_tokens = sum(rows * length for rows, length in self._shapes)
-        self.row_length = max(length for _, length in self._shapes)
+        self.padded_tokens = 2 * sum(map(math.prod, self._shapes))
+        # Of the longest rows.
+        self.row_lengths = (max(length for _, length in self._shapes),) * 2
         self._stream = _EpochStream(len(self._shapes), seed)
 
     def _span(self, bucket: int) -> slice:
@@ -247,8 +255,9 @@ class BucketedPlan:
             yield self._plan_pairs(index, self._order[start:end])
 
     def _plan_pairs(self, index: int, pairs: np.ndarray) -> PlannedBatch:
-        num_rows, row_length = self._shapes[index]
-        return PlannedBatch(pairs, np.arange(len(pairs)), num_rows, row_length)
+        num_rows, length = self._shapes[index]
+        rows = np.arange(len(pairs))
+        return PlannedBatch(pairs, rows, num_rows, (length, length))
 
 
 Plan: TypeAlias = PackedPlan | BucketedPlan
@@ -269,7 +278,8 @@ def build(
         lengths: subwords of each sentence of the corpus.
         batching: "packed" or "bucketed".
         batch_tokens: mean target tokens of a batch.
-        max_length: longer pairs are dropped; also the row length if packed.
+        max_length: longer pairs are dropped; also the length of packed rows, on
+            the side with fewer tokens.
         seed: seed of every permutation.
         unit: what `batch_tokens` counts: "real_tokens" counts tokens, "slots"
             tokens and padding, as tensor2tensor's batch_size does.
@@ -295,7 +305,7 @@ def build(
 
 def _mean_counts(plan: Plan) -> str:
     steps, tokens = plan.steps_per_epoch, plan.tokens
-    padding = 1 - sum(tokens.values()) / (2 * plan.padded_tokens)
+    padding = 1 - sum(tokens.values()) / plan.padded_tokens
     return (
         f"{plan.num_pairs / steps:,.0f} pairs, {tokens['inputs'] / steps:,.0f} "
         f"input and {tokens['targets'] / steps:,.0f} target tokens, "

@@ -35,8 +35,8 @@ ELEMENT_SPEC = {
 class Microbatches(NamedTuple):
     """Microbatches in which a replica processes its share of a batch."""
 
-    # Maximum rows times row length of the microbatches that run in parallel,
-    # whose rows are rounded up; None: no maximum.
+    # Maximum rows times row length, of the side with longer rows, of those that
+    # run in parallel. Their rows are rounded up. None: no maximum.
     max_tokens: int | None = None
     parallel: int = 1  # microbatches that run in parallel
 
@@ -52,6 +52,8 @@ def assemble(
 ) -> dict[str, np.ndarray]:
     """Build the ROW_FEATURES of a batch, each [rows, row length] int32.
 
+    Rows of the two sides may differ in length.
+
     Args:
         corpus: the pairs of the plan.
         batch: the plan of the batch.
@@ -61,7 +63,7 @@ def assemble(
     arrays = {}
     pair_index = np.arange(len(batch.pairs))
     first_of_row = np.searchsorted(batch.rows, batch.rows)  # [n] pair index
-    for side in SIDES:
+    for side, row_length in zip(SIDES, batch.row_lengths, strict=True):
         lengths = corpus.lengths[side][batch.pairs].astype(np.int64)
         ids = corpus.gather(side, batch.pairs)
         if sampler:
@@ -69,9 +71,7 @@ def assemble(
         before = np.cumsum(lengths) - lengths  # tokens before each pair
         column = before - before[first_of_row]
         position = concatenate_ranges(np.zeros_like(lengths), lengths)
-        index = position + np.repeat(
-            batch.rows * batch.row_length + column, lengths
-        )
+        index = position + np.repeat(batch.rows * row_length + column, lengths)
         for name, values in (
             (side, ids),
             (
@@ -80,9 +80,9 @@ def assemble(
             ),
             (f"{side}_position", position),
         ):
-            flat = np.zeros(batch.num_rows * batch.row_length, np.int32)
+            flat = np.zeros(batch.num_rows * row_length, np.int32)
             flat[index] = values
-            arrays[name] = flat.reshape(batch.num_rows, batch.row_length)
+            arrays[name] = flat.reshape(batch.num_rows, row_length)
     return arrays
 
 
@@ -110,16 +110,17 @@ def split_rows(
         `accumulation` is the smallest multiple of `microbatches.parallel` that
         fits. Rows of padding are added where it does not divide the rows.
     """
-    rows, row_length = arrays["targets"].shape
-    limit = microbatches.max_tokens or rows * row_length
-    max_rows = max(1, limit // row_length)  # of a replica at once
+    rows, target_length = arrays["targets"].shape
+    longest = max(target_length, arrays["inputs"].shape[1])
+    limit = microbatches.max_tokens or rows * longest
+    max_rows = max(1, limit // longest)  # of a replica at once
     accumulation = microbatches.parallel * -(-rows // (replicas * max_rows))
     count = replicas * accumulation
     microbatch_rows = -(-rows // count)
     padding = ((0, microbatch_rows * count - rows), (0, 0))
     split: dict[str, np.ndarray] = {
         name: np.pad(array, padding).reshape(
-            replicas, accumulation, microbatch_rows, row_length
+            replicas, accumulation, microbatch_rows, -1
         )
         for name, array in arrays.items()
     }

@@ -109,7 +109,9 @@ class SubwordSampler:
         if side not in self.methods:
             return ids, lengths
         new_ids, new_lengths = self.sample(side, step, ids, lengths)
-        fits = _fits(batch, lengths, new_lengths - lengths)
+        row_length = batch.row_lengths[SIDES.index(side)]
+        growth = new_lengths - lengths
+        fits = _fits(batch.rows, row_length, lengths, growth)
         starts = np.where(
             fits,
             len(ids) + np.cumsum(new_lengths) - new_lengths,
@@ -146,18 +148,18 @@ def planned_lengths(
 
 
 def _fits(
-    batch: PlannedBatch, lengths: np.ndarray, growth: np.ndarray
+    rows: np.ndarray, row_length: int, lengths: np.ndarray, growth: np.ndarray
 ) -> np.ndarray:
     """Return which sentences may grow, so that no row becomes too long.
 
     Args:
-        batch: the plan of the batch.
+        rows: [n], the row of each sentence, ascending.
+        row_length: length of all rows.
         lengths: [n], the number of ids of each sentence.
         growth: [n], by how many ids each would grow.
     """
-    rows = batch.rows
     first_of_row = np.searchsorted(rows, rows)
-    room = batch.row_length - np.bincount(rows, lengths)[rows]
+    room = row_length - np.bincount(rows, lengths)[rows]
     fits = np.ones(len(rows), bool)
     while True:
         grown = np.where(fits, growth, 0)

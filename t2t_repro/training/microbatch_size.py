@@ -11,6 +11,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.data import batches, features
 from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
+from t2t_repro.data.corpus import SIDES
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training import loss, run_log, step, workers
 
@@ -23,7 +24,7 @@ SLOTS_ON_CPUS = 8_192
 class MicrobatchSize(NamedTuple):
     """Largest microbatch that fits in a replica's memory."""
 
-    slots: int  # slots of one side
+    slots: int  # slots of the side with longer rows
     trials: int  # number of sizes that the search tried
 
     def summary(self) -> str:
@@ -108,8 +109,14 @@ def search(
     if not tf.config.list_logical_devices("GPU"):
         return None
     replicas = strategy.num_replicas_in_sync
-    rows = -(-plan.max_padded_tokens // plan.row_length)
-    full = np.ones((rows, plan.row_length), np.int32)  # no padding
+    longest = max(plan.row_lengths)
+    rows = -(-plan.max_padded_tokens // longest)
+    full = {  # no padding
+        name: np.ones((rows, length), np.int32)
+        for side, length in zip(SIDES, plan.row_lengths, strict=True)
+        for name in features.ROW_FEATURES
+        if name.startswith(side)
+    }
 
     def fits_in_memory(slots):
         run_log.show(f"Trying {slots:,} slots at once.")
@@ -122,11 +129,7 @@ def search(
             xla,
             loss.num_chunks(plan, replicas, slots, model.vocab_size),
         )
-        arrays = batches.split_rows(
-            dict.fromkeys(features.ROW_FEATURES, full),
-            replicas,
-            batches.Microbatches(slots),
-        )
+        arrays = batches.split_rows(full, replicas, batches.Microbatches(slots))
         batch = {name: tf.constant(array[0]) for name, array in arrays.items()}
         try:
             # For temporary tensors outside the steps, and fragmentation.
@@ -138,7 +141,7 @@ def search(
         return True
 
     share = -(-plan.max_padded_tokens // replicas)
-    found = largest_microbatch(fits_in_memory, share, plan.row_length)
+    found = largest_microbatch(fits_in_memory, share, longest)
     return found._replace(slots=_minimum(found.slots, strategy))
 
 

@@ -87,9 +87,9 @@ class Options:
     max_tokens_per_replica: int | None = setting(
         at_least(1),
         default=None,
-        help="Target slots in a replica's memory at once; a larger share of a "
-        "batch is accumulated. By default trials find the limit on GPUs; on "
-        "CPUs it is 8,192.",
+        help="Slots of one side, that with longer rows, in a replica's memory "
+        "at once; a larger share of a batch is accumulated. By default trials "
+        "find the limit on GPUs; on CPUs it is 8,192.",
     )
     warm_start_from: str | None = setting(
         default=None,

@@ -186,9 +186,10 @@ class Session:
     def _describe_batch(self, step: int) -> str:
         """Return a human-readable summary of the batch of step `step`."""
         batch = self.task.plan.batch(step - 1)
+        inputs, targets = batch.row_lengths
         return (
             f"{len(batch.pairs):,} sentences in {batch.num_rows} rows of "
-            f"{batch.row_length} slots"
+            f"{inputs} input and {targets} target slots"
         )
 
 

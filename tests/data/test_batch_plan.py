@@ -104,20 +104,24 @@ def test_rows_do_not_overflow_and_each_length_has_one_shape(
     shapes = set()
     for step in range(int(plan.steps_per_epoch) + 3):
         batch = plan.batch(step)
-        shapes.add((batch.num_rows, batch.row_length))
+        shapes.add((batch.num_rows, batch.row_lengths))
         assert batch.num_rows % 8 == 0
         assert np.all(np.diff(batch.rows) >= 0)
         for row in rows_of(batch):
             for side in (0, 1):
                 used = sum(pairs[pair][side] for pair in row)
-                assert used <= batch.row_length
+                assert used <= batch.row_lengths[side]
             if batching == "packed":
                 assert row  # none is empty
             else:
                 assert len(row) <= 1
     if batching == "packed":
-        assert shapes == {(plan.rows_per_batch, MAX_LENGTH)}
+        assert shapes == {(plan.rows_per_batch, plan.row_lengths)}
+        # The other side may have more tokens, and longer rows.
+        assert min(plan.row_lengths) == MAX_LENGTH
     else:
+        assert all(inputs == targets for _, (inputs, targets) in shapes)
+        shapes = {(rows, length) for rows, (length, _) in shapes}
         assert {str(length): rows for rows, length in shapes} == (
             plan.rows_per_batch
         )
@@ -132,11 +136,11 @@ def test_bucketed_batches_are_full_and_the_shortest_are_even(pairs, tokens):
     hypothesis.assume(any(max(pair) <= MAX_LENGTH for pair in pairs))
     plan = build(as_lengths(pairs), "bucketed", tokens)
     batches = [plan.batch(i) for i in range(int(plan.steps_per_epoch))]
-    shortest = min(batch.row_length for batch in batches)
+    shortest = min(batch.row_lengths for batch in batches)
     counts = []
     for batch in batches:
         assert batch.rows.tolist() == list(range(len(batch.pairs)))
-        if batch.row_length > shortest:
+        if batch.row_lengths > shortest:
             assert len(batch.pairs) == batch.num_rows
         else:
             counts.append(len(batch.pairs))
@@ -169,7 +173,7 @@ def test_batches_of_a_bucket_mix_its_lengths():
     for step in range(int(plan.steps_per_epoch)):
         batch = plan.batch(step)
         targets = lengths["targets"][batch.pairs]
-        assert batch.row_length == 16
+        assert batch.row_lengths == (16, 16)
         assert len(targets) > 30 and len(set(targets.tolist())) > 5
 
 
@@ -257,7 +261,7 @@ def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
         draw_lengths(40_000), batching, 25_000, max_length=256, unit="slots"
     )
     batches = map(plan.batch, range(int(plan.steps_per_epoch)))
-    sizes = [batch.num_rows * batch.row_length for batch in batches]
+    sizes = [batch.num_rows * batch.row_lengths[1] for batch in batches]
     assert np.mean(sizes) == pytest.approx(25_000, rel=0.04)
 
 
@@ -265,9 +269,12 @@ def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
 def test_summary_has_mean_counts_of_a_batch(batching):
     lengths = as_lengths([(5, 3)] * 800)
     plan = build(lengths, batching, batch_tokens=240, max_length=8)
-    # A pair has 5 + 3 tokens; its row has room for 8 on each side.
+    # A pair has 5 + 3 tokens. Its row has 8 + 8 slots; a packed row has 16 + 8
+    # for two pairs.
+    padding = "33.3%" if batching == "packed" else "50.0%"
     assert plan.summary().endswith(
-        "80 pairs, 400 input and 240 target tokens, 50.0% padding of both sides"
+        "80 pairs, 400 input and 240 target tokens, "
+        f"{padding} padding of both sides"
     )
 
 

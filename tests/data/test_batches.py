@@ -56,8 +56,11 @@ def read_back(arrays):
 
 def assemble_by_brute_force(pairs, batch):
     """Compute assemble() id by id."""
-    shape = (batch.num_rows, batch.row_length)
-    arrays = {name: np.zeros(shape, int) for name in features.ROW_FEATURES}
+    row_length = dict(zip(corpus.SIDES, batch.row_lengths, strict=True))
+    arrays = {
+        name: np.zeros((batch.num_rows, row_length[name.split("_")[0]]), int)
+        for name in features.ROW_FEATURES
+    }
     used = collections.Counter()
     for pair, row in zip(batch.pairs, batch.rows, strict=True):
         used[row, "segment"] += 1
@@ -84,7 +87,9 @@ def build(pairs, batching, batch_tokens=200):
 
 def test_assemble_gives_example_of_docstring(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.PlannedBatch(np.array([0, 1]), np.array([0, 0]), 1, 6)
+    batch = batch_plan.PlannedBatch(
+        np.array([0, 1]), np.array([0, 0]), 1, (6, 6)
+    )
     arrays = batches.assemble(pairs, batch)
     assert {name: array.tolist() for name, array in arrays.items()} == {
         "inputs": [[5, 1, 6, 1, 0, 0]],
@@ -100,12 +105,15 @@ def test_assemble_gives_example_of_docstring(tmp_path):
 
 def test_assemble_pads_rows_and_keeps_empty_ones(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.PlannedBatch(np.array([1, 0]), np.array([0, 2]), 4, 3)
+    batch = batch_plan.PlannedBatch(
+        np.array([1, 0]), np.array([0, 2]), 4, row_lengths=(3, 4)
+    )
     arrays = batches.assemble(pairs, batch)
     zeros = [0, 0, 0]
     assert arrays["inputs"].tolist() == [[6, 1, 0], zeros, [5, 1, 0], zeros]
     segments = arrays["targets_segment"].tolist()
-    assert segments == [[1, 1, 0], zeros, [1, 1, 1], zeros]
+    zeros = [0, 0, 0, 0]
+    assert segments == [[1, 1, 0, 0], zeros, [1, 1, 1, 0], zeros]
 
 
 @pytest.mark.parametrize("batching", KINDS)
@@ -263,7 +271,7 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     read, tokens = [], 0
     for number, element in enumerate(dataset.as_numpy_iterator()):
         rows = {
-            name: element[name].reshape(-1, plan.row_length)
+            name: np.concatenate(element[name])
             for name in features.ROW_FEATURES
         }
         read += read_back(rows)
@@ -274,7 +282,9 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
 
 def test_num_tokens_counts_both_sides_without_padding(tmp_path):
     pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.PlannedBatch(np.array([0, 1]), np.array([0, 0]), 2, 6)
+    batch = batch_plan.PlannedBatch(
+        np.array([0, 1]), np.array([0, 0]), 2, (6, 6)
+    )
     assert batches.num_tokens(pairs, batch) == 9
 
 

@@ -20,12 +20,12 @@ def draw_lengths(count, seed=0):
     return np.minimum(np.stack([inputs, targets]).astype(int) + 1, 256)
 
 
-def fill(lengths, rows, row_length):
+def fill(lengths, rows, row_lengths):
     """Return the share of a row that is not padding, on each side."""
-    return lengths.sum(1) / ((rows.max() + 1) * row_length)
+    return lengths.sum(1) / ((rows.max() + 1) * np.array(row_lengths))
 
 
-def pack_pair_by_pair(pairs, row_length):
+def pack_pair_by_pair(pairs, row_lengths):
     """Compute pack() pair by pair, for one lane, as its docstring says."""
     rows, row = {}, 0
     while len(rows) < len(pairs):
@@ -36,7 +36,7 @@ def pack_pair_by_pair(pairs, row_length):
         }
         window, room, taken = (
             list(range(head, len(pairs))),
-            [row_length] * 2,
+            list(row_lengths),
             [],
         )
 
@@ -68,19 +68,19 @@ def pack_pair_by_pair(pairs, row_length):
 def test_row_prefers_longest_pairs_that_fit():
     """5 + 2 leaves room for 3: the row gives 2 back and takes the later 5."""
     lengths = [5, 2, 8, 5, 1]
-    rows = packing.pack(lengths, lengths, 10)
+    rows = packing.pack(lengths, lengths, (10, 10))
     assert rows.tolist() == [0, 1, 1, 0, 2]
 
 
 @hypothesis.settings(deadline=None, max_examples=30, derandomize=True)
-@hypothesis.given(PAIRS)
-@hypothesis.example([(2, 23), (39, 1), (1, 18), (1, 1), (1, 19)])
-def test_pack_equals_packing_pair_by_pair(pairs):
+@hypothesis.given(PAIRS, st.sampled_from([(40, 40), (40, 52), (64, 40)]))
+@hypothesis.example([(2, 23), (39, 1), (1, 18), (1, 1), (1, 19)], (40, 40))
+def test_pack_equals_packing_pair_by_pair(pairs, row_lengths):
     """The pairs fit into one window, whose size then has no effect."""
     pairs = pairs[: packing._WINDOW]
     lengths = np.array(pairs, int).reshape(-1, 2).T
-    rows = packing.pack(*lengths, 40)
-    assert rows.tolist() == pack_pair_by_pair(pairs, 40)
+    rows = packing.pack(*lengths, row_lengths)
+    assert rows.tolist() == pack_pair_by_pair(pairs, row_lengths)
 
 
 @pytest.mark.parametrize("count", [1, 127, 129, 1023, 1024, 1025, 4_100])
@@ -88,30 +88,62 @@ def test_every_pair_has_a_row_and_no_row_overflows(count, monkeypatch):
     """The counts give full, nearly full and barely filled lanes and blocks."""
     monkeypatch.setattr(packing, "_LANES_AT_ONCE", 2)
     lengths = draw_lengths(count)
-    rows = packing.pack(*lengths, 256)
+    row_lengths = (256, 296)
+    rows = packing.pack(*lengths, row_lengths)
     assert len(rows) == count
     assert np.array_equal(np.unique(rows), np.arange(rows.max() + 1))
-    for side in lengths:
-        assert np.bincount(rows, side).max() <= 256
+    for side, row_length in zip(lengths, row_lengths, strict=True):
+        assert np.bincount(rows, side).max() <= row_length
 
 
 def test_pairs_that_never_fit_together_have_own_rows():
     lengths = np.full(5_000, 200)
-    rows = packing.pack(lengths, lengths, 256)
+    rows = packing.pack(lengths, lengths, (256, 256))
     assert sorted(rows.tolist()) == list(range(5_000))
 
 
 def test_longer_side_decides_what_fits():
     lengths = np.stack([np.full(3_000, 1), np.full(3_000, 64)])
-    rows = packing.pack(*lengths, 256)
+    rows = packing.pack(*lengths, (256, 256))
     assert set(np.bincount(rows)) == {4}
 
 
 def test_rows_are_at_least_90_percent_full():
     lengths = draw_lengths(20_000)
-    emptier, fuller = sorted(fill(lengths, packing.pack(*lengths, 256), 256))
+    rows = packing.pack(*lengths, (256, 256))
+    emptier, fuller = sorted(fill(lengths, rows, (256, 256)))
     assert fuller > 0.95
     assert emptier > 0.90
+
+
+def test_both_sides_of_rows_are_full_where_their_lengths_differ():
+    """One language has 1.3 times as many subwords; its rows are 336 long."""
+    inputs, targets = draw_lengths(20_000)
+    lengths = np.stack([inputs, np.minimum(1.3 * targets, 256).astype(int)])
+    row_lengths = packing.row_lengths(*lengths.sum(axis=1), 256)
+    assert row_lengths[0] == 256 and row_lengths[1] in (328, 336)
+    filled = fill(lengths, packing.pack(*lengths, row_lengths), row_lengths)
+    assert filled.min() > 0.95
+    equal = fill(lengths, packing.pack(*lengths, (256, 256)), (256, 256))
+    assert equal.min() < 0.8
+
+
+@pytest.mark.parametrize(
+    ("tokens", "max_length", "expected"),
+    [
+        ((1_000, 1_000), 256, (256, 256)),
+        ((1_000, 1_126), 256, (256, 288)),  # 288.3
+        ((1_126, 1_000), 256, (288, 256)),
+        ((1_000, 1_010), 256, (256, 256)),  # 258.6
+        ((1_000, 9_000), 256, (256, 512)),  # no more than twice
+        ((1_000, 1_010), 100, (100, 104)),  # 101
+        ((1_000, 1_000), 100, (100, 100)),  # no multiple of 8
+    ],
+)
+def test_rows_of_the_side_with_more_tokens_are_longer(
+    tokens, max_length, expected
+):
+    assert packing.row_lengths(*tokens, max_length) == expected
 
 
 def test_pack_needs_fewer_rows_than_next_fit():
@@ -122,9 +154,9 @@ def test_pack_needs_fewer_rows_than_next_fit():
             room = np.full(2, 256.0)
             next_fit_rows += 1
         room -= pair
-    rows = packing.pack(*lengths, 256)
+    rows = packing.pack(*lengths, (256, 256))
     assert rows.max() + 1 < 0.95 * next_fit_rows
 
 
 def test_pack_of_no_pairs_is_empty():
-    assert packing.pack([], [], 8).tolist() == []
+    assert packing.pack([], [], (8, 8)).tolist() == []

@@ -100,8 +100,10 @@ def test_batches_have_the_text_of_the_corpus_in_other_segmentations(
     for step in range(20):
         batch = plan.batch(step)
         arrays = batches.assemble(pairs, batch, chosen, step)
-        for side in corpus.SIDES:
-            assert arrays[side].shape == (batch.num_rows, batch.row_length)
+        for side, row_length in zip(
+            corpus.SIDES, batch.row_lengths, strict=True
+        ):
+            assert arrays[side].shape == (batch.num_rows, row_length)
             before = stored(pairs, side, batch)
             after = sentences(arrays, side)
             assert list(map(text_of, after)) == list(map(text_of, before))
@@ -109,7 +111,7 @@ def test_batches_have_the_text_of_the_corpus_in_other_segmentations(
             changed += sum(a != b for a, b in zip(after, before, strict=True))
             positions = arrays[f"{side}_position"]
             starts = arrays[f"{side}_segment"] > 0
-            assert (positions[starts] < batch.row_length).all()
+            assert (positions[starts] < row_length).all()
     assert 0.6 < changed / total < 1
 
 
@@ -157,7 +159,8 @@ def test_rows_take_samples_in_their_order_where_these_fit(row_length, expected):
     lengths = np.array([len(stored) for stored, _ in pairs])
     ids = np.concatenate([stored for stored, _ in pairs])
     rows = np.array([0, 0, 0, 2, 2])
-    batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_length)
+    row_lengths = (row_length, 99)  # of inputs and of targets
+    batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_lengths)
     actual, counts = chosen.resegment("inputs", 0, batch, ids, lengths)
     taken = [pair[grows] for pair, grows in zip(pairs, expected, strict=True)]
     assert counts.tolist() == list(map(len, taken))
@@ -185,9 +188,7 @@ def test_rows_do_not_depend_on_replicas_workers_or_the_first_step(
         expected = batches.assemble(pairs, batch, chosen, 5 + number)
         elements = [e for share in shares for e in share[number]]
         for name in features.ROW_FEATURES:
-            rows = np.concatenate(
-                [e[name].reshape(-1, batch.row_length) for e in elements]
-            )
+            rows = np.concatenate([np.concatenate(e[name]) for e in elements])
             np.testing.assert_array_equal(
                 rows[: batch.num_rows], expected[name]
             )

@@ -136,7 +136,9 @@ def test_loss_of_a_packed_batch_is_the_sum_over_its_sentences(
     sums = loss.batch_loss(model, packed, None, SMOOTHING)
     expected = np.zeros(5)
     for pair in batch.pairs:
-        plan = batch_plan.PlannedBatch(np.array([pair]), np.array([0]), 1, 16)
+        plan = batch_plan.PlannedBatch(
+            np.array([pair]), np.array([0]), 1, (16, 16)
+        )
         unpacked = batches.assemble(corpus, plan)
         expected += _by_hand(
             model(unpacked).numpy(),

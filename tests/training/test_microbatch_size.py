@@ -141,7 +141,7 @@ def test_search_with_buckets_tries_the_longest_rows(
     shapes = little_memory(200, fake=True)
     lengths = runs.corpora["train"].lengths
     plan = batch_plan.build(lengths, "bucketed", 200, 32, seed=1)
-    assert (plan.max_padded_tokens, plan.row_length) == (384, 16)
+    assert (plan.max_padded_tokens, plan.row_lengths) == (384, (16, 16))
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     adam = optimizer.build(runs.hparams, model.trainable_variables)
     found = on_gpus(model, adam, plan, strategy_of(1), False)

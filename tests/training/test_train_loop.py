@@ -196,7 +196,10 @@ def test_nan_loss_stops_before_the_next_checkpoint(runs, fake_steps, tmp_path):
     sentences = len(runs.plan.batch(5).pairs)
     text = str(caught.value)
     assert text.startswith("The loss of step 6 is nan; ")
-    assert f"{sentences} sentences in 8 rows of 32 slots" in text
+    assert (
+        f"{sentences} sentences in 8 rows of 32 input and 32 target slots"
+        in text
+    )
     assert f"{tmp_path / 'checkpoints' / 'ckpt-4'}, is from before" in text
     assert runs.saved_steps(tmp_path) == [4]
 

@@ -86,7 +86,9 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
     pairs = batch_plan.usable_pairs(corpus.lengths, max_length)
     assert (len(pairs) < len(corpus)) == (max_length == 8)
     rows = np.arange(len(pairs))
-    plan = batch_plan.PlannedBatch(pairs, rows, len(pairs), ROW_LENGTH)
+    plan = batch_plan.PlannedBatch(
+        pairs, rows, len(pairs), (ROW_LENGTH, ROW_LENGTH)
+    )
     sums = loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
