@@ -114,7 +114,7 @@ def measure_encoding(folder, pairs):
 
 
 def measure_packing(name, pairs):
-    """Measure how full rows are, with a vocabulary learned from the text."""
+    """Measure the slots of rows, with a vocabulary learned from the text."""
     lines = itertools.chain.from_iterable(pairs)
     vocabulary = Bpe.learn(lines, VOCAB_SIZE)
     lengths = np.array(
@@ -126,14 +126,18 @@ def measure_packing(name, pairs):
     lengths = lengths[:, lengths.max(axis=0) <= ROW_LENGTH]
     lengths = np.random.default_rng(0).permutation(lengths, axis=1)
     tokens = lengths.sum(axis=1)
-    row_lengths = packing.row_lengths(*tokens, ROW_LENGTH)
-    rows = packing.pack(*lengths, row_lengths).max() + 1
-    emptier, fuller = sorted(tokens / (rows * np.array(row_lengths)))
+
+    def slots(row_lengths):
+        rows = packing.pack(*lengths, row_lengths).max() + 1
+        return rows * sum(row_lengths)
+
+    ours = slots(packing.row_lengths(*tokens, ROW_LENGTH))
     harness.report(
-        f"fuller side of packed rows, {name}", fuller, "of the slots"
-    )
-    harness.report(
-        f"other side of packed rows, {name}", emptier, "of the slots"
+        f"packed rows, {name}",
+        ours / tokens.sum(),
+        "slots per token",
+        "rows of equal lengths",
+        ours / slots((ROW_LENGTH, ROW_LENGTH)),
     )
 
 
