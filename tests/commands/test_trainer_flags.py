@@ -94,7 +94,7 @@ def test_nan_loss_ends_the_training(trainer):
         code=1,
     )
     assert "The loss of step 3 is nan" in text
-    assert "sentences in 8 rows of 64 input and 64 target slots" in text
+    assert "sentences in 8 rows of 72 input and 64 target slots" in text
     assert f"{folder / 'checkpoints' / 'ckpt-2'}, is from before it" in text
     assert "learning_rate_warmup_steps" in text
     assert "Traceback" not in text
