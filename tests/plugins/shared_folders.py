@@ -11,7 +11,7 @@ SHARED_FOLDERS = ("tests/commands/", "tests/serving/")
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Return a scheduler that keeps folders together; None: xdist's own."""
-    if config.getvalue("dist") != "loadfile":
+    if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
