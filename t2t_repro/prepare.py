@@ -8,7 +8,6 @@ from typing import Any
 from t2t_repro import errors, fields, files, locks, storage
 from t2t_repro.data import engines, generate, manifest, vocabulary_pair
 from t2t_repro.problem import Path, Problem
-from t2t_repro.text import language_tags
 
 
 def data_folder(
@@ -130,7 +129,7 @@ def _generate(
             problem.max_length_ratio,
             problem.split_by_unicode_script,
             problem.pair_filters,
-            list(map(language_tags.tag, problem.target_languages)),
+            problem.source_tags,
             functools.partial(problem.vocabulary_lines, *text)
             if problem.target_languages
             else None,

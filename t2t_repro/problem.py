@@ -19,11 +19,12 @@ from t2t_repro import errors, fields, files, hparam, registry
 from t2t_repro.data import filtering, vocabulary_pair
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
+from t2t_repro.text import language_tags
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
-_BETWEEN_PATHS = ":"
+_SEPARATOR = ":"
 Path: TypeAlias = str | pathlib.Path
 
 
@@ -55,6 +56,11 @@ class Problem:
         default=0,
         help="With separate_vocabularies: subwords of the inputs' vocabulary; "
         "0: vocab_size.",
+    )
+    tags: str = setting(
+        default="",
+        help="Words with which sources may begin, joined by ':', as <BT> for "
+        "back-translations; each is one subword of the vocabulary.",
     )
     max_length: int = setting(
         default=256,
@@ -111,7 +117,7 @@ class Problem:
         self._check_vocabularies()
         # Absolute, so that the working directory may change.
         paths = [path.absolute() for path in self.vocabulary_paths]
-        self.vocabulary = _BETWEEN_PATHS.join(map(str, paths))
+        self.vocabulary = _SEPARATOR.join(map(str, paths))
         if self.max_length < 2:
             raise errors.UserError(
                 "max_length must be at least 2, a subword and EOS; got "
@@ -125,7 +131,17 @@ class Problem:
         filtering.PairFilters(self.filters, self.stored_languages)  # checks
 
     def _check_vocabularies(self) -> None:
-        registry.vocabularies[self.vocabulary_type]  # UserError if unknown
+        kind = registry.vocabularies[self.vocabulary_type].value
+        if self.tags and not getattr(kind, "learns_tags", False):
+            raise errors.UserError(
+                "Tags need a vocabulary_type that keeps them whole: bpe, "
+                f"unigram or char; got {self.vocabulary_type}."
+            )
+        if any(len(tag.split()) != 1 for tag in self.source_tags):
+            raise errors.UserError(
+                f"Each of the tags is a word; got {self.tags!r}. Join them by "
+                f"{_SEPARATOR!r}, as <A>{_SEPARATOR}<B>."
+            )
         if self.source_vocab_size < 0 or (
             self.source_vocab_size and not self.separate_vocabularies
         ):
@@ -138,7 +154,7 @@ class Problem:
         if self.separate_vocabularies and count not in (0, 2):
             raise errors.UserError(
                 "With separate_vocabularies=true, vocabulary takes two paths, "
-                f"of inputs and of targets, as a.model{_BETWEEN_PATHS}b.model; "
+                f"of inputs and of targets, as a.model{_SEPARATOR}b.model; "
                 f"got {count} in {self.vocabulary!r}."
             )
 
@@ -146,10 +162,16 @@ class Problem:
     def vocabulary_paths(self) -> list[pathlib.Path]:
         """Files of `vocabulary`: none, a shared one, or two."""
         if self.separate_vocabularies:
-            names = self.vocabulary.split(_BETWEEN_PATHS)
+            names = self.vocabulary.split(_SEPARATOR)
         else:  # the name may have a colon
             names = [self.vocabulary]
         return [files.expand_path(name) for name in names if name]
+
+    @property
+    def source_tags(self) -> list[str]:
+        """Words with which sources may begin, of `tags` and of languages."""
+        languages = map(language_tags.tag, self.target_languages)
+        return [*(self.tags and self.tags.split(_SEPARATOR)), *languages]
 
     @property
     def pair_filters(self) -> filtering.PairFilters | None:

@@ -56,6 +56,21 @@ def prepared(tmp_path_factory):
     return tmp_path / "data", json_files.read(folder / "manifest.json")
 
 
+def test_tags_are_subwords_of_their_own(tmp_path):
+    write_raw(tmp_path / "raw")
+    inputs = tmp_path / "raw" / "train.en"
+    lines = inputs.read_text().splitlines()
+    inputs.write_text("".join(f"<BT> {line}\n" for line in lines))
+    built = build(arguments=f"{ARGUMENTS},tags=<BT>:<X>")
+    folder = prepare.prepare(built, tmp_path / "data", tmp_path / "raw")
+    vocabulary = Bpe.load(folder / "vocab.model")
+    assert vocabulary.tags == {"<BT>", "<X>"}
+    rows = manifest.open_corpus(folder, "train").sentences("inputs")
+    expected = vocabulary.encode(lines)
+    assert [row[1:] for row in rows] == expected
+    assert {vocabulary.pieces(row)[0] for row in rows} == {"▁<BT>"}
+
+
 def test_manifest_has_problem_arguments_and_origin_of_text(prepared):
     data_dir, contents = prepared
     assert contents["problem"] == "parallel_text"

@@ -15,6 +15,7 @@ COMMON = {  # arguments that every problem has
     "vocabulary_type": "bpe",
     "separate_vocabularies": False,
     "source_vocab_size": 0,
+    "tags": "",
     "max_length": 256,
     "max_length_ratio": 0.0,
     "filters": "",
@@ -146,6 +147,12 @@ def test_colon_separates_paths_of_separate_vocabularies_only(
             "vocabulary_type=unigramm",
             "Unknown vocabulary type 'unigramm'.*mean 'unigram'",
         ),
+        (
+            "vocabulary_type=whitespace_tokens,tags=<BT>",
+            "bpe, unigram or char; got whitespace_tokens",
+        ),
+        ("tags=<BT> <X>", "Each of the tags is a word; got '<BT> <X>'"),
+        ("tags=<BT>:", "Each of the tags is a word; got '<BT>:'"),
     ],
 )
 def test_contradictory_vocabulary_arguments_are_user_errors(arguments, message):

@@ -51,7 +51,7 @@ class Spec(NamedTuple):
     max_length_ratio: float = 0.0
     split_by_unicode_script: bool = True  # see Vocabulary.learn
     filters: filtering.PairFilters | None = None  # of training pairs
-    tags: Sequence[str] = ()  # of target languages, see text/language_tags.py
+    tags: Sequence[str] = ()  # of sources; each is a piece of the vocabulary
     # Starts reading the lines that the vocabulary is learned from; None: it is
     # learned from both sides of the training pairs.
     vocabulary_lines: Callable[[], Iterable[str]] | None = None
@@ -236,7 +236,7 @@ def _vocabularies(
         vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
     if missing := set(spec.tags) - vocabularies.source.tags:
         raise errors.UserError(
-            "The vocabulary must have each tag of a target language as a "
+            "The vocabulary must have each tag of the sources as a "
             f"piece; it lacks {', '.join(sorted(missing))}. Learn it with "
             "them, or omit vocabulary=… to learn one here."
         )

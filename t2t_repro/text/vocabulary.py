@@ -33,8 +33,8 @@ class Vocabulary:
     graph_class = ""
     # Hparam that samples segmentations in training; "": none can.
     sampling_hparam = ""
-    # Whether learn() takes tags of target languages, which language_tags.py
-    # describes, and never splits them.
+    # Whether learn() takes tags, words with which sources begin, and never
+    # splits them.
     learns_tags = False
     # Maximum length of a line that learn() can read, in characters.
     max_line_length: float = math.inf
@@ -77,7 +77,7 @@ class Vocabulary:
 
     @property
     def tags(self) -> frozenset[str]:
-        """Tags of target languages, each of which is one id."""
+        """Words with which sources may begin, each of which is one id."""
         return frozenset()
 
     @property
