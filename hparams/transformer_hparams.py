@@ -243,6 +243,7 @@ def base() -> TransformerHParams:
         learning_rate_warmup_steps=4000,  # section 5.3
         batching="bucketed",  # section 5.1: "by approximate sequence length"
         reshuffle_buckets=True,
+        proportional_rows=True,
         batch_tokens=25_000,  # section 5.1
         batch_unit="real_tokens",
         max_length=256,  # tensor2tensor; the paper does not say

@@ -127,6 +127,11 @@ class HParams:
         default=False,
         help="Shuffle the pairs of a bucket among its batches in every epoch.",
     )
+    proportional_rows: bool = setting(
+        default=False,
+        help="Make packed rows longer on the side with more subwords, in "
+        "proportion.",
+    )
     bpe_dropout: float = setting(
         fields.Constraint("in [0, 1]", lambda value: 0 <= value <= 1),
         default=0.0,
@@ -150,8 +155,7 @@ class HParams:
         ),
         MAX_POSITIONS,
         help="Maximum number of subwords of a training example, with EOS: "
-        "longer pairs are dropped. Length of a packed row, on the side with "
-        "fewer tokens; rows of the other side are longer in proportion.",
+        "longer pairs are dropped. Length of a packed row.",
     )
     train_steps: int = setting(at_least(1), help="Number of training steps.")
     save_checkpoints_steps: int = setting(

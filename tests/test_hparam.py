@@ -42,6 +42,7 @@ PAPER = {  # arXiv 1706.03762, sections 3 and 5
     "learning_rate_warmup_steps": 4000,
     "batching": "bucketed",
     "reshuffle_buckets": True,
+    "proportional_rows": True,
     "batch_tokens": 25_000,
     "batch_unit": "real_tokens",
     "max_length": 256,

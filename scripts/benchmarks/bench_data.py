@@ -1,7 +1,7 @@
 """Benchmark of data: encoding, packing, planning, batches and memory.
 
     python -m scripts.benchmarks.bench_data \\
-        --text=train.en:train.de --news=news.en:news.de
+        --text=train.en:train.de --packed=news:news.en:news.de
 
 Ratios compare two measurements of the same run. The last line is a JSON list of
 {name, value, unit, peer, ratio}.
@@ -33,14 +33,14 @@ from t2t_repro.text.sentence_piece import Bpe
 _TEXT = flags.DEFINE_multi_string(
     "text",
     None,
-    "INPUTS:TARGETS, aligned files. They are encoded, packed, and repeated to "
-    "make the large corpora.",
+    "INPUTS:TARGETS, aligned files. They are encoded, and repeated to make the "
+    "large corpora.",
     required=True,
 )
-_NEWS = flags.DEFINE_multi_string(
-    "news",
+_PACKED = flags.DEFINE_multi_string(
+    "packed",
     [],
-    "INPUTS:TARGETS, aligned files of longer sentences, which are packed too.",
+    "NAME:INPUTS:TARGETS, aligned files to pack, those of one NAME together.",
 )
 _WORKERS = flags.DEFINE_integer("num_workers", 2, "Number of encoding threads.")
 
@@ -216,11 +216,11 @@ def main(_):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         measure_encoding(folder, pairs)
-        for files in _TEXT.value:
-            measure_packing(pathlib.Path(files).name, read_all_pairs([files]))
-        if _NEWS.value:
-            measure_packing("news", read_all_pairs(_NEWS.value))
         measure_corpora(folder)
+    named = [files.split(":", 1) for files in _PACKED.value]
+    for name in dict.fromkeys(name for name, _ in named):
+        files = [files for other, files in named if other == name]
+        measure_packing(name, read_all_pairs(files))
     measure_synthetic()
     harness.print_json()
 

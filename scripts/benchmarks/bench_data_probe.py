@@ -68,7 +68,12 @@ def measure_corpus(settings):
     start = time.perf_counter()
     mapped = corpus.Corpus([pathlib.Path(path) for path in settings["shards"]])
     plan = batch_plan.build(
-        mapped.lengths, settings["batching"], BATCH_TOKENS, MAX_LENGTH, 0
+        mapped.lengths,
+        settings["batching"],
+        BATCH_TOKENS,
+        MAX_LENGTH,
+        seed=0,
+        proportional_rows=True,
     )
     planned = time.perf_counter()
     read_batches(mapped, plan, 20)  # loads the files into the page cache

@@ -61,6 +61,7 @@ class Training:
             self.hparams.batch_tokens,
             self.hparams.max_length,
             seed=0,
+            proportional_rows=self.hparams.proportional_rows,
         )
         self.model = building.build(
             self.hparams, settings["vocab_size"], POLICIES[settings["dtype"]]

@@ -65,14 +65,14 @@ def differences(
 ) -> list[str]:
     """Describe the settings of a run that differ from the reference's.
 
-    Settings without an effect on the run are left out: its length, and with
-    packed rows what happens to buckets.
+    Settings without an effect on the run are left out: its length, and those of
+    the other kind of batches.
     """
     settings = run_json.with_defaults(settings)
     reference = run_json.with_defaults(reference)
     differing, ignored = [], set(LENGTH_HPARAMS)
-    if settings["hparams"].get("batching") == "packed":
-        ignored.add("reshuffle_buckets")
+    packed = settings["hparams"].get("batching") == "packed"
+    ignored.add("reshuffle_buckets" if packed else "proportional_rows")
     for group in ("hparams", "problem_arguments"):
         actual, wanted = settings[group], reference[group]
         differing += [

@@ -175,6 +175,7 @@ def measure_training(folder: pathlib.Path, stored: dict) -> dict:
         hparams.max_length,
         run.settings["random_seed"],
         hparams.batch_unit,
+        proportional_rows=hparams.proportional_rows,
     )
     model = building.build_abstract(hparams, **run.vocabularies.sizes)
     names = ("step", "perplexity", *run.problem.suite.names)

@@ -5,7 +5,8 @@ alone. Training therefore resumes at any step without replaying earlier ones,
 with any number of replicas. Rows form an endless stream of epochs; each epoch
 is another permutation, and contains every usable pair exactly once.
 
-`padded_tokens` counts tokens and padding of both sides: rows times row length.
+Slots are tokens and padding: rows times row length. An epoch has
+`padded_tokens` slots of both sides.
 """
 
 import functools
@@ -88,29 +89,25 @@ class PackedPlan:
         lengths: Lengths,
         usable: np.ndarray,
         batch_tokens: int,
-        max_length: int,
+        row_lengths: tuple[int, int],
         seed: int,
         unit: str = "real_tokens",
     ):
-        self.tokens = _tokens(lengths, usable)
-        self.row_lengths = packing.row_lengths(
-            self.tokens["inputs"], self.tokens["targets"], max_length
-        )
         pairs = _random(seed, 0).permutation(usable)
         rows = packing.pack(
-            lengths["inputs"][pairs],
-            lengths["targets"][pairs],
-            self.row_lengths,
+            lengths["inputs"][pairs], lengths["targets"][pairs], row_lengths
         )
         # [N] pairs in the order of rows, and [rows + 1] starts of rows in it.
         self._pairs = pairs[np.argsort(rows, kind="stable")]
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(rows))])
+        self.row_lengths = row_lengths
         self.num_pairs = len(usable)
-        self.padded_tokens = self.rows_per_epoch * sum(self.row_lengths)
+        self.tokens = _tokens(lengths, usable)
+        self.padded_tokens = self.rows_per_epoch * sum(row_lengths)
         tokens_per_row = (
             self.tokens["targets"] / self.rows_per_epoch
             if unit == "real_tokens"
-            else self.row_lengths[1]
+            else row_lengths[1]
         )
         self.rows_per_batch = bucketing.round_rows(
             batch_tokens / tokens_per_row
@@ -126,8 +123,8 @@ class PackedPlan:
         return self.rows_per_epoch / self.rows_per_batch
 
     @property
-    def max_padded_tokens(self) -> int:
-        """Tokens and padding of a batch, of the side with longer rows."""
+    def max_batch_slots(self) -> int:
+        """Slots of a batch, of the side with longer rows."""
         return self.rows_per_batch * max(self.row_lengths)
 
     def summary(self) -> str:
@@ -219,8 +216,8 @@ class BucketedPlan:
         return float(len(self._shapes))
 
     @property
-    def max_padded_tokens(self) -> int:
-        """Tokens and padding of one side of the largest batch."""
+    def max_batch_slots(self) -> int:
+        """Slots of one side of the largest batch."""
         return max(map(math.prod, self._shapes))
 
     @property
@@ -271,6 +268,7 @@ def build(
     seed: int,
     unit: str = "real_tokens",
     reshuffle_buckets: bool = False,
+    proportional_rows: bool = False,
 ) -> Plan:
     """Build the plan of a training run.
 
@@ -278,14 +276,15 @@ def build(
         lengths: subwords of each sentence of the corpus.
         batching: "packed" or "bucketed".
         batch_tokens: mean target tokens of a batch.
-        max_length: longer pairs are dropped; also the length of packed rows, on
-            the side with fewer tokens.
+        max_length: longer pairs are dropped; also the length of packed rows.
         seed: seed of every permutation.
         unit: what `batch_tokens` counts: "real_tokens" counts tokens, "slots"
             tokens and padding, as tensor2tensor's batch_size does.
         reshuffle_buckets: whether to shuffle the pairs of each bucket among
             its batches in every epoch. Otherwise bucketed batches keep their
             pairs, and only the order of the batches changes.
+        proportional_rows: whether packed rows are longer on the side with more
+            tokens, see packing.row_lengths().
 
     Raises:
         UserError: no pair is short enough.
@@ -297,10 +296,25 @@ def build(
             f"training pairs none has at most {max_length} subwords a side. "
             "Check the raw text, or raise --hparams=max_length=…"
         )
-    settings = (lengths, usable, batch_tokens, max_length, seed, unit)
     if batching == "packed":
-        return PackedPlan(*settings)
-    return BucketedPlan(*settings, reshuffle_buckets)
+        row_lengths = max_length, max_length
+        if proportional_rows:
+            tokens = _tokens(lengths, usable)
+            row_lengths = packing.row_lengths(
+                tokens["inputs"], tokens["targets"], max_length
+            )
+        return PackedPlan(
+            lengths, usable, batch_tokens, row_lengths, seed, unit
+        )
+    return BucketedPlan(
+        lengths,
+        usable,
+        batch_tokens,
+        max_length,
+        seed,
+        unit,
+        reshuffle_buckets,
+    )
 
 
 def _mean_counts(plan: Plan) -> str:

@@ -94,7 +94,8 @@ class SubwordSampler:
         """Sample a segmentation of each sentence of a batch, where it fits.
 
         The sentences of a row take sampled segmentations in their order. One
-        for which the row has no room keeps the stored segmentation.
+        for which the row has no room keeps the stored segmentation, and so does
+        one that would be longer than a sentence may be.
 
         Args:
             side: one of SIDES.
@@ -110,8 +111,10 @@ class SubwordSampler:
             return ids, lengths
         new_ids, new_lengths = self.sample(side, step, ids, lengths)
         row_length = batch.row_lengths[SIDES.index(side)]
-        growth = new_lengths - lengths
-        fits = _fits(batch.rows, row_length, lengths, growth)
+        # The shorter rows are as long as a sentence may be.
+        allowed = new_lengths <= np.maximum(lengths, min(batch.row_lengths))
+        growth = np.where(allowed, new_lengths - lengths, 0)
+        fits = allowed & _fits(batch.rows, row_length, lengths, growth)
         starts = np.where(
             fits,
             len(ids) + np.cumsum(new_lengths) - new_lengths,

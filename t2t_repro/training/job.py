@@ -222,6 +222,7 @@ def _build_task(
         options.random_seed,
         hparams.batch_unit,
         hparams.reshuffle_buckets,
+        hparams.proportional_rows,
     )
     return setup.Task(
         hparams,

@@ -31,13 +31,14 @@ def num_chunks(
     Args:
         plan: plan of batches.
         replicas: number of replicas that share a batch.
-        max_tokens: target tokens and padding in a replica's memory at once,
-            or None.
+        max_tokens: slots in a replica's memory at once, of the side with longer
+            rows; or None.
         vocab_size: V.
     """
-    tokens = -(-plan.max_padded_tokens // replicas)
-    tokens = min(tokens, max_tokens or tokens)
-    return -(-tokens * vocab_size // MAX_LOGITS)
+    slots = -(-plan.max_batch_slots // replicas)
+    slots = min(slots, max_tokens or slots)
+    target_slots = slots * plan.row_lengths[1] / max(plan.row_lengths)
+    return math.ceil(target_slots * vocab_size / MAX_LOGITS)
 
 
 def batch_loss(

@@ -110,7 +110,7 @@ def search(
         return None
     replicas = strategy.num_replicas_in_sync
     longest = max(plan.row_lengths)
-    rows = -(-plan.max_padded_tokens // longest)
+    rows = -(-plan.max_batch_slots // longest)
     full = {  # no padding
         name: np.ones((rows, length), np.int32)
         for side, length in zip(SIDES, plan.row_lengths, strict=True)
@@ -140,7 +140,7 @@ def search(
             return False
         return True
 
-    share = -(-plan.max_padded_tokens // replicas)
+    share = -(-plan.max_batch_slots // replicas)
     found = largest_microbatch(fits_in_memory, share, longest)
     return found._replace(slots=_minimum(found.slots, strategy))
 

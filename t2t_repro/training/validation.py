@@ -53,6 +53,7 @@ class Validation:
             min(hparams.batch_tokens, tokens),
             hparams.max_length,
             seed=0,
+            proportional_rows=hparams.proportional_rows,
         )
         self._batches = strategy.distribute_datasets_from_function(
             lambda context: batches.evaluation_dataset(

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.data import batch_plan, bucketing, corpus
 
-# "reshuffled": bucketed, with pairs shuffled among batches in every epoch.
-KINDS = ("packed", "bucketed", "reshuffled")
+# "proportional": packed, with rows of different lengths; "reshuffled":
+# bucketed, with pairs shuffled among batches in every epoch.
+KINDS = ("packed", "bucketed", "reshuffled", "proportional")
+PACKED = ("packed", "proportional")
 every_kind = pytest.mark.parametrize("batching", KINDS)
 LENGTHS = st.lists(
     st.tuples(st.integers(1, 80), st.integers(1, 80)), min_size=1, max_size=150
@@ -38,6 +40,8 @@ def build(lengths, batching, batch_tokens=300, seed=0, **settings):
     settings = {"max_length": MAX_LENGTH} | settings
     if batching == "reshuffled":
         batching, settings["reshuffle_buckets"] = "bucketed", True
+    if batching == "proportional":
+        batching, settings["proportional_rows"] = "packed", True
     return batch_plan.build(
         lengths, batching, batch_tokens, seed=seed, **settings
     )
@@ -111,14 +115,14 @@ def test_rows_do_not_overflow_and_each_length_has_one_shape(
             for side in (0, 1):
                 used = sum(pairs[pair][side] for pair in row)
                 assert used <= batch.row_lengths[side]
-            if batching == "packed":
+            if batching in PACKED:
                 assert row  # none is empty
             else:
                 assert len(row) <= 1
-    if batching == "packed":
+    if batching in PACKED:
         assert shapes == {(plan.rows_per_batch, plan.row_lengths)}
-        # The other side may have more tokens, and longer rows.
         assert min(plan.row_lengths) == MAX_LENGTH
+        assert max(plan.row_lengths) == MAX_LENGTH or batching == "proportional"
     else:
         assert all(inputs == targets for _, (inputs, targets) in shapes)
         shapes = {(rows, length) for rows, (length, _) in shapes}
@@ -208,7 +212,7 @@ def test_reshuffled_batches_differ_between_epochs():
 
 def test_reshuffling_keeps_shapes_and_pair_counts():
     lengths = draw_lengths(3000)
-    constant, reshuffled = (build(lengths, kind) for kind in KINDS[1:])
+    constant, reshuffled = (build(lengths, kind) for kind in KINDS[1:3])
     for step in range(2 * int(constant.steps_per_epoch)):
         expected, batch = constant.batch(step), reshuffled.batch(step)
         assert batch[2:] == expected[2:]
@@ -257,9 +261,10 @@ def test_batches_have_about_batch_tokens_target_tokens(batching):
 
 @every_kind
 def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
-    plan = build(
-        draw_lengths(40_000), batching, 25_000, max_length=256, unit="slots"
-    )
+    """They are slots of targets, which here have 0.7 times the subwords."""
+    lengths = draw_lengths(40_000)
+    lengths["targets"] = np.ceil(0.7 * lengths["targets"]).astype(int)
+    plan = build(lengths, batching, 25_000, max_length=256, unit="slots")
     batches = map(plan.batch, range(int(plan.steps_per_epoch)))
     sizes = [batch.num_rows * batch.row_lengths[1] for batch in batches]
     assert np.mean(sizes) == pytest.approx(25_000, rel=0.04)
@@ -269,9 +274,9 @@ def test_batches_have_about_batch_tokens_slots_in_unit_slots(batching):
 def test_summary_has_mean_counts_of_a_batch(batching):
     lengths = as_lengths([(5, 3)] * 800)
     plan = build(lengths, batching, batch_tokens=240, max_length=8)
-    # A pair has 5 + 3 tokens. Its row has 8 + 8 slots; a packed row has 16 + 8
-    # for two pairs.
-    padding = "33.3%" if batching == "packed" else "50.0%"
+    # A pair has 5 + 3 tokens. Its row has 8 + 8 slots; a proportional row has
+    # 16 + 8 for two pairs.
+    padding = "33.3%" if batching == "proportional" else "50.0%"
     assert plan.summary().endswith(
         "80 pairs, 400 input and 240 target tokens, "
         f"{padding} padding of both sides"

@@ -150,15 +150,19 @@ def test_one_epoch_contains_every_pair_of_the_corpus(
     assert sorted((tuple(a), tuple(b)) for a, b in read) == sorted(expected)
 
 
-def arrays_of(rows, length=4):
+def arrays_of(rows, row_lengths=(4, 4)):
     """Build distinguishable rows whose last token is padding."""
-    values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
-    arrays = {name: values + 1 for name in features.ROW_FEATURES}
-    segment = np.ones((rows, length), np.int32)
-    segment[:, -1] = 0
-    sources = np.zeros((rows, length), np.int32)
-    sources[:, :2] = [1, 2]
-    return arrays | {"targets_segment": segment, "inputs_segment": sources}
+    arrays = {}
+    for side, length in zip(corpus.SIDES, row_lengths, strict=True):
+        values = np.arange(rows * length, dtype=np.int32).reshape(rows, length)
+        for name in features.ROW_FEATURES:
+            if name.startswith(side):
+                arrays[name] = values + 1
+    arrays["targets_segment"] = np.ones((rows, row_lengths[1]), np.int32)
+    arrays["targets_segment"][:, -1] = 0
+    arrays["inputs_segment"] = np.zeros((rows, row_lengths[0]), np.int32)
+    arrays["inputs_segment"][:, :2] = [1, 2]
+    return arrays
 
 
 def test_split_rows_gives_replicas_consecutive_rows():
@@ -201,19 +205,22 @@ def test_split_rows_adds_rows_of_padding():
     replicas=st.integers(1, 8),
     limit=st.integers(4, 200),
     parallel=st.integers(1, 4),
+    row_lengths=st.sampled_from([(4, 4), (4, 3), (3, 4)]),
 )
 def test_microbatches_keep_the_limit_and_every_row(
-    rows, replicas, limit, parallel
+    rows, replicas, limit, parallel, row_lengths
 ):
-    arrays = arrays_of(rows)
+    """The limit is for the side with rows of length 4."""
+    arrays = arrays_of(rows, row_lengths)
     microbatches = batches.Microbatches(limit, parallel)
     split = batches.split_rows(arrays, replicas, microbatches)
     _, accumulation, microbatch_rows, _ = split["inputs"].shape
     # Whole rows: of those at once, one each may be rounded up.
     assert microbatch_rows * parallel < limit // 4 + parallel
-    flat = split["inputs"].reshape(-1, 4)
-    assert flat[:rows].tolist() == arrays["inputs"].tolist()
-    assert not flat[rows:].any()
+    for side, length in zip(corpus.SIDES, row_lengths, strict=True):
+        flat = split[side].reshape(-1, length)
+        assert flat[:rows].tolist() == arrays[side].tolist()
+        assert not flat[rows:].any()
     first = split["first_row"].ravel()
     assert first.tolist() == [i * microbatch_rows for i in range(len(first))]
     fewest = -(-rows // (replicas * (limit // 4)))

@@ -152,19 +152,36 @@ def test_one_side_alone_is_sampled(pairs, sides):
         (13, [1, 1, 1, 1, 1]),
     ],
 )
-def test_rows_take_samples_in_their_order_where_these_fit(row_length, expected):
+@pytest.mark.parametrize("side", corpus.SIDES)
+def test_rows_take_samples_in_their_order_where_these_fit(
+    side, row_length, expected
+):
     chosen = sampler(dropout=1.0)
     two, one = ([6, 6, 1], [9, 9, 9, 9, 1]), ([6, 1], [9, 9, 1])
     pairs = [two, two, one, one, one]
     lengths = np.array([len(stored) for stored, _ in pairs])
     ids = np.concatenate([stored for stored, _ in pairs])
     rows = np.array([0, 0, 0, 2, 2])
-    row_lengths = (row_length, 99)  # of inputs and of targets
+    row_lengths = (row_length, 99) if side == "inputs" else (99, row_length)
     batch = batch_plan.PlannedBatch(np.arange(5), rows, 3, row_lengths)
-    actual, counts = chosen.resegment("inputs", 0, batch, ids, lengths)
+    actual, counts = chosen.resegment(side, 0, batch, ids, lengths)
     taken = [pair[grows] for pair, grows in zip(pairs, expected, strict=True)]
     assert counts.tolist() == list(map(len, taken))
     assert actual.tolist() == sum(taken, [])
+
+
+def test_no_sample_is_longer_than_a_sentence_may_be():
+    """The shorter rows are as long as a sentence; here a sample has 5 ids."""
+    chosen = sampler(dropout=1.0)
+    stored = np.array([6, 6, 1])
+    rows = np.zeros(1, np.int64)
+    for longest, length in ((4, 3), (5, 5)):
+        batch = batch_plan.PlannedBatch(rows, rows, 1, (longest, 99))
+        for side in corpus.SIDES:
+            _, counts = chosen.resegment(
+                side, 0, batch, stored, np.array([3], np.int32)
+            )
+            assert counts.tolist() == [length]
 
 
 @pytest.mark.parametrize("batching", KINDS)

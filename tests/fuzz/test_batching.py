@@ -78,7 +78,7 @@ def test_batch_of_any_step_of_any_plan_fits(
     for one, other in zip(batch, again, strict=True):
         assert np.array_equal(one, other)
     assert len(batch.pairs) and batch.rows.max() < batch.num_rows
-    assert batch.num_rows * max(batch.row_lengths) <= made.max_padded_tokens
+    assert batch.num_rows * max(batch.row_lengths) <= made.max_batch_slots
     # Packed rows of one side may be longer.
     assert min(batch.row_lengths) <= most
     assert batching == "packed" or max(batch.row_lengths) <= most

@@ -37,13 +37,19 @@ class Trial:
         self.strategy, self.corpus = strategy, corpus
         self._randomize = randomize
         self.replicas = strategy.num_replicas_in_sync
-        self.plan = batch_plan.build(
-            corpus.lengths,
-            hparams.batching,
-            hparams.batch_tokens,
-            hparams.max_length,
-            seed=3,
-        )
+        lengths, longest = corpus.lengths, hparams.max_length
+        if hparams.batching == "packed":
+            self.plan = batch_plan.PackedPlan(
+                lengths,
+                batch_plan.usable_pairs(lengths, longest),
+                hparams.batch_tokens,
+                row_lengths=(longest, longest + 8),
+                seed=3,
+            )
+        else:
+            self.plan = batch_plan.build(
+                lengths, "bucketed", hparams.batch_tokens, longest, seed=3
+            )
         with strategy.scope():
             self.model = build_model()
             self.optimizer = optimizer.build(
@@ -71,9 +77,7 @@ class Trial:
         """Train on `plan`, with `microbatches` on each replica."""
         self.reset()
         start = {w.path: w.numpy() for w in self.model.weights}
-        limit = -(
-            -self.plan.max_padded_tokens // (microbatches * self.replicas)
-        )
+        limit = -(-self.plan.max_batch_slots // (microbatches * self.replicas))
         dataset = self.strategy.distribute_datasets_from_function(
             lambda context: batches.training_dataset(
                 self.corpus,

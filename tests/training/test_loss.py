@@ -171,11 +171,14 @@ def test_sums_do_not_depend_on_chunks(num_chunks):
 
 def test_chunks_limit_the_size_of_logits():
     """25,000 slots of 37,000 subwords, as in the paper, are 3.4 GiB."""
-    plan = types.SimpleNamespace(max_padded_tokens=25_000)
+    plan = types.SimpleNamespace(max_batch_slots=25_000, row_lengths=(256, 256))
     assert loss.num_chunks(plan, 1, None, 37_000) == 2
     assert loss.num_chunks(plan, 8, None, 37_000) == 1
     assert loss.num_chunks(plan, 1, 12_500, 37_000) == 1
     assert loss.num_chunks(plan, 1, None, 370_000) == 18
+    plan.row_lengths = (256, 128)  # half as many targets
+    assert loss.num_chunks(plan, 1, None, 37_000) == 1
+    assert loss.num_chunks(plan, 1, None, 370_000) == 9
 
 
 def test_gradient_equals_finite_differences():

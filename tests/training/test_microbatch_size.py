@@ -141,12 +141,29 @@ def test_search_with_buckets_tries_the_longest_rows(
     shapes = little_memory(200, fake=True)
     lengths = runs.corpora["train"].lengths
     plan = batch_plan.build(lengths, "bucketed", 200, 32, seed=1)
-    assert (plan.max_padded_tokens, plan.row_lengths) == (384, (16, 16))
+    assert (plan.max_batch_slots, plan.row_lengths) == (384, (16, 16))
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     adam = optimizer.build(runs.hparams, model.trainable_variables)
     found = on_gpus(model, adam, plan, strategy_of(1), False)
     assert found == (192, 2)
     assert shapes == [(1, 24, 16), (2, 12, 16)]
+
+
+@pytest.mark.parametrize("row_lengths", [(32, 40), (40, 32)])
+def test_search_counts_slots_of_the_longer_rows(
+    runs, strategy_of, on_gpus, little_memory, row_lengths
+):
+    shapes = little_memory(200, fake=True)
+    lengths = runs.corpora["train"].lengths
+    usable = batch_plan.usable_pairs(lengths, 32)
+    plan = batch_plan.PackedPlan(lengths, usable, 200, row_lengths, seed=1)
+    assert (plan.rows_per_batch, plan.max_batch_slots) == (8, 320)
+    model = building.build(runs.hparams, **runs.vocabularies.sizes)
+    adam = optimizer.build(runs.hparams, model.trainable_variables)
+    found = on_gpus(model, adam, plan, strategy_of(1), False)
+    assert found.slots == 160
+    rows, length = 8, row_lengths[1]
+    assert shapes == [(1, rows, length), (2, rows // 2, length)]
 
 
 def test_workers_agree_on_the_smallest_result(

@@ -13,6 +13,7 @@ from step_trials import SEED, Trial, assert_same_update, distance
 
 from t2t_repro import registry
 from t2t_repro.data import batch_plan, batches
+from t2t_repro.data.corpus import SIDES
 from t2t_repro.layers import counter_rng
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import AuxiliaryLoss, HiddenStates
@@ -32,7 +33,10 @@ class TinyModel:
         self.output_layer = types.SimpleNamespace(weight=output, bias=bias)
 
     def hidden_states(self, batch, rng):
-        states = tf.gather(self.embedding.value, batch["inputs"])
+        inputs, states = (
+            tf.gather(self.embedding.value, batch[side]) for side in SIDES
+        )
+        states += tf.reduce_mean(inputs, axis=1, keepdims=True)
         stream = counter_rng.stream_id("tiny")
         states *= counter_rng.uniform(rng, stream, ops.shape(states))
         is_real = tf.cast(batch["targets_segment"] > 0, tf.float32)
