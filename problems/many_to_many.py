@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from t2t_repro import errors, registry
+from t2t_repro import errors
 from t2t_repro.fields import setting
 from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.text import language_tags, weighted_corpora
@@ -105,10 +105,7 @@ class ManyToMany(Problem):
                 "temperature must be at least 1, which keeps the sizes of the "
                 f"corpora; got {self.temperature}."
             )
-        kind = registry.vocabularies[self.vocabulary_type].value
-        if self.separate_vocabularies or not getattr(
-            kind, "learns_tags", False
-        ):
+        if self.separate_vocabularies or not self.learns_tags:
             raise errors.UserError(
                 "Languages share a vocabulary with tags: vocabulary_type must "
                 "be bpe, unigram or char, and separate_vocabularies false; got "

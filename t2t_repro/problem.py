@@ -131,8 +131,7 @@ class Problem:
         filtering.PairFilters(self.filters, self.stored_languages)  # checks
 
     def _check_vocabularies(self) -> None:
-        kind = registry.vocabularies[self.vocabulary_type].value
-        if self.tags and not getattr(kind, "learns_tags", False):
+        if not self.learns_tags and self.tags:
             raise errors.UserError(
                 "Tags need a vocabulary_type that keeps them whole: bpe, "
                 f"unigram or char; got {self.vocabulary_type}."
@@ -166,6 +165,12 @@ class Problem:
         else:  # the name may have a colon
             names = [self.vocabulary]
         return [files.expand_path(name) for name in names if name]
+
+    @property
+    def learns_tags(self) -> bool:
+        """True if a vocabulary of the type keeps tags whole."""
+        kind = registry.vocabularies[self.vocabulary_type].value
+        return getattr(kind, "learns_tags", False)
 
     @property
     def source_tags(self) -> list[str]:

@@ -112,9 +112,8 @@ class SubwordSampler:
         new_ids, new_lengths = self.sample(side, step, ids, lengths)
         row_length = batch.row_lengths[SIDES.index(side)]
         # The shorter rows are as long as a sentence may be.
-        allowed = new_lengths <= np.maximum(lengths, min(batch.row_lengths))
-        growth = np.where(allowed, new_lengths - lengths, 0)
-        fits = allowed & _fits(batch.rows, row_length, lengths, growth)
+        max_length = min(batch.row_lengths)
+        fits = _fits(batch.rows, row_length, max_length, lengths, new_lengths)
         starts = np.where(
             fits,
             len(ids) + np.cumsum(new_lengths) - new_lengths,
@@ -151,19 +150,25 @@ def planned_lengths(
 
 
 def _fits(
-    rows: np.ndarray, row_length: int, lengths: np.ndarray, growth: np.ndarray
+    rows: np.ndarray,
+    row_length: int,
+    max_length: int,
+    lengths: np.ndarray,
+    new_lengths: np.ndarray,
 ) -> np.ndarray:
-    """Return which sentences may grow, so that no row becomes too long.
+    """Return which sentences may change, so that none and no row is too long.
 
     Args:
         rows: [n], the row of each sentence, ascending.
         row_length: length of all rows.
+        max_length: maximum length of a sentence.
         lengths: [n], the number of ids of each sentence.
-        growth: [n], by how many ids each would grow.
+        new_lengths: [n], the number of ids that each would have.
     """
     first_of_row = np.searchsorted(rows, rows)
     room = row_length - np.bincount(rows, lengths)[rows]
-    fits = np.ones(len(rows), bool)
+    growth = new_lengths - lengths
+    fits = new_lengths <= max_length
     while True:
         grown = np.where(fits, growth, 0)
         sums = np.cumsum(grown)
