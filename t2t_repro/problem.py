@@ -15,53 +15,26 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
-from t2t_repro import errors, fields, files, hparam, registry
-from t2t_repro.data import filtering, vocabulary_pair
+from t2t_repro import errors, fields, hparam, registry
+from t2t_repro.data import filtering
+from t2t_repro.data.vocabulary_settings import VocabularySettings
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
-from t2t_repro.text import language_tags
 from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
-_SEPARATOR = ":"
 Path: TypeAlias = str | pathlib.Path
 
 
 @dataclasses.dataclass(kw_only=True)
-class Problem:
+class Problem(VocabularySettings):
     """The text, the languages, the vocabulary and the metrics of a task.
 
     A subclass sets `stored_languages` and a default of `vocab_size`. If its
     text is not in the default `raw_files`, it overrides them or `pairs`.
     """
 
-    vocab_size: int = setting(
-        help="Subwords of the vocabulary that is learned."
-    )
-    vocabulary: str = setting(
-        default="",
-        help="Path of a vocabulary to take instead of learning one; with "
-        "separate_vocabularies two paths, INPUTS:TARGETS.",
-    )
-    vocabulary_type: str = setting(
-        default="bpe",
-        help="Type of the vocabulary; --registry_help lists them.",
-    )
-    separate_vocabularies: bool = setting(
-        default=False,
-        help="Learn a vocabulary of its own for each side.",
-    )
-    source_vocab_size: int = setting(
-        default=0,
-        help="With separate_vocabularies: subwords of the inputs' vocabulary; "
-        "0: vocab_size.",
-    )
-    tags: str = setting(
-        default="",
-        help="Words with which sources may begin, joined by ':', as <BT> for "
-        "back-translations; each is one subword of the vocabulary.",
-    )
     max_length: int = setting(
         default=256,
         help="Maximum number of subwords of each side of a training pair, with "
@@ -85,8 +58,6 @@ class Problem:
     reversible = True  # False: there is no X_rev
     stored_languages = ("", "")  # inputs and targets: ("en", "de")
     splits = tuple(SPLITS)
-    # Languages of a many-to-many problem, whose sources begin with a tag.
-    target_languages = tuple[str, ...]()
     # For the model card: the web page of the data, its licence, and the paper.
     data_page = ""
     data_license = ""
@@ -94,7 +65,6 @@ class Problem:
     decode_hparams = ""  # search settings that differ from the paper's
     metrics: ClassVar[tuple[str, ...]] = TRANSLATION  # the first: headline
     reversed_metrics: ClassVar[tuple[str, ...]] = ()  # X_rev; (): as X
-    split_by_unicode_script = True  # see Vocabulary.learn
     tokenized = False  # whether normalize() tokenizes; scores are of tokens
 
     def __init_subclass__(cls) -> None:
@@ -113,11 +83,7 @@ class Problem:
         dataclasses.dataclass(kw_only=True)(cls)
 
     def __post_init__(self) -> None:
-        fields.check_types(self)
-        self._check_vocabularies()
-        # Absolute, so that the working directory may change.
-        paths = [path.absolute() for path in self.vocabulary_paths]
-        self.vocabulary = _SEPARATOR.join(map(str, paths))
+        super().__post_init__()
         if self.max_length < 2:
             raise errors.UserError(
                 "max_length must be at least 2, a subword and EOS; got "
@@ -130,68 +96,12 @@ class Problem:
             )
         filtering.PairFilters(self.filters, self.stored_languages)  # checks
 
-    def _check_vocabularies(self) -> None:
-        if not self.learns_tags and self.tags:
-            raise errors.UserError(
-                "Tags need a vocabulary_type that keeps them whole: bpe, "
-                f"unigram or char; got {self.vocabulary_type}."
-            )
-        if any(len(tag.split()) != 1 for tag in self.source_tags):
-            raise errors.UserError(
-                f"Each of the tags is a word; got {self.tags!r}. Join them by "
-                f"{_SEPARATOR!r}, as <A>{_SEPARATOR}<B>."
-            )
-        if self.source_vocab_size < 0 or (
-            self.source_vocab_size and not self.separate_vocabularies
-        ):
-            raise errors.UserError(
-                "source_vocab_size, of the inputs' vocabulary, must be "
-                "above 0, with separate_vocabularies=true; got "
-                f"{self.source_vocab_size}."
-            )
-        count = len(self.vocabulary_paths)
-        if self.separate_vocabularies and count not in (0, 2):
-            raise errors.UserError(
-                "With separate_vocabularies=true, vocabulary takes two paths, "
-                f"of inputs and of targets, as a.model{_SEPARATOR}b.model; "
-                f"got {count} in {self.vocabulary!r}."
-            )
-
-    @property
-    def vocabulary_paths(self) -> list[pathlib.Path]:
-        """Files of `vocabulary`: none, a shared one, or two."""
-        if self.separate_vocabularies:
-            names = self.vocabulary.split(_SEPARATOR)
-        else:  # the name may have a colon
-            names = [self.vocabulary]
-        return [files.expand_path(name) for name in names if name]
-
-    @property
-    def learns_tags(self) -> bool:
-        """True if a vocabulary of the type keeps tags whole."""
-        kind = registry.vocabularies[self.vocabulary_type].value
-        return getattr(kind, "learns_tags", False)
-
-    @property
-    def source_tags(self) -> list[str]:
-        """Words with which sources may begin, of `tags` and of languages."""
-        languages = map(language_tags.tag, self.target_languages)
-        return [*(self.tags and self.tags.split(_SEPARATOR)), *languages]
-
     @property
     def pair_filters(self) -> filtering.PairFilters | None:
         """The filters of training pairs; None if there are none."""
         if not self.filters:
             return None
         return filtering.PairFilters(self.filters, self.stored_languages)
-
-    def check_hparams(self, hparams: hparam.HParams) -> None:
-        """Raise a UserError if hparams do not suit the vocabularies."""
-        vocabulary_pair.check_sampling(self.vocabulary_type, hparams)
-        if self.separate_vocabularies:
-            vocabulary_pair.check_embedding(
-                hparams, self.vocabulary_type, self.vocabulary_paths
-            )
 
     @property
     def data_name(self) -> str:
