@@ -10,15 +10,10 @@ import keras
 from keras import ops
 
 from t2t_repro.layers import dropout, residual
-from t2t_repro.layers.attention import (
-    KeyValues,
-    MultiHeadAttention,
-    StepKernels,
-)
+from t2t_repro.layers.attention import KeyValues, StepKernels
 from t2t_repro.layers.counter_rng import Rng
-from t2t_repro.layers.feed_forward import FeedForward
-from t2t_repro.layers.relative import RelativeAttention
 from t2t_repro.layers.step_projection import Projection
+from t2t_repro.models import sublayers
 from t2t_repro.types import Tensor
 
 
@@ -35,11 +30,11 @@ class EncoderLayer(keras.layers.Layer):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = _self_attention(hparams, self)
+        self.self_attention = sublayers.self_attention(hparams, self)
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return _ffn(hparams, self)
+        return sublayers.feed_forward(hparams, self)
 
     def build(self, x_shape: tuple) -> None:
         """Leave building to the sublayers' first calls: Keras would trace."""
@@ -61,12 +56,12 @@ class DecoderLayer(keras.layers.Layer):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = _self_attention(hparams, self)
-        self.cross_attention = _cross_attention(hparams, self)
+        self.self_attention = sublayers.self_attention(hparams, self)
+        self.cross_attention = sublayers.cross_attention(hparams, self)
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return _ffn(hparams, self)
+        return sublayers.feed_forward(hparams, self)
 
     def build(self, x_shape: tuple) -> None:
         """Leave building to the sublayers' first calls: Keras would trace."""
@@ -180,74 +175,6 @@ def _write_rows(
         ops.reshape(old, (-1, width)), rows, ops.reshape(new, (-1, width))
     )
     return ops.reshape(written, (-1, heads, entries, new.shape[3]))
-
-
-def _self_attention(
-    hparams: Any, parent: keras.layers.Layer
-) -> residual.AttentionResidual:
-    settings = _attention_settings(hparams, parent)
-    if hparams.max_relative_position:
-        sublayer = RelativeAttention(hparams.max_relative_position, **settings)
-    else:
-        sublayer = MultiHeadAttention(**settings)
-    return residual.AttentionResidual(
-        sublayer, **residual_settings(hparams, "self_attention", parent)
-    )
-
-
-def _cross_attention(
-    hparams: Any, parent: keras.layers.Layer
-) -> residual.AttentionResidual:
-    return residual.AttentionResidual(
-        MultiHeadAttention(**_attention_settings(hparams, parent)),
-        **residual_settings(hparams, "cross_attention", parent),
-    )
-
-
-def _attention_settings(
-    hparams: Any, parent: keras.layers.Layer
-) -> dict[str, Any]:
-    """Return the arguments that all attentions of a model share."""
-    size = hparams.hidden_size
-    return {
-        "hidden_size": size,
-        "num_heads": hparams.num_heads,
-        "key_channels": hparams.attention_key_channels or size,
-        "value_channels": hparams.attention_value_channels or size,
-        "attention_type": hparams.attention_type,
-        "dropout_rate": hparams.attention_dropout,
-        "use_bias": hparams.attention_bias,
-        "name": "multihead_attention",
-        "dtype": parent.dtype_policy,
-    }
-
-
-def _ffn(hparams: Any, parent: keras.layers.Layer) -> residual.Residual:
-    sublayer = FeedForward(
-        hparams.hidden_size,
-        hparams.filter_size,
-        hparams.relu_dropout,
-        hparams.ffn_activation,
-        name="feed_forward",
-        dtype=parent.dtype_policy,
-    )
-    return residual.Residual(
-        sublayer, **residual_settings(hparams, "ffn", parent)
-    )
-
-
-def residual_settings(
-    hparams: Any, name: str, parent: keras.layers.Layer
-) -> dict[str, Any]:
-    """Return the arguments that all residuals of a model share, and `name`."""
-    return {
-        "preprocess_sequence": hparams.layer_preprocess_sequence,
-        "postprocess_sequence": hparams.layer_postprocess_sequence,
-        "dropout_rate": hparams.layer_prepostprocess_dropout,
-        "epsilon": hparams.norm_epsilon,
-        "name": name,
-        "dtype": parent.dtype_policy,
-    }
 
 
 class Stack(keras.layers.Layer):

@@ -14,13 +14,9 @@ from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import balancing
+from t2t_repro.models import balancing, sublayers
 from t2t_repro.models.seq2seq import HiddenStates, Seq2Seq
-from t2t_repro.models.stack import (
-    DecoderLayer,
-    EncoderLayer,
-    residual_settings,
-)
+from t2t_repro.models.stack import DecoderLayer, EncoderLayer
 from t2t_repro.models.transformer import Transformer
 from t2t_repro.types import Tensor
 
@@ -80,7 +76,7 @@ def _mixture(
         dtype=parent.dtype_policy,
     )
     return residual.MixtureResidual(
-        sublayer, **residual_settings(hparams, "ffn", parent)
+        sublayer, **sublayers.residual_settings(hparams, "ffn", parent)
     )
 
 
