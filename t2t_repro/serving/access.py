@@ -56,7 +56,10 @@ class Access:
         """
         if not self.tokens:
             return
-        given = authorization.removeprefix(_BEARER).encode()
+        # Bytes that are not UTF-8 arrive as surrogates.
+        given = authorization.removeprefix(_BEARER).encode(
+            errors="surrogateescape"
+        )
         # Each is compared, and as a whole: the time reveals nothing.
         matches = [
             hmac.compare_digest(given, token.encode()) for token in self.tokens

@@ -23,7 +23,8 @@ IDLE_SECS = 60.0  # for the header of the first or the next request
 _REPLACEABLE_SECS = 0.2
 _REFUSAL_SECS = 0.1  # for a client to read that it is refused
 LINGERING_SECS = 1.0  # for the rest of a body that has been refused
-_UNREAD_SECS = 30.0  # for an answer that the client does not read
+_UNREAD_SECS = 30.0  # for a client to read the next bytes of an answer
+_UNREAD_BYTES = 2**20  # that it must read in this time, or the whole rest
 _SPARE_DESCRIPTORS = 32  # for the files of a new version, and for the library
 _FEWEST_CONNECTIONS = 8
 _FULL = json.dumps({"error": "Too many connections. Try again in a moment."})
@@ -138,9 +139,7 @@ class Connection(web.RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stop_timer()
-        loop = asyncio.get_running_loop()
-        self._unread = loop.call_later(_UNREAD_SECS, self.abort)
+        self._await_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -150,6 +149,22 @@ class Connection(web.RequestHandler):
         """Close the connection, without waiting for the client to read."""
         if self._raw_transport:
             self._raw_transport.abort()
+
+    def _await_reading(self):
+        """Close the connection if the client reads too little of an answer."""
+        self._stop_timer()
+        assert self._raw_transport
+        unread = self._raw_transport.get_write_buffer_size()
+
+        def check():
+            now = self._raw_transport.get_write_buffer_size()
+            if now > unread - _UNREAD_BYTES:
+                self.abort()
+            else:
+                self._await_reading()
+
+        loop = asyncio.get_running_loop()
+        self._unread = loop.call_later(_UNREAD_SECS, check)
 
     def _stop_timer(self):
         if self._unread:

@@ -157,6 +157,11 @@ def ask(server, method, path, body=None, **headers):
         return response, response.read()
 
 
+def test_token_of_bytes_that_are_no_text_is_refused():
+    given = b"Bearer r\xefght".decode("utf-8", "surrogateescape")
+    assert check({"Authorization": given}, tokens=("right",)) == 401
+
+
 def test_tokens_are_required_by_both_protocols(export_dir, embedded):
     with embedded(
         export_dir, server={"access": access.Access(tokens=("right",))}

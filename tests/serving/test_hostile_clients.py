@@ -1,5 +1,6 @@
 """Slow, silent, greedy and wrong clients, and honest ones beside them."""
 
+import asyncio
 import concurrent.futures
 import contextlib
 import gzip
@@ -7,8 +8,10 @@ import json
 import socket
 import threading
 import time
+import types
 
 import pytest
+from aiohttp import web
 
 from t2t_repro import errors
 from t2t_repro.serving import (
@@ -16,6 +19,7 @@ from t2t_repro.serving import (
     connections,
     json_predict,
     limits,
+    monitoring,
     request_errors,
     versions,
 )
@@ -186,6 +190,34 @@ def test_client_that_reads_nothing_is_closed(export_dir, embedded, monkeypatch):
         with pytest.raises(ConnectionError):  # not the timeout of the socket
             while True:
                 opened.sendall(100 * request)
+
+
+def test_client_that_reads_slowly_is_not_closed(monkeypatch):
+    """It reads 2 MiB before the first check, and half a MiB before the next."""
+    unread = iter([5.0, 3.0, 3.0, 2.5])  # MiB
+    checks, closed = [], []
+    transport = types.SimpleNamespace(
+        get_write_buffer_size=lambda: int(next(unread) * 2**20),
+        abort=lambda: closed.append(True),
+    )
+
+    async def answer_slowly():
+        connection = connections.Connections(
+            web.Server(print), 1, monitoring.Metrics()
+        )()
+        connection._raw_transport = transport
+        monkeypatch.setattr(
+            asyncio.get_running_loop(),
+            "call_later",
+            lambda seconds, check: checks.append(check),
+        )
+        connection.pause_writing()
+        checks[0]()
+        assert not closed
+        checks[1]()
+        assert closed
+
+    asyncio.run(answer_slowly())
 
 
 def test_new_connection_takes_the_place_of_the_longest_idle(
