@@ -6,6 +6,7 @@ model = t2t_repro.load("run")
 print(model.translate(["Two dogs play in the snow."])[0].text)
 """
 
+import functools
 import pathlib
 import signal
 from collections.abc import Iterable, Mapping
@@ -20,10 +21,10 @@ from t2t_repro import (
     run_json,
     runs,
     storage,
+    stored_run,
 )
 from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
 from t2t_repro.decoding.translate import Translation, Translator
-from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.serving import limits, local_client, version_folders
@@ -31,12 +32,15 @@ from t2t_repro.training import checkpoint_files, job
 from t2t_repro.training.options import Options
 
 Path = str | pathlib.Path
+_MAX_SEARCHES = 4  # settings of searches whose graphs a model keeps
 
 
 class Model:
     """Trained model of a run."""
 
-    def __init__(self, run: runs.Run, checkpoint_path: str | None = None):
+    def __init__(
+        self, run: runs.Run, checkpoint_path: stored_run.Checkpoints = None
+    ):
         """Load the weights.
 
         Args:
@@ -44,9 +48,11 @@ class Model:
             checkpoint_path: argument of runs.load_models().
         """
         self.run = run
-        models, paths = runs.load_models(run, checkpoint_path)
-        self._models, self._checkpoint_path = models, ",".join(map(str, paths))
-        self._translators: dict[DecodeHParams, Translator] = {}
+        self._models, self._checkpoints = runs.load_models(run, checkpoint_path)
+        # Each traces its search once, and holds copies of some weights.
+        self._translator = functools.lru_cache(maxsize=_MAX_SEARCHES)(
+            functools.partial(Translator, self._models, run.vocabularies)
+        )
 
     def translate(
         self,
@@ -124,7 +130,7 @@ class Model:
         return evaluation.evaluate(
             self.run,
             test_set,
-            checkpoint_path=self._checkpoint_path,
+            checkpoint_path=self._checkpoints,
             **settings,
         )
 
@@ -140,7 +146,7 @@ class Model:
         return exporting.write(
             self.run,
             export_dir,
-            checkpoint_path=self._checkpoint_path,
+            checkpoint_path=self._checkpoints,
             **settings,
         )
 
@@ -151,14 +157,6 @@ class Model:
         hparams = fields.override(self.run.problem.search, changes)
         _require_beams(n_best, hparams.beam_size)
         return hparams
-
-    def _translator(self, hparams):
-        """Return a translator; each traces its search once."""
-        if hparams not in self._translators:
-            self._translators[hparams] = Translator(
-                self._models, self.run.vocabularies, hparams
-            )
-        return self._translators[hparams]
 
 
 class ExportedModel:

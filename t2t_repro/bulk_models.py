@@ -85,11 +85,12 @@ class RunModel(NamedTuple):
 
     def load(self) -> Translate:
         """Load the weights; see Model."""
-        names = ",".join(map(str, self.checkpoint_paths))
-        paths = stored_run.find_checkpoints(self.output_dir, names)
+        paths = stored_run.find_checkpoints(
+            self.output_dir, self.checkpoint_paths
+        )
         checksums = stored_run.checkpoint_checksums(paths)
         if checksums != list(self.checkpoint_checksums):
-            raise _other_model(names)
+            raise _other_model(", ".join(map(str, paths)))
         # Imported here, where TensorFlow is needed.
         from t2t_repro import runs
         from t2t_repro.decoding import translate
@@ -97,9 +98,11 @@ class RunModel(NamedTuple):
         _configure_devices()
         registry.load_definitions(self.usr_dir)
         run = runs.open_run(self.output_dir)
-        models, _ = runs.load_models(run, names)
+        models, _ = runs.load_models(run, paths)
         problem = run.problem.toward(self.target_language)
-        source, split = runs.line_functions(problem, self.split_sentences)
+        source, split = runs.line_functions(
+            problem, run.vocabularies.source, self.split_sentences
+        )
         translator = translate.Translator(
             models,
             run.vocabularies,
@@ -177,7 +180,7 @@ class ExportModel(NamedTuple):
 
 def of_run(
     run: stored_run.StoredRun,
-    checkpoint_path: str | None = None,
+    checkpoint_path: stored_run.Checkpoints = None,
     decode_hparams: DecodeHParams | None = None,
     split_sentences: bool = False,
     target_language: str = "",
@@ -215,17 +218,19 @@ def of_export(
     Raises:
         UserError: there is none, or it is damaged.
     """
-    from t2t_repro.serving import saved_model
-
     folder = version_folders.find_version(export_dir.absolute())
-    saved_model.read_verified_card(folder)
     return ExportModel(folder, _export_checksum(folder), target_language)
 
 
 def _export_checksum(folder):
+    """Return the checksum of a version's files, which are verified."""
     from t2t_repro.serving import saved_model
 
-    return json_files.checksum(saved_model.checksums(folder))
+    card = saved_model.read_verified_card(folder)
+    # A SavedModel of another program has no card.
+    return json_files.checksum(
+        card["files"] if card else saved_model.checksums(folder)
+    )
 
 
 def _other_model(name):

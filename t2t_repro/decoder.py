@@ -85,7 +85,9 @@ def _decode(total):
     problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
     _, target = problem.normalizers
     source, split = runs.line_functions(
-        problem, decoder_flags.SPLIT_SENTENCES.value
+        problem,
+        run.vocabularies.source,
+        decoder_flags.SPLIT_SENTENCES.value,
     )
     models, _ = runs.load_models(run, checkpoint)
     if attention:
@@ -191,7 +193,7 @@ def _tracer(models, run, hparams):
 def _attention_lines(tracer, lines):
     """Yield a JSON object for each line; blank lines stay blank."""
     for line in lines:
-        if not line.strip():
+        if tracer.is_blank(line):
             yield ""
             continue
         trace = tracer.trace(line)

@@ -129,7 +129,10 @@ def check() -> int | None | bulk_flags.Job:
     run = common_flags.read_run()
     problem = run.problem.toward(TARGET_LANGUAGE.value or "")
     # Models of a --usr_dir check the number when they are loaded.
-    if num_layers := getattr(run.hparams, "num_hidden_layers", None):
+    if num_layers := (
+        getattr(run.hparams, "num_decoder_layers", 0)
+        or getattr(run.hparams, "num_hidden_layers", 0)
+    ):
         word_alignment.layer_index(ALIGNMENT_LAYER.value, num_layers)
     _check_splitter(problem)
     outputs = [

@@ -46,7 +46,7 @@ def evaluate(
     baseline: Sequence[str] | None = None,
     *,
     data_dir: pathlib.Path | None = None,
-    checkpoint_path: str | None = None,
+    checkpoint_path: stored_run.Checkpoints = None,
     decode_hparams: hparam.DecodeHParams | None = None,
     samples: int = 1_000,
 ) -> Evaluation:

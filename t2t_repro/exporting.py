@@ -19,7 +19,7 @@ def write(
     run: runs.Run,
     export_dir: str | pathlib.Path | None = None,
     format: str = "saved_model",
-    checkpoint_path: str | None = None,
+    checkpoint_path: stored_run.Checkpoints = None,
     decode_hparams: DecodeHParams | None = None,
     weights_dtype: str = "float32",
 ) -> pathlib.Path:

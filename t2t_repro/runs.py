@@ -12,6 +12,7 @@ from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.problem import Problem
 from t2t_repro.text import sentences
+from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.training import (
     checkpoint_files,
     checkpoint_reader,
@@ -150,7 +151,7 @@ def best_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
 
 
 def load_models(
-    run: Run, checkpoint_path: str | None = None
+    run: Run, checkpoint_path: stored_run.Checkpoints = None
 ) -> tuple[list[Seq2Seq], list[pathlib.Path]]:
     """Load a model with its weights, or several of an ensemble.
 
@@ -173,7 +174,9 @@ def load_models(
     return models, paths
 
 
-def num_weights(run: Run, checkpoint_path: str | None = None) -> int:
+def num_weights(
+    run: Run, checkpoint_path: stored_run.Checkpoints = None
+) -> int:
     """Return how many weights the models of load_models() have together."""
     paths = stored_run.find_checkpoints(run.output_dir, checkpoint_path)
     return sum(
@@ -196,12 +199,13 @@ def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
 
 
 def line_functions(
-    problem: Problem, split_sentences: bool
+    problem: Problem, source: Vocabulary, split_sentences: bool
 ) -> tuple[Callable[[str], str], Callable[[str], list[str]]]:
     """Return the function of each line to translate, and Translator's `split`.
 
     Args:
         problem: result of Problem.toward().
+        source: vocabulary of the sources, with their tags.
         split_sentences: whether lines are split into sentences. A splitter
             reads plain lines: a normalized one may be tokenized.
 
@@ -211,13 +215,17 @@ def line_functions(
     normalize, _ = problem.normalizers
     if not split_sentences:
         return normalize, translate.whole_line
-    tagged = bool(problem.target_languages)
-    return str, sentences.splitter(problem.source_language, normalize, tagged)
+    return str, sentences.splitter(
+        problem.source_language,
+        normalize,
+        source.tags,
+        adds_tag=bool(problem.target_languages),
+    )
 
 
 def load_translator(
     run: Run,
-    checkpoint_path: str | None = None,
+    checkpoint_path: stored_run.Checkpoints = None,
     decode_hparams: hparam.DecodeHParams | None = None,
 ) -> translate.Translator:
     """Load a run's model, or an ensemble, to translate and score text.

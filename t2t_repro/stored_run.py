@@ -1,7 +1,8 @@
 """A run as its folder has it, read without TensorFlow."""
 
 import pathlib
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from t2t_repro import (
     errors,
@@ -15,6 +16,10 @@ from t2t_repro import (
 )
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.training import checkpoint_files
+
+# Checkpoints of a model or of an ensemble: comma-separated paths as commands
+# take them, or paths, which may contain commas. None: those of the run.
+Checkpoints: TypeAlias = str | Sequence[pathlib.Path] | None
 
 
 class StoredRun(NamedTuple):
@@ -89,20 +94,21 @@ def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
 
 
 def find_checkpoints(
-    output_dir: pathlib.Path, names: str | None = None
+    output_dir: pathlib.Path, names: Checkpoints = None
 ) -> list[pathlib.Path]:
     """Return the checkpoints of a model, or of each model of an ensemble.
 
     Args:
         output_dir: folder of the run.
-        names: comma-separated paths; None: find_checkpoint().
+        names: the checkpoints; None: find_checkpoint().
 
     Raises:
         UserError: there is no such checkpoint.
     """
     if not names:
         return [find_checkpoint(output_dir)]
-    return list(map(checkpoint_files.require, names.split(",")))
+    paths = names.split(",") if isinstance(names, str) else names
+    return list(map(checkpoint_files.require, paths))
 
 
 def checkpoint_names(paths: list[pathlib.Path]) -> list[str]:

@@ -1,14 +1,18 @@
 """The interface for Python: runs, checkpoints and exports."""
 
+import gc
 import pathlib
 import shutil
 import tarfile
+import weakref
 
 import numpy as np
 import pytest
 
 import t2t_repro
 from t2t_repro import errors
+from t2t_repro.hparam import DecodeHParams
+from t2t_repro.text import test_sets
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
 PAIRS = [
@@ -50,6 +54,23 @@ def test_scores_are_log_probabilities(model):
     np.testing.assert_allclose(
         model.score(SOURCES, TARGETS), SCORES, rtol=1e-3, atol=1e-3
     )
+
+
+def test_folder_may_have_a_comma(folder, run):
+    named = shutil.copytree(folder / "run", folder / "lr=1,wd=2")
+    model = t2t_repro.load(named)
+    texts = test_sets.TestSet([*SOURCES], [[*TARGETS]])
+    assert model.evaluate(texts).scores == run.evaluate(texts).scores
+
+
+def test_few_searches_are_kept(run):
+    model = t2t_repro.load(run.run.output_dir)
+    kept = {
+        weakref.ref(model._translator(DecodeHParams(sampling_seed=seed)))
+        for seed in range(9)
+    }
+    gc.collect()
+    assert 0 < sum(each() is not None for each in kept) < 9
 
 
 def test_n_best_begins_with_the_best(model):

@@ -1,6 +1,7 @@
 """Translation of lines by an export; checks of the models of workers."""
 
 import pathlib
+import tarfile
 
 import numpy as np
 import pytest
@@ -66,6 +67,16 @@ def test_worker_that_finds_another_checkpoint_refuses():
     other = model._replace(checkpoint_checksums=("0",))
     with pytest.raises(errors.UserError, match="has found another model"):
         other.load()
+
+
+def test_export_is_the_same_beside_other_files(tmp_path):
+    with tarfile.open(RUN.parent / "export.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    before = bulk_models.of_export(tmp_path / "export")
+    # Notes of a copy from an object store, and of its reader.
+    for name in (".t2t.objects", "variables/.t2t.objects", "notes.md"):
+        (before.folder / name).write_text("{}")
+    assert bulk_models.of_export(tmp_path / "export") == before
 
 
 def test_target_language_is_a_setting_of_the_translations():

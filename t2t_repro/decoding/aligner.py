@@ -41,9 +41,7 @@ class Aligner:
         """
         self._source, self._target = vocabularies
         # The tag of a language is no word.
-        self._tags = [
-            ids[0] for ids in self._source.encode([*self._source.tags])
-        ]
+        self._tags = self._source.tag_ids
         any_ids = tf.constant([[EOS, EOS]])
         layers = []
         for model in models:

@@ -61,6 +61,10 @@ class AttentionTracer:
             input_signature=[tf.TensorSpec([1, None], tf.int32)],
         )
 
+    def is_blank(self, line: str) -> bool:
+        """Return whether a line has no text to translate."""
+        return not self._source.has_text(*self._source.encode([line]))
+
     def trace(self, line: str) -> AttentionTrace:
         """Translate a line and return its attention weights.
 
@@ -70,11 +74,11 @@ class AttentionTracer:
             UserError: the line is blank or longer than MAX_SUBWORDS.
         """
         (ids,) = self._source.encode([line])
-        if not 1 < len(ids) <= MAX_SUBWORDS:
+        if not self._source.has_text(ids) or len(ids) > MAX_SUBWORDS:
             raise errors.UserError(
                 "Attention is shown for sentences of 1 to "
-                f"{MAX_SUBWORDS - 1} subwords; got {len(ids) - 1} in "
-                f"{line[:80]!r}."
+                f"{MAX_SUBWORDS - 1} subwords, without tags; got "
+                f"{len(ids) - 1} in {line[:80]!r}."
             )
         inputs = tf.constant([ids], tf.int32)
         targets = self._search(inputs)

@@ -201,14 +201,12 @@ class Translator:
         for text, ids in sentences:
             if len(ids) > limit:
                 rows += self._rows_of_long_text(text, limit)
-            elif len(ids) > 1:  # not only EOS
+            else:
                 rows.append(ids)
-        return rows
+        return list(filter(self._source.has_text, rows))
 
     def _rows_of_long_text(self, text: str, limit: int) -> list[list[int]]:
-        tag, rest = language_tags.split(text)
-        if tag not in self._source.tags:
-            tag, rest = "", text
+        tag, rest = language_tags.split_known(text, self._source.tags)
 
         def encode(part):
             (row,) = self._source.encode([language_tags.join(tag, part)])

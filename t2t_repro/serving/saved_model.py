@@ -117,8 +117,9 @@ def checksums(folder: pathlib.Path) -> dict[str, str]:
     """Return {path: sha256} of a version's files outside assets.extra.
 
     The files there, card and warm-up requests, contain their own checksums.
+    Hidden files are not the version's: storage.py notes there what it copied.
     """
-    paths = (path for path in folder.rglob("*") if path.is_file())
+    paths = (path for path in folder.rglob("[!.]*") if path.is_file())
     return {
         name: files.sha256(path)
         for name, path in sorted(

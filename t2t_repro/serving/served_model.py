@@ -107,6 +107,7 @@ class ServedModel(tf.Module):
             self.attention = graph.function(
                 self._translate_with_attention, input_signature=[_TEXT]
             )
+        self._no_text = [PAD, EOS, *sorted(vocabularies.source.tag_ids)]
         self._beams = decode_hparams.beam_size
         self._max_length = decode_hparams.max_input_length
 
@@ -122,6 +123,11 @@ class ServedModel(tf.Module):
         at_end = tf.range(tf.shape(ids)[1]) == lengths[:, None]
         return tf.where(at_end, EOS, ids), lengths + 1, truncated
 
+    def _is_blank(self, ids):
+        """Return whether rows of ids [B, L] have no text to translate: [B]."""
+        is_text = tf.reduce_all(ids[..., None] != self._no_text, axis=-1)
+        return ~tf.reduce_any(is_text, axis=-1)
+
     def _decode(self, ids):
         """Convert ids [N, T], up to the first EOS, to lines [N]."""
         before_eos = tf.cumsum(tf.cast(ids == EOS, tf.int32), axis=1) == 0
@@ -135,15 +141,13 @@ class ServedModel(tf.Module):
         return tf.where(tf.sequence_mask(lengths, tf.shape(ids)[1]), pieces, "")
 
     def _search(self, inputs, return_beams):
-        ids, lengths, truncated = self._encode(
-            self.source, inputs, self._max_length
-        )
+        ids, _, truncated = self._encode(self.source, inputs, self._max_length)
         hypotheses = self._search_ids(ids, return_beams)
         flat = tf.reshape(hypotheses.ids, (-1, tf.shape(hypotheses.ids)[-1]))
         # A static number of beams appears in the signature.
         shape = (-1, self._beams if return_beams else 1)
         texts = tf.reshape(self._decode(flat), shape)
-        blank = (lengths == 1)[:, None]  # EOS alone
+        blank = self._is_blank(ids)[:, None]
         return {
             "outputs": tf.where(blank, "", texts),
             "scores": tf.where(
@@ -196,7 +200,7 @@ class ServedModel(tf.Module):
         # Weights of a thousand pieces would be gigabytes.
         max_length = min(self._max_length, attention_trace.MAX_SUBWORDS)
         ids, lengths, truncated = self._encode(self.source, inputs, max_length)
-        blank = lengths == 1  # EOS alone
+        blank = self._is_blank(ids)
         best = self._search_ids(ids, return_beams=False).ids[:, 0]
         longest = tf.reduce_max(
             tf.reduce_sum(tf.cast(best != PAD, tf.int32), 1)

@@ -9,7 +9,7 @@ subword.
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from t2t_repro import errors
 
@@ -25,6 +25,12 @@ def split(line: str) -> tuple[str, str]:
     """Split a line into its tag, "" if it has none, and its text."""
     match = _TAGGED.match(line)
     return match.group(1, 2) if match else ("", line)  # type: ignore[return-value]
+
+
+def split_known(line: str, tags: Container[str]) -> tuple[str, str]:
+    """Split a line as split() does, but at any of `tags`, and at no other."""
+    first, *rest = line.split(maxsplit=1) or [""]
+    return (first, "".join(rest)) if first in tags else ("", line)
 
 
 def join(tag: str, text: str) -> str:

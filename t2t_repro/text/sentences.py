@@ -3,8 +3,7 @@
 sentencex is an extra, and is imported where it is used.
 """
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from t2t_repro import extras
 from t2t_repro.text import language_tags
@@ -13,7 +12,8 @@ from t2t_repro.text import language_tags
 def splitter(
     language: str,
     normalize: Callable[[str], str] = str,
-    tagged: bool = False,
+    tags: Container[str] = (),
+    adds_tag: bool = False,
 ) -> Callable[[str], list[str]]:
     """Return a function that splits a line; a blank line has no sentence.
 
@@ -24,9 +24,11 @@ def splitter(
             those of a related language, or of English.
         normalize: function of each sentence. It may tokenize, which would hide
             the ends of sentences.
-        tagged: whether `normalize` adds a tag of the target language. It is
+        tags: words with which lines may begin. Each sentence gets the tag of
+            its line.
+        adds_tag: whether `normalize` adds one of them to lines without. It is
             then the function of the whole line, since a sentence within it may
-            begin like a tag. Each sentence gets the tag of the line.
+            begin like a tag.
 
     Raises:
         UserError: sentencex is not installed.
@@ -35,11 +37,15 @@ def splitter(
         import sentencex
 
     def split(line: str) -> list[str]:
-        finish = normalize
-        if tagged:
-            tag, line = language_tags.split(normalize(line))
-            finish = functools.partial(language_tags.join, tag)
-        sentences = map(str.strip, sentencex.segment(language, line))
-        return [finish(sentence) for sentence in sentences if sentence]
+        if adds_tag:
+            line = normalize(line)
+        tag, text = language_tags.split_known(line, tags)
+        finish = str if adds_tag else normalize
+        sentences = map(str.strip, sentencex.segment(language, text))
+        return [
+            language_tags.join(tag, finish(sentence))
+            for sentence in sentences
+            if sentence
+        ]
 
     return split

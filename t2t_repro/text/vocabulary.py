@@ -12,6 +12,7 @@ PAD is 0 and EOS is 1 in every vocabulary; there is no BOS. An instance is made
 from the bytes of its file, whose checksum identifies it.
 """
 
+import functools
 import hashlib
 import math
 import pathlib
@@ -79,6 +80,15 @@ class Vocabulary:
     def tags(self) -> frozenset[str]:
         """Words with which sources may begin, each of which is one id."""
         return frozenset()
+
+    @functools.cached_property
+    def tag_ids(self) -> frozenset[int]:
+        """Ids of `tags`."""
+        return frozenset(row[0] for row in self.encode(sorted(self.tags)))
+
+    def has_text(self, ids: Iterable[int]) -> bool:
+        """Return whether ids are more than tags, EOS and PAD."""
+        return not (self.tag_ids | {PAD, EOS}).issuperset(ids)
 
     @property
     def sha256(self) -> str:

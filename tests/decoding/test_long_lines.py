@@ -110,3 +110,7 @@ def test_each_fragment_begins_with_the_tag_of_the_line(echo):
     # Another tag is text.
     (found,) = translator.translate([f"<2fr> {line}"])
     assert found.text.count("fr") == 1
+    # SentencePiece reads a zero-width space as a space.
+    for blank in ("<2de>", "<2de> \u200b", "\u200b"):
+        (found,) = translator.translate([blank])
+        assert (found.text, found.scores) == ("", [0.0])

@@ -25,6 +25,20 @@ def test_split_separates_a_tag_at_the_beginning(line, tag, text):
     assert language_tags.split(line) == (tag, text)
 
 
+@pytest.mark.parametrize(
+    ("line", "tag", "text"),
+    [
+        (" >>fra<<  A dog ", ">>fra<<", "A dog "),
+        (">>fra<<", ">>fra<<", ""),
+        (">>fra<<A", "", ">>fra<<A"),
+        (">>deu<< A", "", ">>deu<< A"),
+        (" ", "", " "),
+    ],
+)
+def test_split_known_separates_known_tags_only(line, tag, text):
+    assert language_tags.split_known(line, {">>fra<<"}) == (tag, text)
+
+
 def test_join_is_the_inverse_of_split():
     for line in ("<2de> A dog", "A dog", ""):
         assert language_tags.join(*language_tags.split(line)) == line

@@ -22,13 +22,20 @@ def test_line_is_split_into_sentences_without_loss():
 def test_sentence_that_begins_like_a_tag_gets_the_tag_of_its_line(tag):
     pytest.importorskip("sentencex")
     tagger = language_tags.Tagger(("de", "fr"), "fr")
-    split = sentences.splitter("en", tagger, tagged=True)
+    split = sentences.splitter("en", tagger, ["<2de>", "<2fr>"], True)
     assert split(f"Good morning. {tag} is a tag.") == [
         "<2fr> Good morning.",
         f"<2fr> {tag} is a tag.",
     ]
     assert split("<2de> One. Two.") == ["<2de> One.", "<2de> Two."]
     assert split("") == []
+
+
+def test_sentences_get_the_tag_of_their_line():
+    pytest.importorskip("sentencex")
+    split = sentences.splitter("en", str.lower, [">>fra<<"])
+    assert split(">>fra<< One. Two.") == [">>fra<< one.", ">>fra<< two."]
+    assert split(">>deu<< One. Two.") == [">>deu<< one.", "two."]
 
 
 def test_missing_package_is_named(monkeypatch):
