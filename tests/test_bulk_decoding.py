@@ -230,23 +230,41 @@ def test_folder_of_shards_is_removed_after_a_stop(tmp_path, run, monkeypatch):
     assert not (tmp_path / "out" / "shards").exists()
 
 
+def test_file_that_is_touched_while_it_is_translated_is_the_same(
+    tmp_path, run, texts, monkeypatch
+):
+    write = translated_files.TranslatedFile.write
+
+    def write_and_touch(file, index, shard):
+        os.utime(texts[0], (0, 0))
+        return write(file, index, shard)
+
+    monkeypatch.setattr(
+        translated_files.TranslatedFile, "write", write_and_touch
+    )
+    run()
+    assert (tmp_path / "out" / "a.en").exists()
+
+
 def stop(*args, **kwargs):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("change", ["shorter", "longer", "other time"])
+@pytest.mark.parametrize("change", ["shorter", "longer", "other letters"])
 def test_file_that_changes_while_it_is_translated_is_refused(
     tmp_path, run, texts, monkeypatch, change
 ):
     write = translated_files.TranslatedFile.write
 
     def write_and_change(file, index, shard):
-        if change == "other time":
-            os.utime(texts[0], (0, 0))
+        lines = {"shorter": 9, "longer": 999}
+        if change in lines:
+            texts[0].write_text("other\n" * lines[change])
         else:
-            lines = {"shorter": 9, "longer": 999}[change]
-            texts[0].write_text("other\n" * lines)
+            texts[0].write_text(original.swapcase())
         return write(file, index, shard)
+
+    original = texts[0].read_text()
 
     monkeypatch.setattr(
         translated_files.TranslatedFile, "write", write_and_change
