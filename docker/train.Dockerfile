@@ -1,4 +1,4 @@
-# Image of all commands, with CUDA and cuDNN as packages. The machine needs an
+# Image of all commands but serve, with CUDA and cuDNN as packages. The machine needs an
 # NVIDIA driver and the NVIDIA Container Toolkit:
 #
 #     docker build --file=docker/train.Dockerfile --tag=t2t-train .

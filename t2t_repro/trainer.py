@@ -26,6 +26,7 @@ def main() -> int:
             common_flags.raw_dir(),
             common_flags.num_workers(),
             common_flags.verify(),
+            common_flags.engine(),
         ),
         common_flags.hparams_set(),
     )

@@ -32,7 +32,7 @@ def choose_threads(distribution: str, xla: str) -> None:
     """Give each operation one thread on a CPU of few cores.
 
     Operations that share the cores wait for one another. With a microbatch for
-    each core, steps of small and base are 1.05 to 1.15 times as fast (2 cores,
+    each core, steps of small and base are 1.04 to 1.17 times as fast (2 cores,
     scripts/benchmarks/bench_train.py).
 
     TF_NUM_INTRAOP_THREADS takes precedence. The function has no effect once

@@ -43,6 +43,7 @@ class Data:
     raw_dir: str | None = None  # raw files; None: download them
     num_workers: int = cpu.usable_cores()  # threads that encode text
     verify: bool = False  # compare every file with its checksum
+    engine: str = "local"  # what filters and encodes text: see data/engines.py
 
 
 def train(
@@ -194,7 +195,12 @@ def _prepare_data(
         worker.barrier()  # until the chief is done
         return prepare.wait_for_data(problem, data.data_dir)
     folder = prepare.prepare(
-        problem, data.data_dir, data.raw_dir, data.num_workers, data.verify
+        problem,
+        data.data_dir,
+        data.raw_dir,
+        data.num_workers,
+        data.verify,
+        data.engine,
     )
     worker.barrier()
     return folder
