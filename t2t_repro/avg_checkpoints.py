@@ -6,7 +6,7 @@ t2t avg_checkpoints --output_dir=… --best
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, errors, files
+from t2t_repro import command_line, common_flags, errors
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
@@ -29,10 +29,9 @@ _CHECKPOINTS = flags.DEFINE_list(
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import run_json, runs
-    from t2t_repro.training import averaging
+    from t2t_repro.training import averaging, checkpoint_files
 
-    paths = [files.expand_path(path) for path in _CHECKPOINTS.value]
-    if paths and _BEST.value:
+    if _CHECKPOINTS.value and _BEST.value:
         raise errors.UserError(
             "--best chooses the checkpoints; got --checkpoints="
             f"{','.join(_CHECKPOINTS.value)}, too. Omit one of them."
@@ -40,6 +39,7 @@ def main() -> None:
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
+    paths = list(map(checkpoint_files.require, _CHECKPOINTS.value))
     if not paths:
         number = _NUM_LAST.value or run.hparams.num_averaged_checkpoints
         choose = runs.best_checkpoints if _BEST.value else runs.last_checkpoints

@@ -182,8 +182,10 @@ def _restore(run, model, path, stored):
         if stored.has(checkpoint_files.step_of(path), sha256):
             return None
         checkpoints.restore_weights(model, path, run.vocabularies.sha256)
-    except (errors.UserError, OSError):
-        if pathlib.Path(f"{path}.index").exists():
+    except (errors.UserError, OSError) as error:
+        # Of a run at a URL the index has been copied, and its data is gone.
+        data_is_gone = isinstance(error.__cause__, FileNotFoundError)
+        if pathlib.Path(f"{path}.index").exists() and not data_is_gone:
             raise
         return None
     print(f"Checkpoint: {path}.", file=sys.stderr)

@@ -188,18 +188,37 @@ def fetch(path: pathlib.Path) -> None:
         _get(path)
 
 
+def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
+    """Replace files of a folder by their objects, if there are any.
+
+    Args:
+        folder: a copy. Files of others stay.
+        pattern: of the files' names.
+
+    Returns:
+        Whether there are such objects.
+    """
+    chosen = fnmatch.filter(names(folder), pattern)
+    for name in _in_order(chosen):
+        (folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            _get(folder / name)
+    return bool(chosen)
+
+
 def _get(path):
     version = object_store.get(url_of(path), path)
     _note(path, version, path.stat())
 
 
-def upload(folder: pathlib.Path) -> None:
+def upload(folder: pathlib.Path, pattern: str = "*") -> None:
     """Copy the files that have changed to their objects.
 
     Objects that were copied and whose files are gone are removed.
 
     Args:
         folder: a copy, or a folder in it. From others nothing is copied.
+        pattern: of the names in `folder` to which it applies.
 
     Raises:
         UserError: the objects cannot be written. The files stay, and a later
@@ -208,7 +227,10 @@ def upload(folder: pathlib.Path) -> None:
     if not url_of(folder):
         return
     with _locked(folder):
-        copies, present = _copies(folder), _files(folder)
+        copies, present = (
+            {name: found[name] for name in fnmatch.filter(found, pattern)}
+            for found in (_copies(folder), _files(folder))
+        )
         changed = _in_order(
             name
             for name, stat in present.items()
@@ -282,7 +304,7 @@ def _found(url):
 def _files(folder):
     """Return {name: os.stat_result} of the files in a folder."""
     found = {}
-    for path in folder.rglob("*"):
+    for path in _walk(folder):
         name = path.relative_to(folder).as_posix()
         # Another process may remove it now.
         with contextlib.suppress(FileNotFoundError):
@@ -291,11 +313,18 @@ def _files(folder):
     return found
 
 
+def _walk(folder):
+    """Yield the paths of files; unlike rglob(), skip folders that vanish."""
+    for parent, _, file_names in os.walk(folder):
+        yield from (pathlib.Path(parent, name) for name in file_names)
+
+
 def _copies(folder):
     """Return {name: _Copy} of the files that have been copied."""
     return {
         (file.parent / name).relative_to(folder).as_posix(): copy
-        for file in folder.rglob(_OBJECTS)
+        for file in _walk(folder)
+        if file.name == _OBJECTS
         for name, copy in _read(file).items()
     }
 

@@ -12,7 +12,8 @@ from t2t_repro.metrics.suite import Suite
 from t2t_repro.problem import scoring_problem
 from t2t_repro.text import test_sets
 from t2t_repro.text.vocabulary import Vocabulary
-from t2t_repro.training import checkpoints
+from t2t_repro.training import checkpoint_files, checkpoints
+from t2t_repro.training.checkpoint_reader import CheckpointReader
 
 SUITE = Suite(("ter", "exact_match"))
 TEXT = test_sets.TestSet(["a", "b"], [["A", "B"]], "test")
@@ -123,6 +124,23 @@ def test_checkpoint_that_training_removes_is_skipped(run, monkeypatch):
     monkeypatch.setattr(checkpoints, "restore_weights", restore)
     stored = evaluation.evaluate_checkpoints(run, TEXT, samples=1)
     assert [entry["step"] for entry in stored.entries] == [2]
+
+
+def test_checkpoint_whose_data_was_removed_from_the_store_is_skipped(
+    run, monkeypatch
+):
+    def fetch(path):
+        if path.name == "ckpt-1":
+            raise FileNotFoundError(path)
+
+    monkeypatch.setattr(checkpoint_files, "fetch_data", fetch)
+    monkeypatch.setattr(
+        checkpoints,
+        "restore_weights",
+        lambda model, path, sha256: CheckpointReader(path),
+    )
+    with pytest.raises(errors.UserError, match="ckpt-2 is damaged"):
+        evaluation.evaluate_checkpoints(run, TEXT, samples=1)
 
 
 def test_checkpoint_that_cannot_be_read_is_an_error(run):

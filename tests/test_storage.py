@@ -250,6 +250,16 @@ def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
     assert len(refused) == 2
 
 
+def test_upload_of_a_pattern_leaves_all_else(memory, machine):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+    (first / "train.log").unlink()
+    write(first, {"run.json": "new", "checkpoints/ckpt-4.index": "new"})
+    storage.upload(first, "run.json")
+    assert stored(memory) == FILES | {"run.json": "new"}
+
+
 def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(
     memory, machine, monkeypatch
 ):

@@ -60,5 +60,15 @@ def step_of(path: pathlib.Path | str) -> int:
 
 def list_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
     """Return paths of the complete checkpoints in a folder, oldest first."""
-    indices = pathlib.Path(folder).glob("ckpt-*.index")
+    found = files_of_checkpoints(folder)
+    indices = (path for path in found if path.suffix == ".index")
     return sorted((index.with_suffix("") for index in indices), key=step_of)
+
+
+def files_of_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
+    """Return the files of a folder whose names are ckpt-STEP.…"""
+    return [
+        path
+        for path in pathlib.Path(folder).glob("ckpt-*.*")
+        if re.match(r"ckpt-\d+\.", path.name)
+    ]

@@ -20,10 +20,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from t2t_repro import errors, files
+from t2t_repro import errors, files, storage
 from t2t_repro.models import building
 from t2t_repro.training import run_log, slots
-from t2t_repro.training.checkpoint_files import list_checkpoints, step_of
+from t2t_repro.training.checkpoint_files import (
+    files_of_checkpoints,
+    list_checkpoints,
+    step_of,
+)
 from t2t_repro.training.checkpoint_reader import (
     VOCABULARY,
     CheckpointReader,
@@ -105,7 +109,7 @@ class CheckpointManager:
         best = [by_step[s] for s in ranking if s in by_step][: self._max_best]
         names = {p.name for p in (*kept[-self._max_to_keep :], *best, path)}
         # A killed process may have left files without an index: remove them.
-        for file in _index_first(self._folder.glob("ckpt-*.*")):
+        for file in _index_first(files_of_checkpoints(self._folder)):
             if file.name.partition(".")[0] not in names:
                 file.unlink()
         return path
@@ -190,6 +194,15 @@ class CheckpointManager:
         )
 
     def _restore(self, path: pathlib.Path) -> None:
+        """Restore a checkpoint; of a run at a URL, if need be, from there."""
+        try:
+            self._assign(path)
+        except DamagedCheckpointError:
+            if not storage.fetch_again(path.parent, f"{path.name}.*"):
+                raise
+            self._assign(path)
+
+    def _assign(self, path: pathlib.Path) -> None:
         reader = CheckpointReader(path)
         self._check_names(reader)
         optional = self._optional.keys() & reader.shapes.keys()

@@ -79,7 +79,7 @@ def train(
     """
     options, data = options or Options(), data or Data()
     run_folder = _open_folder(output_dir, options)
-    hparams = run_json.use_defaults_for_later_fields(run_folder, hparams)
+    hparams = _use_defaults_for_later_fields(run_folder, hparams)
     _check(problem, hparams, options)
     observers = [*callbacks, *build_callbacks(options.callbacks)]
     observers += uploads.callbacks(run_folder)
@@ -136,6 +136,18 @@ def _open_folder(output_dir, options):
     return folder
 
 
+def _use_defaults_for_later_fields(run_folder, hparams):
+    """Call that function of run_json, and show what differs."""
+    used = run_json.use_defaults_for_later_fields(run_folder, hparams)
+    for name, value in vars(used).items():
+        if value != vars(hparams)[name]:
+            run_log.show(
+                f"The run is older than the hparam {name}, and continues with "
+                f"{name}={value} instead of {vars(hparams)[name]}."
+            )
+    return used
+
+
 def _check(problem, hparams, options):
     """Refuse settings that do not match each other, before any work."""
     problem.check_hparams(hparams)
@@ -157,7 +169,9 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
             hardware.use_xla(options.xla),
         )
         run_json.start(output_dir, settings, task.vocabularies, hardware_used)
-        storage.upload(output_dir)  # an error shows before the first step
+        # An error shows before the first step. The rest follows when the last
+        # checkpoint has been read, which may be damaged here.
+        storage.upload(output_dir, run_json.RUN)
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)
@@ -182,6 +196,8 @@ def _common_settings(
         "problem_args": problem.arguments,
         **{f"hparams={key}": value for key, value in vars(hparams).items()},
         **vars(options.resolved(hparams)),
+        # "auto" depends on the GPU.
+        "mixed_precision": hardware.dtype_policy(options.mixed_precision),
     }
 
 

@@ -81,6 +81,7 @@ def test_stored_run_continues_training_as_before(ok, stored, name):
         "--eval_bleu_sentences=0",
     )
     assert "300 done" in out
+    assert "continues with proportional_rows=False instead of True." in out
     actual, expected = (
         json.loads(path.read_text())[-1]
         for path in (

@@ -150,6 +150,22 @@ def test_checkpoint_whose_data_is_gone_from_the_store_is_set_aside(
     assert "No object: 'memory://bucket/run/ch" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("damage", [_cut, _flip])
+def test_checkpoint_damaged_here_is_restored_from_the_store(
+    state, machine, capsys, damage
+):
+    folder = machine("first") / run_json.CHECKPOINTS
+    for step in (4, 8):
+        state.save(folder, step)
+    storage.upload(folder.parent)
+    damage(folder / f"ckpt-8.{DATA}")
+    # As the trainer does before it restores.
+    storage.download(folder.parent)
+    storage.upload(folder.parent, run_json.RUN)
+    assert state.restore(folder) == folder / "ckpt-8"
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("ending", [DATA, "index"])
 @COUNTS
 def test_damaged_checkpoint_is_set_aside_or_unaffected(

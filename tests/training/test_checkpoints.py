@@ -180,6 +180,20 @@ def test_list_is_sorted_by_step_not_by_name(saved, tmp_path):
     assert checkpoint_files.list_checkpoints(tmp_path / "absent") == []
 
 
+def test_files_of_other_names_are_no_checkpoints(state, tmp_path):
+    manager = state.checkpoints(tmp_path, max_to_keep=1)
+    manager.save(4)
+    others = [
+        tmp_path / f"ckpt-{name}.index" for name in ("4-backup", "best-4")
+    ]
+    for path in others:
+        path.write_bytes(b"")
+    assert manager.save(5) == tmp_path / "ckpt-5"
+    listed = checkpoint_files.list_checkpoints(tmp_path)
+    assert listed == [tmp_path / "ckpt-5"]
+    assert all(path.exists() for path in others)
+
+
 def test_step_of_path_is_its_last_number():
     assert checkpoint_files.step_of("a-7/ckpt-1500") == 1500
     for path in ("ckpt", "ckpt-", "ckpt-5/model", "ckpt-1.index"):
