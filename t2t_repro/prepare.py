@@ -238,6 +238,7 @@ def _check_settings(
     defaults.
     """
     expected = {"problem": problem.registered_name} | problem.arguments
+    expected.pop("decode_hparams", None)  # the data is the same with any
     arguments = contents.get("arguments")
     stored = {"problem": contents.get("problem")}
     if isinstance(arguments, dict):

@@ -124,6 +124,27 @@ def test_manifest_without_later_arguments_has_their_defaults(
         prepare.prepare(other, tmp_path)
 
 
+def test_data_is_the_same_with_another_search(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for split in SPLITS:
+        for side in ("xx", "yy"):
+            (raw / f"{split}.{side}").write_text("ab ba\n" * 9)
+    folders = {
+        prepare.prepare(
+            build_problem(
+                "parallel_text",
+                {"name": "mine", "languages": "xx-yy", "vocab_size": 265}
+                | {"decode_hparams": search},
+            ),
+            tmp_path / "data",
+            raw,
+        )
+        for search in ("", "beam_size=6")
+    }
+    assert len(folders) == 1
+
+
 def test_other_kind_of_vocabularies_is_user_error(prepared):
     data_dir, _ = prepared
     other = build(arguments=f"{ARGUMENTS},separate_vocabularies=true")

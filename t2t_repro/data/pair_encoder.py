@@ -51,7 +51,13 @@ class Encoder:
             for vocabulary, side in zip(self._vocabularies, lines, strict=True)
         ]
         lengths = np.array([list(map(len, side)) for side in sentences])
-        drop = self._drop_masks(lengths.reshape(2, -1))
+        lengths = lengths.reshape(2, -1)
+        has_text = lengths > 1  # not EOS alone
+        source = self._vocabularies.source
+        if source.tags:
+            has_text[0] = list(map(source.has_text, sentences[0]))
+        empty = np.logical_not(has_text.all(axis=0))
+        drop = self._drop_masks(lengths, empty)
         keep = ~np.logical_or.reduce(list(drop.values()))
         dtype = np.uint16 if self.vocab_size <= 65_536 else np.int32
         ids = {}
@@ -70,12 +76,19 @@ class Encoder:
             {reason: int(mask.sum()) for reason, mask in drop.items()},
         )
 
-    def _drop_masks(self, lengths: np.ndarray) -> dict[str, np.ndarray]:
-        """Return {reason: [pairs] bool}; each pair has one reason at most."""
+    def _drop_masks(
+        self, lengths: np.ndarray, empty: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return {reason: [pairs] bool}; each pair has one reason at most.
+
+        Args:
+            lengths: [2, pairs] int, subwords of each side with EOS.
+            empty: [pairs] bool, True where a side has no text.
+        """
         shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
         no = np.zeros(len(shorter), bool)
         limit, ratio = self._max_length, self._max_length_ratio
-        empty = no if limit is None else shorter <= 1  # EOS alone
+        empty = no if limit is None else empty
         long = no if limit is None else ~empty & (longer > limit)
         uneven = ~empty & ~long & (longer > ratio * shorter) if ratio else no
         return {

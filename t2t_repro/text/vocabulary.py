@@ -88,7 +88,11 @@ class Vocabulary:
 
     def has_text(self, ids: Iterable[int]) -> bool:
         """Return whether ids are more than tags, EOS and PAD."""
-        return not (self.tag_ids | {PAD, EOS}).issuperset(ids)
+        return any(i not in self._no_text for i in ids)
+
+    @functools.cached_property
+    def _no_text(self) -> frozenset[int]:
+        return self.tag_ids | {PAD, EOS}
 
     @property
     def sha256(self) -> str:

@@ -61,6 +61,13 @@ def test_empty_and_long_pairs_are_dropped_from_training_only(
     assert test.sentences("inputs")[0] == [EOS]
 
 
+def test_source_of_a_tag_alone_is_empty(tmp_path, draw_pairs, generate_corpus):
+    train = [*draw_pairs(40), ("<BT>", "x"), ("<BT> an", "x")]
+    counts = generate_corpus(tmp_path, train, tags=["<BT>"])["splits"]
+    assert counts["train"]["dropped"]["empty_side"] == 1
+    assert counts["train"]["kept"] == 41
+
+
 def test_max_length_counts_eos(tmp_path, draw_pairs, generate_corpus):
     train = draw_pairs(50)
     generate_corpus(tmp_path, train, max_length=1000)
