@@ -13,6 +13,7 @@ override the file; of `hparams` and the like, only the values that they name.
 
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,12 +60,41 @@ def apply(name: str, known: flags.FlagValues = flags.FLAGS) -> None:
                 f"{path} has {flag!r}, which is no flag of this command.{hint} "
                 "--help lists the flags."
             )
+    if path.name == _RUN_JSON:
+        _refuse_other_set(known, values)
+    settings = [(_original(known, name), values[name]) for name in values]
+    names = [flag.name for flag, _ in settings]
+    for name in names:
+        if names.count(name) > 1:
+            raise errors.UserError(
+                f"{path} has --{name} twice, once by its other name. Omit one."
+            )
     try:
-        for flag, value in values.items():
-            _set(known[flag], value)
+        for flag, value in settings:
+            _set(flag, value)
         known.validate_all_flags()  # once: some compare several flags
     except (flags.Error, errors.UserError) as error:
         raise errors.UserError(f"{path}: {error}") from error
+
+
+def _original(known, name):
+    """Return the flag of a name, which may be an alias of absl."""
+    flag = known[name]
+    alias = re.fullmatch(r"Alias for --(\w+)\.", flag.help or "")
+    return known[alias[1]] if alias else flag
+
+
+def _refuse_other_set(known, values):
+    """Refuse --hparams_set beside a run.json, which has all of its hparams."""
+    if "hparams_set" not in values:
+        return
+    flag = known["hparams_set"]
+    if flag.present and flag.value != values["hparams_set"]:
+        raise errors.UserError(
+            f"A run.json has every hparam of its set, "
+            f"{values['hparams_set']!r}; got --hparams_set={flag.value}, of "
+            "which nothing would remain. Omit one of the two."
+        )
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -77,7 +107,12 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8")
         if path.suffix == ".json":
-            values = json.loads(text, parse_int=str, parse_float=str)
+            values = json.loads(
+                text,
+                parse_int=str,
+                parse_float=str,
+                object_pairs_hook=_without_repetition,
+            )
         else:
             values = yaml.load(text, _Loader)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -90,6 +125,15 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
             f"{str(values)[:80]!r}."
         )
     return values
+
+
+def _without_repetition(pairs):
+    """Return a dict of JSON's pairs; raise a ValueError if a key repeats."""
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"{key!r} is given twice.")
+    return dict(pairs)
 
 
 class _Loader(yaml.BaseLoader):

@@ -189,6 +189,8 @@ def _driver() -> dict[str, str]:
         capture_output=True,
         encoding="utf-8",
     )
+    if result.returncode:  # the output says why
+        return {}
     return {f"GPU:{i}": s for i, s in enumerate(result.stdout.splitlines())}
 
 

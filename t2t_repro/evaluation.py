@@ -139,6 +139,8 @@ def evaluate_checkpoints(
         "decode_hparams": dataclasses.asdict(hparams),
         "metrics": list(suite.names),
         "text_sha256": json_files.checksum(test_set.texts),
+        # Absent in the scores of earlier versions.
+        **({"tokenized": True} if suite.tokenized else {}),
     }
     with locks.locked(run.output_dir / checkpoint_scores.FOLDER):
         stored = CheckpointScores(run.output_dir, test_set.name, settings)
@@ -166,7 +168,7 @@ def evaluate_checkpoints(
                     "signatures": result.details["signatures"],
                 },
             )
-    _upload(run.output_dir / checkpoint_scores.FOLDER)
+    storage.upload_results(run.output_dir / checkpoint_scores.FOLDER)
     return stored
 
 
@@ -206,7 +208,20 @@ def _opened(
             f"{task.requested_name} has several directions, and text has one. "
             "Choose it, as by problem.toward('de', 'en') of English to German."
         )
-    return test_set.normalized(*task.normalizers)
+    return _of_direction(test_set, task)
+
+
+def _of_direction(test_set: TestSet, task: Problem) -> TestSet:
+    """Normalize text; note the direction, if the problem has several."""
+    test_set = test_set.normalized(*task.normalizers)
+    if not task.target_languages:
+        return test_set
+    languages = task.source_language, task.target_language
+    return test_set._replace(
+        name=test_set.name
+        and f"{test_set.name}.{'-'.join(filter(None, languages))}",
+        directions={"-".join(languages): len(test_set.references[0])},
+    )
 
 
 def open_test_set(
@@ -248,8 +263,7 @@ def open_test_set(
             return split
         return split.toward(task.target_language, task.source_language)
     languages = task.source_language, task.target_language
-    stored = test_sets.from_sacrebleu(name, languages)
-    return stored.normalized(*task.normalizers)
+    return _of_direction(test_sets.from_sacrebleu(name, languages), task)
 
 
 def _run_and_problem(
@@ -303,12 +317,4 @@ def _store(run, name, translations, result):
     json_files.write(
         path.with_name(f"{path.stem}.json"), result.scores | result.details
     )
-    _upload(path.parent)
-
-
-def _upload(folder):
-    """Copy results to the URL of a run, which others may own."""
-    try:
-        storage.upload(folder)
-    except errors.UserError as error:
-        print(f"The results are in {folder} only. {error}", file=sys.stderr)
+    storage.upload_results(path.parent)

@@ -79,7 +79,7 @@ def write(
     ]
     files.write_text(folder / "index.html", page.render(summaries))
     written = _write_pictures(folder, summaries) if options.pictures else {}
-    storage.upload(folder)
+    storage.upload_results(folder)
     return Report(folder / "index.html", written)
 
 
@@ -201,7 +201,7 @@ def _attention(run, data, options):
     lines = list(map(normalize, options.sentences))
     lines = lines or _validation_lines(run, data, options.num_sentences)
     if not lines:
-        return None, [], "no sentence was requested"
+        return None, [], "no sentence was requested, nor is one at hand"
     try:
         path = stored_run.find_checkpoint(run.output_dir)
     except errors.UserError:  # training has just started

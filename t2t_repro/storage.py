@@ -18,6 +18,7 @@ import fnmatch
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -249,6 +250,14 @@ def upload(folder: pathlib.Path, pattern: str = "*") -> None:
             _remove(folder / name)
             if name.endswith(".index"):
                 _remove_parts(folder / name)
+
+
+def upload_results(folder: pathlib.Path) -> None:
+    """Call upload(); if it fails, as in a run of others, print a message."""
+    try:
+        upload(folder)
+    except errors.UserError as error:
+        print(f"The results are in {folder} only. {error}", file=sys.stderr)
 
 
 def _has_index(name, names):

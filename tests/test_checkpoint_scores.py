@@ -115,6 +115,13 @@ def test_each_checkpoint_is_scored_once(run, restored):
     assert [entry["step"] for entry in stored.entries] == [2, 3]
 
 
+def test_scores_of_tokens_are_others_than_of_text(run, restored):
+    evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+    run.problem.tokenized = True
+    evaluation.evaluate_checkpoints(run, TEXT, samples=1)
+    assert restored == 2 * ["ckpt-1", "ckpt-2"]
+
+
 def test_checkpoint_that_training_removes_is_skipped(run, monkeypatch):
     def restore(model, path, sha256):
         if path.name == "ckpt-1":

@@ -116,3 +116,40 @@ def test_written_values_are_read(command, tmp_path):
     config_file.apply(path, known)
     assert known.problem == "ä: #"
     assert fields.items(known.hparams) == {"rate": "1.0e-09", "name": "x,y"}
+
+
+def test_other_name_of_a_flag_is_the_flag(command, tmp_path):
+    path = tmp_path / "mine.json"
+    known = command()
+    flags.DEFINE_alias("num_steps", "steps", known)
+    known(["command", "--steps=7"])
+    path.write_text('{"num_steps": 300}')
+    config_file.apply(path, known)
+    assert known.steps == 7
+    path.write_text('{"num_steps": 300, "steps": 3}')
+    with pytest.raises(errors.UserError, match="--steps twice"):
+        config_file.apply(path, known)
+
+
+def test_repeated_key_of_json_is_an_error(command, tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text('{"steps": 300, "steps": 3}')
+    with pytest.raises(errors.UserError, match="'steps' is given twice"):
+        config_file.apply(path, command())
+
+
+def test_other_set_beside_all_hparams_of_a_run_is_an_error(command, tmp_path):
+    path = tmp_path / "run.json"
+    run = dict.fromkeys(("problem", "hparams_set", "data_dir"), "tiny")
+    mappings = {"problem_arguments": {}, "hparams": {"a": 1}}
+    path.write_text(json.dumps(run | mappings | {"random_seed": 4}))
+    for name, message in (("tiny", ""), ("big", "got --hparams_set=big, of")):
+        known = command("--verify")
+        flags.DEFINE_string("hparams_set", None, "", flag_values=known)
+        known(["command", f"--hparams_set={name}"])
+        if message:
+            with pytest.raises(errors.UserError, match=message):
+                config_file.apply(path, known)
+        else:
+            config_file.apply(path, known)
+            assert known.hparams_set == name

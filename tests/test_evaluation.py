@@ -66,3 +66,15 @@ def test_text_of_a_many_to_many_problem_needs_its_direction():
     german = many.toward("de", "en")
     result = evaluation.evaluate(german, test_set, LINES, samples=1)
     assert "text:moses-de" in result.details["signatures"]["bleu_tok"]
+
+
+def test_text_of_a_direction_is_stored_by_it_and_its_tags_are_no_words():
+    registry.load_definitions()
+    problem = build_problem("multi30k_many").toward("de", "en")
+    texts = test_sets.TestSet(["a " * 10], [["Ein Hund"]], "files/my.en")
+    opened = evaluation._opened(None, problem, texts, None)
+    assert opened.name == "files/my.en.en-de"
+    assert opened.sources == ["<2de> " + texts.sources[0]]
+    result = evaluation.evaluate(problem, texts, ["Ein Hund"], samples=1)
+    (bucket,) = result.details["by_source_length"]
+    assert (bucket["shortest"], bucket["longest"]) == (1, 10)

@@ -125,7 +125,7 @@ def matching_rows(
             except errors.UserError:  # its size is no multiple of the divisor
                 continue
             if not _differences(result, wanted):
-                results.append(result)
+                results.append(run_json.with_defaults(result))
     return results
 
 

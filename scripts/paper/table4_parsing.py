@@ -7,7 +7,6 @@ OUTPUT_DIR is a training of wsj_parsing or wsj_parsing_semi, after ``evaluate
 """
 
 import json
-import pathlib
 import sys
 
 from scripts.paper import table_layout
@@ -30,7 +29,7 @@ COLUMNS = {  # metrics of parses, and their columns
 
 def main(output_dir):
     registry.load_definitions()
-    run = runs.open_run(pathlib.Path(output_dir).expanduser())
+    run = runs.open_run(output_dir)
     if run.problem.requested_name not in paper.PARSERS:
         raise errors.UserError(
             f"{output_dir} is a training of {run.problem.requested_name}; "

@@ -150,7 +150,7 @@ def test_images_have_alternative_text(reader):
 def test_page_shows_everything_of_a_run():
     text = words(Reader(page.render([RUN])))
     for part in (
-        "base on made_up, a Transformer trained for 20 steps.",
+        "base on made_up, trained for 20 steps.",
         "Parameters 63,045,632",
         "as in Table 3 65,000,000",
         "FLOPs, counted 3.30e18",
