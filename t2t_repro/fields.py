@@ -16,6 +16,7 @@ import dataclasses
 import json
 import re
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -26,6 +27,7 @@ _CONSTRAINTS, HELP = "constraints", "help"  # keys of a field's metadata
 _STRING = r'"(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'  # of JSON
 _ITEM = re.compile(rf"(?:=\s*{_STRING}|[^,])+", re.DOTALL)
 _QUOTED = re.compile(_STRING, re.DOTALL)
+_KINDS = (bool, int, float, str)  # of fields that are given as text
 
 
 class Constraint(typing.NamedTuple):
@@ -129,7 +131,7 @@ def check_types(values: Any) -> None:
     hints = typing.get_type_hints(type(values))
     for name in (field.name for field in dataclasses.fields(values)):
         value, kind = getattr(values, name), hints[name]
-        if kind not in (bool, int, float, str):
+        if kind not in _KINDS:
             continue
         if type(value) is not kind and (kind, type(value)) != (float, int):
             constraint = f"of type {kind.__name__}"
@@ -155,11 +157,11 @@ def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
         check_keys(cls, text)
         return text
     hints = typing.get_type_hints(cls)  # types may be written as strings
-    types = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    kinds = {field.name: hints[field.name] for field in dataclasses.fields(cls)}
     given = items(text)
     check_keys(cls, given)
     return {
-        key: _convert(key, value, types[key]) for key, value in given.items()
+        key: _convert(key, value, kinds[key]) for key, value in given.items()
     }
 
 
@@ -210,6 +212,19 @@ def check_keys(cls: type, keys: Iterable[str]) -> None:
 
 
 def _convert(key, value, kind):
+    """Convert text to one of _KINDS, or of `kind | None`."""
+    is_union = typing.get_origin(kind) in (types.UnionType, typing.Union)
+    declared = [
+        each
+        for each in (typing.get_args(kind) if is_union else [kind])
+        if each in _KINDS
+    ]
+    if len(declared) != 1:
+        raise errors.UserError(
+            f"{key} cannot be given as text: its type is {kind}, and must be "
+            "bool, int, float or str, or one of them or None."
+        )
+    (kind,) = declared
     try:
         if kind is bool:
             return {"true": True, "false": False}[value.lower()]
@@ -270,5 +285,6 @@ def differences(
         other = known.get(key)
         if isinstance(other, dict) and isinstance(value, dict):
             yield from differences(other, value)
-        elif other != value:
+        # JSON has lists for tuples.
+        elif other != (list(value) if isinstance(value, tuple) else value):
             yield f"{key} is {other!r} there and {value!r} here"

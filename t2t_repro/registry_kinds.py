@@ -90,7 +90,10 @@ class _Entries:
 
     def _enter(self, name: str, value: Any, parent: str | None = None) -> Any:
         """Enter a class or function; refuse another one of the same name."""
-        file = inspect.getsourcefile(value)
+        try:
+            file = inspect.getsourcefile(value)
+        except (OSError, TypeError):  # of a notebook
+            file = value.__module__
         known = self._entries.get(name)
         # The same definition again comes from a module that is reloaded.
         if known is not None and (known.file, known.value.__qualname__) != (

@@ -22,6 +22,7 @@ ENTRY_POINTS = "t2t_repro.definitions"
 _HELP = "my-problem-or-hparams-set-is-not-found"
 
 _named: pathlib.Path | None = None  # the folder that a user has named
+_imported: Mapping[str, Any] | None = None  # that of a run, as stored()
 
 
 def load(folder: pathlib.Path | None) -> None:
@@ -67,7 +68,9 @@ def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
     Raises:
         UserError: the folder is missing, has changed or lies in the run.
     """
-    if _named:
+    global _imported
+    # Classes of a second import would be others than those of the first.
+    if _named or known == _imported:
         return
     folder = pathlib.Path(known["folder"])
     reason = ""
@@ -92,6 +95,7 @@ def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
         )
     print(f"Definitions: {folder}.", file=sys.stderr)
     import_modules(_import_folder(folder))
+    _imported = known
 
 
 def import_modules(package: types.ModuleType) -> None:
@@ -115,6 +119,8 @@ def _load_installed():
 
 def _import_folder(folder):
     """Import a folder as the package t2t_usr_dir; __init__.py is optional."""
+    global _imported
+    _imported = None
     for name in list(sys.modules):  # modules of an earlier folder
         if name.startswith(f"{PACKAGE}."):
             del sys.modules[name]

@@ -94,3 +94,23 @@ def test_rule_of_a_field_is_checked(name, good, bad, rule):
     fields.check(Ruled(**{name: good}), "toy")
     with pytest.raises(errors.UserError, match=f"toy {name} must be {rule}"):
         fields.check(Ruled(**{name: bad}), "toy")
+
+
+@dataclasses.dataclass
+class Optional:
+    width: int | None = None
+    sizes: tuple[int, ...] = (3, 5)
+
+
+def test_text_of_an_optional_field_has_the_type_of_its_values():
+    assert fields.parse(Optional, "width=3") == {"width": 3}
+    with pytest.raises(errors.UserError, match="width must be of type int"):
+        fields.parse(Optional, "width=none")
+    with pytest.raises(errors.UserError, match="sizes cannot be given as text"):
+        fields.parse(Optional, "sizes=3")
+
+
+def test_tuple_does_not_differ_from_the_list_that_json_has():
+    given = dataclasses.asdict(Optional())
+    assert not list(fields.differences({"width": None, "sizes": [3, 5]}, given))
+    assert list(fields.differences({"width": None, "sizes": [3]}, given))

@@ -51,6 +51,14 @@ def test_stored_folder_is_loaded_again_and_printed(known, usr_dir, capsys):
     assert user_definitions.stored() is None  # a user has not named it
 
 
+def test_folder_of_several_runs_is_imported_once(known, usr_dir):
+    user_definitions.load_stored(known, usr_dir.parent / "run")
+    first = sys.modules[f"{user_definitions.PACKAGE}.mine"]
+    registry.load_definitions()
+    user_definitions.load_stored(known, usr_dir.parent / "other")
+    assert sys.modules[f"{user_definitions.PACKAGE}.mine"] is first
+
+
 @pytest.mark.parametrize("name", ["mine.py", "parts/__init__.py", "new.py"])
 def test_changed_folder_is_refused_by_name(known, usr_dir, name):
     (usr_dir / name).write_text("LOADED = 2\n")

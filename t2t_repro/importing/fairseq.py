@@ -88,8 +88,14 @@ def convert(
         model_weights,
         found.pair,
         found.kind,
-        # Defaults of fairseq-generate, which no file has.
-        {"beam_size": 5, "alpha": 1.0, "length_penalty_offset": 0},
+        # Defaults of fairseq-generate, which no file has; its min_len=1 does
+        # not count EOS.
+        {
+            "beam_size": 5,
+            "alpha": 1.0,
+            "length_penalty_offset": 0,
+            "min_length": 2,
+        },
         (file, *dict.fromkeys(found.files)),
         (settings["source_lang"], settings["target_lang"]),
     )

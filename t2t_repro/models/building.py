@@ -68,7 +68,8 @@ def check_model(hparams: HParams, recompute_grad: bool = False) -> None:
     """
     cls = models.subclass(hparams.model, Seq2Seq)
     expected = models.hparams_class(hparams.model)
-    if not isinstance(hparams, expected):
+    # A subclass has fields that a run of the model could not be read with.
+    if type(hparams) is not expected:
         raise errors.UserError(
             f"The model {hparams.model!r} has settings of {expected.__name__}; "
             f"got {type(hparams).__name__}. Build them with "
@@ -153,5 +154,5 @@ def _check_paths(model: Seq2Seq) -> None:
             raise errors.UserError(
                 f"The model {model.hparams.model!r} has a layer that Keras "
                 f"named {layer.path or layer.name}, by the order of creation. "
-                "Give it a name: name=…."
+                "Give it another name than its class with a number: name=…."
             )

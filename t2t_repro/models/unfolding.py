@@ -14,9 +14,12 @@ def column_counts(lengths: Tensor, ratio: float, offset: int) -> Tensor:
     """Return the columns of sources of `lengths` subwords, a |s| + b.
 
     They are rounded up, in integers, so that a length has the same number of
-    columns in Python and in any dtype. `ratio` counts in thousandths.
+    columns in Python and in any dtype. `ratio` counts in thousandths. There are
+    at least |s|, in which the source is.
     """
-    return (lengths * round(1000 * ratio) + 999) // 1000 + offset
+    counts = (lengths * round(1000 * ratio) + 999) // 1000 + offset
+    larger = max if isinstance(counts, int) else ops.maximum
+    return larger(counts, lengths)
 
 
 def pad_columns(x: Tensor, length: Tensor) -> Tensor:

@@ -64,13 +64,21 @@ def test_columns_follow_the_source_and_end_in_zeros(build):
 
 def test_target_beyond_the_columns_depends_on_earlier_positions_only(build):
     """Its states are still those of a decoder that reads the past."""
-    model = build(target_ratio=0.2, max_dilation=1)  # one column
-    other = INPUTS.copy()
-    other[:, 0] = 3
-    difference = np.abs(_logits(model) - _logits(model, other)).max(-1)
+    model = build(target_ratio=1.0, max_dilation=1)
+    inputs = INPUTS[:, :1]  # one column
+    other = np.full_like(inputs, 3)
+    difference = np.abs(_logits(model, inputs) - _logits(model, other)).max(-1)
     # Column 0 is seen from positions 0, 1 and 2.
     assert (difference[0, :3] > 1e-4).all()
     np.testing.assert_allclose(difference[0, 3:], 0, atol=1e-6)
+
+
+def test_all_of_a_source_is_read_where_targets_are_shorter(build):
+    model = build(target_ratio=0.5, max_dilation=1)
+    assert model.encode(INPUTS).shape[1] == INPUTS.shape[1]
+    other = INPUTS.copy()
+    other[0, 4] = 3
+    assert (np.abs(_logits(model) - _logits(model, other))[0] > 1e-4).any()
 
 
 @pytest.mark.parametrize(

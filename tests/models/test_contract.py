@@ -213,6 +213,17 @@ def test_settings_of_another_model_are_refused(toys, tiny_hparams):
         building.check_model(wrong)
 
 
+def test_settings_with_more_fields_are_refused():
+    """A run of them could be trained, and not be read."""
+    registry.load_definitions()
+    hparams = registry.build_hparams("transformer_moe_tiny")
+    building.check_model(hparams)
+    wrong = dataclasses.replace(hparams, model="transformer")
+    message = "settings of TransformerHParams; got TransformerMoeHParams"
+    with pytest.raises(errors.UserError, match=message):
+        building.check_model(wrong)
+
+
 class _Broken(transformer.Transformer):
     """Transformer with an additional layer that violates a rule."""
 
@@ -247,7 +258,7 @@ class _Pair(keras.layers.Layer):
         ),
         (
             lambda: [keras.layers.Dense(16) for _ in range(2)][1],
-            "Keras named .*dense_1.*Give it a name",
+            "Keras named .*dense_1.*Give it another name",
         ),
         (
             lambda: _Pair(name="pair"),
