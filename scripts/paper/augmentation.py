@@ -92,6 +92,7 @@ def main():
     selected = table_rows.select(ROWS, values.rows)
     names = augmentation_rows.with_teachers(selected)
     job = table_jobs.job(split="test", averaged=True)
+    augmentation_rows.require_supported(job.problem)
     texts = augmented_corpora.write(
         job.problem,
         job.output_dir / "text",

@@ -8,11 +8,14 @@ from absl import flags
 from scripts.paper import augmented_corpora, table_rows
 from scripts.paper.augmented_corpora import Texts
 from scripts.paper.table_jobs import Job
-from t2t_repro import fields, prepare, registry
+from t2t_repro import errors, fields, prepare, registry
 from t2t_repro.data import vocabulary_pair
-from t2t_repro.problem import REVERSED, build_problem
+from t2t_repro.problem import REVERSED, Problem, build_problem
 
 PROBLEM = "parallel_text"
+# Arguments of the original problem that the rows' problems have, too.
+_COPIED = ("max_length", "max_length_ratio", "filters", "decode_hparams")
+_REFUSED = ("vocabulary", "separate_vocabularies", "tags")
 
 
 class Recipe(NamedTuple):
@@ -94,6 +97,10 @@ class Recipes(NamedTuple):
             "languages": "-".join(self.texts.languages),
             "vocab_size": original.vocab_size,
             "vocabulary_type": original.vocabulary_type,
+        } | {
+            name: original.arguments[name]
+            for name in _COPIED
+            if original.arguments.get(name)
         }
         teacher = ROWS[name].translated_by
         if teacher:
@@ -106,7 +113,7 @@ class Recipes(NamedTuple):
         requested = PROBLEM + (REVERSED if ROWS[name].reverse else "")
         problem = build_problem(requested, arguments)
         data_dir = self.job.output_dir / "data"
-        given = ",".join(f"{key}={value}" for key, value in arguments.items())
+        given = fields.join({key: str(arguments[key]) for key in arguments})
         return self.job._replace(
             problem=problem,
             data=prepare.data_folder(data_dir, problem),
@@ -119,6 +126,24 @@ class Recipes(NamedTuple):
                 f"--raw_dir={self.texts.folder}",
                 f"--num_workers={flags.FLAGS.num_workers}",
             ),
+        )
+
+
+def require_supported(problem: Problem) -> None:
+    """Raise a UserError if the rows would be of another problem.
+
+    Their text is that of the problem, in the problem parallel_text.
+    """
+    for name in _REFUSED:
+        if value := problem.arguments[name]:
+            raise errors.UserError(
+                f"The rows learn one vocabulary of their own; got {name}="
+                f"{value}. Omit it from --problem_args."
+            )
+    if problem.tokenized:
+        raise errors.UserError(
+            f"The text of {problem.requested_name} is tokenized, and would be "
+            "scored as plain text. Name a problem of plain text."
         )
 
 

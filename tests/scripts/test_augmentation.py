@@ -178,6 +178,31 @@ def test_back_translation_adds_text_of_its_seed_with_the_same_subwords(
     assert settings["problem_arguments"]["vocabulary"] == "vocab.model"
 
 
+def test_rows_have_the_limits_of_their_problem(recipes):
+    given = recipes.job.problem.arguments
+    limits = {"max_length": 64, "filters": "unique:max_words=9"}
+    limited = build_problem("parallel_text", given | limits)
+    job = recipes._replace(job=recipes.job._replace(problem=limited))
+    made = job.row_job("baseline", 1)
+    assert limits.items() <= made.problem.arguments.items()
+    assert ",filters=unique:max_words=9" in made.problem_flags[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("parallel_text", {"tags": "<A>"}, "got tags=<A>. Omit it"),
+        ("multi30k_ende_lctok", {}, "text of multi30k_ende_lctok is tokenized"),
+    ],
+)
+def test_other_problem_than_the_rows_can_have_is_refused(
+    name, changes, message
+):
+    given = problem().arguments | changes if name == "parallel_text" else {}
+    with pytest.raises(errors.UserError, match=message):
+        augmentation_rows.require_supported(build_problem(name, given))
+
+
 def test_ensemble_of_all_seeds_makes_one_corpus_for_small_models(recipes):
     for seed in 1, 2:
         job = recipes.row_job("ensemble_distilled", seed)
