@@ -80,7 +80,7 @@ class Job(NamedTuple):
         assert self.run is not None
         return bulk_models.of_run(
             self.run,
-            common_flags.checkpoint_path(self.run),
+            common_flags.checkpoint_paths(self.run),
             common_flags.decode_hparams(self.run.problem),
             split_sentences,
             target_language,

@@ -226,11 +226,8 @@ def _export_checksum(folder):
     """Return the checksum of a version's files, which are verified."""
     from t2t_repro.serving import saved_model
 
-    card = saved_model.read_verified_card(folder)
-    # A SavedModel of another program has no card.
-    return json_files.checksum(
-        card["files"] if card else saved_model.checksums(folder)
-    )
+    saved_model.read_verified_card(folder)
+    return json_files.checksum(saved_model.checksums(folder))
 
 
 def _other_model(name):

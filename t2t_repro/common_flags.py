@@ -236,7 +236,7 @@ def engine() -> str:
     return flags.FLAGS.engine
 
 
-def checkpoint_path(run: Any) -> str:
+def checkpoint_paths(run: Any) -> list[pathlib.Path]:
     """Return and print the run's checkpoint, or those of --checkpoint_path.
 
     Args:
@@ -247,9 +247,8 @@ def checkpoint_path(run: Any) -> str:
     paths = stored_run.find_checkpoints(
         run.output_dir, flags.FLAGS.checkpoint_path
     )
-    names = ",".join(map(str, paths))
-    print(f"Checkpoint: {names}.", file=sys.stderr)
-    return names
+    print(f"Checkpoint: {','.join(map(str, paths))}.", file=sys.stderr)
+    return paths
 
 
 def decode_hparams(problem: Problem) -> hparam.DecodeHParams:

@@ -72,7 +72,7 @@ def _decode(total):
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )
-    checkpoint = common_flags.checkpoint_path(run)
+    checkpoint = common_flags.checkpoint_paths(run)
     # A file's batches are split into shards, each on a thread. Tracing and
     # scoring have large operations: there, threads share an operation.
     if interactive:

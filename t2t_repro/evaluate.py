@@ -55,7 +55,7 @@ def main(texts: evaluate_flags.Texts) -> None:
         run or texts.problem,
         *texts[1:],
         data_dir=common_flags.data_dir(run),
-        checkpoint_path=translates and common_flags.checkpoint_path(run),
+        checkpoint_path=translates and common_flags.checkpoint_paths(run),
         decode_hparams=common_flags.decode_hparams(texts.problem),
         samples=_SAMPLES.value,
     )

@@ -139,8 +139,12 @@ def evaluate_checkpoints(
         "decode_hparams": dataclasses.asdict(hparams),
         "metrics": list(suite.names),
         "text_sha256": json_files.checksum(test_set.texts),
-        # Absent in the scores of earlier versions.
-        **({"tokenized": True} if suite.tokenized else {}),
+        # Absent, as in earlier versions, if it is as the problem has it.
+        **(
+            {"tokenized": suite.tokenized}
+            if suite.tokenized != type(run.problem).tokenized
+            else {}
+        ),
     }
     with locks.locked(run.output_dir / checkpoint_scores.FOLDER):
         stored = CheckpointScores(run.output_dir, test_set.name, settings)

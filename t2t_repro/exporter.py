@@ -37,7 +37,7 @@ def main(_: object) -> None:
         run,
         _EXPORT_DIR.value,
         _FORMAT.value,
-        common_flags.checkpoint_path(run),
+        common_flags.checkpoint_paths(run),
         common_flags.decode_hparams(run.problem),
         _WEIGHTS_DTYPE.value,
     )

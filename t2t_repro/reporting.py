@@ -206,7 +206,7 @@ def _attention(run, data, options):
         path = stored_run.find_checkpoint(run.output_dir)
     except errors.UserError:  # training has just started
         return None, [], "there is no checkpoint yet"
-    (model,), _ = runs.load_models(run, str(path))
+    (model,), _ = runs.load_models(run, [path])
     tracer = attention_trace.AttentionTracer(
         model, run.vocabularies, run.problem.search
     )

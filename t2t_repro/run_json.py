@@ -116,6 +116,11 @@ def start(
             {key: settings[key] for key in _IDENTITY},
             "Name another --output_dir. (To train longer, say --train_steps.)",
         )
+        # Later fields stay unknown, or the next session would compare them.
+        hparams = settings["hparams"]
+        settings = settings | {
+            "hparams": {name: hparams[name] for name in known["hparams"]}
+        }
     command_line = " ".join(sys.argv)
     vocabularies.write(output_dir)
     json_files.write(

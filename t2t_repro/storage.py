@@ -34,6 +34,8 @@ _COMPLETE = (
     "saved_model.pb",
     "model.bin",
 )
+# Files that are written once: if one has changed, it is damaged.
+_UNCHANGED = "*checkpoints/ckpt-*"
 _NOT_COPIED = (_OBJECTS, locks.LOCK, f"*.{locks.LOCK}", "*.t2t.tmp")
 _NO_NAMES = {"", ".", ".."}
 
@@ -154,6 +156,8 @@ def _download(folder, url, choose):
         copy = copies.get(name)
         if name in found:
             is_stale = copy is None or copy.tag != found[name].tag
+            if not is_stale and fnmatch.fnmatchcase(name, _UNCHANGED):
+                is_stale = not copy.is_same(present[name])
         else:  # it was removed there, or is new or newer here
             is_stale = copy is not None and copy.is_same(present[name])
         if is_stale:
@@ -199,12 +203,18 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
     Returns:
         Whether there are such objects.
     """
-    chosen = fnmatch.filter(names(folder), pattern)
-    for name in _in_order(chosen):
-        (folder / name).unlink(missing_ok=True)
+    paths = [
+        folder / name
+        for name in _in_order(fnmatch.filter(names(folder), pattern))
+    ]
+    # Forgotten first: an upload removes objects whose files are gone.
+    for path in paths:
+        _note(path, None, None)
+        path.unlink(missing_ok=True)
+    for path in paths:
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            _get(folder / name)
-    return bool(chosen)
+            _get(path)
+    return bool(paths)
 
 
 def _get(path):
@@ -212,14 +222,13 @@ def _get(path):
     _note(path, version, path.stat())
 
 
-def upload(folder: pathlib.Path, pattern: str = "*") -> None:
+def upload(folder: pathlib.Path) -> None:
     """Copy the files that have changed to their objects.
 
     Objects that were copied and whose files are gone are removed.
 
     Args:
         folder: a copy, or a folder in it. From others nothing is copied.
-        pattern: of the names in `folder` to which it applies.
 
     Raises:
         UserError: the objects cannot be written. The files stay, and a later
@@ -228,10 +237,7 @@ def upload(folder: pathlib.Path, pattern: str = "*") -> None:
     if not url_of(folder):
         return
     with _locked(folder):
-        copies, present = (
-            {name: found[name] for name in fnmatch.filter(found, pattern)}
-            for found in (_copies(folder), _files(folder))
-        )
+        copies, present = _copies(folder), _files(folder)
         changed = _in_order(
             name
             for name, stat in present.items()

@@ -73,8 +73,8 @@ def test_export_is_the_same_beside_other_files(tmp_path):
     with tarfile.open(RUN.parent / "export.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
     before = bulk_models.of_export(tmp_path / "export")
-    # Notes of a copy from an object store, and of its reader.
-    for name in (".t2t.objects", "variables/.t2t.objects", "notes.md"):
+    # Notes of a copy from an object store.
+    for name in (".t2t.objects", "variables/.t2t.objects"):
         (before.folder / name).write_text("{}")
     assert bulk_models.of_export(tmp_path / "export") == before
 

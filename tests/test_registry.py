@@ -305,3 +305,10 @@ def test_summary_lists_names_first_lines_and_files(usr_dir):
     for entry in (entry for known in REGISTRIES for entry in known):
         assert f"  {entry.name:24} {entry.summary}" in lines
     assert "X_rev" in lines[-1]
+
+
+def test_definition_of_a_notebook_has_its_module_as_file(monkeypatch):
+    monkeypatch.setattr(registry.metrics, "_entries", {})
+    typed = type("Typed", (), {"__module__": "__main__", "__doc__": "Mine."})
+    registry.metrics.register("typed")(typed)
+    assert registry.metrics["typed"].file == "__main__"

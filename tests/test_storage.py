@@ -250,14 +250,32 @@ def test_upload_of_a_part_has_the_lock_of_the_run(machine, monkeypatch):
     assert len(refused) == 2
 
 
-def test_upload_of_a_pattern_leaves_all_else(memory, machine):
+def test_checkpoint_that_has_changed_here_is_copied_again(memory, machine):
     first = machine("first")
     write(first, FILES)
     storage.upload(first)
-    (first / "train.log").unlink()
-    write(first, {"run.json": "new", "checkpoints/ckpt-4.index": "new"})
-    storage.upload(first, "run.json")
-    assert stored(memory) == FILES | {"run.json": "new"}
+    *_, data, index = FILES
+    write(first, {data: "half", "train.log": "more steps"})
+    storage.download(first)
+    storage.upload(first)
+    assert stored(memory) == FILES | {"train.log": "more steps"}
+    assert read(first) == stored(memory)
+
+
+def test_objects_stay_if_their_copy_fails(memory, machine, monkeypatch):
+    first = machine("first")
+    write(first, FILES)
+    storage.upload(first)
+
+    def fail(url, path):
+        raise errors.UserError("no network")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(object_store, "get", fail)
+        with pytest.raises(errors.UserError, match="no network"):
+            storage.fetch_again(first / "checkpoints", "ckpt-4.*")
+    storage.upload(first)
+    assert stored(memory) == FILES
 
 
 def test_checkpoint_that_is_written_during_an_upload_is_not_mixed(

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from t2t_repro import errors, graph
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import score, shards
+from t2t_repro.decoding import row_batches, score, shards
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text import word_alignment
-from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
+from t2t_repro.text.vocabulary import EOS, Vocabulary
 from t2t_repro.text.word_alignment import Alignment
 
 
@@ -40,8 +40,6 @@ class Aligner:
             UserError: a model has no attention weights, or no such layer.
         """
         self._source, self._target = vocabularies
-        # The tag of a language is no word.
-        self._tags = self._source.tag_ids
         any_ids = tf.constant([[EOS, EOS]])
         layers = []
         for model in models:
@@ -62,8 +60,7 @@ class Aligner:
                     for model, index in zip(models, layers, strict=True)
                 ]
             )  # [B, T, L]
-            no_text = tf.constant([PAD, EOS, *self._tags])
-            is_text = tf.reduce_all(inputs[..., None] != no_text, axis=-1)
+            is_text = row_batches.is_text(inputs, self._source)
             weights = tf.where(is_text[:, None], weights, -1.0)
             return tf.argmax(weights, -1, tf.int32)  # [B, T]
 
@@ -86,7 +83,7 @@ class Aligner:
         ):
             target_words = _words(self._target, target)
             # The positions of EOS and PAD are not read.
-            first = int(source[0] in self._tags)
+            first = int(source[0] in self._source.tag_ids)  # no word
             links = zip(
                 positions - first, range(len(target_words)), strict=False
             )

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from t2t_repro.text.vocabulary import EOS, PAD
+from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 
 def truncate(ids: list[int], limit: int) -> list[int]:
@@ -30,6 +30,11 @@ def length_sorted(
         batch.append(i)
     if batch:
         yield batch
+
+
+def is_text(ids: tf.Tensor, vocabulary: Vocabulary) -> tf.Tensor:
+    """Return which ids [B, L] are no tag, EOS or PAD: [B, L] bool."""
+    return tf.reduce_all(ids[..., None] != [*vocabulary.no_text], axis=-1)
 
 
 def pad(rows: Sequence[Sequence[int]]) -> tf.Tensor:

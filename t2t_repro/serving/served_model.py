@@ -34,7 +34,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, graph
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import attention_trace, score, search
+from t2t_repro.decoding import attention_trace, row_batches, score, search
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.serving import graph_vocabulary
@@ -107,7 +107,9 @@ class ServedModel(tf.Module):
             self.attention = graph.function(
                 self._translate_with_attention, input_signature=[_TEXT]
             )
-        self._no_text = [PAD, EOS, *sorted(vocabularies.source.tag_ids)]
+        # Without an attribute: SavedModel saves what it finds in them.
+        source = vocabularies.source
+        self._is_text = lambda ids: row_batches.is_text(ids, source)
         self._beams = decode_hparams.beam_size
         self._max_length = decode_hparams.max_input_length
 
@@ -125,8 +127,7 @@ class ServedModel(tf.Module):
 
     def _is_blank(self, ids):
         """Return whether rows of ids [B, L] have no text to translate: [B]."""
-        is_text = tf.reduce_all(ids[..., None] != self._no_text, axis=-1)
-        return ~tf.reduce_any(is_text, axis=-1)
+        return ~tf.reduce_any(self._is_text(ids), axis=-1)
 
     def _decode(self, ids):
         """Convert ids [N, T], up to the first EOS, to lines [N]."""

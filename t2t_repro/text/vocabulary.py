@@ -84,14 +84,17 @@ class Vocabulary:
     @functools.cached_property
     def tag_ids(self) -> frozenset[int]:
         """Ids of `tags`."""
+        if not self.tags:
+            return frozenset()
         return frozenset(row[0] for row in self.encode(sorted(self.tags)))
 
     def has_text(self, ids: Iterable[int]) -> bool:
         """Return whether ids are more than tags, EOS and PAD."""
-        return any(i not in self._no_text for i in ids)
+        return any(i not in self.no_text for i in ids)
 
     @functools.cached_property
-    def _no_text(self) -> frozenset[int]:
+    def no_text(self) -> frozenset[int]:
+        """Ids of tags, EOS and PAD."""
         return self.tag_ids | {PAD, EOS}
 
     @property

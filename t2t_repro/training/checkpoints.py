@@ -197,9 +197,10 @@ class CheckpointManager:
         """Restore a checkpoint; of a run at a URL, if need be, from there."""
         try:
             self._assign(path)
-        except DamagedCheckpointError:
+        except DamagedCheckpointError as error:
             if not storage.fetch_again(path.parent, f"{path.name}.*"):
                 raise
+            run_log.show(f"{error.damage} It was copied again.")
             self._assign(path)
 
     def _assign(self, path: pathlib.Path) -> None:

@@ -137,7 +137,7 @@ def _open_folder(output_dir, options):
 
 
 def _use_defaults_for_later_fields(run_folder, hparams):
-    """Call that function of run_json, and show what differs."""
+    """Replace the hparams that are newer than the run, and show them."""
     used = run_json.use_defaults_for_later_fields(run_folder, hparams)
     for name, value in vars(used).items():
         if value != vars(hparams)[name]:
@@ -169,9 +169,7 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
             hardware.use_xla(options.xla),
         )
         run_json.start(output_dir, settings, task.vocabularies, hardware_used)
-        # An error shows before the first step. The rest follows when the last
-        # checkpoint has been read, which may be damaged here.
-        storage.upload(output_dir, run_json.RUN)
+        storage.upload(output_dir)  # an error shows before the first step
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)

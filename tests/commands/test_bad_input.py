@@ -60,6 +60,12 @@ def test_trainer_explains_wrong_names_and_settings(run, flags, message):
     assert message in error(run("trainer", *flags))
 
 
+def test_trainer_generates_data_with_the_engine(run, flags_of, tmp_path):
+    flags = *flags_of(tmp_path), "--hparams_set=tiny", "--engine=spark"
+    message = error(run("trainer", *flags, f"--output_dir={tmp_path / 'run'}"))
+    assert "engine must be local, or dask:ADDRESS" in message
+
+
 def test_missing_raw_file_is_named(run, flags_of, tmp_path):
     (tmp_path / "raw").mkdir()
     message = error(run("datagen", *flags_of(tmp_path)))

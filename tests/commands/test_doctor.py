@@ -116,3 +116,12 @@ def test_doctor_prints_a_report_or_json(run, tmp_path):
     found = json.loads(run("doctor", "--json").stdout)
     assert found["problems"] == []
     assert found["facts"]["cpu"]["gflops"]["float32"] > 0
+
+
+@pytest.mark.parametrize(("status", "found"), [(0, {"GPU:0": "A100"}), (9, {})])
+def test_driver_that_fails_has_no_gpus(monkeypatch, tmp_path, status, found):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\necho A100\nexit {status}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert diagnosis._driver() == found

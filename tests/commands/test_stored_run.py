@@ -67,7 +67,7 @@ def test_stored_export_translates_as_before(ok, stored):
 @pytest.mark.parametrize("name", ["longer", "longer [1]*?"])
 def test_stored_run_continues_training_as_before(ok, stored, name):
     shutil.copytree(stored / "run", stored / name)
-    out = ok(
+    command = (
         "trainer",
         "--problem=parallel_text",
         "--problem_args=name=numbers,languages=en-de,vocab_size=300",
@@ -80,6 +80,7 @@ def test_stored_run_continues_training_as_before(ok, stored, name):
         "--train_steps=304",
         "--eval_bleu_sentences=0",
     )
+    out = ok(*command)
     assert "300 done" in out
     assert "continues with proportional_rows=False instead of True." in out
     actual, expected = (
@@ -92,6 +93,7 @@ def test_stored_run_continues_training_as_before(ok, stored, name):
     assert actual["step"] == expected["step"] == 304
     for name in ("loss", "perplexity"):
         assert actual[name] == pytest.approx(expected[name], rel=1e-3)
+    assert "Nothing to do: 304 steps" in ok(*command)
 
 
 @pytest.fixture(scope="module")

@@ -159,11 +159,10 @@ def test_checkpoint_damaged_here_is_restored_from_the_store(
         state.save(folder, step)
     storage.upload(folder.parent)
     damage(folder / f"ckpt-8.{DATA}")
-    # As the trainer does before it restores.
-    storage.download(folder.parent)
-    storage.upload(folder.parent, run_json.RUN)
     assert state.restore(folder) == folder / "ckpt-8"
-    assert capsys.readouterr().out == ""
+    assert "is damaged: " in (printed := capsys.readouterr().out)
+    assert printed.endswith(" It was copied again.\n")
+    assert storage.names(folder) == _whole(4, 8)
 
 
 @pytest.mark.parametrize("ending", [DATA, "index"])

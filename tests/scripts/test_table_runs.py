@@ -8,6 +8,7 @@ import sys
 import types
 
 import pytest
+from absl import flags
 
 from scripts.paper import (
     commands,
@@ -42,6 +43,19 @@ def test_file_of_a_finished_row_is_read_if_settings_agree(tmp_path):
         )
     assert "seed is 1 there and 2 here" in str(error.value)
     assert "hparams.hidden_size is 8 there and 16 here" in str(error.value)
+
+
+def test_urls_of_folders_are_given_as_they_are(monkeypatch, tmp_path):
+    known = flags.FlagValues()
+    for name, value in (("data_dir", "s3://b/data"), ("raw_dir", "raw")):
+        flags.DEFINE_string(name, value, "", flag_values=known)
+    known(["program"])
+    monkeypatch.setattr(table_jobs.flags, "FLAGS", known)
+    monkeypatch.chdir(tmp_path)
+    assert table_jobs._given_folders("data_dir", "raw_dir") == [
+        "--data_dir=s3://b/data",
+        f"--raw_dir={tmp_path / 'raw'}",
+    ]
 
 
 def test_trainer_flags_that_contradict_a_rows_file_are_errors():
