@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import t2t_repro
-from t2t_repro import errors
+from t2t_repro import errors, stored_run
 from t2t_repro.hparam import DecodeHParams
-from t2t_repro.text import test_sets
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
 PAIRS = [
@@ -56,11 +55,11 @@ def test_scores_are_log_probabilities(model):
     )
 
 
-def test_folder_may_have_a_comma(folder, run):
+def test_folder_may_have_a_comma(folder):
     named = shutil.copytree(folder / "run", folder / "lr=1,wd=2")
-    model = t2t_repro.load(named)
-    texts = test_sets.TestSet([*SOURCES], [[*TARGETS]])
-    assert model.evaluate(texts).scores == run.evaluate(texts).scores
+    path = stored_run.find_checkpoint(named)
+    assert stored_run.find_checkpoints(named, [path]) == [path]
+    assert t2t_repro.load(named)._checkpoints == [path]
 
 
 def test_few_searches_are_kept(run):
