@@ -1,6 +1,7 @@
 """Bodies of REST requests: bounded in size, in number and in time."""
 
 import asyncio
+import contextlib
 import zlib
 
 from aiohttp import web
@@ -42,7 +43,7 @@ class BodyReader:
         length = request.content_length
         if length is not None and length > self._max_bytes:
             raise self._too_large()
-        task = asyncio.ensure_future(self._read(request, length))
+        task = asyncio.ensure_future(self._read(request))
         self._reading.add(task)
         connection = request.protocol
         assert isinstance(connection, Connection)
@@ -63,11 +64,17 @@ class BodyReader:
             self._reading.discard(task)
             connection.connections.set_busy(connection)
 
-    async def _read(self, request, length):
-        if length is not None and length <= _SMALL:
-            return await request.read()
-        async with self._large:
-            return await request.read()
+    async def _read(self, request):
+        """Read a body; one that grows large waits for its turn."""
+        body = bytearray()
+        async with contextlib.AsyncExitStack() as stack:
+            while chunk := await request.content.readany():
+                if len(body) <= _SMALL < len(body) + len(chunk):
+                    await stack.enter_async_context(self._large)
+                body += chunk
+                if len(body) > self._max_bytes:
+                    raise self._too_large()
+        return bytes(body)
 
     def decompress(self, body: bytes, encoding: str) -> bytes:
         """Return the content of a body.

@@ -65,9 +65,7 @@ def build(
         service.metrics.http_responses.labels(str(response.status)).inc()
         return response
 
-    app = web.Application(
-        middlewares=[answer], client_max_size=service.limits.max_request_bytes
-    )
+    app = web.Application(middlewares=[answer])
     app.add_routes(handlers.routes())
     return app
 
@@ -88,8 +86,6 @@ async def _answer(request, handler, access):
         return _refusal(error.status, error.message)
     except web.RequestPayloadError as error:
         return _refusal(400, f"The body cannot be read: {error}")
-    except web.HTTPRequestEntityTooLarge as error:
-        return _refusal(error.status, str(error.text))
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
         message = f"Malformed request: {request.method} {request.path}"
         return _refusal(error.status, message)

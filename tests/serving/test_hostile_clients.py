@@ -134,6 +134,18 @@ def test_large_bodies_do_not_hinder_others(export_dir, embedded):
         for _ in range(12):
             stack.enter_context(connected(server, post(500_000, b" " * 99_000)))
         assert server.predict(BODY)[0] == 200
+        assert read_all(
+            stack.enter_context(connected(server, chunked(json.dumps(BODY))))
+        ).startswith(b"HTTP/1.1 200 ")
+
+
+def chunked(text):
+    """Return a request whose body, of one chunk, has no stated length."""
+    return (
+        f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+        f"{len(text):x}\r\n{text}\r\n0\r\n\r\n"
+    ).encode()
 
 
 @pytest.mark.parametrize(
