@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -91,9 +92,7 @@ def _names(folders):
 
 
 def _summarize(run, name, options):
-    data_dir = options.data_dir or run.settings["data_dir"]
-    data = prepare.data_folder(data_dir, run.problem)
-    contents = _read_manifest(data, run)
+    data, contents = _open_data(run, options.data_dir)
     read = curves.read(run.output_dir)
     folder = run.output_dir / run_json.TRANSLATIONS
     scores = runs.stored_scores(run.output_dir)
@@ -137,10 +136,22 @@ def _checkpoint_curves(run):
     return {f"{page.CHECKPOINTS}{name}": curve for name, curve in found.items()}
 
 
-def _read_manifest(data, run):
-    """Return the manifest of the run's data, None if missing or changed."""
+def _open_data(run, data_dir):
+    """Return the folder of the data, and its manifest.
+
+    Both are None if the run's own data cannot be reached. The manifest is None
+    if the data is missing or has changed.
+    """
+    stored = run.settings["data_dir"]
+    try:
+        data = prepare.data_folder(data_dir or stored, run.problem)
+    except errors.UserError as error:
+        if data_dir:
+            raise
+        print(f"The report is without the data. {error}", file=sys.stderr)
+        return None, None
     same = manifest.sha256(data) == run.settings["manifest_sha256"]
-    return manifest.read(data) if same else None
+    return data, manifest.read(data) if same else None
 
 
 def _mean_lengths(run, data):

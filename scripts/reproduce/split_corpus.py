@@ -14,7 +14,7 @@ import hashlib
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, errors, files
+from t2t_repro import command_line, common_flags, errors, files, storage
 from t2t_repro.text import parallel_files
 
 _HELD_OUT = flags.DEFINE_integer(
@@ -49,6 +49,7 @@ def main():
             lines = "".join(f"{pair[side]}\n" for pair in split)
             files.write_text(folder / f"{name}.{language}", lines)
         print(f"{name}: {len(split):,} pairs")
+    storage.upload(folder)
     left_out = len(pairs) - sum(map(len, splits.values()))
     print(f"{left_out:,} pairs are left out: a sentence of theirs is held out.")
 
