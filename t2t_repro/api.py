@@ -291,7 +291,7 @@ def train(
     """Train a model, or resume its training, and load it.
 
     Args:
-        problem: a registered name, or a problem.
+        problem: a registered name, or a result of build_problem().
         hparams_set: a registered name.
         output_dir: folder of the run.
         problem_args: arguments of the problem.

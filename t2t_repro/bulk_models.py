@@ -69,6 +69,7 @@ class RunModel(NamedTuple):
     split_sentences: bool
     target_language: str  # of a many-to-many model; "": lines have tags
     usr_dir: pathlib.Path | None
+    definitions: tuple[tuple[str, str], ...] = ()  # its modules with sha256
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -81,6 +82,8 @@ class RunModel(NamedTuple):
             "decode_hparams": dataclasses.asdict(self.decode_hparams),
             "split_sentences": self.split_sentences,
             "target_language": self.target_language,
+            # Absent, as in earlier versions, if there is no such folder.
+            **({"usr_dir": dict(self.definitions)} if self.usr_dir else {}),
         }
 
     def load(self) -> Translate:
@@ -203,6 +206,7 @@ def of_run(
         split_sentences,
         target_language,
         user_definitions.named_folder(),
+        tuple((user_definitions.stored() or {"sha256": {}})["sha256"].items()),
     )
 
 

@@ -116,8 +116,15 @@ def start(
             {key: settings[key] for key in _IDENTITY},
             "Name another --output_dir. (To train longer, say --train_steps.)",
         )
-        # Later fields stay unknown, or the next session would compare them.
         hparams = settings["hparams"]
+        if unknown := sorted(known["hparams"].keys() - hparams.keys()):
+            raise errors.UserError(
+                f"{path} has hparams that the model {hparams['model']!r} lacks "
+                f"now: {', '.join(unknown)}. Resume with the version that "
+                "began the run, or name another --output_dir."
+            )
+        _note_changed_definitions(known, settings)
+        # Later fields stay unknown, or the next session would compare them.
         settings = settings | {
             "hparams": {name: hparams[name] for name in known["hparams"]}
         }
@@ -134,6 +141,20 @@ def start(
         },
         with_checksum=True,
     )
+
+
+def _note_changed_definitions(known, settings):
+    """Print which modules of --usr_dir have changed since the last session."""
+    before, now = (
+        each.get("usr_dir", {}).get("sha256", {}) for each in (known, settings)
+    )
+    changed = [name for name in before if now.get(name, "") != before[name]]
+    if now and changed:
+        print(
+            f"Modules of --usr_dir have changed since the last session: "
+            f"{', '.join(changed)}.",
+            file=sys.stderr,
+        )
 
 
 def fingerprint(output_dir: pathlib.Path) -> int:

@@ -22,7 +22,7 @@ ENTRY_POINTS = "t2t_repro.definitions"
 _HELP = "my-problem-or-hparams-set-is-not-found"
 
 _named: pathlib.Path | None = None  # the folder that a user has named
-_imported: Mapping[str, Any] | None = None  # that of a run, as stored()
+_imported: Mapping[str, Any] | None = None  # the last one, as stored()
 
 
 def load(folder: pathlib.Path | None) -> None:
@@ -32,7 +32,7 @@ def load(folder: pathlib.Path | None) -> None:
         ImportError: from a module of the folder, unchanged.
         UserError: the folder is none, or a package cannot be imported.
     """
-    global _named
+    global _named, _imported
     _named = folder
     _load_installed()
     if folder:
@@ -41,7 +41,10 @@ def load(folder: pathlib.Path | None) -> None:
                 f"--usr_dir must be a folder with Python modules; got {folder},"
                 " which is not a folder."
             )
-        import_modules(_import_folder(folder))
+        # Classes of a second import would be others than those of the first.
+        if stored() != _imported:
+            import_modules(_import_folder(folder))
+            _imported = stored()
 
 
 def named_folder() -> pathlib.Path | None:
@@ -69,7 +72,6 @@ def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
         UserError: the folder is missing, has changed or lies in the run.
     """
     global _imported
-    # Classes of a second import would be others than those of the first.
     if _named or known == _imported:
         return
     folder = pathlib.Path(known["folder"])

@@ -144,6 +144,16 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         assert stored == before["hparams"]
 
 
+def test_run_with_a_setting_that_is_gone_is_refused(started):
+    (started / run_json.CHECKPOINTS).mkdir()
+    (started / run_json.CHECKPOINTS / "ckpt-4.index").touch()
+    path = started / run_json.RUN
+    before = json_files.read(path)
+    json_files.write(path, before | {"hparams": {"gone": 1, "model": "m"}})
+    with pytest.raises(errors.UserError, match="'m' lacks now: gone. Resume"):
+        start(started, settings=SETTINGS | {"hparams": {"model": "m"}})
+
+
 def test_run_of_the_reversal_has_swapped_vocabularies(
     tmp_path, tiny_hparams, vocabulary
 ):

@@ -31,6 +31,7 @@ def known(usr_dir):
     registry.load_definitions(usr_dir)
     known = user_definitions.stored()
     registry.load_definitions()
+    user_definitions._imported = None
     return known
 
 
@@ -49,6 +50,17 @@ def test_stored_folder_is_loaded_again_and_printed(known, usr_dir, capsys):
     assert loaded() == 1
     assert capsys.readouterr().err == f"Definitions: {usr_dir}.\n"
     assert user_definitions.stored() is None  # a user has not named it
+
+
+def test_named_folder_is_imported_again_only_if_it_has_changed(usr_dir):
+    name = f"{user_definitions.PACKAGE}.mine"
+    registry.load_definitions(usr_dir)
+    first = sys.modules[name]
+    registry.load_definitions(usr_dir)
+    assert sys.modules[name] is first
+    (usr_dir / "mine.py").write_text(MODULE.format(2))
+    registry.load_definitions(usr_dir)
+    assert loaded() == 2
 
 
 def test_folder_of_several_runs_is_imported_once(known, usr_dir):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import dask
 import distributed
 
-from t2t_repro import errors, user_definitions
+from t2t_repro import errors, registry, user_definitions
 from t2t_repro.data import engines
 
 TIMEOUT_SECONDS = 60  # for the scheduler to answer, and for a worker to come
@@ -45,7 +45,7 @@ class FunctionPlugin(distributed.WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Load the definitions and the function, on a worker."""
-        user_definitions.load(self._usr_dir)
+        registry.load_definitions(self._usr_dir)
         self.function = pickle.loads(self._pickled)
 
 

@@ -9,6 +9,7 @@ import itertools
 import os
 import pathlib
 import urllib.error
+import urllib.parse
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -75,7 +76,9 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
             "and name the folder with --raw_dir.",
             see="no-download",
         )
-    path = folder / pathlib.PurePosixPath(file.url).name
+    # Not the name in the URL, which two files may share.
+    suffix = pathlib.PurePosixPath(urllib.parse.urlsplit(file.url).path).suffix
+    path = folder / f"{file.name}{suffix if suffix in _OPEN_COMPRESSED else ''}"
     if not path.exists():
         with locks.locked(folder, wait=True):  # problems share files
             if not path.exists():

@@ -15,6 +15,7 @@ from t2t_repro import (
     registry,
     run_json,
     storage,
+    user_definitions,
 )
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.models import building
@@ -77,20 +78,19 @@ def train(
         UserError: a setting does not fit the model or the problem, the folder
             holds another run, or a number is not finite.
     """
+    if not problem.registered_name:
+        raise errors.UserError(
+            f"A run stores its problem by name; got a {type(problem).__name__} "
+            "without one. Register the class, and build the problem with "
+            "problem.build_problem('NAME')."
+        )
     options, data = options or Options(), data or Data()
     run_folder = _open_folder(output_dir, options)
     hparams = _use_defaults_for_later_fields(run_folder, hparams)
     _check(problem, hparams, options)
     observers = [*callbacks, *build_callbacks(options.callbacks)]
     observers += uploads.callbacks(run_folder)
-    if options.logical_devices:
-        hardware.make_logical_devices(options.logical_devices)
-    else:
-        hardware.choose_threads(options.distribution, options.xla)
-    if options.deterministic:
-        hardware.make_deterministic()
-    # Workers must connect to each other before any operation runs.
-    strategy = hardware.strategy(options.distribution)
+    strategy = _choose_hardware(options)
     optimizer.check(hparams)  # runs an update of a small matrix
     worker = workers.for_strategy(strategy)
     common_settings = _common_settings(problem, hparams, options)
@@ -114,6 +114,24 @@ def train(
         ) | {"options": options.given()}
         _write_run_json(worker, run_folder, settings, task, options, strategy)
         return train_loop.train(task, run_folder, options, strategy, observers)
+
+
+def _choose_hardware(options):
+    """Return the strategy; before it, no operation may run."""
+    try:
+        if options.logical_devices:
+            hardware.make_logical_devices(options.logical_devices)
+        else:
+            hardware.choose_threads(options.distribution, options.xla)
+        if options.deterministic:
+            hardware.make_deterministic()
+        return hardware.strategy(options.distribution)
+    except RuntimeError as error:
+        raise errors.UserError(
+            f"The devices cannot be chosen any more: {error} An operation of "
+            "TensorFlow runs while a module of --usr_dir is imported, or a "
+            "callback is built. Run it in a function, or in on_train_begin()."
+        ) from error
 
 
 def _open_folder(output_dir, options):
@@ -194,6 +212,7 @@ def _common_settings(
         "problem_args": problem.arguments,
         **{f"hparams={key}": value for key, value in vars(hparams).items()},
         **vars(options.resolved(hparams)),
+        "usr_dir": (user_definitions.stored() or {}).get("sha256"),
         # "auto" depends on the GPU.
         "mixed_precision": hardware.dtype_policy(options.mixed_precision),
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from t2t_repro import graph, keras_compat
+from t2t_repro import errors, graph, keras_compat
 from t2t_repro.data.batches import distributed_spec
 from t2t_repro.data.features import DENOMINATORS, ROW_FEATURES
 from t2t_repro.hparam import HParams
@@ -65,6 +65,16 @@ def build_train_step(
             # Scaled here, where it is one number instead of many gradients.
             share = optimizer.scale_loss(share)
         gradients = tape.gradient(share, [v.value for v in variables])
+        unused = [
+            v.path
+            for v, g in zip(variables, gradients, strict=True)
+            if g is None
+        ]
+        if unused:
+            raise errors.UserError(
+                f"The loss does not depend on {', '.join(unused)}. Use each "
+                "weight in hidden_states(), or say trainable=False."
+            )
         # The gradient of an embedding lookup is an IndexedSlices.
         return [tf.convert_to_tensor(g) for g in gradients], sums
 

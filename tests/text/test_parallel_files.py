@@ -1,5 +1,6 @@
 """Raw files: lines, pairs, and downloads from a local server."""
 
+import dataclasses
 import gzip
 import hashlib
 import http.server
@@ -194,6 +195,23 @@ def test_file_is_downloaded_once(server, tmp_path):
     assert parallel_files.download(file_at(server), path.parent) == path
     assert server.asked == [None]
     assert set(path.parent.iterdir()) == {path, path.parent / locks.LOCK}
+
+
+@pytest.mark.parametrize("url", ["{}?download=1", "{}#part"])
+def test_downloads_are_named_by_their_file_not_by_the_url(
+    server, tmp_path, url
+):
+    names = ("train.en", "validation.en")
+    paths = [
+        parallel_files.download(
+            dataclasses.replace(
+                file_at(server), name=name, url=url.format(server.url)
+            ),
+            tmp_path,
+        )
+        for name in names
+    ]
+    assert paths == [tmp_path / f"{name}.gz" for name in names]
 
 
 def test_download_without_checksum_is_accepted(server, tmp_path):

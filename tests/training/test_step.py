@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import ops
 from step_trials import SEED, Trial, assert_same_update, distance
 
-from t2t_repro import registry
+from t2t_repro import errors, registry
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import SIDES
 from t2t_repro.layers import counter_rng
@@ -51,9 +51,9 @@ class TinyModel:
 def tiny_trial(tiny_hparams, tiny_corpora, vocab_size, strategy_of, randomize):
     """Return a function that returns a Trial of TinyModel."""
 
-    def make(replicas, xla=False):
+    def make(replicas, xla=False, model=TinyModel):
         return Trial(
-            lambda: TinyModel(vocab_size),
+            lambda: model(vocab_size),
             tiny_hparams,
             tiny_corpora["train"],
             strategy_of(replicas),
@@ -86,6 +86,16 @@ def test_update_of_tiny_model_does_not_depend_on_distribution(
 ):
     actual = tiny_trial(replicas, xla).run(microbatches)
     assert_same_update(actual, expected_of_tiny)
+
+
+def test_weight_that_the_loss_does_not_reach_is_named(tiny_trial):
+    class Spare(TinyModel):
+        def __init__(self, vocab_size):
+            super().__init__(vocab_size)
+            self.weights.append(keras.Variable(tf.zeros(3), name="spare"))
+
+    with pytest.raises(errors.UserError, match="does not depend on spare. Use"):
+        tiny_trial(1, model=Spare).run()
 
 
 @pytest.fixture(scope="module")
