@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import pathlib
 import pickle
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from t2t_repro.data import engines
 
 TIMEOUT_SECONDS = 60  # for the scheduler to answer, and for a worker to come
 PENDING_PER_THREAD = 4  # chunks, so that no thread waits for the next one
+_ATTEMPTS = 3  # to send the function to all workers
 # Errors of a cluster that is lost.
 _LOST = (
     concurrent.futures.CancelledError,
@@ -44,9 +46,17 @@ class FunctionPlugin(distributed.WorkerPlugin):
         self.name = f"t2t-{uuid.uuid4().hex}"
 
     def setup(self, worker: Any) -> None:
-        """Load the definitions and the function, on a worker."""
-        registry.load_definitions(self._usr_dir)
-        self.function = pickle.loads(self._pickled)
+        """Prepare the worker, in its event loop, which must not be delayed."""
+        self._lock = threading.Lock()
+        self._function: Callable | None = None
+
+    def call(self, chunk: Any) -> Any:
+        """Call the function; the first call loads it and the definitions."""
+        with self._lock:
+            if self._function is None:
+                registry.load_definitions(self._usr_dir)
+                self._function = pickle.loads(self._pickled)
+        return self._function(chunk)
 
 
 def _lost_if_unreachable(call):
@@ -64,9 +74,18 @@ def _lost_if_unreachable(call):
     return checked
 
 
+def _register(client, plugin):
+    """Send a plugin to the workers, again if one of them ends meanwhile."""
+    register = _lost_if_unreachable(client.register_plugin)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(distributed.comm.CommClosedError):
+            return register(plugin)
+    return register(plugin)
+
+
 def _call(name, chunk):
     """Call the function of a plugin, on a worker."""
-    return distributed.get_worker().plugins[name].function(chunk)
+    return distributed.get_worker().plugins[name].call(chunk)
 
 
 class DaskEngine(NamedTuple):
@@ -85,7 +104,7 @@ class DaskEngine(NamedTuple):
         plugin = FunctionPlugin(function, user_definitions.named_folder())
         with self._connect() as client:
             try:
-                _lost_if_unreachable(client.register_plugin)(plugin)
+                _register(client, plugin)
                 yield engines.Calls(
                     _lost_if_unreachable(
                         lambda chunk: client.submit(

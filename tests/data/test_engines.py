@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from t2t_repro import data, errors, registry, user_definitions
+from t2t_repro import data, errors, registry
 from t2t_repro.data import engines
 from t2t_repro.data.filtering import PairFilters
 
@@ -25,6 +25,15 @@ from t2t_repro.text.pair_filters import PairFilter
 class NoFads(PairFilter):
     def keep(self, pair):
         return "fad fad" not in pair[0]
+"""
+
+VARIANT = """
+from t2t_repro.models.transformer import Transformer
+from t2t_repro.registry import models
+
+@models.register("variant")
+class Variant(Transformer):
+    pass
 """
 
 
@@ -194,15 +203,16 @@ def test_inline_engine_reads_a_task_when_its_result_is_needed():
 
 @pytest.fixture
 def own_filter(tmp_path, monkeypatch):
-    """A filter of a --usr_dir."""
-    known = registry.pair_filters
-    monkeypatch.setattr(known, "_entries", dict(known._entries))
+    """A filter of a --usr_dir, which also has a model."""
+    for known in (registry.pair_filters, registry.models):
+        monkeypatch.setattr(known, "_entries", dict(known._entries))
     folder = tmp_path / "definitions"
     folder.mkdir()
     (folder / "no_fads.py").write_text(NO_FADS)
-    user_definitions.load(folder)
+    (folder / "variant.py").write_text(VARIANT)
+    registry.load_definitions(folder)
     yield "no_fads"
-    user_definitions.load(None)
+    registry.load_definitions()
 
 
 @pytest.mark.slow
