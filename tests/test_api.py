@@ -12,6 +12,7 @@ import pytest
 import t2t_repro
 from t2t_repro import errors, stored_run
 from t2t_repro.hparam import DecodeHParams
+from t2t_repro.problem import Problem
 
 FIXTURE = pathlib.Path(__file__).parent / "fixtures" / "run"
 PAIRS = [
@@ -60,6 +61,12 @@ def test_folder_may_have_a_comma(folder):
     path = stored_run.find_checkpoint(named)
     assert stored_run.find_checkpoints(named, [path]) == [path]
     assert t2t_repro.load(named)._checkpoints == [path]
+
+
+def test_problem_without_a_name_is_not_trained(tmp_path):
+    with pytest.raises(errors.UserError, match="by name; got a Problem"):
+        t2t_repro.train(Problem(vocab_size=9), "tiny", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_few_searches_are_kept(run):

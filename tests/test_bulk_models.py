@@ -79,6 +79,17 @@ def test_export_is_the_same_beside_other_files(tmp_path):
     assert bulk_models.of_export(tmp_path / "export") == before
 
 
+def test_modules_of_definitions_are_a_setting():
+    registry.load_definitions()
+    model = bulk_models.of_run(stored_run.read(RUN))
+    assert "usr_dir" not in model.settings
+    settings = [
+        model._replace(usr_dir=RUN, definitions=(("mine.py", sha256),)).settings
+        for sha256 in ("ab", "cd")
+    ]
+    assert settings[0] != settings[1]
+
+
 def test_target_language_is_a_setting_of_the_translations():
     registry.load_definitions()
     run = stored_run.read(RUN)
