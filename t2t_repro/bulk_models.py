@@ -206,7 +206,7 @@ def of_run(
         split_sentences,
         target_language,
         user_definitions.named_folder(),
-        tuple((user_definitions.stored() or {"sha256": {}})["sha256"].items()),
+        tuple(user_definitions.checksums().items()),
     )
 
 

@@ -63,12 +63,10 @@ def apply(name: str, known: flags.FlagValues = flags.FLAGS) -> None:
     if path.name == _RUN_JSON:
         _refuse_other_set(known, values)
     settings = [(_original(known, name), values[name]) for name in values]
-    names = [flag.name for flag, _ in settings]
-    for name in names:
-        if names.count(name) > 1:
-            raise errors.UserError(
-                f"{path} has --{name} twice, once by its other name. Omit one."
-            )
+    if name := _repeated_name([flag.name for flag, _ in settings]):
+        raise errors.UserError(
+            f"{path} has --{name} twice, once by its other name. Omit one."
+        )
     try:
         for flag, value in settings:
             _set(flag, value)
@@ -127,12 +125,15 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return values
 
 
+def _repeated_name(names):
+    """Return the first name that a list has twice, or None."""
+    return next((name for name in names if names.count(name) > 1), None)
+
+
 def _without_repetition(pairs):
     """Return a dict of JSON's pairs; raise a ValueError if a key repeats."""
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise ValueError(f"{key!r} is given twice.")
+    if key := _repeated_name([key for key, _ in pairs]):
+        raise ValueError(f"{key!r} is given twice.")
     return dict(pairs)
 
 
@@ -140,12 +141,8 @@ class _Loader(yaml.BaseLoader):
     """YAML whose scalars stay text: `xla: on` is not a boolean here."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.YAMLError(
-                    f"{key!r} is given twice{node.start_mark}."
-                )
+        if key := _repeated_name([key.value for key, _ in node.value]):
+            raise yaml.YAMLError(f"{key!r} is given twice{node.start_mark}.")
         return super().construct_mapping(node, deep)
 
 

@@ -135,17 +135,7 @@ def evaluate_checkpoints(
     folder = run.output_dir / run_json.CHECKPOINTS
     paths = checkpoint_files.list_checkpoints(folder)
     hparams = decode_hparams or run.problem.search
-    settings = {
-        "decode_hparams": dataclasses.asdict(hparams),
-        "metrics": list(suite.names),
-        "text_sha256": json_files.checksum(test_set.texts),
-        # Absent, as in earlier versions, if it is as the problem has it.
-        **(
-            {"tokenized": suite.tokenized}
-            if suite.tokenized != type(run.problem).tokenized
-            else {}
-        ),
-    }
+    settings = _settings_of_scores(run.problem, test_set, hparams)
     with locks.locked(run.output_dir / checkpoint_scores.FOLDER):
         stored = CheckpointScores(run.output_dir, test_set.name, settings)
         if not (paths or stored.entries):
@@ -174,6 +164,19 @@ def evaluate_checkpoints(
             )
     storage.upload_results(run.output_dir / checkpoint_scores.FOLDER)
     return stored
+
+
+def _settings_of_scores(problem, test_set, hparams):
+    """Return what changes the scores of all checkpoints."""
+    settings = {
+        "decode_hparams": dataclasses.asdict(hparams),
+        "metrics": list(problem.suite.names),
+        "text_sha256": json_files.checksum(test_set.texts),
+    }
+    # Absent, as in earlier versions, if it is as the problem has it.
+    if problem.tokenized != type(problem).tokenized:
+        settings["tokenized"] = problem.tokenized
+    return settings
 
 
 def _restore(run, model, path, stored):

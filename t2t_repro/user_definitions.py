@@ -32,7 +32,7 @@ def load(folder: pathlib.Path | None) -> None:
         ImportError: from a module of the folder, unchanged.
         UserError: the folder is none, or a package cannot be imported.
     """
-    global _named, _imported
+    global _named
     _named = folder
     _load_installed()
     if folder:
@@ -41,10 +41,8 @@ def load(folder: pathlib.Path | None) -> None:
                 f"--usr_dir must be a folder with Python modules; got {folder},"
                 " which is not a folder."
             )
-        # Classes of a second import would be others than those of the first.
-        if stored() != _imported:
-            import_modules(_import_folder(folder))
-            _imported = stored()
+        if (known := stored()) != _imported:
+            _import_folder(folder, known)
 
 
 def named_folder() -> pathlib.Path | None:
@@ -60,6 +58,11 @@ def stored() -> dict[str, Any] | None:
     return {"folder": str(folder), "sha256": _checksums(folder)}
 
 
+def checksums() -> dict[str, str]:
+    """Return {module: sha256} of the named folder; {}: no folder."""
+    return _checksums(folder) if (folder := named_folder()) else {}
+
+
 def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
     """Load the folder of a run again, unless the user has named one.
 
@@ -71,7 +74,6 @@ def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
     Raises:
         UserError: the folder is missing, has changed or lies in the run.
     """
-    global _imported
     if _named or known == _imported:
         return
     folder = pathlib.Path(known["folder"])
@@ -96,8 +98,7 @@ def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
             see=_HELP,
         )
     print(f"Definitions: {folder}.", file=sys.stderr)
-    import_modules(_import_folder(folder))
-    _imported = known
+    _import_folder(folder, known)
 
 
 def import_modules(package: types.ModuleType) -> None:
@@ -119,8 +120,12 @@ def _load_installed():
             ) from error
 
 
-def _import_folder(folder):
-    """Import a folder as the package t2t_usr_dir; __init__.py is optional."""
+def _import_folder(folder, known):
+    """Import a folder as the package t2t_usr_dir; __init__.py is optional.
+
+    Callers compare `known`, as stored(), with the last one: the classes of a
+    second import would be others than those of the first.
+    """
     global _imported
     _imported = None
     for name in list(sys.modules):  # modules of an earlier folder
@@ -137,7 +142,8 @@ def _import_folder(folder):
     sys.modules[PACKAGE] = package
     if init.exists():
         package.__spec__.loader.exec_module(package)
-    return package
+    import_modules(package)
+    _imported = known
 
 
 def _checksums(folder):

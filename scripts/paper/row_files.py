@@ -80,7 +80,7 @@ def read_finished(file: pathlib.Path, wanted: dict) -> dict | None:
     """
     if not file.exists():
         return None
-    stored = json_files.read(file)
+    stored = _read(file)
     differing = _differences(stored, wanted)
     if differing:
         raise errors.UserError(
@@ -116,22 +116,24 @@ def matching_rows(
     """
     results = []
     for name in names:
-        stored = map(
-            json_files.read, results_dir.glob(f"{glob.escape(name)}-seed*.json")
-        )
+        stored = map(_read, results_dir.glob(f"{glob.escape(name)}-seed*.json"))
         for result in sorted(stored, key=lambda result: result["seed"]):
             try:
                 wanted = settings(name, result["seed"])
             except errors.UserError:  # its size is no multiple of the divisor
                 continue
             if not _differences(result, wanted):
-                results.append(run_json.with_defaults(result))
+                results.append(result)
     return results
+
+
+def _read(file):
+    """Return the content of a row's file, with later hparams as before."""
+    return run_json.with_defaults(json_files.read(file))
 
 
 def _differences(stored, wanted):
     """Describe differences of a row's file from the wanted settings."""
-    stored = run_json.with_defaults(stored)
     actual = _flatten({key: stored.get(key) for key in wanted})
     wanted = _flatten(wanted)
     return [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, files, prepare
+from t2t_repro import common_flags, errors, prepare, storage
 from t2t_repro.problem import Problem
 
 # Flags of the trainer that a row's file records -> the flags to use instead.
@@ -99,13 +99,9 @@ def _given(*names):
 def _given_folders(*names):
     """Return _given() with absolute paths: a command may run elsewhere."""
     return [
-        f"{name}={value if files.is_url(value) else _absolute(value)}"
+        f"{name}={storage.name_of(storage.local_path(value))}"
         for name, _, value in (flag.partition("=") for flag in _given(*names))
     ]
-
-
-def _absolute(path):
-    return files.expand_path(path).absolute()
 
 
 def require_allowed(trainer_flags):

@@ -78,12 +78,6 @@ def train(
         UserError: a setting does not fit the model or the problem, the folder
             holds another run, or a number is not finite.
     """
-    if not problem.registered_name:
-        raise errors.UserError(
-            f"A run stores its problem by name; got a {type(problem).__name__} "
-            "without one. Register the class, and build the problem with "
-            "problem.build_problem('NAME')."
-        )
     options, data = options or Options(), data or Data()
     run_folder = _open_folder(output_dir, options)
     hparams = _use_defaults_for_later_fields(run_folder, hparams)
@@ -168,6 +162,12 @@ def _use_defaults_for_later_fields(run_folder, hparams):
 
 def _check(problem, hparams, options):
     """Refuse settings that do not match each other, before any work."""
+    if not problem.registered_name:
+        raise errors.UserError(
+            f"A run stores its problem by name; got a {type(problem).__name__} "
+            "without one. Register the class, and build the problem with "
+            "problem.build_problem('NAME')."
+        )
     problem.check_hparams(hparams)
     building.check_model(hparams, options.recompute_grad)
     history.require_stopping_metric(
@@ -212,7 +212,7 @@ def _common_settings(
         "problem_args": problem.arguments,
         **{f"hparams={key}": value for key, value in vars(hparams).items()},
         **vars(options.resolved(hparams)),
-        "usr_dir": (user_definitions.stored() or {}).get("sha256"),
+        "usr_dir": user_definitions.checksums(),
         # "auto" depends on the GPU.
         "mixed_precision": hardware.dtype_policy(options.mixed_precision),
     }

@@ -65,16 +65,7 @@ def build_train_step(
             # Scaled here, where it is one number instead of many gradients.
             share = optimizer.scale_loss(share)
         gradients = tape.gradient(share, [v.value for v in variables])
-        unused = [
-            v.path
-            for v, g in zip(variables, gradients, strict=True)
-            if g is None
-        ]
-        if unused:
-            raise errors.UserError(
-                f"The loss does not depend on {', '.join(unused)}. Use each "
-                "weight in hidden_states(), or say trainable=False."
-            )
+        _require_gradients(variables, gradients)
         # The gradient of an embedding lookup is an IndexedSlices.
         return [tf.convert_to_tensor(g) for g in gradients], sums
 
@@ -102,6 +93,20 @@ def build_train_step(
         )
 
     return train_step
+
+
+def _require_gradients(variables, gradients):
+    """Raise a UserError that names the variables without a gradient."""
+    unused = [
+        variable.path
+        for variable, gradient in zip(variables, gradients, strict=True)
+        if gradient is None
+    ]
+    if unused:
+        raise errors.UserError(
+            f"The loss does not depend on {', '.join(unused)}. Use each weight "
+            "in hidden_states(), or say trainable=False."
+        )
 
 
 def _traced(strategy):

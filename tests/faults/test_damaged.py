@@ -137,32 +137,34 @@ def test_checkpoint_that_is_written_is_not_uploaded(
     assert found == [_whole(4), _whole(4)]  # before data, and before index
 
 
-def test_checkpoint_whose_data_is_gone_from_the_store_is_set_aside(
-    state, memory, machine, capsys
-):
+@pytest.fixture
+def uploaded(state, machine):
+    """Return the folder of checkpoints of steps 4 and 8, in a store, too."""
     folder = machine("first") / run_json.CHECKPOINTS
     for step in (4, 8):
         state.save(folder, step)
     storage.upload(folder.parent)
+    return folder
+
+
+def test_checkpoint_whose_data_is_gone_from_the_store_is_set_aside(
+    state, memory, uploaded, capsys
+):
     memory.rm_file(f"/bucket/run/checkpoints/ckpt-8.{DATA}")
-    (folder / f"ckpt-8.{DATA}").unlink()
-    assert state.restore(folder) == folder / "ckpt-4"
+    (uploaded / f"ckpt-8.{DATA}").unlink()
+    assert state.restore(uploaded) == uploaded / "ckpt-4"
     assert "No object: 'memory://bucket/run/ch" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("damage", [_cut, _flip])
 def test_checkpoint_damaged_here_is_restored_from_the_store(
-    state, machine, capsys, damage
+    state, uploaded, capsys, damage
 ):
-    folder = machine("first") / run_json.CHECKPOINTS
-    for step in (4, 8):
-        state.save(folder, step)
-    storage.upload(folder.parent)
-    damage(folder / f"ckpt-8.{DATA}")
-    assert state.restore(folder) == folder / "ckpt-8"
+    damage(uploaded / f"ckpt-8.{DATA}")
+    assert state.restore(uploaded) == uploaded / "ckpt-8"
     assert "is damaged: " in (printed := capsys.readouterr().out)
     assert printed.endswith(" It was copied again.\n")
-    assert storage.names(folder) == _whole(4, 8)
+    assert storage.names(uploaded) == _whole(4, 8)
 
 
 @pytest.mark.parametrize("ending", [DATA, "index"])
