@@ -15,6 +15,9 @@ pytestmark = pytest.mark.slow
 STEPS = 6
 SECONDS = 3600  # workers that take longer wait for each other for ever
 SMALL = "hidden_size=16,filter_size=32,num_heads=2,batch_tokens=256"
+# Workers share the modules of --usr_dir, so that one without a fault has one
+# before a step that never comes.
+NO_FAULT = "SIGTERM step 0"
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
@@ -34,7 +37,7 @@ def train_pair(commands):
     It returns their exit codes and texts.
     """
 
-    def train(output_dir, *flags, faults=(None, None), **settings):
+    def train(output_dir, *flags, faults=(NO_FAULT, NO_FAULT), **settings):
         cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
         processes = []
         for index, fault in enumerate(faults):
@@ -108,7 +111,7 @@ def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
     """The chief translates some sentences while the other worker waits."""
     translate = "--eval_bleu_sentences=9"
     codes, printed = train_pair(
-        tmp_path, translate, faults=(None, "SIGTERM step 3"), steps=STEPS
+        tmp_path, translate, faults=(NO_FAULT, "SIGTERM step 3"), steps=STEPS
     )
     assert codes == [143, 143], "\n".join(printed)
     for text in printed:
@@ -122,7 +125,7 @@ def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
 
 @pytest.mark.parametrize("dead", [0, 1])
 def test_worker_ends_when_the_other_is_killed(train_pair, tmp_path, dead):
-    faults = [None, None]
+    faults = [NO_FAULT, NO_FAULT]
     faults[dead] = "SIGKILL step 6"
     codes, printed = train_pair(tmp_path, faults=faults, steps=STEPS)
     assert codes[dead] == -9
