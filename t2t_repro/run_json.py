@@ -148,8 +148,8 @@ def _note_changed_definitions(known, settings):
     before, now = (
         each.get("usr_dir", {}).get("sha256", {}) for each in (known, settings)
     )
-    changed = [name for name in before if now.get(name, "") != before[name]]
-    if now and changed:
+    changed = user_definitions.changes(before, now)
+    if before and now and changed:
         print(
             f"Modules of --usr_dir have changed since the last session: "
             f"{', '.join(changed)}.",

@@ -4,9 +4,8 @@ Commands work in the copy CACHE/s3/BUCKET/FOLDER of s3://BUCKET/FOLDER. Its path
 says what it is a copy of: these functions do nothing for other paths. CACHE is
 ~/.cache/t2t_repro, or $T2T_CACHE.
 
-A file .t2t.objects in each folder has the version (ETag) of every object that
-has been copied, with the size and time of its file. So only what has changed
-is copied again, in both directions.
+Only what has changed since it was copied is copied again, in both directions
+(copy_records.py).
 
 An object store replaces one object at a time. The files of _COMPLETE say that
 others are complete: they are copied last, and removed first. So a process may
@@ -15,16 +14,20 @@ be killed at any moment.
 
 import contextlib
 import fnmatch
-import json
 import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
-from t2t_repro import errors, files, locks, object_store, progress
+from t2t_repro import (
+    copy_records,
+    errors,
+    files,
+    locks,
+    object_store,
+    progress,
+)
 
-_OBJECTS = ".t2t.objects"
 _RUN = "run.json"
 # Of a run, data, checkpoints and exports.
 _COMPLETE = (
@@ -36,20 +39,7 @@ _COMPLETE = (
 )
 # Files that are written once: if one has changed, it is damaged.
 _UNCHANGED = "*checkpoints/ckpt-*"
-_NOT_COPIED = (_OBJECTS, locks.LOCK, f"*.{locks.LOCK}", "*.t2t.tmp")
 _NO_NAMES = {"", ".", ".."}
-
-
-class _Copy(NamedTuple):
-    """A file at the moment when it was the same as an object."""
-
-    tag: str  # of the object's version
-    size: int
-    mtime_ns: int
-
-    def is_same(self, stat: os.stat_result) -> bool:
-        """Return whether the file has not changed since."""
-        return self[1:] == (stat.st_size, stat.st_mtime_ns)
 
 
 def _cache():
@@ -149,23 +139,24 @@ def _is_in_use(folder):
 
 
 def _download(folder, url, choose):
-    found, copies, present = _found(url), _copies(folder), _files(folder)
+    found = _found(url)
+    records, present = copy_records.read(folder), copy_records.stats(folder)
     chosen = _in_order(choose(sorted(found)))
     _require_paths(url, chosen)
     for name in reversed(_in_order(present)):
-        copy = copies.get(name)
+        record = records.get(name)
         if name in found:
-            is_stale = copy is None or copy.tag != found[name].tag
+            is_stale = record is None or record.tag != found[name].tag
             if not is_stale and fnmatch.fnmatchcase(name, _UNCHANGED):
-                is_stale = not copy.is_same(present[name])
+                is_stale = not record.is_same(present[name])
         else:  # it was removed there, or is new or newer here
-            is_stale = copy is not None and copy.is_same(present[name])
+            is_stale = record is not None and record.is_same(present[name])
         if is_stale:
             (folder / name).unlink(missing_ok=True)
     # An upload removes the objects of files that were removed since now.
-    for name in copies:
+    for name in records:
         if not (folder / name).exists():
-            _note(folder / name, None, None)
+            copy_records.remove(folder / name)
     missing = [folder / name for name in chosen if not (folder / name).exists()]
     settings = {"delay": progress.DELAY_SECONDS, "disable": not missing}
     for path in progress.bar(missing, f"copy {url}", unit="file", **settings):
@@ -209,7 +200,7 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
     ]
     # Forgotten first: an upload removes objects whose files are gone.
     for path in paths:
-        _note(path, None, None)
+        copy_records.remove(path)
         path.unlink(missing_ok=True)
     for path in paths:
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -219,7 +210,7 @@ def fetch_again(folder: pathlib.Path, pattern: str) -> bool:
 
 def _get(path):
     version = object_store.get(url_of(path), path)
-    _note(path, version, path.stat())
+    copy_records.write(path, version.tag, path.stat())
 
 
 def upload(folder: pathlib.Path) -> None:
@@ -237,20 +228,21 @@ def upload(folder: pathlib.Path) -> None:
     if not url_of(folder):
         return
     with _locked(folder):
-        copies, present = _copies(folder), _files(folder)
+        records = copy_records.read(folder)
+        present = copy_records.stats(folder)
         changed = _in_order(
             name
             for name, stat in present.items()
-            if not (name in copies and copies[name].is_same(stat))
+            if not (name in records and records[name].is_same(stat))
             and _has_index(name, present)
         )
         # While parts are replaced, the whole is not complete. A run.json is.
         for name in reversed(changed):
-            if name in copies and _rank(name) > 0:
+            if name in records and _rank(name) > 0:
                 _remove(folder / name)
         for name in changed:
             _put(folder / name, present[name])
-        for name in reversed(_in_order(copies.keys() - present.keys())):
+        for name in reversed(_in_order(records.keys() - present.keys())):
             if (folder / name).exists():
                 continue  # it was written meanwhile
             _remove(folder / name)
@@ -276,12 +268,12 @@ def _put(path, stat):
     # Another process may remove the file now.
     with contextlib.suppress(FileNotFoundError):
         version = object_store.put(path, url_of(path))
-        _note(path, version, stat)
+        copy_records.write(path, version.tag, stat)
 
 
 def _remove(path):
     object_store.remove(url_of(path))
-    _note(path, None, None)
+    copy_records.remove(path)
 
 
 def _remove_parts(index):
@@ -302,63 +294,7 @@ def _in_order(names):
     return sorted(names, key=lambda name: (_rank(name), name))
 
 
-def _is_copied(name):
-    return not any(
-        fnmatch.fnmatchcase(part, pattern)
-        for part in name.split("/")
-        for pattern in _NOT_COPIED
-    )
-
-
 def _found(url):
     """Return {name: Version} of the objects of a folder."""
     found = object_store.find(url)
-    return {name: found[name] for name in found if _is_copied(name)}
-
-
-def _files(folder):
-    """Return {name: os.stat_result} of the files in a folder."""
-    found = {}
-    for path in _walk(folder):
-        name = path.relative_to(folder).as_posix()
-        # Another process may remove it now.
-        with contextlib.suppress(FileNotFoundError):
-            if path.is_file() and _is_copied(name):
-                found[name] = path.stat()
-    return found
-
-
-def _walk(folder):
-    """Yield the paths of files; unlike rglob(), skip folders that vanish."""
-    for parent, _, file_names in os.walk(folder):
-        yield from (pathlib.Path(parent, name) for name in file_names)
-
-
-def _copies(folder):
-    """Return {name: _Copy} of the files that have been copied."""
-    return {
-        (file.parent / name).relative_to(folder).as_posix(): copy
-        for file in _walk(folder)
-        if file.name == _OBJECTS
-        for name, copy in _read(file).items()
-    }
-
-
-def _read(file):
-    """Return {name: _Copy} of a folder; {} if nothing is known."""
-    try:
-        stored = json.loads(file.read_bytes())
-        return {name: _Copy(*values) for name, values in stored.items()}
-    except (FileNotFoundError, ValueError, TypeError, AttributeError):
-        return {}
-
-
-def _note(path, version, stat):
-    """Store the version of an object; None: there is none."""
-    if not path.parent.is_dir():
-        return
-    copies = _read(path.with_name(_OBJECTS))
-    copies.pop(path.name, None)
-    if version is not None:
-        copies[path.name] = _Copy(version.tag, stat.st_size, stat.st_mtime_ns)
-    files.write_text(path.with_name(_OBJECTS), json.dumps(copies))
+    return {name: found[name] for name in found if copy_records.is_copied(name)}

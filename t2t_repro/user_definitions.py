@@ -63,6 +63,17 @@ def checksums() -> dict[str, str]:
     return _checksums(folder) if (folder := named_folder()) else {}
 
 
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the modules that were changed, added or removed.
+
+    Args:
+        before: result of checksums() at another time.
+        now: result of checksums().
+    """
+    names = sorted(before.keys() | now.keys())
+    return [name for name in names if before.get(name) != now.get(name)]
+
+
 def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
     """Load the folder of a run again, unless the user has named one.
 
@@ -83,12 +94,7 @@ def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
     elif not folder.is_dir():
         reason = "it is missing"
     else:
-        actual, expected = _checksums(folder), known["sha256"]
-        changed = sorted(
-            name
-            for name in actual.keys() | expected.keys()
-            if actual.get(name) != expected.get(name)
-        )
+        changed = changes(known["sha256"], _checksums(folder))
         if changed:
             reason = f"these files have changed: {', '.join(changed)}"
     if reason:

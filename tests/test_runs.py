@@ -149,12 +149,12 @@ def test_modules_that_have_changed_are_printed(started, capsys):
     (started / run_json.CHECKPOINTS / "ckpt-4.index").touch()
     path = started / run_json.RUN
     settings = json_files.read(path) | {"hparams": {"model": "m"}}
-    for modules in ({"a.py": "1", "b.py": "2"}, {"a.py": "1", "b.py": "3"}):
+    for modules in ({"a.py": "1", "c.py": "2"}, {"a.py": "1", "b.py": "3"}):
         usr_dir = {"folder": "mine", "sha256": modules}
         json_files.write(path, settings | {"usr_dir": usr_dir})
         after = {"folder": "mine", "sha256": {"a.py": "1", "b.py": "3"}}
         start(started, settings=settings | {"usr_dir": after})
-    message = "Modules of --usr_dir have changed since the last session: b.py."
+    message = "of --usr_dir have changed since the last session: b.py, c.py."
     assert capsys.readouterr().err.count(message) == 1
 
 

@@ -5,7 +5,14 @@ import shutil
 
 import pytest
 
-from t2t_repro import errors, files, locks, object_store, storage
+from t2t_repro import (
+    copy_records,
+    errors,
+    files,
+    locks,
+    object_store,
+    storage,
+)
 from t2t_repro.training import checkpoint_files
 
 FILES = {
@@ -30,7 +37,7 @@ def write(folder, contents):
 
 def read(folder):
     """Return {name: text} of what is copied."""
-    names = storage._files(folder) if folder.exists() else ()
+    names = copy_records.stats(folder) if folder.exists() else ()
     return {name: (folder / name).read_text() for name in names}
 
 
