@@ -2,10 +2,18 @@
 
 import functools
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import errors, fields, files, locks, storage
+from t2t_repro import (
+    errors,
+    fields,
+    files,
+    locks,
+    storage,
+    user_definitions,
+)
 from t2t_repro.data import engines, generate, manifest, vocabulary_pair
 from t2t_repro.problem import Path, Problem
 
@@ -62,7 +70,9 @@ def prepare(
     folder = data_folder(data_dir, problem)
     made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
-        _check_settings(_read_manifest(folder), problem, folder)
+        contents = _read_manifest(folder)
+        _check_settings(contents, problem, folder)
+        _note_changed_definition(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
         if raw_dir is not None:
             print(
@@ -226,6 +236,7 @@ def _metadata(
             for split in problem.splits
         },
         **directions,
+        "definition": user_definitions.checksums_of_class(type(problem)),
     }
 
 
@@ -256,4 +267,19 @@ def _check_settings(
             f"The data in {folder} was made with other settings: "
             f"{'; '.join(differences)}. Remove the folder, or name another "
             "--data_dir."
+        )
+
+
+def _note_changed_definition(
+    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
+) -> None:
+    """Print which modules of the problem's class have changed since."""
+    before = contents.get("definition")
+    now = user_definitions.checksums_of_class(type(problem))
+    if before and now and (names := user_definitions.changes(before, now)):
+        print(
+            f"Note: {', '.join(names)} of --usr_dir changed after the data in "
+            f"{storage.name_of(folder)} was made. If {problem.registered_name} "
+            "yields other text now, remove the folder.",
+            file=sys.stderr,
         )

@@ -63,6 +63,20 @@ def checksums() -> dict[str, str]:
     return _checksums(folder) if (folder := named_folder()) else {}
 
 
+def checksums_of_class(definition: type) -> dict[str, str]:
+    """Return {module: sha256} of a class and its bases in the named folder."""
+    paths = {
+        getattr(sys.modules.get(base.__module__), "__file__", None)
+        for base in definition.__mro__
+    }
+    folder = named_folder()
+    return {
+        name: checksum
+        for name, checksum in checksums().items()
+        if folder and str(folder / name) in paths
+    }
+
+
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return the modules that were changed, added or removed.
 

@@ -162,6 +162,38 @@ def test_existing_data_is_not_written_again(prepared, tmp_path, capsys):
     assert f"The data is there: {folder}" in capsys.readouterr().out
 
 
+def test_changed_definition_of_a_problem_is_noted(
+    tmp_path, monkeypatch, capsys
+):
+    """The bases of its class are part of it; other modules are not."""
+    write_raw(tmp_path / "raw")
+    usr_dir = tmp_path / "usr"
+    usr_dir.mkdir()
+    base = "from problems.parallel_text import ParallelText\n"
+    (usr_dir / "base.py").write_text(f"{base}class Base(ParallelText): pass\n")
+    (usr_dir / "other.py").write_text("")
+    (usr_dir / "mine.py").write_text(
+        "from t2t_repro import registry\n"
+        "from .base import Base\n"
+        "@registry.problems.register('mine')\n"
+        "class Mine(Base): pass\n"
+    )
+
+    def make():
+        registry.load_definitions(usr_dir)
+        built = build_problem("mine", ARGUMENTS)
+        prepare.prepare(built, tmp_path / "data", tmp_path / "raw")
+        registry.load_definitions()
+        return capsys.readouterr().err
+
+    make()
+    (usr_dir / "other.py").write_text("OTHER = 1\n")
+    assert make() == ""
+    with (usr_dir / "base.py").open("a") as file:
+        file.write("# changed\n")
+    assert "Note: base.py of --usr_dir changed after the data in" in make()
+
+
 def test_second_process_waits_for_the_first(prepared, tmp_path, capsys):
     write_raw(tmp_path / "raw")
 
