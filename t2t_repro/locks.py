@@ -35,12 +35,27 @@ def locked(
 
     Raises:
         TakenError: another process has the lock; names it.
+        UserError: the file system has no locks.
     """
     lock = folder / LOCK
     if beside:
         lock = folder.with_name(f"{folder.name}.{LOCK}")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock, "a+b", buffering=0, opener=files.no_follow) as file:
+    while True:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with open(lock, "a+b", buffering=0, opener=files.no_follow) as file:
+            _acquire(file, folder, wait)
+            if not _is_at(file, lock):
+                continue  # the folder was removed meanwhile
+            with files.path_in_errors(lock):
+                file.truncate(0)
+                holder = f"process {os.getpid()} on {socket.gethostname()}"
+                file.write(holder.encode())
+            yield
+            return
+
+
+def _acquire(file, folder, wait):
+    try:
         try:
             portalocker.lock(file, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
         except portalocker.AlreadyLocked:
@@ -54,8 +69,16 @@ def locked(
                 ) from None
             print(f"Waiting for {holder}, which writes to {folder}.")
             portalocker.lock(file, LockFlags.EXCLUSIVE)
-        with files.path_in_errors(lock):
-            file.truncate(0)
-            holder = f"process {os.getpid()} on {socket.gethostname()}"
-            file.write(holder.encode())
-        yield
+    except portalocker.LockException as error:
+        raise errors.UserError(
+            f"{folder} cannot be locked against other processes: {error}. Its "
+            "file system must have locks (flock): mount it with them, or name "
+            "a folder on another one."
+        ) from error
+
+
+def _is_at(file, path):
+    """Return whether an open file is that at a path."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False

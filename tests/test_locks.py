@@ -1,5 +1,6 @@
 """Locks of folders, between two processes."""
 
+import errno
 import os
 import queue
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 
+import portalocker
 import pytest
 
 from t2t_repro import errors, locks
@@ -71,6 +73,41 @@ def test_waiting_process_enters_when_the_other_ends(
     holder.communicate()
     assert entered.wait(60)
     thread.join()
+
+
+def test_folder_that_was_removed_meanwhile_is_locked_anew(
+    tmp_path, holder, monkeypatch
+):
+    """Otherwise the next process would lock another file."""
+    printed, refused = queue.Queue(), threading.Event()
+    monkeypatch.setattr(locks, "print", printed.put, raising=False)
+
+    def enter():
+        with locks.locked(tmp_path, wait=True):
+            try:
+                with locks.locked(tmp_path):
+                    pass
+            except locks.TakenError:
+                refused.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    printed.get(timeout=60)
+    (tmp_path / locks.LOCK).unlink()
+    holder.kill()
+    thread.join()
+    assert refused.is_set()
+
+
+def test_file_system_without_locks_is_user_error(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(portalocker.portalocker, "LOCKER", refuse)
+    message = r"cannot be locked .*not implemented.*mount it with them"
+    with pytest.raises(errors.UserError, match=message):
+        with locks.locked(tmp_path):
+            pass
 
 
 def test_error_releases_the_lock(tmp_path):
