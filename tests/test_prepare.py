@@ -71,6 +71,15 @@ def test_tags_are_subwords_of_their_own(tmp_path):
     assert {vocabulary.pieces(row)[0] for row in rows} == {"▁<BT>"}
 
 
+def test_tag_that_is_normalized_is_user_error(tmp_path):
+    """SentencePiece reads "½" as "1/2" before it looks for the tag."""
+    write_raw(tmp_path / "raw")
+    built = build(arguments=f"{ARGUMENTS},tags=<½>:<X>:<X>")
+    message = r"splits the tags <½> into several subwords\. Choose"
+    with pytest.raises(errors.UserError, match=message):
+        prepare.prepare(built, tmp_path / "data", tmp_path / "raw")
+
+
 def test_manifest_has_problem_arguments_and_origin_of_text(prepared):
     data_dir, contents = prepared
     assert contents["problem"] == "parallel_text"

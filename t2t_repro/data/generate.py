@@ -234,13 +234,28 @@ def _vocabularies(
                 samples[0].sample.add([line for line in chunk if line])
         learned = [_learn(cls, side_sample, spec) for side_sample in samples]
         vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
-    if missing := set(spec.tags) - vocabularies.source.tags:
+    _require_tags(vocabularies.source, spec.tags)
+    return vocabularies
+
+
+def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
+    """Raise a UserError unless each tag is a subword of its own."""
+    if missing := set(tags) - vocabulary.tags:
         raise errors.UserError(
             "The vocabulary must have each tag of the sources as a "
             f"piece; it lacks {', '.join(sorted(missing))}. Learn it with "
             "them, or omit vocabulary=… to learn one here."
         )
-    return vocabularies
+    # Normalization may change a tag before its piece is looked for.
+    ids = vocabulary.encode(list(tags)) if tags else []
+    if split := [
+        tag for tag, row in zip(tags, ids, strict=True) if len(row) != 2
+    ]:
+        raise errors.UserError(
+            "The vocabulary normalizes text and splits the tags "
+            f"{', '.join(split)} into several subwords. Choose tags of ASCII "
+            "letters and signs, such as <BT>, in lower case if it ignores case."
+        )
 
 
 def _learn(

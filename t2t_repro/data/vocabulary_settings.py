@@ -98,9 +98,10 @@ class VocabularySettings:
 
     @property
     def source_tags(self) -> list[str]:
-        """Words with which sources may begin, of `tags` and of languages."""
+        """Different words with which sources may begin, also of languages."""
         languages = map(language_tags.tag, self.target_languages)
-        return [*(self.tags and self.tags.split(_SEPARATOR)), *languages]
+        named = self.tags.split(_SEPARATOR) if self.tags else []
+        return list(dict.fromkeys([*named, *languages]))
 
     def check_hparams(self, hparams: hparam.HParams) -> None:
         """Raise a UserError if hparams do not suit the vocabularies."""

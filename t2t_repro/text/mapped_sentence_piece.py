@@ -17,15 +17,18 @@ from sentencepiece import sentencepiece_model_pb2
 
 from t2t_repro import errors
 from t2t_repro.text import token_lists
-from t2t_repro.text.sentence_piece import SPACE, SentencePiece
+from t2t_repro.text.sentence_piece import (
+    SPACE,
+    SentencePiece,
+    algorithm_of,
+)
 from t2t_repro.text.token_lists import Special
 from t2t_repro.text.vocabulary import EOS, PAD
 
 _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
 _UNUSED_SCORE = -1e9  # merged last, if ever
-# Numbers of sentencepiece_model.proto, TrainerSpec.ModelType.
-_ALGORITHMS = {1: "unigram", 2: "bpe", 4: "char"}
+_ALGORITHMS = ("unigram", "bpe", "char")  # names in registry.vocabularies, too
 # Target language of a multilingual model, the first word of a source.
 _LANGUAGE_CODE = re.compile(r">>.+<<")
 
@@ -140,13 +143,13 @@ def vocabulary_type(model: bytes, size: int) -> str:
     )
     if is_mapped:
         return "mapped_sentence_piece"
-    number = proto.trainer_spec.model_type
-    if number not in _ALGORITHMS:
+    algorithm = algorithm_of(proto.trainer_spec)
+    if algorithm not in _ALGORITHMS:
         raise errors.UserError(
-            f"A SentencePiece model of the type {number} is none of "
-            f"{', '.join(_ALGORITHMS.values())}."
+            f"A SentencePiece model of the type {algorithm} is none of "
+            f"{', '.join(_ALGORITHMS)}."
         )
-    return _ALGORITHMS[number]
+    return algorithm
 
 
 def _refuse_characters(tokens, known):

@@ -10,6 +10,7 @@ SentencePiece's default rule, nmt_nfkc, normalizes text: "½" becomes "1⁄2",
 import functools
 import io
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -29,7 +30,7 @@ _LEARN_IT = (
 class SentencePiece(Vocabulary):
     """A vocabulary of one of SentencePiece's algorithms."""
 
-    algorithm = ""  # SentencePiece's model_type
+    algorithm = ""  # SentencePiece's model_type; "": any
     graph_class = "t2t_repro.serving.sentence_piece_graph.SentencePieceGraph"
     learns_tags = True
     max_line_length = 4192  # bytes, SentencePiece's max_sentence_length
@@ -39,8 +40,8 @@ class SentencePiece(Vocabulary):
         """Parse a serialized SentencePiece model.
 
         Raises:
-            UserError: `model` is not a model, PAD and EOS are not 0 and 1, or
-                it has no pieces for bytes.
+            UserError: `model` is not a model, PAD and EOS are not 0 and 1, it
+                has no pieces for bytes, or another algorithm.
         """
         super().__init__(model)
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -64,6 +65,19 @@ class SentencePiece(Vocabulary):
                 "A vocabulary must have pieces for bytes, to spell text that "
                 f"no other piece spells; none of these {len(pieces):,} is one. "
                 f"{_LEARN_IT}"
+            )
+        self._check_algorithm()
+
+    def _check_algorithm(self) -> None:
+        """Raise a UserError if the model has another algorithm.
+
+        Sampling would take its scores for those of this one.
+        """
+        found = algorithm_of(_Proto.FromString(self.model).trainer_spec)
+        if self.algorithm and found != self.algorithm:
+            raise errors.UserError(
+                f"This SentencePiece model has the type {found} and not "
+                f"{self.algorithm}. Say --problem_args=vocabulary_type={found}."
             )
 
     @classmethod
@@ -167,6 +181,11 @@ class Characters(SentencePiece):
     """
 
     algorithm = "char"
+
+
+def algorithm_of(trainer_spec: Any) -> str:
+    """Return "bpe", "unigram", "char" or "word" of a model's settings."""
+    return trainer_spec.ModelType.Name(trainer_spec.model_type).lower()
 
 
 def _reason(error: Exception) -> str:

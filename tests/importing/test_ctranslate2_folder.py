@@ -16,7 +16,7 @@ from t2t_repro.hparam import DecodeHParams
 from t2t_repro.importing import ctranslate2_folder, run_writer, weights
 from t2t_repro.models import building
 from t2t_repro.serving import to_ctranslate2
-from t2t_repro.text.sentence_piece import Unigram
+from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
@@ -300,7 +300,7 @@ def test_own_exports_are_imported_with_their_vocabulary(
 def test_own_export_with_separate_vocabularies(
     tiny_hparams, randomize, vocabulary, tmp_path
 ):
-    pair = Vocabularies(vocabulary, Unigram.learn(["ein Vogel singt"] * 5, 270))
+    pair = Vocabularies(vocabulary, Bpe.learn(["ein Vogel singt"] * 5, 270))
     hparams = dataclasses.replace(
         tiny_hparams,
         num_hidden_layers=1,
@@ -313,7 +313,7 @@ def test_own_export_with_separate_vocabularies(
     )
     found = ctranslate2_folder.read(folder)
     assert found.vocabularies.target.model == pair.target.model
-    other = Unigram.learn(["ein Fisch singt"] * 5, 270)
+    other = Bpe.learn(["ein Fisch singt"] * 5, 270)
     (folder / "vocab.targets.model").write_bytes(other.model)
     with pytest.raises(errors.UserError, match="vocab.targets.model are not"):
         ctranslate2_folder.read(folder)

@@ -150,9 +150,16 @@ def test_learning_is_deterministic(vocabulary):
 def test_vocabulary_is_loaded_from_its_file(vocabulary, tmp_path):
     path = tmp_path / "vocab.model"
     files.write_bytes(path, vocabulary.model)
-    loaded = Bpe.load(path)
+    loaded = type(vocabulary).load(path)
     assert loaded.encode(["abc de"]) == vocabulary.encode(["abc de"])
     assert loaded.sha256 == vocabulary.sha256 == files.sha256(path)
+
+
+def test_model_of_another_algorithm_is_user_error():
+    learned = Unigram.learn(words(300), 400)
+    message = "has the type unigram and not bpe.*vocabulary_type=unigram"
+    with pytest.raises(errors.UserError, match=message):
+        Bpe(learned.model)
 
 
 def test_missing_vocabulary_file_is_user_error(tmp_path):
