@@ -78,6 +78,7 @@ class ParallelText(Problem):
             self.parsed_corpora,
             files.expand_path(raw_dir),
             self.stored_languages,
+            held_out=[split for split in self.splits if split != "train"],
         )
 
     @property

@@ -262,9 +262,15 @@ def _learn(
     cls: type[Vocabulary], side_sample: _SideSample, spec: Spec
 ) -> Vocabulary:
     sample = side_sample.sample
-    if not sample.lines:
+    if not sample.lines and not sample.num_ignored:
         raise errors.UserError(
             "There is nothing to train on: the training text is empty."
+        )
+    if not sample.lines:
+        raise errors.UserError(
+            f"A vocabulary is learned from lines of at most {sample.longest:,} "
+            f"bytes, and all {sample.num_ignored:,} lines are longer. A line "
+            "should be a sentence; it ends with LF or CR LF."
         )
     side = (
         f" of {corpus.SIDES[side_sample.sides[0]]}"
@@ -273,7 +279,14 @@ def _learn(
     )
     print(
         f"Learning {side_sample.vocab_size:,} subwords{side} from "
-        f"{len(sample.lines):,} of {sample.num_seen:,} lines."
+        f"{len(sample.lines):,} of {sample.num_seen + sample.num_ignored:,} "
+        "lines"
+        + (
+            f"; {sample.num_ignored:,} of more than {sample.longest:,} bytes "
+            "are ignored."
+            if sample.num_ignored
+            else "."
+        )
     )
     return cls.learn(
         sample.lines,

@@ -10,6 +10,10 @@ from t2t_repro.data import corpus
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.parallel_files import Pair
 
+# A line with more is too long, whatever its subwords are. The rest of it is not
+# encoded: SentencePiece needs some 40 bytes of memory for each character.
+_MAX_CHARACTERS_PER_SUBWORD = 1_000
+
 
 class EncodedChunk(NamedTuple):
     """Consecutive pairs, encoded, without those that were dropped."""
@@ -42,12 +46,15 @@ class Encoder:
         self._vocabularies = vocabularies
         self._max_length = max_length
         self._max_length_ratio = max_length_ratio
+        self._max_characters = max_length and (
+            max_length * _MAX_CHARACTERS_PER_SUBWORD
+        )
 
     def encode(self, pairs: list[Pair]) -> EncodedChunk:
         """Encode consecutive pairs."""
         lines = [[pair[side] for pair in pairs] for side in (0, 1)]
         sentences = [
-            vocabulary.encode(side)
+            vocabulary.encode([line[: self._max_characters] for line in side])
             for vocabulary, side in zip(self._vocabularies, lines, strict=True)
         ]
         lengths = np.array([list(map(len, side)) for side in sentences])

@@ -17,19 +17,22 @@ class LineSample:
 
         Args:
             size: maximum number of lines to keep.
-            longest: maximum number of characters of a line; longer lines
+            longest: maximum number of bytes of a line in UTF-8; longer lines
                 are ignored.
             seed: seed of the random numbers.
         """
         self.lines: list[str] = []
-        self.num_seen = 0
+        self.num_seen = 0  # without those that are ignored
+        self.num_ignored = 0
         self._size = size
-        self._longest = longest
+        self.longest = longest
         self._random = np.random.Generator(np.random.Philox(key=seed))
 
     def add(self, lines: Sequence[str]) -> None:
         """Process the next lines of the text."""
-        lines = [line for line in lines if len(line) <= self._longest]
+        added = len(lines)
+        lines = [line for line in lines if self._is_short(line)]
+        self.num_ignored += added - len(lines)
         numbers = self.num_seen + np.arange(len(lines))
         indices = self._random.integers(numbers + 1)
         self.num_seen += len(lines)
@@ -38,3 +41,9 @@ class LineSample:
                 self.lines.append(line)
             elif index < self._size:
                 self.lines[index] = line
+
+    def _is_short(self, line):
+        # A character has at most 4 bytes.
+        return (
+            4 * len(line) <= self.longest or len(line.encode()) <= self.longest
+        )

@@ -3,7 +3,7 @@
 import fractions
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from t2t_repro import errors
@@ -55,6 +55,7 @@ def read_corpora(
     corpora: Iterable[Corpus],
     folder: pathlib.Path,
     languages: tuple[str, str],
+    held_out: Collection[str],
 ) -> Iterator[Pair]:
     """Yield the pairs of all corpora, the files of each sorted by name.
 
@@ -62,12 +63,22 @@ def read_corpora(
         corpora: corpora, in order.
         folder: folder to which the patterns are relative.
         languages: extensions of aligned files, and columns of Parquet.
+        held_out: names of splits that are not for training.
 
     Raises:
-        UserError: no file matches a pattern, or a file cannot be read.
+        UserError: no file or a held-out one matches a pattern, or a file cannot
+            be read.
     """
     for pattern, weight in corpora:
-        yield from take(_read_files(pattern, folder, languages), weight)
+        names = _names(pattern, folder, languages)
+        for name in held_out:
+            if folder / name in names:
+                raise errors.UserError(
+                    f"The pattern {pattern!r} of corpora matches {name}."
+                    f"{languages[0]}, which is not for training. Name the "
+                    "training files more exactly, or put them into a folder."
+                )
+        yield from take(_read_files(names, languages), weight)
 
 
 def take(pairs: Iterable[Pair], weight: fractions.Fraction) -> Iterator[Pair]:
@@ -93,35 +104,49 @@ def mixed_counts(sizes: Sequence[int], temperature: float) -> list[int]:
     ]
 
 
-def _read_files(pattern, folder, languages):
-    """Yield the pairs of the files of a pattern."""
-    texts = {
-        path.with_name(path.name.removesuffix(suffix))
-        for suffix in (f".{languages[0]}{s}" for s in parallel_files.SUFFIXES)
-        for path in folder.glob(pattern + suffix)
-    }
-    names = sorted({*texts, *folder.glob(pattern + _PARQUET)})
+def _names(pattern, folder, languages):
+    """Return paths of a pattern: a file's, or two files' without languages."""
+    suffixes = (f".{languages[0]}{end}" for end in parallel_files.SUFFIXES)
+    try:
+        texts = {
+            path.with_name(path.name.removesuffix(suffix))
+            for suffix in suffixes
+            for path in folder.glob(pattern + suffix)
+        }
+        names = sorted({*texts, *folder.glob(pattern + _PARQUET)})
+    except ValueError as error:
+        raise errors.UserError(
+            f"{pattern!r} is not a pattern of corpora: {error}. ** stands for "
+            "whole folders, as in crawl/**/part-*."
+        ) from error
     if not names:
         raise errors.UserError(
             f"--raw_dir={folder} has no files of the corpus {pattern!r}: "
             f"neither {pattern}.{languages[0]}, plain, .gz or .zst, nor "
             f"{pattern}{_PARQUET}. Put them there, or correct the pattern."
         )
+    return names
+
+
+def _read_files(names, languages):
     for name in names:
-        if name in texts:
+        if name.suffix == _PARQUET:
+            yield from read_parquet(name, languages)
+        else:
             sides = (
                 parallel_files.find(f"{name.name}.{language}", name.parent)
                 for language in languages
             )
             yield from parallel_files.read_pairs(*sides)
-        else:
-            yield from read_parquet(name, languages)
 
 
 def read_parquet(
     path: pathlib.Path, columns: tuple[str, str]
 ) -> Iterator[Pair]:
     """Yield the pairs of two columns of text; line ends become spaces.
+
+    The columns may be fields of another one, as `translation` is in datasets of
+    the Hugging Face Hub.
 
     Raises:
         UserError: a column is missing or is not text, or the file is damaged.
@@ -131,19 +156,16 @@ def read_parquet(
 
     try:
         with parquet.ParquetFile(path) as file:
-            kinds = {field.name: field.type for field in file.schema_arrow}
-            wrong = [
-                name
-                for name in columns
-                if kinds.get(name) not in (pa.string(), pa.large_string())
-            ]
-            if wrong:
-                raise errors.UserError(
-                    f"{path} must have columns of text named "
-                    f"{' and '.join(columns)}; got {', '.join(kinds)}."
+            parent = _parent_column(path, file.schema_arrow, columns)
+            prefix = f"{parent}." if parent else ""
+            names = [f"{prefix}{name}" for name in columns]
+            for batch in file.iter_batches(columns=names):
+                fields = batch[parent].flatten() if parent else batch.columns
+                order = batch[parent].type if parent else batch.schema
+                sides = (
+                    fields[order.get_field_index(name)].to_pylist()
+                    for name in columns
                 )
-            for batch in file.iter_batches(columns=list(columns)):
-                sides = (batch[name].to_pylist() for name in columns)
                 for pair in zip(*sides, strict=True):
                     inputs, targets = map(_line, pair)
                     yield inputs, targets
@@ -151,6 +173,34 @@ def read_parquet(
         raise errors.UserError(
             f"Cannot read {path}: {error}. Fetch it again."
         ) from error
+
+
+def _parent_column(path, schema, columns):
+    """Return the column whose fields have the text; "": they are columns."""
+    import pyarrow as pa
+
+    def has_text(fields):
+        kinds = {field.name: field.type for field in fields}
+        return all(_is_text(kinds.get(name)) for name in columns)
+
+    if has_text(schema):
+        return ""
+    for field in schema:
+        if pa.types.is_struct(field.type) and has_text(field.type.fields):
+            return field.name
+    found = ", ".join(f"{field.name} ({field.type})" for field in schema)
+    raise errors.UserError(
+        f"{path} must have columns of text named {' and '.join(columns)}, or a "
+        f"column with these fields; got {found}."
+    )
+
+
+def _is_text(kind):
+    import pyarrow as pa
+
+    if isinstance(kind, pa.DictionaryType):
+        kind = kind.value_type
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _line(text):

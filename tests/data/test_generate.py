@@ -7,6 +7,8 @@ import pytest
 
 from t2t_repro import errors, files
 from t2t_repro.data import encode, engines, generate, manifest
+from t2t_repro.data.pair_encoder import Encoder
+from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS
 
@@ -147,6 +149,42 @@ def test_empty_training_text_is_user_error(tmp_path, generate_corpus, train):
     with pytest.raises(errors.UserError, match="training text is empty"):
         generate_corpus(tmp_path, train)
     assert manifest.read(tmp_path) is None
+
+
+def test_text_of_long_lines_alone_is_user_error(tmp_path, generate_corpus):
+    """4,193 bytes, but 1,398 characters."""
+    message = "lines of at most 4,192 bytes, and all 2 lines are longer"
+    with pytest.raises(errors.UserError, match=message):
+        generate_corpus(tmp_path, [("好" * 1_398, "好" * 1_399)])
+
+
+def test_lines_that_are_too_long_to_learn_from_are_counted(
+    tmp_path, draw_pairs, generate_corpus, capsys
+):
+    generate_corpus(tmp_path, [*draw_pairs(50), ("好" * 1_398, "x")])
+    message = "from 101 of 102 lines; 1 of more than 4,192 bytes are ignored."
+    assert message in capsys.readouterr().out
+
+
+def test_huge_line_is_not_encoded_as_a_whole(draw_pairs):
+    learned = Bpe.learn([line for line, _ in draw_pairs(50)], 280)
+    longest = []
+
+    class Measured(Bpe):
+        def encode(self, lines):
+            longest.append(max(map(len, lines)))
+            return super().encode(lines)
+
+    vocabularies = Vocabularies.shared(Measured(learned.model))
+    pair = ("an bed can " * 100_000, "an bed")
+    chunk = Encoder(vocabularies, max_length=8).encode([pair])
+    assert chunk.dropped["longer_than_max_length"] == 1
+    assert longest == [8_000, 6]
+    assert Encoder(vocabularies, max_length=None).encode([pair]).texts == {
+        "inputs": [pair[0]],
+        "targets": [pair[1]],
+    }
+    assert longest[2] == len(pair[0])
 
 
 def test_training_text_without_usable_pair_is_user_error(

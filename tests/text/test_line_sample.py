@@ -40,6 +40,8 @@ def test_every_line_is_sampled_equally_often():
 
 
 def test_sample_ignores_lines_above_longest():
-    sample = LineSample(9, longest=4192)
-    sample.add(["a", "b" * 5_000, "c"])
-    assert (sample.lines, sample.num_seen) == (["a", "c"], 2)
+    sample = LineSample(9, longest=8)
+    sample.add(["a", "b" * 9, "ä" * 4])
+    sample.add(["ä" * 4 + "c", "d" * 8])
+    assert sample.lines == ["a", "ääää", "dddddddd"]
+    assert (sample.num_seen, sample.num_ignored) == (3, 2)

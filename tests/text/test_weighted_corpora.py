@@ -17,7 +17,10 @@ LANGUAGES = ("en", "de")
 
 def read(text, folder):
     corpora = weighted_corpora.parse(text)
-    return list(weighted_corpora.read_corpora(corpora, folder, LANGUAGES))
+    held_out = ["validation", "test"]
+    return list(
+        weighted_corpora.read_corpora(corpora, folder, LANGUAGES, held_out)
+    )
 
 
 def write_parquet(path, **columns):
@@ -86,16 +89,61 @@ def test_pattern_without_files_is_user_error(raw):
         read("a:x*", raw)
 
 
+def test_pattern_of_a_held_out_split_is_user_error(raw):
+    (raw / "test.en.gz").write_bytes(gzip.compress(b"t\n"))
+    (raw / "crawl" / "test.en").write_text("t\n")
+    (raw / "crawl" / "test.de").write_text("-t\n")
+    with pytest.raises(
+        errors.UserError, match="'\\*' of corpora matches test.en"
+    ):
+        read("*", raw)
+    assert ("t", "-t") in read("a:crawl/*", raw)
+
+
+def test_pattern_that_cannot_be_one_is_user_error(raw):
+    with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
+        read("crawl**", raw)
+
+
 def test_missing_side_is_user_error(raw):
     (raw / "crawl" / "b.de.zst").unlink()
     with pytest.raises(errors.UserError, match="neither b.de nor b.de.gz"):
         read("crawl/*", raw)
 
 
-@pytest.mark.parametrize("columns", [{"en": ["a"]}, {"en": [1], "de": [2]}])
-def test_parquet_without_columns_of_text_is_user_error(tmp_path, columns):
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {
+            "en": pa.array(["a", "b"]).dictionary_encode(),
+            "de": pa.array(["-a", "-b"], pa.string_view()),
+        },
+        {
+            "id": [1, 2],
+            "translation": [{"de": "-a", "en": "a"}, {"de": "-b", "en": "b"}],
+        },
+    ],
+)
+def test_text_of_parquet_may_have_other_types(tmp_path, columns):
     path = write_parquet(tmp_path / "a.parquet", **columns)
-    with pytest.raises(errors.UserError, match="text named en and de; got en"):
+    pairs = list(weighted_corpora.read_parquet(path, LANGUAGES))
+    assert pairs == [("a", "-a"), ("b", "-b")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"en": ["a"]}, r"en \(string\)"),
+        ({"en": [1], "de": [2]}, r"en \(int64\), de \(int64\)"),
+        ({"both": [{"en": "a"}]}, r"both \(struct<en: string>\)"),
+    ],
+)
+def test_parquet_without_columns_of_text_is_user_error(
+    tmp_path, columns, found
+):
+    path = write_parquet(tmp_path / "a.parquet", **columns)
+    message = f"text named en and de, or a column .*; got {found}"
+    with pytest.raises(errors.UserError, match=message):
         list(weighted_corpora.read_parquet(path, LANGUAGES))
 
 
