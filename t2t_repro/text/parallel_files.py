@@ -3,22 +3,20 @@
 import codecs
 import dataclasses
 import gzip
-import http.client
 import io
 import itertools
 import os
 import pathlib
-import urllib.error
 import urllib.parse
-import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
-from t2t_repro import errors, files, locks, progress, storage
+from t2t_repro import errors, files, storage
+from t2t_repro.text import downloads
 
 Pair = tuple[str, str]  # (inputs, targets): a sentence and its translation
-TIMEOUT_SECONDS = 60
 SUFFIXES = ("", ".gz", ".zst")  # of plain and compressed files
+_UNKNOWN_FORMATS = {".xz", ".bz2", ".zip", ".tar", ".tgz", ".7z"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,71 +75,17 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
             see="no-download",
         )
     # Not the name in the URL, which two files may share.
-    suffix = pathlib.PurePosixPath(urllib.parse.urlsplit(file.url).path).suffix
-    path = folder / f"{file.name}{suffix if suffix in _OPEN_COMPRESSED else ''}"
-    if not path.exists():
-        with locks.locked(folder, wait=True):  # problems share files
-            if not path.exists():
-                _download(file, path)
-    return path
-
-
-def _download(file: RawFile, path: pathlib.Path) -> None:
-    assert file.url is not None
-    part = path.with_name(path.name + ".part")
-    try:
-        _fetch(file.url, part)
-    except (OSError, http.client.HTTPException) as error:
+    url_path = pathlib.PurePosixPath(urllib.parse.urlsplit(file.url).path)
+    if _UNKNOWN_FORMATS & {*url_path.suffixes}:
         raise errors.UserError(
-            f"Cannot download {file.url}: {error}. Run again to continue, or "
-            f"fetch it by other means and put it at {path}.",
+            f"{file.url} must be a plain file, .gz or .zst. Extract the "
+            "text yourself, and name its folder with --raw_dir.",
             see="no-download",
-        ) from error
-    received = files.sha256(part)
-    if file.sha256 is not None and received != file.sha256:
-        part.unlink()
-        raise errors.UserError(
-            f"{file.url} has sha256 {received} instead of {file.sha256}: the "
-            "file was changed or damaged. It was removed; run again, or put "
-            f"a good copy at {path}."
         )
-    os.replace(part, path)
-
-
-def _fetch(url: str, part: pathlib.Path) -> None:
-    have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url)
-    if have:
-        request.add_header("Range", f"bytes={have}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
-    except urllib.error.HTTPError as error:
-        if have and error.code == 416:  # the part is complete
-            return
-        raise
-    with response:
-        continues = response.status == 206  # otherwise the server starts over
-        size = response.headers.get("Content-Length")
-        with (
-            open(
-                part, "ab" if continues else "wb", opener=files.no_follow
-            ) as out,
-            progress.bar(
-                desc=f"download {pathlib.PurePosixPath(url).name}",
-                total=int(size) if size else None,
-                unit="B",
-                unit_scale=True,
-            ) as bar,
-        ):
-            while block := response.read(1 << 16):
-                out.write(block)
-                bar.update(len(block))
-            received = out.tell() - (have if continues else 0)
-    # http.client raises no error where a connection breaks.
-    if size is not None and received != int(size):
-        raise OSError(
-            f"the connection broke after {received:,} of {int(size):,} bytes"
-        )
+    suffix = url_path.suffix if url_path.suffix in _OPEN_COMPRESSED else ""
+    path = folder / f"{file.name}{suffix}"
+    downloads.download(file.url, path, file.sha256)
+    return path
 
 
 def _open_zst(path, mode):
