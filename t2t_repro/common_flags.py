@@ -84,7 +84,7 @@ def define_raw_data_flags() -> None:
     flags.DEFINE_integer(
         "num_workers",
         cpu.usable_cores(),
-        "Number of threads that encode text.",
+        "Threads that encode text, and processes that filter it.",
         lower_bound=1,
     )
 

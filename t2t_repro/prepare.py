@@ -57,7 +57,8 @@ def prepare(
         data_dir: parent of downloads/ and of a folder for each problem. At a
             URL only these folders are stored, when they are complete.
         raw_dir: folder of the raw files; None: download them.
-        num_workers: threads of the local engine.
+        num_workers: threads that encode, and processes that filter, of the
+            local engine.
         verify: whether to compare every file with its checksum.
         engine: name of the engine that filters and encodes; see engines.
 

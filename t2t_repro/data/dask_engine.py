@@ -5,8 +5,6 @@ Dask repeats the calls of a worker that ends on the other workers.
 
 import concurrent.futures
 import contextlib
-import pathlib
-import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from typing import Any, NamedTuple
 import dask
 import distributed
 
-from t2t_repro import errors, registry, user_definitions
+from t2t_repro import errors
 from t2t_repro.data import engines
 
 TIMEOUT_SECONDS = 60  # for the scheduler to answer, and for a worker to come
@@ -33,15 +31,9 @@ _LOST = (
 class FunctionPlugin(distributed.WorkerPlugin):
     """The function on each worker, sent once instead of with every chunk."""
 
-    def __init__(self, function: Callable, usr_dir: pathlib.Path | None):
-        """Serialize the function.
-
-        Args:
-            function: function of a chunk.
-            usr_dir: folder of definitions that the function may need.
-        """
-        self._pickled = pickle.dumps(function)
-        self._usr_dir = usr_dir
+    def __init__(self, function: Callable):
+        """Serialize the function of a chunk."""
+        self._sent = engines.SentFunction(function)
         # Another command on the cluster may have the same function.
         self.name = f"t2t-{uuid.uuid4().hex}"
 
@@ -54,8 +46,7 @@ class FunctionPlugin(distributed.WorkerPlugin):
         """Call the function; the first call loads it and the definitions."""
         with self._lock:
             if self._function is None:
-                registry.load_definitions(self._usr_dir)
-                self._function = pickle.loads(self._pickled)
+                self._function = self._sent.load()
         return self._function(chunk)
 
 
@@ -101,7 +92,7 @@ class DaskEngine(NamedTuple):
             UserError: there is no scheduler or no worker, or the cluster is
                 lost.
         """
-        plugin = FunctionPlugin(function, user_definitions.named_folder())
+        plugin = FunctionPlugin(function)
         with self._connect() as client:
             try:
                 _register(client, plugin)

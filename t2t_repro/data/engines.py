@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tqdm import tqdm
 
-from t2t_repro import errors, extras
+from t2t_repro import errors, extras, registry, user_definitions
 
 CHUNK_PAIRS = 5_000  # pairs that a worker handles at once; some MB
 DASK = "dask:"  # what precedes the address of a scheduler
@@ -28,7 +29,9 @@ Chunk = TypeVar("Chunk")
 Result = TypeVar("Result")
 Context = TypeVar("Context")
 Item = TypeVar("Item")
-_process_index = 0  # of this process among those of a ProcessEngine
+# Of a process of a ProcessEngine: its number, and the function that it calls.
+_process_index = 0
+_function: Any = None
 
 
 class Calls(NamedTuple):
@@ -48,6 +51,20 @@ class Engine(Protocol):
         self, function: Callable[[Any], Any]
     ) -> AbstractContextManager[Calls]:
         """Start to call a function of a chunk, which can be pickled."""
+
+
+class SentFunction:
+    """A function for other processes, with the definitions that it needs."""
+
+    def __init__(self, function: Callable[[Any], Any]):
+        """Serialize the function."""
+        self._pickled = pickle.dumps(function)
+        self._usr_dir = user_definitions.named_folder()
+
+    def load(self) -> Callable[[Any], Any]:
+        """Return the function, in another process."""
+        registry.load_definitions(self._usr_dir)
+        return pickle.loads(self._pickled)
 
 
 class InlineEngine(NamedTuple):
@@ -102,11 +119,11 @@ class ProcessEngine(NamedTuple):
             self.num_workers,
             context,
             _start_process,
-            (receiver, context.Value("i", 0)),
+            (receiver, context.Value("i", 0), SentFunction(function)),
         )
         try:
             yield Calls(
-                lambda chunk: pool.submit(function, chunk),
+                lambda chunk: pool.submit(_call, chunk),
                 lambda: 2 * self.num_workers,
             )
             pool.shutdown()
@@ -121,14 +138,16 @@ class ProcessEngine(NamedTuple):
             pool.shutdown(cancel_futures=True)
 
 
-def _start_process(receiver, count):
+def _start_process(receiver, count, function):
     """Set the number of a worker process, and end it with its starter.
 
     Args:
         receiver: end of a pipe; the starting process has the other end.
         count: shared number of processes so far.
+        function: the SentFunction to call.
     """
-    global _process_index
+    global _process_index, _function
+    _function = function
     with count.get_lock():
         _process_index = count.value
         count.value += 1
@@ -142,6 +161,14 @@ def _start_process(receiver, count):
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _call(chunk):
+    """Call the function of this process; the first call loads it."""
+    global _function
+    if isinstance(_function, SentFunction):
+        _function = _function.load()
+    return _function(chunk)
 
 
 def process_index() -> int:
@@ -170,6 +197,14 @@ def create(name: str, local: Engine) -> Engine:
     with extras.needed("dask", f"--engine={name}"):
         from t2t_repro.data import dask_engine
     return dask_engine.DaskEngine(address)
+
+
+def for_python(engine: Engine) -> Engine:
+    """Return processes for threads, of which one at a time runs Python."""
+    if not isinstance(engine, ThreadEngine):
+        return engine
+    count = engine.num_workers
+    return ProcessEngine(count) if count > 1 else INLINE
 
 
 def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:

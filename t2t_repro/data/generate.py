@@ -178,7 +178,7 @@ def _start(
     filtered = {}
     if spec.filters:
         filtered["filters"] = filtering.filter_text(
-            folder, splits["train"], spec.filters, engine
+            folder, splits["train"], spec.filters, engines.for_python(engine)
         )
         _require_kept(filtered["filters"])
         splits = _without_dropped(folder, splits, filtered)

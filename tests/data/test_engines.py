@@ -12,7 +12,7 @@ import time
 import pytest
 
 from t2t_repro import data, errors, registry
-from t2t_repro.data import engines
+from t2t_repro.data import engines, filtering
 from t2t_repro.data.filtering import PairFilters
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -202,28 +202,55 @@ def test_inline_engine_reads_a_task_when_its_result_is_needed():
 
 
 @pytest.fixture
-def own_filter(tmp_path, monkeypatch):
-    """A filter of a --usr_dir, which also has a model."""
+def load_definitions(tmp_path, monkeypatch):
+    """Return a function that loads a --usr_dir of some modules."""
     for known in (registry.pair_filters, registry.models):
         monkeypatch.setattr(known, "_entries", dict(known._entries))
-    folder = tmp_path / "definitions"
-    folder.mkdir()
-    (folder / "no_fads.py").write_text(NO_FADS)
-    (folder / "variant.py").write_text(VARIANT)
-    registry.load_definitions(folder)
-    yield "no_fads"
+
+    def load(**modules):
+        folder = tmp_path / "definitions"
+        folder.mkdir()
+        for name, text in modules.items():
+            (folder / f"{name}.py").write_text(text)
+        registry.load_definitions(folder)
+
+    yield load
     registry.load_definitions()
+
+
+def test_processes_filter_as_one_thread_does(
+    tmp_path, draw_pairs, load_definitions, monkeypatch
+):
+    """The filter is one of a --usr_dir, which the processes load."""
+    monkeypatch.setattr(engines, "CHUNK_PAIRS", 20)
+    load_definitions(no_fads=NO_FADS)
+    filters = PairFilters("no_fads:unique", ("en", "xx"))
+    engine = engines.for_python(engines.ThreadEngine(2))
+    assert isinstance(engine, engines.ProcessEngine)
+    expected, actual = (
+        filtering.filter_text(tmp_path, lambda: draw_pairs(90), filters, each)
+        for each in (engines.INLINE, engine)
+    )
+    assert actual == expected
+    assert expected["dropped"]["no_fads"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 4])
 def test_cluster_with_killed_workers_writes_the_files_of_threads(
-    tmp_path, draw_pairs, generate_corpus, cluster, own_filter, num_workers
+    tmp_path,
+    draw_pairs,
+    generate_corpus,
+    cluster,
+    load_definitions,
+    num_workers,
 ):
+    """The --usr_dir also has a model."""
+    load_definitions(no_fads=NO_FADS, variant=VARIANT)
     train = draw_pairs(600)
     settings = {
         "shard_pairs": 100,
-        "filters": PairFilters(f"{own_filter}:unique", ("en", "xx")),
+        "filters": PairFilters("no_fads:unique", ("en", "xx")),
     }
     expected = generate_corpus(tmp_path / "local", train, **settings)
     workers = [cluster.start_worker() for _ in range(num_workers)]
