@@ -77,8 +77,9 @@ class TfdsTranslate(FromTfds):
     vocab_size = 32_000
     languages: str = setting(
         default="",
-        help="Languages of inputs and targets, joined by a hyphen: pt-en; "
-        "empty: the dataset's features, in their order.",
+        help="Languages of inputs and targets, joined by a hyphen, or by a "
+        "colon if a name has a hyphen: pt-en, en:zh-cn; empty: the dataset's "
+        "features, in their order.",
     )
     train: str = setting(
         default="train", help="Split of the dataset to train on."
@@ -90,14 +91,15 @@ class TfdsTranslate(FromTfds):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.languages and len(self.languages.split("-")) != 2:
-            raise errors.UserError(
-                "languages must be two names joined by '-', as in pt-en; got "
-                f"{self.languages!r}."
-            )
         # Stored with a run, which then does not need TFDS.
-        self.languages = self.languages or "-".join(tfds.languages(self.name))
-        source, target = self.languages.split("-")
+        self.languages = self.languages or _joined(tfds.languages(self.name))
+        separator = ":" if ":" in self.languages else "-"
+        source, _, target = self.languages.partition(separator)
+        if not source or not target or separator in target:
+            raise errors.UserError(
+                "languages must be two names joined by '-' or ':', as in pt-en "
+                f"or en:zh-cn; got {self.languages!r}."
+            )
         self.stored_languages = source, target
         self.tfds_name = self.name
 
@@ -112,3 +114,9 @@ class TfdsTranslate(FromTfds):
         """Name of the data folder, with "_" for "/" and ":"."""
         name = self.name.replace("/", "_").replace(":", "_")
         return f"{self.registered_name}_{name}"
+
+
+def _joined(languages):
+    """Join the names of languages; one may have a hyphen, as zh-cn."""
+    separator = ":" if "-" in "".join(languages) else "-"
+    return separator.join(languages)

@@ -255,14 +255,18 @@ def _check_settings(
     stored = {"problem": contents.get("problem")}
     if isinstance(arguments, dict):
         stored |= fields.with_defaults(type(problem), arguments)
-    if problem.vocabulary_paths:
-        given = vocabulary_pair.load(
-            problem.vocabulary_type, problem.vocabulary_paths
-        )
-        for name, vocabulary in given.files.items():
-            expected[f"{name} sha256"] = vocabulary.sha256
-        for name, entry in manifest.vocabulary_files(contents).items():
-            stored[f"{name} sha256"] = entry["sha256"]
+    if expected["vocabulary"] and stored.get("vocabulary"):
+        # The data has a copy: the file may have been moved or removed.
+        paths = stored.pop("vocabulary"), expected.pop("vocabulary")
+        exist = all(path.exists() for path in problem.vocabulary_paths)
+        if exist or paths[0] != paths[1]:
+            given = vocabulary_pair.load(
+                problem.vocabulary_type, problem.vocabulary_paths
+            )
+            for name, vocabulary in given.files.items():
+                expected[f"{name} sha256"] = vocabulary.sha256
+            for name, entry in manifest.vocabulary_files(contents).items():
+                stored[f"{name} sha256"] = entry["sha256"]
     if differences := list(fields.differences(stored, expected)):
         raise errors.UserError(
             f"The data in {folder} was made with other settings: "

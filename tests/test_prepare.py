@@ -332,6 +332,16 @@ def test_changed_vocabulary_file_is_user_error_with_name(prepared, tmp_path):
     vocabulary.write_bytes(Bpe.learn(lines, 290).model)
     with pytest.raises(errors.UserError, match="vocab.model sha256 is .*there"):
         prepare.prepare(build(arguments=arguments), mine)
+    # The data has a copy of it.
+    vocabulary.unlink()
+    prepare.prepare(build(arguments=arguments), mine)
+    moved = tmp_path / "moved.model"
+    moved.write_bytes((mine / FOLDER / "vocab.model").read_bytes())
+    prepare.prepare(build(arguments=f"{ARGUMENTS},vocabulary={moved}"), mine)
+    with pytest.raises(errors.UserError, match="Cannot read the vocabulary"):
+        prepare.prepare(build(arguments=f"{ARGUMENTS},vocabulary=gone"), mine)
+    with pytest.raises(errors.UserError, match="vocabulary is .*there and ''"):
+        prepare.prepare(build(), mine)
 
 
 def test_summary_has_counts_of_each_split():

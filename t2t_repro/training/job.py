@@ -97,6 +97,7 @@ def train(
             stack.enter_context(uploads.at_the_end(run_folder))
             stack.enter_context(run_log.appending_to(run_folder))
             _suggest_set(hparams_set, task.plan.num_pairs)
+            _note_shorter_data(hparams.max_length, problem.max_length)
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -191,6 +192,16 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)
+
+
+def _note_shorter_data(trained, generated):
+    """Show that the data lacks the longest pairs that hparams allow."""
+    if trained > generated:
+        run_log.show(
+            f"Note: hparams allow max_length={trained}, but the data has no "
+            f"training pairs above {generated} subwords. To have longer ones, "
+            "say --problem_args=max_length=… and name another --data_dir."
+        )
 
 
 def _suggest_set(hparams_set, pairs):

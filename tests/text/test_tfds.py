@@ -251,7 +251,18 @@ def test_stored_arguments_of_tfds_translate_need_no_tfds(monkeypatch):
     assert again == built
 
 
-def test_tfds_translate_without_two_languages_is_user_error():
+def test_language_of_tfds_may_have_a_hyphen(monkeypatch):
     registry.load_definitions()
-    with pytest.raises(errors.UserError, match="as in pt-en; got 'pten'"):
-        build_problem("tfds_translate", "name=a/b,languages=pten")
+    monkeypatch.setattr(tfds_text, "languages", lambda name: ("en", "zh-cn"))
+    built = build_problem("tfds_translate_rev", "name=ted_multi/en_to_zh-cn")
+    assert built.arguments["languages"] == "en:zh-cn"
+    for each in (built, build_problem("tfds_translate_rev", built.arguments)):
+        assert (each.source_language, each.target_language) == ("zh-cn", "en")
+
+
+@pytest.mark.parametrize("languages", ["pten", "pt-en-de", "pt-", "a:b:c"])
+def test_tfds_translate_without_two_languages_is_user_error(languages):
+    registry.load_definitions()
+    message = f"as in pt-en or en:zh-cn; got '{languages}'"
+    with pytest.raises(errors.UserError, match=message):
+        build_problem("tfds_translate", f"name=a/b,languages={languages}")
