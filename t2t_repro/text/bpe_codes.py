@@ -15,6 +15,7 @@ are operations of TensorFlow.
 """
 
 import functools
+import heapq
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -148,28 +149,50 @@ class Segmenter:
             parts = [*word, _END]
         else:
             parts = [*word[:-1], word[-1] + _END]
-        while len(parts) > 1:
-            pairs = zip(parts, parts[1:], strict=False)
-            known = [pair for pair in pairs if pair in self._ranks]
-            if not known:
-                break
-            parts = _merge_pair(parts, min(known, key=self._ranks.__getitem__))
+        parts = self._merge_parts(parts)
         if parts[-1] == _END:
             return parts[:-1]
         return [*parts[:-1], parts[-1].removesuffix(_END)]
 
+    def _merge_parts(self, parts):
+        """Merge all occurrences of the first pair of the codes, and so on.
 
-def _merge_pair(parts, pair):
-    """Join the occurrences of a pair, from left to right."""
-    merged, i = [], 0
-    while i < len(parts):
-        if tuple(parts[i : i + 2]) == pair:
-            merged.append("".join(pair))
-            i += 2
-        else:
-            merged.append(parts[i])
-            i += 1
-    return merged
+        A heap has the pairs of neighbours. Their search in all parts would be
+        quadratic, and a word may be a line of text without spaces.
+        """
+        count = len(parts)
+        after = list(range(1, count + 1))
+        before = list(range(-1, count - 1))
+        heap: list[tuple[int, int]] = []  # (rank, left part)
+
+        def rank(i):
+            if parts[i] is None or after[i] == count:
+                return None
+            return self._ranks.get((parts[i], parts[after[i]]))
+
+        def push(i):
+            if i >= 0 and (found := rank(i)) is not None:
+                heapq.heappush(heap, (found, i))
+
+        for i in range(count):
+            push(i)
+        while heap:
+            first, merged = heap[0][0], []
+            while heap and heap[0][0] == first:
+                _, i = heapq.heappop(heap)
+                if rank(i) != first:
+                    continue  # a part was merged with its other neighbour
+                right = after[i]
+                parts[i] += parts[right]
+                parts[right] = None
+                after[i] = after[right]
+                if after[i] < count:
+                    before[after[i]] = i
+                merged.append(i)
+            for i in merged:
+                push(before[i])
+                push(i)
+        return [part for part in parts if part is not None]
 
 
 def _is_version_1(lines):

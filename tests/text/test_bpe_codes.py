@@ -41,6 +41,37 @@ def test_first_merge_of_the_list_comes_first(word, subwords):
     assert segmenter.segment(word) == subwords.split()
 
 
+def merge_all(parts, merges):
+    """Merge the occurrences of the first pair that occurs, again and again."""
+    for pair in merges:
+        if pair in zip(parts, parts[1:], strict=False):
+            joined, rest = [], list(parts)
+            while rest:
+                size = 2 if tuple(rest[:2]) == pair else 1
+                joined.append("".join(rest[:size]))
+                rest = rest[size:]
+            return merge_all(joined, merges)
+    return parts
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.sampled_from(["a", "b", "ab", "ba", "aa", "aab"])] * 2),
+        min_size=1,
+        max_size=9,
+        unique=True,
+    ),
+    st.text("ab", min_size=1, max_size=12),
+)
+def test_merges_are_those_of_a_search_in_all_parts(merges, word):
+    """Also of codes that no text has: a later pair makes an earlier one."""
+    codes = "".join(f"{left} {right}\n" for left, right in merges)
+    expected = merge_all([*word[:-1], f"{word[-1]}</w>"], merges)
+    expected[-1] = expected[-1].removesuffix("</w>")
+    segmented = Segmenter(f"#version: 0.2\n{codes}").segment(word)
+    assert [part.removesuffix("@@") for part in segmented] == expected
+
+
 def test_version_1_ends_words_apart():
     merges = "t h\nth e\nthe </w>\nc a\n"
     assert Segmenter(merges).segment("the then") == ["the", "the@@", "n"]
