@@ -96,11 +96,6 @@ class Layers:
             "max_relative_position": relative,
         }
 
-    @property
-    def has_gate(self) -> bool:
-        """Return whether the feed-forward networks are gated."""
-        return self._has_gate
-
     def read(self, side: str) -> list[weights.Layer]:
         """Read the layers of "encoder" or "decoder"."""
         return [
