@@ -9,7 +9,7 @@ import numpy as np
 from t2t_repro import errors, json_files
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays, imported
+from t2t_repro.importing import imported, mapped_ids
 from t2t_repro.importing.ctranslate2_file import ModelFile
 from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
 from t2t_repro.text import mapped_sentence_piece, whitespace_tokens
@@ -260,7 +260,7 @@ def _kind(path, size):
 def _pieces(spm, lists, special, file):
     """Return SentencePiece models with the ids of the tokens."""
     mapped = [
-        arrays.map_ids(path, names, one, file)
+        mapped_ids.map_ids(path, names, one, file)
         for path, names, one in zip(spm, lists, special, strict=True)
     ]
     pair = _pair([MappedSentencePiece(one.model) for one in mapped])

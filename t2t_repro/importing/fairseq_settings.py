@@ -76,7 +76,7 @@ def read(checkpoint: Mapping[str, Any], file: Any) -> dict[str, Any]:
     """Return the settings of a checkpoint, with defaults for what it lacks.
 
     Args:
-        checkpoint: result of arrays.read_checkpoint().
+        checkpoint: result of model_files.read_checkpoint().
         file: its path.
 
     Raises:

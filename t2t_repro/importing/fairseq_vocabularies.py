@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays
+from t2t_repro.importing import mapped_ids, model_files
 from t2t_repro.text import bpe_codes
 from t2t_repro.text.bpe_codes import BpeCodes
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
@@ -54,7 +54,7 @@ def read(
     for name in _PIECES:
         if (folder / name).is_file():
             return _sentence_piece(folder / name, files, tokens)
-    codes_file = arrays.find(folder, *_CODES, *_PIECES)
+    codes_file = model_files.find(folder, *_CODES, *_PIECES)
     tokenizer = tokenizer or settings["tokenizer"] or ""
     if tokenizer not in bpe_codes.TOKENIZERS:
         raise errors.UserError(
@@ -94,7 +94,7 @@ def _others(tokens):
 def _sentence_piece(spm, files, tokens):
     special = Special("</s>", "<unk>", "<pad>")
     mapped = [
-        arrays.map_ids(spm, names, special, file)
+        mapped_ids.map_ids(spm, names, special, file)
         for names, file in zip(tokens, files, strict=True)
     ]
     source, target = (MappedSentencePiece(m.model) for m in mapped)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import json_files
-from t2t_repro.importing import arrays, imported
+from t2t_repro.importing import imported, model_files
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _SHAPE = {
@@ -56,7 +56,7 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
     Raises:
         UserError: it is damaged, or has a setting that cannot be represented.
     """
-    file = arrays.find(folder, CONFIG)
+    file = model_files.find(folder, CONFIG)
     config = _with_defaults(json_files.read(file, _SHAPE), _DEFAULTS, file)
     _check(config, file)
     return config

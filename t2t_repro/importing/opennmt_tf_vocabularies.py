@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays, imported, opennmt_tf_description
+from t2t_repro.importing import imported, mapped_ids, opennmt_tf_description
 from t2t_repro.text import whitespace_tokens
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
@@ -74,7 +74,7 @@ def read(config: Mapping[str, Any], file: pathlib.Path) -> Found:
         kind = "whitespace_tokens"
     else:
         pieces = [
-            arrays.map_ids(*side)
+            mapped_ids.map_ids(*side)
             for side in zip(models, lists, special, files, strict=True)
         ]
         sides = [MappedSentencePiece(one.model) for one in pieces]
