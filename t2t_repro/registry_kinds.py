@@ -80,11 +80,12 @@ class _Entries:
         Raises:
             UserError: the name is unknown, or not that of a subclass of `base`.
         """
-        cls = self[name].value
+        entry = self[name]
+        cls = entry.value
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise errors.UserError(
-                f"The {self.kind} {name!r} must be a subclass of "
-                f"{base.__module__}.{base.__qualname__}; got {cls!r}."
+                f"The {self.kind} {name!r} of {entry.file} must be a subclass "
+                f"of {base.__module__}.{base.__qualname__}; got {cls!r}."
             )
         return cls
 
