@@ -24,7 +24,7 @@ from t2t_repro.importing import (
     position_tables,
     weights,
 )
-from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.tensors import Tensors
 
 _NAMES = "model.pt", "checkpoint_best.pt", "checkpoint_last.pt"
@@ -105,7 +105,7 @@ def _weights(
     tensors: Tensors,
     settings: Mapping[str, Any],
     changes: dict[str, Any],
-    found: fairseq_vocabularies.Found,
+    found: FoundVocabularies,
 ) -> weights.Weights:
     """Return all weights by their roles, and complete the changes."""
     size = settings["encoder_embed_dim"]

@@ -30,6 +30,17 @@ class Imported(NamedTuple):
     languages: tuple[str, str] = ("", "")  # "": the files do not say
 
 
+class FoundVocabularies(NamedTuple):
+    """Vocabularies of a model, and what is known of them."""
+
+    pair: Vocabularies
+    kind: str  # name in registry.vocabularies
+    # The other system's id of each of our ids, on both sides; -1: none.
+    orders: Sequence[list[int]]
+    files: Sequence[pathlib.Path]
+    encode_eos: bool = True  # whether sources end in EOS
+
+
 def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
     """Return the error of a setting that cannot be represented.
 

@@ -66,13 +66,10 @@ def read(
         tensors, options, changes, matrices, [m.order for m in mapped]
     )
     tensors.refuse_rest([OPTIONS])
-    source = MappedSentencePiece(mapped[0].model)
-    is_shared = mapped[0].model == mapped[1].model
-    target = source if is_shared else MappedSentencePiece(mapped[1].model)
     return Imported(
         changes,
         model_weights,
-        Vocabularies(source, target),
+        Vocabularies.of(*(MappedSentencePiece(m.model) for m in mapped)),
         "mapped_sentence_piece",
         files.search,
         files.all,

@@ -23,7 +23,7 @@ from t2t_repro.importing import (
     tensorflow_checkpoint,
     weights,
 )
-from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.tensors import Tensors
 
 _END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -99,7 +99,7 @@ class _Reader:
     description: Mapping[str, Any]
     changes: dict[str, Any]
 
-    def read(self, found: opennmt_tf_vocabularies.Found) -> weights.Weights:
+    def read(self, found: FoundVocabularies) -> weights.Weights:
         """Return all weights, and complete the changes of hparams."""
         rows = [len(order) for order in found.orders]
         source, target = self._embeddings(rows)

@@ -7,11 +7,12 @@ inputters/text_inputter.py of OpenNMT-tf.
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import imported, mapped_ids, opennmt_tf_description
+from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.text import whitespace_tokens
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
@@ -26,17 +27,7 @@ _MODEL_KEYS = "model", "sp_model_path"
 _NO_TOKENIZER = "SpaceTokenizer"
 
 
-class Found(NamedTuple):
-    """Vocabularies of a model, and what is known of them."""
-
-    pair: Vocabularies
-    kind: str  # name in registry.vocabularies
-    orders: list[list[int]]  # OpenNMT-tf's id of each of our ids
-    files: list[pathlib.Path]
-    encode_eos: bool
-
-
-def read(config: Mapping[str, Any], file: pathlib.Path) -> Found:
+def read(config: Mapping[str, Any], file: pathlib.Path) -> FoundVocabularies:
     """Read the vocabularies that the settings of the data name.
 
     Args:
@@ -80,11 +71,10 @@ def read(config: Mapping[str, Any], file: pathlib.Path) -> Found:
         sides = [MappedSentencePiece(one.model) for one in pieces]
         orders = [one.order for one in pieces]
         kind = "mapped_sentence_piece"
-    pair = Vocabularies(*sides)
-    if pair.source.model == pair.target.model:
-        pair = Vocabularies.shared(pair.source)
     used = dict.fromkeys([*files, *(m for m in models if m)])
-    return Found(pair, kind, orders, list(used), encode_eos)
+    return FoundVocabularies(
+        Vocabularies.of(*sides), kind, orders, list(used), encode_eos
+    )
 
 
 def _unused(tokens, name):

@@ -62,6 +62,12 @@ def test_checksums_of_different_pairs_differ():
     assert len(sums | {same_twice.sha256}) == 5
 
 
+def test_pair_of_equal_vocabularies_is_shared():
+    a, same, other = Vocabulary(b"a"), Vocabulary(b"a"), Vocabulary(b"b")
+    assert Vocabularies.of(a, same) == Vocabularies.shared(a)
+    assert Vocabularies.of(a, other) == (a, other)
+
+
 class Hundred(Digits):
     size = 100
 
