@@ -13,7 +13,7 @@ from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import imported, mapped_ids, opennmt_tf_description
 from t2t_repro.importing.imported import FoundVocabularies
-from t2t_repro.text import whitespace_tokens
+from t2t_repro.text import token_lists, whitespace_tokens
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
@@ -45,7 +45,7 @@ def read(config: Mapping[str, Any], file: pathlib.Path) -> FoundVocabularies:
     tokens = [_tokens(path) for path in files]
     models = [_sentence_piece(data, side, file) for side in _SIDES]
     encode_eos = _encodes_eos(data, file)
-    unknown = [_unused(names, _UNKNOWN) for names in tokens]
+    unknown = [token_lists.unused_name(_UNKNOWN, names) for names in tokens]
     lists = [[*t, name] for t, name in zip(tokens, unknown, strict=True)]
     special = [Special("</s>", name, "<blank>") for name in unknown]
     if (models[0] is None) != (models[1] is None):
@@ -75,12 +75,6 @@ def read(config: Mapping[str, Any], file: pathlib.Path) -> FoundVocabularies:
     return FoundVocabularies(
         Vocabularies.of(*sides), kind, orders, list(used), encode_eos
     )
-
-
-def _unused(tokens, name):
-    while name in tokens:
-        name = f"<{name}>"
-    return name
 
 
 def _beside(settings, key, file):
