@@ -163,8 +163,7 @@ def _hparams(
         "ffn_activation": activation,
         "norm_epsilon": tokens.epsilon or _EPSILON,
         "embedding_norm": sides.both_or_none("layernorm_embedding"),
-        "layer_preprocess_sequence": "n" if pre_norm else "none",
-        "layer_postprocess_sequence": "da" if pre_norm else "dan",
+        **imported.norm_order(pre_norm),
         "encode_eos": tokens.encodes_eos,
     }
 

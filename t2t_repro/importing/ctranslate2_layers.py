@@ -67,7 +67,6 @@ class Layers:
     @property
     def hparams(self) -> dict[str, Any]:
         """Hparams of the layers."""
-        encoder, decoder = (self._counts[side] for side in _SIDES)
         channels = self._heads * self._head_size
         if channels == self._size:
             channels = 0
@@ -86,9 +85,7 @@ class Layers:
         return {
             "filter_size": self._width,
             "num_heads": self._heads,
-            "num_hidden_layers": max(encoder, decoder),
-            "num_encoder_layers": encoder,
-            "num_decoder_layers": decoder,
+            **imported.layer_counts(**self._counts),
             "attention_key_channels": channels,
             "attention_value_channels": channels,
             "attention_type": kind,

@@ -90,6 +90,27 @@ def reorder(
     )
 
 
+def layer_counts(encoder: int, decoder: int) -> dict[str, int]:
+    """Return the hparams of the numbers of layers."""
+    return {
+        "num_hidden_layers": max(encoder, decoder),
+        "num_encoder_layers": encoder,
+        "num_decoder_layers": decoder,
+    }
+
+
+def norm_order(pre_norm: bool) -> dict[str, str]:
+    """Return the hparams of the operations before and after a sublayer.
+
+    Args:
+        pre_norm: whether its inputs are normalized; otherwise, its outputs are.
+    """
+    return {
+        "layer_preprocess_sequence": "n" if pre_norm else "none",
+        "layer_postprocess_sequence": "da" if pre_norm else "dan",
+    }
+
+
 def sharing(is_tied: bool, is_one: bool) -> dict[str, bool]:
     """Return the hparams of matrices that are one.
 
