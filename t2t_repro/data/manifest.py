@@ -51,17 +51,17 @@ def _read(path: pathlib.Path, shape: dict[str, Any]) -> dict[str, Any]:
 
     Manifests without a vocabulary type are older than the other types: "bpe".
     """
-    stored = json_files.read(path, dict)
-    if "vocabularies" in stored:
+    contents = json_files.read(path, dict)
+    if "vocabularies" in contents:
         sides = dict.fromkeys(corpus.SIDES, _VOCABULARY)
         shape = shape | {"vocabularies": sides}
     else:
         shape = shape | {"vocabulary": _VOCABULARY}
-    if "vocabulary_type" in stored:
+    if "vocabulary_type" in contents:
         shape = shape | {"vocabulary_type": str}
-    if "directions" in stored:
+    if "directions" in contents:
         shape = shape | {"directions": {str: {str: int}}}
-    contents = json_files.read(path, shape)
+    json_files.require_shape(path, contents, shape)
     contents.setdefault("vocabulary_type", "bpe")
     return contents
 
