@@ -70,7 +70,7 @@ def prepare(
     folder = data_folder(data_dir, problem)
     made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
-        contents = _read_manifest(folder)
+        contents = manifest.require(folder)
         _check_settings(contents, problem, folder)
         _note_changed_definition(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
@@ -84,12 +84,6 @@ def prepare(
         manifest.verify(folder)
         print(f"Every file in {folder} has the checksum of its manifest.")
     return folder
-
-
-def _read_manifest(folder: pathlib.Path) -> dict[str, Any]:
-    contents = manifest.read(folder)
-    assert contents is not None
-    return contents
 
 
 def _generate_if_missing(
