@@ -124,17 +124,17 @@ def _generate(
             for split in problem.splits
         },
         generate.Spec(
-            problem.vocab_size,
-            problem.vocabulary_paths,
-            problem.vocabulary_type,
-            problem.separate_vocabularies,
-            problem.source_vocab_size,
-            problem.max_length,
-            problem.max_length_ratio,
-            problem.split_by_unicode_script,
-            problem.pair_filters,
-            problem.source_tags,
-            functools.partial(problem.vocabulary_lines, *text)
+            vocab_size=problem.vocab_size,
+            vocabulary_paths=problem.vocabulary_paths,
+            vocabulary_type=problem.vocabulary_type,
+            separate_vocabularies=problem.separate_vocabularies,
+            source_vocab_size=problem.source_vocab_size,
+            max_length=problem.max_length,
+            max_length_ratio=problem.max_length_ratio,
+            split_by_unicode_script=problem.split_by_unicode_script,
+            filters=problem.pair_filters,
+            tags=problem.source_tags,
+            vocabulary_lines=functools.partial(problem.vocabulary_lines, *text)
             if problem.target_languages
             else None,
         ),
