@@ -113,11 +113,9 @@ class _Entries:
 class Registry(_Entries):
     """Registry of definitions of one kind."""
 
-    def register(
-        self, name: str, parent: str | None = None
-    ) -> Callable[[Definition], Definition]:
+    def register(self, name: str) -> Callable[[Definition], Definition]:
         """Return a decorator that enters a class or function under `name`."""
-        return lambda value: self._enter(name, value, parent)
+        return lambda value: self._enter(name, value)
 
     def declare(self, name: str, target: str, summary: str) -> None:
         """Enter a definition that is imported at its first use.
