@@ -9,14 +9,13 @@ import dataclasses
 import fractions
 import functools
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from t2t_repro import errors
 from t2t_repro.fields import setting
 from t2t_repro.problem import SPLITS, Path, Problem
-from t2t_repro.text import language_tags, weighted_corpora
+from t2t_repro.text import language_pairs, language_tags, weighted_corpora
 from t2t_repro.text.parallel_files import (
     Pair,
     RawFile,
@@ -26,13 +25,12 @@ from t2t_repro.text.parallel_files import (
 )
 
 ZERO_SHOT = "zero_shot"  # the split of directions without training text
-_Direction = tuple[str, str]  # languages of source and target
 
 
 class _Corpus(NamedTuple):
     """Text of a direction in a split."""
 
-    languages: _Direction
+    languages: language_pairs.Direction
     paths: tuple[pathlib.Path, pathlib.Path]
     size: int  # pairs of the files
     taken: int  # pairs that the split takes of them
@@ -64,8 +62,10 @@ class ManyToMany(Problem):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._trained = _parse("directions", self.directions)
-        self._untrained = _parse("zero_shot", self.zero_shot or "")
+        self._trained = language_pairs.parse("directions", self.directions)
+        self._untrained = language_pairs.parse(
+            "zero_shot", self.zero_shot or ""
+        )
         if not self._trained:
             raise errors.UserError(
                 "directions must name one direction at least, as en-de; got "
@@ -128,24 +128,24 @@ class ManyToMany(Problem):
 
     @property
     def source_language(self) -> str:
-        return _only(source for source, _ in self._possible)
+        return language_pairs.only(source for source, _ in self._possible)
 
     @property
     def target_language(self) -> str:
-        return _only(target for _, target in self._possible)
+        return language_pairs.only(target for _, target in self._possible)
 
     @property
     def _possible(self):
         """Directions with the chosen languages."""
-        known = (*self._trained, *self._untrained)
-        return [pair for pair in known if _matches(pair, self._chosen)]
+        matches = functools.partial(language_pairs.matches, given=self._chosen)
+        return list(filter(matches, (*self._trained, *self._untrained)))
 
     def toward(
         self, target_language: str, source_language: str = ""
     ) -> "ManyToMany":
         given = (source_language, target_language)
         known = (*self._trained, *self._untrained)
-        if not any(_matches(direction, given) for direction in known):
+        if not any(language_pairs.matches(pair, given) for pair in known):
             raise errors.UserError(
                 f"{self.requested_name} has no direction with the languages "
                 f"{' and '.join(filter(None, given))}; it has "
@@ -272,36 +272,3 @@ def _size(pairs: Iterable[Pair]) -> int:
 def _files_of(split: str) -> str:
     """Return the split that the names of the files have."""
     return "test" if split == ZERO_SHOT else split
-
-
-def _parse(name: str, text: str) -> tuple[_Direction, ...]:
-    """Parse "en-de:de-en".
-
-    Raises:
-        UserError: an item is no direction, or occurs twice.
-    """
-    found: list[_Direction] = []
-    for item in filter(None, text.split(":")):
-        source, _, target = item.partition("-")
-        direction = source, target
-        if (
-            not re.fullmatch(r"\w+-\w+", item)
-            or source == target
-            or direction in found
-        ):
-            raise errors.UserError(
-                f"{name} must be different directions joined by ':', each of "
-                f"two languages, as en-de:de-en; got {item!r} in {text!r}."
-            )
-        found.append(direction)
-    return tuple(found)
-
-
-def _matches(direction, given):
-    return all(a in ("", b) for a, b in zip(given, direction, strict=True))
-
-
-def _only(languages: Iterable[str]) -> str:
-    """Return the only language, or "" if there are several."""
-    first, *others = set(languages)
-    return "" if others else first

@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EROFS, errno.EACCES)
 
 
@@ -31,7 +31,7 @@ class UserError(Exception):
 
     @property
     def page(self) -> str:
-        """Return the sentence that names the section; "" if there is none."""
+        """Sentence that names the section; "" if there is none."""
         path = _docs() / "troubleshooting.md"
         return f" See {path}#{self.see}." if self.see else ""
 
@@ -63,7 +63,7 @@ def explain(error: Exception) -> str | None:
     Args:
         error: an error of Python, or of TensorFlow, which has no type for it.
     """
-    if (code := disk_code(error)) in _FULL:
+    if (code := disk_code(error)) in FULL:
         return f"the disk is full: {error}. {remedy(error)}."
     if code in _CLOSED:
         return f"there is no access: {error}. {remedy(error)}."
@@ -85,9 +85,9 @@ def remedy(error: Exception) -> str:
 def disk_code(error: Exception) -> int | None:
     """Return the errno of a full or closed disk; None for other errors."""
     if isinstance(error, OSError) and error.errno:
-        return error.errno if error.errno in _FULL + _CLOSED else None
+        return error.errno if error.errno in FULL + _CLOSED else None
     # TensorFlow has only the text.
-    codes = (c for c in _FULL + _CLOSED if os.strerror(c) in str(error))
+    codes = (c for c in FULL + _CLOSED if os.strerror(c) in str(error))
     return next(codes, None)
 
 

@@ -105,13 +105,20 @@ def adam_moments(
     return adam._momentums[index], adam._velocities[index]
 
 
+def inner_optimizer(
+    optimizer: keras.optimizers.Optimizer,
+) -> keras.optimizers.Optimizer:
+    """Return the optimizer inside a LossScaleOptimizer, or the optimizer."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def disable_gradient_all_reduce(optimizer: keras.optimizers.Optimizer) -> None:
     """Make `optimizer.apply` use gradients as they are, on every replica.
 
     In Keras 3 every update calls this method to sum them over replicas; its
     predecessor had an argument instead.
     """
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    inner = inner_optimizer(optimizer)
     inner._all_reduce_sum_gradients = list
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from t2t_repro import errors, extras, files
 
 PACKAGES = {"s3": ("s3", "s3fs"), "gs": ("gcs", "gcsfs")}  # extra, module
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+_OF_THE_DISK = (*errors.FULL, errno.EROFS)
 # Of errors of an absent, wrong or old login. A shorter "token" may be in a URL.
 _OF_A_LOGIN = (
     "credentials",

@@ -71,7 +71,7 @@ def prepare(
     folder = data_folder(data_dir, problem)
     made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
-        contents = _read_manifest(folder)
+        contents = manifest.require(folder)
         _check_settings(contents, problem, folder)
         _note_changed_definition(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
@@ -85,12 +85,6 @@ def prepare(
         manifest.verify(folder)
         print(f"Every file in {folder} has the checksum of its manifest.")
     return folder
-
-
-def _read_manifest(folder: pathlib.Path) -> dict[str, Any]:
-    contents = manifest.read(folder)
-    assert contents is not None
-    return contents
 
 
 def _generate_if_missing(
@@ -131,17 +125,17 @@ def _generate(
             for split in problem.splits
         },
         generate.Spec(
-            problem.vocab_size,
-            problem.vocabulary_paths,
-            problem.vocabulary_type,
-            problem.separate_vocabularies,
-            problem.source_vocab_size,
-            problem.max_length,
-            problem.max_length_ratio,
-            problem.split_by_unicode_script,
-            problem.pair_filters,
-            problem.source_tags,
-            functools.partial(problem.vocabulary_lines, *text)
+            vocab_size=problem.vocab_size,
+            vocabulary_paths=problem.vocabulary_paths,
+            vocabulary_type=problem.vocabulary_type,
+            separate_vocabularies=problem.separate_vocabularies,
+            source_vocab_size=problem.source_vocab_size,
+            max_length=problem.max_length,
+            max_length_ratio=problem.max_length_ratio,
+            split_by_unicode_script=problem.split_by_unicode_script,
+            filters=problem.pair_filters,
+            tags=problem.source_tags,
+            vocabulary_lines=functools.partial(problem.vocabulary_lines, *text)
             if problem.target_languages
             else None,
         ),

@@ -34,13 +34,13 @@ class Declared:
 
     @property
     def value(self) -> Any:
-        """Import the module and return the definition."""
+        """The definition, whose module is imported when it is asked for."""
         module, _, name = self.target.rpartition(".")
         return getattr(importlib.import_module(module), name)
 
     @property
     def file(self) -> str:
-        """Return the path of the module, which is not imported."""
+        """Path of the module, which is not imported."""
         spec = importlib.util.find_spec(self.target.rpartition(".")[0])
         return str(spec and spec.origin)
 
@@ -80,11 +80,12 @@ class _Entries:
         Raises:
             UserError: the name is unknown, or not that of a subclass of `base`.
         """
-        cls = self[name].value
+        entry = self[name]
+        cls = entry.value
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise errors.UserError(
-                f"The {self.kind} {name!r} must be a subclass of "
-                f"{base.__module__}.{base.__qualname__}; got {cls!r}."
+                f"The {self.kind} {name!r} of {entry.file} must be a subclass "
+                f"of {base.__module__}.{base.__qualname__}; got {cls!r}."
             )
         return cls
 
@@ -112,11 +113,9 @@ class _Entries:
 class Registry(_Entries):
     """Registry of definitions of one kind."""
 
-    def register(
-        self, name: str, parent: str | None = None
-    ) -> Callable[[Definition], Definition]:
+    def register(self, name: str) -> Callable[[Definition], Definition]:
         """Return a decorator that enters a class or function under `name`."""
-        return lambda value: self._enter(name, value, parent)
+        return lambda value: self._enter(name, value)
 
     def declare(self, name: str, target: str, summary: str) -> None:
         """Enter a definition that is imported at its first use.

@@ -63,7 +63,7 @@ def second():
 
 
 def test_entry_has_value_parent_file_and_summary():
-    things = registry_kinds.Registry("thing")
+    sets = registry_kinds.HParamsSets()
 
     def value():
         """Return a value.
@@ -71,12 +71,12 @@ def test_entry_has_value_parent_file_and_summary():
         More.
         """
 
-    assert things.register("a", parent="b")(value) is value
-    entry = things["a"]
+    assert sets.register("a", parent="b")(value) is value
+    entry = sets["a"]
     assert entry == registry_kinds.Entry(
         "a", value, "b", __file__, "Return a value."
     )
-    assert "a" in things and "b" not in things
+    assert "a" in sets and "b" not in sets
 
 
 def test_iteration_is_sorted_by_name():
@@ -130,7 +130,7 @@ def test_unknown_name_in_an_empty_registry():
 
 
 def test_hparams_set_is_built_from_its_parent(monkeypatch):
-    sets = registry_kinds.Registry("hparams set")
+    sets = registry_kinds.HParamsSets()
     monkeypatch.setattr(registry, "hparams_sets", sets)
     sets.register("root")(lambda: "root")
     sets.register("child", parent="root")(lambda parent: parent + " child")
@@ -140,7 +140,7 @@ def test_hparams_set_is_built_from_its_parent(monkeypatch):
 
 
 def test_unknown_parent_is_named(monkeypatch):
-    sets = registry_kinds.Registry("hparams set")
+    sets = registry_kinds.HParamsSets()
     monkeypatch.setattr(registry, "hparams_sets", sets)
     sets.register("child", parent="rot")(lambda parent: parent)
     with pytest.raises(errors.UserError, match="Unknown hparams set 'rot'"):

@@ -167,8 +167,8 @@ class BucketedPlan:
         batch_tokens: int,
         max_length: int,
         seed: int,
-        unit: str = "real_tokens",
-        reshuffle_buckets: bool = False,
+        unit: str,
+        reshuffle_buckets: bool,
     ):
         pairs = _random(seed, 0).permutation(usable)
         longest = np.maximum(

@@ -38,6 +38,11 @@ class _Shard(NamedTuple):
     metadata: dict[str, Any]
 
 
+def id_dtype(vocab_size: int) -> type[np.integer]:
+    """Return the type of stored ids: 2 bytes if all are below 65,536, or 4."""
+    return np.uint16 if vocab_size <= 65_536 else np.int32
+
+
 def write_shard(
     path: pathlib.Path,
     ids: Mapping[str, Any],
@@ -51,10 +56,10 @@ def write_shard(
         path: file to write.
         ids: {side: lists of ids, of Python or Arrow}.
         texts: {side: list of str}, or {} to store ids only.
-        vocab_size: V; ids below 65,536 are stored in 2 bytes, others in 4.
+        vocab_size: V, which decides the type of the stored ids.
         metadata: JSON object to store in the file.
     """
-    kind = pa.large_list(pa.uint16() if vocab_size <= 65_536 else pa.int32())
+    kind = pa.large_list(pa.from_numpy_dtype(id_dtype(vocab_size)))
     columns = {side: pa.array(ids[side], kind) for side in SIDES}
     for side, lines in texts.items():
         columns[f"{side}_text"] = pa.array(lines, pa.large_string())

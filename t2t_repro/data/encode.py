@@ -73,7 +73,6 @@ def encode_split(
         existing = len(paths) - len(missing)
         print(f"{split}: {existing} of {len(paths)} shards exist already.")
     checksums, source = Checksums(), iter(pairs)
-
     chunks = _chunks_of_shards(source, paths, shard_pairs, checksums)
     tasks = (
         ((path, chunk), chunk if path in missing else None)

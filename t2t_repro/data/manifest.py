@@ -51,17 +51,17 @@ def _read(path: pathlib.Path, shape: dict[str, Any]) -> dict[str, Any]:
 
     Manifests without a vocabulary type are older than the other types: "bpe".
     """
-    stored = json_files.read(path, dict)
-    if "vocabularies" in stored:
+    contents = json_files.read(path, dict)
+    if "vocabularies" in contents:
         sides = dict.fromkeys(corpus.SIDES, _VOCABULARY)
         shape = shape | {"vocabularies": sides}
     else:
         shape = shape | {"vocabulary": _VOCABULARY}
-    if "vocabulary_type" in stored:
+    if "vocabulary_type" in contents:
         shape = shape | {"vocabulary_type": str}
-    if "directions" in stored:
+    if "directions" in contents:
         shape = shape | {"directions": {str: {str: int}}}
-    contents = json_files.read(path, shape)
+    json_files.require_shape(path, contents, shape)
     contents.setdefault("vocabulary_type", "bpe")
     return contents
 
@@ -87,7 +87,12 @@ def vocabulary_files(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _require(folder: pathlib.Path) -> dict[str, Any]:
+def require(folder: pathlib.Path) -> dict[str, Any]:
+    """Read the manifest of a finished corpus.
+
+    Raises:
+        UserError: there is none.
+    """
     manifest = read(folder)
     if manifest is None:
         raise errors.UserError(
@@ -109,7 +114,7 @@ def open_corpus(
         UserError: there is no such data, or it is damaged; the error says how
             to generate it.
     """
-    manifest = _require(folder)
+    manifest = require(folder)
     if split not in manifest["splits"]:
         raise errors.UserError(
             f"There is no split {split!r} in {folder}; "
@@ -127,7 +132,7 @@ def directions(folder: pathlib.Path, split: str) -> dict[str, int]:
 
     A corpus of one direction has {}.
     """
-    return _require(folder).get("directions", {}).get(split, {})
+    return require(folder).get("directions", {}).get(split, {})
 
 
 def open_vocabularies(
@@ -142,7 +147,7 @@ def open_vocabularies(
     Raises:
         UserError: a file is missing, or is not the one of the manifest.
     """
-    manifest = read_unfinished(folder) or _require(folder)
+    manifest = read_unfinished(folder) or require(folder)
     for name, entry in vocabulary_files(manifest).items():
         _check_sha256(folder / name, entry["sha256"])
     vocabularies = vocabulary_pair.load(
@@ -158,7 +163,7 @@ def verify(folder: pathlib.Path) -> None:
     Raises:
         UserError: a file is missing or differs; the error names the first one.
     """
-    manifest = _require(folder)
+    manifest = require(folder)
     shards = [
         shard
         for split in manifest["splits"].values()

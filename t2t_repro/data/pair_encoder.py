@@ -66,7 +66,7 @@ class Encoder:
         empty = np.logical_not(has_text.all(axis=0))
         drop = self._drop_masks(lengths, empty)
         keep = ~np.logical_or.reduce(list(drop.values()))
-        dtype = np.uint16 if self.vocab_size <= 65_536 else np.int32
+        dtype = corpus.id_dtype(self.vocab_size)
         ids = {}
         for side, name in enumerate(corpus.SIDES):
             kept = itertools.compress(sentences[side], keep)

@@ -27,6 +27,11 @@ class Vocabularies(NamedTuple):
         """Return the pair in which both sides share a vocabulary."""
         return cls(vocabulary, vocabulary)
 
+    @classmethod
+    def of(cls, source: Vocabulary, target: Vocabulary) -> "Vocabularies":
+        """Return the pair; both sides share the source's if they are equal."""
+        return cls(source, source if source.model == target.model else target)
+
     @property
     def is_shared(self) -> bool:
         """True if both sides have the same vocabulary."""

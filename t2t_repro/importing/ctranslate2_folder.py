@@ -163,8 +163,7 @@ def _hparams(
         "ffn_activation": activation,
         "norm_epsilon": tokens.epsilon or _EPSILON,
         "embedding_norm": sides.both_or_none("layernorm_embedding"),
-        "layer_preprocess_sequence": "n" if pre_norm else "none",
-        "layer_postprocess_sequence": "da" if pre_norm else "dan",
+        **imported.norm_order(pre_norm),
         "encode_eos": tokens.encodes_eos,
     }
 
@@ -196,7 +195,7 @@ def _weights(model, tokens, found, changes, file):
     source, target, softmax = imported.reorder(
         source, target, softmax, found.orders
     )
-    bias = found.softmax_bias(bias)
+    bias = _softmax_bias(bias, found.orders[1])
     changes["softmax_bias"] = bias is not None
     _share(changes, found, source, target, softmax)
     layers = Layers(model, file, size, changes["num_heads"])
@@ -219,6 +218,16 @@ def _weights(model, tokens, found, changes, file):
     return weights.Weights(
         *sides, softmax, bias, start if changes["learned_start"] else None
     )
+
+
+def _softmax_bias(bias, order):
+    """Return the bias of our logits; None: it is 0."""
+    if bias is None:
+        bias = np.zeros(1 + max(order), np.float32)
+    ours = imported.rows(bias, order)
+    if order[0] < 0:  # no PAD there
+        ours[0] = imported.PAD_BIAS
+    return ours if ours.any() else None
 
 
 def _norm(layers, is_there, side):

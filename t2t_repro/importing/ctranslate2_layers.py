@@ -67,7 +67,6 @@ class Layers:
     @property
     def hparams(self) -> dict[str, Any]:
         """Hparams of the layers."""
-        encoder, decoder = (self._counts[side] for side in _SIDES)
         channels = self._heads * self._head_size
         if channels == self._size:
             channels = 0
@@ -86,20 +85,13 @@ class Layers:
         return {
             "filter_size": self._width,
             "num_heads": self._heads,
-            "num_hidden_layers": max(encoder, decoder),
-            "num_encoder_layers": encoder,
-            "num_decoder_layers": decoder,
+            **imported.layer_counts(**self._counts),
             "attention_key_channels": channels,
             "attention_value_channels": channels,
             "attention_type": kind,
             "attention_bias": self._has_bias,
             "max_relative_position": relative,
         }
-
-    @property
-    def has_gate(self) -> bool:
-        """Return whether the feed-forward networks are gated."""
-        return self._has_gate
 
     def read(self, side: str) -> list[weights.Layer]:
         """Read the layers of "encoder" or "decoder"."""

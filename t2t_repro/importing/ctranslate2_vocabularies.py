@@ -4,13 +4,12 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from t2t_repro import errors, json_files
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays, imported
+from t2t_repro.importing import imported, mapped_ids
 from t2t_repro.importing.ctranslate2_file import ModelFile
+from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.serving.to_ctranslate2 import MODEL_CARD, START
 from t2t_repro.text import mapped_sentence_piece, whitespace_tokens
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
@@ -44,26 +43,6 @@ class Tokens(NamedTuple):
     encodes_eos: bool
     epsilon: float | None
     files: tuple[pathlib.Path, ...]
-
-
-class Found(NamedTuple):
-    """Vocabularies, and the ids of CTranslate2 for each of ours."""
-
-    pair: Vocabularies
-    kind: str  # name in registry.vocabularies
-    orders: tuple[list[int], list[int]]
-    files: tuple[pathlib.Path, ...]
-
-    def softmax_bias(self, bias: np.ndarray | None) -> np.ndarray | None:
-        """Return the bias of our logits; None: it is 0."""
-        order = self.orders[1]
-        has_pad = order[0] >= 0
-        if bias is None:
-            bias = np.zeros(1 + max(order), np.float32)
-        ours = imported.rows(bias, order)
-        if not has_pad:
-            ours[0] = imported.PAD_BIAS
-        return ours if ours.any() else None
 
 
 def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
@@ -110,7 +89,7 @@ def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
     )
 
 
-def find(folder: pathlib.Path, tokens: Tokens) -> Found:
+def find(folder: pathlib.Path, tokens: Tokens) -> FoundVocabularies:
     """Return the vocabularies of a folder.
 
     They are those that this project's exporter wrote; or SentencePiece models
@@ -138,9 +117,9 @@ def find(folder: pathlib.Path, tokens: Tokens) -> Found:
         whitespace_tokens.map_ids(names, one)
         for names, one in zip(lists, special, strict=True)
     ]
-    pair = _pair([WhitespaceTokens(model) for model, _ in mapped])
-    orders = mapped[0][1], mapped[1][1]
-    return Found(pair, "whitespace_tokens", orders, ())
+    pair = Vocabularies.of(*(WhitespaceTokens(model) for model, _ in mapped))
+    orders = [order for _, order in mapped]
+    return FoundVocabularies(pair, "whitespace_tokens", orders, ())
 
 
 def _config(folder, model):
@@ -246,7 +225,7 @@ def _own(folder, paths, lists):
                 "vocabulary. Copy the file of the export, or remove it."
             )
     orders = [list(range(side.size)) for side in pair]
-    return Found(pair, kind, (orders[0], orders[1]), tuple(paths))
+    return FoundVocabularies(pair, kind, orders, paths)
 
 
 def _kind(path, size):
@@ -260,18 +239,12 @@ def _kind(path, size):
 def _pieces(spm, lists, special, file):
     """Return SentencePiece models with the ids of the tokens."""
     mapped = [
-        arrays.map_ids(path, names, one, file)
+        mapped_ids.map_ids(path, names, one, file)
         for path, names, one in zip(spm, lists, special, strict=True)
     ]
-    pair = _pair([MappedSentencePiece(one.model) for one in mapped])
-    orders = mapped[0].order, mapped[1].order
-    files = tuple(dict.fromkeys(spm))
-    return Found(pair, "mapped_sentence_piece", orders, files)
-
-
-def _pair(sides):
-    """Return the vocabularies of both sides, one object if they are equal."""
-    source, target = sides
-    if source.model == target.model:
-        return Vocabularies.shared(source)
-    return Vocabularies(source, target)
+    return FoundVocabularies(
+        Vocabularies.of(*(MappedSentencePiece(one.model) for one in mapped)),
+        "mapped_sentence_piece",
+        [one.order for one in mapped],
+        list(dict.fromkeys(spm)),
+    )

@@ -16,15 +16,15 @@ import numpy as np
 
 from t2t_repro import errors
 from t2t_repro.importing import (
-    arrays,
     fairseq_layers,
     fairseq_settings,
     fairseq_vocabularies,
     imported,
+    model_files,
     position_tables,
     weights,
 )
-from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.tensors import Tensors
 
 _NAMES = "model.pt", "checkpoint_best.pt", "checkpoint_last.pt"
@@ -54,8 +54,8 @@ def read(path: pathlib.Path, tokenizer: str = "") -> Imported:
     file = path
     if path.is_dir():
         found = sorted(path.glob("*.pt"))
-        file = found[0] if len(found) == 1 else arrays.find(path, *_NAMES)
-    return convert(arrays.read_checkpoint(file), file, tokenizer)
+        file = found[0] if len(found) == 1 else model_files.find(path, *_NAMES)
+    return convert(model_files.read_checkpoint(file), file, tokenizer)
 
 
 def convert(
@@ -64,7 +64,7 @@ def convert(
     """Convert the content of a checkpoint.
 
     Args:
-        checkpoint: result of arrays.read_checkpoint().
+        checkpoint: result of model_files.read_checkpoint().
         file: its path, beside which the vocabularies are.
         tokenizer: as of read().
 
@@ -105,7 +105,7 @@ def _weights(
     tensors: Tensors,
     settings: Mapping[str, Any],
     changes: dict[str, Any],
-    found: fairseq_vocabularies.Found,
+    found: FoundVocabularies,
 ) -> weights.Weights:
     """Return all weights by their roles, and complete the changes."""
     size = settings["encoder_embed_dim"]

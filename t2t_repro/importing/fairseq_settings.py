@@ -76,7 +76,7 @@ def read(checkpoint: Mapping[str, Any], file: Any) -> dict[str, Any]:
     """Return the settings of a checkpoint, with defaults for what it lacks.
 
     Args:
-        checkpoint: result of arrays.read_checkpoint().
+        checkpoint: result of model_files.read_checkpoint().
         file: its path.
 
     Raises:
@@ -152,7 +152,6 @@ def changes(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Those of embeddings and of learned positions depend on the arrays.
     """
-    layers = settings["encoder_layers"], settings["decoder_layers"]
     pre_norm = settings["encoder_normalize_before"]
     positions = "emb" if settings["encoder_learned_pos"] else "timing"
     if settings["no_token_positional_embeddings"]:
@@ -162,14 +161,13 @@ def changes(settings: Mapping[str, Any]) -> dict[str, Any]:
         "hidden_size": settings["encoder_embed_dim"],
         "filter_size": settings["encoder_ffn_embed_dim"],
         "num_heads": settings["encoder_attention_heads"],
-        "num_hidden_layers": max(layers),
-        "num_encoder_layers": layers[0],
-        "num_decoder_layers": layers[1],
+        **imported.layer_counts(
+            settings["encoder_layers"], settings["decoder_layers"]
+        ),
         "attention_bias": True,
         "ffn_activation": _ACTIVATIONS[settings["activation_fn"]],
         "norm_epsilon": 1e-5,  # of torch.nn.LayerNorm
-        "layer_preprocess_sequence": "n" if pre_norm else "none",
-        "layer_postprocess_sequence": "da" if pre_norm else "dan",
+        **imported.norm_order(pre_norm),
         "multiply_embedding_mode": "none"
         if settings["no_scale_embedding"]
         else "sqrt_depth",

@@ -9,11 +9,12 @@ Source: data/dictionary.py. The first ids are <s>, <pad>, </s>, <unk>.
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays
+from t2t_repro.importing import mapped_ids, model_files
+from t2t_repro.importing.imported import FoundVocabularies
 from t2t_repro.text import bpe_codes
 from t2t_repro.text.bpe_codes import BpeCodes
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
@@ -26,18 +27,9 @@ _CODES = "bpecodes", "code", "codes"
 _PIECES = "sentencepiece.bpe.model", "spm.model"
 
 
-class Found(NamedTuple):
-    """Vocabularies of a model, and what is known of them."""
-
-    pair: Vocabularies
-    kind: str  # name in registry.vocabularies
-    orders: list[list[int]]  # fairseq's id of each of our ids, on both sides
-    files: list[pathlib.Path]
-
-
 def read(
     folder: pathlib.Path, settings: Mapping[str, Any], tokenizer: str
-) -> Found:
+) -> FoundVocabularies:
     """Read the vocabularies of a folder.
 
     Args:
@@ -54,7 +46,7 @@ def read(
     for name in _PIECES:
         if (folder / name).is_file():
             return _sentence_piece(folder / name, files, tokens)
-    codes_file = arrays.find(folder, *_CODES, *_PIECES)
+    codes_file = model_files.find(folder, *_CODES, *_PIECES)
     tokenizer = tokenizer or settings["tokenizer"] or ""
     if tokenizer not in bpe_codes.TOKENIZERS:
         raise errors.UserError(
@@ -80,11 +72,8 @@ def read(
                 f"Cannot use {codes_file} with dict.{language}.txt. {error}"
             ) from error
         vocabularies.append(BpeCodes(model))
-    source, target = vocabularies
-    pair = Vocabularies(source, target)
-    if source.model == target.model:
-        pair = Vocabularies.shared(source)
-    return Found(pair, "bpe_codes", orders, [*files, codes_file])
+    pair = Vocabularies.of(*vocabularies)
+    return FoundVocabularies(pair, "bpe_codes", orders, [*files, codes_file])
 
 
 def _others(tokens):
@@ -94,15 +83,14 @@ def _others(tokens):
 def _sentence_piece(spm, files, tokens):
     special = Special("</s>", "<unk>", "<pad>")
     mapped = [
-        arrays.map_ids(spm, names, special, file)
+        mapped_ids.map_ids(spm, names, special, file)
         for names, file in zip(tokens, files, strict=True)
     ]
-    source, target = (MappedSentencePiece(m.model) for m in mapped)
-    pair = Vocabularies(source, target)
-    if source.model == target.model:
-        pair = Vocabularies.shared(source)
-    return Found(
-        pair, "mapped_sentence_piece", [m.order for m in mapped], [*files, spm]
+    return FoundVocabularies(
+        Vocabularies.of(*(MappedSentencePiece(m.model) for m in mapped)),
+        "mapped_sentence_piece",
+        [m.order for m in mapped],
+        [*files, spm],
     )
 
 

@@ -21,10 +21,11 @@ import numpy as np
 from t2t_repro import errors, json_files
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import (
-    arrays,
     fairseq_layers,
     huggingface_settings,
     imported,
+    mapped_ids,
+    model_files,
     weights,
 )
 from t2t_repro.importing.imported import Imported
@@ -46,8 +47,10 @@ def read(folder: pathlib.Path) -> Imported:
             that cannot be represented.
     """
     config = huggingface_settings.read(folder)
-    weights_file = arrays.find(folder, "model.safetensors", "pytorch_model.bin")
-    tensors = arrays.read(weights_file)
+    weights_file = model_files.find(
+        folder, "model.safetensors", "pytorch_model.bin"
+    )
+    tensors = model_files.read(weights_file)
     pair, orders, vocabulary_files = read_vocabularies(folder, config)
     changes = huggingface_settings.hparams(
         config, "final_logits_bias" in tensors
@@ -80,7 +83,7 @@ def read_vocabularies(
     folder: pathlib.Path, config: Mapping[str, Any]
 ) -> tuple[Vocabularies, list[list[int]], tuple[pathlib.Path, ...]]:
     """Return the vocabularies, their orders of ids, and the files."""
-    files = [arrays.find(folder, "vocab.json")] * 2
+    files = [model_files.find(folder, "vocab.json")] * 2
     if (folder / "target_vocab.json").exists():
         files[1] = folder / "target_vocab.json"
     pieces = [folder / "source.spm", folder / "target.spm"]
@@ -100,7 +103,7 @@ def read_vocabularies(
             "<unk>",
             tokens[config["pad_token_id"]],
         )
-        mapped.append(arrays.map_ids(spm, tokens, special, vocab))
+        mapped.append(mapped_ids.map_ids(spm, tokens, special, vocab))
     source, target = (MappedSentencePiece(m.model) for m in mapped)
     return (
         Vocabularies(source, target),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from t2t_repro import json_files
-from t2t_repro.importing import arrays, imported
+from t2t_repro.importing import imported, model_files
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _SHAPE = {
@@ -56,7 +56,7 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
     Raises:
         UserError: it is damaged, or has a setting that cannot be represented.
     """
-    file = arrays.find(folder, CONFIG)
+    file = model_files.find(folder, CONFIG)
     config = _with_defaults(json_files.read(file, _SHAPE), _DEFAULTS, file)
     _check(config, file)
     return config
@@ -64,14 +64,13 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
 
 def hparams(config: Mapping[str, Any], has_bias: bool) -> dict[str, Any]:
     """Return the hparams that differ from those of fine_tuning."""
-    layers = config["encoder_layers"], config["decoder_layers"]
     return {
         "hidden_size": config["d_model"],
         "filter_size": config["encoder_ffn_dim"],
         "num_heads": config["encoder_attention_heads"],
-        "num_hidden_layers": max(layers),
-        "num_encoder_layers": layers[0],
-        "num_decoder_layers": layers[1],
+        **imported.layer_counts(
+            config["encoder_layers"], config["decoder_layers"]
+        ),
         "attention_bias": True,
         "ffn_activation": _ACTIVATIONS[config["activation_function"]],
         "norm_epsilon": _EPSILON,

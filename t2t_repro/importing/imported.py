@@ -30,6 +30,17 @@ class Imported(NamedTuple):
     languages: tuple[str, str] = ("", "")  # "": the files do not say
 
 
+class FoundVocabularies(NamedTuple):
+    """Vocabularies of a model, and what is known of them."""
+
+    pair: Vocabularies
+    kind: str  # name in registry.vocabularies
+    # The other system's id of each of our ids, on both sides; -1: none.
+    orders: Sequence[list[int]]
+    files: Sequence[pathlib.Path]
+    encode_eos: bool = True  # whether sources end in EOS
+
+
 def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
     """Return the error of a setting that cannot be represented.
 
@@ -77,6 +88,27 @@ def reorder(
         rows(target, orders[1]),
         rows(softmax, orders[1]),
     )
+
+
+def layer_counts(encoder: int, decoder: int) -> dict[str, int]:
+    """Return the hparams of the numbers of layers."""
+    return {
+        "num_hidden_layers": max(encoder, decoder),
+        "num_encoder_layers": encoder,
+        "num_decoder_layers": decoder,
+    }
+
+
+def norm_order(pre_norm: bool) -> dict[str, str]:
+    """Return the hparams of the operations before and after a sublayer.
+
+    Args:
+        pre_norm: whether its inputs are normalized; otherwise, its outputs are.
+    """
+    return {
+        "layer_preprocess_sequence": "n" if pre_norm else "none",
+        "layer_postprocess_sequence": "da" if pre_norm else "dan",
+    }
 
 
 def sharing(is_tied: bool, is_one: bool) -> dict[str, bool]:

@@ -13,10 +13,11 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import (
-    arrays,
     imported,
+    mapped_ids,
     marian_binary,
     marian_files,
+    model_files,
     position_tables,
     weights,
 )
@@ -65,13 +66,10 @@ def read(
         tensors, options, changes, matrices, [m.order for m in mapped]
     )
     tensors.refuse_rest([OPTIONS])
-    source = MappedSentencePiece(mapped[0].model)
-    is_shared = mapped[0].model == mapped[1].model
-    target = source if is_shared else MappedSentencePiece(mapped[1].model)
     return Imported(
         changes,
         model_weights,
-        Vocabularies(source, target),
+        Vocabularies.of(*(MappedSentencePiece(m.model) for m in mapped)),
         "mapped_sentence_piece",
         files.search,
         files.all,
@@ -81,7 +79,7 @@ def read(
 def _read_arrays(file):
     if file.suffix == ".bin":
         return marian_binary.read(file)
-    return arrays.read_npz(file)
+    return model_files.read_npz(file)
 
 
 def _options(stored, file):
@@ -136,7 +134,7 @@ def _matrices(tensors: Tensors, options: Options) -> list[np.ndarray]:
 def _vocabulary(files: VocabularyFiles, size: int) -> MappedModel:
     """Return a SentencePiece model with our ids, and their order."""
     if files.ids is None:
-        mapped = arrays.keep_ids(files.pieces)
+        mapped = mapped_ids.keep_ids(files.pieces)
         count = len(mapped.order) - 1  # without PAD
         if count != size:
             raise errors.UserError(
@@ -147,7 +145,7 @@ def _vocabulary(files: VocabularyFiles, size: int) -> MappedModel:
         return mapped
     tokens = _tokens(files.ids, size)
     special = Special(_name(tokens, 0, _EOS), _name(tokens, 1, _UNKNOWN))
-    return arrays.map_ids(files.pieces, tokens, special, files.ids)
+    return mapped_ids.map_ids(files.pieces, tokens, special, files.ids)
 
 
 def _tokens(file: pathlib.Path, size: int) -> list[str]:

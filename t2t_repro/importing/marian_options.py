@@ -200,7 +200,7 @@ class Options:
             UserError: a value cannot be represented.
         """
         self._check_norms()
-        layers = [len(numbers) for numbers in self.layer_numbers.values()]
+        layers = {side: len(n) for side, n in self.layer_numbers.items()}
         width = self.integer("transformer-dim-ffn")
         of_decoder = self.integer("transformer-decoder-dim-ffn", 0)
         if of_decoder not in (0, width):
@@ -216,9 +216,7 @@ class Options:
             "hidden_size": self.integer("dim-emb"),
             "filter_size": width,
             "num_heads": self.integer("transformer-heads"),
-            "num_hidden_layers": max(layers),
-            "num_encoder_layers": layers[0],
-            "num_decoder_layers": layers[1],
+            **imported.layer_counts(**layers),
             "attention_bias": True,
             "ffn_activation": self._activation(),
             "norm_epsilon": _EPSILON,
@@ -228,8 +226,7 @@ class Options:
             else "none",
             "embedding_norm": self.has_embedding_norm,
             "softmax_bias": True,
-            "layer_preprocess_sequence": "n" if self.is_pre_norm else "none",
-            "layer_postprocess_sequence": "da" if self.is_pre_norm else "dan",
+            **imported.norm_order(self.is_pre_norm),
         }
 
     def _activation(self) -> str:

@@ -23,7 +23,7 @@ from t2t_repro.importing import (
     tensorflow_checkpoint,
     weights,
 )
-from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.imported import FoundVocabularies, Imported
 from t2t_repro.importing.tensors import Tensors
 
 _END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -99,7 +99,7 @@ class _Reader:
     description: Mapping[str, Any]
     changes: dict[str, Any]
 
-    def read(self, found: opennmt_tf_vocabularies.Found) -> weights.Weights:
+    def read(self, found: FoundVocabularies) -> weights.Weights:
         """Return all weights, and complete the changes of hparams."""
         rows = [len(order) for order in found.orders]
         source, target = self._embeddings(rows)
@@ -152,9 +152,7 @@ class _Reader:
             "hidden_size": size,
             "filter_size": len(width),
             "num_heads": self.description["num_heads"],
-            "num_hidden_layers": max(layers),
-            "num_encoder_layers": layers[0],
-            "num_decoder_layers": layers[1],
+            **imported.layer_counts(*layers),
             "attention_bias": self._has(attention),
             "softmax_bias": softmax_bias,
             "ffn_activation": self.description["ffn_activation"],
@@ -162,8 +160,7 @@ class _Reader:
             "learned_start": True,  # OpenNMT-tf starts with <s>
             "pos": positions,
             "first_position": 1 if positions == "timing" else 0,
-            "layer_preprocess_sequence": "n" if pre_norm else "none",
-            "layer_postprocess_sequence": "da" if pre_norm else "dan",
+            **imported.norm_order(pre_norm),
             "layer_prepostprocess_dropout": float(self.description["dropout"]),
             "attention_dropout": float(self.description["attention_dropout"]),
             "relu_dropout": float(self.description["ffn_dropout"]),

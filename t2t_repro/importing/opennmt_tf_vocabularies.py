@@ -7,12 +7,13 @@ inputters/text_inputter.py of OpenNMT-tf.
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.importing import arrays, imported, opennmt_tf_description
-from t2t_repro.text import whitespace_tokens
+from t2t_repro.importing import imported, mapped_ids, opennmt_tf_description
+from t2t_repro.importing.imported import FoundVocabularies
+from t2t_repro.text import token_lists, whitespace_tokens
 from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
@@ -26,17 +27,7 @@ _MODEL_KEYS = "model", "sp_model_path"
 _NO_TOKENIZER = "SpaceTokenizer"
 
 
-class Found(NamedTuple):
-    """Vocabularies of a model, and what is known of them."""
-
-    pair: Vocabularies
-    kind: str  # name in registry.vocabularies
-    orders: list[list[int]]  # OpenNMT-tf's id of each of our ids
-    files: list[pathlib.Path]
-    encode_eos: bool
-
-
-def read(config: Mapping[str, Any], file: pathlib.Path) -> Found:
+def read(config: Mapping[str, Any], file: pathlib.Path) -> FoundVocabularies:
     """Read the vocabularies that the settings of the data name.
 
     Args:
@@ -54,7 +45,7 @@ def read(config: Mapping[str, Any], file: pathlib.Path) -> Found:
     tokens = [_tokens(path) for path in files]
     models = [_sentence_piece(data, side, file) for side in _SIDES]
     encode_eos = _encodes_eos(data, file)
-    unknown = [_unused(names, _UNKNOWN) for names in tokens]
+    unknown = [token_lists.unused_name(_UNKNOWN, names) for names in tokens]
     lists = [[*t, name] for t, name in zip(tokens, unknown, strict=True)]
     special = [Special("</s>", name, "<blank>") for name in unknown]
     if (models[0] is None) != (models[1] is None):
@@ -74,23 +65,16 @@ def read(config: Mapping[str, Any], file: pathlib.Path) -> Found:
         kind = "whitespace_tokens"
     else:
         pieces = [
-            arrays.map_ids(*side)
+            mapped_ids.map_ids(*side)
             for side in zip(models, lists, special, files, strict=True)
         ]
         sides = [MappedSentencePiece(one.model) for one in pieces]
         orders = [one.order for one in pieces]
         kind = "mapped_sentence_piece"
-    pair = Vocabularies(*sides)
-    if pair.source.model == pair.target.model:
-        pair = Vocabularies.shared(pair.source)
     used = dict.fromkeys([*files, *(m for m in models if m)])
-    return Found(pair, kind, orders, list(used), encode_eos)
-
-
-def _unused(tokens, name):
-    while name in tokens:
-        name = f"<{name}>"
-    return name
+    return FoundVocabularies(
+        Vocabularies.of(*sides), kind, orders, list(used), encode_eos
+    )
 
 
 def _beside(settings, key, file):

@@ -6,46 +6,37 @@ in 15 of the 24 sentences of EVALB's sample.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from t2t_repro.text import trees
-from t2t_repro.text.trees import PUNCTUATION, TRACE, Span, Tree
+from t2t_repro.text.trees import PUNCTUATION, TRACE, Tree
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalbParameters:
-    """Parameters of a parameter file (.prm) of EVALB."""
+    """Labels of a parameter file (.prm) of EVALB."""
 
     # DELETE_LABEL: constituents and words of these labels are not counted.
     deleted: frozenset[str]
-    # EQ_LABEL and EQ_WORD: {variant: representative}.
+    # EQ_LABEL: {variant: representative}.
     equal_labels: dict[str, str] = dataclasses.field(default_factory=dict)
-    equal_words: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def label(self, label: str) -> str:
         """Return the representative of labels that are equal."""
         return self.equal_labels.get(label, label)
-
-    def word(self, word: str) -> str:
-        """Return the representative of words that are equal."""
-        return self.equal_words.get(word, word)
 
 
 COLLINS = EvalbParameters(PUNCTUATION | {"TOP", TRACE}, {"PRT": "ADVP"})
 
 
 class EvalbCounts(NamedTuple):
-    """A sentence's line of EVALB's table."""
+    """Counts of a sentence, as in EVALB's table."""
 
     length: int  # words of the gold tree, including punctuation
     status: str = "valid"  # or "error": other words; "skip": nothing to score
     matched: int = 0  # constituents of both trees
     gold: int = 0  # constituents of the gold tree
     predicted: int = 0  # constituents of the predicted tree
-    crossing: int = 0  # predicted constituents that cross a gold one
-    words: int = 0  # words that are counted
-    tags: int = 0  # words with the gold tag
 
     @property
     def is_complete(self) -> bool:
@@ -69,9 +60,6 @@ def compare(
         (Counter(gold.spans) & Counter(predicted.spans)).total(),
         len(gold.spans),
         len(predicted.spans),
-        sum(_crosses(span, gold.spans) for span in predicted.spans),
-        len(gold.words),
-        sum(map(str.__eq__, gold.tags, predicted.tags)),
     )
 
 
@@ -82,54 +70,9 @@ def _scored(tree: Tree, parameters: EvalbParameters) -> Tree:
         span._replace(label=parameters.label(trees.category(span.label)))
         for span in tree.spans
     )
-    return Tree(
-        tuple(map(parameters.word, tree.words)),
-        tuple(map(parameters.label, tree.tags)),
-        tuple(span for span in spans if span.label not in parameters.deleted),
+    return tree._replace(
+        spans=tuple(s for s in spans if s.label not in parameters.deleted)
     )
-
-
-def _crosses(span: Span, others: Iterable[Span]) -> bool:
-    """Return whether a span and one of the others overlap without nesting."""
-    return any(
-        span.first < other.first < span.end < other.end
-        or other.first < span.first < other.end < span.end
-        for other in others
-    )
-
-
-def summary(counts: Sequence[EvalbCounts]) -> dict[str, float]:
-    """Return EVALB's summary: numbers of sentences, and percentages."""
-    valid = [line for line in counts if line.status == "valid"]
-    total = EvalbCounts(
-        0, "valid", *(sum(column) for column in _columns(valid))
-    )
-    recall = percent(total.matched, total.gold)
-    precision = percent(total.matched, total.predicted)
-    complete = sum(line.is_complete for line in valid)
-    return {
-        "sentences": len(counts),
-        "errors": sum(line.status == "error" for line in counts),
-        "skipped": sum(line.status == "skip" for line in counts),
-        "recall": recall,
-        "precision": precision,
-        "f1": f1(precision, recall),
-        "complete_match": percent(complete, len(valid)),
-        "average_crossing": total.crossing / max(len(valid), 1),
-        "no_crossing": percent(
-            sum(line.crossing == 0 for line in valid), len(valid)
-        ),
-        "two_or_less_crossing": percent(
-            sum(line.crossing <= 2 for line in valid), len(valid)
-        ),
-        "tagging_accuracy": percent(total.tags, total.words),
-    }
-
-
-def _columns(counts: Sequence[EvalbCounts]) -> Iterable[tuple[int, ...]]:
-    """Return the columns after the status; zeros if there is no sentence."""
-    numbers = [line[2:] for line in counts] or [EvalbCounts(0)[2:]]
-    return zip(*numbers, strict=True)
 
 
 def percent(part: float, whole: float) -> float:

@@ -130,15 +130,10 @@ class Suite(NamedTuple):
         Raises:
             UserError: a name is unknown, or not that of a Metric class.
         """
-        return {name: self._build(name) for name in self.names}
-
-    def _build(self, name: str) -> Metric:
-        entry = registry.metrics[name]
-        if not (
-            isinstance(entry.value, type) and issubclass(entry.value, Metric)
-        ):
-            raise errors.UserError(
-                f"The metric {name!r} of {entry.file} is not a subclass of "
-                f"t2t_repro.metrics.metric.Metric; got {entry.value!r}."
+        subclass = registry.metrics.subclass
+        return {
+            name: subclass(name, Metric)(  # type: ignore[type-abstract]
+                self.language, self.tokenized
             )
-        return entry.value(self.language, self.tokenized)
+            for name in self.names
+        }

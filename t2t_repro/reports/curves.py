@@ -1,5 +1,6 @@
 """Training curves, read from TensorBoard events and plotted as SVG."""
 
+import html
 import io
 import math
 import pathlib
@@ -188,9 +189,8 @@ def _to_svg(image: figure.Figure) -> str:
 
 def _add_label(svg, text):
     """Add a label for screen readers."""
-    escaped = text.replace("&", "&amp;").replace('"', "&quot;")
-    escaped = escaped.replace("<", "&lt;")
-    return svg.replace("<svg", f'<svg role="img" aria-label="{escaped}"', 1)
+    label = html.escape(text)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
 def _in_words(lines):

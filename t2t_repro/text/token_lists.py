@@ -46,9 +46,11 @@ def name_of_pad(special: Special, taken: Collection[str]) -> str:
         special: names of special tokens.
         taken: names that a new one must not have.
     """
-    if special.pad is not None:
-        return special.pad
-    name = _PAD
+    return unused_name(_PAD, taken) if special.pad is None else special.pad
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that is not taken: <pad>, <<pad>>, and so on."""
     while name in taken:
         name = f"<{name}>"
     return name

@@ -151,13 +151,9 @@ def build(names: str | None) -> list[Callback]:
     Raises:
         UserError: a name is unknown, or not that of a Callback class.
     """
-    entries = [registry.callbacks[n] for n in (names or "").split(",") if n]
-    for entry in entries:
-        cls = entry.value
-        if not (isinstance(cls, type) and issubclass(cls, Callback)):
-            raise errors.UserError(
-                f"The callback {entry.name!r} of {entry.file} is not a "
-                "subclass of t2t_repro.training.callbacks.Callback; got "
-                f"{cls!r}."
-            )
-    return [entry.value() for entry in entries]
+    classes = [
+        registry.callbacks.subclass(name, Callback)
+        for name in (names or "").split(",")
+        if name
+    ]
+    return [cls() for cls in classes]

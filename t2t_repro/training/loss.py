@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
+from t2t_repro.data.batch_plan import Plan
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training.cross_entropy import Sums, smoothed_cross_entropy
@@ -21,7 +21,7 @@ def perplexity(nll: float) -> float:
 
 
 def num_chunks(
-    plan: PackedPlan | BucketedPlan,
+    plan: Plan,
     replicas: int,
     max_tokens: int | None,
     vocab_size: int,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from t2t_repro import errors
 from t2t_repro.data import batches, features
-from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
+from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import SIDES
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.training import loss, run_log, step, workers
@@ -85,7 +85,7 @@ def largest_microbatch(
 def search(
     model: Seq2Seq,
     optimizer: keras.optimizers.Optimizer,
-    plan: PackedPlan | BucketedPlan,
+    plan: Plan,
     strategy: tf.distribute.Strategy,
     xla: bool,
 ) -> MicrobatchSize | None:

@@ -195,7 +195,7 @@ def reset_weight_copies(
     Call it when weights are replaced after build(). Only ScheduleFreeAdamW has
     such slots.
     """
-    inner = slots.inner_optimizer(optimizer)
+    inner = keras_compat.inner_optimizer(optimizer)
     if type(inner).__name__ == "ScheduleFreeAdamW":
         for index, slot in slots.slots_of_kind(
             inner, weights, "momentum"

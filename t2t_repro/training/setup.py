@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from t2t_repro import hparam
 from t2t_repro.data import batches
-from t2t_repro.data.batch_plan import BucketedPlan, PackedPlan
+from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.data.subword_sampling import SubwordSampler
 from t2t_repro.data.vocabulary_pair import Vocabularies
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
     hparams: hparam.HParams
     vocabularies: Vocabularies
-    plan: PackedPlan | BucketedPlan  # batches of corpora["train"]
+    plan: Plan  # batches of corpora["train"]
     corpora: dict[str, Corpus]  # "train" and "validation"
     search: hparam.DecodeHParams = (
         hparam.DecodeHParams()

@@ -22,13 +22,6 @@ _KINDS = {
 }
 
 
-def inner_optimizer(
-    optimizer: keras.optimizers.Optimizer,
-) -> keras.optimizers.Optimizer:
-    """Return the optimizer inside a LossScaleOptimizer, or the optimizer."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
-
-
 def loss_scale(
     optimizer: keras.optimizers.Optimizer,
 ) -> dict[str, keras.Variable]:
@@ -36,7 +29,7 @@ def loss_scale(
 
     The step and the learning rate of LossScaleOptimizer stay 0 and unread.
     """
-    if inner_optimizer(optimizer) is optimizer:
+    if keras_compat.inner_optimizer(optimizer) is optimizer:
         return {}
     return {
         "loss_scale/scale": optimizer.dynamic_scale,
@@ -59,7 +52,7 @@ def training_state(
         UserError: two variables have one name; or the only name of a variable
             is a number that Keras gave it.
     """
-    optimizer = inner_optimizer(optimizer)
+    optimizer = keras_compat.inner_optimizer(optimizer)
     weights = building.by_path(model.weights)
     trained = building.by_path(model.trainable_variables)  # not frozen ones
     paths = list(trained)
@@ -88,7 +81,7 @@ def slots_of_kind(
     return {
         index: variable
         for name, index, variable in _entries(
-            inner_optimizer(optimizer), weights
+            keras_compat.inner_optimizer(optimizer), weights
         )
         if name == kind and index is not None
     }

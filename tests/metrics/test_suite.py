@@ -76,7 +76,8 @@ def test_metric_that_is_not_a_class_is_user_error(mine):
     def mine_too(hypotheses, references):
         """Return no statistics."""
 
-    with pytest.raises(errors.UserError, match="'mine' of .* not a subclass"):
+    message = "'mine' of .* must be a subclass"
+    with pytest.raises(errors.UserError, match=message):
         Suite(("mine",)).build()
 
 

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro import keras_compat
 from t2t_repro.data import batch_plan, batches
-from t2t_repro.training import optimizer, slots, step
+from t2t_repro.training import optimizer, step
 
 SEED = 11
 STEPS = 2
@@ -55,7 +56,7 @@ class Trial:
             self.optimizer = optimizer.build(
                 hparams, self.model.weights, policy
             )
-        self.adam = slots.inner_optimizer(self.optimizer)
+        self.adam = keras_compat.inner_optimizer(self.optimizer)
         self.train_step = step.build_train_step(
             self.model,
             self.optimizer,

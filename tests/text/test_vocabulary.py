@@ -47,7 +47,8 @@ def test_type_that_is_not_a_vocabulary_is_user_error(monkeypatch):
     entries = dict(registry.vocabularies._entries)
     monkeypatch.setattr(registry.vocabularies, "_entries", entries)
     registry.vocabularies.register("digits")(lambda model: None)
-    with pytest.raises(errors.UserError, match="type 'digits' must be a subcl"):
+    message = "type 'digits' of .* must be a subclass"
+    with pytest.raises(errors.UserError, match=message):
         vocabulary_pair.vocabulary_class("digits")
 
 
@@ -59,6 +60,12 @@ def test_checksums_of_different_pairs_differ():
     same_twice = Vocabularies(a, Vocabulary(b"a"))
     sums = {a.sha256, b.sha256, pair.sha256, pair.reversed().sha256}
     assert len(sums | {same_twice.sha256}) == 5
+
+
+def test_pair_of_equal_vocabularies_is_shared():
+    a, same, other = Vocabulary(b"a"), Vocabulary(b"a"), Vocabulary(b"b")
+    assert Vocabularies.of(a, same) == Vocabularies.shared(a)
+    assert Vocabularies.of(a, other) == (a, other)
 
 
 class Hundred(Digits):

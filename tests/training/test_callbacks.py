@@ -121,5 +121,6 @@ def test_registered_callbacks_are_built_by_name(monkeypatch):
     assert isinstance(built, Recorder)
     with pytest.raises(errors.UserError, match="Unknown callback 'record'"):
         callbacks.build("record")
-    with pytest.raises(errors.UserError, match="'function' .* not a subclass"):
+    message = "'function' of .* must be a subclass"
+    with pytest.raises(errors.UserError, match=message):
         callbacks.build("recorder,function")

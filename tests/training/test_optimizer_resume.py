@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import arguments, errors
+from t2t_repro import arguments, errors, keras_compat
 from t2t_repro.models import building
 from t2t_repro.training import checkpoints, optimizer, slots
 
@@ -223,7 +223,7 @@ def test_two_variables_of_one_name_are_refused(training_of):
     """An optimizer could have two slots of one kind."""
     training = training_of(optimizer="sgd")
     weight = training.weights[0]
-    built = slots.inner_optimizer(training.optimizer)
+    built = keras_compat.inner_optimizer(training.optimizer)
     built.twins = [built.add_variable_from_reference(weight, "twin")]
     built.others = [built.add_variable_from_reference(weight, "twin")]
     with pytest.raises(errors.UserError) as raised:

@@ -1,19 +1,16 @@
-"""Readers of weights' files: safetensors, PyTorch, npz."""
+"""Files of models, and readers of weights: safetensors, PyTorch, npz."""
 
 import argparse
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from t2t_repro import errors, extras, files
+from t2t_repro import errors, extras
 from t2t_repro.importing.tensors import Tensors
-from t2t_repro.text import mapped_sentence_piece
-from t2t_repro.text.mapped_sentence_piece import MappedModel
-from t2t_repro.text.token_lists import Special
 
 
 def find(folder: pathlib.Path, *names: str) -> pathlib.Path:
@@ -32,18 +29,13 @@ def find(folder: pathlib.Path, *names: str) -> pathlib.Path:
 
 
 def read(file: pathlib.Path) -> Tensors:
-    """Read a file of weights, by its ending.
+    """Read weights in a .safetensors; in any other file, PyTorch's.
 
     Raises:
         UserError: it cannot be read, or needs a package that is missing.
     """
-    readers = {
-        ".safetensors": _read_safetensors,
-        ".npz": read_npz,
-        ".bin": _read_pytorch,
-        ".pt": _read_pytorch,
-    }
-    reader = readers[file.suffix]
+    is_safetensors = file.suffix == ".safetensors"
+    reader = _read_safetensors if is_safetensors else _read_pytorch
     return Tensors(reader(file), str(file))
 
 
@@ -119,40 +111,6 @@ def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise _unreadable(file, f"it has a {type(state).__name__}")
     return convert(state)
-
-
-def map_ids(
-    spm: pathlib.Path,
-    tokens: Sequence[str],
-    special: Special,
-    vocabulary: pathlib.Path,
-) -> MappedModel:
-    """Call mapped_sentence_piece.map_ids() on files, named in errors.
-
-    Args:
-        spm: file of a SentencePiece model.
-        tokens: tokens by their ids.
-        special: names of special tokens.
-        vocabulary: file of the tokens.
-    """
-    return _map(
-        spm,
-        lambda model: mapped_sentence_piece.map_ids(model, tokens, special),
-        f"{spm} with {vocabulary}",
-    )
-
-
-def keep_ids(spm: pathlib.Path) -> MappedModel:
-    """Call mapped_sentence_piece.keep_ids() on a file, named in errors."""
-    return _map(spm, mapped_sentence_piece.keep_ids, str(spm))
-
-
-def _map(spm, function, names):
-    model = files.read_bytes(spm)
-    try:
-        return function(model)
-    except errors.UserError as error:
-        raise errors.UserError(f"Cannot use {names}. {error}") from error
 
 
 def _unreadable(file, error):
