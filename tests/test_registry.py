@@ -309,6 +309,8 @@ def test_summary_lists_names_first_lines_and_files(usr_dir):
 
 def test_definition_of_a_notebook_has_its_module_as_file(monkeypatch):
     monkeypatch.setattr(registry.metrics, "_entries", {})
+    # That of a notebook has no file.
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     typed = type("Typed", (), {"__module__": "__main__", "__doc__": "Mine."})
     registry.metrics.register("typed")(typed)
     assert registry.metrics["typed"].file == "__main__"

@@ -82,7 +82,7 @@ def test_sizes_have_the_names_of_model_arguments():
 
 
 def test_pair_is_read_as_it_was_written(vocabulary, tmp_path):
-    target = Unigram.learn(["ein", "zwei"] * 9, 266)
+    target = Bpe.learn(["ein", "zwei"] * 9, 266)
     for written in (
         Vocabularies.shared(vocabulary),
         Vocabularies(vocabulary, target),
