@@ -55,7 +55,8 @@ def read(folder: pathlib.Path) -> Imported:
     changes = huggingface_settings.hparams(
         config, "final_logits_bias" in tensors
     )
-    model_weights = _weights(tensors, config, changes, orders)
+    token_files = [f for f in vocabulary_files if f.suffix == ".json"]
+    model_weights = _weights(tensors, config, changes, orders, token_files)
     tensors.refuse_rest()
     search, search_files = huggingface_settings.search(folder, config)
     tokenizer = folder / "tokenizer_config.json"
@@ -124,7 +125,7 @@ def _tokens(file: pathlib.Path) -> list[str]:
     return tokens
 
 
-def _weights(tensors, config, changes, orders):
+def _weights(tensors, config, changes, orders, token_files):
     """Return all weights by their roles."""
     size = config["d_model"]
     source, target = (
@@ -135,6 +136,14 @@ def _weights(tensors, config, changes, orders):
     if softmax is None or is_tied:
         softmax = target
     bias = tensors.take_if_present("final_logits_bias", 1, len(target))
+    imported.check_rows(
+        {"encoder's embedding": source}, orders[0], token_files[0]
+    )
+    imported.check_rows(
+        {"decoder's embedding": target, "softmax": softmax},
+        orders[1],
+        token_files[-1],
+    )
     start = target[config["decoder_start_token_id"]]
     changes["learned_start"] = bool(start.any())
     for side in ("encoder", "decoder"):

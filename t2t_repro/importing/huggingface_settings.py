@@ -36,6 +36,25 @@ _SEARCH_DEFAULTS = {
     "num_beams": 1,
     "length_penalty": 1.0,
     "no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+}
+# Settings of generate() that change outputs and have no counterpart here, with
+# the only value that is allowed; null is, too.
+_SEARCH_FIXED = {
+    "do_sample": False,
+    "early_stopping": False,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "exponential_decay_length_penalty": None,
+    "forced_bos_token_id": None,
+    "forced_decoder_ids": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "sequence_bias": None,
 }
 _ACTIVATIONS = {
     "relu": "relu",
@@ -93,19 +112,37 @@ def search(
     generate() divides a log-probability by length^length_penalty, and counts
     EOS. Its max_length, 512 in OPUS-MT, is not taken: an output here has at
     most extra_length subwords more than its input.
+
+    Raises:
+        UserError: a setting has no counterpart here.
     """
     file = folder / GENERATION
     stored = dict(config)
     if file.exists():
         stored |= json_files.read(file, dict)
+    else:
+        file = folder / CONFIG
+    _check_search(stored, file)
     stored = _with_defaults(stored, _SEARCH_DEFAULTS, file)
+    new = stored["min_new_tokens"]  # without EOS
     return {
         "beam_size": stored["num_beams"],
         "alpha": float(stored["length_penalty"]),
         "length_penalty_offset": 0,
         "beam_search": "huggingface",
         "no_repeat_ngram_size": stored["no_repeat_ngram_size"],
-    }, ((file,) if file.exists() else ())
+        "min_length": max(stored["min_length"], new + 1 if new else 0),
+    }, ((file,) if file.name == GENERATION else ())
+
+
+def _check_search(stored: Mapping[str, Any], file: pathlib.Path) -> None:
+    for name, only in _SEARCH_FIXED.items():
+        if (value := stored.get(name)) not in (None, only, []):
+            rule = "null" if only is None else repr(only)
+            raise imported.refuse(file, name, rule, value)
+    pad = [[stored["pad_token_id"]]]  # of OPUS-MT; here PAD is no output
+    if (value := stored.get("bad_words_ids")) not in (None, [], pad):
+        raise imported.refuse(file, "bad_words_ids", repr(pad), value)
 
 
 def _with_defaults(

@@ -56,6 +56,23 @@ def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
     )
 
 
+def check_rows(
+    arrays: Mapping[str, np.ndarray], order: list[int], file: pathlib.Path
+) -> None:
+    """Raise a UserError unless each token has a row, and each row a token.
+
+    Args:
+        arrays: [V', …] by name.
+        order: the other system's id of each of our ids.
+        file: the list of tokens.
+    """
+    count = max(order) + 1
+    for name, array in arrays.items():
+        if len(array) != count:
+            rule = f"that of rows of the {name}, {len(array):,}"
+            raise refuse(file, "the number of tokens", rule, count)
+
+
 def rows(array: np.ndarray, order: list[int]) -> np.ndarray:
     """Return rows (or entries) of a vocabulary in another order.
 

@@ -29,6 +29,15 @@ from t2t_repro.importing.tensors import Tensors
 _END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _EPSILON = 1e-3  # default of Keras's LayerNormalization
 _MAX_LAYERS = 1000
+# Settings of the search that change outputs and have no counterpart here, with
+# the only value that is allowed.
+_SEARCH_FIXED = {
+    # Its sum is not that of GNMT where a word got no attention.
+    "coverage_penalty": 0,
+    "sampling_topk": 1,
+    "decoding_noise": [],
+    "replace_unknown_target": False,
+}
 _IGNORED = (
     "_CHECKPOINTABLE_OBJECT_GRAPH",
     r"(save_counter|optimizer)/.*",
@@ -75,19 +84,19 @@ def _search(config, file):
     """Return the settings of the search as DecodeHParams."""
     params = config.get("params")
     params = params if isinstance(params, Mapping) else {}
-    for name in ("beam_width", "length_penalty", "coverage_penalty"):
+    for name in ("beam_width", "length_penalty", "minimum_decoding_length"):
         value = params.get(name, 0)
         if type(value) not in (int, float) or value < 0:
             raise imported.refuse(file, name, "at least 0", value)
-    if params.get("coverage_penalty"):
-        # Its sum is not that of GNMT where a word got no attention.
-        raise imported.refuse(
-            file, "coverage_penalty", "0", params["coverage_penalty"]
-        )
+    for name, only in _SEARCH_FIXED.items():
+        if (value := params.get(name, only)) not in (None, only):
+            raise imported.refuse(file, name, repr(only), value)
+    shortest = int(params.get("minimum_decoding_length", 0))  # without EOS
     return {
         # That of OpenNMT-tf's auto_config.
         "beam_size": int(params.get("beam_width", 4)) or 1,
         "alpha": float(params.get("length_penalty", 0.0)),
+        "min_length": shortest + 1 if shortest else 0,
     }
 
 

@@ -120,6 +120,55 @@ def test_search_is_that_of_generation_config(run):
     )
 
 
+@pytest.mark.parametrize(
+    ("stored", "shortest"),
+    [
+        ({"min_length": 5}, 5),  # EOS is the fifth at least
+        ({"min_new_tokens": 5}, 6),  # five before EOS
+        ({"min_length": 7, "min_new_tokens": 5, "bad_words_ids": [[42]]}, 7),
+        ({"do_sample": False, "suppress_tokens": []}, 0),
+    ],
+)
+def test_shortest_output_is_that_of_generation_config(copy, stored, shortest):
+    folder = copy()
+    (folder / "generation_config.json").write_text(json.dumps(stored))
+    assert huggingface.read(folder).search["min_length"] == shortest
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("do_sample", True, "False"),
+        ("early_stopping", True, "False"),
+        ("repetition_penalty", 1.3, "1.0"),
+        ("forced_bos_token_id", 7, "null"),
+        ("suppress_tokens", [3], "null"),
+        ("bad_words_ids", [[42], [3]], r"\[\[42\]\]"),
+    ],
+)
+def test_search_without_counterpart_is_refused(copy, name, value, rule):
+    folder = copy()
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({name: value}))
+    message = f"{name} in {path} must be {rule}; got"
+    with pytest.raises(errors.UserError, match=message):
+        huggingface.read(folder)
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_rows_and_tokens_must_agree(copy, change):
+    def resize(arrays):
+        name = "model.shared.weight"
+        table = arrays[name]
+        arrays[name] = np.resize(table, (len(table) + change, 16))
+        arrays["final_logits_bias"] = np.zeros((1, len(arrays[name])))
+
+    folder = copy()
+    edit(folder, resize)
+    with pytest.raises(errors.UserError, match="number of tokens in .*vocab"):
+        huggingface.read(folder)
+
+
 @pytest.mark.slow
 def test_saved_model_translates_as_the_run(run, expected, tmp_path):
     translator = runs.load_translator(run)

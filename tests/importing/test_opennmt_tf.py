@@ -49,7 +49,7 @@ def test_logits_equal_opennmt_tfs_formulas(name, tmp_path):
     )[:, theirs_target]
     actual = imported_models.logits(found, inputs, targets)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
-    assert found.search == {"beam_size": 5, "alpha": 0.6}
+    assert found.search == {"beam_size": 5, "alpha": 0.6, "min_length": 0}
     shared = found.hparams["shared_embedding_and_softmax_weights"]
     assert shared == (name == "all_tied")
 
@@ -151,6 +151,8 @@ TOKENIZER = "  source_tokenization: {type: %s}\n"
         ("  target_vocabulary: 3\n", "target_vocabulary in .* path of a file"),
         ("params: {length_penalty: -1}\n", "length_penalty in .* at least 0"),
         ("params: {coverage_penalty: 1}\n", "coverage_penalty in .* must be 0"),
+        ("params: {sampling_topk: 0}\n", "sampling_topk in .* must be 1"),
+        ("params: {minimum_decoding_length: x}\n", "length in .* at least 0"),
         ("  : [", "Cannot read .*data.yml"),
     ],
 )
@@ -158,6 +160,12 @@ def test_setting_of_the_data_is_refused(data, message, tmp_path):
     models.write(tmp_path, models.arrays(ROWS), data=data)
     with pytest.raises(errors.UserError, match=message):
         opennmt_tf.read(tmp_path)
+
+
+def test_shortest_output_counts_eos(tmp_path):
+    data = "params: {minimum_decoding_length: 3}\n"
+    models.write(tmp_path, models.arrays(ROWS), data=data)
+    assert opennmt_tf.read(tmp_path).search["min_length"] == 4
 
 
 def test_sentence_piece_on_one_side_is_refused(tmp_path):
