@@ -13,8 +13,8 @@ from t2t_repro.training import (
     optimizer,
     run_log,
     schedules,
-    setup,
     train_log,
+    train_session,
     utilization,
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
@@ -27,7 +27,7 @@ from t2t_repro.training.train_log import TrainLog
 
 
 def train(
-    task: setup.Task,
+    task: train_session.Task,
     output_dir: pathlib.Path,
     options: Options,
     strategy: tf.distribute.Strategy | None = None,
@@ -51,10 +51,10 @@ def train(
         UserError: a loss, a gradient or a weight is not finite.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    session = setup.build(task, output_dir, options, strategy)
+    session = train_session.build(task, output_dir, options, strategy)
     checkpoints = session.build_checkpoint_manager()
-    setup.restore(session, checkpoints)
-    for name, text in setup.summary(session).items():
+    train_session.restore(session, checkpoints)
+    for name, text in train_session.summary(session).items():
         run_log.show(f"{name:>14}: {text}")
     if reason := _nothing_to_do(session):
         run_log.show(f"Nothing to do: {reason}")
@@ -86,7 +86,7 @@ class _Loop:
 
     def __init__(
         self,
-        session: setup.Session,
+        session: train_session.Session,
         checkpoints: CheckpointManager,
         folder: pathlib.Path,
         callbacks: Sequence[Callback],
