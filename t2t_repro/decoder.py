@@ -57,7 +57,7 @@ def _decode(total):
     """Translate or score one file, standard input, or typed lines."""
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import graph, runs
-    from t2t_repro.decoding import shards, translate
+    from t2t_repro.decoding import devices, translate
 
     interactive, attention, score = (
         flag.value
@@ -76,11 +76,11 @@ def _decode(total):
     # A file's batches are split into shards, each on a thread. Tracing and
     # scoring have large operations: there, threads share an operation.
     if interactive:
-        shards.choose_threads_for_one_sentence(
+        devices.choose_threads_for_one_sentence(
             runs.num_weights(run, checkpoint)
         )
     elif not (attention or score):
-        shards.use_one_thread_per_operation()
+        devices.use_one_thread_per_operation()
     hparams = common_flags.decode_hparams(run.problem)
     problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
     _, target = problem.normalizers

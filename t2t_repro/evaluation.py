@@ -122,7 +122,7 @@ def evaluate_checkpoints(
         UserError: the run has no checkpoint, or there is nothing to translate.
     """
     from t2t_repro import runs
-    from t2t_repro.decoding import shards, translate
+    from t2t_repro.decoding import devices, translate
 
     suite = run.problem.suite
     test_set = _opened(run, run.problem, test_set, data_dir)
@@ -142,7 +142,7 @@ def evaluate_checkpoints(
             raise errors.UserError(
                 f"There is no checkpoint in {folder}. Run the trainer first."
             )
-        shards.use_one_thread_per_operation()
+        devices.use_one_thread_per_operation()
         model = runs.build_model(run)
         translator = translate.Translator([model], run.vocabularies, hparams)
         for path in paths:
@@ -294,9 +294,9 @@ def _warn_of_other_data(run, folder):
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and the checkpoints and settings they are from."""
     from t2t_repro import runs
-    from t2t_repro.decoding import shards, translate
+    from t2t_repro.decoding import devices, translate
 
-    shards.use_one_thread_per_operation()
+    devices.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
     # Computed now, because training in progress may remove these files.
     details = {
