@@ -19,11 +19,12 @@ from t2t_repro.training import (
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.checkpoints import CheckpointManager
-from t2t_repro.training.history import History, ValidationMonitor
+from t2t_repro.training.history import History
 from t2t_repro.training.options import Options
 from t2t_repro.training.profiler import Profiler
 from t2t_repro.training.stop_signals import StopSignals, exit_code
 from t2t_repro.training.train_log import TrainLog
+from t2t_repro.training.validation_monitor import ValidationMonitor
 
 
 def train(
