@@ -31,7 +31,7 @@ class UserError(Exception):
 
     @property
     def page(self) -> str:
-        """Return the sentence that names the section; "" if there is none."""
+        """Sentence that names the section; "" if there is none."""
         path = _docs() / "troubleshooting.md"
         return f" See {path}#{self.see}." if self.see else ""
 

@@ -34,13 +34,13 @@ class Declared:
 
     @property
     def value(self) -> Any:
-        """Import the module and return the definition."""
+        """Definition, whose module is imported."""
         module, _, name = self.target.rpartition(".")
         return getattr(importlib.import_module(module), name)
 
     @property
     def file(self) -> str:
-        """Return the path of the module, which is not imported."""
+        """Path of the module, which is not imported."""
         spec = importlib.util.find_spec(self.target.rpartition(".")[0])
         return str(spec and spec.origin)
 

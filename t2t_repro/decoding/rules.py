@@ -72,7 +72,7 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """Return the name for error messages."""
+        """Name for error messages."""
         return type(self).__name__
 
     def start(self, sentences: Sentences, num_hypotheses: int) -> Any:

@@ -61,12 +61,12 @@ class TrainingState(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Return the number of steps done."""
+        """Number of steps done."""
         return int(self.optimizer.iterations.numpy())
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """Return the variables of model and optimizer."""
+        """Variables of model and optimizer."""
         return self.model.variables + self.optimizer.variables
 
 
