@@ -25,9 +25,13 @@ from t2t_repro import (
 )
 from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
 from t2t_repro.decoding.translate import Translation, Translator
-from t2t_repro.models.seq2seq import AttentionWeights
+from t2t_repro.exported_model import (
+    ExportedModel,
+    refuse_one_string,
+    require_beams,
+)
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.serving import limits, local_client, version_folders
+from t2t_repro.serving import version_folders
 from t2t_repro.training import checkpoint_files, job
 from t2t_repro.training.options import Options
 
@@ -78,7 +82,7 @@ class Model:
             UserError: a setting is unknown or wrong, or a line is longer than
                 max_input_length and long_inputs is "refuse".
         """
-        _refuse_one_string(lines)
+        refuse_one_string(lines)
         source, _ = self._normalizers(target_language)
         translator = self._translator(
             self._search(search | {"return_beams": n_best > 1}, n_best)
@@ -155,90 +159,8 @@ class Model:
 
     def _search(self, changes, n_best=1):
         hparams = fields.override(self.run.problem.search, changes)
-        _require_beams(n_best, hparams.beam_size)
+        require_beams(n_best, hparams.beam_size)
         return hparams
-
-
-class ExportedModel:
-    """Exported model, whose search has the settings of its export."""
-
-    def __init__(self, folder: pathlib.Path):
-        """Load a version, or the newest version of an export folder."""
-        self._client = local_client.LocalClient(folder)
-
-    def translate(
-        self, lines: Iterable[str], n_best: int = 1, target_language: str = ""
-    ) -> list[Translation]:
-        """Translate lines.
-
-        Args:
-            lines: one sentence each. Longer ones than max_input_length are
-                cut, as TensorFlow Serving cuts them.
-            n_best: translations of each line, at most the export's beams.
-            target_language: of a many-to-many model, as for Model.
-
-        Returns:
-            The translations of each line, best first.
-        """
-        _refuse_one_string(lines)
-        signature = "n_best" if n_best > 1 else "serving_default"
-        lines = self._client.add_tags(list(lines), target_language)
-        translations = []
-        for outputs in self._run(signature, lines):
-            # [B], or [B, W] of n_best.
-            texts = outputs["outputs"].reshape(len(outputs["outputs"]), -1)
-            scores = outputs["scores"].reshape(texts.shape)
-            _require_beams(n_best, texts.shape[1])
-            translations += [
-                Translation([text.decode() for text in row], row_scores)
-                for row, row_scores in zip(
-                    texts[:, :n_best],
-                    scores[:, :n_best].tolist(),
-                    strict=True,
-                )
-            ]
-        return translations
-
-    def score(
-        self,
-        sources: Iterable[str],
-        targets: Iterable[str],
-        target_language: str = "",
-    ) -> list[float]:
-        """Return the log-probability of a given translation of each source."""
-        sources = self._client.add_tags(list(sources), target_language)
-        return [
-            score
-            for outputs in self._run("score", sources, targets)
-            for score in outputs["scores"].tolist()
-        ]
-
-    def attention(self, line: str, target_language: str = "") -> AttentionTrace:
-        """Translate a line, and return the cross-attention weights.
-
-        They are the mean of the heads, as one head: [layers, 1, T, L].
-        """
-        (line,) = self._client.add_tags([line], target_language)
-        (outputs,) = self._run("attention", [line])
-        source, target = (
-            [piece.decode() for piece in outputs[f"{side}_pieces"][0]]
-            for side in ("source", "target")
-        )
-        weights = AttentionWeights(
-            encoder=None, decoder=None, cross=outputs["weights"][0][:, None]
-        )
-        (text,) = outputs["outputs"]
-        return AttentionTrace(line, text.decode(), source, target, weights)
-
-    def _run(self, signature, *columns):
-        """Yield the outputs of batches of rows."""
-        rows = list(zip(*columns, strict=True))
-        texts = [" ".join(row) for row in rows]
-        done = 0
-        for batch in limits.split(texts, limits.Limits()):
-            part = rows[done : done + len(batch)]
-            yield self._client.run(signature, *zip(*part, strict=True))
-            done += len(batch)
 
 
 def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
@@ -322,19 +244,3 @@ def train(
     if status:
         raise SystemExit(status)
     return Model(runs.open_run(output_dir))
-
-
-def _require_beams(n_best, beam_size):
-    if not 1 <= n_best <= beam_size:
-        raise errors.UserError(
-            f"n_best must be from 1 to beam_size={beam_size}; got {n_best}. "
-            "Say beam_size=…, too, or export with more beams."
-        )
-
-
-def _refuse_one_string(lines):
-    if isinstance(lines, str):
-        raise errors.UserError(
-            f"Expected a list of lines; got the string {lines[:80]!r}. Write "
-            "it as a list of one line."
-        )

@@ -93,9 +93,9 @@ class Job(NamedTuple):
         count = _NUM_WORKERS.value
         if count is None:
             # Imported here, so that --help needs no TensorFlow.
-            from t2t_repro.decoding import shards
+            from t2t_repro.decoding import devices
 
-            count = shards.default_num_workers()
+            count = devices.default_num_workers()
         return engines.ProcessEngine(count) if count > 1 else engines.INLINE
 
 

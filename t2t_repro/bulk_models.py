@@ -243,10 +243,10 @@ def _other_model(name):
 
 def _configure_devices():
     """Give this process a GPU, and each operation one thread."""
-    from t2t_repro.decoding import shards
+    from t2t_repro.decoding import devices
 
-    shards.use_one_thread_per_operation()
-    shards.use_one_gpu(engines.process_index())
+    devices.use_one_thread_per_operation()
+    devices.use_one_gpu(engines.process_index())
 
 
 def _translate_by_export(client, lines):

@@ -57,7 +57,7 @@ def _decode(total):
     """Translate or score one file, standard input, or typed lines."""
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import graph, runs
-    from t2t_repro.decoding import shards, translate
+    from t2t_repro.decoding import translate
 
     interactive, attention, score = (
         flag.value
@@ -73,14 +73,7 @@ def _decode(total):
         common_flags.output_dir(), common_flags.expected_settings()
     )
     checkpoint = common_flags.checkpoint_paths(run)
-    # A file's batches are split into shards, each on a thread. Tracing and
-    # scoring have large operations: there, threads share an operation.
-    if interactive:
-        shards.choose_threads_for_one_sentence(
-            runs.num_weights(run, checkpoint)
-        )
-    elif not (attention or score):
-        shards.use_one_thread_per_operation()
+    _choose_threads(run, checkpoint)
     hparams = common_flags.decode_hparams(run.problem)
     problem = run.problem.toward(decoder_flags.TARGET_LANGUAGE.value or "")
     _, target = problem.normalizers
@@ -91,15 +84,7 @@ def _decode(total):
     )
     models, _ = runs.load_models(run, checkpoint)
     if attention:
-        tracer = _tracer(models, run, hparams)
-        lines = progress.bar(
-            decoder_flags.read_lines(),
-            "trace",
-            total,
-            unit="line",
-            disable=total is None,
-        )
-        _write(_attention_lines(tracer, map(source, lines)))
+        _trace(models, run, hparams, source, total)
         return
     translator = translate.Translator(
         models,
@@ -117,6 +102,21 @@ def _decode(total):
         _write(map(_score_line, translator.score(pairs, total)))
     else:
         _translate(translator, source, target, total)
+
+
+def _choose_threads(run, checkpoint):
+    """Choose TensorFlow's threads for the work that the flags name."""
+    from t2t_repro import runs
+    from t2t_repro.decoding import devices
+
+    # A file's batches are split into shards, each on a thread. Tracing and
+    # scoring have large operations: there, threads share an operation.
+    if decoder_flags.INTERACTIVE.value:
+        devices.choose_threads_for_one_sentence(
+            runs.num_weights(run, checkpoint)
+        )
+    elif not (decoder_flags.ATTENTION.value or decoder_flags.SCORE_FILE.value):
+        devices.use_one_thread_per_operation()
 
 
 def _aligner(models, run):
@@ -182,12 +182,20 @@ def _converse(translator, normalize, max_length):
                 print(f"{score:8.4f}  {text}", flush=True)
 
 
-def _tracer(models, run, hparams):
-    """Return the AttentionTracer of the only model."""
+def _trace(models, run, hparams, normalize, total):
+    """Write the attention weights of the only model for each line."""
     from t2t_repro.decoding import attention_trace
 
     (model,) = models
-    return attention_trace.AttentionTracer(model, run.vocabularies, hparams)
+    tracer = attention_trace.AttentionTracer(model, run.vocabularies, hparams)
+    lines = progress.bar(
+        decoder_flags.read_lines(),
+        "trace",
+        total,
+        unit="line",
+        disable=total is None,
+    )
+    _write(_attention_lines(tracer, map(normalize, lines)))
 
 
 def _attention_lines(tracer, lines):

@@ -21,13 +21,12 @@ from t2t_repro import (
     hparam,
     json_files,
     locks,
-    prepare,
     run_json,
+    run_test_sets,
     storage,
     stored_run,
 )
 from t2t_repro.checkpoint_scores import CheckpointScores
-from t2t_repro.data import manifest
 from t2t_repro.problem import Problem
 from t2t_repro.reports import scoring
 from t2t_repro.reports.scoring import Evaluation
@@ -71,7 +70,7 @@ def evaluate(
             compare with or to translate.
     """
     run, task = _run_and_problem(subject)
-    test_set = _opened(subject, task, test_set, data_dir)
+    test_set = run_test_sets.open_test_set(run, task, test_set, data_dir)
     # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
     test_sets.require_same_counts(*test_set.texts, *others)
@@ -122,10 +121,10 @@ def evaluate_checkpoints(
         UserError: the run has no checkpoint, or there is nothing to translate.
     """
     from t2t_repro import runs
-    from t2t_repro.decoding import shards, translate
+    from t2t_repro.decoding import devices, translate
 
     suite = run.problem.suite
-    test_set = _opened(run, run.problem, test_set, data_dir)
+    test_set = run_test_sets.open_test_set(run, run.problem, test_set, data_dir)
     if test_set.sources is None or test_set.name is None:
         raise errors.UserError(
             "Checkpoints are compared by translations; got references without "
@@ -142,28 +141,29 @@ def evaluate_checkpoints(
             raise errors.UserError(
                 f"There is no checkpoint in {folder}. Run the trainer first."
             )
-        shards.use_one_thread_per_operation()
+        devices.use_one_thread_per_operation()
         model = runs.build_model(run)
         translator = translate.Translator([model], run.vocabularies, hparams)
         for path in paths:
-            step = checkpoint_files.step_of(path)
             sha256 = _restore(run, model, path, stored)
             if sha256 is None:
                 continue
             translator.refresh_weights()
             texts = _best_texts(translator, test_set.sources)
             result = scoring.score(texts, test_set, suite, samples=samples)
-            stored.add(
-                step,
-                sha256,
-                {
-                    "scores": {n: result.scores[n] for n in suite.names},
-                    "plus_minus": result.details["plus_minus"],
-                    "signatures": result.details["signatures"],
-                },
-            )
+            step = checkpoint_files.step_of(path)
+            stored.add(step, sha256, _results_of_checkpoint(result, suite))
     storage.upload_results(run.output_dir / checkpoint_scores.FOLDER)
     return stored
+
+
+def _results_of_checkpoint(result, suite):
+    """Return what CheckpointScores keep of an Evaluation."""
+    return {
+        "scores": {name: result.scores[name] for name in suite.names},
+        "plus_minus": result.details["plus_minus"],
+        "signatures": result.details["signatures"],
+    }
 
 
 def _settings_of_scores(problem, test_set, hparams):
@@ -201,78 +201,6 @@ def _restore(run, model, path, stored):
     return sha256
 
 
-def _opened(
-    subject: "Run | Problem",
-    task: Problem,
-    test_set: str | TestSet,
-    data_dir: pathlib.Path | None,
-) -> TestSet:
-    """Return a test set by its name, or the normalized text."""
-    if isinstance(test_set, str):
-        return open_test_set(subject, test_set, data_dir)
-    if task.target_languages and not task.target_language:
-        raise errors.UserError(
-            f"{task.requested_name} has several directions, and text has one. "
-            "Choose it, as by problem.toward('de', 'en') of English to German."
-        )
-    return _of_direction(test_set, task)
-
-
-def _of_direction(test_set: TestSet, task: Problem) -> TestSet:
-    """Normalize text; note the direction, if the problem has several."""
-    test_set = test_set.normalized(*task.normalizers)
-    if not task.target_languages:
-        return test_set
-    languages = task.source_language, task.target_language
-    return test_set._replace(
-        name=test_set.name
-        and f"{test_set.name}.{'-'.join(filter(None, languages))}",
-        directions={"-".join(languages): len(test_set.references[0])},
-    )
-
-
-def open_test_set(
-    subject: "Run | Problem", name: str, data_dir: pathlib.Path | None = None
-) -> TestSet:
-    """Return a split of a problem, or a test set of sacreBLEU, normalized.
-
-    Args:
-        subject: the run, or the problem.
-        name: "validation", "test", or sacreBLEU's name of a test set.
-        data_dir: folder of generated data; None: the run's.
-
-    Raises:
-        UserError: there is no such text.
-    """
-    run, task = _run_and_problem(subject)
-    if task.registered_name and (
-        name in task.splits or not test_sets.is_known(name)
-    ):
-        if data_dir is None:
-            if run is None:
-                raise errors.UserError(
-                    f"The {name} split of {task.requested_name} is in a folder "
-                    "of generated data; got no data_dir. Give it."
-                )
-            data_dir = run.settings["data_dir"]
-        folder = prepare.data_folder(data_dir, task, name)
-        corpus = manifest.open_corpus(folder, name, task.reverse)
-        if run:
-            _warn_of_other_data(run, folder)
-        # The stored text is normalized.
-        split = TestSet(
-            corpus.text("inputs"),
-            [corpus.text("targets")],
-            name,
-            manifest.directions(folder, name),
-        )
-        if not split.directions:
-            return split
-        return split.toward(task.target_language, task.source_language)
-    languages = task.source_language, task.target_language
-    return _of_direction(test_sets.from_sacrebleu(name, languages), task)
-
-
 def _run_and_problem(
     subject: "Run | Problem",
 ) -> "tuple[Run | None, Problem]":
@@ -281,22 +209,12 @@ def _run_and_problem(
     return subject, subject.problem
 
 
-def _warn_of_other_data(run, folder):
-    """Warn if the data has changed since the run."""
-    if manifest.sha256(folder) != run.settings["manifest_sha256"]:
-        print(
-            f"{folder / manifest.MANIFEST} is not that of the data which this "
-            "run was trained on: the scores are of the present text.",
-            file=sys.stderr,
-        )
-
-
 def _translate(run, sources, checkpoint_path, hparams):
     """Return translations, and the checkpoints and settings they are from."""
     from t2t_repro import runs
-    from t2t_repro.decoding import shards, translate
+    from t2t_repro.decoding import devices, translate
 
-    shards.use_one_thread_per_operation()
+    devices.use_one_thread_per_operation()
     models, paths = runs.load_models(run, checkpoint_path)
     # Computed now, because training in progress may remove these files.
     details = {

@@ -53,17 +53,7 @@ def write(
         )
     models, paths = runs.load_models(run, checkpoint_path)
     hparams = decode_hparams or run.problem.search
-    card = run.settings | {
-        "run": run.output_dir.name,
-        "checkpoints": stored_run.checkpoint_names(paths),
-        "decode_hparams": dataclasses.asdict(hparams),
-        "scores": runs.stored_scores(run.output_dir, paths),
-        "exported_with": run_json.versions(),
-        "data": model_card.data(run.problem),
-    }
-    for name in ("data_dir", "usr_dir", "command_lines"):
-        card.pop(name, None)  # paths of this machine
-    card["problem_arguments"] = card["problem_arguments"] | {"vocabulary": ""}
+    card = _card(run, paths, hparams)
     write_format, name = FORMATS[format]
     folder = write_format(
         models,
@@ -78,3 +68,19 @@ def write(
     files.write_text(folder / model_card.FILE, text)
     storage.upload(folder)
     return folder
+
+
+def _card(run, paths, hparams):
+    """Return the model card: what an export is, and how it was made."""
+    card = run.settings | {
+        "run": run.output_dir.name,
+        "checkpoints": stored_run.checkpoint_names(paths),
+        "decode_hparams": dataclasses.asdict(hparams),
+        "scores": runs.stored_scores(run.output_dir, paths),
+        "exported_with": run_json.versions(),
+        "data": model_card.data(run.problem),
+    }
+    for name in ("data_dir", "usr_dir", "command_lines"):
+        card.pop(name, None)  # paths of this machine
+    card["problem_arguments"] = card["problem_arguments"] | {"vocabulary": ""}
+    return card

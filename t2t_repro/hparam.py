@@ -309,10 +309,10 @@ class DecodeHParams:
 
     @property
     def rule_names(self) -> list[str]:
-        """Return the names of the search rules."""
+        """Names of the search rules."""
         return [name for name in self.rules.split("+") if name]
 
     @property
     def num_outputs(self) -> int:
-        """Return how many outputs a sentence gets: beams, samples, or one."""
+        """Number of outputs of a sentence: beams, samples, or one."""
         return self.beam_size if self.return_beams else 1

@@ -223,24 +223,6 @@ def line_functions(
     )
 
 
-def load_translator(
-    run: Run,
-    checkpoint_path: stored_run.Checkpoints = None,
-    decode_hparams: hparam.DecodeHParams | None = None,
-) -> translate.Translator:
-    """Load a run's model, or an ensemble, to translate and score text.
-
-    Args:
-        run: result of open_run().
-        checkpoint_path: argument of load_models().
-        decode_hparams: settings of the search; None: the problem's.
-    """
-    models, _ = load_models(run, checkpoint_path)
-    return translate.Translator(
-        models, run.vocabularies, decode_hparams or run.problem.search
-    )
-
-
 def _hparams_of(path, run):
     """Return the hparams of a checkpoint's own run, else those of `run`."""
     file = path.parent.parent / run_json.RUN

@@ -167,12 +167,7 @@ def main() -> None:
             version_folders,
             versions,
         )
-    if _MAX_WAITING.value < _MAX_BATCH_SIZE.value:
-        raise errors.UserError(
-            f"A queue of --max_waiting={_MAX_WAITING.value} never has room for "
-            f"a request of --max_batch_size={_MAX_BATCH_SIZE.value} sentences. "
-            "Raise the one or lower the other."
-        )
+    request_limits = _limits()
     # First, since s3fs and gcsfs start threads.
     forks = fork_server.start()
     export_dir = version_folders.open_folder(common_flags.required(_EXPORT_DIR))
@@ -183,15 +178,7 @@ def main() -> None:
             file=sys.stderr,
         )
     event_log.start()
-    settings = server_settings.Settings(
-        _HOST.value,
-        server_settings.Ports(_REST_PORT.value, _GRPC_PORT.value),
-        _GRACE_SECS.value,
-        _POLL_SECS.value,
-        _access(),
-        _tls(server_settings),
-        server_settings.parse_grpc_options(_GRPC_OPTIONS.value),
-    )
+    settings = _settings(server_settings)
 
     def print_addresses(ports):
         print(
@@ -204,19 +191,43 @@ def main() -> None:
     model_service = service.Service(
         export_dir,
         _SERVABLE_NAME.value,
-        limits.Limits(
-            max_batch_size=_MAX_BATCH_SIZE.value,
-            max_batch_bytes=_MAX_BATCH_BYTES.value,
-            batch_timeout_ms=_BATCH_TIMEOUT_MS.value,
-            max_waiting=_MAX_WAITING.value,
-            timeout_secs=_TIMEOUT_MS.value / 1000,
-            max_connections=_MAX_CONNECTIONS.value,
-            max_in_flight=_MAX_CONNECTIONS.value,
-        ),
+        request_limits,
         forks,
         versions.Retries(_RETRIES.value, _RETRY_MICROS.value / 1e6),
     )
     asyncio.run(server.serve(model_service, settings, print_addresses))
+
+
+def _limits():
+    """Return the limits of requests that the flags set."""
+    if _MAX_WAITING.value < _MAX_BATCH_SIZE.value:
+        raise errors.UserError(
+            f"A queue of --max_waiting={_MAX_WAITING.value} never has room for "
+            f"a request of --max_batch_size={_MAX_BATCH_SIZE.value} sentences. "
+            "Raise the one or lower the other."
+        )
+    return limits.Limits(
+        max_batch_size=_MAX_BATCH_SIZE.value,
+        max_batch_bytes=_MAX_BATCH_BYTES.value,
+        batch_timeout_ms=_BATCH_TIMEOUT_MS.value,
+        max_waiting=_MAX_WAITING.value,
+        timeout_secs=_TIMEOUT_MS.value / 1000,
+        max_connections=_MAX_CONNECTIONS.value,
+        max_in_flight=_MAX_CONNECTIONS.value,
+    )
+
+
+def _settings(server_settings):
+    """Return the settings of the server that the flags set."""
+    return server_settings.Settings(
+        _HOST.value,
+        server_settings.Ports(_REST_PORT.value, _GRPC_PORT.value),
+        _GRACE_SECS.value,
+        _POLL_SECS.value,
+        _access(),
+        _tls(server_settings),
+        server_settings.parse_grpc_options(_GRPC_OPTIONS.value),
+    )
 
 
 def _access():

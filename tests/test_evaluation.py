@@ -2,7 +2,7 @@
 
 import pytest
 
-from t2t_repro import errors, evaluation, registry
+from t2t_repro import errors, evaluation, registry, run_test_sets
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.text import test_sets
 
@@ -72,7 +72,7 @@ def test_text_of_a_direction_is_stored_by_it_and_its_tags_are_no_words():
     registry.load_definitions()
     problem = build_problem("multi30k_many").toward("de", "en")
     texts = test_sets.TestSet(["a " * 10], [["Ein Hund"]], "files/my.en")
-    opened = evaluation._opened(None, problem, texts, None)
+    opened = run_test_sets.open_test_set(None, problem, texts, None)
     assert opened.name == "files/my.en.en-de"
     assert opened.sources == ["<2de> " + texts.sources[0]]
     result = evaluation.evaluate(problem, texts, ["Ein Hund"], samples=1)

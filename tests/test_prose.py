@@ -45,17 +45,21 @@ def docstrings():
     ]
 
 
+def has_decorator(node, *names):
+    """Return whether a definition has a decorator with one of the names."""
+    decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+    return any(name in one for one in decorators for name in names)
+
+
 def has_own_style(node):
     """Return whether the docstring need not begin with a verb.
 
-    The docstring of a test says what is tested, that of a property or fixture
-    may name its value, and that of a registered function describes what is
-    registered, since `show` prints it.
+    The docstring of a test says what is tested, that of a property names its
+    value, that of a fixture may do so, and that of a registered function
+    describes what is registered, since `show` prints it.
     """
-    decorators = [ast.unparse(one) for one in node.decorator_list]
-    return node.name.startswith("test_") or any(
-        "register" in one or "property" in one or "fixture" in one
-        for one in decorators
+    return node.name.startswith("test_") or has_decorator(
+        node, "register", "property", "fixture"
     )
 
 
@@ -71,6 +75,15 @@ def test_docstrings_of_functions_begin_with_verbs():
     assert not wrong, "\n".join(
         ["Begin with a verb of words/verbs.txt:", *wrong]
     )
+
+
+def test_docstrings_of_properties_name_their_values():
+    wrong = [
+        f"{place}: {line}"
+        for place, node, line in docstrings()
+        if has_decorator(node, "property") and line.startswith("Return")
+    ]
+    assert not wrong, "\n".join(["Begin with a noun phrase:", *wrong])
 
 
 def test_other_docstrings_begin_with_noun_phrases():

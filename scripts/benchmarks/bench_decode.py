@@ -42,7 +42,7 @@ _COMPARED = flags.DEFINE_integer(
 THREADS = 2
 # The decoder's settings for a file: concurrent operations, one thread each.
 OURS = {"threads": THREADS, "intra_threads": 1}
-# The decoder's for single sentences: shards.choose_threads_for_one_sentence().
+# The decoder's for single sentences: devices.choose_threads_for_one_sentence().
 OURS_FOR_ONE = {
     "tiny": {"threads": 1},
     "small": {"threads": 1},

@@ -9,6 +9,7 @@ from t2t_repro import graph
 from t2t_repro.data import features
 from t2t_repro.decoding import (
     beam_search,
+    builtin_rules,
     decode_loop,
     rules,
     search,
@@ -116,7 +117,7 @@ def without_cache(model, rows, hparams) -> decode_loop.Hypotheses:
             step_fn, {"past": past, "inputs": tf.constant(rows)}, reorder
         ),
         rules.sentences(tf.constant(limits, tf.int32)),
-        rules.LengthLimit(),
+        builtin_rules.LengthLimit(),
         beams,
         room,
         LengthPenalty(hparams.alpha),

@@ -5,12 +5,29 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from t2t_repro.text import language_tags, long_lines
 from t2t_repro.text.vocabulary import EOS, PAD, Vocabulary
 
 
 def truncate(ids: list[int], limit: int) -> list[int]:
     """Truncate to `limit` ids, EOS the last."""
     return ids if len(ids) <= limit else ids[: limit - 1] + [EOS]
+
+
+def fragments(text: str, vocabulary: Vocabulary, limit: int) -> list[list[int]]:
+    """Split a text, and return the ids of its fragments, at most `limit` each.
+
+    Each fragment has the tag of the text.
+    """
+    tag, rest = language_tags.split_known(text, vocabulary.tags)
+
+    def encode(part):
+        (row,) = vocabulary.encode([language_tags.join(tag, part)])
+        return row
+
+    parts = long_lines.split(rest, lambda part: len(encode(part)) <= limit)
+    # A single character may have more subwords than a very low limit.
+    return [truncate(encode(part), limit) for part in parts]
 
 
 def length_sorted(

@@ -1,14 +1,15 @@
 """Log-probabilities and attention weights of given outputs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from t2t_repro.data.features import one_sentence_per_row
+from t2t_repro.decoding import row_batches
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text.vocabulary import PAD
+from t2t_repro.text.vocabulary import PAD, Vocabulary
 
 # Maximum number of logits of a batch: 1 GiB in float32, and as much for their
 # softmax.
@@ -23,7 +24,7 @@ class TargetScore(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Return the log-probability of the whole target."""
+        """Log-probability of the whole target."""
         return math.fsum(self.log_probs)
 
 
@@ -52,6 +53,42 @@ def sentence_log_probs(
 ) -> tf.Tensor:
     """Return the log-probabilities [B] of given outputs, EOS included."""
     return tf.reduce_sum(subword_log_probs(models, inputs, targets), 1)
+
+
+def target_scores(
+    log_probs: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    vocabulary: Vocabulary,
+    batch_tokens: int,
+) -> Iterator[tuple[int, TargetScore]]:
+    """Yield index and score of each target, longest first.
+
+    Args:
+        log_probs: subword_log_probs() of the models.
+        sources: ids of each source, with EOS.
+        targets: ids of each target, with EOS.
+        vocabulary: vocabulary of the targets.
+        batch_tokens: maximum number of subwords of a batch.
+    """
+    lengths = [
+        max(len(source), len(target))
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    max_tokens = min(batch_tokens, MAX_LOGITS // vocabulary.size)
+    for batch in row_batches.length_sorted(
+        range(len(lengths)), lengths, max_tokens
+    ):
+        rows = log_probs(
+            row_batches.pad([sources[i] for i in batch]),
+            row_batches.pad([targets[i] for i in batch]),
+        )
+        for i, row in zip(batch, rows.numpy(), strict=True):
+            ids = targets[i]
+            yield (
+                i,
+                TargetScore(vocabulary.pieces(ids), row[: len(ids)].tolist()),
+            )
 
 
 def cross_attention(

@@ -7,7 +7,13 @@ import tensorflow as tf
 from keras import ops
 
 from t2t_repro import errors, registry
-from t2t_repro.decoding import decode_loop, rules, sampling, score
+from t2t_repro.decoding import (
+    builtin_rules,
+    decode_loop,
+    rules,
+    sampling,
+    score,
+)
 from t2t_repro.decoding.beam_search import beam_search
 from t2t_repro.decoding.greedy import greedy_search
 from t2t_repro.decoding.length_penalty import LengthPenalty
@@ -88,13 +94,7 @@ def build_rules(
     Raises:
         UserError: a name is unknown, or its object is not a rule.
     """
-    result: list[rules.Rule] = [rules.LengthLimit(), rules.Prefix()]
-    if decode_hparams.min_length > 1:
-        result.append(rules.MinLength(decode_hparams.min_length))
-    if decode_hparams.no_repeat_ngram_size:
-        result.append(rules.NoRepeatNgrams(decode_hparams.no_repeat_ngram_size))
-    if decode_hparams.coverage_penalty:
-        result.append(rules.CoveragePenalty(decode_hparams.coverage_penalty))
+    result = builtin_rules.enabled(decode_hparams)
     for name in decode_hparams.rule_names:
         entry = registry.search_rules[name]
         rule = entry.value(vocabulary)

@@ -15,7 +15,7 @@ from t2t_repro.decoding.aligner import Aligner
 from t2t_repro.decoding.score import TargetScore
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import language_tags, long_lines, word_alignment
+from t2t_repro.text import long_lines, word_alignment
 from t2t_repro.text.vocabulary import Vocabulary
 from t2t_repro.text.word_alignment import Alignment
 
@@ -200,21 +200,10 @@ class Translator:
         rows: list[list[int]] = []
         for text, ids in sentences:
             if len(ids) > limit:
-                rows += self._rows_of_long_text(text, limit)
+                rows += row_batches.fragments(text, self._source, limit)
             else:
                 rows.append(ids)
         return list(filter(self._source.has_text, rows))
-
-    def _rows_of_long_text(self, text: str, limit: int) -> list[list[int]]:
-        tag, rest = language_tags.split_known(text, self._source.tags)
-
-        def encode(part):
-            (row,) = self._source.encode([language_tags.join(tag, part)])
-            return row
-
-        parts = long_lines.split(rest, lambda part: len(encode(part)) <= limit)
-        # A single character may have more subwords than a very low limit.
-        return [row_batches.truncate(encode(part), limit) for part in parts]
 
     def _search_rows(
         self, rows: list[list[int]], starts: list[list[int]]
@@ -294,30 +283,17 @@ class Translator:
     def _score_chunk(
         self, pairs: list[tuple[str, str]], bar: Any
     ) -> list[TargetScore]:
-        inputs, targets = zip(*pairs, strict=True)
-        sources = self._encode(self._source, inputs)
-        rows = self._encode(self._target, targets)
-        lengths = [
-            max(len(source), len(row))
-            for source, row in zip(sources, rows, strict=True)
-        ]
+        sources, targets = zip(*pairs, strict=True)
         scores: list = [None] * len(pairs)
-        max_tokens = min(
-            self._hparams.batch_tokens, score.MAX_LOGITS // self._target.size
-        )
-        for batch in row_batches.length_sorted(
-            range(len(pairs)), lengths, max_tokens
+        for i, target_score in score.target_scores(
+            self._score,
+            self._encode(self._source, sources),
+            self._encode(self._target, targets),
+            self._target,
+            self._hparams.batch_tokens,
         ):
-            log_probs = self._score(
-                row_batches.pad([sources[i] for i in batch]),
-                row_batches.pad([rows[i] for i in batch]),
-            )
-            for i, row in zip(batch, log_probs.numpy(), strict=True):
-                ids = rows[i]
-                scores[i] = TargetScore(
-                    self._target.pieces(ids), row[: len(ids)].tolist()
-                )
-            bar.update(len(batch))
+            scores[i] = target_score
+            bar.update()
         return scores
 
     def _encode(

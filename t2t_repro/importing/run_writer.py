@@ -13,7 +13,7 @@ from t2t_repro.importing import weights
 from t2t_repro.importing.imported import Imported
 from t2t_repro.models import building
 from t2t_repro.problem import Problem, build_problem
-from t2t_repro.training import checkpoint_files, checkpoints
+from t2t_repro.training import checkpoint_files, checkpoint_writer
 
 HPARAMS_SET = "fine_tuning"
 _SEED = 1
@@ -69,7 +69,7 @@ def write(
         }
         folder = output_dir / checkpoint_files.FOLDER
         path = folder / "ckpt-0"
-        checkpoints.write(variables, path, imported.vocabularies.sha256)
+        checkpoint_writer.write(variables, path, imported.vocabularies.sha256)
         run_json.start(
             output_dir, stored, imported.vocabularies, "imported, not trained"
         )

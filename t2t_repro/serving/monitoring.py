@@ -45,7 +45,6 @@ class Metrics:
             "The version that answers.",
             registry=self._registry,
         )
-
         self.http_responses = prometheus.Counter(
             "t2t_http_responses",
             "Answers over REST, to requests of any kind.",

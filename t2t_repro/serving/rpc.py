@@ -40,7 +40,7 @@ def build_server(
     service: Service,
     access: Access,
     max_connections: int,
-    options: server_settings.GrpcOptions = (),
+    options: server_settings.GrpcOptions,
 ) -> grpc.aio.Server:
     """Build a server of all services, not yet bound to a port.
 

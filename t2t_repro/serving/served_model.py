@@ -81,23 +81,9 @@ class ServedModel(tf.Module):
         call = _with_weights(models, self.weights)
         rule = search.build_rules(decode_hparams, vocabularies.target)
         search.require_attention(models, rule)
-
-        def search_ids(return_beams):
-            """Build the search, traced once for all signatures."""
-            return graph.function(
-                lambda ids: call(
-                    functools.partial(search.search, rule=rule),
-                    ids,
-                    dataclasses.replace(
-                        decode_hparams, return_beams=return_beams
-                    ),
-                ),
-                input_signature=[_IDS],
-            )
-
         # In a dictionary of a closure: SavedModel exports functions in
         # attributes.
-        searches = {beams: search_ids(beams) for beams in (False, True)}
+        searches = _searches(call, rule, decode_hparams)
         self._search_ids = lambda ids, return_beams: searches[return_beams](ids)
         self._score_ids = lambda *pair: call(score.sentence_log_probs, *pair)
         self._attention = lambda *pair: call(score.mean_attention, *pair)
@@ -249,3 +235,16 @@ def _with_weights(models, stored):
             return function(models, *arguments)
 
     return call
+
+
+def _searches(call, rule, decode_hparams):
+    """Return {return_beams: search of ids}, traced once for all signatures."""
+
+    def build(return_beams):
+        hparams = dataclasses.replace(decode_hparams, return_beams=return_beams)
+        find = functools.partial(search.search, rule=rule)
+        return graph.function(
+            lambda ids: call(find, ids, hparams), input_signature=[_IDS]
+        )
+
+    return {return_beams: build(return_beams) for return_beams in (False, True)}

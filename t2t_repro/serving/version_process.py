@@ -17,7 +17,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers the operations of its graph
 
 from t2t_repro import errors
-from t2t_repro.decoding import shards
+from t2t_repro.decoding import devices, shards
 from t2t_repro.serving import batching, frames, saved_model, warm_up
 
 # Of the thread that loads beside a version in service, and does nearly all of
@@ -128,7 +128,7 @@ def _start_tensorflow(folder):
         tf.config.experimental.set_memory_growth(gpu, True)
     num_shards = 1
     if _is_small(folder):
-        shards.use_one_thread_per_operation()
+        devices.use_one_thread_per_operation()
         num_shards = shards.default_num_shards()
     tf.config.list_logical_devices()
     return num_shards
@@ -139,7 +139,7 @@ def _is_small(folder):
         weights = saved_model.num_weights(folder)
     except errors.UserError:
         return False  # loading it will say what is wrong
-    return weights < shards.MIN_WEIGHTS_FOR_THREADS
+    return weights < devices.MIN_WEIGHTS_FOR_THREADS
 
 
 class _Answers:

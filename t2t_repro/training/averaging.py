@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors, files, json_files, locks, progress, storage
-from t2t_repro.training import checkpoint_files, checkpoints
+from t2t_repro.training import checkpoint_files, checkpoint_writer
 from t2t_repro.training.checkpoint_reader import CheckpointReader
 
 
@@ -43,7 +43,7 @@ def average(
     }
     with locks.locked(folder):
         files.remove_leftovers(folder)
-        checkpoints.write(means, average_path, readers[0].vocabulary)
+        checkpoint_writer.write(means, average_path, readers[0].vocabulary)
         json_files.write(
             folder / f"{average_path.name}.json",
             {"averaged": [p.name for p in paths]},

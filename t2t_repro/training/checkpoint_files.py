@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from collections.abc import Iterable
 
 from t2t_repro import errors, files, storage
 
@@ -72,3 +73,8 @@ def files_of_checkpoints(folder: pathlib.Path | str) -> list[pathlib.Path]:
         for path in pathlib.Path(folder).glob("ckpt-*.*")
         if re.match(r"ckpt-\d+\.", path.name)
     ]
+
+
+def index_first(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    """Sort files for removal: a checkpoint exists while its index does."""
+    return sorted(paths, key=lambda file: file.suffix != ".index")

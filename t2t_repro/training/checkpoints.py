@@ -13,18 +13,16 @@ import glob
 import logging
 import os
 import pathlib
-import shutil
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import keras
-import tensorflow as tf
 
-from t2t_repro import errors, files, storage
+from t2t_repro import errors, storage
 from t2t_repro.models import building
-from t2t_repro.training import run_log, slots
+from t2t_repro.training import checkpoint_writer, run_log, slots
 from t2t_repro.training.checkpoint_files import (
     files_of_checkpoints,
+    index_first,
     list_checkpoints,
     step_of,
 )
@@ -100,7 +98,9 @@ class CheckpointManager:
             _unscheduled_marker(path).unlink(missing_ok=True)
         else:
             _unscheduled_marker(path).touch()
-        write(self._variables | self._optional, path, self._vocabulary)
+        checkpoint_writer.write(
+            self._variables | self._optional, path, self._vocabulary
+        )
         others = [p for p in list_checkpoints(self._folder) if p != path]
         kept = [p for p in others if not _unscheduled_marker(p).exists()]
         if scheduled:
@@ -109,7 +109,7 @@ class CheckpointManager:
         best = [by_step[s] for s in ranking if s in by_step][: self._max_best]
         names = {p.name for p in (*kept[-self._max_to_keep :], *best, path)}
         # A killed process may have left files without an index: remove them.
-        for file in _index_first(files_of_checkpoints(self._folder)):
+        for file in index_first(files_of_checkpoints(self._folder)):
             if file.name.partition(".")[0] not in names:
                 file.unlink()
         return path
@@ -213,63 +213,13 @@ class CheckpointManager:
             self._optional[name].assign(reader.tensor(name))
 
 
-def write(
-    variables: dict[str, Any], path: pathlib.Path, vocabulary_sha256: str
-) -> None:
-    """Write {name: variable} so that no reader ever sees a partial checkpoint.
-
-    TensorFlow writes an index in pieces under its final name. So both files
-    are written to a temporary folder, flushed to the disk, and renamed.
-
-    Raises:
-        UserError: writing failed, as on a full disk.
-    """
-    # What a killed process leaves there is not uploaded with a run.
-    temporary = path.with_name("writing.t2t.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        state = _nest(variables | {VOCABULARY: tf.Variable(vocabulary_sha256)})
-        with files.path_in_errors(path):
-            tf.train.Checkpoint(**state).write(str(temporary / path.name))
-        path.with_name(f"{path.name}.index").unlink(missing_ok=True)
-        # In this order: data before index.
-        for file in sorted(temporary.iterdir()):
-            files.flush(file)
-            os.replace(file, path.with_name(file.name))
-    except (OSError, tf.errors.OpError) as error:
-        raise errors.UserError(
-            f"The checkpoint {path} could not be written: {error}. The other "
-            f"checkpoints are intact. {errors.remedy(error)}: training "
-            "resumes from the last one."
-        ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _nest(variables: dict[str, Any]) -> dict[str, Any]:
-    """Return {"a": {"b": x, "c": y}} for {"a/b": x, "a/c": y}."""
-    nested: dict[str, Any] = {}
-    for path, variable in variables.items():
-        *folders, name = path.split("/")
-        branch = nested
-        for folder in folders:
-            branch = branch.setdefault(folder, {})
-        branch[name] = variable
-    return nested
-
-
 def _unscheduled_marker(path):
     """Return the path of the file that marks a checkpoint as unscheduled."""
     return path.with_name(f"{path.name}.unscheduled")
 
 
-def _index_first(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
-    return sorted(paths, key=lambda file: file.suffix != ".index")
-
-
 def _rename_damaged(path):
-    for file in _index_first(path.parent.glob(f"{glob.escape(path.name)}.*")):
+    for file in index_first(path.parent.glob(f"{glob.escape(path.name)}.*")):
         os.replace(file, file.with_name(f"damaged-{file.name}"))
 
 

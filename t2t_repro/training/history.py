@@ -1,17 +1,13 @@
-"""Results of the validations of a run, which are logged and stored."""
+"""Stored results of the validations of a run, which rank its checkpoints."""
 
 import math
 import pathlib
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from t2t_repro import errors, json_files, registry
 from t2t_repro.metrics.suite import Suite
-
-if TYPE_CHECKING:  # they import TensorFlow
-    from t2t_repro.training.train_log import TrainLog
-    from t2t_repro.training.validation import Validation
 
 VALIDATION = "validation.json"
 LOSS, HEADLINE = "loss", "headline"  # names as early-stopping metric
@@ -101,66 +97,6 @@ def _key_and_direction(metric: str) -> tuple[str, bool | None]:
 
 def _has_direction(metric):
     return _key_and_direction(metric)[1] is not None
-
-
-class ValidationMonitor:
-    """Validations of a run, each of which is measured, logged and stored."""
-
-    def __init__(
-        self,
-        validation: "Validation",
-        sample: Any,
-        output_dir: pathlib.Path,
-        first_step: int,
-    ):
-        """Read the history of the run.
-
-        Args:
-            validation: the pass over the validation split.
-            sample: validation_sample.ValidationSample, or None to translate
-                nothing.
-            output_dir: folder of the run.
-            first_step: number of steps that are done already.
-        """
-        self._validation, self._sample = validation, sample
-        self._history = History(output_dir, first_step)
-        self._is_summarized = False
-
-    def measure(self, step: int, log: "TrainLog") -> dict[str, Any]:
-        """Measure after `step`; write the results to `log` and the history."""
-        log.check()
-        with log.pause():
-            results: dict[str, Any] = self._validation.measure()
-            if not self._sample:
-                log.validation_done(step, results)
-            else:
-                scores = self._sample.measure()
-                values = {name: score.value for name, score in scores.items()}
-                log.validation_done(
-                    step, results | values, self._sample.shown_translations()
-                )
-                if not self._is_summarized:
-                    log.write(self._sample.summary(scores))
-                self._is_summarized = True
-                results = results | self._sample.results(scores)
-            self._history.add(step, results)
-        return results
-
-    def ranking(self, suite: Suite) -> list[int]:
-        """Return the steps of comparable validations, the best one first."""
-        return self._history.ranking(suite)
-
-    def stopped_improving(
-        self, patience: int | None, metric: str, log: "TrainLog"
-    ) -> bool:
-        """Return whether the best is at least `patience` old, and log it."""
-        if not self._history.stopped_improving(patience, metric):
-            return False
-        log.write(
-            f"The validation {metric} has not improved for {patience} "
-            "evaluations."
-        )
-        return True
 
 
 def require_stopping_metric(

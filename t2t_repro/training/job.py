@@ -26,8 +26,8 @@ from t2t_repro.training import (
     history,
     optimizer,
     run_log,
-    setup,
     train_loop,
+    train_session,
     uploads,
     workers,
 )
@@ -255,7 +255,7 @@ def _build_task(
     hparams: hparam.HParams,
     options: Options,
     folder: pathlib.Path,
-) -> setup.Task:
+) -> train_session.Task:
     corpora = {
         split: manifest.open_corpus(folder, split, problem.reverse)
         for split in ("train", "validation")
@@ -274,7 +274,7 @@ def _build_task(
         hparams.reshuffle_buckets,
         hparams.proportional_rows,
     )
-    return setup.Task(
+    return train_session.Task(
         hparams,
         vocabularies,
         plan,

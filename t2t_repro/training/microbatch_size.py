@@ -110,13 +110,7 @@ def search(
         return None
     replicas = strategy.num_replicas_in_sync
     longest = max(plan.row_lengths)
-    rows = -(-plan.max_batch_slots // longest)
-    full = {  # no padding
-        name: np.ones((rows, length), np.int32)
-        for side, length in zip(SIDES, plan.row_lengths, strict=True)
-        for name in features.ROW_FEATURES
-        if name.startswith(side)
-    }
+    full = _full_batch(plan, longest)
 
     def fits_in_memory(slots):
         run_log.show(f"Trying {slots:,} slots at once.")
@@ -143,6 +137,22 @@ def search(
     share = -(-plan.max_batch_slots // replicas)
     found = largest_microbatch(fits_in_memory, share, longest)
     return found._replace(slots=_minimum(found.slots, strategy))
+
+
+def _full_batch(plan, longest):
+    """Return {feature: rows without padding} of the largest batch.
+
+    Args:
+        plan: plan of the training batches.
+        longest: length of the side with longer rows.
+    """
+    rows = -(-plan.max_batch_slots // longest)
+    return {
+        name: np.ones((rows, length), np.int32)
+        for side, length in zip(SIDES, plan.row_lengths, strict=True)
+        for name in features.ROW_FEATURES
+        if name.startswith(side)
+    }
 
 
 class _NoUpdate:

@@ -13,21 +13,22 @@ from t2t_repro.training import (
     optimizer,
     run_log,
     schedules,
-    setup,
     train_log,
+    train_session,
     utilization,
 )
 from t2t_repro.training.callbacks import Callback, Callbacks
 from t2t_repro.training.checkpoints import CheckpointManager
-from t2t_repro.training.history import History, ValidationMonitor
+from t2t_repro.training.history import History
 from t2t_repro.training.options import Options
 from t2t_repro.training.profiler import Profiler
 from t2t_repro.training.stop_signals import StopSignals, exit_code
 from t2t_repro.training.train_log import TrainLog
+from t2t_repro.training.validation_monitor import ValidationMonitor
 
 
 def train(
-    task: setup.Task,
+    task: train_session.Task,
     output_dir: pathlib.Path,
     options: Options,
     strategy: tf.distribute.Strategy | None = None,
@@ -51,10 +52,10 @@ def train(
         UserError: a loss, a gradient or a weight is not finite.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    session = setup.build(task, output_dir, options, strategy)
+    session = train_session.build(task, output_dir, options, strategy)
     checkpoints = session.build_checkpoint_manager()
-    setup.restore(session, checkpoints)
-    for name, text in setup.summary(session).items():
+    train_session.restore(session, checkpoints)
+    for name, text in train_session.summary(session).items():
         run_log.show(f"{name:>14}: {text}")
     if reason := _nothing_to_do(session):
         run_log.show(f"Nothing to do: {reason}")
@@ -86,7 +87,7 @@ class _Loop:
 
     def __init__(
         self,
-        session: setup.Session,
+        session: train_session.Session,
         checkpoints: CheckpointManager,
         folder: pathlib.Path,
         callbacks: Sequence[Callback],

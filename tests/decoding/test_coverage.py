@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from t2t_repro import graph, hparam
 from t2t_repro.decoding import (
     beam_search,
+    builtin_rules,
     greedy,
     rules,
     sampling,
@@ -171,7 +172,7 @@ def test_coverage_penalty_equals_literal_values():
     found = beam_search.beam_search(
         model,
         sentences,
-        rules.CoveragePenalty(2.0),
+        builtin_rules.CoveragePenalty(2.0),
         3,
         9,
         LengthPenalty(0.0),
@@ -231,7 +232,7 @@ def test_subword_without_attention_has_finite_penalty():
         found = beam_search.beam_search(
             model,
             sentences,
-            rules.CoveragePenalty(beta),
+            builtin_rules.CoveragePenalty(beta),
             2,
             4,
             LengthPenalty(0.0),

@@ -10,7 +10,13 @@ import tensorflow as tf
 from hypothesis import strategies as st
 
 from t2t_repro import errors, graph
-from t2t_repro.decoding import beam_search, greedy, rules, sampling
+from t2t_repro.decoding import (
+    beam_search,
+    builtin_rules,
+    greedy,
+    rules,
+    sampling,
+)
 from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -93,7 +99,7 @@ def find(name, table, rule, limits, beams=3, block=None):
     """Run the named search."""
     beams = 1 if name == "greedy" else beams
     model = model_of(table, beams, len(limits), block)
-    rule = rules.CombinedRule([rules.LengthLimit(), rule])
+    rule = rules.CombinedRule([builtin_rules.LengthLimit(), rule])
     sentences = rules.sentences(tf.constant(limits))
     max_length = max(limits)
     if name == "greedy":
@@ -213,7 +219,7 @@ def test_rule_state_follows_its_hypothesis(name, seed, limits, block):
     table = random_table(seed)
     found, expected = (
         find(name, table, rule, limits, block=block)
-        for rule in (NoWordTwice(), rules.NoRepeatNgrams(1))
+        for rule in (NoWordTwice(), builtin_rules.NoRepeatNgrams(1))
     )
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
@@ -225,7 +231,7 @@ def test_rule_state_follows_its_hypothesis_in_xla(name):
     found = graph.function(
         lambda: find(name, table, NoWordTwice(), [7, 4, 6]), jit_compile=True
     )()
-    expected = find(name, table, rules.NoRepeatNgrams(1), [7, 4, 6])
+    expected = find(name, table, builtin_rules.NoRepeatNgrams(1), [7, 4, 6])
     np.testing.assert_array_equal(found.ids, expected.ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
 
@@ -263,7 +269,9 @@ def test_first_forcing_rule_decides():
             return tf.constant(3)
 
     sentences = rules.sentences(tf.constant([3]), tf.constant([[2]]))
-    rule = rules.CombinedRule([rules.LengthLimit(), rules.Prefix(), Always()])
+    rule = rules.CombinedRule(
+        [builtin_rules.LengthLimit(), builtin_rules.Prefix(), Always()]
+    )
     found = greedy.greedy_search(
         model_of(random_table(5), 1), sentences, rule, 3, PENALTY
     )
@@ -290,4 +298,4 @@ def test_final_score_without_upper_bound_is_refused():
 
     message = "search rule Reward has final_score.. and no upper_bound"
     with pytest.raises(errors.UserError, match=message):
-        rules.CombinedRule([rules.LengthLimit(), Reward()])
+        rules.CombinedRule([builtin_rules.LengthLimit(), Reward()])

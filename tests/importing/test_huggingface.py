@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_repro import errors, exporting, fields, hparam, runs
 from t2t_repro.data import features
-from t2t_repro.decoding import row_batches, search
+from t2t_repro.decoding import row_batches, search, translate
 from t2t_repro.importing import huggingface, run_writer
 from t2t_repro.layers.position import SinesThenCosines
 from t2t_repro.serving import local_client
@@ -170,8 +170,10 @@ def test_rows_and_tokens_must_agree(copy, change):
 
 
 @pytest.mark.slow
-def test_saved_model_translates_as_the_run(run, expected, tmp_path):
-    translator = runs.load_translator(run)
+def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
+    translator = translate.Translator(
+        [model], run.vocabularies, run.problem.search
+    )
     lines = expected["lines"]
     translations = [found.text for found in translator.translate(lines)]
     exporting.write(run, tmp_path / "export")

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from t2t_repro.decoding import shards
+from t2t_repro.decoding import devices, shards
 from t2t_repro.serving import version_process
 
 INPUTS = {
@@ -58,10 +58,10 @@ def test_small_models_have_a_thread_for_each_shard(
         folder = shutil.copytree(folder, tmp_path / "2")
         (folder / "variables" / "variables.index").write_bytes(b"")
     calls = []
-    monkeypatch.setattr(shards, "MIN_WEIGHTS_FOR_THREADS", limit)
+    monkeypatch.setattr(devices, "MIN_WEIGHTS_FOR_THREADS", limit)
     monkeypatch.setattr(shards, "default_num_shards", lambda: 5)
     monkeypatch.setattr(
-        shards, "use_one_thread_per_operation", lambda: calls.append(1)
+        devices, "use_one_thread_per_operation", lambda: calls.append(1)
     )
     assert version_process._start_tensorflow(folder) == (5 if is_small else 1)
     assert calls == [1] * is_small

@@ -9,16 +9,18 @@ import types
 import pytest
 import tensorflow as tf
 
+from t2t_repro import hparam
 from t2t_repro.data import batch_plan
 from t2t_repro.data.vocabulary_pair import Vocabularies
+from t2t_repro.metrics import suite
 from t2t_repro.training import (
     checkpoint_files,
     checkpoint_reader,
     cross_entropy,
-    setup,
     step,
     train_log,
     train_loop,
+    train_session,
 )
 from t2t_repro.training.options import Options
 
@@ -67,29 +69,33 @@ class Runs:
         """Train and return the exit code and the printed text."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            task = setup.Task(
-                self.hparams,
-                self.vocabularies,
-                self.plan,
-                self.corpora,
-                sampler=self.sampler,
-            )
             options = Options(**(_OPTIONS | options))
-            code = train_loop.train(task, folder, options, strategy, callbacks)
+            code = train_loop.train(
+                self._task(), folder, options, strategy, callbacks
+            )
         return code, printed.getvalue()
 
     def summary(self, folder, **options):
         """Return the summary of a run without starting it."""
-        task = setup.Task(
-            self.hparams, self.vocabularies, self.plan, self.corpora
-        )
-        session = setup.build(
-            task,
+        session = train_session.build(
+            self._task(),
             folder,
             Options(**(_OPTIONS | options)),
             tf.distribute.get_strategy(),
         )
-        return setup.summary(session)
+        return train_session.summary(session)
+
+    def _task(self):
+        return train_session.Task(
+            self.hparams,
+            self.vocabularies,
+            self.plan,
+            self.corpora,
+            hparam.DecodeHParams(),
+            suite.Suite(),
+            self.sampler,
+            directions={},
+        )
 
     @staticmethod
     def saved_steps(folder):
@@ -155,10 +161,10 @@ def fake_steps(monkeypatch):
             # The validation split of tiny_corpora is one batch.
             return lambda batch: sums(next(losses, 1.0))
 
-        monkeypatch.setattr(setup.step, "build_train_step", build_train_step)
-        monkeypatch.setattr(setup.step, "build_eval_step", build_eval_step)
+        monkeypatch.setattr(step, "build_train_step", build_train_step)
+        monkeypatch.setattr(step, "build_eval_step", build_eval_step)
         monkeypatch.setattr(
-            setup.hardware, "parallel_microbatches", lambda *_: 1
+            train_session.hardware, "parallel_microbatches", lambda *_: 1
         )
 
     return fake

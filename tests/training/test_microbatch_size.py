@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from t2t_repro import errors
 from t2t_repro.data import batch_plan
 from t2t_repro.models import building
-from t2t_repro.training import microbatch_size, optimizer, setup, validation
+from t2t_repro.training import (
+    microbatch_size,
+    optimizer,
+    train_session,
+    validation,
+)
 
 
 class Memory:
@@ -193,15 +198,15 @@ def test_found_size_is_used_by_step_and_validation(
 ):
     fake_steps()
     limits = []
-    num_chunks = setup.loss.num_chunks
-    for module in (setup.loss, validation):
+    num_chunks = train_session.loss.num_chunks
+    for module in (train_session.loss, validation):
         monkeypatch.setattr(
             module,
             "num_chunks",
             lambda *args: limits.append(args[2]) or num_chunks(*args),
         )
     monkeypatch.setattr(
-        setup.microbatch_size,
+        train_session.microbatch_size,
         "search",
         lambda *args: microbatch_size.MicrobatchSize(1_024, 3),
     )
@@ -220,7 +225,7 @@ def test_training_after_a_search_is_bit_identical(
 ):
     """The search finds that a whole batch fits."""
     runs.train(tmp_path / "without", train_steps=3)
-    monkeypatch.setattr(setup.microbatch_size, "search", on_gpus)
+    monkeypatch.setattr(train_session.microbatch_size, "search", on_gpus)
     _, printed = runs.train(tmp_path / "with", train_steps=3)
     assert "Trying 256 slots at once.\n" in printed
     assert "at most 256 slots at once, found by 1 trial\n" in printed

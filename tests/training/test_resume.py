@@ -20,7 +20,7 @@ from t2t_repro.training import (
     checkpoints,
     cross_entropy,
     loss,
-    setup,
+    train_session,
 )
 
 STOPPED_AT = 5
@@ -30,7 +30,7 @@ STOPPED_AT = 5
 def stopped(runs, tmp_path_factory):
     """Return the folder of the same run, stopped by SIGTERM during step 5."""
     folder = tmp_path_factory.mktemp("stopped")
-    real = setup.step.build_train_step
+    real = train_session.step.build_train_step
 
     def build(*args):
         train_step, numbers = real(*args), itertools.count(1)
@@ -45,7 +45,7 @@ def stopped(runs, tmp_path_factory):
         return interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup.step, "build_train_step", build)
+        patch.setattr(train_session.step, "build_train_step", build)
         assert runs.train(folder)[0] == 143
     assert runs.saved_steps(folder) == [4, STOPPED_AT]
     assert runs.saved(folder, STOPPED_AT)["step"] == STOPPED_AT

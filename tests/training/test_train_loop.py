@@ -12,14 +12,14 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.models import building
 from t2t_repro.reports import cost
-from t2t_repro.training import setup, train_loop
+from t2t_repro.training import train_loop, train_session
 from t2t_repro.training.options import Options
 
 
 def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
     # On a machine of one core, and where an operation may have but one thread.
-    monkeypatch.setattr(setup.hardware.cpu, "usable_cores", lambda: 2)
-    monkeypatch.setattr(setup.hardware, "operation_threads", lambda: 2)
+    monkeypatch.setattr(train_session.hardware.cpu, "usable_cores", lambda: 2)
+    monkeypatch.setattr(train_session.hardware, "operation_threads", lambda: 2)
     epochs = 24 * 8 / runs.plan.rows_per_epoch
     parameters = building.build_abstract(runs.hparams, 20).count_params()
     actual = runs.summary(tmp_path)
@@ -228,14 +228,14 @@ def test_compilations_are_counted_and_retracing_is_reported(
         traces[0] = (number + 3) // 4
 
     fake_steps(on_step)
-    build_fake_step = setup.step.build_train_step
+    build_fake_step = train_session.step.build_train_step
 
     def build(*args):
         train_step = build_fake_step(*args)
         train_step.experimental_get_tracing_count = lambda: traces[0]
         return train_step
 
-    monkeypatch.setattr(setup.step, "build_train_step", build)
+    monkeypatch.setattr(train_session.step, "build_train_step", build)
     runs.train(tmp_path, train_steps=6)
     lines = capsys.readouterr().err.splitlines()
     (line,) = (line for line in lines if "compiled again" in line)

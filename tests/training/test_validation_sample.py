@@ -15,7 +15,7 @@ from t2t_repro.decoding import translate
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
-from t2t_repro.training import history, validation_sample
+from t2t_repro.training import validation_monitor, validation_sample
 
 WORDS = "birds cat dog mat park sang sat sing the today two".split()
 TARGET = "the cat sat on the mat"  # the same for all sources: soon learned
@@ -230,7 +230,9 @@ def test_validation_without_a_sample_has_no_bleu(tmp_path):
     )
     results = {"perplexity": 5.0}
     validation = types.SimpleNamespace(measure=lambda: dict(results))
-    monitor = history.ValidationMonitor(validation, None, tmp_path, 0)
+    monitor = validation_monitor.ValidationMonitor(
+        validation, None, tmp_path, 0
+    )
     monitor.measure(7, log)
     assert calls == ["check", (7, results)]
     stored = json.loads((tmp_path / "validation.json").read_text())

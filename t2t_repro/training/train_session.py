@@ -1,8 +1,7 @@
-"""Construction of a training session, and a summary of it."""
+"""Session of a training run: its task, construction, start and summary."""
 
 import dataclasses
 import pathlib
-import types
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -47,13 +46,11 @@ class Task(NamedTuple):
     vocabularies: Vocabularies
     plan: Plan  # batches of corpora["train"]
     corpora: dict[str, Corpus]  # "train" and "validation"
-    search: hparam.DecodeHParams = (
-        hparam.DecodeHParams()
-    )  # search of the validation sample
-    suite: Suite = Suite()  # the problem's metrics
-    sampler: SubwordSampler | None = None  # of training text
+    search: hparam.DecodeHParams  # of the validation sample
+    suite: Suite  # the problem's metrics
+    sampler: SubwordSampler | None  # of training text
     # {"en-de": validation pairs} of a many-to-many problem.
-    directions: Mapping[str, int] = types.MappingProxyType({})
+    directions: Mapping[str, int]
 
 
 class TrainingState(NamedTuple):
@@ -64,12 +61,12 @@ class TrainingState(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Return the number of steps done."""
+        """Number of steps done."""
         return int(self.optimizer.iterations.numpy())
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """Return the variables of model and optimizer."""
+        """Variables of model and optimizer."""
         return self.model.variables + self.optimizer.variables
 
 

@@ -1,0 +1,110 @@
+"""Exported models from Python: translate, score and show attention."""
+
+import pathlib
+from collections.abc import Iterable
+
+from t2t_repro import errors
+from t2t_repro.decoding.attention_trace import AttentionTrace
+from t2t_repro.decoding.translate import Translation
+from t2t_repro.models.seq2seq import AttentionWeights
+from t2t_repro.serving import limits, local_client
+
+
+class ExportedModel:
+    """Exported model, whose search has the settings of its export."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Load a version, or the newest version of an export folder."""
+        self._client = local_client.LocalClient(folder)
+
+    def translate(
+        self, lines: Iterable[str], n_best: int = 1, target_language: str = ""
+    ) -> list[Translation]:
+        """Translate lines.
+
+        Args:
+            lines: one sentence each. Longer ones than max_input_length are
+                cut, as TensorFlow Serving cuts them.
+            n_best: translations of each line, at most the export's beams.
+            target_language: of a many-to-many model, as for Model.
+
+        Returns:
+            The translations of each line, best first.
+        """
+        refuse_one_string(lines)
+        signature = "n_best" if n_best > 1 else "serving_default"
+        lines = self._client.add_tags(list(lines), target_language)
+        translations = []
+        for outputs in self._run(signature, lines):
+            # [B], or [B, W] of n_best.
+            texts = outputs["outputs"].reshape(len(outputs["outputs"]), -1)
+            scores = outputs["scores"].reshape(texts.shape)
+            require_beams(n_best, texts.shape[1])
+            translations += [
+                Translation([text.decode() for text in row], row_scores)
+                for row, row_scores in zip(
+                    texts[:, :n_best],
+                    scores[:, :n_best].tolist(),
+                    strict=True,
+                )
+            ]
+        return translations
+
+    def score(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        target_language: str = "",
+    ) -> list[float]:
+        """Return the log-probability of a given translation of each source."""
+        sources = self._client.add_tags(list(sources), target_language)
+        return [
+            score
+            for outputs in self._run("score", sources, targets)
+            for score in outputs["scores"].tolist()
+        ]
+
+    def attention(self, line: str, target_language: str = "") -> AttentionTrace:
+        """Translate a line, and return the cross-attention weights.
+
+        They are the mean of the heads, as one head: [layers, 1, T, L].
+        """
+        (line,) = self._client.add_tags([line], target_language)
+        (outputs,) = self._run("attention", [line])
+        source, target = (
+            [piece.decode() for piece in outputs[f"{side}_pieces"][0]]
+            for side in ("source", "target")
+        )
+        weights = AttentionWeights(
+            encoder=None, decoder=None, cross=outputs["weights"][0][:, None]
+        )
+        (text,) = outputs["outputs"]
+        return AttentionTrace(line, text.decode(), source, target, weights)
+
+    def _run(self, signature, *columns):
+        """Yield the outputs of batches of rows."""
+        rows = list(zip(*columns, strict=True))
+        texts = [" ".join(row) for row in rows]
+        done = 0
+        for batch in limits.split(texts, limits.Limits()):
+            part = rows[done : done + len(batch)]
+            yield self._client.run(signature, *zip(*part, strict=True))
+            done += len(batch)
+
+
+def require_beams(n_best: int, beam_size: int) -> None:
+    """Require that a search has `n_best` outputs."""
+    if not 1 <= n_best <= beam_size:
+        raise errors.UserError(
+            f"n_best must be from 1 to beam_size={beam_size}; got {n_best}. "
+            "Say beam_size=…, too, or export with more beams."
+        )
+
+
+def refuse_one_string(lines: Iterable[str]) -> None:
+    """Refuse a string where a list of lines is expected."""
+    if isinstance(lines, str):
+        raise errors.UserError(
+            f"Expected a list of lines; got the string {lines[:80]!r}. Write "
+            "it as a list of one line."
+        )

@@ -1,0 +1,69 @@
+"""Validations of a run, each of which is measured, logged and stored."""
+
+import pathlib
+from typing import Any
+
+from t2t_repro.metrics.suite import Suite
+from t2t_repro.training.history import History
+from t2t_repro.training.train_log import TrainLog
+from t2t_repro.training.validation import Validation
+from t2t_repro.training.validation_sample import ValidationSample
+
+
+class ValidationMonitor:
+    """Measurement and history of the validations of a run."""
+
+    def __init__(
+        self,
+        validation: Validation,
+        sample: ValidationSample | None,
+        output_dir: pathlib.Path,
+        first_step: int,
+    ):
+        """Read the history of the run.
+
+        Args:
+            validation: the pass over the validation split.
+            sample: the sentences to translate; None: none.
+            output_dir: folder of the run.
+            first_step: number of steps that are done already.
+        """
+        self._validation, self._sample = validation, sample
+        self._history = History(output_dir, first_step)
+        self._is_summarized = False
+
+    def measure(self, step: int, log: TrainLog) -> dict[str, Any]:
+        """Measure after `step`; write the results to `log` and the history."""
+        log.check()
+        with log.pause():
+            results: dict[str, Any] = self._validation.measure()
+            if not self._sample:
+                log.validation_done(step, results)
+            else:
+                scores = self._sample.measure()
+                values = {name: score.value for name, score in scores.items()}
+                log.validation_done(
+                    step, results | values, self._sample.shown_translations()
+                )
+                if not self._is_summarized:
+                    log.write(self._sample.summary(scores))
+                self._is_summarized = True
+                results = results | self._sample.results(scores)
+            self._history.add(step, results)
+        return results
+
+    def ranking(self, suite: Suite) -> list[int]:
+        """Return the steps of comparable validations, the best one first."""
+        return self._history.ranking(suite)
+
+    def stopped_improving(
+        self, patience: int | None, metric: str, log: TrainLog
+    ) -> bool:
+        """Return whether the best is at least `patience` old, and log it."""
+        if not self._history.stopped_improving(patience, metric):
+            return False
+        log.write(
+            f"The validation {metric} has not improved for {patience} "
+            "evaluations."
+        )
+        return True
