@@ -32,7 +32,6 @@ class StepKernels(NamedTuple):
     output: Projection
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention with projections per head (section 3.2.2).
 
@@ -249,17 +248,6 @@ class MultiHeadAttention(keras.layers.Layer):
             context, kernels.output, (self.hidden_size,)
         )
         return output, weights
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
-            "key_channels": self.key_channels,
-            "value_channels": self.value_channels,
-            "attention_type": self.attention_type,
-            "dropout_rate": self.dropout_rate,
-            "use_bias": self.use_bias,
-        }
 
 
 def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:

@@ -124,11 +124,3 @@ class ConvolutionalGru(keras.layers.Layer):
         bias = ops.cast(getattr(self, f"{name}_bias"), self.compute_dtype)
         shape = ops.shape(image)[:-1]
         return convolution.convolve(image, kernel, shape, padding="same") + bias
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "maps": self.maps,
-            "kernel_length": self.kernel_length,
-            "kernel_width": self.kernel_width,
-            "reads_tape": self.reads_tape,
-        }

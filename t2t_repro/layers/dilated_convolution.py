@@ -88,14 +88,6 @@ class DilatedConvolution(keras.layers.Layer):
         # x takes the slot of the oldest input.
         return y, _write_slot(past, x, step % self.reach)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "filters": self.filters,
-            "kernel_width": self.kernel_width,
-            "dilation": self.dilation,
-            "causal": self.causal,
-        }
-
 
 def _write_slot(ring: Tensor, x: Tensor, slot: Tensor) -> Tensor:
     """Return the ring [B, W, R, D] with x [B, W, D] in a slot.
@@ -130,11 +122,6 @@ class DilatedBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.hidden_size = hidden_size
-        self.kernel_width = kernel_width
-        self.dilation = dilation
-        self.causal = causal
-        self.dropout_rate = dropout_rate
         settings = {"dtype": self.dtype_policy}
         self.input_norm, self.inner_norm, self.output_norm = (
             residual.norm_or_identity(True, residual.EPSILON, name, **settings)
@@ -192,15 +179,6 @@ class DilatedBlock(keras.layers.Layer):
     def _expand(self, hidden: Tensor) -> Tensor:
         """Return the block's output […, 2d] of the dilated convolution's."""
         return self.output_projection(ops.relu(self.output_norm(hidden)))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden_size": self.hidden_size,
-            "kernel_width": self.kernel_width,
-            "dilation": self.dilation,
-            "causal": self.causal,
-            "dropout_rate": self.dropout_rate,
-        }
 
 
 class DilatedStack(keras.layers.Layer):

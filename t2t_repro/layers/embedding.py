@@ -86,11 +86,3 @@ class Embedding(keras.layers.Layer):
         if self.bias is not None:
             logits = logits + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.vocab_size))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "use_bias": self.use_bias,
-            "multiply_mode": self.multiply_mode,
-        }

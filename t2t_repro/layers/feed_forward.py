@@ -27,7 +27,6 @@ GATES = {
 }
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class FeedForward(keras.layers.Layer):
     """Feed-forward network of equation 2: max(0, x W1 + b1) W2 + b2.
 
@@ -46,9 +45,6 @@ class FeedForward(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        self.filter_size = filter_size
-        self.dropout_rate = dropout_rate
-        self.activation = activation
         self.filter = products.Dense(
             filter_size,
             activation=(ACTIVATIONS | GATES)[activation],
@@ -96,11 +92,3 @@ class FeedForward(keras.layers.Layer):
             hidden, kernels[-1], (self.hidden_size,)
         )
         return output
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden_size": self.hidden_size,
-            "filter_size": self.filter_size,
-            "dropout_rate": self.dropout_rate,
-            "activation": self.activation,
-        }

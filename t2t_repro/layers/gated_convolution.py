@@ -36,9 +36,7 @@ class GatedConvolution(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.input_channels = input_channels
-        self.channels = channels
         self.width = width
-        self.dropout_rate = dropout_rate
         self.causal = causal
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
@@ -92,12 +90,3 @@ class GatedConvolution(keras.layers.Layer):
             window, (*ops.shape(x)[:2], self.width * self.input_channels)
         )
         return ops.glu(self.linear(flat, kernels)), window[:, :, 1:]
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "input_channels": self.input_channels,
-            "channels": self.channels,
-            "width": self.width,
-            "dropout_rate": self.dropout_rate,
-            "causal": self.causal,
-        }

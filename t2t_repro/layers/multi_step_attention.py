@@ -40,8 +40,6 @@ class MultiStepAttention(keras.layers.Layer):
 
     def __init__(self, channels: int, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.channels = channels
-        self.hidden_size = hidden_size
         self.query = weight_norm.WeightNormDense(
             channels, hidden_size, name="query", dtype=self.dtype_policy
         )
@@ -83,9 +81,3 @@ class MultiStepAttention(keras.layers.Layer):
         context = ops.matmul(ops.cast(scaled, values.dtype), values)
         output = self.output_projection(context, kernels)
         return (x + output) * SUM_SCALE, weights
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "channels": self.channels,
-            "hidden_size": self.hidden_size,
-        }

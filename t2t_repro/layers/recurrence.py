@@ -46,7 +46,6 @@ def scan(step: Callable, x: Tensor, states: Sequence) -> Any:
     return outputs
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class RecurrentLayer(keras.layers.Layer):
     """A cell applied to every position of x [B, T, E].
 
@@ -73,9 +72,6 @@ class RecurrentLayer(keras.layers.Layer):
             **kwargs: arguments of keras.layers.Layer.
         """
         super().__init__(**kwargs)
-        self.cell_type = cell_type
-        self.size = size
-        self.dropout_rate = dropout_rate
         self.reverse = reverse
         self.cell = recurrent_cell.TYPES[cell_type](
             size, name="cell", dtype=self.dtype_policy
@@ -130,16 +126,7 @@ class RecurrentLayer(keras.layers.Layer):
         states = self.cell.step(self.cell.project(x), states)
         return self.cell.output(states), states
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "cell_type": self.cell_type,
-            "size": self.size,
-            "dropout_rate": self.dropout_rate,
-            "reverse": self.reverse,
-        }
 
-
-@keras.saving.register_keras_serializable("t2t_repro")
 class BidirectionalLayer(keras.layers.Layer):
     """Two recurrent layers, forward and in reverse, side by side."""
 
@@ -148,9 +135,6 @@ class BidirectionalLayer(keras.layers.Layer):
     ) -> None:
         """Create both layers, as RecurrentLayer does."""
         super().__init__(**kwargs)
-        self.cell_type = cell_type
-        self.size = size
-        self.dropout_rate = dropout_rate
         self.forward, self.backward = (
             RecurrentLayer(
                 cell_type,
@@ -178,10 +162,3 @@ class BidirectionalLayer(keras.layers.Layer):
             layer(x, mask, rng=rng) for layer in (self.forward, self.backward)
         ]
         return ops.concatenate(sides, axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "cell_type": self.cell_type,
-            "size": self.size,
-            "dropout_rate": self.dropout_rate,
-        }

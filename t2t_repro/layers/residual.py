@@ -23,10 +23,7 @@ EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
 
 
 class _ResidualBase(keras.layers.Layer):
-    """Norms, dropout and addition around a sublayer, which subclasses call.
-
-    The sublayer's class must be registered with Keras for from_config().
-    """
+    """Norms, dropout and addition around a sublayer, which subclasses call."""
 
     def __init__(
         self,
@@ -39,10 +36,6 @@ class _ResidualBase(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.sublayer = sublayer
-        self.preprocess_sequence = preprocess_sequence
-        self.postprocess_sequence = postprocess_sequence
-        self.dropout_rate = dropout_rate
-        self.epsilon = epsilon
         self.input_norm = norm_or_identity(
             preprocess_sequence == "n",
             epsilon,
@@ -65,23 +58,6 @@ class _ResidualBase(keras.layers.Layer):
     def add(self, x: Tensor, y: Tensor, rng: Rng | None = None) -> Tensor:
         """Add the sublayer's output y to x, [B, T, D] both."""
         return self.norm(x + self.dropout(y, rng=rng))
-
-    def get_config(self) -> dict[str, Any]:
-        sublayer = keras.saving.serialize_keras_object(self.sublayer)
-        # A copy must build the sublayer within its own name scope, not before.
-        sublayer.pop("build_config", None)
-        return super().get_config() | {
-            "sublayer": sublayer,
-            "preprocess_sequence": self.preprocess_sequence,
-            "postprocess_sequence": self.postprocess_sequence,
-            "dropout_rate": self.dropout_rate,
-            "epsilon": self.epsilon,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_ResidualBase":
-        sublayer = keras.saving.deserialize_keras_object(config["sublayer"])
-        return cls(**config | {"sublayer": sublayer})
 
 
 class Residual(_ResidualBase):

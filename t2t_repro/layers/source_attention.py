@@ -18,7 +18,6 @@ class Source(NamedTuple):
     mask: Tensor  # [B, L] bool, False at padding
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class SourceAttention(keras.layers.Layer):
     """Attention whose values are the memory itself.
 
@@ -44,7 +43,6 @@ class SourceAttention(keras.layers.Layer):
         """
         super().__init__(**kwargs)
         self.size = size
-        self.attention_type = attention_type
         self.hops = hops
         self.query, self.key = (
             products.Dense(
@@ -96,10 +94,3 @@ class SourceAttention(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor]:
         """Attend from queries [B, W, D] to memory [B, L, C]; see attend()."""
         return self.attend(queries, self.project(memory, mask))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "size": self.size,
-            "attention_type": self.attention_type,
-            "hops": self.hops,
-        }

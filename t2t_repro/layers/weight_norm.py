@@ -89,10 +89,3 @@ class WeightNormDense(keras.layers.Layer):
         kernel = self.kernel() if kernels is None else kernels[self.path]
         product = ops.matmul(ops.cast(x, self.compute_dtype), kernel)
         return ops.cast(product, "float32") + ops.cast(self.bias, "float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "input_size": self.input_size,
-            "units": self.units,
-            "initial_variance": self.initial_variance,
-        }
