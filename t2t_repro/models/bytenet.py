@@ -99,12 +99,10 @@ class ByteNet(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         columns = self.encode(inputs)
         rings = self.decoder.empty_rings(ops.shape(inputs)[0], num_beams)
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, columns, rings)
 
     def decode_step(

@@ -94,11 +94,9 @@ class ConvS2S(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         past = self.decoder.start(ops.shape(inputs)[0], num_beams)
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, self.encode(inputs), past)
 
     def decode_step(

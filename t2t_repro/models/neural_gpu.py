@@ -181,11 +181,9 @@ class NeuralGpu(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         image = ops.repeat(self.encode(inputs)[:, None], num_beams, axis=1)
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(
             constants,
             self._visible_columns(inputs),

@@ -97,13 +97,11 @@ class Recurrent(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         memory, mask = self.encode(inputs)
         source = self.decoder.bottom.attention.project(memory, mask)
         states = self.decoder.initial_states((ops.shape(inputs)[0], num_beams))
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, source, states)
 
     def decode_step(

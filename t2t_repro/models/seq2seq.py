@@ -151,7 +151,7 @@ class Seq2Seq(keras.Model):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         """Encode the inputs and return the state before the first step.
 
@@ -160,7 +160,7 @@ class Seq2Seq(keras.Model):
             num_beams: W.
             capacity: number of steps before compact_state() is called, or of
                 all steps.
-            constants: result of decoding_constants(); None: computed here.
+            constants: result of decoding_constants().
         """
         raise self._missing("start_decoding")
 

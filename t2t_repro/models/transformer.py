@@ -235,7 +235,7 @@ class Transformer(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")
@@ -253,8 +253,6 @@ class Transformer(Seq2Seq):
             capacity,
             self.compute_dtype,
         )
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, cache, visible)
 
     def decode_step(
