@@ -5,10 +5,15 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility, dropout, products, step_projection
+from t2t_repro.layers import (
+    compatibility,
+    composite,
+    dropout,
+    products,
+    step_projection,
+)
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
@@ -32,7 +37,7 @@ class StepKernels(NamedTuple):
     output: Projection
 
 
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(composite.Composite):
     """Multi-head attention with projections per head (section 3.2.2).
 
     Queries come from x [B, T, D]. Keys and values come from `memory`
@@ -91,9 +96,6 @@ class MultiHeadAttention(keras.layers.Layer):
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Split the channels of x [B, T, H * K] to [B, H, T, K]."""

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import convolution, dropout, products, residual
+from t2t_repro.layers import composite, convolution, dropout, products, residual
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
@@ -105,7 +105,7 @@ def _write_slot(ring: Tensor, x: Tensor, slot: Tensor) -> Tensor:
     return ops.reshape(written, (batch, beams, size, width))
 
 
-class DilatedBlock(keras.layers.Layer):
+class DilatedBlock(composite.Composite):
     """ByteNet's residual block with ReLUs, x [B, T, 2d] -> [B, T, 2d].
 
     Layer normalization and ReLU precede each of three convolutions: of width 1
@@ -143,9 +143,6 @@ class DilatedBlock(keras.layers.Layer):
         )
         self.dropout = dropout.Dropout(dropout_rate, name="dropout", **settings)
 
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
-
     def call(
         self,
         x: Tensor,
@@ -181,7 +178,7 @@ class DilatedBlock(keras.layers.Layer):
         return self.output_projection(ops.relu(self.output_norm(hidden)))
 
 
-class DilatedStack(keras.layers.Layer):
+class DilatedStack(composite.Composite):
     """Stack of dropout on the input, blocks, and layer normalization.
 
     The last norm is of the output, which no later block normalizes.
@@ -214,9 +211,6 @@ class DilatedStack(keras.layers.Layer):
         self.norm = residual.norm_or_identity(
             True, residual.EPSILON, "norm", **settings
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, products, step_projection
+from t2t_repro.layers import composite, dropout, products, step_projection
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
@@ -27,7 +26,7 @@ GATES = {
 }
 
 
-class FeedForward(keras.layers.Layer):
+class FeedForward(composite.Composite):
     """Feed-forward network of equation 2: max(0, x W1 + b1) W2 + b2.
 
     Other activations may replace max(0, ·). A gated one replaces the hidden
@@ -62,9 +61,6 @@ class FeedForward(keras.layers.Layer):
         self.output_projection = products.Dense(
             hidden_size, name="output_projection", dtype=self.dtype_policy
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(self, x: Tensor, rng: Rng | None = None) -> Tensor:
         hidden = self.filter(x)  # [B, T, F]

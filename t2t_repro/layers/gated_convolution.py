@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, weight_norm
+from t2t_repro.layers import composite, dropout, weight_norm
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
@@ -17,7 +16,7 @@ def windows(x: Tensor, width: int) -> Tensor:
     return ops.concatenate([x[:, i : i + count] for i in range(width)], axis=-1)
 
 
-class GatedConvolution(keras.layers.Layer):
+class GatedConvolution(composite.Composite):
     """Dropout, a convolution, and a gated linear unit: a * sigmoid(b).
 
     The convolution is a weight-normalized linear layer on each window, W of
@@ -49,9 +48,6 @@ class GatedConvolution(keras.layers.Layer):
             name="linear",
             dtype=self.dtype_policy,
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self, x: Tensor, real: Tensor | None = None, rng: Rng | None = None

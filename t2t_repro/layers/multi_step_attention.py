@@ -4,10 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import weight_norm
+from t2t_repro.layers import composite, weight_norm
 from t2t_repro.types import Tensor
 
 MASKED = -1e9
@@ -23,7 +22,7 @@ class Source(NamedTuple):
     real: Tensor  # [B, L] bool, False at padding
 
 
-class MultiStepAttention(keras.layers.Layer):
+class MultiStepAttention(composite.Composite):
     """Attention that is added to the output h […, C] of a convolution.
 
     Equations 1 and 2, with m the length of the source and the scales of
@@ -49,9 +48,6 @@ class MultiStepAttention(keras.layers.Layer):
             name="output_projection",
             dtype=self.dtype_policy,
         )
-
-    def build(self, x_shape: tuple, *shapes: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import recurrent_cell
+from t2t_repro.layers import composite, recurrent_cell
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.types import Tensor
@@ -127,7 +127,7 @@ class RecurrentLayer(keras.layers.Layer):
         return self.cell.output(states), states
 
 
-class BidirectionalLayer(keras.layers.Layer):
+class BidirectionalLayer(composite.Composite):
     """Two recurrent layers, forward and in reverse, side by side."""
 
     def __init__(
@@ -146,9 +146,6 @@ class BidirectionalLayer(keras.layers.Layer):
             )
             for name in ("forward", "backward")
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
         """Return the outputs [B, T, 2 D] of inputs x [B, T, E].

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from t2t_repro.layers import dropout
+from t2t_repro.layers import composite, dropout
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.types import Tensor
@@ -22,7 +22,7 @@ from t2t_repro.types import Tensor
 EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
 
 
-class _ResidualBase(keras.layers.Layer):
+class _ResidualBase(composite.Composite):
     """Norms, dropout and addition around a sublayer, which subclasses call."""
 
     def __init__(
@@ -51,9 +51,6 @@ class _ResidualBase(keras.layers.Layer):
             name="norm",
             dtype=self.dtype_policy,
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def add(self, x: Tensor, y: Tensor, rng: Rng | None = None) -> Tensor:
         """Add the sublayer's output y to x, [B, T, D] both."""

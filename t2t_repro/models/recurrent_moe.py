@@ -6,9 +6,9 @@ Here `hparams` are a RecurrentMoeHParams of hparams/recurrent_moe_hparams.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
+from t2t_repro.layers import composite
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.layers.gating import BalanceLosses
@@ -21,7 +21,7 @@ from t2t_repro.models.seq2seq import HiddenStates, shift_right
 from t2t_repro.types import Tensor
 
 
-class SigmoidMixture(keras.layers.Layer):
+class SigmoidMixture(composite.Composite):
     """x + Dropout(sigmoid(mixture(x))): the mixture between two LSTM layers."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -36,9 +36,6 @@ class SigmoidMixture(keras.layers.Layer):
         self.dropout = Dropout(
             hparams.dropout, name="dropout", dtype=self.dtype_policy
         )
-
-    def build(self, x_shape: tuple, *_: Any) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self, x: Tensor, is_real: Tensor | None = None, rng: Rng | None = None
@@ -87,9 +84,6 @@ class MoeDecoder(Decoder):
         self.mixture = SigmoidMixture(
             hparams, name="mixture", dtype=self.dtype_policy
         )
-
-    def build(self, x_shape: tuple, *_: Any) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, residual
+from t2t_repro.layers import composite, dropout, residual
 from t2t_repro.layers.attention import KeyValues, StepKernels
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
@@ -25,7 +25,7 @@ class LayerKernels(NamedTuple):
     ffn: tuple[Projection, ...]
 
 
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(composite.Composite):
     """Self-attention and feed-forward network, each within a residual."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -35,9 +35,6 @@ class EncoderLayer(keras.layers.Layer):
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
         return sublayers.feed_forward(hparams, self)
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -51,7 +48,7 @@ class EncoderLayer(keras.layers.Layer):
         return self.ffn(x, rng=rng), weights
 
 
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(composite.Composite):
     """Self-attention, cross-attention and feed-forward network."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -62,9 +59,6 @@ class DecoderLayer(keras.layers.Layer):
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
         return sublayers.feed_forward(hparams, self)
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,
@@ -177,7 +171,7 @@ def _write_rows(
     return ops.reshape(written, (-1, heads, entries, new.shape[3]))
 
 
-class Stack(keras.layers.Layer):
+class Stack(composite.Composite):
     """Stack of norm and dropout of the embedded input, and layers.
 
     With pre-norm the stack normalizes the output of its last layer, as in
@@ -212,9 +206,6 @@ class Stack(keras.layers.Layer):
             name="norm",
             dtype=self.dtype_policy,
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,
