@@ -28,14 +28,10 @@ from t2t_repro.types import Tensor
 class ByteNet(Seq2Seq):
     """Dilated convolutions, in the sizes of ByteNetHParams."""
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "bytenet",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    default_name = "bytenet"
+
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )

@@ -30,14 +30,10 @@ from t2t_repro.types import Tensor
 class NeuralGpu(Seq2Seq):
     """Extended Neural GPU, in the sizes of NeuralGpuHParams."""
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "neural_gpu",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    default_name = "neural_gpu"
+
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )

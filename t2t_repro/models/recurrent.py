@@ -29,16 +29,11 @@ from t2t_repro.types import Tensor
 class Recurrent(Seq2Seq):
     """Recurrent encoder and decoder, in the variants of RecurrentHParams."""
 
+    default_name = "recurrent"
     attention_kinds = ("cross",)
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "recurrent",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )

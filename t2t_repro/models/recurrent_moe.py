@@ -123,16 +123,8 @@ def _add(x: Tensor, y: Tensor) -> Tensor:
 class RecurrentMoe(Recurrent):
     """GNMT with a mixture of experts in the encoder and in the decoder."""
 
+    default_name = "recurrent_moe"
     notes = (balancing.NOTE,)
-
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "recurrent_moe",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
 
     def _new_encoder(self) -> MoeEncoder:
         return MoeEncoder(self.hparams, name="encoder", dtype=self.dtype_policy)

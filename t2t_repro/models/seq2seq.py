@@ -88,6 +88,8 @@ class StepOutputs(NamedTuple):
 class Seq2Seq(keras.Model):
     """Base class of models that translate one sequence into another."""
 
+    # Name of models that are created without one; None: that of the class.
+    default_name: str | None = None
     # Whether a row may hold several sentences, distinguished by segments.
     packed_rows = False
     # Whether the model implements `recompute_grad`.
@@ -104,7 +106,6 @@ class Seq2Seq(keras.Model):
         hparams: Any,
         vocab_size: int,
         source_vocab_size: int | None = None,
-        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Store the settings.
@@ -114,9 +115,10 @@ class Seq2Seq(keras.Model):
                 with.
             vocab_size: V of the targets.
             source_vocab_size: V of the inputs; None: the same vocabulary.
-            name: first component of every path; None: the class's name.
-            **kwargs: arguments of keras.Model.
+            **kwargs: arguments of keras.Model. `name` is the first component of
+                every path; None: the class's name.
         """
+        name = kwargs.pop("name", self.default_name)
         super().__init__(name=name or type(self).__name__.lower(), **kwargs)
         self.hparams = hparams
         self.vocab_size = vocab_size

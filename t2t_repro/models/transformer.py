@@ -37,18 +37,13 @@ from t2t_repro.types import Tensor
 class Transformer(Seq2Seq):
     """Encoder-decoder of section 3, in the variants of TransformerHParams."""
 
+    default_name = "transformer"
     packed_rows = True
     recomputation = True
     attention_kinds = AttentionWeights._fields
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "transformer",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )

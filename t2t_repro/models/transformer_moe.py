@@ -83,17 +83,9 @@ def _mixture(
 class TransformerMoe(Transformer):
     """Transformer in which every n-th feed-forward network is a mixture."""
 
+    default_name = "transformer_moe"
     recomputation = False  # it would have to return the balancing losses
     notes = (balancing.NOTE,)
-
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "transformer_moe",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
 
     def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
         return [
