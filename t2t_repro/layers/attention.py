@@ -11,14 +11,13 @@ from t2t_repro.layers import (
     compatibility,
     composite,
     dropout,
+    masks,
     products,
     step_projection,
 )
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
-
-MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
 
 
 class KeyValues(NamedTuple):
@@ -177,7 +176,7 @@ class MultiHeadAttention(composite.Composite):
         Returns:
             context [B, H, T, K]; weights [B, H, T, L] float32, before dropout.
         """
-        weights = _softmax(self.logits(query, key), mask)
+        weights = masks.softmax(self.logits(query, key), mask)
         dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
         return self.weighted_sum(dropped, value), weights
 
@@ -235,7 +234,7 @@ class MultiHeadAttention(composite.Composite):
             output [B * W, D], weights [B, H, W, L] float32.
         """
         logits = [self.logits(query, kv.key, kv.distances) for kv in key_values]
-        weights = _softmax(ops.concatenate(logits, axis=-1), mask)
+        weights = masks.softmax(ops.concatenate(logits, axis=-1), mask)
         parts = _split(
             ops.cast(weights, query.dtype), [kv.length for kv in key_values]
         )
@@ -259,13 +258,3 @@ def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
     *ends, _ = itertools.accumulate(lengths)
     bounds = itertools.pairwise([None, *ends, None])
     return [x[..., start:end] for start, end in bounds]
-
-
-def _softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return the masked softmax of logits [B, H, T, L], in float32.
-
-    Sums of many exponentials lose their small terms in 16 bits, and float16
-    ends at 65,504. (TensorFlow 2.21 would fuse a bias in place of the mask with
-    the product and its scale, and the result has a wrong shape.)
-    """
-    return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))

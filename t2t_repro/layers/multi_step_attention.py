@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from t2t_repro.layers import composite, weight_norm
+from t2t_repro.layers import composite, masks, weight_norm
 from t2t_repro.types import Tensor
 
-MASKED = -1e9
 # Section 3.4: a sum of two terms of the same variance keeps that variance.
 SUM_SCALE = math.sqrt(0.5)
 
@@ -70,8 +69,7 @@ class MultiStepAttention(composite.Composite):
         states, values, real = source
         query = (self.query(x, kernels) + embedded) * SUM_SCALE
         logits = ops.matmul(query, ops.transpose(states, (0, 2, 1)))
-        logits = ops.where(real[:, None], ops.cast(logits, "float32"), MASKED)
-        weights = ops.softmax(logits)
+        weights = masks.softmax(logits, real[:, None])
         lengths = ops.sum(ops.cast(real, "float32"), axis=1)
         scaled = weights * ops.sqrt(lengths)[:, None, None]
         context = ops.matmul(ops.cast(scaled, values.dtype), values)

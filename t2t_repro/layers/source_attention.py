@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility, products
-from t2t_repro.layers.attention import MASKED
+from t2t_repro.layers import compatibility, masks, products
 from t2t_repro.types import Tensor
 
 
@@ -83,9 +82,8 @@ class SourceAttention(keras.layers.Layer):
         """Return contexts [B, W, C] and weights [B, 1, W, L] of one hop."""
         projected = self.query(queries)[:, None]  # [B, 1, W, A]
         logits = self.compatibility(projected, source.keys[:, None])
-        logits = ops.cast(logits, "float32")  # [B, 1, W, L]
-        logits = ops.where(source.mask[:, None, None], logits, MASKED)
-        weights = ops.softmax(logits)
+        # [B, 1, W, L]
+        weights = masks.softmax(logits, source.mask[:, None, None])
         rounded = ops.cast(weights[:, 0], source.memory.dtype)
         return ops.matmul(rounded, source.memory), weights
 
