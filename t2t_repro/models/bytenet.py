@@ -63,19 +63,11 @@ class ByteNet(Seq2Seq):
         Returns:
             [B, a * L + b, D].
         """
-        length = self._column_counts(ops.shape(inputs)[1])
-        counts = self._column_counts(
-            ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
-        )
-        x = self.inputs_embedding(unfolding.pad_columns(inputs, length))
-        visible = ops.arange(length) < counts[:, None]
+        visible = unfolding.visible_columns(inputs, self.hparams)
+        padded = unfolding.pad_columns(inputs, ops.shape(visible)[1])
+        x = self.inputs_embedding(padded)
         visible = ops.cast(visible, x.dtype)[..., None]
         return self.encoder(x, visible=visible, rng=rng) * visible
-
-    def _column_counts(self, lengths: Tensor) -> Tensor:
-        return unfolding.column_counts(
-            lengths, self.hparams.target_ratio, self.hparams.target_offset
-        )
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None

@@ -71,18 +71,11 @@ class NeuralGpu(Seq2Seq):
         return self.softmax
 
     def max_output_lengths(self, input_lengths: Tensor) -> Tensor:
-        return self._column_counts(input_lengths)
-
-    def _column_counts(self, lengths: Tensor) -> Tensor:
-        return unfolding.column_counts(
-            lengths, self.hparams.target_ratio, self.hparams.target_offset
-        )
+        return unfolding.column_counts(input_lengths, self.hparams)
 
     def _visible_columns(self, inputs: Tensor) -> Tensor:
         """Return a mask [B, n, 1, 1] of the columns of each sentence."""
-        lengths = ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
-        columns = ops.arange(self._column_counts(ops.shape(inputs)[1]))
-        visible = columns < self._column_counts(lengths)[:, None]
+        visible = unfolding.visible_columns(inputs, self.hparams)
         return ops.cast(visible, self.compute_dtype)[..., None, None]
 
     def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
