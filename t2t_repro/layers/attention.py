@@ -10,9 +10,9 @@ from keras import ops
 from t2t_repro.layers import (
     compatibility,
     composite,
+    dense,
     dropout,
     masks,
-    products,
     step_projection,
 )
 from t2t_repro.layers.counter_rng import Rng
@@ -85,10 +85,10 @@ class MultiHeadAttention(composite.Composite):
             ("value", value_channels),
             ("output_projection", hidden_size),
         ):
-            dense = products.Dense(
+            projection = dense.Dense(
                 size, use_bias=use_bias, name=name, dtype=self.dtype_policy
             )
-            setattr(self, name, dense)
+            setattr(self, name, projection)
         self.compatibility = compatibility.TYPES[attention_type](
             name="compatibility", dtype=self.dtype_policy
         )

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import products, recurrence, recurrent_cell
+from t2t_repro.layers import dense, recurrence, recurrent_cell
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.layers.source_attention import Source, SourceAttention
@@ -48,7 +48,7 @@ class AttentiveLayer(keras.layers.Layer):
         self.cell = recurrent_cell.TYPES[cell_type](
             size, name="cell", dtype=self.dtype_policy
         )
-        self.context_projection = products.Dense(
+        self.context_projection = dense.Dense(
             self.cell.num_gates * size,
             use_bias=False,
             name="context_projection",

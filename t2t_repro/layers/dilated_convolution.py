@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import composite, convolution, dropout, products, residual
+from t2t_repro.layers import composite, convolution, dense, dropout, residual
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
@@ -127,7 +127,7 @@ class DilatedBlock(composite.Composite):
             residual.norm_or_identity(True, residual.EPSILON, name, **settings)
             for name in ("input_norm", "inner_norm", "output_norm")
         )
-        self.input_projection = products.Dense(
+        self.input_projection = dense.Dense(
             hidden_size // 2, name="input_projection", **settings
         )
         self.convolution = DilatedConvolution(
@@ -138,7 +138,7 @@ class DilatedBlock(composite.Composite):
             name="convolution",
             **settings,
         )
-        self.output_projection = products.Dense(
+        self.output_projection = dense.Dense(
             hidden_size, name="output_projection", **settings
         )
         self.dropout = dropout.Dropout(dropout_rate, name="dropout", **settings)

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from t2t_repro.layers import composite, dropout, products, step_projection
+from t2t_repro.layers import composite, dense, dropout, step_projection
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
@@ -44,7 +44,7 @@ class FeedForward(composite.Composite):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        self.filter = products.Dense(
+        self.filter = dense.Dense(
             filter_size,
             activation=(ACTIVATIONS | GATES)[activation],
             name="filter",
@@ -52,13 +52,13 @@ class FeedForward(composite.Composite):
         )
         self.linear = None
         if activation in GATES:
-            self.linear = products.Dense(
+            self.linear = dense.Dense(
                 filter_size, name="linear", dtype=self.dtype_policy
             )
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-        self.output_projection = products.Dense(
+        self.output_projection = dense.Dense(
             hidden_size, name="output_projection", dtype=self.dtype_policy
         )
 

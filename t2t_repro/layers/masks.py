@@ -1,7 +1,7 @@
 """Attention masks, True where a query may attend to a key, and their softmax.
 
 Segment ids number the sentences of a packed row from 1; padding has the id 0.
-In decoding, models.cache.Cache.visible_mask takes the place of these masks.
+In decoding, Cache.visible_mask of models/transformer_cache.py replaces them.
 """
 
 from keras import ops

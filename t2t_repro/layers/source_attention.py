@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility, masks, products
+from t2t_repro.layers import compatibility, dense, masks
 from t2t_repro.types import Tensor
 
 
@@ -44,7 +44,7 @@ class SourceAttention(keras.layers.Layer):
         self.size = size
         self.hops = hops
         self.query, self.key = (
-            products.Dense(
+            dense.Dense(
                 size, use_bias=False, name=name, dtype=self.dtype_policy
             )
             for name in ("query", "key")

@@ -15,7 +15,6 @@ from t2t_repro.models import (
     transformer_flops,
     vocabulary_layers,
 )
-from t2t_repro.models.cache import Cache
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
@@ -24,7 +23,8 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.models.stack import (
+from t2t_repro.models.transformer_cache import Cache
+from t2t_repro.models.transformer_stack import (
     DecoderLayer,
     EncoderLayer,
     LayerKernels,

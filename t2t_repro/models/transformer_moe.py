@@ -14,10 +14,10 @@ from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import balancing, sublayers
+from t2t_repro.models import balancing, transformer_sublayers
 from t2t_repro.models.seq2seq import HiddenStates, Seq2Seq
-from t2t_repro.models.stack import DecoderLayer, EncoderLayer
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
 from t2t_repro.types import Tensor
 
 
@@ -76,7 +76,8 @@ def _mixture(
         dtype=parent.dtype_policy,
     )
     return residual.MixtureResidual(
-        sublayer, **sublayers.residual_settings(hparams, "ffn", parent)
+        sublayer,
+        **transformer_sublayers.residual_settings(hparams, "ffn", parent),
     )
 
 

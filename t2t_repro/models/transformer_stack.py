@@ -13,7 +13,7 @@ from t2t_repro.layers import composite, dropout, residual
 from t2t_repro.layers.attention import KeyValues, StepKernels
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import sublayers
+from t2t_repro.models import transformer_sublayers
 from t2t_repro.types import Tensor
 
 
@@ -30,11 +30,13 @@ class EncoderLayer(composite.Composite):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = sublayers.self_attention(hparams, self)
+        self.self_attention = transformer_sublayers.self_attention(
+            hparams, self
+        )
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return sublayers.feed_forward(hparams, self)
+        return transformer_sublayers.feed_forward(hparams, self)
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -53,12 +55,16 @@ class DecoderLayer(composite.Composite):
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = sublayers.self_attention(hparams, self)
-        self.cross_attention = sublayers.cross_attention(hparams, self)
+        self.self_attention = transformer_sublayers.self_attention(
+            hparams, self
+        )
+        self.cross_attention = transformer_sublayers.cross_attention(
+            hparams, self
+        )
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return sublayers.feed_forward(hparams, self)
+        return transformer_sublayers.feed_forward(hparams, self)
 
     def call(
         self,
