@@ -62,7 +62,7 @@ class ByteNetHParams(HParams):
 
     @property
     def dilations(self) -> list[int]:
-        """Return the dilation of each block."""
+        """Dilation of each block."""
         powers = range(self.max_dilation.bit_length())
         return [2**i for i in powers] * self.num_block_repeat
 

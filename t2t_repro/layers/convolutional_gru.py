@@ -44,7 +44,7 @@ class ConvolutionalGru(keras.layers.Layer):
 
     @property
     def tape_rows(self) -> int:
-        """Return the number of rows of the image that see the tape's row 0."""
+        """Number of rows of the image that see the tape's row 0."""
         return self.kernel_width // 2 + 1
 
     def build(self, image_shape: tuple | None = None) -> None:

@@ -40,7 +40,7 @@ class DilatedConvolution(keras.layers.Layer):
 
     @property
     def reach(self) -> int:
-        """Return the distance between the first and the last tap."""
+        """Distance between the first and the last tap."""
         return (self.kernel_width - 1) * self.dilation
 
     def build(self, x_shape: tuple) -> None:

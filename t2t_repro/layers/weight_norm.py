@@ -62,7 +62,7 @@ class WeightNormDense(keras.layers.Layer):
 
     @property
     def weight(self) -> Tensor:
-        """Return the normalized weight w [units, input_size] float32."""
+        """Normalized weight w [units, input_size] float32."""
         return self.direction * (self.gain / self._norm())[:, None]
 
     def kernel(self) -> Tensor:

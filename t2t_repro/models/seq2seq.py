@@ -129,7 +129,7 @@ class Seq2Seq(keras.Model):
 
     @property
     def output_layer(self) -> keras.layers.Layer:
-        """Return the layer that computes logits.
+        """Layer that computes logits.
 
         Like layers.embedding.Embedding it has `weight` [V, E], a variable or
         a tensor computed from variables, `bias` [V] or None, and logits(x).
