@@ -3,15 +3,16 @@
 import dataclasses
 
 from t2t_repro.fields import Constraint, above, at_least, fraction, setting
-from t2t_repro.hparam import MAX_LAYERS, HParams
+from t2t_repro.hparam import (
+    MAX_LAYERS,
+    MULTIPLE_OF_THOUSANDTH,
+    ODD,
+    HParams,
+)
 from t2t_repro.registry import hparams_sets, models
 
-ODD = Constraint("odd", lambda value: value % 2 == 1)
 _POWER_OF_TWO = Constraint(
     "a power of two", lambda value: value & (value - 1) == 0
-)
-MULTIPLE_OF_THOUSANDTH = Constraint(
-    "a multiple of 0.001", lambda value: value == round(value, 3)
 )
 
 
@@ -61,7 +62,7 @@ class ByteNetHParams(HParams):
 
     @property
     def dilations(self) -> list[int]:
-        """Return the dilation of each block."""
+        """Dilation of each block."""
         powers = range(self.max_dilation.bit_length())
         return [2**i for i in powers] * self.num_block_repeat
 

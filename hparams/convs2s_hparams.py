@@ -85,12 +85,12 @@ class ConvS2SHParams(HParams):
 
     @property
     def encoder_layers(self) -> list[Convolution]:
-        """Return the convolution of each layer of the encoder."""
+        """Convolution of each layer of the encoder."""
         return _parse(self.encoder_convolutions)
 
     @property
     def decoder_layers(self) -> list[Convolution]:
-        """Return the convolution of each layer of the decoder."""
+        """Convolution of each layer of the decoder."""
         return _parse(self.decoder_convolutions)
 
 

@@ -3,8 +3,13 @@
 import dataclasses
 
 from t2t_repro.fields import above, at_least, fraction, setting
-from t2t_repro.hparam import MAX_LAYERS, MAX_WIDTH, HParams
-from t2t_repro.hparams.bytenet_hparams import MULTIPLE_OF_THOUSANDTH, ODD
+from t2t_repro.hparam import (
+    MAX_LAYERS,
+    MAX_WIDTH,
+    MULTIPLE_OF_THOUSANDTH,
+    ODD,
+    HParams,
+)
 from t2t_repro.registry import hparams_sets, models
 
 

@@ -187,12 +187,12 @@ class TransformerHParams(HParams):
 
     @property
     def encoder_layers(self) -> int:
-        """Return the number of layers of the encoder."""
+        """Number of layers of the encoder."""
         return self.num_encoder_layers or self.num_hidden_layers
 
     @property
     def decoder_layers(self) -> int:
-        """Return the number of layers of the decoder."""
+        """Number of layers of the decoder."""
         return self.num_decoder_layers or self.num_hidden_layers
 
 

@@ -114,7 +114,12 @@ def reach(model: Seq2Seq, most: int) -> int:
 def _embedding_gradients(model, ids, middle):
     """Return gradients of the encoder's states at `middle`, [V, E]."""
     with tf.GradientTape() as tape:
-        state = model.start_decoding(tf.constant(ids[None]), 1, capacity=1)
+        state = model.start_decoding(
+            tf.constant(ids[None]),
+            1,
+            capacity=1,
+            constants=model.decoding_constants(),
+        )
         total = sum(
             tf.reduce_sum(tf.abs(tf.gather(leaf, middle, axis=axis)))
             for leaf in keras.tree.flatten(state.sentences)

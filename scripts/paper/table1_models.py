@@ -76,7 +76,11 @@ def measure_times(kind, width, lengths, times) -> list[dict]:
     """Return seconds of encoding and of a decoding step for each length."""
     model = model_kinds.build(kind, layers=1, width=width)
     encode = graph.function(
-        lambda ids: model.start_decoding(ids, 1, capacity=1).sentences
+        lambda ids: (
+            model.start_decoding(
+                ids, 1, capacity=1, constants=model.decoding_constants()
+            ).sentences
+        )
     )
     measured = []
     for n in lengths:

@@ -1,1 +1,1 @@
-"""Layers of the Transformer, in keras.ops only: they run on any backend."""
+"""Layers of all models, in keras.ops only: they run on any backend."""

@@ -5,15 +5,19 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility, dropout, products, step_projection
+from t2t_repro.layers import (
+    compatibility,
+    composite,
+    dense,
+    dropout,
+    masks,
+    step_projection,
+)
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
-
-MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
 
 
 class KeyValues(NamedTuple):
@@ -32,8 +36,7 @@ class StepKernels(NamedTuple):
     output: Projection
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(composite.Composite):
     """Multi-head attention with projections per head (section 3.2.2).
 
     Queries come from x [B, T, D]. Keys and values come from `memory`
@@ -82,19 +85,16 @@ class MultiHeadAttention(keras.layers.Layer):
             ("value", value_channels),
             ("output_projection", hidden_size),
         ):
-            dense = products.Dense(
+            projection = dense.Dense(
                 size, use_bias=use_bias, name=name, dtype=self.dtype_policy
             )
-            setattr(self, name, dense)
+            setattr(self, name, projection)
         self.compatibility = compatibility.TYPES[attention_type](
             name="compatibility", dtype=self.dtype_policy
         )
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Split the channels of x [B, T, H * K] to [B, H, T, K]."""
@@ -176,7 +176,7 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             context [B, H, T, K]; weights [B, H, T, L] float32, before dropout.
         """
-        weights = _softmax(self.logits(query, key), mask)
+        weights = masks.softmax(self.logits(query, key), mask)
         dropped = self.dropout(ops.cast(weights, value.dtype), rng=rng)
         return self.weighted_sum(dropped, value), weights
 
@@ -234,7 +234,7 @@ class MultiHeadAttention(keras.layers.Layer):
             output [B * W, D], weights [B, H, W, L] float32.
         """
         logits = [self.logits(query, kv.key, kv.distances) for kv in key_values]
-        weights = _softmax(ops.concatenate(logits, axis=-1), mask)
+        weights = masks.softmax(ops.concatenate(logits, axis=-1), mask)
         parts = _split(
             ops.cast(weights, query.dtype), [kv.length for kv in key_values]
         )
@@ -250,17 +250,6 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         return output, weights
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden_size": self.hidden_size,
-            "num_heads": self.num_heads,
-            "key_channels": self.key_channels,
-            "value_channels": self.value_channels,
-            "attention_type": self.attention_type,
-            "dropout_rate": self.dropout_rate,
-            "use_bias": self.use_bias,
-        }
-
 
 def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
     """Split x [..., L] into parts of these lengths, whose sum is L."""
@@ -269,13 +258,3 @@ def _split(x: Tensor, lengths: Sequence[Tensor | int]) -> list[Tensor]:
     *ends, _ = itertools.accumulate(lengths)
     bounds = itertools.pairwise([None, *ends, None])
     return [x[..., start:end] for start, end in bounds]
-
-
-def _softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return the masked softmax of logits [B, H, T, L], in float32.
-
-    Sums of many exponentials lose their small terms in 16 bits, and float16
-    ends at 65,504. (TensorFlow 2.21 would fuse a bias in place of the mask with
-    the product and its scale, and the result has a wrong shape.)
-    """
-    return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))

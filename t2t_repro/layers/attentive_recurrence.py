@@ -6,14 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import products, recurrence, recurrent_cell
+from t2t_repro.layers import dense, recurrence, recurrent_cell
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.layers.source_attention import Source, SourceAttention
 from t2t_repro.types import Tensor
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class AttentiveLayer(keras.layers.Layer):
     """A cell whose input is x and the context of its previous output.
 
@@ -44,16 +43,12 @@ class AttentiveLayer(keras.layers.Layer):
             **kwargs: arguments of keras.layers.Layer.
         """
         super().__init__(**kwargs)
-        self.cell_type = cell_type
         self.size = size
-        self.attention_size = attention_size
-        self.attention_type = attention_type
-        self.hops = hops
         self.dropout_rate = dropout_rate
         self.cell = recurrent_cell.TYPES[cell_type](
             size, name="cell", dtype=self.dtype_policy
         )
-        self.context_projection = products.Dense(
+        self.context_projection = dense.Dense(
             self.cell.num_gates * size,
             use_bias=False,
             name="context_projection",
@@ -137,13 +132,3 @@ class AttentiveLayer(keras.layers.Layer):
     def gates(self, x: Tensor, context: Tensor) -> Tensor:
         """Return the projections […, gates] of x and its contexts […, C]."""
         return self.cell.project(x) + self.context_projection(context)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "cell_type": self.cell_type,
-            "size": self.size,
-            "attention_size": self.attention_size,
-            "attention_type": self.attention_type,
-            "hops": self.hops,
-            "dropout_rate": self.dropout_rate,
-        }

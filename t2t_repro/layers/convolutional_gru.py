@@ -44,7 +44,7 @@ class ConvolutionalGru(keras.layers.Layer):
 
     @property
     def tape_rows(self) -> int:
-        """Return the number of rows of the image that see the tape's row 0."""
+        """Number of rows of the image that see the tape's row 0."""
         return self.kernel_width // 2 + 1
 
     def build(self, image_shape: tuple | None = None) -> None:
@@ -124,11 +124,3 @@ class ConvolutionalGru(keras.layers.Layer):
         bias = ops.cast(getattr(self, f"{name}_bias"), self.compute_dtype)
         shape = ops.shape(image)[:-1]
         return convolution.convolve(image, kernel, shape, padding="same") + bias
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "maps": self.maps,
-            "kernel_length": self.kernel_length,
-            "kernel_width": self.kernel_width,
-            "reads_tape": self.reads_tape,
-        }

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import convolution, dropout, products, residual
+from t2t_repro.layers import composite, convolution, dense, dropout, residual
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
@@ -40,7 +40,7 @@ class DilatedConvolution(keras.layers.Layer):
 
     @property
     def reach(self) -> int:
-        """Return the distance between the first and the last tap."""
+        """Distance between the first and the last tap."""
         return (self.kernel_width - 1) * self.dilation
 
     def build(self, x_shape: tuple) -> None:
@@ -88,14 +88,6 @@ class DilatedConvolution(keras.layers.Layer):
         # x takes the slot of the oldest input.
         return y, _write_slot(past, x, step % self.reach)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "filters": self.filters,
-            "kernel_width": self.kernel_width,
-            "dilation": self.dilation,
-            "causal": self.causal,
-        }
-
 
 def _write_slot(ring: Tensor, x: Tensor, slot: Tensor) -> Tensor:
     """Return the ring [B, W, R, D] with x [B, W, D] in a slot.
@@ -113,7 +105,7 @@ def _write_slot(ring: Tensor, x: Tensor, slot: Tensor) -> Tensor:
     return ops.reshape(written, (batch, beams, size, width))
 
 
-class DilatedBlock(keras.layers.Layer):
+class DilatedBlock(composite.Composite):
     """ByteNet's residual block with ReLUs, x [B, T, 2d] -> [B, T, 2d].
 
     Layer normalization and ReLU precede each of three convolutions: of width 1
@@ -130,17 +122,12 @@ class DilatedBlock(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.hidden_size = hidden_size
-        self.kernel_width = kernel_width
-        self.dilation = dilation
-        self.causal = causal
-        self.dropout_rate = dropout_rate
         settings = {"dtype": self.dtype_policy}
         self.input_norm, self.inner_norm, self.output_norm = (
             residual.norm_or_identity(True, residual.EPSILON, name, **settings)
             for name in ("input_norm", "inner_norm", "output_norm")
         )
-        self.input_projection = products.Dense(
+        self.input_projection = dense.Dense(
             hidden_size // 2, name="input_projection", **settings
         )
         self.convolution = DilatedConvolution(
@@ -151,13 +138,10 @@ class DilatedBlock(keras.layers.Layer):
             name="convolution",
             **settings,
         )
-        self.output_projection = products.Dense(
+        self.output_projection = dense.Dense(
             hidden_size, name="output_projection", **settings
         )
         self.dropout = dropout.Dropout(dropout_rate, name="dropout", **settings)
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,
@@ -193,17 +177,8 @@ class DilatedBlock(keras.layers.Layer):
         """Return the block's output […, 2d] of the dilated convolution's."""
         return self.output_projection(ops.relu(self.output_norm(hidden)))
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden_size": self.hidden_size,
-            "kernel_width": self.kernel_width,
-            "dilation": self.dilation,
-            "causal": self.causal,
-            "dropout_rate": self.dropout_rate,
-        }
 
-
-class DilatedStack(keras.layers.Layer):
+class DilatedStack(composite.Composite):
     """Stack of dropout on the input, blocks, and layer normalization.
 
     The last norm is of the output, which no later block normalizes.
@@ -236,9 +211,6 @@ class DilatedStack(keras.layers.Layer):
         self.norm = residual.norm_or_identity(
             True, residual.EPSILON, "norm", **settings
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,

@@ -49,6 +49,3 @@ class Dropout(keras.layers.Layer):
         scale = keep_scale(self.rate, self.compute_dtype)
         threshold = round((1.0 - 1.0 / scale) * (1 << 32)) - (1 << 31)
         return x * (ops.cast(bits >= threshold, x.dtype) * scale)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"rate": self.rate}

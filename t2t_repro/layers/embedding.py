@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import products, step_projection
+from t2t_repro.layers import dense, step_projection
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
 
@@ -66,7 +66,7 @@ class Embedding(keras.layers.Layer):
 
     def step_kernel(self) -> Projection:
         """Return the projection to logits, for the steps of a search."""
-        return Projection(products.pad_columns(self._transposed()))
+        return Projection(dense.pad_columns(self._transposed()))
 
     def _transposed(self):
         return ops.transpose(ops.cast(self.weight, self.compute_dtype))
@@ -86,11 +86,3 @@ class Embedding(keras.layers.Layer):
         if self.bias is not None:
             logits = logits + ops.cast(self.bias, "float32")
         return ops.reshape(logits, (*ops.shape(x)[:-1], self.vocab_size))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "vocab_size": self.vocab_size,
-            "hidden_size": self.hidden_size,
-            "use_bias": self.use_bias,
-            "multiply_mode": self.multiply_mode,
-        }

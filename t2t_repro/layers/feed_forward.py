@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, products, step_projection
+from t2t_repro.layers import composite, dense, dropout, step_projection
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
 from t2t_repro.types import Tensor
@@ -27,8 +26,7 @@ GATES = {
 }
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
-class FeedForward(keras.layers.Layer):
+class FeedForward(composite.Composite):
     """Feed-forward network of equation 2: max(0, x W1 + b1) W2 + b2.
 
     Other activations may replace max(0, ·). A gated one replaces the hidden
@@ -46,10 +44,7 @@ class FeedForward(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        self.filter_size = filter_size
-        self.dropout_rate = dropout_rate
-        self.activation = activation
-        self.filter = products.Dense(
+        self.filter = dense.Dense(
             filter_size,
             activation=(ACTIVATIONS | GATES)[activation],
             name="filter",
@@ -57,18 +52,15 @@ class FeedForward(keras.layers.Layer):
         )
         self.linear = None
         if activation in GATES:
-            self.linear = products.Dense(
+            self.linear = dense.Dense(
                 filter_size, name="linear", dtype=self.dtype_policy
             )
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
         )
-        self.output_projection = products.Dense(
+        self.output_projection = dense.Dense(
             hidden_size, name="output_projection", dtype=self.dtype_policy
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(self, x: Tensor, rng: Rng | None = None) -> Tensor:
         hidden = self.filter(x)  # [B, T, F]
@@ -96,11 +88,3 @@ class FeedForward(keras.layers.Layer):
             hidden, kernels[-1], (self.hidden_size,)
         )
         return output
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "hidden_size": self.hidden_size,
-            "filter_size": self.filter_size,
-            "dropout_rate": self.dropout_rate,
-            "activation": self.activation,
-        }

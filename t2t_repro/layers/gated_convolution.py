@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, weight_norm
+from t2t_repro.layers import composite, dropout, weight_norm
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
@@ -17,7 +16,7 @@ def windows(x: Tensor, width: int) -> Tensor:
     return ops.concatenate([x[:, i : i + count] for i in range(width)], axis=-1)
 
 
-class GatedConvolution(keras.layers.Layer):
+class GatedConvolution(composite.Composite):
     """Dropout, a convolution, and a gated linear unit: a * sigmoid(b).
 
     The convolution is a weight-normalized linear layer on each window, W of
@@ -36,9 +35,7 @@ class GatedConvolution(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.input_channels = input_channels
-        self.channels = channels
         self.width = width
-        self.dropout_rate = dropout_rate
         self.causal = causal
         self.dropout = dropout.Dropout(
             dropout_rate, name="dropout", dtype=self.dtype_policy
@@ -51,9 +48,6 @@ class GatedConvolution(keras.layers.Layer):
             name="linear",
             dtype=self.dtype_policy,
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self, x: Tensor, real: Tensor | None = None, rng: Rng | None = None
@@ -92,12 +86,3 @@ class GatedConvolution(keras.layers.Layer):
             window, (*ops.shape(x)[:2], self.width * self.input_channels)
         )
         return ops.glu(self.linear(flat, kernels)), window[:, :, 1:]
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "input_channels": self.input_channels,
-            "channels": self.channels,
-            "width": self.width,
-            "dropout_rate": self.dropout_rate,
-            "causal": self.causal,
-        }

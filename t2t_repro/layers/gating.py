@@ -140,12 +140,6 @@ class NoisyTopKGating(keras.layers.Layer):
         threshold = ops.where(logits > next_one, next_one, kth)
         return normal_cdf((clean - threshold) / noise)
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "num_experts": self.num_experts,
-            "experts_per_token": self.experts_per_token,
-        }
-
 
 def squared_variation(x: Tensor) -> Tensor:
     """Return the squared coefficient of variation of x [E]; 0 for zeros.

@@ -32,9 +32,3 @@ class LookupTable(keras.layers.Layer):
         """Return vectors […, D] of indices […]."""
         last = ops.cast(self.rows - 1, indices.dtype)
         return ops.take(self.table, ops.minimum(indices, last), axis=0)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "rows": self.rows,
-            "hidden_size": self.hidden_size,
-        }

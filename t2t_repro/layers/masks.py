@@ -1,12 +1,14 @@
-"""Attention masks: True where a query may attend to a key.
+"""Attention masks, True where a query may attend to a key, and their softmax.
 
 Segment ids number the sentences of a packed row from 1; padding has the id 0.
-In decoding, models.cache.Cache.visible_mask takes the place of these masks.
+In decoding, Cache.visible_mask of models/transformer_cache.py replaces them.
 """
 
 from keras import ops
 
 from t2t_repro.types import Tensor
+
+MASKED = -1e9  # logit of a masked key: exp(-1e9) is 0 in float32
 
 
 def same_segment(query_segments: Tensor, key_segments: Tensor) -> Tensor:
@@ -60,3 +62,17 @@ def has_key(mask: Tensor) -> Tensor:
         mask: [B, 1, T, T].
     """
     return ops.any(mask, axis=(1, 3))
+
+
+def softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return the masked softmax of logits [..., L], in float32.
+
+    Sums of many exponentials lose their small terms in 16 bits, and float16
+    ends at 65,504. (TensorFlow 2.21 would fuse a bias in place of the mask with
+    the product and its scale, and the result has a wrong shape.)
+
+    Args:
+        logits: of queries and keys.
+        mask: bool, broadcast to `logits`.
+    """
+    return ops.softmax(ops.where(mask, ops.cast(logits, "float32"), MASKED))

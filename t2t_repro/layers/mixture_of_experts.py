@@ -11,7 +11,6 @@ from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.types import Tensor
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class MixtureOfExperts(keras.layers.Layer):
     """Sum of the chosen experts of each token, weighted by its gates.
 
@@ -107,10 +106,3 @@ class MixtureOfExperts(keras.layers.Layer):
         return (
             ops.matmul(ops.relu(hidden), output_kernel) + output_bias[:, None]
         )
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "num_experts": self.num_experts,
-            "experts_per_token": self.experts_per_token,
-            "filter_size": self.filter_size,
-        }

@@ -4,13 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
-from t2t_repro.layers import weight_norm
+from t2t_repro.layers import composite, masks, weight_norm
 from t2t_repro.types import Tensor
 
-MASKED = -1e9
 # Section 3.4: a sum of two terms of the same variance keeps that variance.
 SUM_SCALE = math.sqrt(0.5)
 
@@ -23,7 +21,7 @@ class Source(NamedTuple):
     real: Tensor  # [B, L] bool, False at padding
 
 
-class MultiStepAttention(keras.layers.Layer):
+class MultiStepAttention(composite.Composite):
     """Attention that is added to the output h […, C] of a convolution.
 
     Equations 1 and 2, with m the length of the source and the scales of
@@ -40,8 +38,6 @@ class MultiStepAttention(keras.layers.Layer):
 
     def __init__(self, channels: int, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.channels = channels
-        self.hidden_size = hidden_size
         self.query = weight_norm.WeightNormDense(
             channels, hidden_size, name="query", dtype=self.dtype_policy
         )
@@ -51,9 +47,6 @@ class MultiStepAttention(keras.layers.Layer):
             name="output_projection",
             dtype=self.dtype_policy,
         )
-
-    def build(self, x_shape: tuple, *shapes: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,
@@ -76,16 +69,9 @@ class MultiStepAttention(keras.layers.Layer):
         states, values, real = source
         query = (self.query(x, kernels) + embedded) * SUM_SCALE
         logits = ops.matmul(query, ops.transpose(states, (0, 2, 1)))
-        logits = ops.where(real[:, None], ops.cast(logits, "float32"), MASKED)
-        weights = ops.softmax(logits)
+        weights = masks.softmax(logits, real[:, None])
         lengths = ops.sum(ops.cast(real, "float32"), axis=1)
         scaled = weights * ops.sqrt(lengths)[:, None, None]
         context = ops.matmul(ops.cast(scaled, values.dtype), values)
         output = self.output_projection(context, kernels)
         return (x + output) * SUM_SCALE, weights
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "channels": self.channels,
-            "hidden_size": self.hidden_size,
-        }

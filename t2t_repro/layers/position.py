@@ -59,10 +59,6 @@ class _Formula(_Positions):
         angles = self._angles(positions)
         return ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
 
-    def get_config(self) -> dict[str, Any]:
-        config = {"first_position": self.first_position}
-        return super().get_config() | config
-
 
 class Sinusoids(_Formula):
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) its cosine."""
@@ -107,9 +103,6 @@ class LearnedPositions(_Positions):
     def encode(self, positions: Tensor) -> Tensor:
         rows = ops.minimum(positions, self.max_length - 1)
         return ops.take(self.table, rows, axis=0)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"max_length": self.max_length}
 
 
 class NoPositions(keras.layers.Layer):

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from t2t_repro.layers import recurrent_cell
+from t2t_repro.layers import composite, recurrent_cell
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.types import Tensor
@@ -46,7 +46,6 @@ def scan(step: Callable, x: Tensor, states: Sequence) -> Any:
     return outputs
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class RecurrentLayer(keras.layers.Layer):
     """A cell applied to every position of x [B, T, E].
 
@@ -73,9 +72,6 @@ class RecurrentLayer(keras.layers.Layer):
             **kwargs: arguments of keras.layers.Layer.
         """
         super().__init__(**kwargs)
-        self.cell_type = cell_type
-        self.size = size
-        self.dropout_rate = dropout_rate
         self.reverse = reverse
         self.cell = recurrent_cell.TYPES[cell_type](
             size, name="cell", dtype=self.dtype_policy
@@ -130,17 +126,8 @@ class RecurrentLayer(keras.layers.Layer):
         states = self.cell.step(self.cell.project(x), states)
         return self.cell.output(states), states
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "cell_type": self.cell_type,
-            "size": self.size,
-            "dropout_rate": self.dropout_rate,
-            "reverse": self.reverse,
-        }
 
-
-@keras.saving.register_keras_serializable("t2t_repro")
-class BidirectionalLayer(keras.layers.Layer):
+class BidirectionalLayer(composite.Composite):
     """Two recurrent layers, forward and in reverse, side by side."""
 
     def __init__(
@@ -148,9 +135,6 @@ class BidirectionalLayer(keras.layers.Layer):
     ) -> None:
         """Create both layers, as RecurrentLayer does."""
         super().__init__(**kwargs)
-        self.cell_type = cell_type
-        self.size = size
-        self.dropout_rate = dropout_rate
         self.forward, self.backward = (
             RecurrentLayer(
                 cell_type,
@@ -162,9 +146,6 @@ class BidirectionalLayer(keras.layers.Layer):
             )
             for name in ("forward", "backward")
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
         """Return the outputs [B, T, 2 D] of inputs x [B, T, E].
@@ -178,10 +159,3 @@ class BidirectionalLayer(keras.layers.Layer):
             layer(x, mask, rng=rng) for layer in (self.forward, self.backward)
         ]
         return ops.concatenate(sides, axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "cell_type": self.cell_type,
-            "size": self.size,
-            "dropout_rate": self.dropout_rate,
-        }

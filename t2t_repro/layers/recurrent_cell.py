@@ -109,9 +109,6 @@ class Cell(keras.layers.Layer):
         product = _product(self.output(states), self.recurrent_kernel)
         return ops.cast(product, "float32")
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"size": self.size}
-
 
 class LstmCell(Cell):
     """Long short-term memory, with the states h and c."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from t2t_repro.layers import dropout
+from t2t_repro.layers import composite, dropout
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.types import Tensor
@@ -22,11 +22,8 @@ from t2t_repro.types import Tensor
 EPSILON = 1e-6  # default of layer normalization, as in tensor2tensor
 
 
-class _ResidualBase(keras.layers.Layer):
-    """Norms, dropout and addition around a sublayer, which subclasses call.
-
-    The sublayer's class must be registered with Keras for from_config().
-    """
+class _ResidualBase(composite.Composite):
+    """Norms, dropout and addition around a sublayer, which subclasses call."""
 
     def __init__(
         self,
@@ -39,10 +36,6 @@ class _ResidualBase(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.sublayer = sublayer
-        self.preprocess_sequence = preprocess_sequence
-        self.postprocess_sequence = postprocess_sequence
-        self.dropout_rate = dropout_rate
-        self.epsilon = epsilon
         self.input_norm = norm_or_identity(
             preprocess_sequence == "n",
             epsilon,
@@ -59,29 +52,9 @@ class _ResidualBase(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
-
     def add(self, x: Tensor, y: Tensor, rng: Rng | None = None) -> Tensor:
         """Add the sublayer's output y to x, [B, T, D] both."""
         return self.norm(x + self.dropout(y, rng=rng))
-
-    def get_config(self) -> dict[str, Any]:
-        sublayer = keras.saving.serialize_keras_object(self.sublayer)
-        # A copy must build the sublayer within its own name scope, not before.
-        sublayer.pop("build_config", None)
-        return super().get_config() | {
-            "sublayer": sublayer,
-            "preprocess_sequence": self.preprocess_sequence,
-            "postprocess_sequence": self.postprocess_sequence,
-            "dropout_rate": self.dropout_rate,
-            "epsilon": self.epsilon,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_ResidualBase":
-        sublayer = keras.saving.deserialize_keras_object(config["sublayer"])
-        return cls(**config | {"sublayer": sublayer})
 
 
 class Residual(_ResidualBase):

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import compatibility, products
-from t2t_repro.layers.attention import MASKED
+from t2t_repro.layers import compatibility, dense, masks
 from t2t_repro.types import Tensor
 
 
@@ -18,7 +17,6 @@ class Source(NamedTuple):
     mask: Tensor  # [B, L] bool, False at padding
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class SourceAttention(keras.layers.Layer):
     """Attention whose values are the memory itself.
 
@@ -44,10 +42,9 @@ class SourceAttention(keras.layers.Layer):
         """
         super().__init__(**kwargs)
         self.size = size
-        self.attention_type = attention_type
         self.hops = hops
         self.query, self.key = (
-            products.Dense(
+            dense.Dense(
                 size, use_bias=False, name=name, dtype=self.dtype_policy
             )
             for name in ("query", "key")
@@ -85,9 +82,8 @@ class SourceAttention(keras.layers.Layer):
         """Return contexts [B, W, C] and weights [B, 1, W, L] of one hop."""
         projected = self.query(queries)[:, None]  # [B, 1, W, A]
         logits = self.compatibility(projected, source.keys[:, None])
-        logits = ops.cast(logits, "float32")  # [B, 1, W, L]
-        logits = ops.where(source.mask[:, None, None], logits, MASKED)
-        weights = ops.softmax(logits)
+        # [B, 1, W, L]
+        weights = masks.softmax(logits, source.mask[:, None, None])
         rounded = ops.cast(weights[:, 0], source.memory.dtype)
         return ops.matmul(rounded, source.memory), weights
 
@@ -96,10 +92,3 @@ class SourceAttention(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor]:
         """Attend from queries [B, W, D] to memory [B, L, C]; see attend()."""
         return self.attend(queries, self.project(memory, mask))
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "size": self.size,
-            "attention_type": self.attention_type,
-            "hops": self.hops,
-        }

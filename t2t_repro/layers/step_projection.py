@@ -1,7 +1,7 @@
 """Dense layers as one matrix product of a search's step.
 
 A step multiplies a hundred rows or so with all kernels of the decoder. They are
-joined and padded once: see layers/products.py.
+joined and padded once: see layers/dense.py.
 
 Few rows, as those of one sentence, are multiplied faster if each 64 columns of
 a kernel are contiguous: the time is that of reading it, and rows that are far
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import products
+from t2t_repro.layers import dense
 from t2t_repro.types import Tensor
 
 _BLOCK_SIZES = range(32, 65)  # columns
@@ -48,7 +48,7 @@ def join(*layers: keras.layers.Dense, rows: int = 0) -> Projection:
     """
     dtype = layers[0].compute_dtype
     kernel = _joined([layer.kernel for layer in layers], dtype)
-    kernel = products.pad_columns(kernel)
+    kernel = dense.pad_columns(kernel)
     missing = max(0, rows - kernel.shape[0])
     kernel = ops.pad(kernel, ((0, missing), (0, 0)))
     if not layers[0].use_bias:

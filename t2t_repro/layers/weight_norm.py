@@ -62,7 +62,7 @@ class WeightNormDense(keras.layers.Layer):
 
     @property
     def weight(self) -> Tensor:
-        """Return the normalized weight w [units, input_size] float32."""
+        """Normalized weight w [units, input_size] float32."""
         return self.direction * (self.gain / self._norm())[:, None]
 
     def kernel(self) -> Tensor:
@@ -89,10 +89,3 @@ class WeightNormDense(keras.layers.Layer):
         kernel = self.kernel() if kernels is None else kernels[self.path]
         product = ops.matmul(ops.cast(x, self.compute_dtype), kernel)
         return ops.cast(product, "float32") + ops.cast(self.bias, "float32")
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "input_size": self.input_size,
-            "units": self.units,
-            "initial_variance": self.initial_variance,
-        }

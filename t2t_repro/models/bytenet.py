@@ -28,14 +28,10 @@ from t2t_repro.types import Tensor
 class ByteNet(Seq2Seq):
     """Dilated convolutions, in the sizes of ByteNetHParams."""
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "bytenet",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    default_name = "bytenet"
+
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )
@@ -67,19 +63,11 @@ class ByteNet(Seq2Seq):
         Returns:
             [B, a * L + b, D].
         """
-        length = self._column_counts(ops.shape(inputs)[1])
-        counts = self._column_counts(
-            ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
-        )
-        x = self.inputs_embedding(unfolding.pad_columns(inputs, length))
-        visible = ops.arange(length) < counts[:, None]
+        visible = unfolding.visible_columns(inputs, self.hparams)
+        padded = unfolding.pad_columns(inputs, ops.shape(visible)[1])
+        x = self.inputs_embedding(padded)
         visible = ops.cast(visible, x.dtype)[..., None]
         return self.encoder(x, visible=visible, rng=rng) * visible
-
-    def _column_counts(self, lengths: Tensor) -> Tensor:
-        return unfolding.column_counts(
-            lengths, self.hparams.target_ratio, self.hparams.target_offset
-        )
 
     def hidden_states(
         self, batch: Mapping[str, Tensor], rng: Rng | None = None
@@ -99,12 +87,10 @@ class ByteNet(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         columns = self.encode(inputs)
         rings = self.decoder.empty_rings(ops.shape(inputs)[0], num_beams)
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, columns, rings)
 
     def decode_step(

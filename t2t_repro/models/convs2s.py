@@ -22,16 +22,11 @@ from t2t_repro.types import Tensor
 class ConvS2S(Seq2Seq):
     """Encoder and decoder of convolutions, with attention in each layer."""
 
+    default_name = "convs2s"
     attention_kinds = ("cross",)
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "convs2s",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         settings = {"dtype": self.dtype_policy}
         self.decoder = Decoder(hparams, vocab_size, name="decoder", **settings)
         self.encoder = Encoder(
@@ -94,11 +89,9 @@ class ConvS2S(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         past = self.decoder.start(ops.shape(inputs)[0], num_beams)
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, self.encode(inputs), past)
 
     def decode_step(

@@ -7,8 +7,7 @@ Here `hparams` are a ConvS2SHParams of hparams/convs2s_hparams.py, and a
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
+from t2t_repro.layers import composite
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gated_convolution import GatedConvolution
 from t2t_repro.layers.multi_step_attention import (
@@ -20,7 +19,7 @@ from t2t_repro.layers.weight_norm import WeightNormDense
 from t2t_repro.types import Tensor
 
 
-class Block(keras.layers.Layer):
+class Block(composite.Composite):
     """Convolution within a residual connection (section 3.2)."""
 
     causal: bool  # whether the convolution sees no later position
@@ -50,9 +49,6 @@ class Block(keras.layers.Layer):
             self.projection = WeightNormDense(
                 input_channels, channels, name="projection", **settings
             )
-
-    def build(self, x_shape: tuple, *shapes: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def residual(
         self, x: Tensor, kernels: Mapping[str, Tensor] | None = None

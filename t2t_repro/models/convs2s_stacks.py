@@ -6,11 +6,10 @@ Here `hparams` are a ConvS2SHParams of hparams/convs2s_hparams.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
 from t2t_repro import keras_compat
-from t2t_repro.layers import dropout, lookup_table
+from t2t_repro.layers import composite, dropout, lookup_table
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gradient_scale import scale_gradient
 from t2t_repro.layers.multi_step_attention import SUM_SCALE, Source
@@ -19,7 +18,7 @@ from t2t_repro.models.convs2s_blocks import Block, DecoderBlock, EncoderBlock
 from t2t_repro.types import Tensor
 
 
-class _Stack(keras.layers.Layer):
+class _Stack(composite.Composite):
     """Embeddings, blocks, and projections to and from their channels."""
 
     block_class: type[Block]
@@ -65,9 +64,6 @@ class _Stack(keras.layers.Layer):
         self.output_projection = WeightNormDense(
             channels, size, name="output_projection", **settings
         )
-
-    def build(self, ids_shape: tuple, *shapes: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def linear_layers(self) -> list[WeightNormDense]:
         """Return all linear layers of the stack."""

@@ -4,8 +4,6 @@ All but the stacks is as in the model "recurrent": the query of the attention is
 the bottom decoder layer's output of the previous step.
 """
 
-from typing import Any
-
 from t2t_repro.models import deep_att_stack
 from t2t_repro.models.recurrent import Recurrent
 
@@ -13,14 +11,7 @@ from t2t_repro.models.recurrent import Recurrent
 class DeepAtt(Recurrent):
     """Deep-Att, in the variants of DeepAttHParams."""
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "deep_att",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    default_name = "deep_att"
 
     def _new_encoder(self) -> deep_att_stack.Encoder:
         return deep_att_stack.Encoder(

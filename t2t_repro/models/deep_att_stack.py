@@ -20,6 +20,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_repro.layers import composite
 from t2t_repro.layers.attentive_recurrence import AttentiveLayer
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.recurrence import RecurrentLayer
@@ -127,7 +128,7 @@ class Encoder(keras.layers.Layer):
         return self.projection(ops.concatenate(tops, axis=-1))
 
 
-class Decoder(keras.layers.Layer):
+class Decoder(composite.Composite):
     """A layer that attends, below others that are connected to it."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -151,9 +152,6 @@ class Decoder(keras.layers.Layer):
             )
             for i in range(1, hparams.num_decoder_layers)
         ]
-
-    def build(self, x_shape: tuple, memory_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None

@@ -30,14 +30,10 @@ from t2t_repro.types import Tensor
 class NeuralGpu(Seq2Seq):
     """Extended Neural GPU, in the sizes of NeuralGpuHParams."""
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "neural_gpu",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    default_name = "neural_gpu"
+
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )
@@ -75,18 +71,11 @@ class NeuralGpu(Seq2Seq):
         return self.softmax
 
     def max_output_lengths(self, input_lengths: Tensor) -> Tensor:
-        return self._column_counts(input_lengths)
-
-    def _column_counts(self, lengths: Tensor) -> Tensor:
-        return unfolding.column_counts(
-            lengths, self.hparams.target_ratio, self.hparams.target_offset
-        )
+        return unfolding.column_counts(input_lengths, self.hparams)
 
     def _visible_columns(self, inputs: Tensor) -> Tensor:
         """Return a mask [B, n, 1, 1] of the columns of each sentence."""
-        lengths = ops.sum(ops.cast(inputs > 0, "int32"), axis=1)
-        columns = ops.arange(self._column_counts(ops.shape(inputs)[1]))
-        visible = columns < self._column_counts(lengths)[:, None]
+        visible = unfolding.visible_columns(inputs, self.hparams)
         return ops.cast(visible, self.compute_dtype)[..., None, None]
 
     def encode(self, inputs: Tensor, rng: Rng | None = None) -> Tensor:
@@ -181,11 +170,9 @@ class NeuralGpu(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         image = ops.repeat(self.encode(inputs)[:, None], num_beams, axis=1)
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(
             constants,
             self._visible_columns(inputs),

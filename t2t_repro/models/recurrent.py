@@ -29,16 +29,11 @@ from t2t_repro.types import Tensor
 class Recurrent(Seq2Seq):
     """Recurrent encoder and decoder, in the variants of RecurrentHParams."""
 
+    default_name = "recurrent"
     attention_kinds = ("cross",)
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "recurrent",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )
@@ -97,13 +92,11 @@ class Recurrent(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         memory, mask = self.encode(inputs)
         source = self.decoder.bottom.attention.project(memory, mask)
         states = self.decoder.initial_states((ops.shape(inputs)[0], num_beams))
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, source, states)
 
     def decode_step(

@@ -6,9 +6,9 @@ Here `hparams` are a RecurrentMoeHParams of hparams/recurrent_moe_hparams.py.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
+from t2t_repro.layers import composite
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.dropout import Dropout
 from t2t_repro.layers.gating import BalanceLosses
@@ -21,7 +21,7 @@ from t2t_repro.models.seq2seq import HiddenStates, shift_right
 from t2t_repro.types import Tensor
 
 
-class SigmoidMixture(keras.layers.Layer):
+class SigmoidMixture(composite.Composite):
     """x + Dropout(sigmoid(mixture(x))): the mixture between two LSTM layers."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -36,9 +36,6 @@ class SigmoidMixture(keras.layers.Layer):
         self.dropout = Dropout(
             hparams.dropout, name="dropout", dtype=self.dtype_policy
         )
-
-    def build(self, x_shape: tuple, *_: Any) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self, x: Tensor, is_real: Tensor | None = None, rng: Rng | None = None
@@ -88,9 +85,6 @@ class MoeDecoder(Decoder):
             hparams, name="mixture", dtype=self.dtype_policy
         )
 
-    def build(self, x_shape: tuple, *_: Any) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
-
     def call(
         self,
         x: Tensor,
@@ -129,16 +123,8 @@ def _add(x: Tensor, y: Tensor) -> Tensor:
 class RecurrentMoe(Recurrent):
     """GNMT with a mixture of experts in the encoder and in the decoder."""
 
+    default_name = "recurrent_moe"
     notes = (balancing.NOTE,)
-
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "recurrent_moe",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
 
     def _new_encoder(self) -> MoeEncoder:
         return MoeEncoder(self.hparams, name="encoder", dtype=self.dtype_policy)

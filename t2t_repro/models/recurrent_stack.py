@@ -6,9 +6,9 @@ Here `hparams` are a RecurrentHParams of hparams/recurrent_hparams.py.
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
+from t2t_repro.layers import composite
 from t2t_repro.layers.attentive_recurrence import AttentiveLayer
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.recurrence import BidirectionalLayer, RecurrentLayer
@@ -19,7 +19,7 @@ from t2t_repro.types import Tensor
 FIRST_RESIDUAL = 2
 
 
-class Encoder(keras.layers.Layer):
+class Encoder(composite.Composite):
     """Bidirectional layers below, and forward ones above (section 3.2)."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -36,9 +36,6 @@ class Encoder(keras.layers.Layer):
             for is_bidirectional in [i < hparams.num_bidirectional_layers]
         ]
 
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
-
     def call(self, x: Tensor, mask: Tensor, rng: Rng | None = None) -> Tensor:
         """Return the states [B, L, C] of x [B, L, D] with mask [B, L]."""
         for i, layer in enumerate(self.layers):
@@ -50,7 +47,7 @@ class Encoder(keras.layers.Layer):
         return x
 
 
-class Decoder(keras.layers.Layer):
+class Decoder(composite.Composite):
     """A layer that attends, below others whose input has its context, too."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
@@ -75,9 +72,6 @@ class Decoder(keras.layers.Layer):
             )
             for i in range(1, hparams.num_decoder_layers)
         ]
-
-    def build(self, x_shape: tuple, memory_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self, x: Tensor, memory: Tensor, mask: Tensor, rng: Rng | None = None

@@ -88,6 +88,8 @@ class StepOutputs(NamedTuple):
 class Seq2Seq(keras.Model):
     """Base class of models that translate one sequence into another."""
 
+    # Name of models that are created without one; None: that of the class.
+    default_name: str | None = None
     # Whether a row may hold several sentences, distinguished by segments.
     packed_rows = False
     # Whether the model implements `recompute_grad`.
@@ -104,7 +106,6 @@ class Seq2Seq(keras.Model):
         hparams: Any,
         vocab_size: int,
         source_vocab_size: int | None = None,
-        name: str | None = None,
         **kwargs: Any,
     ) -> None:
         """Store the settings.
@@ -114,9 +115,10 @@ class Seq2Seq(keras.Model):
                 with.
             vocab_size: V of the targets.
             source_vocab_size: V of the inputs; None: the same vocabulary.
-            name: first component of every path; None: the class's name.
-            **kwargs: arguments of keras.Model.
+            **kwargs: arguments of keras.Model. `name` is the first component of
+                every path; None: the class's name.
         """
+        name = kwargs.pop("name", self.default_name)
         super().__init__(name=name or type(self).__name__.lower(), **kwargs)
         self.hparams = hparams
         self.vocab_size = vocab_size
@@ -127,7 +129,7 @@ class Seq2Seq(keras.Model):
 
     @property
     def output_layer(self) -> keras.layers.Layer:
-        """Return the layer that computes logits.
+        """Layer that computes logits.
 
         Like layers.embedding.Embedding it has `weight` [V, E], a variable or
         a tensor computed from variables, `bias` [V] or None, and logits(x).
@@ -151,7 +153,7 @@ class Seq2Seq(keras.Model):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         """Encode the inputs and return the state before the first step.
 
@@ -160,7 +162,7 @@ class Seq2Seq(keras.Model):
             num_beams: W.
             capacity: number of steps before compact_state() is called, or of
                 all steps.
-            constants: result of decoding_constants(); None: computed here.
+            constants: result of decoding_constants().
         """
         raise self._missing("start_decoding")
 

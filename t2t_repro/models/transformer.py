@@ -15,7 +15,6 @@ from t2t_repro.models import (
     transformer_flops,
     vocabulary_layers,
 )
-from t2t_repro.models.cache import Cache
 from t2t_repro.models.seq2seq import (
     AttentionWeights,
     DecodingState,
@@ -24,7 +23,8 @@ from t2t_repro.models.seq2seq import (
     StepOutputs,
     shift_right,
 )
-from t2t_repro.models.stack import (
+from t2t_repro.models.transformer_cache import Cache
+from t2t_repro.models.transformer_stack import (
     DecoderLayer,
     EncoderLayer,
     LayerKernels,
@@ -37,18 +37,13 @@ from t2t_repro.types import Tensor
 class Transformer(Seq2Seq):
     """Encoder-decoder of section 3, in the variants of TransformerHParams."""
 
+    default_name = "transformer"
     packed_rows = True
     recomputation = True
     attention_kinds = AttentionWeights._fields
 
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "transformer",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
+    def __init__(self, hparams: Any, vocab_size: int, **kwargs: Any) -> None:
+        super().__init__(hparams, vocab_size, **kwargs)
         self.inputs_embedding, self.targets_embedding, self.softmax = (
             vocabulary_layers.build(self)
         )
@@ -235,7 +230,7 @@ class Transformer(Seq2Seq):
         inputs: Tensor,
         num_beams: int,
         capacity: Tensor | int,
-        constants: Any = None,
+        constants: Any,
     ) -> DecodingState:
         batch, length = ops.shape(inputs)
         segments = ops.cast(inputs > 0, "int32")
@@ -253,8 +248,6 @@ class Transformer(Seq2Seq):
             capacity,
             self.compute_dtype,
         )
-        if constants is None:
-            constants = self.decoding_constants()
         return DecodingState(constants, cache, visible)
 
     def decode_step(

@@ -15,9 +15,9 @@ import numpy as np
 from t2t_repro import errors
 from t2t_repro.layers.attention import MultiHeadAttention
 from t2t_repro.layers.embedding import Embedding
-from t2t_repro.layers.relative import RelativeAttention
+from t2t_repro.layers.relative_attention import RelativeAttention
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.models.stack import Stack
+from t2t_repro.models.transformer_stack import Stack
 
 START_LOGIT = -1e9
 # CTranslate2's names of the activations of the feed-forward network.

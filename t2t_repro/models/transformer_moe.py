@@ -14,10 +14,10 @@ from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.gating import BalanceLosses
 from t2t_repro.layers.mixture_of_experts import MixtureOfExperts
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import balancing, sublayers
+from t2t_repro.models import balancing, transformer_sublayers
 from t2t_repro.models.seq2seq import HiddenStates, Seq2Seq
-from t2t_repro.models.stack import DecoderLayer, EncoderLayer
 from t2t_repro.models.transformer import Transformer
+from t2t_repro.models.transformer_stack import DecoderLayer, EncoderLayer
 from t2t_repro.types import Tensor
 
 
@@ -76,24 +76,17 @@ def _mixture(
         dtype=parent.dtype_policy,
     )
     return residual.MixtureResidual(
-        sublayer, **sublayers.residual_settings(hparams, "ffn", parent)
+        sublayer,
+        **transformer_sublayers.residual_settings(hparams, "ffn", parent),
     )
 
 
 class TransformerMoe(Transformer):
     """Transformer in which every n-th feed-forward network is a mixture."""
 
+    default_name = "transformer_moe"
     recomputation = False  # it would have to return the balancing losses
     notes = (balancing.NOTE,)
-
-    def __init__(
-        self,
-        hparams: Any,
-        vocab_size: int,
-        name: str = "transformer_moe",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(hparams, vocab_size, name=name, **kwargs)
 
     def _encoder_layer_classes(self) -> list[type[EncoderLayer]]:
         return [

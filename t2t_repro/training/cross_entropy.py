@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from t2t_repro.layers import products
+from t2t_repro.layers import dense
 
 
 class Sums(NamedTuple):
@@ -218,7 +218,7 @@ def _backward(grad_logits, x, layer, upstream, label_smoothing):
     grad_x = (grad_x - low * layer.weight_total) * upstream
     x_upstream = tf.cast(x, tf.float32) * upstream
     # [E, V], since oneDNN takes 1.4 times as long for [V, E].
-    grad_weight = products.kernel_gradient(
+    grad_weight = dense.kernel_gradient(
         tf.cast(x_upstream, x.dtype), grad_logits
     )
     grad_weight = tf.cast(grad_weight, tf.float32)

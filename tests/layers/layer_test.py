@@ -1,6 +1,4 @@
-"""Generic test of a layer: shapes, dtypes, names and serialization."""
-
-import json
+"""Generic test of a layer: shapes, dtypes and names."""
 
 import keras
 import numpy as np
@@ -8,7 +6,7 @@ from keras import ops
 
 
 def run_layer_test(layer_class, init_kwargs, inputs, expected_shape, dtype):
-    """Build, call, serialize and copy a layer.
+    """Build, call and check a layer.
 
     Args:
         layer_class: class of a keras.layers.Layer.
@@ -30,12 +28,9 @@ def run_layer_test(layer_class, init_kwargs, inputs, expected_shape, dtype):
     output_dtype = keras.backend.standardize_dtype(first.dtype)
     assert output_dtype == keras.DTypePolicy(dtype).compute_dtype
     assert all(np.isfinite(array).all() for array in _numpy(outputs))
-    for name, value in init_kwargs.items():
-        assert getattr(layer, name) == value, f"no attribute {name}"
     _check_names(layer)
     for weight in layer.weights:
         assert weight.dtype == "float32", weight.path
-    _check_copy(layer, inputs, outputs)
     return layer
 
 
@@ -62,17 +57,3 @@ def _check_names(layer):
     paths = [weight.path for weight in layer.weights]
     assert len(set(paths)) == len(paths)
     assert all(f"{layer.name}/" in path for path in paths), paths
-
-
-def _check_copy(layer, inputs, outputs):
-    """Check that a layer built from its configuration computes the same."""
-    config = layer.get_config()
-    stored = json.loads(json.dumps(config))
-    copy = type(layer).from_config(stored)
-    assert copy.get_config() == config
-    copy(*inputs)
-    assert [w.path for w in copy.weights] == [w.path for w in layer.weights]
-    copy.set_weights(layer.get_weights())
-    pairs = zip(_numpy(copy(*inputs)), _numpy(outputs), strict=True)
-    for actual, expected in pairs:
-        np.testing.assert_array_equal(actual, expected)

@@ -29,10 +29,10 @@ def _normal(*shape, seed=0):
 
 def _logit(layer, query, key):
     """Return the logit of a query [A] and a key [A]."""
-    if layer.attention_type == "additive":
+    kind = type(layer.compatibility)
+    if kind is compatibility.Additive:
         return layer.compatibility.weight.numpy()[0] @ np.tanh(query + key)
-    scaled = layer.attention_type == "dot_product"
-    return query @ key / (A**0.5 if scaled else 1)
+    return query @ key / (A**0.5 if kind is compatibility.DotProduct else 1)
 
 
 def _by_hand(layer, query, memory):

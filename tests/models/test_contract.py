@@ -95,7 +95,9 @@ def test_decoding_step_by_step_equals_full_pass(build, name):
     model = build(name)
     beams = np.stack([TARGETS, np.roll(TARGETS, 1, axis=0)], 1)  # [B, W, T]
     full = np.stack([_logits(model, targets=beams[:, w]) for w in range(2)], 1)
-    state = model.start_decoding(INPUTS, num_beams=2, capacity=3)
+    state = model.start_decoding(
+        INPUTS, num_beams=2, capacity=3, constants=model.decoding_constants()
+    )
     swap = ops.convert_to_tensor([[1, 0], [1, 0]], "int32")
     for step in range(TARGETS.shape[1]):
         if step and step % 3 == 0:
@@ -130,7 +132,12 @@ def test_decoding_step_by_step_equals_full_pass(build, name):
 def test_empty_batch_is_decoded(build, name):
     """A search drops rows of finished sentences; shards may be empty."""
     model = build(name)
-    state = model.start_decoding(INPUTS[:0], num_beams=2, capacity=2)
+    state = model.start_decoding(
+        INPUTS[:0],
+        num_beams=2,
+        capacity=2,
+        constants=model.decoding_constants(),
+    )
     ids, step = ops.zeros((0, 2), "int32"), ops.convert_to_tensor(0, "int32")
     outputs = model.decode_step(ids, step, state)
     assert tuple(outputs.logits.shape) == (0, 2, V)
@@ -295,7 +302,7 @@ def test_missing_method_is_named(tiny_hparams):
     for call in (
         lambda: model.output_layer,
         lambda: model.hidden_states({}),
-        lambda: model.start_decoding(INPUTS, 1, 1),
+        lambda: model.start_decoding(INPUTS, 1, 1, ()),
         lambda: model.decode_step(None, 0, None),
         lambda: model.flops(1, 1),
     ):

@@ -118,7 +118,7 @@ def test_positions_beyond_the_table_get_its_last_row(build):
     ids = np.full((1, 12), 5, np.int32)
     logits = np.asarray(model(features(ids, ids)))
     assert np.isfinite(logits).all()
-    state = model.start_decoding(ids, 1, 12)
+    state = model.start_decoding(ids, 1, 12, model.decoding_constants())
     for step in range(12):
         outputs = model.decode_step(ids[:, :1], tf.constant(step), state)
         state = outputs.state
@@ -192,7 +192,10 @@ def test_gradient_of_encoder_is_divided_by_number_of_attentions(build):
 
 def test_decoding_state_has_the_last_inputs_of_each_layer(build):
     """Layers of kernel width 1 have no past."""
-    state = build().start_decoding(INPUTS, num_beams=3, capacity=4)
+    model = build()
+    state = model.start_decoding(
+        INPUTS, num_beams=3, capacity=4, constants=model.decoding_constants()
+    )
     shapes = [tuple(past.shape) for past in state.hypotheses]
     assert shapes == [(2, 3, 2, 12), (2, 3, 1, 12)]
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from t2t_repro import graph
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.layers import counter_rng
-from t2t_repro.models import building, stack
+from t2t_repro.models import building, transformer_stack
 from t2t_repro.training import loss
 
 
@@ -76,7 +76,7 @@ def test_gradients_equal_those_of_stored_activations(
 def test_recomputed_layers_run_twice(models, rows, monkeypatch):
     calls = collections.Counter()
 
-    class Counting(stack.EncoderLayer):
+    class Counting(transformer_stack.EncoderLayer):
         def call(self, *args, **kwargs):
             calls[self.name] += 1
             return super().call(*args, **kwargs)

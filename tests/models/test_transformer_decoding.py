@@ -92,7 +92,9 @@ def _check_decoding(model, tolerance):
         ],
         1,
     )
-    state = model.start_decoding(INPUTS, num_beams=3, capacity=2)
+    state = model.start_decoding(
+        INPUTS, num_beams=3, capacity=2, constants=model.decoding_constants()
+    )
     rows = np.arange(2)[:, None]
     for step in range(5):
         if step in (2, 4):  # the capacity is used up

@@ -1,6 +1,7 @@
-"""Tests of the columns that ByteNet's decoder reads."""
+"""Tests of the columns that decoders of ByteNet and Neural GPU read."""
 
 import math
+import types
 from fractions import Fraction
 
 import numpy as np
@@ -14,16 +15,24 @@ from t2t_repro.models import unfolding
 def test_column_counts_are_exact_in_python_and_in_tensors(ratio):
     """1.2 * 5 is 6.0000002 in float32."""
     lengths = range(300)
+    hparams = types.SimpleNamespace(target_ratio=ratio, target_offset=3)
     thousandths = Fraction(round(ratio * 1000), 1000)
     expected = [
         max(length, math.ceil(thousandths * length) + 3) for length in lengths
     ]
     assert expected == [
-        unfolding.column_counts(length, ratio, 3) for length in lengths
+        unfolding.column_counts(length, hparams) for length in lengths
     ]
     tensor = ops.convert_to_tensor(list(lengths), "int32")
-    counts = unfolding.column_counts(tensor, ratio, 3)
+    counts = unfolding.column_counts(tensor, hparams)
     assert np.asarray(counts).tolist() == expected
+
+
+def test_visible_columns_are_those_of_each_sentence():
+    hparams = types.SimpleNamespace(target_ratio=1.5, target_offset=1)
+    inputs = ops.convert_to_tensor([[5, 6, 1], [1, 0, 0]], "int32")
+    visible = np.asarray(unfolding.visible_columns(inputs, hparams))
+    assert visible.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
 
 
 def test_columns_are_padded_with_zeros_or_cut():

@@ -102,7 +102,7 @@ class Convolution(seq2seq.Seq2Seq):
         balance = seq2seq.AuxiliaryLoss("balance", total, "target_tokens")
         return seq2seq.HiddenStates(states, (balance,))
 
-    def start_decoding(self, inputs, num_beams, capacity, constants=None):
+    def start_decoding(self, inputs, num_beams, capacity, constants):
         batch, length = ops.shape(inputs)
         columns = self._encode(inputs, self.hparams.target_ratio * length)
         shape = (batch, num_beams, self.hparams.kernel_width - 1)

@@ -116,7 +116,7 @@ class Gru(seq2seq.Seq2Seq):
         weights = self._run(batch)[1]
         return seq2seq.AttentionWeights(cross=weights[None, :, None])
 
-    def start_decoding(self, inputs, num_beams, capacity, constants=None):
+    def start_decoding(self, inputs, num_beams, capacity, constants):
         source = self._encode(inputs)
         shape = (ops.shape(inputs)[0], num_beams, self.hparams.hidden_size)
         states = ops.zeros(shape, self.compute_dtype)

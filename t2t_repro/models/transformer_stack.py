@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_repro.layers import dropout, residual
+from t2t_repro.layers import composite, dropout, residual
 from t2t_repro.layers.attention import KeyValues, StepKernels
 from t2t_repro.layers.counter_rng import Rng
 from t2t_repro.layers.step_projection import Projection
-from t2t_repro.models import sublayers
+from t2t_repro.models import transformer_sublayers
 from t2t_repro.types import Tensor
 
 
@@ -25,19 +25,18 @@ class LayerKernels(NamedTuple):
     ffn: tuple[Projection, ...]
 
 
-class EncoderLayer(keras.layers.Layer):
+class EncoderLayer(composite.Composite):
     """Self-attention and feed-forward network, each within a residual."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = sublayers.self_attention(hparams, self)
+        self.self_attention = transformer_sublayers.self_attention(
+            hparams, self
+        )
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return sublayers.feed_forward(hparams, self)
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
+        return transformer_sublayers.feed_forward(hparams, self)
 
     def call(
         self, x: Tensor, mask: Tensor, rng: Rng | None = None
@@ -51,20 +50,21 @@ class EncoderLayer(keras.layers.Layer):
         return self.ffn(x, rng=rng), weights
 
 
-class DecoderLayer(keras.layers.Layer):
+class DecoderLayer(composite.Composite):
     """Self-attention, cross-attention and feed-forward network."""
 
     def __init__(self, hparams: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_attention = sublayers.self_attention(hparams, self)
-        self.cross_attention = sublayers.cross_attention(hparams, self)
+        self.self_attention = transformer_sublayers.self_attention(
+            hparams, self
+        )
+        self.cross_attention = transformer_sublayers.cross_attention(
+            hparams, self
+        )
         self.ffn = self._new_ffn(hparams)
 
     def _new_ffn(self, hparams: Any) -> keras.layers.Layer:
-        return sublayers.feed_forward(hparams, self)
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
+        return transformer_sublayers.feed_forward(hparams, self)
 
     def call(
         self,
@@ -177,7 +177,7 @@ def _write_rows(
     return ops.reshape(written, (-1, heads, entries, new.shape[3]))
 
 
-class Stack(keras.layers.Layer):
+class Stack(composite.Composite):
     """Stack of norm and dropout of the embedded input, and layers.
 
     With pre-norm the stack normalizes the output of its last layer, as in
@@ -212,9 +212,6 @@ class Stack(keras.layers.Layer):
             name="norm",
             dtype=self.dtype_policy,
         )
-
-    def build(self, x_shape: tuple) -> None:
-        """Leave building to the sublayers' first calls: Keras would trace."""
 
     def call(
         self,

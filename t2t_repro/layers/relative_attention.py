@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from t2t_repro.layers import attention
 from t2t_repro.types import Tensor
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class RelativeAttention(attention.MultiHeadAttention):
     """Attention with a learned vector of each distance j - i.
 
@@ -79,8 +77,3 @@ class RelativeAttention(attention.MultiHeadAttention):
         # a look-up would add T * L vectors to 2 M + 1 rows one by one.
         one_hot = ops.one_hot(rows, 2 * limit + 1, dtype=keys.dtype)
         return ops.matmul(one_hot, ops.cast(table, keys.dtype)), axes
-
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "max_relative_position": self.max_relative_position
-        }

@@ -11,7 +11,7 @@ import keras
 from t2t_repro.layers import residual
 from t2t_repro.layers.attention import MultiHeadAttention
 from t2t_repro.layers.feed_forward import FeedForward
-from t2t_repro.layers.relative import RelativeAttention
+from t2t_repro.layers.relative_attention import RelativeAttention
 
 
 def self_attention(

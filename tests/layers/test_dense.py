@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import cpu
-from t2t_repro.layers import products
+from t2t_repro.layers import dense
 
 
 def _x(*shape):
@@ -27,7 +27,7 @@ def test_rows_that_would_share_sets_get_more_columns(
         cpu, "onednn_instruction_set", lambda *args: instructions
     )
     columns = [
-        products.pad_columns(_x(1, size)).shape[1]
+        dense.pad_columns(_x(1, size)).shape[1]
         for size in (256, 512, 768, 1024, 2048)
     ]
     assert columns == expected
@@ -47,8 +47,8 @@ def test_output_and_gradients_equal_keras(
     )
     x = tf.constant(_x(2, 3, rows))
     outputs, weights = [], None
-    for dense in (keras.layers.Dense, products.Dense):
-        layer = dense(columns, activation="tanh", dtype=policy)
+    for layer_class in (keras.layers.Dense, dense.Dense):
+        layer = layer_class(columns, activation="tanh", dtype=policy)
         layer.build(x.shape)
         weights = weights or layer.get_weights()
         layer.set_weights(weights)

@@ -63,7 +63,6 @@ def _is_for_avx2(x):
     )
 
 
-@keras.saving.register_keras_serializable("t2t_repro")
 class Dense(keras.layers.Dense):
     """Keras's layer with kernel_gradient()."""
 

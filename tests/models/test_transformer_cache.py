@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from t2t_repro.models.cache import Cache
 from t2t_repro.models.seq2seq import gather_beams
+from t2t_repro.models.transformer_cache import Cache
 
 
 @pytest.fixture
