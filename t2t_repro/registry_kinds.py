@@ -34,11 +34,7 @@ class Declared:
 
     @property
     def value(self) -> Any:
-<<<<<<< HEAD
-        """The definition, whose module is imported when it is asked for."""
-=======
-        """Definition, whose module is imported."""
->>>>>>> h4
+        """Definition, whose module is imported when it is asked for."""
         module, _, name = self.target.rpartition(".")
         return getattr(importlib.import_module(module), name)
 
