@@ -85,9 +85,7 @@ def lay_out(results, pair, score) -> str:
 
 
 def _spread(row_results, score):
-    return table_layout.spread(
-        table_layout.values_of_seeds(row_results, score), 2
-    )
+    return table_layout.spread_of_seeds(row_results, score, 2)
 
 
 def _sacrebleu(row_results, measure, missing):

@@ -57,8 +57,9 @@ def summarize(results, score) -> list[dict]:
         {
             "row": name,
             "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(row_results, "perplexity"),
-            **table_layout.statistics_of_seeds(row_results, score),
+            **table_layout.statistics_of_seeds(
+                row_results, "perplexity", score
+            ),
             "parameters": row_results[0]["figures"]["parameters"],
             "paper": paper.TABLE_3[name]._asdict(),
         }
@@ -91,13 +92,13 @@ def _cells(name, row_results, base, score):
     gain = base and statistics.fmean(scores) - statistics.fmean(
         table_layout.values_of_seeds(base, score)
     )
-    number, spread = table_layout.number, table_layout.spread
+    number = table_layout.number
     return (
         name,
         variation(row_results[0], base and base[0]),
-        spread(table_layout.values_of_seeds(row_results, "perplexity"), 2),
+        table_layout.spread_of_seeds(row_results, "perplexity", 2),
         number(published.perplexity, 2),
-        spread(scores, 1),
+        table_layout.spread(scores, 1),
         number(published.bleu, 1),
         number(gain, 1, "+"),
         number(published.bleu - paper.TABLE_3["base"].bleu, 1, "+"),
@@ -127,7 +128,7 @@ def describe_verdicts(rows, score) -> str:
     ours = {
         name: verdicts.Row(
             table_layout.values_of_seeds(row_results, score),
-            all(result.get("converged", True) for result in row_results),
+            table_layout.converged(row_results),
         )
         for name, row_results in rows.items()
     }
