@@ -35,9 +35,8 @@ class Shell:
         self._references = [f"REF{i}" for i in range(len(references))]
         for name, reference in zip(self._references, references, strict=True):
             shutil.copy(reference, folder / name)
-        programs = pathlib.Path(
-            sys.executable
-        ).parent  # sacrebleu is among them
+        # sacrebleu is among them.
+        programs = pathlib.Path(sys.executable).parent
         folders = programs, moses / "tokenizer", moses / "generic"
         path = [*map(str, map(pathlib.Path.absolute, folders))]
         self._env = os.environ | {

@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Return whether the commits differ, by the confidence interval."""
+        """Which commit is faster, if any, by the confidence interval."""
         low, high = self.interval
         if low > 1:
             return "faster"
