@@ -1,5 +1,6 @@
 """Benchmark harness: measured processes, timing and printed results."""
 
+import argparse
 import dataclasses
 import datetime
 import io
@@ -45,6 +46,14 @@ MODEL_SIZES = {
 }
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}  # of Keras
 _RESULTS = []
+
+
+def argument_parser(description):
+    """Return a parser whose --help begins with a module's docstring."""
+    return argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def machine() -> str:

@@ -31,7 +31,14 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import CommandError, Commands
-from t2t_repro import command_line, errors, files, json_files, registry
+from t2t_repro import (
+    command_line,
+    common_flags,
+    errors,
+    files,
+    json_files,
+    registry,
+)
 from t2t_repro.training import history
 
 PERPLEXITY = "perplexity"
@@ -50,7 +57,6 @@ def define_flags():
         PERPLEXITY,
         "What trials improve: perplexity, or a metric of the problem.",
     )
-    flags.mark_flag_as_required("range")
 
 
 def main():
@@ -59,7 +65,9 @@ def main():
     if not values.rows:
         raise errors.UserError("--rows names hparams sets, as --rows=base,big.")
     settings = type(registry.build_hparams(values.rows[0]))
-    ranges = hparam_ranges.parse(settings, values.range)
+    ranges = hparam_ranges.parse(
+        settings, common_flags.required(values["range"])
+    )
     table = table_rows.Table(
         {name: name for name in values.rows}, values.rows[0]
     )

@@ -215,9 +215,8 @@ def write(name, model, named_arrays, settings, seed, deviation=0.25):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     write("bytenet", ByteNet(), named_arrays, SETTINGS, SEED)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

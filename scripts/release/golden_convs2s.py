@@ -219,7 +219,6 @@ def compute(model, sentences, slots):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     random = np.random.default_rng(SEED)
     sentences = golden_files.draw_sentences(random)
     batch = golden_files.lay_out(sentences, golden_files.PADDED)
@@ -235,4 +234,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

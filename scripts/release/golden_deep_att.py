@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from scripts.release import golden_files
 from scripts.release.golden_files import VOCAB_SIZE
 from scripts.release.golden_recurrent import write
 
@@ -149,11 +150,10 @@ def named_arrays(model, array):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     # Fast-forward connections are linear: larger weights would make huge sums.
     name = "deep_att"
     write(name, SETTINGS, {name: DeepAtt()}, named_arrays, deviation=0.3)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from scripts.benchmarks import harness
+
 FOLDER = pathlib.Path(__file__).parents[2] / "tests" / "golden"
 VOCAB_SIZE = 23
 EPSILON = 1e-6  # added to the variance in layer normalization
@@ -18,6 +20,13 @@ LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # (source, target)
 # The sentences of each row.
 PADDED = ((0,), (1,), (2,), (3,), (4,))
 PACKED = ((0, 1), (2, 3, 4))
+
+
+def run(main, description):
+    """Call a writer's main() in float64, or print the --help."""
+    harness.argument_parser(description).parse_args()
+    torch.set_default_dtype(torch.float64)
+    main()
 
 
 def draw_sentences(random):

@@ -180,7 +180,6 @@ def compute(model, batch, masks):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     random = np.random.default_rng(golden_pytorch.SEED)
     model, sentences = Transformer(), golden_files.draw_sentences(random)
     weights = draw_weights(model, random)
@@ -203,4 +202,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from scripts.release import golden_bytenet
+from scripts.release import golden_bytenet, golden_files
 from scripts.release.golden_files import VOCAB_SIZE
 
 SETTINGS = {
@@ -119,7 +119,6 @@ def named_arrays(model, array):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     model = NeuralGpu()
     golden_bytenet.write(
         "neural_gpu", model, named_arrays, SETTINGS, SEED, deviation=0.3
@@ -127,4 +126,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

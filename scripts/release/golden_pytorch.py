@@ -212,7 +212,6 @@ def compute(model, batch, masks):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     random = np.random.default_rng(SEED)
     sentences = golden_files.draw_sentences(random)
     weights = draw_weights(random)
@@ -235,4 +234,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -231,10 +231,9 @@ def write(name, settings, models, named_arrays, deviation=0.5):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     models = {cell: Gnmt(cell) for cell in LAYERS}
     write("recurrent", SETTINGS, models, named_arrays)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)
