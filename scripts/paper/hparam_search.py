@@ -47,7 +47,6 @@ _ENDED = (TrialState.COMPLETE, TrialState.FAIL)
 
 
 def define_flags():
-    table_rows.define_flags()
     flags.DEFINE_integer("trials", 20, "Trials of each row.", lower_bound=1)
     flags.DEFINE_multi_string(
         "range", None, "Range of an hparam: NAME=0.1:1.0:log or NAME=2|4|8."
@@ -57,6 +56,7 @@ def define_flags():
         PERPLEXITY,
         "What trials improve: perplexity, or a metric of the problem.",
     )
+    table_rows.define_flags()
 
 
 def main():
@@ -96,8 +96,7 @@ def main():
         )
         for row in rows
     ]
-    progress = experiment_queue.Progress(len(tasks), job.processes)
-    experiment_queue.run(tasks, job.processes, progress)
+    experiment_queue.run(tasks, job.processes)
     path = job.results_dir / "hparam_search.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     json_files.write(path, summarize(studies, objective))
@@ -231,7 +230,7 @@ def run_trial(row, job, objective, number, params) -> float:
     folder = table_runs.training_folder(trial, job)
     log = folder.with_name(f"{folder.name}.log")
     commands = Commands(log, job.processes)
-    folder, _ = table_runs.train_row(trial, job, commands)
+    table_runs.train_row(trial, job, commands)
     return objective.best(folder)
 
 
@@ -271,5 +270,4 @@ def lay_out(studies, objective) -> str:
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

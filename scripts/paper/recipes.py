@@ -16,8 +16,6 @@ checkpoints. table3_variations describes how to resume and the other flags.
 
 import statistics
 
-from absl import flags
-
 from scripts.paper import (
     reference_runs,
     table_jobs,
@@ -102,5 +100,4 @@ def lay_out(results, score) -> str:
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

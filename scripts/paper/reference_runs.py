@@ -129,12 +129,11 @@ def intervals_from_base(rows, score) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    table_rows.define_flags()
     flags.DEFINE_string(
         "score", None, "Score of the table (default: the headline metric)."
     )
     flags.DEFINE_bool(
         "record", False, "Write the references that reference_curves reads."
     )
-    flags.adopt_module_key_flags(table_rows)
+    table_rows.define_flags()
     command_line.run(main)

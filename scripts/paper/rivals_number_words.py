@@ -90,5 +90,4 @@ def lay_out(results) -> str:
 if __name__ == "__main__":
     table_rows.define_flags()
     flags.FLAGS.set_default("problem", "number_words_ende")
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

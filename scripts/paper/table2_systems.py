@@ -8,8 +8,6 @@ scores the test set. On wmt14_enfr big has its own dropout (section 6.1).
 table3_variations describes how to resume and how to reduce the rows.
 """
 
-from absl import flags
-
 from scripts.paper import table_jobs, table_layout, table_rows, table_runs
 from t2t_repro import command_line, common_flags
 from t2t_repro.reports import paper
@@ -101,5 +99,4 @@ def flops(count: float | None) -> str:
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

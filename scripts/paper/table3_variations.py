@@ -20,8 +20,6 @@ A row keeps its ratio to base, as table_rows.changes() describes.
 
 import statistics
 
-from absl import flags
-
 from scripts.paper import (
     table_jobs,
     table_layout,
@@ -175,5 +173,4 @@ def describe_verdicts(rows, score) -> str:
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

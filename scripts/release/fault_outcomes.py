@@ -1,4 +1,4 @@
-"""Adds up the outcomes of injected faults in a report of the tests.
+"""Sums of the outcomes of injected faults in a report of the tests.
 
     pytest -m "slow or not slow" --junitxml=FILE tests/faults
     python -m scripts.release.fault_outcomes FILE
