@@ -50,16 +50,6 @@ VOCAB_SIZE = 8_000
 ROW_LENGTH = 256
 
 
-def best_seconds(function):
-    """Return the seconds of the fastest of three calls."""
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def read_all_pairs(names):
     """Return all pairs of files named as "INPUTS:TARGETS"."""
     return [
@@ -103,10 +93,14 @@ def measure_encoding(folder, pairs):
         model_proto=vocabularies.source.model
     )
     lines = list(itertools.chain.from_iterable(pairs))
-    peer = len(pairs) / best_seconds(
-        lambda: processor.Encode(lines, num_threads=_WORKERS.value)
+
+    def encode_lines():
+        processor.Encode(lines, num_threads=_WORKERS.value)
+
+    peer, rate = (
+        len(pairs) / min(harness.time_calls(function, 2))
+        for function in (encode_lines, encode_split)
     )
-    rate = len(pairs) / best_seconds(encode_split)
     name = f"encoding, {_WORKERS.value} workers"
     harness.report(
         name, rate, "pairs/s", "SentencePiece's batch call", rate / peer

@@ -54,7 +54,7 @@ def read_batches(mapped, plan, steps):
     for element in dataset.with_options(options):
         del element
     return sum(
-        batches.num_tokens(mapped, plan.batch(step)) for step in range(steps)
+        harness.num_tokens(mapped, plan.batch(step)) for step in range(steps)
     )
 
 

@@ -140,7 +140,7 @@ def measure_pytorch(hparams, dtype):
 def measure(name, dtype):
     """Measure tokens per second of one size, and its share of the peak."""
     hparams = dataclasses.replace(build_hparams(name), max_length=_LENGTH.value)
-    training = Training(hparams, jax_step.POLICIES[dtype])
+    training = Training(hparams, harness.POLICIES[dtype])
     seconds = seconds_of(training.step)
     pairs = training.rows["targets"].size  # a pair has one token on each side
     flops = cost.training_flops(

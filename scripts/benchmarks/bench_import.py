@@ -1,4 +1,4 @@
-"""Measure an imported model beside the systems that it comes from.
+"""Benchmark of an imported model beside the systems that it comes from.
 
     python -m scripts.benchmarks.bench_import --peer_python=PEERS/bin/python \\
         --tokenizer_dir=opus-mt-en-mg --text=train.en
@@ -122,22 +122,16 @@ def export(run, folder):
 
 def report(speeds):
     """Report sentences a second, and the ratios of ours to the peers'."""
+    median = statistics.median(speeds[OURS])
     for name, values in speeds.items():
-        ratio = None
-        if name != OURS:
-            ratio = statistics.median(
-                ours / theirs
-                for ours, theirs in zip(speeds[OURS], values, strict=True)
-            )
         harness.report(name, statistics.median(values), "sentences/s")
-        if ratio:
-            harness.report(
-                f"{OURS} / {name}",
-                statistics.median(speeds[OURS]),
-                "sentences/s",
-                name,
-                ratio,
-            )
+        if name == OURS:
+            continue
+        ratio = statistics.median(
+            ours / theirs
+            for ours, theirs in zip(speeds[OURS], values, strict=True)
+        )
+        harness.report(f"{OURS} / {name}", median, "sentences/s", name, ratio)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ import json
 import os
 import pathlib
 import shutil
-import sys
 import time
+
+from scripts.benchmarks import harness
 
 VOCAB_SIZE = 58_101  # of opus-mt-en-de
 
@@ -135,12 +136,12 @@ def _speed(translate, lines, size):
 
 
 if __name__ == "__main__":
-    measures = {
-        "write": write,
-        "convert": convert,
-        "transformers": measure_transformers,
-        "CTranslate2, 1 worker": measure_threads,
-        "CTranslate2, a worker for each core": measure_workers,
-    }
-    values = json.loads(sys.argv[1])
-    print(json.dumps(measures[values["measure"]](values)))
+    harness.run_measurement(
+        {
+            "write": write,
+            "convert": convert,
+            "transformers": measure_transformers,
+            "CTranslate2, 1 worker": measure_threads,
+            "CTranslate2, a worker for each core": measure_workers,
+        }
+    )

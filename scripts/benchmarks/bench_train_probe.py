@@ -15,7 +15,6 @@ from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import hardware, loss, optimizer, step
 
-POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 MATRIX = 2048  # rows and columns of the product that measures the peak
 
 
@@ -64,7 +63,9 @@ class Training:
             proportional_rows=self.hparams.proportional_rows,
         )
         self.model = building.build(
-            self.hparams, settings["vocab_size"], POLICIES[settings["dtype"]]
+            self.hparams,
+            settings["vocab_size"],
+            harness.POLICIES[settings["dtype"]],
         )
         self.adam = optimizer.build(
             self.hparams, self.model.trainable_variables
@@ -117,7 +118,7 @@ def measure_steps(settings):
         if number >= settings["warm_up"]:
             seconds.append(time.perf_counter() - start)
             batch = training.plan.batch(number)
-            tokens += batches.num_tokens(training.corpus, batch)
+            tokens += harness.num_tokens(training.corpus, batch)
     cpu = cpu_seconds() - cpu
     memory = harness.peak_megabytes()  # before the large product
     start = cpu_seconds()

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import gzip
+import itertools
 import json
 import sys
 
@@ -17,6 +18,8 @@ PATH = "/v1/models/t2t:predict"
 _MANY = 200  # connections that an attack holds
 _PER_SECOND = 200  # connections or requests of a flood
 _BOMBS = 12  # in flight
+# Counters of calls, for attacks that differ from call to call.
+_halves, _mistakes, _bombs = (itertools.count(1) for _ in range(3))
 
 
 def request(body=b"", *headers, length=None):
@@ -62,9 +65,8 @@ async def trickle(port):
         writer.close()
 
 
-async def half(port, turn=[0]):  # noqa: B006, counts the calls
+async def half(port):
     """Send nothing, half a header, half a body, or an open chunk."""
-    turn[0] += 1
     texts = (
         b"",
         b"POST / HTTP/1.1\r\nHost: l",
@@ -72,7 +74,7 @@ async def half(port, turn=[0]):  # noqa: B006, counts the calls
         request().replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
         + b"1\r\n{\r\n",
     )
-    await _send(port, texts[turn[0] % len(texts)])
+    await _send(port, texts[next(_halves) % len(texts)])
 
 
 async def connect(port):
@@ -80,9 +82,8 @@ async def connect(port):
     await _send(port, b"", read=False)
 
 
-async def mistake(port, turn=[0]):  # noqa: B006, counts the calls
+async def mistake(port):
     """Send a wrong request, each time another one."""
-    turn[0] += 1
     close = "Connection: close"
     texts = (
         request(b"no JSON", close),
@@ -91,13 +92,12 @@ async def mistake(port, turn=[0]):  # noqa: B006, counts the calls
         request(b"", close).replace(PATH.encode(), b"/v1/nowhere"),
         b"\x16\x03\x01 no HTTP\r\n\r\n",
     )
-    await _send(port, texts[turn[0] % len(texts)])
+    await _send(port, texts[next(_mistakes) % len(texts)])
 
 
-async def bomb(port, turn=[0]):  # noqa: B006, counts the calls
+async def bomb(port):
     """Send a body of very many empty strings, packed or plain."""
-    turn[0] += 1
-    if turn[0] % 2:
+    if next(_bombs) % 2:
         text = request(_packed(), "Content-Encoding: gzip", "Connection: close")
     else:
         text = request(_plain(), "Connection: close")

@@ -35,7 +35,7 @@ from t2t_repro.reports import cost
 
 _SIZES = flags.DEFINE_list("sizes", ["base", "big"], "Hparams sets.")
 _DTYPE = flags.DEFINE_enum(
-    "dtype", "bfloat16", list(jax_step.POLICIES), "Type to compute in."
+    "dtype", "bfloat16", list(harness.POLICIES), "Type to compute in."
 )
 _TARGETS = flags.DEFINE_list(
     "targets", ["cpu"], "Devices to compile for: cpu, h100."
@@ -144,7 +144,7 @@ def predict(name, hparams, device, flash):
         flash: whether attention is cuDNN's.
     """
     model = building.build(
-        hparams, _VOCAB.value, jax_step.POLICIES[_DTYPE.value]
+        hparams, _VOCAB.value, harness.POLICIES[_DTYPE.value]
     )
     if flash:
         flash_attention.install(model, "cudnn")

@@ -1,5 +1,6 @@
 """Benchmark harness: measured processes, timing and printed results."""
 
+import argparse
 import dataclasses
 import datetime
 import io
@@ -43,7 +44,16 @@ MODEL_SIZES = {
         "vocab_size": 32_768,
     },
 }
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}  # of Keras
 _RESULTS = []
+
+
+def argument_parser(description):
+    """Return a parser whose --help begins with a module's docstring."""
+    return argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def machine() -> str:
@@ -194,6 +204,13 @@ def peak_megabytes():
     """
     status = pathlib.Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
+
+
+def num_tokens(corpus, batch):
+    """Return the tokens of both sides of a planned batch, without padding."""
+    return sum(
+        int(lengths[batch.pairs].sum()) for lengths in corpus.lengths.values()
+    )
 
 
 def random_inputs(settings):

@@ -17,8 +17,6 @@ from t2t_repro.layers import counter_rng
 for _name in ("transformer_hparams", "small_corpora"):
     importlib.import_module(f"t2t_repro.hparams.{_name}")
 
-POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-
 
 def rows(tokens, length, vocab_size):
     """Return rows as batches.assemble() does; each is one long sentence."""

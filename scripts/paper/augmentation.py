@@ -59,7 +59,6 @@ _DECODING = {"batch": 32, "threads": 2, "intra_threads": 1}
 
 
 def define_flags():
-    table_rows.define_flags()
     flags.FLAGS.set_default("hparams_set", "small")
     flags.DEFINE_integer(
         "parallel_pairs",
@@ -85,6 +84,7 @@ def define_flags():
         False,
         "After the trainings, measure how fast teacher and student translate.",
     )
+    table_rows.define_flags()
 
 
 def main():
@@ -265,5 +265,4 @@ def read_speeds(recipes: Recipes) -> dict[str, dict[str, float]]:
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

@@ -40,7 +40,7 @@ def judge(
     ours = {
         name: verdicts.Row(
             table_layout.values_of_seeds(results, score),
-            all(result["converged"] for result in results),
+            table_layout.converged(results),
         )
         for name, results in rows.items()
         if not ROWS[name].reverse
@@ -78,9 +78,9 @@ def summarize(
         {
             "row": name,
             "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(row_results, score),
-            **table_layout.statistics_of_seeds(row_results, "greedy_bleu"),
-            **table_layout.statistics_of_seeds(row_results, "perplexity"),
+            **table_layout.statistics_of_seeds(
+                row_results, score, "greedy_bleu", "perplexity"
+            ),
             "parameters": row_results[0]["figures"]["parameters"],
             "pairs": [result["figures"]["pairs"] for result in row_results],
             "minutes": [result["minutes"] for result in row_results],
@@ -125,9 +125,7 @@ def lay_out(
             name if base is None else f"{name} (base: {base})",
             f"{figures['pairs']:,}",
             *(
-                table_layout.spread(
-                    table_layout.values_of_seeds(row_results, figure), 2
-                )
+                table_layout.spread_of_seeds(row_results, figure, 2)
                 for figure in (score, "greedy_bleu")
             ),
             difference,

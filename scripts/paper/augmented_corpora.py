@@ -83,11 +83,7 @@ def write(
     human |= {ORIGINAL: pairs[:parallel_pairs], ALL: pairs}
     for name, corpus in human.items():
         _write_pairs(texts, name, corpus)
-    lines = [target for _, target in pairs[parallel_pairs:]]
-    for name in monolingual:
-        read = parallel_files.read_lines(name)
-        lines += (problem.normalize(x, problem.target_language) for x in read)
-    lines = [line for line in lines if line.strip()]
+    lines = _monolingual_lines(problem, pairs[parallel_pairs:], monolingual)
     _write_lines(texts.path(MONOLINGUAL, 1), lines)
     json_files.write(path, settings)
     return texts
@@ -102,6 +98,15 @@ def _human_pairs(problem, raw_dir, download_dir) -> dict[str, list[Pair]]:
         ]
         for split in SPLITS
     }
+
+
+def _monolingual_lines(problem, pairs, paths) -> list[str]:
+    """Return translations and normalized lines of files, no empty ones."""
+    lines = [target for _, target in pairs]
+    for path in paths:
+        read = parallel_files.read_lines(path)
+        lines += (problem.normalize(x, problem.target_language) for x in read)
+    return [line for line in lines if line.strip()]
 
 
 def back_translate(

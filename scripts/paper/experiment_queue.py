@@ -80,7 +80,9 @@ class Progress:
         return (running + waiting * mean) / self._processes
 
 
-def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
+def run(
+    tasks: Sequence[Task], processes: int, progress: Progress | None = None
+) -> None:
     """Run tasks in their order, `processes` at a time.
 
     A task that fails with a UserError does not stop the others. Ctrl-C and
@@ -91,6 +93,7 @@ def run(tasks: Sequence[Task], processes: int, progress: Progress) -> None:
     Raises:
         UserError: tasks failed; names each with its error.
     """
+    progress = progress or Progress(len(tasks), processes)
     failed = {}
     terminated = threading.Event()
 

@@ -31,7 +31,14 @@ from scripts.paper import (
     table_runs,
 )
 from scripts.paper.commands import CommandError, Commands
-from t2t_repro import command_line, errors, files, json_files, registry
+from t2t_repro import (
+    command_line,
+    common_flags,
+    errors,
+    files,
+    json_files,
+    registry,
+)
 from t2t_repro.training import history
 
 PERPLEXITY = "perplexity"
@@ -40,7 +47,6 @@ _ENDED = (TrialState.COMPLETE, TrialState.FAIL)
 
 
 def define_flags():
-    table_rows.define_flags()
     flags.DEFINE_integer("trials", 20, "Trials of each row.", lower_bound=1)
     flags.DEFINE_multi_string(
         "range", None, "Range of an hparam: NAME=0.1:1.0:log or NAME=2|4|8."
@@ -50,7 +56,7 @@ def define_flags():
         PERPLEXITY,
         "What trials improve: perplexity, or a metric of the problem.",
     )
-    flags.mark_flag_as_required("range")
+    table_rows.define_flags()
 
 
 def main():
@@ -59,7 +65,9 @@ def main():
     if not values.rows:
         raise errors.UserError("--rows names hparams sets, as --rows=base,big.")
     settings = type(registry.build_hparams(values.rows[0]))
-    ranges = hparam_ranges.parse(settings, values.range)
+    ranges = hparam_ranges.parse(
+        settings, common_flags.required(values["range"])
+    )
     table = table_rows.Table(
         {name: name for name in values.rows}, values.rows[0]
     )
@@ -88,8 +96,7 @@ def main():
         )
         for row in rows
     ]
-    progress = experiment_queue.Progress(len(tasks), job.processes)
-    experiment_queue.run(tasks, job.processes, progress)
+    experiment_queue.run(tasks, job.processes)
     path = job.results_dir / "hparam_search.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     json_files.write(path, summarize(studies, objective))
@@ -223,7 +230,7 @@ def run_trial(row, job, objective, number, params) -> float:
     folder = table_runs.training_folder(trial, job)
     log = folder.with_name(f"{folder.name}.log")
     commands = Commands(log, job.processes)
-    folder, _ = table_runs.train_row(trial, job, commands)
+    table_runs.train_row(trial, job, commands)
     return objective.best(folder)
 
 
@@ -263,5 +270,4 @@ def lay_out(studies, objective) -> str:
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

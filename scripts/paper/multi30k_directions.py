@@ -173,5 +173,4 @@ if __name__ == "__main__":
     table_rows.define_flags()
     flags.FLAGS.set_default("problem", MANY)
     flags.FLAGS.set_default("hparams_set", "small")
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

@@ -12,8 +12,6 @@ table3_variations describes how to resume and how to reduce the rows.
 
 import statistics
 
-from absl import flags
-
 from scripts.paper import (
     row_files,
     table_jobs,
@@ -183,5 +181,4 @@ def _name(shape, trained):
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

@@ -16,8 +16,6 @@ checkpoints. table3_variations describes how to resume and the other flags.
 
 import statistics
 
-from absl import flags
-
 from scripts.paper import (
     reference_runs,
     table_jobs,
@@ -80,20 +78,18 @@ def lay_out(results, score) -> str:
     rows = table_layout.by_row(results)
     heading = table_layout.heading(score)
 
-    def values(name, figure):
-        return table_layout.values_of_seeds(rows[name], figure)
+    def mean(name):
+        return statistics.fmean(table_layout.values_of_seeds(rows[name], score))
 
     lines = [
         (
             name,
-            table_layout.spread(values(name, score), 2),
-            table_layout.spread(values(name, "perplexity"), 3),
+            table_layout.spread_of_seeds(rows[name], score, 2),
+            table_layout.spread_of_seeds(rows[name], "perplexity", 3),
             f"{rows[name][0]['figures']['parameters'] / 1e6:.2f}",
             ", ".join(f"{result['minutes']:.0f}" for result in rows[name]),
         )
-        for name in sorted(
-            rows, key=lambda name: -statistics.fmean(values(name, score))
-        )
+        for name in sorted(rows, key=lambda name: -mean(name))
     ]
     columns = "recipe", heading, "perplexity", "10⁶ parameters", "minutes"
     return (
@@ -104,5 +100,4 @@ def lay_out(results, score) -> str:
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

@@ -9,6 +9,8 @@ reference_runs records them. Exit status 0: the training agrees; 1: an error; 2:
 there is no reference; 3: the training deviates.
 """
 
+from absl import flags
+
 from scripts.paper import curve_bands, references
 from t2t_repro import command_line, common_flags, runs
 from t2t_repro.reports import paper
@@ -110,4 +112,5 @@ def _compare_with(settings, training, name, reference):
 
 
 if __name__ == "__main__":
+    flags.adopt_module_key_flags(common_flags)
     command_line.run(main)

@@ -69,13 +69,9 @@ def summarize(results, score) -> list[dict]:
         {
             "row": name,
             "seeds": [result["seed"] for result in row_results],
-            **{
-                key: value
-                for figure in (score, "perplexity", "padding")
-                for key, value in table_layout.statistics_of_seeds(
-                    row_results, figure
-                ).items()
-            },
+            **table_layout.statistics_of_seeds(
+                row_results, score, "perplexity", "padding"
+            ),
         }
         for name, row_results in table_layout.by_row(results).items()
     ]
@@ -89,13 +85,9 @@ def lay_out(results, score) -> str:
     lines = [
         (
             name,
-            table_layout.spread(
-                table_layout.values_of_seeds(row_results, score), 2
-            ),
+            table_layout.spread_of_seeds(row_results, score, 2),
             intervals.get(name, ""),
-            table_layout.spread(
-                table_layout.values_of_seeds(row_results, "perplexity"), 3
-            ),
+            table_layout.spread_of_seeds(row_results, "perplexity", 3),
             f"{row_results[0]['figures']['padding']:.1%}",
         )
         for name, row_results in rows.items()
@@ -137,12 +129,11 @@ def intervals_from_base(rows, score) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    table_rows.define_flags()
     flags.DEFINE_string(
         "score", None, "Score of the table (default: the headline metric)."
     )
     flags.DEFINE_bool(
         "record", False, "Write the references that reference_curves reads."
     )
-    flags.adopt_module_key_flags(table_rows)
+    table_rows.define_flags()
     command_line.run(main)

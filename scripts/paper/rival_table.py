@@ -25,26 +25,17 @@ def summarize(results, score, pair) -> list[dict]:
             "row": name,
             "hparams_set": rival_rows.SYSTEMS[name].hparams_set,
             "seeds": [result["seed"] for result in row_results],
-            **{
-                key: value
-                for figure in (score, "bleu", "perplexity")
-                for key, value in table_layout.statistics_of_seeds(
-                    row_results, figure
-                ).items()
-            },
+            **table_layout.statistics_of_seeds(
+                row_results, score, "bleu", "perplexity"
+            ),
             "parameters": row_results[0]["figures"]["parameters"],
             "training_flops": row_results[0]["figures"]["training_flops"],
             "minutes": [result["minutes"] for result in row_results],
-            "converged": converged(row_results),
+            "converged": table_layout.converged(row_results),
             **({"claim": judged[name]._asdict()} if name in judged else {}),
         }
         for name, row_results in rows.items()
     ]
-
-
-def converged(row_results) -> bool:
-    """Return whether no training of a row was ended by its budget."""
-    return all(result["converged"] for result in row_results)
 
 
 def judge(rows, score, pair) -> dict[str, verdicts.Verdict]:
@@ -71,7 +62,7 @@ def judge(rows, score, pair) -> dict[str, verdicts.Verdict]:
     ours = {
         name: verdicts.Row(
             table_layout.values_of_seeds(row_results, score),
-            converged(row_results),
+            table_layout.converged(row_results),
         )
         for name, row_results in rows.items()
     }
@@ -106,13 +97,14 @@ def lay_out(results, score, pair, speeds) -> str:
     rows = table_layout.by_row(results)
     judged = judge(rows, score, pair)
     published = paper.TABLE_2.get(pair, {})
+    spread, converged = table_layout.spread_of_seeds, table_layout.converged
     lines = [
         (
             name + ("" if converged(row_results) else " (not converged)"),
             *_published(published.get(rival_rows.SYSTEMS[name].published)),
-            *(_spread(row_results, figure, 2) for figure in (score, "bleu")),
+            *(spread(row_results, figure, 2) for figure in (score, "bleu")),
             _difference(judged.get(name)),
-            _spread(row_results, "perplexity", 2),
+            spread(row_results, "perplexity", 2),
             f"{row_results[0]['figures']['parameters'] / 1e6:.1f}",
             f"{row_results[0]['figures']['training_flops']:.2g}",
             f"{statistics.fmean(r['minutes'] for r in row_results):.0f}",
@@ -141,12 +133,6 @@ def _published(row: paper.Table2Row | None) -> tuple[str, str]:
     if row is None:
         return "", ""
     return f"{row.bleu}", "" if row.flops is None else f"{row.flops:.1e}"
-
-
-def _spread(row_results, figure, digits):
-    return table_layout.spread(
-        table_layout.values_of_seeds(row_results, figure), digits
-    )
 
 
 def _difference(verdict: verdicts.Verdict | None) -> str:

@@ -53,8 +53,9 @@ def summarize(results) -> list[dict]:
             "row": name,
             "hparams_set": SETS[name],
             "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(row_results, SCORE),
-            **table_layout.statistics_of_seeds(row_results, "perplexity"),
+            **table_layout.statistics_of_seeds(
+                row_results, SCORE, "perplexity"
+            ),
             "minutes": [result["minutes"] for result in row_results],
         }
         for name, row_results in table_layout.by_row(results).items()
@@ -71,9 +72,7 @@ def lay_out(results) -> str:
             (
                 name,
                 *(
-                    table_layout.spread(
-                        table_layout.values_of_seeds(row_results, figure), 2
-                    )
+                    table_layout.spread_of_seeds(row_results, figure, 2)
                     for figure in (SCORE, "perplexity")
                 ),
                 f"{figures['parameters'] / 1e6:.2f}",
@@ -91,5 +90,4 @@ def lay_out(results) -> str:
 if __name__ == "__main__":
     table_rows.define_flags()
     flags.FLAGS.set_default("problem", "number_words_ende")
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

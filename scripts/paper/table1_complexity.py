@@ -85,7 +85,7 @@ def parse_sizes(name, texts) -> list[int]:
     return list(map(int, texts))
 
 
-def check_flags(grid, layers, fit_from, picture=None):
+def check_flags(grid, layers, fit_from, picture):
     """Raise a UserError for wrong flags, before the measurements."""
     if picture and pathlib.Path(picture).suffix not in (".png", ".svg"):
         raise errors.UserError(

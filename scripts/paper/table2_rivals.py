@@ -49,7 +49,6 @@ _RATE = "learning_rate_constant"
 
 
 def define_flags():
-    table_rows.define_flags()
     flags.DEFINE_integer(
         "transformer_steps",
         2_000,
@@ -61,6 +60,7 @@ def define_flags():
         False,
         "Before the trainings, measure how fast each system translates.",
     )
+    table_rows.define_flags()
 
 
 def main():
@@ -132,8 +132,7 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
         )
         for row in rows
     ]
-    progress = experiment_queue.Progress(len(tasks), job.processes)
-    experiment_queue.run(tasks, job.processes, progress)
+    experiment_queue.run(tasks, job.processes)
     return {n: row["params"][_RATE] for n, row in found.items() if is_found(n)}
 
 
@@ -172,5 +171,4 @@ def speeds(job) -> dict[str, float]:
 
 if __name__ == "__main__":
     define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

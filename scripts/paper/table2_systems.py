@@ -8,8 +8,6 @@ scores the test set. On wmt14_enfr big has its own dropout (section 6.1).
 table3_variations describes how to resume and how to reduce the rows.
 """
 
-from absl import flags
-
 from scripts.paper import table_jobs, table_layout, table_rows, table_runs
 from t2t_repro import command_line, common_flags
 from t2t_repro.reports import paper
@@ -85,9 +83,7 @@ def lay_out(results, pair, score) -> str:
 
 
 def _spread(row_results, score):
-    return table_layout.spread(
-        table_layout.values_of_seeds(row_results, score), 2
-    )
+    return table_layout.spread_of_seeds(row_results, score, 2)
 
 
 def _sacrebleu(row_results, measure, missing):
@@ -103,5 +99,4 @@ def flops(count: float | None) -> str:
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

@@ -20,8 +20,6 @@ A row keeps its ratio to base, as table_rows.changes() describes.
 
 import statistics
 
-from absl import flags
-
 from scripts.paper import (
     table_jobs,
     table_layout,
@@ -57,8 +55,9 @@ def summarize(results, score) -> list[dict]:
         {
             "row": name,
             "seeds": [result["seed"] for result in row_results],
-            **table_layout.statistics_of_seeds(row_results, "perplexity"),
-            **table_layout.statistics_of_seeds(row_results, score),
+            **table_layout.statistics_of_seeds(
+                row_results, "perplexity", score
+            ),
             "parameters": row_results[0]["figures"]["parameters"],
             "paper": paper.TABLE_3[name]._asdict(),
         }
@@ -91,13 +90,13 @@ def _cells(name, row_results, base, score):
     gain = base and statistics.fmean(scores) - statistics.fmean(
         table_layout.values_of_seeds(base, score)
     )
-    number, spread = table_layout.number, table_layout.spread
+    number = table_layout.number
     return (
         name,
         variation(row_results[0], base and base[0]),
-        spread(table_layout.values_of_seeds(row_results, "perplexity"), 2),
+        table_layout.spread_of_seeds(row_results, "perplexity", 2),
         number(published.perplexity, 2),
-        spread(scores, 1),
+        table_layout.spread(scores, 1),
         number(published.bleu, 1),
         number(gain, 1, "+"),
         number(published.bleu - paper.TABLE_3["base"].bleu, 1, "+"),
@@ -127,7 +126,7 @@ def describe_verdicts(rows, score) -> str:
     ours = {
         name: verdicts.Row(
             table_layout.values_of_seeds(row_results, score),
-            all(result.get("converged", True) for result in row_results),
+            table_layout.converged(row_results),
         )
         for name, row_results in rows.items()
     }
@@ -174,5 +173,4 @@ def describe_verdicts(rows, score) -> str:
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

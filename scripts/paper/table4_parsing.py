@@ -9,6 +9,7 @@ OUTPUT_DIR is a training of wsj_parsing or wsj_parsing_semi, after ``evaluate
 import json
 import sys
 
+from scripts.benchmarks import harness
 from scripts.paper import table_layout
 from t2t_repro import errors, json_files, prepare, registry, run_json, runs
 from t2t_repro.data import manifest
@@ -110,9 +111,9 @@ def lay_out(row) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
+    parser = harness.argument_parser(__doc__)
+    parser.add_argument("output_dir")
     try:
-        main(sys.argv[1])
+        main(parser.parse_args().output_dir)
     except errors.UserError as error:
         sys.exit(f"Error: {error}")

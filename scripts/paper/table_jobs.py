@@ -39,9 +39,8 @@ class Job(NamedTuple):
     trainer_flags: tuple[str, ...]
     machine: str
     processes: int = 1  # trainings at a time
-    patience: int | None = (
-        None  # validations without improvement; None: all steps
-    )
+    # Validations without improvement; None: all steps.
+    patience: int | None = None
     budget_minutes: float | None = None  # of each training; None: no limit
 
 

@@ -55,9 +55,25 @@ def values_of_seeds(results: Sequence[dict], name: str) -> list[float]:
     return [f[name] if name in f else f["scores"][name] for f in figures]
 
 
-def statistics_of_seeds(results: Sequence[dict], name: str) -> dict:
-    """Return statistics_of() a figure or score over the seeds of a row."""
-    return statistics_of(name, values_of_seeds(results, name))
+def spread_of_seeds(results: Sequence[dict], name: str, digits: int) -> str:
+    """Format mean and range of a figure or score over the seeds of a row."""
+    return spread(values_of_seeds(results, name), digits)
+
+
+def statistics_of_seeds(results: Sequence[dict], *names: str) -> dict:
+    """Return statistics_of() figures or scores over the seeds of a row."""
+    found = {}
+    for name in names:
+        found |= statistics_of(name, values_of_seeds(results, name))
+    return found
+
+
+def converged(results: Sequence[dict]) -> bool:
+    """Return whether no training of a row was ended by its budget.
+
+    Older results do not record it: there were no budgets.
+    """
+    return all(result.get("converged", True) for result in results)
 
 
 def convention(problem) -> str:

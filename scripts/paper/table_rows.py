@@ -22,6 +22,8 @@ LENGTH_HPARAMS = (
     "save_checkpoints_steps",
     "num_averaged_checkpoints",
 )
+# The flags of define_flags() are those of the program that calls it.
+flags.disclaim_key_flags()
 
 
 class Row(NamedTuple):

@@ -30,9 +30,7 @@ from t2t_repro.training import history
 BUDGET, PATIENCE, STEPS = "budget", "patience", "steps"  # what ends a training
 
 
-def train_row(
-    row: Row, job: Job, commands: Commands
-) -> tuple[pathlib.Path, dict]:
+def train_row(row: Row, job: Job, commands: Commands) -> dict:
     """Train a row or resume its training.
 
     Args:
@@ -41,7 +39,7 @@ def train_row(
         commands: how to run the trainer.
 
     Returns:
-        The folder of the training; and how it ended, for the row's file.
+        How the training ended, for the row's file.
     """
     folder = training_folder(row, job)
     budget = experiment_queue.Budget(folder, job.budget_minutes)
@@ -52,7 +50,7 @@ def train_row(
         commands.run(
             "avg_checkpoints", *job.problem_flags, f"--output_dir={folder}"
         )
-    return folder, ended
+    return ended
 
 
 def _ending(row, job, folder, budget):
@@ -126,7 +124,7 @@ def run_row(row: Row, job: Job, measure: Callable):
         log = folder.with_name(f"{folder.name}.log")
         print(f"{row.name}, seed {row.seed}: its log is {log}.")
     commands = Commands(log, job.processes, row.code)
-    folder, ended = train_row(row, job, commands)
+    ended = train_row(row, job, commands)
     commands.run(
         "evaluate",
         *job.problem_flags,
@@ -256,9 +254,7 @@ def run_queue(
         )
         for row, job in rows
     ]
-    processes = rows[0][1].processes
-    progress = experiment_queue.Progress(len(tasks), processes)
-    experiment_queue.run(tasks, processes, progress)
+    experiment_queue.run(tasks, rows[0][1].processes)
 
 
 def write_table(job: Job, summary: list[dict], text: str) -> None:

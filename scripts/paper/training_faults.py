@@ -15,8 +15,6 @@ import pathlib
 import shutil
 import statistics
 
-from absl import flags
-
 from scripts.paper import (
     curve_bands,
     references,
@@ -185,5 +183,4 @@ def _describe(first):
 
 if __name__ == "__main__":
     table_rows.define_flags()
-    flags.adopt_module_key_flags(table_rows)
     command_line.run(main)

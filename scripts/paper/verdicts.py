@@ -19,6 +19,7 @@ it finds with a probability of 80%, and the seeds that a claim would need.
 """
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -86,13 +87,13 @@ def pooled_deviation(rows: Mapping[str, Row]) -> tuple[float, int]:
         )
     squares = 0.0
     for row in rows.values():
-        mean = math.fsum(row.scores) / len(row.scores)
+        mean = statistics.fmean(row.scores)
         squares += math.fsum((score - mean) ** 2 for score in row.scores)
     return math.sqrt(squares / freedom), freedom
 
 
 def _judge_one(row, base, paper, deviation, freedom, level):
-    difference = _mean(row.scores) - _mean(base.scores)
+    difference = statistics.fmean(row.scores) - statistics.fmean(base.scores)
     counts = len(row.scores), len(base.scores)
     half = stats.t.ppf(1 - level / 2, freedom) * _error(deviation, *counts)
     low, high = difference - half, difference + half
@@ -151,10 +152,6 @@ def seeds_needed(
         return None
     quantiles = stats.norm.ppf([1 - level / 2, POWER])
     return math.ceil(2 * (quantiles.sum() * deviation / difference) ** 2)
-
-
-def _mean(values):
-    return math.fsum(values) / len(values)
 
 
 def _error(deviation, one, other):

@@ -11,7 +11,6 @@ and serves it, and trains ten steps on the model's own outputs, unless
 if a greedy output, the SavedModel or the server differs.
 """
 
-import hashlib
 import itertools
 import math
 import pathlib
@@ -25,6 +24,7 @@ from absl import app, flags, logging
 
 import t2t_repro
 from scripts.benchmarks import harness, served
+from t2t_repro import files
 from t2t_repro.serving import client
 
 _INPUT = flags.DEFINE_string("input", None, "Folder of a model.", required=True)
@@ -88,7 +88,7 @@ def main(_):
 
 def check_file(file):
     """End the program unless the file is one of CTranslate2's repository."""
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    found = files.sha256(file)
     if found not in _SHA256:
         raise SystemExit(f"{file} has the unknown sha256 {found}.")
     print(f"{file}: {_SHA256[found]}")

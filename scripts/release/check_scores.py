@@ -8,7 +8,6 @@ prints one line per score. The exit status is 1 if a score differs by more than
 0.01.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+from scripts.benchmarks import harness
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.text import test_sets
@@ -35,9 +35,8 @@ class Shell:
         self._references = [f"REF{i}" for i in range(len(references))]
         for name, reference in zip(self._references, references, strict=True):
             shutil.copy(reference, folder / name)
-        programs = pathlib.Path(
-            sys.executable
-        ).parent  # sacrebleu is among them
+        # sacrebleu is among them.
+        programs = pathlib.Path(sys.executable).parent
         folders = programs, moses / "tokenizer", moses / "generic"
         path = [*map(str, map(pathlib.Path.absolute, folders))]
         self._env = os.environ | {
@@ -77,7 +76,7 @@ class Shell:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = harness.argument_parser(__doc__)
     parser.add_argument("--moses", type=pathlib.Path, required=True)
     parser.add_argument("--language", required=True)
     parser.add_argument("--tokenized", action="store_true")

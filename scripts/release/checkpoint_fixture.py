@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import t2t_repro
+from scripts.benchmarks import harness
 from t2t_repro import files, registry
 from t2t_repro.data import batches
 from t2t_repro.models import building
@@ -44,7 +45,9 @@ BATCH = {  # packed as in data/batches.py: two pairs in a row, and one
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
+    parser = harness.argument_parser(__doc__)
+    parser.add_argument("folder", type=pathlib.Path)
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True)
     keras.utils.set_random_seed(SEED)
     registry.load_definitions()

@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Return whether the commits differ, by the confidence interval."""
+        """Which commit is faster, if any, by the confidence interval."""
         low, high = self.interval
         if low > 1:
             return "faster"
@@ -140,10 +140,7 @@ def regressions(
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = harness.argument_parser(__doc__)
     parser.add_argument("old")
     parser.add_argument("new")
     parser.add_argument("--turns", type=int, default=5, help="at least 2")

@@ -1,4 +1,4 @@
-"""Adds up the outcomes of injected faults in a report of the tests.
+"""Sums of the outcomes of injected faults in a report of the tests.
 
     pytest -m "slow or not slow" --junitxml=FILE tests/faults
     python -m scripts.release.fault_outcomes FILE
@@ -7,9 +7,10 @@ The fixture count_outcome of tests/conftest.py records them, as properties
 "fault/subject/outcome". scripts/results/faults.json is the output of a run.
 """
 
-import argparse
 import json
 from xml.etree import ElementTree
+
+from scripts.benchmarks import harness
 
 
 def count(path) -> dict[str, dict[str, dict[str, int]]]:
@@ -30,9 +31,7 @@ def count(path) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description="Add up the outcomes of injected faults."
-    )
+    parser = harness.argument_parser(__doc__)
     parser.add_argument("path", help="XML file of pytest --junitxml")
     print(json.dumps(count(parser.parse_args().path), indent=2))
 

@@ -19,7 +19,6 @@ The file contains, with the N positions of all sentences in a row:
     gradients/PATH             of the smoothed loss, float32
 """
 
-import json
 import math
 
 import numpy as np
@@ -27,7 +26,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from scripts.release import golden_pytorch
+from scripts.release import golden_files
+from scripts.release.golden_files import EPSILON, VOCAB_SIZE
 
 SETTINGS = {
     "hidden_size": 16,
@@ -39,7 +39,6 @@ SETTINGS = {
     "label_smoothing": 0.1,
 }
 DILATIONS = (1, 2, 4)
-VOCAB_SIZE = golden_pytorch.VOCAB_SIZE
 SEED = 20161031
 
 
@@ -54,8 +53,7 @@ class Block(nn.Module):
         # Zeros on the left, or on both sides.
         self.pads = (reach, 0) if causal else (reach // 2, reach // 2)
         self.norms = nn.ModuleList(
-            nn.LayerNorm(size, golden_pytorch.EPSILON)
-            for size in (outer, inner, inner)
+            nn.LayerNorm(size, EPSILON) for size in (outer, inner, inner)
         )
         self.convolutions = nn.ModuleList(
             [
@@ -86,7 +84,7 @@ class ByteNet(nn.Module):
         for name, causal in (("encoder", False), ("decoder", True)):
             blocks = (Block(dilation, causal) for dilation in DILATIONS)
             setattr(self, name, nn.ModuleList(blocks))
-            norm = nn.LayerNorm(size, golden_pytorch.EPSILON)
+            norm = nn.LayerNorm(size, EPSILON)
             setattr(self, f"{name}_norm", norm)
 
     def run(self, name, x):
@@ -179,19 +177,13 @@ def compute(model, sentences, smoothing):
     columns, logits = zip(*outputs, strict=True)
     logits = torch.cat(logits)
     labels = torch.tensor([i for _, target in sentences for i in target])
-    # As in golden_pytorch: torch also gives a share to the target.
-    smoothed = functional.cross_entropy(
-        logits,
-        labels,
-        label_smoothing=smoothing * VOCAB_SIZE / (VOCAB_SIZE - 1),
-    )
-    smoothed.backward()
+    losses = golden_files.losses(logits, labels, smoothing)
+    losses["smoothed"].backward()
     return {
         "columns": torch.tensor([len(each) for each in columns]),
         "encoder_output": torch.cat(columns),
         "logits": logits,
-        "smoothed": smoothed,
-        "plain": functional.cross_entropy(logits, labels),
+        **losses,
     }
 
 
@@ -199,7 +191,7 @@ def write(name, model, named_arrays, settings, seed, deviation=0.25):
     """Draw weights and sentences, compute, and write the golden file.
 
     Args:
-        name: of the script golden_NAME, which wrote pytorch_NAME.npz.
+        name: of the file pytorch_NAME.npz.
         model: a torch module, see compute().
         named_arrays: function of the model, see named_arrays().
         settings: hparams.
@@ -207,34 +199,24 @@ def write(name, model, named_arrays, settings, seed, deviation=0.25):
         deviation: standard deviation of the weights.
     """
     random = np.random.default_rng(seed)
-    sentences = golden_pytorch.draw_sentences(random)
+    sentences = golden_files.draw_sentences(random)
     parameters = named_arrays(model, lambda p: p.detach())
     weights = draw_weights(random, parameters, deviation)
     results = compute(model, sentences, settings["label_smoothing"])
     gradients = named_arrays(model, lambda p: p.grad)
     results |= {f"gradients/{path}": view for path, view in gradients.items()}
-    batch = golden_pytorch.lay_out(
-        sentences, [[i] for i in range(len(sentences))]
-    )
-    stored = {
-        "command": f"python -m scripts.release.golden_{name}",
-        "torch": torch.__version__,
-        "settings": json.dumps(settings),
-    }
-    stored |= {f"weights/{path}": array for path, array in weights.items()}
+    batch = golden_files.lay_out(sentences, golden_files.PADDED)
+    stored = {f"weights/{path}": array for path, array in weights.items()}
     for feature, array in batch.items():
         stored[f"batch/{feature}"] = array.astype(np.uint8)
     for path, value in results.items():
         stored[path] = value.detach().numpy().astype(np.float32)
-    file = golden_pytorch.FILE.with_name(f"pytorch_{name}.npz")
-    np.savez_compressed(file, **stored)
-    print(f"{file}: {len(stored)} arrays, {file.stat().st_size:,} bytes")
+    golden_files.save(name, settings, stored)
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     write("bytenet", ByteNet(), named_arrays, SETTINGS, SEED)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -1,11 +1,12 @@
-"""Compute the file that tests/models/test_golden_convs2s.py reads.
+"""Writer of tests/golden/pytorch_convs2s.npz, computed with PyTorch.
 
-    python -m scripts.release.golden_convs2s
+    torch_venv/bin/python -m scripts.release.golden_convs2s
 
-The model is a small ConvS2S of torch.nn.Conv1d, nn.Linear, functional.glu and
-weight_norm, in float64. It shares no code with t2t_repro, only the names of
-the weights. PyTorch computes each pair of sentences alone and unpadded; tests
-compare a padded batch of all pairs.
+golden_pytorch.py says how to create torch_venv. The model is a small ConvS2S of
+torch.nn.Conv1d, nn.Linear, functional.glu and weight_norm, in float64. It
+shares no code with t2t_repro, only the names of the weights. PyTorch computes
+each pair of sentences alone and unpadded; tests compare a padded batch of all
+pairs.
 
 The file contains, with the N positions that are not padding in the batch:
 
@@ -19,7 +20,6 @@ The file contains, with the N positions that are not padding in the batch:
     gradients/PATH             of the smoothed loss, float32
 """
 
-import json
 import math
 
 import numpy as np
@@ -28,10 +28,9 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
-from scripts.release import golden_pytorch
-from scripts.release.golden_pytorch import VOCAB_SIZE
+from scripts.release import golden_files
+from scripts.release.golden_files import VOCAB_SIZE
 
-FILE = golden_pytorch.ROOT / "tests" / "golden" / "pytorch_convs2s.npz"
 ENCODER = ((12, 3), (12, 3), (8, 2), (8, 1))  # (channels, kernel width)
 DECODER = ((12, 3), (10, 2), (10, 1))
 SETTINGS = {
@@ -209,12 +208,9 @@ def compute(model, sentences, slots):
         for name, parts in results.items()
     }
     labels = torch.tensor([i for _, target in sentences for i in target])
-    # torch's smoothing is that of golden_pytorch.compute().
-    smoothing = SETTINGS["label_smoothing"] * VOCAB_SIZE / (VOCAB_SIZE - 1)
-    results["smoothed"] = functional.cross_entropy(
-        results["logits"], labels, label_smoothing=smoothing
+    results |= golden_files.losses(
+        results["logits"], labels, SETTINGS["label_smoothing"]
     )
-    results["plain"] = functional.cross_entropy(results["logits"], labels)
     results["smoothed"].backward()
     arrays = {name: value.detach().numpy() for name, value in results.items()}
     for path, parameter in named_parameters(model).items():
@@ -223,26 +219,19 @@ def compute(model, sentences, slots):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     random = np.random.default_rng(SEED)
-    sentences = golden_pytorch.draw_sentences(random)
-    batch = golden_pytorch.lay_out(sentences, [[i] for i in range(5)])
+    sentences = golden_files.draw_sentences(random)
+    batch = golden_files.lay_out(sentences, golden_files.PADDED)
     model = ConvS2S()
-    stored = {
-        "command": "python -m scripts.release.golden_convs2s",
-        "torch": torch.__version__,
-        "settings": json.dumps(SETTINGS),
-    }
-    for path, array in draw_weights(model, random).items():
-        stored[f"weights/{path}"] = array
+    weights = draw_weights(model, random)
+    stored = {f"weights/{path}": array for path, array in weights.items()}
     for feature, array in batch.items():
         stored[f"padded/{feature}"] = array.astype(np.uint8)
     results = compute(model, sentences, batch["inputs"].shape[1])
     for name, array in results.items():
         stored[name] = array.astype(np.float32)
-    np.savez_compressed(FILE, **stored)
-    print(f"{FILE}: {len(stored)} arrays, {FILE.stat().st_size:,} bytes")
+    golden_files.save("convs2s", SETTINGS, stored)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from scripts.release.golden_pytorch import ROOT, VOCAB_SIZE
+from scripts.release import golden_files
+from scripts.release.golden_files import VOCAB_SIZE
 from scripts.release.golden_recurrent import write
 
-FILE = ROOT / "tests" / "golden" / "pytorch_deep_att.npz"
 SIZE, GATES = 8, 32
 CONTEXT = 2 * (SIZE + GATES) // 4
 SETTINGS = {
@@ -150,11 +150,10 @@ def named_arrays(model, array):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     # Fast-forward connections are linear: larger weights would make huge sums.
-    models = {"deep_att": DeepAtt()}
-    write(FILE, SETTINGS, models, named_arrays, deviation=0.3)
+    name = "deep_att"
+    write(name, SETTINGS, {name: DeepAtt()}, named_arrays, deviation=0.3)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -22,6 +22,7 @@ import sentencepiece
 import torch
 import transformers
 
+from scripts.benchmarks import harness
 from scripts.release import random_marian
 
 FOLDER = pathlib.Path(__file__).parents[2] / "tests/golden/huggingface"
@@ -48,6 +49,7 @@ _DIGITS = 4
 
 
 def main():
+    harness.argument_parser(__doc__).parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     numbers = random.Random(7)
     lines = {

@@ -1,14 +1,13 @@
 """Writer of tests/golden/pytorch_transformer_moe.npz, computed with PyTorch.
 
-    python -m venv torch_venv
-    torch_venv/bin/pip install torch==2.13.0 numpy
     torch_venv/bin/python -m scripts.release.golden_moe
 
-The model is the post-norm Transformer of golden_pytorch, in whose second layers
-a mixture of experts of nn.Linear replaces the feed-forward network. Every
-expert computes every token, and the losses follow the equations of arXiv
-1701.06538 one expert at a time. There is no noise. As there, the numbers are
-float64, and packed rows must give the results of padded ones.
+golden_pytorch.py says how to create torch_venv. The model is its post-norm
+Transformer, in whose second layers a mixture of experts of nn.Linear replaces
+the feed-forward network. Every expert computes every token, and the losses
+follow the equations of arXiv 1701.06538 one expert at a time. There is no
+noise. As there, the numbers are float64, and packed rows must give the results
+of padded ones.
 
 The file contains, with the N positions that are not padding in a row:
 
@@ -22,16 +21,13 @@ The file contains, with the N positions that are not padding in a row:
     gradients/PATH             of smoothed + importance + load, float32
 """
 
-import json
-
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from scripts.release import golden_pytorch
+from scripts.release import golden_files, golden_pytorch
 
-FILE = golden_pytorch.FILE.with_name("pytorch_transformer_moe.npz")
 SETTINGS = golden_pytorch.SETTINGS | {
     "num_experts": 5,
     "experts_per_token": 2,
@@ -171,19 +167,9 @@ def compute(model, batch, masks):
     """Return {name: array} of a batch: outputs, losses and gradients."""
     model.zero_grad()
     memory, logits = model(batch, *masks)
-    memory = memory[batch["inputs_segment"] > 0]
-    real = batch["targets_segment"] > 0
-    logits, labels = logits[real], batch["targets"][real]
-    vocab_size = golden_pytorch.VOCAB_SIZE
-    # As in golden_pytorch.
-    smoothing = SETTINGS["label_smoothing"] * vocab_size / (vocab_size - 1)
-    results = {
-        "encoder_output": memory,
-        "logits": logits,
-        "smoothed": functional.cross_entropy(
-            logits, labels, label_smoothing=smoothing
-        ),
-        "plain": functional.cross_entropy(logits, labels),
+    results = golden_files.real_outputs(
+        batch, memory, logits, SETTINGS["label_smoothing"]
+    ) | {
         "importance": sum(mixture.importance for mixture in mixtures(model)),
         "load": sum(mixture.load for mixture in mixtures(model)),
     }
@@ -194,26 +180,16 @@ def compute(model, batch, masks):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     random = np.random.default_rng(golden_pytorch.SEED)
-    model, sentences = Transformer(), golden_pytorch.draw_sentences(random)
+    model, sentences = Transformer(), golden_files.draw_sentences(random)
     weights = draw_weights(model, random)
-    stored = {
-        "command": "python -m scripts.release.golden_moe",
-        "torch": torch.__version__,
-        "settings": json.dumps(SETTINGS),
-    }
-    stored |= {f"weights/{path}": array for path, array in weights.items()}
+    stored = {f"weights/{path}": array for path, array in weights.items()}
     results = []
     for layout, rows, masks in (
-        (
-            "padded",
-            [[i] for i in range(len(sentences))],
-            golden_pytorch.padding_masks,
-        ),
-        ("packed", golden_pytorch.PACKED, golden_pytorch.packing_masks),
+        ("padded", golden_files.PADDED, golden_pytorch.padding_masks),
+        ("packed", golden_files.PACKED, golden_pytorch.packing_masks),
     ):
-        batch = golden_pytorch.lay_out(sentences, rows)
+        batch = golden_files.lay_out(sentences, rows)
         for feature, array in batch.items():
             stored[f"{layout}/{feature}"] = array.astype(np.uint8)
             batch[feature] = torch.from_numpy(array)
@@ -222,9 +198,8 @@ def main():
     for name, array in padded.items():
         np.testing.assert_allclose(packed[name], array, atol=1e-12)
         stored[name] = array.astype(np.float32)
-    np.savez_compressed(FILE, **stored)
-    print(f"{FILE}: {len(stored)} arrays, {FILE.stat().st_size:,} bytes")
+    golden_files.save("transformer_moe", SETTINGS, stored)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from scripts.release import golden_bytenet, golden_pytorch
+from scripts.release import golden_bytenet, golden_files
+from scripts.release.golden_files import VOCAB_SIZE
 
 SETTINGS = {
     "hidden_size": 8,
@@ -60,7 +61,7 @@ class NeuralGpu(nn.Module):
     def __init__(self):
         super().__init__()
         for name in ("inputs_embedding", "targets_embedding", "softmax"):
-            table = nn.Embedding(golden_pytorch.VOCAB_SIZE, MAPS)
+            table = nn.Embedding(VOCAB_SIZE, MAPS)
             setattr(self, name, table)
         layers = range(SETTINGS["num_hidden_layers"])
         self.encoder = nn.ModuleList(Unit(False) for _ in layers)
@@ -118,7 +119,6 @@ def named_arrays(model, array):
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     model = NeuralGpu()
     golden_bytenet.write(
         "neural_gpu", model, named_arrays, SETTINGS, SEED, deviation=0.3
@@ -126,4 +126,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

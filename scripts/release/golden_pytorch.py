@@ -22,16 +22,14 @@ The file contains, with the N positions that are not padding in a row:
     NORM/gradients/PATH        of the smoothed loss, float32
 """
 
-import json
-import pathlib
-
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FILE = ROOT / "tests" / "golden" / "pytorch_transformer.npz"
+from scripts.release import golden_files
+from scripts.release.golden_files import EPSILON, VOCAB_SIZE
+
 SETTINGS = {
     "hidden_size": 16,
     "filter_size": 32,
@@ -39,12 +37,7 @@ SETTINGS = {
     "num_hidden_layers": 2,
     "label_smoothing": 0.1,
 }
-VOCAB_SIZE = 23
-EPSILON = 1e-6  # added to the variance in layer normalization
 SEED = 20170612
-
-LENGTHS = ((5, 4), (2, 6), (7, 3), (3, 5), (1, 2))  # (source, target)
-PACKED = ((0, 1), (2, 3, 4))  # the sentences of each row
 
 
 class Transformer(nn.Module):
@@ -177,35 +170,6 @@ def load(model, weights):
         view.copy_(torch.from_numpy(weights[path]))
 
 
-def draw_sentences(random):
-    """Return random pairs of lists of ids; EOS is 1."""
-    return [
-        [[*random.integers(2, VOCAB_SIZE, n - 1), 1] for n in lengths]
-        for lengths in LENGTHS
-    ]
-
-
-def lay_out(sentences, rows):
-    """Return {feature: [rows, slots] int64}; a row ends in a padding slot."""
-    batch = {}
-    for side, name in enumerate(("inputs", "targets")):
-        texts = [[sentences[i][side] for i in row] for row in rows]
-        slots = 1 + max(sum(map(len, row)) for row in texts)
-        ids, segments, positions = np.zeros((3, len(rows), slots), np.int64)
-        for number, row in enumerate(texts):
-            start = 0
-            for segment, text in enumerate(row, start=1):
-                place = number, slice(start, start + len(text))
-                ids[place] = text
-                segments[place] = segment
-                positions[place] = range(len(text))
-                start += len(text)
-        batch[name] = ids
-        batch[f"{name}_segment"] = segments
-        batch[f"{name}_position"] = positions
-    return batch
-
-
 def padding_masks(batch):
     """Return torch's masks for rows of one sentence; True is masked."""
     padding = batch["inputs_segment"] == 0
@@ -238,39 +202,22 @@ def compute(model, batch, masks):
     """Return {name: array} of a batch: outputs, losses and gradients."""
     model.zero_grad()
     memory, logits = model(batch, *masks)
-    memory = memory[batch["inputs_segment"] > 0]
-    real = batch["targets_segment"] > 0
-    logits, labels = logits[real], batch["targets"][real]
-    # torch gives e' / V to every subword, the target included; tensor2tensor
-    # e / (V - 1) to every other one. Both are equal if e' = e V / (V - 1).
-    smoothing = SETTINGS["label_smoothing"] * VOCAB_SIZE / (VOCAB_SIZE - 1)
-    smoothed = functional.cross_entropy(
-        logits, labels, label_smoothing=smoothing
+    results = golden_files.real_outputs(
+        batch, memory, logits, SETTINGS["label_smoothing"]
     )
-    smoothed.backward()
-    results = {
-        "encoder_output": memory,
-        "logits": logits,
-        "smoothed": smoothed,
-        "plain": functional.cross_entropy(logits, labels),
-    }
+    results["smoothed"].backward()
     for path, view in named_arrays(model, lambda p: p.grad).items():
         results[f"gradients/{path}"] = view
     return {name: value.detach().numpy() for name, value in results.items()}
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     random = np.random.default_rng(SEED)
-    sentences, weights = draw_sentences(random), draw_weights(random)
-    padded = lay_out(sentences, [[i] for i in range(len(sentences))])
-    packed = lay_out(sentences, PACKED)
-    stored = {
-        "command": "python -m scripts.release.golden_pytorch",
-        "torch": torch.__version__,
-        "settings": json.dumps(SETTINGS),
-    }
-    stored |= {f"weights/{path}": array for path, array in weights.items()}
+    sentences = golden_files.draw_sentences(random)
+    weights = draw_weights(random)
+    padded = golden_files.lay_out(sentences, golden_files.PADDED)
+    packed = golden_files.lay_out(sentences, golden_files.PACKED)
+    stored = {f"weights/{path}": array for path, array in weights.items()}
     for layout, batch in (("padded", padded), ("packed", packed)):
         for feature, array in batch.items():
             stored[f"{layout}/{feature}"] = array.astype(np.uint8)
@@ -283,9 +230,8 @@ def main():
         for name, array in results.items():
             np.testing.assert_allclose(others[name], array, atol=1e-12)
             stored[f"{norm}/{name}"] = array.astype(np.float32)
-    np.savez_compressed(FILE, **stored)
-    print(f"{FILE}: {len(stored)} arrays, {FILE.stat().st_size:,} bytes")
+    golden_files.save("transformer", SETTINGS, stored)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

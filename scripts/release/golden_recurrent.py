@@ -22,22 +22,15 @@ not padding in a row:
     CELL/gradients/PATH        of the smoothed loss, float32
 """
 
-import json
-
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import rnn
 
-from scripts.release.golden_pytorch import (
-    ROOT,
-    VOCAB_SIZE,
-    draw_sentences,
-    lay_out,
-)
+from scripts.release import golden_files
+from scripts.release.golden_files import VOCAB_SIZE
 
-FILE = ROOT / "tests" / "golden" / "pytorch_recurrent.npz"
 SIZE = 8
 SETTINGS = {
     "hidden_size": SIZE,
@@ -198,21 +191,10 @@ def compute(model, named_arrays, batch):
         batch: {feature: ids}.
     """
     memory, logits = model(batch)
-    memory = memory[batch["inputs_segment"] > 0]
-    real = batch["targets_segment"] > 0
-    logits, labels = logits[real], batch["targets"][real]
-    # golden_pytorch.compute() explains the factor.
-    smoothing = SETTINGS["label_smoothing"] * VOCAB_SIZE / (VOCAB_SIZE - 1)
-    smoothed = functional.cross_entropy(
-        logits, labels, label_smoothing=smoothing
+    results = golden_files.real_outputs(
+        batch, memory, logits, SETTINGS["label_smoothing"]
     )
-    smoothed.backward()
-    results = {
-        "encoder_output": memory,
-        "logits": logits,
-        "smoothed": smoothed,
-        "plain": functional.cross_entropy(logits, labels),
-    }
+    results["smoothed"].backward()
     for path, view in named_arrays(model, lambda p: p.grad).items():
         results[f"gradients/{path}"] = view
     return {
@@ -221,43 +203,37 @@ def compute(model, named_arrays, batch):
     }
 
 
-def write(file, settings, models, named_arrays, deviation=0.5):
+def write(name, settings, models, named_arrays, deviation=0.5):
     """Draw weights and sentences, compute, and write the results.
 
     Args:
-        file: path of the file.
+        name: of the file pytorch_NAME.npz.
         settings: hparams.
         models: {folder in the file: model}.
         named_arrays: the function of this name.
         deviation: standard deviation of the weights.
     """
     random = np.random.default_rng(SEED)
-    sentences = draw_sentences(random)
-    padded = lay_out(sentences, [[i] for i in range(len(sentences))])
+    sentences = golden_files.draw_sentences(random)
+    padded = golden_files.lay_out(sentences, golden_files.PADDED)
     batch = {name: torch.from_numpy(ids) for name, ids in padded.items()}
-    script = file.stem.replace("pytorch", "golden")
     stored = {
-        "command": f"python -m scripts.release.{script}",
-        "torch": torch.__version__,
-        "settings": json.dumps(settings),
+        f"padded/{feature}": array.astype(np.uint8)
+        for feature, array in padded.items()
     }
-    for feature, array in padded.items():
-        stored[f"padded/{feature}"] = array.astype(np.uint8)
     for folder, model in models.items():
         weights = draw_weights(model, named_arrays, random, deviation)
         for path, array in weights.items():
             stored[f"{folder}/weights/{path}"] = array
-        for name, array in compute(model, named_arrays, batch).items():
-            stored[f"{folder}/{name}"] = array
-    np.savez_compressed(file, **stored)
-    print(f"{file}: {len(stored)} arrays, {file.stat().st_size:,} bytes")
+        for path, array in compute(model, named_arrays, batch).items():
+            stored[f"{folder}/{path}"] = array
+    golden_files.save(name, settings, stored)
 
 
 def main():
-    torch.set_default_dtype(torch.float64)
     models = {cell: Gnmt(cell) for cell in LAYERS}
-    write(FILE, SETTINGS, models, named_arrays)
+    write("recurrent", SETTINGS, models, named_arrays)
 
 
 if __name__ == "__main__":
-    main()
+    golden_files.run(main, __doc__)

@@ -10,6 +10,8 @@ from importlib import metadata
 
 from packaging import requirements, utils
 
+from scripts.benchmarks import harness
+
 NAME = "t2t_repro"
 
 
@@ -60,4 +62,5 @@ def main():
 
 
 if __name__ == "__main__":
+    harness.argument_parser(__doc__).parse_args()
     main()

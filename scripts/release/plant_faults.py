@@ -12,7 +12,6 @@ does not count. Tests marked slow run only if the others have not caught it.
 The result is meaningful only if all tests pass without the faults.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import json
@@ -27,6 +26,8 @@ import sys
 import tempfile
 import time
 from typing import NamedTuple
+
+from scripts.benchmarks import harness
 
 ROOT = pathlib.Path(__file__).parents[2]
 FAULTS = pathlib.Path(__file__).with_name("planted_faults.txt")
@@ -228,9 +229,7 @@ def summary(results, faults):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        description="Test the project with known faults, one at a time."
-    )
+    parser = harness.argument_parser(__doc__)
     parser.add_argument(
         "--only", help="regular expression that names of faults must match"
     )

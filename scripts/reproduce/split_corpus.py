@@ -28,6 +28,7 @@ _FILES = [
     flags.DEFINE_string(f"{side}_file", None, f"File of the {side} (.gz too).")
     for side in ("inputs", "targets")
 ]
+flags.declare_key_flag("output_dir")
 
 
 def main():

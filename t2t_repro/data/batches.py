@@ -86,11 +86,6 @@ def assemble(
     return arrays
 
 
-def num_tokens(corpus: Corpus, batch: PlannedBatch) -> int:
-    """Count the tokens of both sides of a batch, without padding."""
-    return sum(int(corpus.lengths[side][batch.pairs].sum()) for side in SIDES)
-
-
 def split_rows(
     arrays: Mapping[str, np.ndarray],
     replicas: int,

@@ -68,16 +68,7 @@ def rank(
         for name, metric in metrics.items()
     }
 
-    def sort_key(i):
-        signed = (
-            -values[name][i]
-            if metric.higher_is_better is False
-            else values[name][i]
-            for name, metric in metrics.items()
-        )
-        return *signed, len(references[i].split())
-
-    order = sorted(range(len(references)), key=sort_key, reverse=True)
+    order = _order(values, metrics, references)
 
     def samples(indices):
         return [
@@ -99,6 +90,21 @@ def rank(
         samples(between[first : first + group_size]),
         samples(reversed(worst)),
     )
+
+
+def _order(values, metrics, references):
+    """Return the indices of all lines, the best first."""
+
+    def sort_key(i):
+        signed = (
+            -values[name][i]
+            if metric.higher_is_better is False
+            else values[name][i]
+            for name, metric in metrics.items()
+        )
+        return *signed, len(references[i].split())
+
+    return sorted(range(len(references)), key=sort_key, reverse=True)
 
 
 def choose_by_length(lengths: Sequence[int], count: int) -> list[int]:

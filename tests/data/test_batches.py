@@ -287,14 +287,6 @@ def test_evaluation_dataset_has_each_pair_once(toy, replicas):
     assert tokens == sum(len(targets) for _, targets in ids)
 
 
-def test_num_tokens_counts_both_sides_without_padding(tmp_path):
-    pairs = write(tmp_path, [([5, 1], [7, 8, 1]), ([6, 1], [9, 1])])
-    batch = batch_plan.PlannedBatch(
-        np.array([0, 1]), np.array([0, 0]), 2, (6, 6)
-    )
-    assert batches.num_tokens(pairs, batch) == 9
-
-
 @pytest.mark.parametrize("batching", KINDS)
 @pytest.mark.parametrize("replicas", [1, 2, 8])
 def test_rows_of_a_step_do_not_depend_on_number_of_replicas(
