@@ -44,12 +44,12 @@ class ManyToMany(Problem):
     """
 
     directions: str = setting(
-        help="Directions to train, joined by ':', as en-de:de-en:en-fr."
+        help="Directions to train, joined by ':', such as en-de:de-en:en-fr."
     )
     zero_shot: str = setting(
         default="",
-        help="Directions that are tested without training, as de-fr; their "
-        "text is the split zero_shot.",
+        help="Directions that are tested without training, such as de-fr; "
+        "their text is the split zero_shot.",
     )
     temperature: float = setting(
         default=1.0,
@@ -68,8 +68,8 @@ class ManyToMany(Problem):
         )
         if not self._trained:
             raise errors.UserError(
-                "directions must name one direction at least, as en-de; got "
-                "none."
+                "directions must name at least one direction, such as en-de; "
+                "got none."
             )
         self.splits = (*SPLITS, ZERO_SHOT) if self._untrained else SPLITS
         sources, self.target_languages = (

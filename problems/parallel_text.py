@@ -35,7 +35,7 @@ class ParallelText(Problem):
     decode_hparams: str = setting(
         default="",
         help="Settings of the search that differ from the paper's, joined by "
-        "':', as beam_size=6:alpha=1.0.",
+        "':', such as beam_size=6:alpha=1.0.",
     )
     corpora: str = setting(
         default="",

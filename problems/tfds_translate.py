@@ -117,6 +117,6 @@ class TfdsTranslate(FromTfds):
 
 
 def _joined(languages):
-    """Join the names of languages; one may have a hyphen, as zh-cn."""
+    """Join the names of languages; one may have a hyphen, such as zh-cn."""
     separator = ":" if "-" in "".join(languages) else "-"
     return separator.join(languages)

@@ -236,7 +236,7 @@ def _export_checksum(folder):
 
 def _other_model(name):
     return errors.UserError(
-        f"A worker has found another model in {name} than the one that the "
+        f"A worker has found a different model in {name} from the one that the "
         "command was started with. Restore it, or start the command again."
     )
 

@@ -64,7 +64,7 @@ _DATA_DIR = flags.DEFINE_string(
     "data_dir",
     "~/t2t_data",
     "Folder for generated data and downloads. This folder and --raw_dir, "
-    "--output_dir and --export_dir may be URLs, as s3://BUCKET/FOLDER or "
+    "--output_dir and --export_dir may be URLs, s3://BUCKET/FOLDER or "
     "gs://BUCKET/FOLDER.",
 )
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -131,8 +131,8 @@ def define_target_language_flag(note: str = "") -> flags.FlagHolder:
     return flags.DEFINE_string(
         "target_language",
         None,
-        "With a many-to-many model: language of the translations, as de, of "
-        f"lines that do not begin with a tag such as <2de>. {note}".rstrip(),
+        "With a many-to-many model: language of the translations, such as de, "
+        f"of lines that do not begin with a tag such as <2de>. {note}".rstrip(),
     )
 
 

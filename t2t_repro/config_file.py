@@ -57,8 +57,8 @@ def apply(name: str, known: flags.FlagValues = flags.FLAGS) -> None:
         if flag not in known:
             hint = errors.hint(flag, list(known))
             raise errors.UserError(
-                f"{path} has {flag!r}, which is no flag of this command.{hint} "
-                "--help lists the flags."
+                f"{path} has {flag!r}, which is not a flag of this command."
+                f"{hint} --help lists the flags."
             )
     if path.name == _RUN_JSON:
         _refuse_other_set(known, values)

@@ -36,7 +36,7 @@ _LANGUAGES = _SOURCE_LANGUAGE, _LANGUAGE = [
     flags.DEFINE_string(
         name,
         None,
-        f"Language of {text}, as de. By default that of the problem or of "
+        f"Language of {text}, such as de. By default that of the problem or of "
         "sacreBLEU's test set; of a many-to-many problem all languages.",
     )
     for name, text in (
@@ -113,7 +113,7 @@ def _problem(test_set):
     if not (_LANGUAGE.value or _TOKENIZED.value):
         raise errors.UserError(
             "Moses tokens, for bleu_tok and bleu_compound_split, depend on the "
-            f"language. Name that of the translations, as --{_LANGUAGE.name}="
+            f"language. Name that of the translations with --{_LANGUAGE.name}="
             "de, or name their --problem, or say --tokenized."
         )
     # Otherwise the text says which languages there are.
@@ -122,7 +122,7 @@ def _problem(test_set):
         if not re.fullmatch(r"[a-z]{2,3}([_-]\w+)?", code):
             raise errors.UserError(
                 f"--{_SOURCE_LANGUAGE.name} and --{_LANGUAGE.name} must be a "
-                f"language's code, as en, de or pt_BR; got {code!r}."
+                f"language's code, such as en, de or pt_BR; got {code!r}."
             )
     return scoring_problem((source, target))
 

@@ -47,7 +47,7 @@ def install_command(extra: str) -> str:
 
 
 def requirements(package: str, extra: str = "") -> list[str]:
-    """Return what a package or one of its extras needs, as "name[extra]>=1".
+    """Return what a package or one of its extras needs: "name[extra]>=1".
 
     The result is empty for a package that is not installed.
     """

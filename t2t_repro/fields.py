@@ -90,7 +90,7 @@ def check(values: Any, noun: str) -> None:
 
     Args:
         values: an instance.
-        noun: kind of setting that errors name, as "hparam".
+        noun: kind of setting that errors name, such as "hparam".
 
     Raises:
         UserError: names the first field that is wrong, its constraint and its

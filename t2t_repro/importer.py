@@ -31,7 +31,7 @@ _INPUT = flags.DEFINE_string(
 _LANGUAGES = flags.DEFINE_string(
     "languages",
     None,
-    "Source and target language, as en-de, where the files do not name them.",
+    "Source and target language, such as en-de, where no file names them.",
 )
 _VOCABULARIES = flags.DEFINE_list(
     "vocabularies",

@@ -47,8 +47,8 @@ class Problem(VocabularySettings):
     )
     filters: str = setting(
         default="",
-        help="Filters of training pairs with their values, joined by ':', as "
-        "max_words=100:letters=0.5:unique; --registry_help lists them.",
+        help="Filters of training pairs with their values, joined by ':', such "
+        "as max_words=100:letters=0.5:unique; --registry_help lists them.",
     )
 
     # Not arguments, so not annotated. build_problem() sets the first three.
@@ -160,7 +160,7 @@ class Problem(VocabularySettings):
         return dataclasses.asdict(self)
 
     def raw_files(self, split: str) -> tuple[RawFile, ...]:
-        """Return the aligned files of a split, as train.en, train.de."""
+        """Return the aligned files of a split, such as train.en, train.de."""
         return tuple(
             RawFile(f"{split}.{language}") for language in self.stored_languages
         )

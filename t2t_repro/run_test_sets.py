@@ -36,8 +36,8 @@ def open_test_set(
     if problem.target_languages and not problem.target_language:
         raise errors.UserError(
             f"{problem.requested_name} has several directions, and text has "
-            "one. Choose it, as by problem.toward('de', 'en') of English to "
-            "German."
+            "one. Choose it, for example English to German by "
+            "problem.toward('de', 'en')."
         )
     return _of_direction(test_set, problem)
 

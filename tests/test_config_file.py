@@ -85,7 +85,7 @@ def test_run_is_repeated(command, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("problm: x", "'problm', which is no flag .*Did you mean problem?"),
+        ("problm: x", "'problm', which is not a flag .*Did you mean problem?"),
         ("steps: 0", "run.yaml: .*steps=0"),
         ("xla: true", "run.yaml: .*xla=true"),
         ("hparams: a=1", "hparams must be a mapping .* got 'a=1'"),

@@ -117,8 +117,8 @@ def _refuse_shards(folder: pathlib.Path, paths: list[pathlib.Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
     raise errors.UserError(
-        f"{', '.join(path.name for path in paths)} in {folder} were made of "
-        "other text than the present one, and are removed. Run datagen again."
+        f"{', '.join(path.name for path in paths)} in {folder} were made "
+        "from different text, and are removed. Run datagen again."
     )
 
 

@@ -38,8 +38,8 @@ class VocabularySettings:
     )
     tags: str = setting(
         default="",
-        help="Words with which sources may begin, joined by ':', as <BT> for "
-        "back-translations; each is one subword of the vocabulary.",
+        help="Words with which sources may begin, joined by ':', such as <BT> "
+        "for back-translations; each is one subword of the vocabulary.",
     )
 
     # Not arguments, so not annotated.
@@ -63,7 +63,7 @@ class VocabularySettings:
         if any(len(tag.split()) != 1 for tag in self.source_tags):
             raise errors.UserError(
                 f"Each of the tags is a word; got {self.tags!r}. Join them by "
-                f"{_SEPARATOR!r}, as <A>{_SEPARATOR}<B>."
+                f"{_SEPARATOR!r}, for example <A>{_SEPARATOR}<B>."
             )
         if self.source_vocab_size < 0 or (
             self.source_vocab_size and not self.separate_vocabularies
@@ -77,8 +77,8 @@ class VocabularySettings:
         if self.separate_vocabularies and count not in (0, 2):
             raise errors.UserError(
                 "With separate_vocabularies=true, vocabulary takes two paths, "
-                f"of inputs and of targets, as a.model{_SEPARATOR}b.model; "
-                f"got {count} in {self.vocabulary!r}."
+                f"of inputs and of targets, such as a.model{_SEPARATOR}b.model;"
+                f" got {count} in {self.vocabulary!r}."
             )
 
     @property

@@ -161,7 +161,7 @@ def _new_entry(output: pathlib.Path, source: pathlib.Path) -> dict[str, Any]:
     """Read a file, and return its entry in the manifest."""
     if output.exists():
         raise errors.UserError(
-            f"{output} exists, and is no translation of {source} that this "
+            f"{output} exists, and is not a translation of {source} that this "
             "folder knows. Name another folder."
         )
     status = translated_files.state(source)  # before the reading

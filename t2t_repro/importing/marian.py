@@ -139,7 +139,7 @@ def _vocabulary(files: VocabularyFiles, size: int) -> MappedModel:
         if count != size:
             raise errors.UserError(
                 f"{files.pieces} has {count:,} pieces and the model {size:,}. "
-                "If a file .yml or .json has the ids, name it, too: "
+                "If a .yml or .json file has the ids, name it, too: "
                 f"--vocabularies={files.pieces.name},vocab.yml."
             )
         return mapped

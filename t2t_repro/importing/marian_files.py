@@ -115,7 +115,7 @@ def _weights(path):
     if not path.is_dir():
         if path.suffix not in _WEIGHTS or not path.is_file():
             raise errors.UserError(
-                f"{path} must be a Marian model: a file .npz or .bin, or its "
+                f"{path} must be a Marian model: a .npz or .bin file, or its "
                 "folder. Say --input=…."
             )
         return path

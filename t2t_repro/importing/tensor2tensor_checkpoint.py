@@ -89,9 +89,9 @@ def _vocabulary_files(folder, languages):
     if len(files) == 2 and by_language.keys() == set(languages):
         return [by_language[language] for language in languages]
     raise errors.UserError(
-        f"{folder} has {len(files)} files vocab.*. Copy the model's "
-        "vocabulary, as vocab.translate_ende_wmt32k.32768.subwords, from "
-        "tensor2tensor's --data_dir; or both, as "
+        f"{folder} has {len(files)} vocab.* files. Copy the model's "
+        "vocabulary, such as vocab.translate_ende_wmt32k.32768.subwords, from "
+        "tensor2tensor's --data_dir; or both, such as "
         "vocab.translate_enzh_wmt32k.32768.subwords.en and .zh, with a file "
         "flags.txt that has the line --problem=translate_enzh_wmt32k."
     )

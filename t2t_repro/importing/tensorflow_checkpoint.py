@@ -68,7 +68,7 @@ def find(path: pathlib.Path) -> pathlib.Path:
         return latest
     if len(found) != 1:
         raise errors.UserError(
-            f"{path} has {len(found)} checkpoints, files FILE.index. Name one "
+            f"{path} has {len(found)} checkpoints, FILE.index files. Name one "
             "of them: --input=…."
         )
     return found[0].with_suffix("")

@@ -107,7 +107,7 @@ class Suite(NamedTuple):
         ):
             raise errors.UserError(
                 f"metrics of the problem {problem!r} must be a tuple of names, "
-                'as ("exact_match", "bleu") or ("exact_match",); got '
+                'such as ("exact_match", "bleu") or ("exact_match",); got '
                 f"{self.names!r}."
             )
         if not self.names:

@@ -48,7 +48,7 @@ PLOTS = (
 
 
 def read(output_dir: pathlib.Path) -> dict[str, Curve]:
-    """Read all scalars of a run by name, as train/loss, in order of steps.
+    """Read all scalars of a run by name, such as train/loss, in order of steps.
 
     Their files are in the folders train and validation; those of earlier
     versions are in the folder of the run, with names that have these prefixes.

@@ -140,7 +140,7 @@ def _exit_after(function, *args):
 
 
 def _report(process, report):
-    """Wait for the end of a process, which is near, and tell how it came."""
+    """Wait for the end of a process, which is near, and report how it ended."""
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     if code < 0:
         _send(report, f"was killed by {signal.Signals(-code).name}")

@@ -73,7 +73,7 @@ class LoadedVersion:
 
     @property
     def ended(self) -> asyncio.Task[str]:
-        """Task that ends with the process, and tells how it did."""
+        """Task that ends with the process; its result says how."""
         return self._connection.ended
 
     def input_names(self, signature: str) -> list[str]:

@@ -15,7 +15,7 @@ _REPORT_BYTES = 200
 
 
 class ProcessEndedError(Exception):
-    """End of the process by itself; the message says how it came."""
+    """The process ended by itself; the message says how."""
 
 
 class VersionConnection:

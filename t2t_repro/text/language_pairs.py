@@ -1,4 +1,4 @@
-"""Directions of translation: languages of source and target, as en-de."""
+"""Directions of translation: languages of source and target, such as en-de."""
 
 import re
 from collections.abc import Iterable
@@ -30,7 +30,8 @@ def parse(name: str, text: str) -> tuple[Direction, ...]:
         ):
             raise errors.UserError(
                 f"{name} must be different directions joined by ':', each of "
-                f"two languages, as en-de:de-en; got {item!r} in {text!r}."
+                f"two languages, such as en-de:de-en; got {item!r} in "
+                f"{text!r}."
             )
         found.append(direction)
     return tuple(found)

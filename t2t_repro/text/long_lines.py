@@ -24,7 +24,7 @@ def refused_message(shown: Sequence[str], count: int, limit: int) -> str:
     """Return a message about lines that were not translated.
 
     Args:
-        shown: the first NUM_SHOWN lines, as "line 3 (1,200 subwords)".
+        shown: the first NUM_SHOWN lines, such as "line 3 (1,200 subwords)".
         count: number of all such lines.
         limit: maximum number of subwords.
     """

@@ -20,7 +20,7 @@ def splitter(
     White space around sentences is removed.
 
     Args:
-        language: code, as "de". Languages without rules of their own have
+        language: code, such as "de". Languages without rules of their own have
             those of a related language, or of English.
         normalize: function of each sentence. It may tokenize, which would hide
             the ends of sentences.

@@ -18,8 +18,8 @@ class TestSet(NamedTuple):
 
     sources: list[str] | None  # [lines]; None: unknown
     references: list[list[str]]  # one or more of [lines]
-    # Folder of the run for results, as "test" or "files/my.en"; None: results
-    # are not stored.
+    # Folder of the run for results, such as "test" or "files/my.en"; None:
+    # results are not stored.
     name: str | None = None
     # {"en-de": lines} of the directions of a many-to-many problem, in order.
     directions: Mapping[str, int] = types.MappingProxyType({})

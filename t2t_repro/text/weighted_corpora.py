@@ -32,7 +32,7 @@ def parse(text: str) -> list[Corpus]:
         pattern, equals, value = item.partition("=")
         if not pattern or pathlib.PurePath(pattern).is_absolute():
             raise errors.UserError(
-                "A pattern of corpora must be relative to --raw_dir, as "
+                "A pattern of corpora must be relative to --raw_dir, such as "
                 f"europarl or crawl/part-*; got {pattern!r} in {text!r}."
             )
         corpora.append(Corpus(pattern, _weight(item, value if equals else "1")))

@@ -58,12 +58,12 @@ def _common_weights(readers: list[CheckpointReader]) -> list[str]:
     for reader in readers[1:]:
         if _weights(reader) != first_weights:
             raise errors.UserError(
-                f"{reader.path} is of another model than {first.path}: their "
-                "weights differ in name or shape."
+                f"{reader.path} is of a different model from {first.path}: "
+                "their weights differ in name or shape."
             )
         if reader.vocabulary != first.vocabulary:
             raise errors.UserError(
-                f"{reader.path} was trained on another vocabulary than "
+                f"{reader.path} was trained with a different vocabulary from "
                 f"{first.path}: their sha256 are {reader.vocabulary} and "
                 f"{first.vocabulary}."
             )

@@ -178,9 +178,9 @@ def check_tf_config() -> None:
     if fault:
         raise errors.UserError(
             "Training on several machines needs TF_CONFIG in the environment, "
-            'as {"cluster": {"worker": ["HOST:PORT", "HOST:PORT"]}, "task": '
-            '{"type": "worker", "index": 0}}, with a different index on each '
-            f"machine. Here {fault}."
+            'such as {"cluster": {"worker": ["HOST:PORT", "HOST:PORT"]}, '
+            '"task": {"type": "worker", "index": 0}}, with a different index '
+            f"on each machine. Here {fault}."
         )
 
 

@@ -156,7 +156,7 @@ def test_problem_of_one_direction_accepts_its_own_languages():
         ({"directions": "en"}, "directions must be.*got 'en'"),
         ({"directions": "en-de:en-de"}, "different directions.*'en-de'"),
         ({"directions": "en-en"}, "different directions"),
-        ({"directions": ":"}, "must name one direction"),
+        ({"directions": ":"}, "must name at least one direction"),
         ({"zero_shot": "en-de"}, "in directions and in zero_shot"),
         ({"zero_shot": "fr-de"}, "needs training from fr and into de"),
         ({"zero_shot": "de-it"}, "needs training from de and into it"),
