@@ -227,11 +227,15 @@ def of_export(
 
 
 def _export_checksum(folder):
-    """Return the checksum of a version's files, which are verified."""
+    """Return the checksum of a version's files, which are verified.
+
+    Other files, such as README.md, may change.
+    """
     from t2t_repro.serving import saved_model
 
-    saved_model.read_verified_card(folder)
-    return json_files.checksum(saved_model.checksums(folder))
+    card = saved_model.read_verified_card(folder)
+    found = card["files"] if card else saved_model.checksums(folder)
+    return json_files.checksum(found)
 
 
 def _other_model(name):

@@ -21,6 +21,10 @@ _VARIABLES = re.compile("(TF(?!_CLI|_VAR)|ONEDNN|OMP|CUDA|XLA|KERAS)_")
 # A product in bfloat16 must be so many times as fast as one in float32 for a
 # training to gain.
 _WORTHWHILE = 1.2
+_DRIVER_SECONDS = 20  # for nvidia-smi to answer
+# 63 million parameters of base with Adam's moments, 12 bytes each, in 20 stored
+# checkpoints and one that is written: 15.9 GB.
+_BASE_GIGABYTES = 16
 
 
 class Diagnosis(NamedTuple):
@@ -184,11 +188,15 @@ def _driver() -> dict[str, str]:
     if not shutil.which("nvidia-smi"):
         return {}
     query = "--query-gpu=name,memory.total,driver_version"
-    result = subprocess.run(
-        ["nvidia-smi", query, "--format=csv,noheader"],
-        capture_output=True,
-        encoding="utf-8",
-    )
+    try:
+        result = subprocess.run(
+            ["nvidia-smi", query, "--format=csv,noheader"],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=_DRIVER_SECONDS,
+        )
+    except subprocess.TimeoutExpired:  # as of a GPU that is lost
+        return {}
     if result.returncode:  # the output says why
         return {}
     return {f"GPU:{i}": s for i, s in enumerate(result.stdout.splitlines())}
@@ -221,11 +229,12 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
             "models: trainer --max_tokens_per_replica=2048 needs less."
         )
     for folder, disk in facts["disk"].items():
-        if disk["free"] < 5 * _GIGABYTE:
+        if disk["free"] < _BASE_GIGABYTES * _GIGABYTE:
             yield (
                 f"The disk of {folder} has {disk['free'] / _GIGABYTE:.1f} GB "
-                "free, and a run of base needs 5: make room, or name other "
-                "folders by --data_dir and --output_dir."
+                f"free, and a run of base needs {_BASE_GIGABYTES}: make room, "
+                "name other folders by --data_dir and --output_dir, or keep "
+                "fewer checkpoints by trainer --keep_checkpoint_max=5."
             )
 
 

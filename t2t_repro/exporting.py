@@ -76,7 +76,7 @@ def _card(run, paths, hparams):
         "run": run.output_dir.name,
         "checkpoints": stored_run.checkpoint_names(paths),
         "decode_hparams": dataclasses.asdict(hparams),
-        "scores": runs.stored_scores(run.output_dir, paths),
+        "scores": runs.scores_of(run.output_dir, paths, hparams),
         "exported_with": run_json.versions(),
         "data": model_card.data(run.problem),
     }

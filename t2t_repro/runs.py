@@ -4,7 +4,14 @@ import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from t2t_repro import errors, hparam, json_files, run_json, stored_run
+from t2t_repro import (
+    errors,
+    fields,
+    hparam,
+    json_files,
+    run_json,
+    stored_run,
+)
 from t2t_repro.data import vocabulary_pair
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
@@ -31,41 +38,45 @@ class Run(NamedTuple):
     vocabularies: Vocabularies
 
 
-def stored_scores(
-    output_dir: pathlib.Path,
-    checkpoint_paths: list[pathlib.Path] | None = None,
-) -> dict[str, dict]:
-    """Return {split: scores} of the splits that `evaluate` translated.
-
-    Args:
-        output_dir: folder of the run.
-        checkpoint_paths: only scores of these checkpoints; None: all scores.
-    """
+def stored_scores(output_dir: pathlib.Path) -> dict[str, dict]:
+    """Return {split: scores} of the splits that `evaluate` translated."""
     folder = output_dir / run_json.TRANSLATIONS
-    scores = {
+    return {
         str(path.relative_to(folder).with_suffix("")): json_files.read(
             path, dict
         )
         for path in sorted(folder.rglob("*.json"))
     }
-    return {
-        split: stored
-        for split, stored in scores.items()
-        if checkpoint_paths is None
-        or _has_checkpoints(stored, checkpoint_paths)
-    }
 
 
-def _has_checkpoints(stored, paths):
-    """Return whether scores are from these checkpoints.
+def scores_of(
+    output_dir: pathlib.Path,
+    checkpoint_paths: list[pathlib.Path],
+    search: hparam.DecodeHParams,
+) -> dict[str, dict]:
+    """Return the stored scores of checkpoints, found by the same search.
 
     Checksums are compared, too: an average may have been computed again.
     """
-    checksums = stored_run.checkpoint_checksums(paths)
-    return (
-        stored.get("checkpoints") == stored_run.checkpoint_names(paths)
+    names = stored_run.checkpoint_names(checkpoint_paths)
+    checksums = stored_run.checkpoint_checksums(checkpoint_paths)
+    return {
+        split: stored
+        for split, stored in stored_scores(output_dir).items()
+        if stored.get("checkpoints") == names
         and stored.get("checkpoints_sha256", checksums) == checksums
+        and _same_best(stored.get("decode_hparams", {}), vars(search))
+    }
+
+
+def _same_best(*searches):
+    """Return whether two searches have the same best outputs."""
+    complete = (
+        fields.with_defaults(hparam.DecodeHParams, search)
+        | {"return_beams": False, "raw_scores": False}
+        for search in searches
     )
+    return next(complete) == next(complete)
 
 
 def open_run(

@@ -65,7 +65,7 @@ def test_worker_that_finds_another_checkpoint_refuses():
     registry.load_definitions()
     model = bulk_models.of_run(stored_run.read(RUN))
     other = model._replace(checkpoint_checksums=("0",))
-    with pytest.raises(errors.UserError, match="has found another model"):
+    with pytest.raises(errors.UserError, match="has found a different model"):
         other.load()
 
 
@@ -76,6 +76,7 @@ def test_export_is_the_same_beside_other_files(tmp_path):
     # Notes of a copy from an object store.
     for name in (".t2t.objects", "variables/.t2t.objects"):
         (before.folder / name).write_text("{}")
+    (before.folder / "README.md").write_text("Licence: of my choice")
     assert bulk_models.of_export(tmp_path / "export") == before
 
 

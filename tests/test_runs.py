@@ -5,7 +5,15 @@ import functools
 
 import pytest
 
-from t2t_repro import errors, files, json_files, run_json, runs, stored_run
+from t2t_repro import (
+    errors,
+    files,
+    hparam,
+    json_files,
+    run_json,
+    runs,
+    stored_run,
+)
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.text.sentence_piece import Bpe
@@ -88,7 +96,7 @@ def test_worker_with_other_data_is_refused(started):
         )
 
 
-def test_stored_scores_are_selected_by_checkpoint(tmp_path):
+def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     (tmp_path / run_json.TRANSLATIONS).mkdir()
     path = tmp_path / "averaged" / "ckpt-9"
     path.parent.mkdir()
@@ -101,6 +109,7 @@ def test_stored_scores_are_selected_by_checkpoint(tmp_path):
             "bleu": 30.0,
             "checkpoints": names,
             "checkpoints_sha256": sums,
+            "decode_hparams": {"beam_size": 4, "return_beams": True},
         },
         "validation": {"bleu": 20.0, "checkpoints": ["checkpoints/ckpt-9"]},
     }
@@ -108,10 +117,13 @@ def test_stored_scores_are_selected_by_checkpoint(tmp_path):
         path_of_scores = tmp_path / run_json.TRANSLATIONS / f"{split}.json"
         json_files.write(path_of_scores, scores)
     assert runs.stored_scores(tmp_path) == stored
-    assert runs.stored_scores(tmp_path, [path]) == {"test": stored["test"]}
+    search = hparam.DecodeHParams()
+    found = runs.scores_of(tmp_path, [path], search)
+    assert found == {"test": stored["test"]}
+    greedy = dataclasses.replace(search, beam_size=1)
+    assert runs.scores_of(tmp_path, [path], greedy) == {}
     path.with_suffix(".index").write_text("of a new average")
-    assert runs.stored_scores(tmp_path, [path]) == {}
-    assert runs.stored_scores(tmp_path / "none") == {}
+    assert runs.scores_of(tmp_path, [path], search) == {}
 
 
 def test_run_without_a_later_setting_resumes(started, tiny_hparams):

@@ -59,8 +59,8 @@ def test_no_advice_without_a_reason(driver):
         ("memory", {"limit": GIGABYTE}, "1.0 GB .* --max_tokens_per_replica"),
         (
             "disk",
-            {"run": {"free": GIGABYTE, "total": GIGABYTE}},
-            "disk of run has 1.0 GB free.* --output_dir",
+            {"run": {"free": 15 * GIGABYTE, "total": 99 * GIGABYTE}},
+            "disk of run has 15.0 GB free.* needs 16.* --output_dir",
         ),
     ],
 )
@@ -118,10 +118,15 @@ def test_doctor_prints_a_report_or_json(run, tmp_path):
     assert found["facts"]["cpu"]["gflops"]["float32"] > 0
 
 
-@pytest.mark.parametrize(("status", "found"), [(0, {"GPU:0": "A100"}), (9, {})])
-def test_driver_that_fails_has_no_gpus(monkeypatch, tmp_path, status, found):
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [("exit 0", {"GPU:0": "A100"}), ("exit 9", {}), ("exec sleep 3600", {})],
+)
+def test_driver_that_fails_has_no_gpus(monkeypatch, tmp_path, end, found):
+    if "sleep" in end:
+        monkeypatch.setattr(diagnosis, "_DRIVER_SECONDS", 0.1)
     program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho A100\nexit {status}\n")
+    program.write_text(f"#!/bin/sh\necho A100\n{end}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert diagnosis._driver() == found
