@@ -29,13 +29,14 @@ _CHECKPOINTS = flags.DEFINE_list(
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import run_json, runs
-    from t2t_repro.training import averaging, checkpoint_files
+    from t2t_repro.training import averaging, checkpoint_files, hardware
 
     if _CHECKPOINTS.value and _BEST.value:
         raise errors.UserError(
             "--best chooses the checkpoints; got --checkpoints="
             f"{','.join(_CHECKPOINTS.value)}, too. Omit one of them."
         )
+    hardware.hide_gpus()
     run = runs.open_run(
         common_flags.output_dir(), common_flags.expected_settings()
     )

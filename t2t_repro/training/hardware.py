@@ -1,5 +1,6 @@
 """Choice of replicas, threads, precision and XLA for a machine."""
 
+import contextlib
 import os
 import time
 
@@ -9,7 +10,7 @@ from t2t_repro import cpu, extras, tensorflow_import
 from t2t_repro.training import workers
 
 # bfloat16 arithmetic came with compute capability 8.0 (A100).
-_BFLOAT16_CAPABILITY = (8, 0)
+_BFLOAT16_CAPABILITY = (8, 0)  # TF32, too
 # Microbatches that run in parallel on a CPU, each with gradients of its own.
 # Only two were measured.
 _MAX_PARALLEL = 4
@@ -21,6 +22,15 @@ def make_logical_devices(count: int) -> None:
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * count
     )
+
+
+def hide_gpus() -> None:
+    """Compute on the CPU: a training run may have all memory of the GPUs.
+
+    The function has no effect once TensorFlow has used a GPU in this process.
+    """
+    with contextlib.suppress(RuntimeError):
+        tf.config.set_visible_devices([], "GPU")
 
 
 def make_deterministic() -> None:
@@ -119,21 +129,41 @@ def dtype_policy(mixed_precision: str = "auto") -> str:
 
     On CPUs it is float32: the default gives nearly the same numbers on each.
     """
-    gpus = tf.config.list_physical_devices("GPU")
     if mixed_precision == "auto":
-        capable = [
-            tf.config.experimental.get_device_details(gpu).get(
-                "compute_capability", (0, 0)
-            )
-            >= _BFLOAT16_CAPABILITY
-            for gpu in gpus
-        ]
-        mixed_precision = "bfloat16" if gpus and all(capable) else "float32"
+        capable = _ampere_gpus()
+        has_bfloat16 = capable and all(capable)
+        mixed_precision = "bfloat16" if has_bfloat16 else "float32"
     return {
         "float32": "float32",
         "bfloat16": "mixed_bfloat16",
         "float16": "mixed_float16",
     }[mixed_precision]
+
+
+def _ampere_gpus() -> list[bool]:
+    """Return for each GPU whether it has bfloat16 and TF32, as A100 has."""
+    details = map(
+        tf.config.experimental.get_device_details,
+        tf.config.list_physical_devices("GPU"),
+    )
+    return [
+        each.get("compute_capability", (0, 0)) >= _BFLOAT16_CAPABILITY
+        for each in details
+    ]
+
+
+def _precision(policy):
+    """Return a policy, and whether its products of matrices are in TF32.
+
+    TensorFlow rounds their inputs to 10 bits of mantissa by default.
+    """
+    uses_tf32 = (
+        policy == "float32"
+        and any(_ampere_gpus())
+        and tf.config.experimental.tensor_float_32_execution_enabled()
+        and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+    )
+    return f"{policy} with products in TF32" if uses_tf32 else policy
 
 
 def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
@@ -144,7 +174,8 @@ def summary(strategy: tf.distribute.Strategy, policy: str, xla: bool) -> str:
         policy: result of dtype_policy().
         xla: result of use_xla().
     """
-    parts = [_devices(strategy), policy, f"XLA {'on' if xla else 'off'}"]
+    precision = _precision(policy)
+    parts = [_devices(strategy), precision, f"XLA {'on' if xla else 'off'}"]
     if not tf.config.list_physical_devices("GPU"):
         parts[1:1] = [cpu_settings()]
     return ", ".join(parts)

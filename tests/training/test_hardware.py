@@ -128,6 +128,25 @@ def test_hardware_summary_names_replicas_cpu_precision_and_xla(
     )
 
 
+@pytest.mark.parametrize(
+    ("capability", "override", "expected"),
+    [
+        ((8, 0), None, "float32 with products in TF32"),
+        ((8, 0), "0", "float32"),
+        ((7, 0), None, "float32"),
+    ],
+)
+def test_hardware_summary_names_tf32(
+    machine, monkeypatch, capability, override, expected
+):
+    if override:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    machine(cpus=1, gpus=[capability])
+    strategy = hardware.strategy("one_device")
+    line = hardware.summary(strategy, "float32", False)
+    assert line == f"1 replica on one GPU, {expected}, XLA off"
+
+
 def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
     monkeypatch.setattr(
         tf.config.threading, "get_intra_op_parallelism_threads", lambda: 0
@@ -196,3 +215,18 @@ def test_peak_of_a_product_is_measured_on_cpus_only(machine):
     assert "GFLOP/s" in hardware.cpu_peak("mixed_bfloat16")
     machine(gpus=[(8, 0)])
     assert hardware.cpu_peak("mixed_bfloat16") == ""
+
+
+def test_gpus_are_hidden_unless_tensorflow_has_used_them(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        tf.config, "set_visible_devices", lambda *args: calls.append(args)
+    )
+    hardware.hide_gpus()
+    assert calls == [([], "GPU")]
+
+    def refuse(*_):
+        raise RuntimeError("Visible devices must be set before initialization")
+
+    monkeypatch.setattr(tf.config, "set_visible_devices", refuse)
+    hardware.hide_gpus()
