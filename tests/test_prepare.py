@@ -175,6 +175,8 @@ def test_changed_definition_of_a_problem_is_noted(
     tmp_path, monkeypatch, capsys
 ):
     """The bases of its class are part of it; other modules are not."""
+    entries = dict(registry.problems._entries)
+    monkeypatch.setattr(registry.problems, "_entries", entries)
     write_raw(tmp_path / "raw")
     usr_dir = tmp_path / "usr"
     usr_dir.mkdir()

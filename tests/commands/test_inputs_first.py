@@ -166,7 +166,7 @@ CASES = {
     ),
     "language of files": (
         (*EVALUATE, "--references={0}/two"),
-        "Name that of the translations, as --language=de,",
+        "Name that of the translations with --language=de,",
     ),
     "language of a test set": (
         (*EVALUATE, "--split=wmt20", "--language=de"),

@@ -278,7 +278,7 @@ def test_shard_of_other_text_from_a_killed_run_is_removed(
         patch.setattr(encode, "_write_shard", write_and_stop)
         with pytest.raises(KeyboardInterrupt):
             generate_corpus(tmp_path, lambda: iter(next(readings)))
-    with pytest.raises(errors.UserError, match="train-.* made of other text"):
+    with pytest.raises(errors.UserError, match="train-.* from different text"):
         generate_corpus(tmp_path, draw_pairs(50))
     again = generate_corpus(tmp_path, draw_pairs(50))
     assert again == generate_corpus(tmp_path / "fresh", draw_pairs(50))

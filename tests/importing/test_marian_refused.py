@@ -134,7 +134,7 @@ def test_missing_and_ambiguous_files_are_named(tmp_path):
     np.savez(folder / "last.npz", **arrays)
     with pytest.raises(errors.UserError, match="no special:model.yml"):
         marian.read(folder / "last.npz")
-    with pytest.raises(errors.UserError, match="a file .npz or .bin"):
+    with pytest.raises(errors.UserError, match="a .npz or .bin file"):
         marian.read(folder / "vocab.spm")
     with pytest.raises(errors.UserError, match="no model of Marian"):
         marian.read(tmp_path)

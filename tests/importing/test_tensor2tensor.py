@@ -163,7 +163,7 @@ def test_missing_vocabulary_is_named(tmp_path):
     hparams = models.settings()
     tensors = models.arrays(hparams, (V, V))
     models.write(tmp_path, hparams, tensors)
-    with pytest.raises(errors.UserError, match=r"has 0 files vocab\.\*"):
+    with pytest.raises(errors.UserError, match=r"has 0 vocab\.\* files"):
         tensor2tensor_checkpoint.read(tmp_path)
 
 
