@@ -265,7 +265,7 @@ def summary(session: Session) -> dict[str, str]:
     replicas = session.strategy.num_replicas_in_sync
     max_tokens, parallel = session.microbatches
     epochs = options.train_steps / plan.steps_per_epoch
-    peak = schedules.peak(hparams)
+    peak = schedules.peak(hparams, options.train_steps)
     found = session.found_microbatch
     pairs, used = len(task.corpora["train"]), plan.num_pairs
     return {

@@ -35,7 +35,7 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
             "steps": f"24 = {epochs:,.1f} epochs; 0 done",
             # 0.02 / sqrt(10)
             "learning rate": "constant*linear_warmup*rsqrt_decay, "
-            "peak 0.00632 at step 10",
+            "peak 0.00632 at step 11",
             "output": str(tmp_path),
         }
         == actual
@@ -53,6 +53,10 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
     )
     assert "mixed_bfloat16, XLA on; " in other["hardware"]
     assert other["per replica"].endswith("at most 1,024 slots at once")
+    # 0.02 / sqrt(10) * 3 / 10
+    assert runs.summary(tmp_path, train_steps=4)["learning rate"].endswith(
+        ", peak 0.0019 at step 4"
+    )
 
 
 def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
