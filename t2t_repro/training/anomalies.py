@@ -17,6 +17,9 @@ _MIN_STEPS = 10  # below this number no step is called slow
 # steps take milliseconds, any other process makes some of them slow.
 _SLOW_FACTOR, _SLOW_SECONDS = 4, 1.0
 _REPORT_INTERVAL = 60  # seconds between two lines about slow steps
+# In float16: skipped updates in a row after which training cannot recover.
+# From any scale below 2^36 they lead to the lowest, 1e-4.
+_MAX_SKIPPED = 50
 
 
 class FiniteChecker:
@@ -40,21 +43,34 @@ class FiniteChecker:
         self._describe_batch = describe_batch
         self._newest_checkpoint = newest_checkpoint
         self._last_loss: float | None = None
+        self._skipped = 0  # updates in a row
 
     def check_step(self, step: int, loss: float, gradient_norm: float) -> None:
         """Check the numbers of a step. Call it for each step, in order.
 
         Raises:
             UserError: the loss or the gradient is not finite. In float16 a
-                gradient may overflow: loss scaling skips that update.
+                gradient may overflow: loss scaling skips that update, but not
+                50 in a row.
         """
         if not math.isfinite(loss):
             self._stop(step, f"The loss of step {step:,} is {loss}")
-        if self._policy != "mixed_float16" and not math.isfinite(gradient_norm):
+        self._skipped += 1
+        if math.isfinite(gradient_norm):
+            self._skipped = 0
+        elif self._policy != "mixed_float16":
             self._stop(
                 step,
                 f"The gradient of step {step:,} has the norm {gradient_norm}, "
                 f"with a loss of {loss:.4g}",
+            )
+        elif self._skipped >= _MAX_SKIPPED:
+            self._stop(
+                step,
+                f"The gradients of the {_MAX_SKIPPED} steps up to {step:,} are "
+                "not finite at any loss scale, so that float16 skipped all of "
+                f"these updates; the gradient of step {step:,} has the norm "
+                f"{gradient_norm}",
             )
         self._last_loss = loss
 
