@@ -1,9 +1,10 @@
-"""Checks during training: non-finite numbers, slow steps, retracing."""
+"""Checks of training: non-finite numbers, memory, slow steps, retracing."""
 
 import collections
+import contextlib
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import keras
@@ -118,6 +119,37 @@ class FiniteChecker:
             "starts from the weights of a checkpoint.",
             see="the-loss-is-nan-or-does-not-fall",
         )
+
+
+@contextlib.contextmanager
+def report_out_of_memory(
+    slots: int, newest_checkpoint: Callable[[], Any]
+) -> Iterator[None]:
+    """Raise a UserError if the memory of a device is exhausted.
+
+    Args:
+        slots: number of slots that a replica processes at once.
+        newest_checkpoint: function that returns a path, or None.
+    """
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        if errors.disk_code(error):
+            raise
+        newest = newest_checkpoint()
+        saved = (
+            f"resumes from the newest checkpoint, {newest}"
+            if newest
+            else "starts again, since there is no checkpoint yet"
+        )
+        raise errors.UserError(
+            f"The memory of a device does not suffice for {slots:,} slots at "
+            f"once: {error.message.partition(chr(10))[0]} The same command "
+            f"{saved}. End other programs that use the device, or add "
+            f"--max_tokens_per_replica={max(1, slots // 2)}, or "
+            "--recompute_grad.",
+            see="out-of-memory",
+        ) from error
 
 
 class SlowStepDetector:
