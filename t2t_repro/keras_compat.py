@@ -122,18 +122,27 @@ def disable_gradient_all_reduce(optimizer: keras.optimizers.Optimizer) -> None:
     inner._all_reduce_sum_gradients = list
 
 
+# Lowest loss scale, as in fairseq (min_loss_scale). Halved further, the scale
+# would become 0, from which doubling does not lead back.
+_MIN_LOSS_SCALE = 1e-4
+
+
 class LossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     """Keras's dynamic loss scale for float16, with a count of every step.
 
     A gradient below 6e-8 is 0 in float16. So the loss is multiplied by a scale,
     and gradients are divided by it in float32. If they overflow, the update is
-    skipped and the scale halved; after 2,000 steps without overflow it doubles
-    (Micikevicius et al. 2017, arXiv 1710.03740, section 3.2). A skipped update
-    counts as a step, since batches and learning rates follow the count.
+    skipped and the scale halved, to 1e-4 at the lowest; after 2,000 steps
+    without overflow it doubles (Micikevicius et al. 2017, arXiv 1710.03740,
+    section 3.2). A skipped update counts as a step, since batches and learning
+    rates follow the count.
     """
 
     def _stateful_handle_non_finite_grads(self):
         super()._stateful_handle_non_finite_grads()
+        self.dynamic_scale.assign(
+            keras.ops.maximum(self.dynamic_scale, _MIN_LOSS_SCALE)
+        )
         # Update the average, too: it begins with the weights of the first step.
         inner = self.inner_optimizer
         inner._update_model_variables_moving_average(inner._trainable_variables)

@@ -153,6 +153,30 @@ def test_loss_scale_counts_updates_that_overflow():
     assert float(built.dynamic_scale) == 2.0**14
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_loss_scale_recovers_after_any_number_of_overflows(
+    strategy_of, replicas
+):
+    strategy = strategy_of(replicas)
+    with strategy.scope():
+        weight = keras.Variable(np.ones(2, np.float32))
+        built = keras_compat.LossScaleOptimizer(
+            keras.optimizers.SGD(1.0), dynamic_growth_steps=1
+        )
+        built.build([weight])
+
+    @tf.function
+    def update(gradient):
+        strategy.run(lambda: built.apply([gradient], [weight]))
+
+    for _ in range(200):
+        update(tf.constant([np.nan, 0.0]))
+    assert built.dynamic_scale.numpy() == np.float32(1e-4)
+    update(tf.zeros(2))
+    assert built.dynamic_scale.numpy() == np.float32(2e-4)
+    np.testing.assert_array_equal(weight, [1, 1])
+
+
 def test_every_optimizer_has_a_name():
     for cls in OPTIMIZERS:
         name = cls.__name__.lower()

@@ -1,9 +1,10 @@
-"""Checks during training: non-finite numbers, slow steps, retracing."""
+"""Checks of training: non-finite numbers, memory, slow steps, retracing."""
 
 import collections
+import contextlib
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import keras
@@ -17,6 +18,9 @@ _MIN_STEPS = 10  # below this number no step is called slow
 # steps take milliseconds, any other process makes some of them slow.
 _SLOW_FACTOR, _SLOW_SECONDS = 4, 1.0
 _REPORT_INTERVAL = 60  # seconds between two lines about slow steps
+# In float16: skipped updates in a row after which training cannot recover.
+# From any scale below 2^36 they lead to the lowest, 1e-4.
+_MAX_SKIPPED = 50
 
 
 class FiniteChecker:
@@ -40,21 +44,34 @@ class FiniteChecker:
         self._describe_batch = describe_batch
         self._newest_checkpoint = newest_checkpoint
         self._last_loss: float | None = None
+        self._skipped = 0  # updates in a row
 
     def check_step(self, step: int, loss: float, gradient_norm: float) -> None:
         """Check the numbers of a step. Call it for each step, in order.
 
         Raises:
             UserError: the loss or the gradient is not finite. In float16 a
-                gradient may overflow: loss scaling skips that update.
+                gradient may overflow: loss scaling skips that update, but not
+                50 in a row.
         """
         if not math.isfinite(loss):
             self._stop(step, f"The loss of step {step:,} is {loss}")
-        if self._policy != "mixed_float16" and not math.isfinite(gradient_norm):
+        self._skipped += 1
+        if math.isfinite(gradient_norm):
+            self._skipped = 0
+        elif self._policy != "mixed_float16":
             self._stop(
                 step,
                 f"The gradient of step {step:,} has the norm {gradient_norm}, "
                 f"with a loss of {loss:.4g}",
+            )
+        elif self._skipped >= _MAX_SKIPPED:
+            self._stop(
+                step,
+                f"The gradients of the {_MAX_SKIPPED} steps up to {step:,} are "
+                "not finite at any loss scale, so that float16 skipped all of "
+                f"these updates; the gradient of step {step:,} has the norm "
+                f"{gradient_norm}",
             )
         self._last_loss = loss
 
@@ -102,6 +119,37 @@ class FiniteChecker:
             "starts from the weights of a checkpoint.",
             see="the-loss-is-nan-or-does-not-fall",
         )
+
+
+@contextlib.contextmanager
+def report_out_of_memory(
+    slots: int, newest_checkpoint: Callable[[], Any]
+) -> Iterator[None]:
+    """Raise a UserError if the memory of a device is exhausted.
+
+    Args:
+        slots: number of slots that a replica processes at once.
+        newest_checkpoint: function that returns a path, or None.
+    """
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        if errors.disk_code(error):
+            raise
+        newest = newest_checkpoint()
+        saved = (
+            f"resumes from the newest checkpoint, {newest}"
+            if newest
+            else "starts again, since there is no checkpoint yet"
+        )
+        raise errors.UserError(
+            f"The memory of a device does not suffice for {slots:,} slots at "
+            f"once: {error.message.partition(chr(10))[0]} The same command "
+            f"{saved}. End other programs that use the device, or add "
+            f"--max_tokens_per_replica={max(1, slots // 2)}, or "
+            "--recompute_grad.",
+            see="out-of-memory",
+        ) from error
 
 
 class SlowStepDetector:

@@ -77,7 +77,7 @@ class CheckpointManager:
     def save(
         self, step: int, scheduled: bool = True, ranking: Sequence[int] = ()
     ) -> pathlib.Path:
-        """Write ckpt-STEP; remove those that are neither last nor best.
+        """Write ckpt-STEP, and prune().
 
         A run that is stopped writes an unscheduled checkpoint to resume from.
         The next save removes it unless it is one of the best, and it does not
@@ -92,7 +92,7 @@ class CheckpointManager:
         Raises:
             UserError: writing failed, as on a full disk; others are intact.
         """
-        path = self._folder / f"ckpt-{step}"
+        path = self.path(step)
         self._folder.mkdir(parents=True, exist_ok=True)
         if scheduled:
             _unscheduled_marker(path).unlink(missing_ok=True)
@@ -101,18 +101,29 @@ class CheckpointManager:
         checkpoint_writer.write(
             self._variables | self._optional, path, self._vocabulary
         )
-        others = [p for p in list_checkpoints(self._folder) if p != path]
-        kept = [p for p in others if not _unscheduled_marker(p).exists()]
-        if scheduled:
-            kept.append(path)
-        by_step = {step_of(p): p for p in (*others, path)}
+        self.prune(ranking)
+        return path
+
+    def prune(self, ranking: Sequence[int] = ()) -> None:
+        """Remove the checkpoints that are neither last nor best.
+
+        Args:
+            ranking: steps, the best one first.
+        """
+        listed = list_checkpoints(self._folder)
+        last = [p for p in listed if not _unscheduled_marker(p).exists()]
+        by_step = {step_of(p): p for p in listed}
         best = [by_step[s] for s in ranking if s in by_step][: self._max_best]
-        names = {p.name for p in (*kept[-self._max_to_keep :], *best, path)}
+        kept = (*last[-self._max_to_keep :], *best, *listed[-1:])
+        names = {p.name for p in kept}
         # A killed process may have left files without an index: remove them.
         for file in index_first(files_of_checkpoints(self._folder)):
             if file.name.partition(".")[0] not in names:
                 file.unlink()
-        return path
+
+    def path(self, step: int) -> pathlib.Path:
+        """Return the path of ckpt-STEP."""
+        return self._folder / f"ckpt-{step}"
 
     def restore_latest(self) -> pathlib.Path | None:
         """Restore the newest intact checkpoint; return its path, or None.
@@ -153,7 +164,7 @@ class CheckpointManager:
             UserError: it is not visible here, or is damaged.
         """
         listed = list_checkpoints(self._folder)
-        path = self._folder / f"ckpt-{step}"
+        path = self.path(step)
         if path not in listed:
             newest = (
                 f"the newest is {listed[-1]}" if listed else "there is none"

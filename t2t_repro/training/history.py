@@ -31,6 +31,11 @@ class History:
             stored = json_files.read(self._path, _SHAPE)
         self._entries = [e for e in stored if e["step"] <= last_step]
 
+    @property
+    def steps(self) -> list[int]:
+        """Steps of all validations, in order."""
+        return [entry["step"] for entry in self._entries]
+
     def add(self, step: int, results: Mapping[str, Any]) -> None:
         """Append the results of a validation, and write the file."""
         self._entries.append({"step": step, **results})

@@ -159,14 +159,23 @@ def learning_rate(hparams: hparam.HParams, step: int) -> Tensor:
     return ops.cast(build(hparams)(step - 1), "float32")
 
 
-def peak(hparams: hparam.HParams) -> PeakRate:
-    """Return the highest learning rate of a training run."""
+def peak(hparams: hparam.HParams, train_steps: int | None = None) -> PeakRate:
+    """Return the highest learning rate of a training run.
+
+    Args:
+        hparams: settings of the run.
+        train_steps: number of steps of the run. None: as many as the warm-up
+            needs, or hparams.train_steps for a schedule of Keras.
+    """
     if hparam.is_own_schedule(hparams.learning_rate_schedule):
-        # At the end of the warm-up, counted from 1 or from 0.
+        # Rates never fall before the end of the warm-up, which is counted from
+        # 1 or from 0, and never rise after it.
         warmup = hparams.learning_rate_warmup_steps
-        rates = [float(learning_rate(hparams, warmup + s)) for s in (0, 1)]
-        return PeakRate(max(rates), warmup)
-    schedule, last = build(hparams), hparams.train_steps
+        last = train_steps or warmup + 1
+        steps = sorted({min(step, last) for step in (1, warmup, warmup + 1)})
+        rates = [float(learning_rate(hparams, step)) for step in steps]
+        return PeakRate(max(rates), steps[rates.index(max(rates))])
+    schedule, last = build(hparams), train_steps or hparams.train_steps
     stride = -(-last // _MAX_STEPS)
     best, _ = _highest(schedule, np.arange(0, last, stride))
     nearby = np.arange(max(best - stride, 0), min(best + stride + 1, last))

@@ -1,6 +1,7 @@
 """Signals that stop a training run after the step in progress."""
 
 import signal
+import threading
 
 from t2t_repro.training import run_log
 
@@ -9,16 +10,19 @@ class StopSignals:
     """Context in which Ctrl-C and SIGTERM only set `received`.
 
     The training run then ends after the step in progress. A second signal
-    kills it.
+    kills it. Only the main thread of a process can handle signals: in another
+    thread, `received` stays 0.
     """
 
     def __init__(self) -> None:
         self.received = 0  # the signal's number
 
     def __enter__(self) -> "StopSignals":
+        is_main = threading.current_thread() is threading.main_thread()
         self._handlers = {
             number: signal.signal(number, self._receive)
             for number in (signal.SIGINT, signal.SIGTERM)
+            if is_main
         }
         return self
 

@@ -4,12 +4,14 @@ import contextlib
 import logging
 import pathlib
 import time
+import typing
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 from t2t_repro.reports import cost
 from t2t_repro.training import (
+    anomalies,
     optimizer,
     run_log,
     schedules,
@@ -57,12 +59,32 @@ def train(
     train_session.restore(session, checkpoints)
     for name, text in train_session.summary(session).items():
         run_log.show(f"{name:>14}: {text}")
-    if reason := _nothing_to_do(session):
+    owes_validation = _owes_validation(session)
+    if not owes_validation and (reason := _nothing_to_do(session)):
         run_log.show(f"Nothing to do: {reason}")
         return 0
     with session.worker.folder_to_write(output_dir) as folder:
         observers = callbacks if session.worker.is_chief else ()
-        return _Loop(session, checkpoints, folder, observers).run()
+        loop = _Loop(session, checkpoints, folder, observers)
+        return loop.run(owes_validation)
+
+
+def _validation_due(options, step):
+    return step % options.eval_every == 0 or step == options.train_steps
+
+
+def _owes_validation(session):
+    """Return whether the step of the checkpoint is still to be validated.
+
+    The last session ended between the two, by a signal or an error.
+    """
+    options, step = session.options, session.state.step
+    is_missing = (
+        0 < step <= options.train_steps
+        and _validation_due(options, step)
+        and step not in History(session.output_dir, step).steps
+    )
+    return bool(session.worker.broadcast(is_missing))
 
 
 def _nothing_to_do(session):
@@ -111,34 +133,37 @@ class _Loop:
         self.callbacks = Callbacks(
             callbacks, session.task.plan.steps_per_epoch, self.log.pause
         )
+        self.stop_signals = StopSignals()
         self.saved_at = time.monotonic()
 
-    def run(self) -> int:
-        """Take steps until the last one, or a signal; return the exit code."""
-        batches = iter(self.session.batches(self.first_step))
+    def run(self, owes_validation: bool) -> int:
+        """Take steps until the last one, or a signal; return the exit code.
+
+        Args:
+            owes_validation: whether to validate before the first step.
+        """
+        step, code = self.first_step, None
         with (
             contextlib.closing(self.log),
             self.worker.report_lost_workers(self.log.check),
-            StopSignals() as stop,
+            anomalies.report_out_of_memory(
+                typing.cast(int, self.session.microbatches.max_tokens),
+                self.session.newest_checkpoint,
+            ),
+            self.stop_signals,
             self.profiler,
             self.callbacks.session(self.folder, self.first_step),
         ):
-            for step in range(self.first_step + 1, self.last_step + 1):
+            if owes_validation:
+                code = self._validate_saved(step)
+            batches = iter(self.session.batches(self.first_step))
+            while code is None:
+                step += 1
                 self._take_step(step, next(batches))
-                # A signal to one worker stops all of them after this step.
-                signal = max(self.worker.gather(stop.received))
-                last = step == self.last_step or signal
-                if self._validation_due(step):
-                    stops_early = self._validate(step)
-                    last = last or stops_early
-                scheduled = self._checkpoint_due(step)
-                if last or scheduled:
-                    self._save(step, scheduled)
-                if last:
-                    break
+                code = self._finish_step(step)
             self.worker.barrier()  # the others would fail if one left
         run_log.show(f"Stopped after step {step:,}; checkpoint ckpt-{step}.")
-        return 0 if step == self.last_step else exit_code(signal)
+        return code
 
     def _open_log(self) -> TrainLog:
         hparams, plan = self.session.task.hparams, self.session.task.plan
@@ -168,11 +193,58 @@ class _Loop:
             self.log.write(f"step {step:,}: {notice}", logging.WARNING)
         self.callbacks.step_end(step)
 
-    def _validation_due(self, step: int) -> bool:
-        return step % self.options.eval_every == 0 or step == self.last_step
+    def _finish_step(self, step: int) -> int | None:
+        """Save and validate if due; return the exit code if the run ends here.
 
-    def _validate(self, step: int) -> bool:
-        """Check the weights and validate; return whether to stop early."""
+        The checkpoint is written first: a validation may fail, or take longer
+        than the time from a signal to a kill. After a signal the next session
+        validates.
+        """
+        signal, is_last = self._stop_signal(), step == self.last_step
+        scheduled = self._checkpoint_due(step)
+        if is_saved := bool(scheduled or is_last or signal):
+            self._save(step, scheduled)
+        code = exit_code(signal) if signal else None
+        if _validation_due(self.options, step) and not signal:
+            if is_saved:
+                code = self._validate_saved(step)
+            else:
+                code = self._validate_unsaved(step)
+                is_saved = code is not None
+        if is_saved and self.worker.is_chief:
+            path = self.checkpoints.path(step)
+            self.callbacks.checkpoint_saved(step, path)
+        return code
+
+    def _validate_saved(self, step: int) -> int | None:
+        """Validate after a checkpoint, as _validate() does; remove older ones.
+
+        The validation may show that a checkpoint is not one of the best.
+        """
+        code = self._validate(step)
+        if self.worker.is_chief:
+            self.checkpoints.prune(self._ranking())
+        return code
+
+    def _validate_unsaved(self, step: int) -> int | None:
+        """Validate, as _validate() does; save if training ends, or fails."""
+        self.log.check()
+        self._check_weights(step)
+        try:
+            code = self._validate(step)
+        except Exception:
+            self._save(step, scheduled=False)
+            raise
+        if code is not None:
+            self._save(step, scheduled=False)
+        return code
+
+    def _stop_signal(self) -> int:
+        """Return the signal that any worker has received, or 0."""
+        return max(self.worker.gather(self.stop_signals.received))
+
+    def _validate(self, step: int) -> int | None:
+        """Validate; return the exit code if the run ends here."""
         self.profiler.stop()
         self._check_weights(step)
         with optimizer.averaged_weights(
@@ -186,7 +258,11 @@ class _Loop:
             self.log,
         )
         # Only the chief has all validations of the run.
-        return bool(self.worker.broadcast(stops))
+        stops_early = self.worker.broadcast(stops)
+        signal = self._stop_signal()
+        if step == self.last_step:
+            return 0
+        return exit_code(signal) if signal or stops_early else None
 
     def _save(self, step: int, scheduled: bool) -> None:
         """Check that all is finite, and let the chief write a checkpoint."""
@@ -197,11 +273,11 @@ class _Loop:
             self._check_weights(step)
             self.log.flush()
             if self.worker.is_chief:
-                ranking = self.monitor.ranking(self.session.task.suite)
-                path = self.checkpoints.save(step, scheduled, ranking)
-        if self.worker.is_chief:
-            self.callbacks.checkpoint_saved(step, path)
+                self.checkpoints.save(step, scheduled, self._ranking())
         self.saved_at = time.monotonic()
+
+    def _ranking(self):
+        return self.monitor.ranking(self.session.task.suite)
 
     def _check_weights(self, step: int) -> None:
         self.finite_checker.check_weights(step, self.state.variables)

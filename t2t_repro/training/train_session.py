@@ -155,14 +155,14 @@ class Session:
 
     def build_finite_checker(self) -> anomalies.FiniteChecker:
         """Build the check for non-finite numbers."""
-
-        def newest_checkpoint():
-            folder = self.output_dir / FOLDER
-            return next(reversed(list_checkpoints(folder)), None)
-
         return anomalies.FiniteChecker(
-            self.policy, self._describe_batch, newest_checkpoint
+            self.policy, self._describe_batch, self.newest_checkpoint
         )
+
+    def newest_checkpoint(self) -> pathlib.Path | None:
+        """Return the path of the newest checkpoint, or None."""
+        folder = self.output_dir / FOLDER
+        return next(reversed(list_checkpoints(folder)), None)
 
     def batches(self, first_step: int) -> tf.distribute.DistributedDataset:
         """Return a distributed dataset of the steps from `first_step` on."""
@@ -265,7 +265,7 @@ def summary(session: Session) -> dict[str, str]:
     replicas = session.strategy.num_replicas_in_sync
     max_tokens, parallel = session.microbatches
     epochs = options.train_steps / plan.steps_per_epoch
-    peak = schedules.peak(hparams)
+    peak = schedules.peak(hparams, options.train_steps)
     found = session.found_microbatch
     pairs, used = len(task.corpora["train"]), plan.num_pairs
     return {

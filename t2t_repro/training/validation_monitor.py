@@ -49,6 +49,8 @@ class ValidationMonitor:
                     log.write(self._sample.summary(scores))
                 self._is_summarized = True
                 results = results | self._sample.results(scores)
+            # A validation in the history is not repeated.
+            log.flush()
             self._history.add(step, results)
         return results
 

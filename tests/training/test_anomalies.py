@@ -57,6 +57,18 @@ def test_non_finite_gradient_stops_except_in_float16(norm):
         checker("mixed_float16").check_step(7, math.nan, norm)
 
 
+def test_fifty_skipped_updates_in_a_row_stop_float16():
+    checked = checker("mixed_float16")
+    for first in (1, 51):
+        for step in range(first, first + 49):
+            checked.check_step(step, 2.5, math.inf)
+        if first == 1:
+            checked.check_step(50, 2.5, 1.0)
+    message = "The gradients of the 50 steps up to 100 are .*--mixed_precision"
+    with pytest.raises(errors.UserError, match=message):
+        checked.check_step(100, 2.5, math.nan)
+
+
 @pytest.mark.parametrize(("replicas", "value"), [(1, math.nan), (2, -math.inf)])
 def test_non_finite_weight_is_named(strategy_of, replicas, value):
     with strategy_of(replicas).scope():

@@ -234,6 +234,29 @@ def test_peak_is_reached_and_never_exceeded(name):
     assert rates[0] < peak > rates[-1]
 
 
+@pytest.mark.parametrize(
+    ("name", "train_steps", "rate", "step"),
+    [
+        ("tiny", None, 3e-3, 401),  # a warm-up from 0, of 400 steps
+        ("tiny", 401, 3e-3, 401),
+        ("tiny", 4, 3e-3 * 3 / 400, 4),
+        ("tiny", 1, 0.0, 1),
+        ("base", 100_000, 6.987712e-4, 4_000),  # counted from 1
+        ("base", 100, 1.746928e-5, 100),
+        ("base_prenorm", 100_000, 6.987712e-4, 1),  # no warm-up
+        ("fine_tuning", None, 5e-5, 101),
+    ],
+)
+@pytest.mark.usefixtures("tiny_hparams")
+def test_peak_is_the_first_update_with_the_highest_rate(
+    name, train_steps, rate, step
+):
+    """A run that ends during the warm-up never has the rate at its end."""
+    peak = schedules.peak(registry.build_hparams(name), train_steps)
+    assert peak.rate == pytest.approx(rate, rel=TOLERANCE)
+    assert peak.step == step
+
+
 def test_schedule_counts_the_first_update_as_1(base):
     """Keras's iterations are 0 there, at which equation 3 would give 0."""
     schedule = schedules.build(base)

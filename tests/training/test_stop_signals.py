@@ -1,6 +1,7 @@
-"""Signals and the profiler of a stop_signals."""
+"""Signals that stop a training run, and their handlers."""
 
 import signal
+from concurrent import futures
 
 import pytest
 
@@ -33,3 +34,12 @@ def test_handlers_are_restored_after_an_error():
         assert handlers() != before
         raise RuntimeError
     assert handlers() == before
+
+
+def test_other_thread_than_the_main_one_handles_no_signals():
+    def enter():
+        with stop_signals.StopSignals() as stop:
+            return stop.received, handlers()
+
+    with futures.ThreadPoolExecutor(1) as executor:
+        assert executor.submit(enter).result() == (0, handlers())

@@ -1,5 +1,6 @@
 """The loop around fake steps: when it saves, stops, and what it reports."""
 
+import json
 import math
 import re
 import signal
@@ -35,7 +36,7 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
             "steps": f"24 = {epochs:,.1f} epochs; 0 done",
             # 0.02 / sqrt(10)
             "learning rate": "constant*linear_warmup*rsqrt_decay, "
-            "peak 0.00632 at step 10",
+            "peak 0.00632 at step 11",
             "output": str(tmp_path),
         }
         == actual
@@ -53,6 +54,10 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
     )
     assert "mixed_bfloat16, XLA on; " in other["hardware"]
     assert other["per replica"].endswith("at most 1,024 slots at once")
+    # 0.02 / sqrt(10) * 3 / 10
+    assert runs.summary(tmp_path, train_steps=4)["learning rate"].endswith(
+        ", peak 0.0019 at step 4"
+    )
 
 
 def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
@@ -260,3 +265,133 @@ def test_share_of_peak_is_counted_flops_over_peak_flops(
     speed = events["train/tokens_per_second"][3]
     share = events["train/share_of_peak"][3]
     assert share == pytest.approx(speed * flops_per_token / 1e6, rel=1e-4)
+
+
+def during_validation(monkeypatch, function):
+    """Call `function` in each validation, whose losses stay those of before."""
+    build = train_session.step.build_eval_step
+
+    def build_eval_step(*args):
+        evaluate = build(*args)
+
+        def with_call(batch):
+            function()
+            return evaluate(batch)
+
+        return with_call
+
+    monkeypatch.setattr(train_session.step, "build_eval_step", build_eval_step)
+
+
+def fail(error):
+    raise error
+
+
+def contents(folder):
+    """Return names of checkpoints' files, and the stored validations."""
+    names = sorted(path.name for path in folder.glob("checkpoints/*"))
+    return names, json.loads((folder / "validation.json").read_text())
+
+
+KEEP_BEST = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
+
+
+@pytest.mark.parametrize("train_steps", [16, 24])
+def test_signal_skips_the_validation_which_the_next_session_makes_up_for(
+    runs, fake_steps, tmp_path, train_steps, read_events
+):
+    """Step 16 is validated before step 17, also if it is the last one."""
+    settings = {"train_steps": train_steps, **KEEP_BEST}
+    fake_steps(losses=[2.0, 3.0, 4.0])
+    runs.train(tmp_path / "whole", **settings)
+
+    def on_step(step, _):
+        if step == 16:
+            signal.raise_signal(signal.SIGTERM)
+
+    fake_steps(on_step, losses=[2.0])
+    code, _ = runs.train(tmp_path / "parts", **settings)
+    assert code == 143
+    assert runs.saved_steps(tmp_path / "parts") == [8, 16]
+    assert len(contents(tmp_path / "parts")[1]) == 1
+    fake_steps(losses=[3.0, 4.0])
+    code, _ = runs.train(tmp_path / "parts", **settings)
+    assert code == 0
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+    whole, parts = (
+        read_events(tmp_path / name)["validation/loss"]
+        for name in ("whole", "parts")
+    )
+    assert whole == parts
+    assert "Nothing to do" in runs.train(tmp_path / "parts", **settings)[1]
+
+
+@pytest.mark.parametrize(
+    ("eval_every", "saved"), [(8, [4, 8]), (6, [4, 6])], ids=str
+)
+def test_signal_during_a_validation_stops_after_it(
+    runs, fake_steps, tmp_path, monkeypatch, eval_every, saved
+):
+    fake_steps()
+    during_validation(monkeypatch, lambda: signal.raise_signal(signal.SIGTERM))
+    code, printed = runs.train(tmp_path, eval_every=eval_every)
+    assert code == 143
+    assert f"Stopped after step {eval_every}; checkpoint" in printed
+    assert runs.saved_steps(tmp_path) == saved
+    assert len(contents(tmp_path)[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("eval_every", "saved"), [(8, [4, 8]), (6, [4, 6])], ids=str
+)
+def test_error_in_a_validation_loses_no_step(
+    runs, fake_steps, tmp_path, monkeypatch, eval_every, saved
+):
+    fake_steps()
+    settings = {"eval_every": eval_every}
+    runs.train(tmp_path / "whole", **settings)
+    with monkeypatch.context() as patch:
+        during_validation(patch, lambda: fail(RuntimeError("a broken metric")))
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a broken metric"):
+                runs.train(tmp_path / "parts", **settings)
+            assert runs.saved_steps(tmp_path / "parts") == saved
+    assert not (tmp_path / "parts" / "validation.json").exists()
+    runs.train(tmp_path / "parts", **settings)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_memory"),
+    [
+        ("OOM when allocating tensor\nwith a trace", True),
+        ("events.1; No space left on device", False),
+    ],
+)
+def test_exhausted_memory_is_reported_with_slots_and_checkpoint(
+    runs, fake_steps, tmp_path, text, is_memory
+):
+    error = tf.errors.ResourceExhaustedError(None, None, text)
+    fake_steps(lambda number, _: fail(error) if number == 6 else None)
+    expected = errors.UserError if is_memory else type(error)
+    with pytest.raises(expected) as caught:
+        runs.train(tmp_path)
+    if is_memory:
+        message = str(caught.value)
+        assert "for 8,192 slots at once: OOM when allocating tensor The" in (
+            message
+        )
+        assert f"resumes from the newest checkpoint, {tmp_path}" in message
+        assert "ckpt-4. " in message
+        assert "--max_tokens_per_replica=4096" in message
+        assert caught.value.see == "out-of-memory"
+
+
+def test_exhausted_memory_in_a_validation_is_reported(
+    runs, fake_steps, tmp_path, monkeypatch
+):
+    error = tf.errors.ResourceExhaustedError(None, None, "OOM")
+    fake_steps()
+    during_validation(monkeypatch, lambda: fail(error))
+    with pytest.raises(errors.UserError, match="newest checkpoint.*ckpt-6. "):
+        runs.train(tmp_path, eval_every=6)
