@@ -246,17 +246,18 @@ def test_pairs_are_consumed_lazily(translator, monkeypatch):
     assert [first, *rest] == pytest.approx(expected, rel=1e-4)
 
 
-def test_scores_are_independent_of_batches(translator, vocabulary, monkeypatch):
-    """A small MAX_LOGITS makes small batches."""
+def test_scores_are_independent_of_batches(
+    translator, translator_of, monkeypatch
+):
     expected = totals(translator, PAIRS)
-    shapes, real = [], translator._score
+    small = translator_of(batch_tokens=40)
+    shapes, real = [], small._score
     monkeypatch.setattr(
-        translator,
+        small,
         "_score",
         lambda *ids: shapes.append(ids[1].shape) or real(*ids),
     )
-    monkeypatch.setattr(score, "MAX_LOGITS", 40 * vocabulary.size)
-    assert totals(translator, PAIRS) == pytest.approx(expected, rel=1e-4)
+    assert totals(small, PAIRS) == pytest.approx(expected, rel=1e-4)
     assert len(shapes) > 1
     assert all(rows * length <= 40 for rows, length in shapes)
 
