@@ -41,7 +41,9 @@ class ExportedModel:
             scores = outputs["scores"].reshape(texts.shape)
             require_beams(n_best, texts.shape[1])
             translations += [
-                Translation([text.decode() for text in row], row_scores)
+                Translation.of_beams(
+                    [text.decode() for text in row], row_scores
+                )
                 for row, row_scores in zip(
                     texts[:, :n_best],
                     scores[:, :n_best].tolist(),

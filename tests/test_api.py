@@ -90,6 +90,16 @@ def test_n_best_begins_with_the_best(model):
     assert model.translate([]) == []
 
 
+def test_export_drops_beams_without_an_output(monkeypatch, export):
+    outputs = {
+        "outputs": np.array([[b"a", b""]], object),
+        "scores": np.array([[-1.0, -1e9]]),
+    }
+    monkeypatch.setattr(export, "_run", lambda *_: [outputs])
+    (found,) = export.translate(["x"], n_best=2)
+    assert found == (["a"], [-1.0], None)
+
+
 def test_run_and_export_agree(run, export):
     lines = [*SOURCES, ""]
     for ours, theirs in zip(

@@ -59,8 +59,8 @@ def sample(
         distribution: temperature and the like.
 
     Returns:
-        Hypotheses in the order of sampling, scored at temperature 1 without
-        truncation of the distribution.
+        Hypotheses, best first, scored at temperature 1 without truncation of
+        the distribution.
     """
     batch = tf.shape(sentences.limits)[0]
 
@@ -83,7 +83,7 @@ def sample(
     seed = counter_rng.hash_int32(tf.constant(distribution.seed))
     keys = counter_rng.hash_int32(keys ^ seed)
     numbers = counter_rng.hash_int32(tf.range(num_samples))
-    return decode_loop.run(
+    found = decode_loop.run(
         model,
         SampleState(
             decode_loop.padding_ids(batch, num_samples, max_length),
@@ -98,6 +98,10 @@ def sample(
         advance,
         lambda state: decode_loop.Hypotheses(state.ids, state.scores),
     )
+    # Equal scores stay in the order of sampling.
+    scores, best = tf.math.top_k(found.scores, num_samples)
+    ids = decode_loop.gather_beams(found.ids, best)
+    return decode_loop.Hypotheses(ids, scores)
 
 
 def sentence_keys(ids: tf.Tensor) -> tf.Tensor:

@@ -11,9 +11,9 @@ from t2t_repro.decoding import row_batches
 from t2t_repro.models.seq2seq import Seq2Seq
 from t2t_repro.text.vocabulary import PAD, Vocabulary
 
-# Maximum number of logits of a batch: 1 GiB in float32, and as much for their
-# softmax.
-MAX_LOGITS = 2**28
+# Maximum number of logits in memory: 128 MiB in float32, and as much for their
+# softmax. A server scores the shards of a batch at the same time.
+MAX_LOGITS = 2**25
 
 
 class TargetScore(NamedTuple):
@@ -41,11 +41,37 @@ def subword_log_probs(
     Returns:
         [B, T] float32, 0 where a target is PAD.
     """
+    log_probs: list[tf.Tensor] = []
+    for model in models:
+        # One model after another: an ensemble has the memory of one model.
+        with tf.control_dependencies(log_probs):
+            log_probs.append(_log_probs_of_model(model, inputs, targets))
+    mean = tf.reduce_logsumexp(tf.stack(log_probs), 0) - math.log(len(models))
+    return tf.where(targets != PAD, mean, 0.0)
+
+
+def _log_probs_of_model(model, inputs, targets):
+    """Return log-probabilities [B, T] of targets; logits come in chunks."""
     batch = one_sentence_per_row(inputs, targets)
-    logits = ensemble_logits([model(batch) for model in models])
-    log_probs = tf.nn.log_softmax(logits)
-    log_probs = tf.gather(log_probs, targets[..., None], batch_dims=2)
-    return tf.where(targets != PAD, log_probs[..., 0], 0.0)
+    states = model.hidden_states(batch).states
+    states = tf.reshape(states, (-1, states.shape[-1]))  # [B * T, E]
+    ids = tf.reshape(targets, (-1,))
+    size = max(MAX_LOGITS // model.vocab_size, 1)
+
+    def append_chunk(start, found):
+        chunk = slice(start, start + size)
+        log_probs = tf.nn.log_softmax(model.output_layer.logits(states[chunk]))
+        log_probs = tf.gather(log_probs, ids[chunk], batch_dims=1)
+        return start + size, tf.concat([found, log_probs], 0)
+
+    _, found = tf.while_loop(
+        lambda start, _: start < tf.size(ids),
+        append_chunk,
+        (tf.constant(0), tf.zeros(0)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
+        parallel_iterations=1,
+    )
+    return tf.reshape(found, tf.shape(targets))
 
 
 def sentence_log_probs(
@@ -75,9 +101,8 @@ def target_scores(
         max(len(source), len(target))
         for source, target in zip(sources, targets, strict=True)
     ]
-    max_tokens = min(batch_tokens, MAX_LOGITS // vocabulary.size)
     for batch in row_batches.length_sorted(
-        range(len(lengths)), lengths, max_tokens
+        range(len(lengths)), lengths, batch_tokens
     ):
         rows = log_probs(
             row_batches.pad([sources[i] for i in batch]),

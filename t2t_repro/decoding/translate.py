@@ -12,6 +12,7 @@ from t2t_repro import graph, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import row_batches, score, search, shards
 from t2t_repro.decoding.aligner import Aligner
+from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.decoding.score import TargetScore
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -25,7 +26,7 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class Translation(NamedTuple):
-    """A sentence's outputs, best first: one, or `beam_size` of them."""
+    """A sentence's outputs, best first: one, or at most `beam_size`."""
 
     texts: list[str]
     scores: list[float]
@@ -35,6 +36,21 @@ class Translation(NamedTuple):
     def text(self) -> str:
         """The best output."""
         return self.texts[0]
+
+    @classmethod
+    def of_beams(
+        cls,
+        texts: list[str],
+        scores: list[float],
+        alignment: Alignment | None = None,
+    ) -> "Translation":
+        """Drop the last beams if there are fewer outputs than beams.
+
+        Such a beam has no output, and the score FORBIDDEN. A prefix of the
+        maximum length, for example, leaves one output.
+        """
+        count = max(sum(score >= FORBIDDEN / 2 for score in scores), 1)
+        return cls(texts[:count], scores[:count], alignment)
 
 
 def whole_line(line: str) -> list[str]:
@@ -238,13 +254,21 @@ class Translator:
                 strict=True,
             ):
                 texts = self._target.decode(ids)
-                yield i, Translation(texts, scores.tolist(), alignment)
+                yield (
+                    i,
+                    Translation.of_beams(texts, scores.tolist(), alignment),
+                )
 
     def _join(self, translations: list[Translation]) -> Translation:
         """Join the translations of a line's fragments; [] is a blank line."""
         if len(translations) == 1:
             return translations[0]
-        outputs = range(self._hparams.num_outputs)
+        outputs = range(
+            min(
+                (len(t.texts) for t in translations),
+                default=self._hparams.num_outputs,
+            )
+        )
         return Translation(
             [" ".join(t.texts[k] for t in translations) for k in outputs],
             [sum((t.scores[k] for t in translations), 0.0) for k in outputs],

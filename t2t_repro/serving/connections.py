@@ -137,6 +137,18 @@ class Connection(web.RequestHandler):
         self.connections.remove(self)
         self._stop_timer()
 
+    async def finish_response(
+        self,
+        request: web.BaseRequest,
+        resp: web.StreamResponse,
+        start_time: float | None,
+    ) -> tuple[web.StreamResponse, bool]:
+        """Write an answer; afterwards the connection is idle."""
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self.connections.set_idle(self)
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self._await_reading()

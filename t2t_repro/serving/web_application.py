@@ -52,11 +52,9 @@ def build(
     ) -> web.StreamResponse:
         connection = request.protocol
         assert isinstance(connection, Connection)
+        # Until the answer is written: see Connection.finish_response().
         connection.connections.set_busy(connection)
-        try:
-            response = await _answer(request, handler, access)
-        finally:
-            connection.connections.set_idle(connection)
+        response = await _answer(request, handler, access)
         response.headers.update(_HEADERS)
         if access.cors and rest_paths.is_api(request.rel_url.raw_path):
             response.headers.update(_CORS_HEADERS)

@@ -166,6 +166,22 @@ def test_seed_determines_outputs():
     assert (first.ids.numpy() != different.ids.numpy()).any()
 
 
+def test_samples_come_best_first():
+    few, many = (
+        run([random_table(1), random_table(2)], [6, 4], count, 1.0, seed=3)
+        for count in (4, 9)
+    )
+    for sentence in range(2):
+        scores = many.scores[sentence].numpy().tolist()
+        assert scores == sorted(scores, reverse=True)
+        assert len(set(scores)) > 4
+        first, rows = (
+            [tuple(until_eos(row)) for row in found.ids[sentence]]
+            for found in (few, many)
+        )
+        assert set(first) <= set(rows)  # samples of the same numbers
+
+
 def test_samples_of_equal_sentences_differ():
     found = run([random_table(1)] * 2, [8, 8], 8, 2.0, seed=0)
     rows = {tuple(row) for row in found.ids.numpy().reshape(16, -1).tolist()}

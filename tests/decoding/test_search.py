@@ -1,10 +1,12 @@
 """Tests of search with tiny random models, ensembles and their scores."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import hparam
+from t2t_repro import graph, hparam
 from t2t_repro.decoding import rules, score, search
 from t2t_repro.decoding.length_penalty import LengthPenalty
 from t2t_repro.text.vocabulary import EOS, PAD
@@ -95,6 +97,38 @@ def test_sentence_log_prob_of_ensemble_averages_probabilities(models):
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     single = sum_of_targets(members[0], TARGETS)
     assert np.abs(single - expected).max() > 0.01
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("tokens", [1, 5, 12])
+def test_scoring_computes_at_most_max_logits_at_once(
+    models, monkeypatch, members, tokens
+):
+    """There are 12 targets, and 24 logits of each."""
+    models = models[:members]
+    pair = ids(INPUTS), ids(TARGETS)
+    expected = score.subword_log_probs(models, *pair)
+    layer, shapes = type(models[0].output_layer), []
+    real = layer.logits
+
+    def watch(self, x):
+        result = real(self, x)
+        shapes.append(result.shape)
+        return result
+
+    monkeypatch.setattr(layer, "logits", watch)
+    monkeypatch.setattr(score, "MAX_LOGITS", tokens * 24 + 23)
+    found = score.subword_log_probs(models, *pair)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert {math.prod(shape) for shape in shapes} <= {
+        tokens * 24,
+        12 % tokens * 24,
+    }
+    assert len(shapes) == members * math.ceil(12 / tokens)
+    traced = graph.function(
+        lambda *pair: score.subword_log_probs(models, *pair)
+    )
+    np.testing.assert_allclose(traced(*pair), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("members", "alpha"), [(1, 0.0), (2, 0.6)])

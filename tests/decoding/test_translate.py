@@ -226,6 +226,27 @@ def test_translations_begin_with_prefixes(translator):
             assert translation.texts == expected.texts
 
 
+def test_beams_without_an_output_are_dropped():
+    texts, scores = ["a", "b", "", ""], [-1.0, -5e8, -1e9, -1e9]
+    found = translate.Translation.of_beams(texts, scores)
+    assert found == (["a", "b"], [-1.0, -5e8], None)
+    found = translate.Translation.of_beams(texts[2:], scores[2:])
+    assert found == ([""], [-1e9], None)
+
+
+def test_prefix_of_the_maximum_length_has_one_output(translator_of):
+    """The second line is split: its second part has no prefix."""
+    translator = translator_of(
+        return_beams=True, extra_length=0, max_input_length=16
+    )
+    lines = ["birds", "the cat sat on the mat. a dog ran in the park."]
+    prefix = "a dog ran in the park today and the cat sat on the mat today"
+    for found in translator.translate(lines, prefixes=[prefix] * 2):
+        assert len(found.texts) == len(found.scores) == 1
+        assert -1e8 < found.scores[0] < 0
+        assert found.text.startswith("a dog ran in")
+
+
 def test_scores_are_in_order_of_pairs(translator):
     alone = [totals(translator, [pair])[0] for pair in PAIRS]
     assert totals(translator, PAIRS) == pytest.approx(alone, rel=1e-4)
@@ -246,17 +267,18 @@ def test_pairs_are_consumed_lazily(translator, monkeypatch):
     assert [first, *rest] == pytest.approx(expected, rel=1e-4)
 
 
-def test_scores_are_independent_of_batches(translator, vocabulary, monkeypatch):
-    """A small MAX_LOGITS makes small batches."""
+def test_scores_are_independent_of_batches(
+    translator, translator_of, monkeypatch
+):
     expected = totals(translator, PAIRS)
-    shapes, real = [], translator._score
+    small = translator_of(batch_tokens=40)
+    shapes, real = [], small._score
     monkeypatch.setattr(
-        translator,
+        small,
         "_score",
         lambda *ids: shapes.append(ids[1].shape) or real(*ids),
     )
-    monkeypatch.setattr(score, "MAX_LOGITS", 40 * vocabulary.size)
-    assert totals(translator, PAIRS) == pytest.approx(expected, rel=1e-4)
+    assert totals(small, PAIRS) == pytest.approx(expected, rel=1e-4)
     assert len(shapes) > 1
     assert all(rows * length <= 40 for rows, length in shapes)
 

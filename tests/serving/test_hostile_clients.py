@@ -28,6 +28,7 @@ SECONDS = 60  # timeout
 REFUSED = b"Expect: magic\r\nConnection: close\r\nContent-L"
 PREDICT = "/v1/models/t2t:predict"
 BODY = {"instances": ["two birds sing"]}
+LARGE = b"x" * (32 << 20)
 
 
 @contextlib.contextmanager
@@ -260,6 +261,23 @@ def test_connection_beyond_busy_ones_is_503(export_dir, embedded, gate):
         gate.open.set()
         assert held.result()[0] == 200
         assert metric(server, 't2t_refusals_total{reason="connections"}') == 1
+
+
+def test_connection_is_busy_until_its_answer_is_written(
+    export_dir, embedded, monkeypatch
+):
+    """The answer is larger than the buffers of the system."""
+    monkeypatch.setattr(connections, "_REPLACEABLE_SECS", 0.0)
+    monkeypatch.setattr(monitoring.Metrics, "text", lambda _: LARGE)
+    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close"
+    with embedded(export_dir, max_connections=1) as server:
+        with connected(server, request + b"\r\n\r\n") as reading:
+            answer = reading.recv(1)
+            with connected(server) as refused:
+                assert read_all(refused).startswith(b"HTTP/1.1 503 ")
+            answer += read_all(reading)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.endswith(LARGE)
 
 
 def test_requests_beyond_those_in_flight_are_503(export_dir, embedded, gate):
