@@ -69,7 +69,7 @@ def diagnose(folders: Sequence[pathlib.Path]) -> Diagnosis:
             "new environment."
         )
     for folder in folders:
-        existing = _existing(folder)
+        existing = files.nearest_existing(folder)
         usage = shutil.disk_usage(existing)
         facts["disk"][str(folder)] = {"free": usage.free, "total": usage.total}
         if not os.access(existing, os.W_OK):
@@ -200,12 +200,6 @@ def _driver() -> dict[str, str]:
     if result.returncode:  # the output says why
         return {}
     return {f"GPU:{i}": s for i, s in enumerate(result.stdout.splitlines())}
-
-
-def _existing(folder: pathlib.Path) -> pathlib.Path:
-    """Return a folder, or the nearest parent that exists."""
-    folder = files.expand_path(folder).absolute()
-    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -25,6 +25,12 @@ _TIMEOUT_SECS = 90  # NFS may show a folder as it was 60 s before
 _TEMPORARY = re.compile(r"\.[0-9a-f]{16}\.t2t\.tmp\Z")  # what follows NAME
 
 
+def nearest_existing(path: str | os.PathLike) -> pathlib.Path:
+    """Return a path, or the nearest parent that exists."""
+    path = expand_path(path).absolute()
+    return next(each for each in (path, *path.parents) if each.exists())
+
+
 @contextlib.contextmanager
 def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a temporary file to write to; rename it to `path` at the end.

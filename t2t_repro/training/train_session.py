@@ -1,14 +1,16 @@
 """Session of a training run: its task, construction, start and summary."""
 
 import dataclasses
+import math
 import pathlib
+import shutil
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from t2t_repro import hparam
+from t2t_repro import files, hparam
 from t2t_repro.data import batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import Corpus
@@ -290,5 +292,26 @@ def summary(session: Session) -> dict[str, str]:
         f"{session.state.step:,} done",
         "learning rate": f"{hparams.learning_rate_schedule}, peak "
         f"{peak.rate:.3g} at step {peak.step:,}",
+        "checkpoints": _checkpoint_space(session),
         "output": str(session.output_dir),
     }
+
+
+def _checkpoint_space(session):
+    """Return the number and size of the checkpoints, and the free space."""
+    options = session.options
+    # One is written before another is removed.
+    count = options.keep_checkpoint_max + options.keep_best_checkpoints + 1
+    size = sum(
+        math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+        for variable in session.state.variables
+    )
+    folder = files.nearest_existing(session.output_dir)
+    free = shutil.disk_usage(folder).free
+    text = (
+        f"at most {count}, of {size / 1e6:,.1f} MB each; the disk has "
+        f"{free / 1e9:,.1f} GB free"
+    )
+    if count * size > free:
+        text += ", too few: make room, or lower --keep_checkpoint_max"
+    return text

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import signal
 import types
 
@@ -58,6 +59,21 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
     assert runs.summary(tmp_path, train_steps=4)["learning rate"].endswith(
         ", peak 0.0019 at step 4"
     )
+
+
+def test_summary_compares_checkpoints_with_the_free_space(
+    runs, tmp_path, monkeypatch
+):
+    """Weights and both of Adam's moments have 4 bytes each."""
+    parameters = building.build_abstract(runs.hparams, 20).count_params()
+    size = f"{12 * parameters / 1e6:,.1f} MB"
+    free = shutil.disk_usage(tmp_path)._replace(free=5_000_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+    options = {"keep_checkpoint_max": 3, "keep_best_checkpoints": 2}
+    found = runs.summary(tmp_path, **options)["checkpoints"]
+    assert found == f"at most 6, of {size} each; the disk has 5.0 GB free"
+    free = free._replace(free=12 * parameters * 6 - 9_000)
+    assert "too few: make" in runs.summary(tmp_path, **options)["checkpoints"]
 
 
 def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
