@@ -218,6 +218,13 @@ def use_defaults_for_later_fields(
     return dataclasses.replace(hparams, **later)
 
 
+def stored_options(output_dir: pathlib.Path) -> dict[str, Any]:
+    """Return the options of the last session of a run that can resume."""
+    if not _is_resumable(output_dir):
+        return {}
+    return json_files.read(output_dir / RUN, dict).get("options", {})
+
+
 def _is_resumable(output_dir):
     """Return whether a run has checkpoints, so that its settings are fixed."""
     return (output_dir / RUN).exists() and any(

@@ -1,5 +1,6 @@
 """Runs: training that is finished or in progress, for later commands."""
 
+import itertools
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -117,18 +118,39 @@ def _read_vocabularies(output_dir, settings, problem):
 def last_checkpoints(run: Run, number: int) -> list[pathlib.Path]:
     """Return the paths of the last checkpoints, oldest first.
 
+    Older ones that the trainer keeps as the best are not among them.
+
     Raises:
         UserError: the run does not have so many.
     """
     folder = run.output_dir / run_json.CHECKPOINTS
-    paths = checkpoint_files.list_checkpoints(folder)[-number:]
+    listed = checkpoint_files.list_checkpoints(folder)
+    first = 0
+    if run.settings.get("options", {}).get("keep_best_checkpoints"):
+        first = _end_of_gaps(list(map(checkpoint_files.step_of, listed)), run)
+    paths = listed[first:][-number:]
     if len(paths) < number:
+        older = f" after {first} older ones that are the best" if first else ""
         raise errors.UserError(
-            f"{folder} has {len(paths)} checkpoints; {number} are to be "
-            "averaged. Train on, or say --num_last_checkpoints="
-            f"{len(paths) or '…'}."
+            f"{folder} has {len(paths)} checkpoints{older}; {number} are to be "
+            f"averaged. Train on, with --keep_checkpoint_max={number} or more, "
+            f"or say --num_last_checkpoints={len(paths) or '…'}."
         )
     return paths
+
+
+def _end_of_gaps(steps, run):
+    """Return the first index after which no checkpoint has been removed."""
+    distance = (
+        run.settings["options"].get("save_checkpoints_steps")
+        or run.hparams.save_checkpoints_steps
+    )
+    gaps = [
+        index
+        for index, (step, following) in enumerate(itertools.pairwise(steps), 1)
+        if following - step > distance
+    ]
+    return gaps[-1] if gaps else 0
 
 
 def best_checkpoints(run: Run, number: int) -> list[pathlib.Path]:

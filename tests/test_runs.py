@@ -250,3 +250,24 @@ def test_last_checkpoints_must_be_enough(validated):
     assert [path.name for path in paths] == ["ckpt-4", "ckpt-5"]
     with pytest.raises(errors.UserError, match="has 4 checkpoints; 5 are to"):
         runs.last_checkpoints(validated, 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "last"),
+    [
+        ({"keep_best_checkpoints": 1, "save_checkpoints_steps": 1}, [3, 4, 5]),
+        ({"keep_best_checkpoints": 1, "save_checkpoints_steps": 2}, None),
+        ({"save_checkpoints_steps": 1}, None),
+    ],
+)
+def test_older_best_checkpoints_are_not_the_last_ones(validated, options, last):
+    """Step 2 is removed, so that step 1 is kept as one of the best."""
+    run = validated._replace(settings={"options": options})
+    paths = runs.last_checkpoints(run, 3)
+    assert [path.name for path in paths] == ["ckpt-3", "ckpt-4", "ckpt-5"]
+    if not last:
+        assert len(runs.last_checkpoints(run, 4)) == 4
+        return
+    message = "has 3 checkpoints after 1 older .* 4 are .*checkpoint_max=4 or"
+    with pytest.raises(errors.UserError, match=message):
+        runs.last_checkpoints(run, 4)

@@ -13,7 +13,7 @@ import glob
 import logging
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import keras
 
@@ -75,7 +75,10 @@ class CheckpointManager:
         }
 
     def save(
-        self, step: int, scheduled: bool = True, ranking: Sequence[int] = ()
+        self,
+        step: int,
+        scheduled: bool = True,
+        rankings: Iterable[Sequence[int]] = (),
     ) -> pathlib.Path:
         """Write ckpt-STEP, and prune().
 
@@ -87,7 +90,7 @@ class CheckpointManager:
         Args:
             step: number of steps done.
             scheduled: whether a run that is not stopped saves here, too.
-            ranking: steps, the best one first.
+            rankings: those of prune().
 
         Raises:
             UserError: writing failed, as on a full disk; others are intact.
@@ -101,19 +104,22 @@ class CheckpointManager:
         checkpoint_writer.write(
             self._variables | self._optional, path, self._vocabulary
         )
-        self.prune(ranking)
+        self.prune(rankings)
         return path
 
-    def prune(self, ranking: Sequence[int] = ()) -> None:
+    def prune(self, rankings: Iterable[Sequence[int]] = ()) -> None:
         """Remove the checkpoints that are neither last nor best.
 
         Args:
-            ranking: steps, the best one first.
+            rankings: steps, the best one first; the best of each are kept.
         """
         listed = list_checkpoints(self._folder)
         last = [p for p in listed if not _unscheduled_marker(p).exists()]
         by_step = {step_of(p): p for p in listed}
-        best = [by_step[s] for s in ranking if s in by_step][: self._max_best]
+        best: list[pathlib.Path] = []
+        for ranking in rankings:
+            saved = [by_step[s] for s in ranking if s in by_step]
+            best += saved[: self._max_best]
         kept = (*last[-self._max_to_keep :], *best, *listed[-1:])
         names = {p.name for p in kept}
         # A killed process may have left files without an index: remove them.

@@ -1,5 +1,6 @@
 """Stored results of the validations of a run, which rank its checkpoints."""
 
+import copy
 import math
 import pathlib
 import sys
@@ -67,6 +68,24 @@ class History:
         """
         costs = self._costs(self.ranking_metric(suite))
         return sorted(costs, key=costs.__getitem__)
+
+    def rankings(self, suite: Suite) -> list[list[int]]:
+        """Return a ranking for each measure that sessions have ranked by.
+
+        A session may translate another number of sentences, or none. What the
+        earlier validations ranked is ranked as it was when the measure changed.
+        """
+        ends = {}
+        for count, entry in enumerate(self._entries, 1):
+            metric = self._first(count).ranking_metric(suite)
+            ends[metric, str(entry.get(f"{metric}_sentences"))] = count
+        return [self._first(count).ranking(suite) for count in ends.values()]
+
+    def _first(self, count):
+        """Return the history of the first `count` validations."""
+        first = copy.copy(self)
+        first._entries = self._entries[:count]
+        return first
 
     def values(self, metric: str) -> dict[int, float]:
         """Return {step: value} of comparable validations, in order.

@@ -81,6 +81,7 @@ def train(
     options, data = options or Options(), data or Data()
     run_folder = _open_folder(output_dir, options)
     hparams = _use_defaults_for_later_fields(run_folder, hparams)
+    options = _continue_best_checkpoints(run_folder, options)
     _check(problem, hparams, options)
     observers = [*callbacks, *build_callbacks(options.callbacks)]
     observers += uploads.callbacks(run_folder)
@@ -98,6 +99,9 @@ def train(
             stack.enter_context(run_log.appending_to(run_folder))
             _suggest_set(hparams_set, task.plan.num_pairs)
             _note_shorter_data(hparams.max_length, problem.max_length)
+            _note_missing_checkpoints(
+                hparams.num_averaged_checkpoints, options.keep_checkpoint_max
+            )
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -161,6 +165,19 @@ def _use_defaults_for_later_fields(run_folder, hparams):
     return used
 
 
+def _continue_best_checkpoints(run_folder, options):
+    """Keep as many best checkpoints as the run does, unless options say."""
+    name = "keep_best_checkpoints"
+    stored = run_json.stored_options(run_folder).get(name)
+    if options.keep_best_checkpoints is not None or not stored:
+        return options
+    run_log.show(
+        f"The run continues with --{name}={stored}. To remove its best "
+        f"checkpoints, say --{name}=0."
+    )
+    return dataclasses.replace(options, keep_best_checkpoints=stored)
+
+
 def _check(problem, hparams, options):
     """Refuse settings that do not match each other, before any work."""
     if not problem.registered_name:
@@ -201,6 +218,16 @@ def _note_shorter_data(trained, generated):
             f"Note: hparams allow max_length={trained}, but the data has no "
             f"training pairs above {generated} subwords. To have longer ones, "
             "say --problem_args=max_length=… and name another --data_dir."
+        )
+
+
+def _note_missing_checkpoints(averaged, kept):
+    """Show that fewer checkpoints are kept than avg_checkpoints averages."""
+    if averaged > kept:
+        run_log.show(
+            f"Note: avg_checkpoints averages the last {averaged} checkpoints "
+            f"(num_averaged_checkpoints), but --keep_checkpoint_max={kept} "
+            f"keeps {kept}. To average {averaged}, keep as many."
         )
 
 

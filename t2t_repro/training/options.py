@@ -46,12 +46,12 @@ class Options:
     keep_checkpoint_max: int = setting(
         at_least(1), default=20, help="Number of the last checkpoints to keep."
     )
-    keep_best_checkpoints: int = setting(
+    keep_best_checkpoints: int | None = setting(
         at_least(0),
-        default=0,
+        default=None,
         help="Number of the best checkpoints to keep beside the last, by the "
         "problem's headline metric, or by the loss if no sentence is "
-        "translated; 0: none.",
+        "translated; 0: none. The default is that of the run, or 0.",
     )
     random_seed: int = setting(
         at_least(0),
@@ -146,6 +146,7 @@ class Options:
             "save_checkpoints_steps": save_steps,
             "eval_every": self.eval_every or save_steps,
             "eval_bleu_sentences": sentences,
+            "keep_best_checkpoints": self.keep_best_checkpoints or 0,
         }
         return ResolvedOptions(**vars(self) | numbers)
 
@@ -176,6 +177,7 @@ class ResolvedOptions(Options):
     eval_every: int
     eval_bleu_sentences: int
     save_checkpoints_steps: int
+    keep_best_checkpoints: int
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -223,7 +223,7 @@ class _Loop:
         """
         code = self._validate(step)
         if self.worker.is_chief:
-            self.checkpoints.prune(self._ranking())
+            self.checkpoints.prune(self._rankings())
         return code
 
     def _validate_unsaved(self, step: int) -> int | None:
@@ -244,7 +244,7 @@ class _Loop:
         return max(self.worker.gather(self.stop_signals.received))
 
     def _validate(self, step: int) -> int | None:
-        """Validate; return the exit code if the run ends here."""
+        """Validate the weights; return the exit code if the run ends here."""
         self.profiler.stop()
         self._check_weights(step)
         with optimizer.averaged_weights(
@@ -273,11 +273,11 @@ class _Loop:
             self._check_weights(step)
             self.log.flush()
             if self.worker.is_chief:
-                self.checkpoints.save(step, scheduled, self._ranking())
+                self.checkpoints.save(step, scheduled, self._rankings())
         self.saved_at = time.monotonic()
 
-    def _ranking(self):
-        return self.monitor.ranking(self.session.task.suite)
+    def _rankings(self):
+        return self.monitor.rankings(self.session.task.suite)
 
     def _check_weights(self, step: int) -> None:
         self.finite_checker.check_weights(step, self.state.variables)

@@ -54,9 +54,9 @@ class ValidationMonitor:
             self._history.add(step, results)
         return results
 
-    def ranking(self, suite: Suite) -> list[int]:
-        """Return the steps of comparable validations, the best one first."""
-        return self._history.ranking(suite)
+    def rankings(self, suite: Suite) -> list[list[int]]:
+        """Return History.rankings()."""
+        return self._history.rankings(suite)
 
     def stopped_improving(
         self, patience: int | None, metric: str, log: TrainLog

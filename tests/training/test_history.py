@@ -147,3 +147,28 @@ def test_validations_of_other_numbers_of_sentences_are_not_ranked(tmp_path):
     ]
     assert ranked(tmp_path, Suite(), entries) == ("bleu", [3, 2])
     assert ranked(tmp_path / "none", Suite(), []) == ("loss", [])
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ({"bleu": 50.0, "bleu_sentences": 9}, [[2, 3, 1], [4]]),
+        ({}, [[2, 3, 1], [4, 3, 2, 1]]),  # the loss
+        ({"bleu": 35.0, "bleu_sentences": 50}, [[2, 3, 4, 1]]),
+    ],
+)
+def test_every_measure_has_its_ranking(tmp_path, later, expected):
+    entries = [
+        {"bleu": bleu, "bleu_sentences": 50} for bleu in (30.0, 41.0, 40.0)
+    ]
+    ranked(tmp_path, Suite(), [*entries, later])
+    assert history.History(tmp_path).rankings(Suite()) == expected
+
+
+def test_ranking_continues_when_its_measure_returns(tmp_path):
+    entries = [
+        {"bleu": bleu, "bleu_sentences": sentences}
+        for bleu, sentences in ((30.0, 50), (10.0, 9), (40.0, 50))
+    ]
+    ranked(tmp_path, Suite(), entries)
+    assert history.History(tmp_path).rankings(Suite()) == [[3, 1], [2]]

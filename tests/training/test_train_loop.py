@@ -14,7 +14,7 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.models import building
 from t2t_repro.reports import cost
-from t2t_repro.training import train_loop, train_session
+from t2t_repro.training import history, train_loop, train_session
 from t2t_repro.training.options import Options
 
 
@@ -99,6 +99,28 @@ def test_best_checkpoints_are_kept_until_better_ones_replace_them(
     fake_steps(losses=losses)
     runs.train(tmp_path / "b", train_steps=7, **settings)
     assert runs.saved_steps(tmp_path / "b") == expected[-1]
+
+
+@pytest.mark.parametrize("later", [{"bleu": 50, "bleu_sentences": 9}, {}])
+def test_best_checkpoints_of_another_measure_are_kept(
+    runs, fake_steps, tmp_path, monkeypatch, later
+):
+    """A later session translates another number of sentences, or none."""
+    bleu = [30.0, 41.0, 40.0, 35.0]
+    scores = [{"bleu": value, "bleu_sentences": 50} for value in bleu]
+    results = iter([*scores, later, later])
+    add = history.History.add
+    monkeypatch.setattr(
+        history.History,
+        "add",
+        lambda self, step, values: add(self, step, values | next(results)),
+    )
+    kept = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
+    settings = {"eval_every": 4, **kept}
+    for steps, saved in ((16, [8, 12, 16]), (24, [8, 12, 20, 24])):
+        fake_steps(losses=[100 / steps] * 4)
+        runs.train(tmp_path, train_steps=steps, **settings)
+        assert runs.saved_steps(tmp_path) == saved
 
 
 @pytest.mark.parametrize(
