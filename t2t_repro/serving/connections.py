@@ -91,6 +91,10 @@ class Connections:
         self.remove(idle)
         return True
 
+    def unread_bytes(self) -> int:
+        """Return the size of all answers that clients have yet to read."""
+        return sum(connection.unread_bytes() for connection in self._open)
+
     def new_handler_settings(self) -> dict[str, Any]:
         """Return the arguments of aiohttp's RequestHandler."""
         return {
@@ -145,6 +149,10 @@ class Handshake(asyncio.Protocol):
         """Close the connection."""
         if self._transport:
             self._transport.abort()
+
+    def unread_bytes(self) -> int:
+        """Return 0: a handshake is no answer."""
+        return 0
 
     async def _shake_hands(self, transport):
         encrypted = None  # also the result if the client leaves
@@ -212,6 +220,11 @@ class Connection(web.RequestHandler):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_timer()
+
+    def unread_bytes(self) -> int:
+        """Return the number of bytes that wait for the client to read."""
+        assert self._raw_transport
+        return self._raw_transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """Close the connection, without waiting for the client to read."""
