@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import resource
+import ssl
 from typing import Any
 
 from aiohttp import web
@@ -25,6 +26,7 @@ _REFUSAL_SECS = 0.1  # for a client to read that it is refused
 LINGERING_SECS = 1.0  # for the rest of a body that has been refused
 _UNREAD_SECS = 30.0  # for a client to read the next bytes of an answer
 _UNREAD_BYTES = 2**20  # that it must read in this time, or the whole rest
+_HANDSHAKE_SECS = 10.0  # of TLS
 _SPARE_DESCRIPTORS = 32  # for the files of a new version, and for the library
 _FEWEST_CONNECTIONS = 8
 _FULL = json.dumps({"error": "Too many connections. Try again in a moment."})
@@ -40,10 +42,15 @@ class Connections:
 
     Beyond the limit a new connection takes the place of the one for whose bytes
     the server has waited longest; if there is none, it is answered with 503.
+    With TLS a connection counts before its handshake, and is closed instead.
     """
 
     def __init__(
-        self, server: web.Server, limit: int, metrics: monitoring.Metrics
+        self,
+        server: web.Server,
+        limit: int,
+        metrics: monitoring.Metrics,
+        tls: ssl.SSLContext | None = None,
     ):
         """Prepare the factory.
 
@@ -51,17 +58,19 @@ class Connections:
             server: aiohttp's server.
             limit: maximum number of connections.
             metrics: receives the number of connections, and refusals.
+            tls: settings of TLS; None: no TLS.
         """
         self._server, self._limit, self.metrics = server, limit, metrics
-        self._open: set[Connection] = set()
+        self._tls = tls
+        self._open: set[Connection | Handshake] = set()
         # {connection: idle since, by the event loop's clock}, longest first
-        self._idle: dict[Connection, float] = {}
+        self._idle: dict[Connection | Handshake, float] = {}
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a connection that has been accepted."""
-        return Connection(self)
+        return Handshake(self, self._tls) if self._tls else Connection(self)
 
-    def admit(self, connection: "Connection") -> bool:
+    def admit(self, connection: "Connection | Handshake") -> bool:
         """Return whether there is room for a new connection, and count it."""
         if len(self._open) >= self._limit and not self._close_idle():
             self.metrics.refusals.labels("connections").inc()
@@ -82,6 +91,10 @@ class Connections:
         self.remove(idle)
         return True
 
+    def unread_bytes(self) -> int:
+        """Return the size of all answers that clients have yet to read."""
+        return sum(connection.unread_bytes() for connection in self._open)
+
     def new_handler_settings(self) -> dict[str, Any]:
         """Return the arguments of aiohttp's RequestHandler."""
         return {
@@ -93,20 +106,71 @@ class Connections:
             "access_log": None,
         }
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: "Connection | Handshake") -> None:
         """Remove a connection that has ended."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
         self.metrics.connections.set(len(self._open))
 
-    def set_busy(self, connection: "Connection") -> None:
+    def set_busy(self, connection: "Connection | Handshake") -> None:
         """Keep a connection while the server works on its request."""
         self._idle.pop(connection, None)
 
-    def set_idle(self, connection: "Connection") -> None:
+    def set_idle(self, connection: "Connection | Handshake") -> None:
         """Note that the server waits for bytes of this connection."""
         if connection in self._open:
             self._idle[connection] = asyncio.get_running_loop().time()
+
+
+class Handshake(asyncio.Protocol):
+    """Connection before the end of its TLS handshake.
+
+    asyncio's own listener for TLS calls no protocol until then.
+    """
+
+    def __init__(self, connections: Connections, tls: ssl.SSLContext):
+        self._connections, self._tls = connections, tls
+        self._transport: asyncio.Transport | None = None
+        self._task: asyncio.Task | None = None
+        self._early = b""  # of the request, read with the last of the handshake
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._connections.admit(self):
+            self._task = asyncio.create_task(self._shake_hands(transport))
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._early += data
+
+    def abort(self) -> None:
+        """Close the connection."""
+        if self._transport:
+            self._transport.abort()
+
+    def unread_bytes(self) -> int:
+        """Return 0: a handshake is no answer."""
+        return 0
+
+    async def _shake_hands(self, transport):
+        encrypted = None  # also the result if the client leaves
+        with contextlib.suppress(OSError):  # SSLError is one
+            encrypted = await asyncio.get_running_loop().start_tls(
+                transport,
+                self,
+                self._tls,
+                server_side=True,
+                ssl_handshake_timeout=_HANDSHAKE_SECS,
+            )
+        self._connections.remove(self)  # the next line takes its place
+        if encrypted and not encrypted.is_closing():
+            connection = Connection(self._connections)
+            encrypted.set_protocol(connection)
+            connection.connection_made(encrypted)
+            if self._early:
+                connection.data_received(self._early)
 
 
 class Connection(web.RequestHandler):
@@ -156,6 +220,11 @@ class Connection(web.RequestHandler):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_timer()
+
+    def unread_bytes(self) -> int:
+        """Return the number of bytes that wait for the client to read."""
+        assert self._raw_transport
+        return self._raw_transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """Close the connection, without waiting for the client to read."""

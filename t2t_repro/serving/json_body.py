@@ -11,10 +11,13 @@ from t2t_repro.serving import request_errors
 
 def json_response(value: Any, status: int = 200) -> web.Response:
     """Return an answer in JSON, whose type has no parameter charset."""
+    return encoded_response(json.dumps(value).encode(), status)
+
+
+def encoded_response(body: bytes, status: int = 200) -> web.Response:
+    """Return an answer whose JSON has been encoded."""
     return web.Response(
-        body=json.dumps(value).encode(),
-        status=status,
-        content_type="application/json",
+        body=body, status=status, content_type="application/json"
     )
 
 

@@ -11,11 +11,17 @@ is only one output, a row is its value, and the outputs are its column.
 """
 
 import base64
-from collections.abc import Mapping
+import itertools
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from t2t_repro.serving import batching, checks, json_body, request_errors
 from t2t_repro.serving.limits import Limits
+
+_PIECE_VALUES = 1024  # encoded at once: less than a millisecond
 
 
 def parse(body: bytes) -> json_body.Body:
@@ -60,17 +66,55 @@ def is_by_row(content: Mapping[str, Any]) -> bool:
     return "instances" in content
 
 
-def build_response(outputs: batching.Outputs, by_row: bool) -> dict:
-    """Build the response, in the form of the request."""
-    columns = {name: _plain(array.tolist()) for name, array in outputs.items()}
+def encode_response(outputs: batching.Outputs, by_row: bool) -> Iterator[str]:
+    """Yield the response, in the form of the request, in small pieces.
+
+    Python's encoder holds Python's lock; other threads run between two pieces.
+    """
     key = "predictions" if by_row else "outputs"
-    if len(columns) == 1:
-        (column,) = columns.values()
-        return {key: column}
-    if not by_row:
-        return {key: columns}
-    rows = zip(*columns.values(), strict=True)
-    return {key: [dict(zip(columns, row, strict=True)) for row in rows]}
+    if len(outputs) == 1:
+        (content,) = map(_pieces, outputs.values())
+    elif by_row:
+        rows = zip(*outputs.values(), strict=True)
+        content = _join(
+            "[]", (_object(zip(outputs, row, strict=True)) for row in rows)
+        )
+    else:
+        content = _object(outputs.items())
+    yield f'{{"{key}": '
+    yield from content
+    yield "}"
+
+
+def _object(items):
+    """Yield the pieces of an object, from names and arrays or elements."""
+    return _join(
+        "{}",
+        (
+            itertools.chain([f"{json.dumps(name)}: "], _pieces(value))
+            for name, value in items
+        ),
+    )
+
+
+def _pieces(value):
+    """Yield the pieces of an array, or of an element of one."""
+    if isinstance(value, np.ndarray) and value.size > _PIECE_VALUES:
+        yield from _join("[]", map(_pieces, value))
+    else:
+        # An element is a NumPy scalar or, of strings, bytes.
+        plain = value if isinstance(value, bytes) else value.tolist()
+        yield json.dumps(_plain(plain))
+
+
+def _join(brackets, items):
+    """Yield the pieces of all items, with commas between items."""
+    yield brackets[0]
+    for number, item in enumerate(items):
+        if number:
+            yield ", "
+        yield from item
+    yield brackets[1]
 
 
 def _columns_of_rows(rows, names, limits):

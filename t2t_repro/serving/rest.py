@@ -16,9 +16,11 @@ from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from t2t_repro.serving import (
+    batching,
     bodies,
     checks,
     example_signatures,
+    json_body,
     json_examples,
     json_predict,
     monitoring,
@@ -26,6 +28,7 @@ from t2t_repro.serving import (
     rest_paths,
     versions,
 )
+from t2t_repro.serving.connections import Connection
 from t2t_repro.serving.json_body import json_response
 from t2t_repro.serving.service import Service
 
@@ -42,6 +45,11 @@ _METHOD_NAMES = {
 # Larger and packed bodies are parsed in a thread: the parser holds Python's
 # lock, but the event loop has its turn between two bodies.
 _PARSED_AT_ONCE = 64 << 10
+# Answers with more values are encoded in a thread, one at a time.
+_ENCODED_AT_ONCE = 4096
+# Bytes of answers that clients have not read. Beyond them, such answers are
+# refused: those of the signature `attention` may have 70 MB.
+_MAX_UNREAD = 256 << 20
 _Parsed = TypeVar("_Parsed")
 
 
@@ -52,6 +60,8 @@ class Handlers:
         self._service = service
         self._bodies = bodies.BodyReader(service.limits.max_request_bytes)
         self._parser = concurrent.futures.ThreadPoolExecutor(1)
+        self._encoder = concurrent.futures.ThreadPoolExecutor(1)
+        self._encoding = asyncio.Lock()
         self._num_in_flight = 0
 
     def routes(self) -> list[web.RouteDef]:
@@ -125,14 +135,35 @@ class Handlers:
             ),
         )
         by_row = json_predict.is_by_row(body.content)
-        # In a thread: attention weights are many numbers, and other requests
-        # must not wait for their JSON.
-        return await asyncio.get_running_loop().run_in_executor(
-            None,
-            lambda: json_response(
-                json_predict.build_response(prediction.outputs, by_row)
-            ),
-        )
+        return await self._encode(request, prediction.outputs, by_row)
+
+    async def _encode(
+        self, request: web.Request, outputs: batching.Outputs, by_row: bool
+    ) -> web.Response:
+        """Return the answer in JSON, unless too much of others is unread."""
+
+        def encode():
+            pieces = json_predict.encode_response(outputs, by_row)
+            return "".join(pieces).encode()
+
+        if sum(array.size for array in outputs.values()) <= _ENCODED_AT_ONCE:
+            return json_body.encoded_response(encode())
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        # An answer is written before the next one is checked.
+        async with self._encoding:
+            unread = connection.connections.unread_bytes()
+            if unread > _MAX_UNREAD:
+                self._service.metrics.refusals.labels("answers").inc()
+                raise request_errors.unavailable(
+                    f"Clients have not read {unread:,} bytes of answers. Try "
+                    "again in a moment."
+                )
+            return json_body.encoded_response(
+                await asyncio.get_running_loop().run_in_executor(
+                    self._encoder, encode
+                )
+            )
 
     async def _refuse_examples(
         self, request: web.Request, target: rest_paths.Target

@@ -7,7 +7,6 @@ import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import grpc
 from aiohttp import web
@@ -15,11 +14,10 @@ from aiohttp import web
 from t2t_repro import errors
 from t2t_repro.serving import event_log, rest, rpc, web_application
 from t2t_repro.serving.connections import Connections, affordable
-from t2t_repro.serving.server_settings import Ports, Settings, Tls
+from t2t_repro.serving.server_settings import Ports, Settings
 from t2t_repro.serving.service import Service
 
 _ERROR_RESPONSE_SECS = 1.0  # time to send errors, after the grace period
-_HANDSHAKE_SECS = 10.0  # of TLS
 
 
 class GracePeriodError(Exception):
@@ -122,12 +120,16 @@ class _WebSide:
         assert server, "setup() makes it"
         # aiohttp's own listener cannot stop accepting without being closed.
         self._listener = await asyncio.get_running_loop().create_server(
-            Connections(server, self._limit, self._service.metrics),
+            Connections(
+                server,
+                self._limit,
+                self._service.metrics,
+                settings.tls and settings.tls.context(),
+            ),
             settings.host,
             settings.ports.rest,
             backlog=128,
             start_serving=False,
-            **_tls_settings(settings.tls),
         )
         return self._listener.sockets[0].getsockname()[1]
 
@@ -153,15 +155,6 @@ class _WebSide:
         if self._listener:
             self._listener.close()
         await self._runner.cleanup()
-
-
-def _tls_settings(tls: Tls | None) -> dict[str, Any]:
-    if not tls:
-        return {}
-    return {
-        "ssl": tls.context(),
-        "ssl_handshake_timeout": _HANDSHAKE_SECS,
-    }
 
 
 async def _bind(

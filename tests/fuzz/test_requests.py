@@ -98,9 +98,7 @@ def test_any_output_becomes_a_response(texts, by_row, has_scores):
     outputs = {"outputs": np.array([*texts, b""], object)[: len(texts)]}
     if has_scores:
         outputs["scores"] = np.zeros(len(texts), np.float32)
-    answer = json.loads(
-        json.dumps(json_predict.build_response(outputs, by_row))
-    )
+    answer = json.loads("".join(json_predict.encode_response(outputs, by_row)))
     (said,) = answer.values()
     if has_scores:
         said = [row["outputs"] for row in said] if by_row else said["outputs"]

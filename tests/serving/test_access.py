@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import pathlib
+import socket
 import ssl
 
 import grpc
@@ -11,7 +12,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.serving import access, client, server_settings
+from t2t_repro.serving import access, client, connections, server_settings
 
 TLS = pathlib.Path(__file__).parent.parent / "fixtures" / "tls"
 BODY = {"instances": ["a"]}
@@ -213,6 +214,61 @@ def test_tls_encrypts_both_protocols(export_dir, embedded):
             https_status(server, ssl.create_default_context())
         with secure_channel(server) as channel:
             assert predict(channel) == [b"a"]
+
+
+def silent(server):
+    """Return a TCP connection without a TLS handshake."""
+    return socket.create_connection(("localhost", server.ports.rest), 60)
+
+
+@pytest.mark.parametrize("replaceable_secs", [0.0, 1000.0])
+def test_connections_count_before_their_handshake(
+    export_dir, embedded, monkeypatch, replaceable_secs
+):
+    """Beyond the limit the oldest one is closed, or else the newest."""
+    monkeypatch.setattr(connections, "_REPLACEABLE_SECS", replaceable_secs)
+    tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
+    trusting = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
+    with (
+        embedded(export_dir, server={"tls": tls}, max_connections=2) as server,
+        silent(server) as first,
+        silent(server) as second,
+        silent(server) as third,
+    ):
+        closed = third if replaceable_secs else first
+        with contextlib.suppress(ConnectionResetError):
+            assert closed.recv(1) == b""
+        metrics = server.service.metrics
+        assert metrics.connections.collect()[0].samples[0].value == 2
+        if replaceable_secs:
+            first.close()
+            second.close()
+            while metrics.connections.collect()[0].samples[0].value:
+                pass
+        assert https_status(server, trusting) == 200
+
+
+def test_request_may_come_with_the_end_of_the_handshake(export_dir, embedded):
+    tls = server_settings.Tls(TLS / "server.pem", TLS / "server.key")
+    context = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tunnel = context.wrap_bio(received, sent, server_hostname="localhost")
+    with embedded(export_dir, server={"tls": tls}) as server:
+        with silent(server) as opened:
+            while True:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    tunnel.do_handshake()
+                    break
+                opened.sendall(sent.read())
+                received.write(opened.recv(1 << 16))
+            tunnel.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            opened.sendall(sent.read())
+            answer = b""
+            while not answer:
+                received.write(opened.recv(1 << 16))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    answer = tunnel.read()
+    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 def test_client_certificates_can_be_required(export_dir, embedded):

@@ -21,6 +21,7 @@ from t2t_repro.serving import (
     limits,
     monitoring,
     request_errors,
+    rest,
     versions,
 )
 
@@ -278,6 +279,24 @@ def test_connection_is_busy_until_its_answer_is_written(
             answer += read_all(reading)
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert answer.endswith(LARGE)
+
+
+def test_answer_beyond_too_many_unread_bytes_is_503(
+    export_dir, embedded, monkeypatch
+):
+    monkeypatch.setattr(rest, "_ENCODED_AT_ONCE", 0)
+    monkeypatch.setattr(rest, "_MAX_UNREAD", 1 << 20)
+    monkeypatch.setattr(monitoring.Metrics, "text", lambda _: LARGE)
+    request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close"
+    with embedded(export_dir) as server:
+        assert server.predict(BODY)[0] == 200
+        with connected(server, request + b"\r\n\r\n") as reading:
+            assert reading.recv(1)
+            status, answer = server.predict(BODY)
+            assert status == 503
+            assert "bytes of answers. Try again" in answer["error"]
+            read_all(reading)
+        assert server.predict(BODY)[0] == 200
 
 
 def test_requests_beyond_those_in_flight_are_503(export_dir, embedded, gate):

@@ -96,8 +96,29 @@ def test_each_row_must_have_all_inputs():
 def test_only_output_has_no_name():
     outputs = {"outputs": np.array([b"a", b"b"], object)}
     for by_row, answer in ((True, "predictions"), (False, "outputs")):
-        found = json_predict.build_response(outputs, by_row)
-        assert found == {answer: ["a", "b"]}
+        found = "".join(json_predict.encode_response(outputs, by_row))
+        assert json.loads(found) == {answer: ["a", "b"]}
+
+
+def test_answers_are_encoded_in_small_pieces():
+    """An encoder that takes a second would stop all other threads."""
+    weights = np.random.default_rng(1).random((3, 2, 40, 50), np.float32)
+    texts = np.array([b"a\0", "ä".encode(), b'"\xff'], object)
+    outputs = {"outputs": texts, "weights": weights}
+    plain = [["a\0", "ä", '"\ufffd'], weights.tolist()]
+    rows = [
+        dict(zip(outputs, row, strict=True)) for row in zip(*plain, strict=True)
+    ]
+    for by_row, content in (
+        (True, {"predictions": rows}),
+        (False, {"outputs": dict(zip(outputs, plain, strict=True))}),
+    ):
+        pieces = list(json_predict.encode_response(outputs, by_row))
+        assert "".join(pieces) == json.dumps(content)
+        assert max(map(len, pieces)) < 50_000
+    only = {"weights": weights}
+    found = "".join(json_predict.encode_response(only, False))
+    assert found == json.dumps({"outputs": weights.tolist()})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import pathlib
 import re
 import shutil
@@ -23,6 +24,8 @@ QUIET = (
     "--disable-background-networking --disable-component-update "
     "--disable-sync --remote-debugging-port=0"
 ).split()
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(not NODE, reason="no Node")
 needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
 
 
@@ -59,6 +62,49 @@ def test_ids_in_script_exist_in_page():
     assert set(re.findall(r'\bbyId\("([\w-]+)"\)', script)) <= ids
     assert set(re.findall(r'\bfor="([\w-]+)"', page)) <= ids
     assert set(re.findall(r'aria-describedby="([\w-]+)"', page)) <= ids
+
+
+def call_script(function, *arguments):
+    """Return the result of a function of the page's script, run by Node."""
+    script = (STATIC / "page.js").read_text("utf-8")
+    (source,) = re.findall(
+        rf"^function {function}\(.*?^\}}", script, re.M | re.S
+    )
+    values = ", ".join(map(json.dumps, arguments))
+    result = subprocess.run(
+        [NODE, "-p", f"{source}; JSON.stringify({function}({values}))"],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+    )
+    return json.loads(result.stdout)
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ("▁two ▁dog s </s>", ["two", "dogs", "(end)"]),
+        ("two_ dogs_ <EOS>", ["two_", "dogs_", "(end)"]),
+        ("two dogs </s> play <pad>", ["two", "dogs", "</s>", "play", "(end)"]),
+        ("▁a <0xC3> <0xA4> <EOS>", ["aä", "(end)"]),
+        ("</s>", ["(end)"]),
+    ],
+)
+def test_pieces_are_joined_to_words_only_if_marked(pieces, expected):
+    pieces = pieces.split()
+    found = call_script("words", pieces)
+    assert [word["text"] for word in found] == expected
+    indices = [index for word in found for index in word["pieces"]]
+    assert indices == list(range(len(pieces)))
+    assert call_script("words", []) == []
+
+
+@needs_node
+def test_page_omits_beams_without_an_output():
+    assert call_script("countOutputs", [-1.5, -5e8, -1e9, -1e9]) == 2
+    assert call_script("countOutputs", [-1e9, -1e9]) == 1
 
 
 class Browser:

@@ -53,11 +53,16 @@ async function translate(text) {
   byId("result").setAttribute("aria-busy", "false");
 }
 
+// A list of fewer outputs than beams ends in empty ones, whose score is -1e9.
+function countOutputs(scores) {
+  return Math.max(scores.filter((score) => score >= -5e8).length, 1);
+}
+
 function showHypotheses({ outputs: [texts], scores: [scores], truncated: [cut] }) {
   byId("best").textContent = texts[0];
   byId("truncated").hidden = !cut;
   byId("hypotheses").replaceChildren(
-    ...texts.map((text, i) => {
+    ...texts.slice(0, countOutputs(scores)).map((text, i) => {
       const item = document.createElement("li");
       const score = document.createElement("data");
       score.value = scores[i];
@@ -99,15 +104,19 @@ function showAttention(outputs) {
 }
 
 // Join pieces to words: [{text, pieces: their indices}]. "▁" begins a word; a
-// byte of a letter that the vocabulary lacks is a piece such as <0xF0>.
+// byte of a letter that the vocabulary lacks is a piece such as <0xF0>. Without
+// "▁" the pieces are those of another vocabulary, and each is drawn. The last
+// one is the end of the sentence.
 function words(pieces) {
   const joined = [];
+  const marked = pieces.some((piece) => piece.startsWith("▁"));
   pieces.forEach((piece, index) => {
-    if (index === 0 || piece.startsWith("▁") || piece === "</s>") {
+    const isEnd = index === pieces.length - 1;
+    if (index === 0 || !marked || piece.startsWith("▁") || isEnd) {
       joined.push({ text: "", pieces: [] });
     }
     const word = joined.at(-1);
-    word.text += piece === "</s>" ? "(end)" : piece.replaceAll("▁", " ").trim();
+    word.text += isEnd ? "(end)" : piece.replaceAll("▁", " ").trim();
     word.pieces.push(index);
   });
   for (const word of joined) {
