@@ -27,5 +27,6 @@ ENV PATH=/opt/t2t/bin:$PATH
 RUN useradd --create-home --uid=1000 t2t
 USER 1000
 EXPOSE 8500 8501
-HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8501/v1/models/t2t')"]
-ENTRYPOINT ["t2t", "serve", "--host=0.0.0.0", "--export_dir=/export"]
+# The health port has neither TLS nor tokens, whatever flags follow.
+HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8502/healthz')"]
+ENTRYPOINT ["t2t", "serve", "--host=0.0.0.0", "--health_port=8502", "--export_dir=/export"]

@@ -50,6 +50,14 @@ _GRPC_PORT = flags.DEFINE_integer(
     upper_bound=65_535,
 )
 flags.DEFINE_alias("port", "grpc_port")
+_HEALTH_PORT = flags.DEFINE_integer(
+    "health_port",
+    None,
+    "Port of a second /healthz, always on 127.0.0.1 and without TLS; 0: any "
+    "free port. By default REST alone has this path.",
+    lower_bound=0,
+    upper_bound=65_535,
+)
 _GRPC_OPTIONS = flags.DEFINE_list(
     "grpc_channel_arguments",
     [],
@@ -221,7 +229,9 @@ def _settings(server_settings):
     """Return the settings of the server that the flags set."""
     return server_settings.Settings(
         _HOST.value,
-        server_settings.Ports(_REST_PORT.value, _GRPC_PORT.value),
+        server_settings.Ports(
+            _REST_PORT.value, _GRPC_PORT.value, _HEALTH_PORT.value
+        ),
         _GRACE_SECS.value,
         _POLL_SECS.value,
         _access(),

@@ -71,6 +71,13 @@ def test_entry_points_are_commands_with_their_flags():
     )
     assert entry[:2] == ["t2t", "serve"]
     assert_flags(entry[1], entry[2:])
+    (check,) = (
+        arguments
+        for name, arguments in instructions(DOCKER / "serve.Dockerfile")
+        if name == "HEALTHCHECK"
+    )
+    (port,) = re.findall(r"'http://127\.0\.0\.1:(\d+)/healthz'", check)
+    assert f"--health_port={port}" in entry
     assert ["ENTRYPOINT", '["t2t"]'] in instructions(
         DOCKER / "train.Dockerfile"
     )

@@ -70,6 +70,7 @@ class Handlers:
         files = (path for path in _STATIC.iterdir() if path.name != _PAGE)
         return [
             web.route("*", _API, self.api, expect_handler=self._expect),
+            get(rest_paths.HEALTH, self.health),
             *(get(path, self.metrics) for path in _METRICS),
             get("/", self.page),
             *(get(f"/{file.name}", _file_handler(file)) for file in files),
@@ -233,6 +234,11 @@ class Handlers:
                 },
             }
         )
+
+    async def health(self, request: web.Request) -> web.Response:
+        """Answer 200 if a version answers, else 503, to anyone."""
+        is_answering = self._service.versions.is_answering()
+        return web.Response(status=200 if is_answering else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         return web.Response(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from t2t_repro.serving import request_errors
 
 PREFIX = "/v1/"
+HEALTH = "/healthz"  # ours, for load balancers and probes
 # TensorFlow Serving's expressions, http_rest_api_util.cc.
 _FLAGS = re.ASCII | re.IGNORECASE
 _VERSION = r"(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"

@@ -12,7 +12,13 @@ import grpc
 from aiohttp import web
 
 from t2t_repro import errors
-from t2t_repro.serving import event_log, rest, rpc, web_application
+from t2t_repro.serving import (
+    event_log,
+    rest,
+    rest_paths,
+    rpc,
+    web_application,
+)
 from t2t_repro.serving.connections import Connections, affordable
 from t2t_repro.serving.server_settings import Ports, Settings
 from t2t_repro.serving.service import Service
@@ -112,6 +118,9 @@ class _WebSide:
             shutdown_timeout=settings.grace_secs,
         )
         self._listener: asyncio.Server | None = None
+        health = web.Application()
+        health.router.add_get(rest_paths.HEALTH, self._handlers.health)
+        self._health_runner = web.AppRunner(health, access_log=None)
 
     async def bind(self) -> int:
         """Take the port, without listening yet; return its number."""
@@ -132,6 +141,15 @@ class _WebSide:
             start_serving=False,
         )
         return self._listener.sockets[0].getsockname()[1]
+
+    async def start_health(self) -> int | None:
+        """Answer health checks from now on; return the port."""
+        port = self._settings.ports.health
+        if port is None:
+            return None
+        await self._health_runner.setup()
+        await web.TCPSite(self._health_runner, "127.0.0.1", port).start()
+        return self._health_runner.addresses[0][1]
 
     async def start(self) -> None:
         """Start to accept connections."""
@@ -155,6 +173,7 @@ class _WebSide:
         if self._listener:
             self._listener.close()
         await self._runner.cleanup()
+        await self._health_runner.cleanup()
 
 
 async def _bind(
@@ -162,7 +181,11 @@ async def _bind(
 ) -> Ports:
     """Take the ports of both protocols."""
     try:
-        return Ports(await web_side.bind(), _bind_grpc(grpc_server, settings))
+        return Ports(
+            await web_side.bind(),
+            _bind_grpc(grpc_server, settings),
+            await web_side.start_health(),
+        )
     except (OSError, RuntimeError) as error:
         tls = settings.tls
         if tls and isinstance(error, ssl.SSLError | FileNotFoundError):
@@ -170,10 +193,12 @@ async def _bind(
                 f"Cannot use the certificate {tls.certificate} with the key "
                 f"{tls.key}: {error}."
             ) from error
+        ports = settings.ports
+        health = "" if ports.health is None else f", {ports.health} (health)"
         raise errors.UserError(
-            f"Cannot listen on {settings.host}, ports {settings.ports.rest} "
-            f"(REST) and {settings.ports.grpc} (gRPC): {error}. Choose others "
-            "with --rest_port and --grpc_port."
+            f"Cannot listen on {settings.host}, ports {ports.rest} (REST), "
+            f"{ports.grpc} (gRPC){health}: {error}. Choose others with "
+            "--rest_port, --grpc_port and --health_port."
         ) from error
 
 

@@ -18,6 +18,7 @@ class Ports(NamedTuple):
 
     rest: int
     grpc: int
+    health: int | None = None  # of HTTP on loopback; None: no such port
 
 
 class Tls(NamedTuple):

@@ -71,8 +71,10 @@ def build(
 async def _answer(request, handler, access):
     """Return the handler's answer, or the reason for a refusal in JSON."""
     try:
-        # A browser's question before a request has no token yet.
-        if not access.cors or request.method != "OPTIONS":
+        # A browser's question before a request has no token yet, and probes
+        # have none.
+        is_question = access.cors and request.method == "OPTIONS"
+        if not is_question and request.path != rest_paths.HEALTH:
             access.check_http(request.headers)
         if request.method == "POST" and request.content_type in _PLAIN:
             raise request_errors.unsupported(

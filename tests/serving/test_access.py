@@ -216,6 +216,38 @@ def test_tls_encrypts_both_protocols(export_dir, embedded):
             assert predict(channel) == [b"a"]
 
 
+def test_health_needs_no_token_host_or_tls(export_dir, embedded, monkeypatch):
+    tls = server_settings.Tls(
+        TLS / "server.pem", TLS / "server.key", TLS / "ca.pem"
+    )
+    protected = access.Access(frozenset({"example.org"}), tokens=("right",))
+    for settings in ({}, {"tls": tls}):
+        settings["access"] = protected
+        with embedded(export_dir, (0, 0, 0), server=settings) as server:
+            ports = [server.ports.health]
+            if "tls" not in settings:
+                ports.append(server.ports.rest)
+                assert server.http("GET", "/metrics")[0] == 403
+            for expected in (200, 503):
+                for port in ports:
+                    assert health_answer(port) == (expected, b"")
+                monkeypatch.setattr(
+                    type(server.service.versions),
+                    "is_answering",
+                    lambda _: False,
+                )
+            monkeypatch.undo()
+
+
+def health_answer(port):
+    """Return the status and the body of a health check."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/healthz")
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
 def silent(server):
     """Return a TCP connection without a TLS handshake."""
     return socket.create_connection(("localhost", server.ports.rest), 60)
