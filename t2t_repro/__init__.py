@@ -36,6 +36,11 @@ def __getattr__(name: str) -> object:
     return getattr(api, name)
 
 
+def __dir__() -> list[str]:
+    """Return the names for completion, also of what is not imported yet."""
+    return sorted({*globals(), *__all__})
+
+
 def _bridge_checkout(name):
     """Make t2t_repro.NAME importable in a checkout.
 

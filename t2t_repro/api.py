@@ -27,8 +27,9 @@ from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
 from t2t_repro.decoding.translate import Translation, Translator
 from t2t_repro.exported_model import (
     ExportedModel,
-    refuse_one_string,
     require_beams,
+    require_lines,
+    require_pairs,
 )
 from t2t_repro.problem import Problem, build_problem
 from t2t_repro.serving import version_folders
@@ -58,6 +59,10 @@ class Model:
             functools.partial(Translator, self._models, run.vocabularies)
         )
 
+    def __repr__(self) -> str:
+        names = ", ".join(stored_run.checkpoint_names(self._checkpoints))
+        return f"<Model of {self.run.output_dir}: {names}>"
+
     def translate(
         self,
         lines: Iterable[str],
@@ -82,7 +87,7 @@ class Model:
             UserError: a setting is unknown or wrong, or a line is longer than
                 max_input_length and long_inputs is "refuse".
         """
-        refuse_one_string(lines)
+        lines = require_lines(lines)
         source, _ = self._normalizers(target_language)
         translator = self._translator(
             self._search(search | {"return_beams": n_best > 1}, n_best)
@@ -103,6 +108,7 @@ class Model:
     ) -> list[float]:
         """Return the log-probability of a given translation of each source."""
         source, target = self._normalizers(target_language)
+        sources, targets = require_pairs(sources, targets)
         pairs = zip(map(source, sources), map(target, targets), strict=True)
         translator = self._translator(self.run.problem.search)
         return [score.total for score in translator.score(pairs)]
@@ -120,7 +126,7 @@ class Model:
             self._models[0], self.run.vocabularies, self._search(search)
         )
         source, _ = self._normalizers(target_language)
-        return tracer.trace(source(line))
+        return tracer.trace(source(*require_lines([line])))
 
     def evaluate(
         self, test_set: str = "test", **settings: Any

@@ -140,8 +140,18 @@ def check() -> int | None | bulk_flags.Job:
         for flag in (_TO_FILE, ALIGNMENTS)
         if flag.value
     ]
+    inputs = [
+        files.expand_path(flag.value)
+        for flag in (_FROM_FILE, _PREFIX_FILE, SCORE_FILE)
+        if flag.value
+    ]
     for path in outputs:
         files.require_replaceable(path)
+        if path.resolve() in {each.resolve() for each in inputs}:
+            raise errors.UserError(
+                f"{path} is also a file to read, and would be lost. Name "
+                "another file to write."
+            )
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise errors.UserError(
             f"--{_TO_FILE.name} and --{ALIGNMENTS.name} are the same file: "

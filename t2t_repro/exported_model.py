@@ -31,9 +31,9 @@ class ExportedModel:
         Returns:
             The translations of each line, best first.
         """
-        refuse_one_string(lines)
+        lines = require_lines(lines)
         signature = "n_best" if n_best > 1 else "serving_default"
-        lines = self._client.add_tags(list(lines), target_language)
+        lines = self._client.add_tags(lines, target_language)
         translations = []
         for outputs in self._run(signature, lines):
             # [B], or [B, W] of n_best.
@@ -59,7 +59,8 @@ class ExportedModel:
         target_language: str = "",
     ) -> list[float]:
         """Return the log-probability of a given translation of each source."""
-        sources = self._client.add_tags(list(sources), target_language)
+        sources, targets = require_pairs(sources, targets)
+        sources = self._client.add_tags(sources, target_language)
         return [
             score
             for outputs in self._run("score", sources, targets)
@@ -103,10 +104,32 @@ def require_beams(n_best: int, beam_size: int) -> None:
         )
 
 
-def refuse_one_string(lines: Iterable[str]) -> None:
-    """Refuse a string where a list of lines is expected."""
+def require_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines as a list; refuse one string, and what is no string."""
     if isinstance(lines, str):
         raise errors.UserError(
             f"Expected a list of lines; got the string {lines[:80]!r}. Write "
             "it as a list of one line."
         )
+    found = list(lines)
+    for number, line in enumerate(found, 1):
+        if not isinstance(line, str):
+            raise errors.UserError(
+                f"Expected a string for each line; line {number:,} is "
+                f"{line!r:.80}."
+            )
+    return found
+
+
+def require_pairs(
+    sources: Iterable[str], targets: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Return sources and targets as lists; refuse other numbers of targets."""
+    pairs = require_lines(sources), require_lines(targets)
+    counts = tuple(map(len, pairs))
+    if counts[0] != counts[1]:
+        raise errors.UserError(
+            f"Each source needs a target; got {counts[0]:,} sources and "
+            f"{counts[1]:,} targets."
+        )
+    return pairs

@@ -39,6 +39,11 @@ def read(path: pathlib.Path, shape: Any = object) -> Any:
     """
     try:
         value = json.loads(path.read_text("utf-8"))
+    except PermissionError as error:
+        raise errors.UserError(
+            f"The file {path} cannot be read: {error.strerror}. Ask its owner "
+            "for access."
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
     if isinstance(value, dict) and _CHECKSUM in value:

@@ -165,6 +165,7 @@ _GRACE_SECS = flag_types.define_number(
 
 
 def main() -> None:
+    _check_ports()
     with extras.needed("serve", "The server"):
         from t2t_repro.serving import (
             event_log,
@@ -223,6 +224,14 @@ def _limits():
         max_connections=_MAX_CONNECTIONS.value,
         max_in_flight=_MAX_CONNECTIONS.value,
     )
+
+
+def _check_ports():
+    if _REST_PORT.value and _REST_PORT.value == _GRPC_PORT.value:
+        raise errors.UserError(
+            f"--rest_port and --grpc_port (alias --port) are both "
+            f"{_REST_PORT.value}. Name two ports."
+        )
 
 
 def _settings(server_settings):

@@ -1,6 +1,7 @@
 """A run as its folder has it, read without TensorFlow."""
 
 import pathlib
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -80,13 +81,25 @@ def read(
 def find_checkpoint(output_dir: pathlib.Path) -> pathlib.Path:
     """Return the averaged checkpoint if there is one, else the latest.
 
+    It prints a note if the run was trained on after the average.
+
     Raises:
         UserError: there is no checkpoint.
     """
-    for folder in (run_json.AVERAGED, run_json.CHECKPOINTS):
-        paths = checkpoint_files.list_checkpoints(output_dir / folder)
-        if paths:
-            return paths[-1]
+    averaged, saved = (
+        checkpoint_files.list_checkpoints(output_dir / folder)[-1:]
+        for folder in (run_json.AVERAGED, run_json.CHECKPOINTS)
+    )
+    steps = [checkpoint_files.step_of(path) for path in (*averaged, *saved)]
+    if len(steps) == 2 and steps[0] < steps[1]:
+        print(
+            f"Note: {saved[0].name} is newer than the average "
+            f"{averaged[0].name}, which is used. Run avg_checkpoints again, or "
+            "name another by --checkpoint_path.",
+            file=sys.stderr,
+        )
+    if paths := averaged or saved:
+        return paths[0]
     raise errors.UserError(
         f"There is no checkpoint in {output_dir / run_json.CHECKPOINTS}. Run "
         "the trainer first."

@@ -143,11 +143,22 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
             lambda model: model.translate(["two"], n_best=9),
             "n_best must be from 1 to beam_size=.; got 9",
         ),
+        (lambda model: model.translate([None]), "line 1 is None"),
+        (lambda model: model.score("two", "zwei"), "got the string 'two'"),
+        (
+            lambda model: model.score(["two"], ["zwei", "drei"]),
+            "got 1 sources and 2 targets",
+        ),
     ],
 )
 def test_mistakes(model, call, message):
     with pytest.raises(errors.UserError, match=message):
         call(model)
+
+
+def test_model_and_package_show_what_they_have(run):
+    assert repr(run).endswith("run: checkpoints/ckpt-300>")
+    assert {"load", "train", "registry"} <= {*dir(t2t_repro)}
 
 
 def test_unknown_settings_are_named(run, tmp_path):

@@ -156,6 +156,20 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         assert stored == before["hparams"]
 
 
+def test_average_older_than_the_training_is_noted(tmp_path, capsys):
+    for name in ("averaged/ckpt-8", "checkpoints/ckpt-4", "checkpoints/ckpt-8"):
+        path = tmp_path / f"{name}.index"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    averaged = tmp_path / "averaged" / "ckpt-8"
+    assert stored_run.find_checkpoint(tmp_path) == averaged
+    assert capsys.readouterr().err == ""
+    (tmp_path / "checkpoints" / "ckpt-12.index").touch()
+    assert stored_run.find_checkpoint(tmp_path) == averaged
+    printed = capsys.readouterr().err
+    assert "Note: ckpt-12 is newer than the average ckpt-8, which" in printed
+
+
 def test_modules_that_have_changed_are_printed(started, capsys):
     (started / run_json.CHECKPOINTS).mkdir()
     (started / run_json.CHECKPOINTS / "ckpt-4.index").touch()

@@ -123,7 +123,8 @@ def markdown(card: Mapping[str, Any], format: str) -> str:
         **{name: source[name] or _UNKNOWN for name in _SOURCE},
         hparams_set=card["hparams_set"],
         options=_listed(card.get("options", {})) or "none",
-        steps=card["hparams"]["train_steps"],
+        # The last step of checkpoints such as averaged/ckpt-1500.
+        steps=max(int(n.rpartition("-")[2]) for n in card["checkpoints"]),
         batch_tokens=card["hparams"]["batch_tokens"],
         seed=card["random_seed"],
         hardware="; ".join(card["hardware"]),

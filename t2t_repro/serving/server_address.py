@@ -15,8 +15,14 @@ def parse(server: str) -> tuple[str, int]:
     """
     host, _, port = server.rpartition(":")
     host = host.strip("[]")
-    if not host or not _PORT.fullmatch(port) or int(port) > 65_535:
+    if (
+        not host
+        or "/" in host
+        or not _PORT.fullmatch(port)
+        or int(port) > 65_535
+    ):
         raise errors.UserError(
-            f"A server is HOST:PORT, as 127.0.0.1:8500; got {server!r}."
+            "A server is HOST:PORT, such as 127.0.0.1:8500, without http://; "
+            f"got {server!r}."
         )
     return host, int(port)

@@ -163,7 +163,7 @@ class Segmenter:
         count = len(parts)
         after = list(range(1, count + 1))
         before = list(range(-1, count - 1))
-        heap: list[tuple[int, int]] = []  # (rank, left part)
+        heap = []  # of (rank, left part)
 
         def rank(i):
             if parts[i] is None or after[i] == count:

@@ -49,6 +49,11 @@ def find(name: str, folder: pathlib.Path) -> pathlib.Path:
     Raises:
         UserError: there is no such file.
     """
+    if not folder.is_dir():
+        raise errors.UserError(
+            f"--raw_dir={storage.url_of(folder) or folder} is not a folder. "
+            "Name the folder of the files with text."
+        )
     for suffix in SUFFIXES:
         path = folder / (name + suffix)
         if path.is_file():
@@ -106,7 +111,8 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
     """
     path = files.expand_path(path)
     if not path.is_file():
-        raise errors.UserError(f"There is no file {path}.")
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise errors.UserError(f"There is no file {path}: it {kind}.")
     open_file = _OPEN_COMPRESSED.get(path.suffix, open)
     try:
         with open_file(path, "rb") as file:

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from t2t_repro import files, hparam
-from t2t_repro.data import batches
+from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.data.subword_sampling import SubwordSampler
@@ -270,6 +270,8 @@ def summary(session: Session) -> dict[str, str]:
     peak = schedules.peak(hparams, options.train_steps)
     found = session.found_microbatch
     pairs, used = len(task.corpora["train"]), plan.num_pairs
+    validation = task.corpora["validation"].lengths
+    validated = len(batch_plan.usable_pairs(validation, hparams.max_length))
     return {
         "parameters": f"{session.state.model.count_params():,}",
         "vocabulary": " and ".join(
@@ -287,7 +289,8 @@ def summary(session: Session) -> dict[str, str]:
         + (f", in {parallel} microbatches" if parallel > 1 else "")
         + (f", {found.summary()}" if found else ""),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
-        f"{hparams.max_length} are dropped",
+        f"{hparams.max_length} are dropped; of "
+        f"{len(validation['inputs']):,} for validation, {validated:,} are used",
         "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
         f"{session.state.step:,} done",
         "learning rate": f"{hparams.learning_rate_schedule}, peak "

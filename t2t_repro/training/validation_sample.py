@@ -57,7 +57,7 @@ class ValidationSample:
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
         self._outputs: list[str] = []  # of the last measure()
-        self._corpus_size = len(corpus)
+        self._num_usable = len(usable)
         # {direction: (indices of its sentences, its metrics)}
         self._parts = {
             name: (part, suite._replace(language=name.split("-")[1]).build())
@@ -119,7 +119,7 @@ class ValidationSample:
         """Return a human-readable line about the settings of each score."""
         return "\n".join(
             f"{name} is measured on {len(self._inputs):,} of "
-            f"{self._corpus_size:,} sentences, by greedy search, with the "
+            f"{self._num_usable:,} sentences, by greedy search, with the "
             f"weights of this step: {score.signature}"
             for name, score in values.items()
         )

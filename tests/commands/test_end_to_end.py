@@ -45,7 +45,7 @@ def test_trainer_prints_settings_and_progress(trained):
         "target tokens, ",
         "% padding of both sides (batch_tokens=512, in real tokens)",
         "60 = ",
-        "peak 0.0099 at step 50",
+        "peak 0.0099 at step 51",
         "step 60: validation",
         "bleu is measured on 8 of 50 sentences, by greedy search",
         "ckpt-60",

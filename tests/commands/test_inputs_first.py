@@ -61,7 +61,7 @@ CASES = {
     ),
     "no such input file": (
         (*DECODER, "--decode_from_file={0}/none"),
-        "There is no file {0}/none.",
+        "There is no file {0}/none: it does not exist.",
     ),
     "input file is not UTF-8": (
         (*DECODER, "--decode_from_file={0}/latin"),
@@ -148,13 +148,17 @@ CASES = {
         (*EXPORT, f"--checkpoint_path={RUN}/checkpoints/ckpt-300"),
         "--export_dir ignores --checkpoint_path",
     ),
+    "output in place of the input": (
+        (*DECODER, "--decode_from_file={0}/two", "--decode_to_file={0}/two"),
+        "{0}/two is also a file to read, and would be lost.",
+    ),
     "no pair to score": (
         (*DECODER, "--score_file={0}/two"),
         "{0}/two, line 1: expected input, tab, target; got 1 fields: 'a b'.",
     ),
     "no such translations": (
         ("evaluate", "--translations={0}/none", "--references={0}/two"),
-        "There is no file {0}/none.",
+        "There is no file {0}/none: it does not exist.",
     ),
     "references of another number": (
         (*EVALUATE, "--references={0}/one", "--language=de"),
@@ -204,7 +208,16 @@ CASES = {
     ),
     "no address": (
         ("query", "--server=here", "--inputs=a"),
-        "A server is HOST:PORT, as 127.0.0.1:8500; got 'here'.",
+        "A server is HOST:PORT, such as 127.0.0.1:8500, without http://; "
+        "got 'here'.",
+    ),
+    "address of a page": (
+        ("query", "--server=http://127.0.0.1:8501", "--inputs=a"),
+        "without http://; got 'http://127.0.0.1:8501'.",
+    ),
+    "one port for both protocols": (
+        ("serve", "--export_dir={0}", "--port=8501"),
+        "--rest_port and --grpc_port (alias --port) are both 8501.",
     ),
     "token for an export": (
         ("query", "--export_dir={0}/export/1", "--token_file={0}/one"),

@@ -1,5 +1,6 @@
 """Edited JSON files of data and runs: each has its shape, or is refused."""
 
+import errno
 import pathlib
 
 import pytest
@@ -171,6 +172,16 @@ def test_value_of_another_shape_is_named(tmp_path, shape, value, message):
     json_files.write(path, value)
     with pytest.raises(errors.UserError, match=f"{path} is damaged: {message}"):
         json_files.read(path, shape)
+
+
+def test_file_without_access_is_not_called_damaged(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(pathlib.Path, "read_text", refuse)
+    message = "a.json cannot be read: Permission denied. Ask its owner"
+    with pytest.raises(errors.UserError, match=message):
+        json_files.read(tmp_path / "a.json")
 
 
 def test_folder_in_place_of_a_file_is_named(tmp_path):

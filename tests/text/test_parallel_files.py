@@ -123,6 +123,15 @@ def test_file_of_raw_dir_is_found_plain_or_compressed(tmp_path):
     assert parallel_files.locate(file, str(tmp_path), "unused") == plain
 
 
+def test_folder_in_place_of_a_file_and_missing_folder_are_named(tmp_path):
+    with pytest.raises(errors.UserError, match=f"file {tmp_path}: it is a f"):
+        list(parallel_files.read_lines(tmp_path))
+    folder = tmp_path / "none"
+    message = f"--raw_dir={folder} is not a folder"
+    with pytest.raises(errors.UserError, match=message):
+        parallel_files.find("train.en", folder)
+
+
 def test_file_missing_in_raw_dir_is_user_error_with_folder(tmp_path):
     file = parallel_files.RawFile("train.en")
     with pytest.raises(errors.UserError) as raised:

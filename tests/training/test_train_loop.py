@@ -25,6 +25,9 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
     epochs = 24 * 8 / runs.plan.rows_per_epoch
     parameters = building.build_abstract(runs.hparams, 20).count_params()
     actual = runs.summary(tmp_path)
+    pairs, validated = (
+        len(runs.corpora[name]) for name in ("train", "validation")
+    )
     batch = runs.plan.summary()
     assert (
         actual
@@ -34,6 +37,8 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
             "hardware": actual["hardware"],
             "batch": f"{batch} (batch_tokens=200, in real tokens)",
             "per replica": "1/1 of it, at most 8,192 slots at once",
+            "pairs": f"{pairs}; 0 longer than max_length=32 are dropped; "
+            f"of {validated} for validation, {validated} are used",
             "steps": f"24 = {epochs:,.1f} epochs; 0 done",
             # 0.02 / sqrt(10)
             "learning rate": "constant*linear_warmup*rsqrt_decay, "

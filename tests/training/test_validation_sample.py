@@ -107,6 +107,14 @@ def test_bleu_is_cased(echo, corpus_of, hparams):
     assert cased.measure()["bleu"].value < 1e-6
 
 
+def test_summary_counts_the_pairs_that_are_short_enough(
+    echo, corpus_of, hparams
+):
+    inputs = [TARGET] * 5 + [" ".join([TARGET] * 40)]
+    sample = _sample(corpus_of("long", inputs), hparams, 3)
+    assert " on 3 of 5 sentences" in sample.summary(sample.measure())
+
+
 def test_shown_translations_are_evenly_spaced(echo, corpus_of, hparams):
     inputs = [f"the {n}" for n in range(9)]
     sample = _sample(corpus_of("shown", inputs), hparams, 9)
@@ -227,6 +235,7 @@ def test_validation_without_a_sample_has_no_bleu(tmp_path):
         check=lambda: calls.append("check"),
         pause=lambda: pytest.MonkeyPatch.context(),
         validation_done=lambda *args: calls.append(args),
+        flush=lambda: calls.append("flush"),
     )
     results = {"perplexity": 5.0}
     validation = types.SimpleNamespace(measure=lambda: dict(results))
@@ -234,7 +243,7 @@ def test_validation_without_a_sample_has_no_bleu(tmp_path):
         validation, None, tmp_path, 0
     )
     monitor.measure(7, log)
-    assert calls == ["check", (7, results)]
+    assert calls == ["check", (7, results), "flush"]
     stored = json.loads((tmp_path / "validation.json").read_text())
     assert stored == [{"step": 7, "perplexity": 5.0}]
 
