@@ -47,12 +47,24 @@ def parse(argv: list[str]) -> tuple[list[str], list[str]]:
     try:
         rest = flags.FLAGS([item for item in argv if item not in requests])
     except flags.Error as error:
+        message = str(error) if str(error).endswith(("?", ".")) else f"{error}."
         print(
-            f"Error: {error} {_program(argv[0])} --help lists the flags.",
+            f"Error: {message}{_hint_of_setting(error)} {_program(argv[0])} "
+            "--help lists the flags.",
             file=sys.stderr,
         )
         sys.exit(1)
     return rest[1:], requests
+
+
+def _hint_of_setting(error):
+    """Return the flag that takes a setting which was written as a flag."""
+    name = getattr(error, "flagname", "")
+    registry.load_definitions()
+    for flag, _, cls, _ in _settings({*flags.FLAGS}):
+        if name in _names(cls):
+            return f" It is a setting: write --{flag}={name}=…."
+    return ""
 
 
 def _program(path):

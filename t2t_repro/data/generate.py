@@ -181,6 +181,8 @@ def _start(
             folder, splits["train"], spec.filters, engines.for_python(engine)
         )
         _require_kept(filtered["filters"])
+        # Too few pairs may be the reason why no vocabulary can be learned.
+        print(f"Filters dropped {_dropped(filtered['filters'])}.")
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
@@ -210,14 +212,18 @@ def _start(
 
 def _require_kept(filtered: Mapping[str, Any]) -> None:
     if 0 < filtered["read"] == sum(filtered["dropped"].values()):
-        dropped = (
-            f"{name} {count:,}" for name, count in filtered["dropped"].items()
-        )
         raise errors.UserError(
-            "There is nothing to train on: filters dropped all "
-            f"{filtered['read']:,} training pairs: {', '.join(dropped)}. Give "
-            "them other values, or omit one."
+            "There is nothing to train on: filters dropped "
+            f"{_dropped(filtered)}. Give them other values, or omit one."
         )
+
+
+def _dropped(filtered: Mapping[str, Any]) -> str:
+    """Return "3 of 9 training pairs: max_words 3"."""
+    counts = filtered["dropped"]
+    named = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    total = sum(counts.values())
+    return f"{total:,} of {filtered['read']:,} training pairs: {named}"
 
 
 def _vocabularies(

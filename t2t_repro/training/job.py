@@ -12,7 +12,6 @@ from t2t_repro import (
     hparam,
     locks,
     prepare,
-    registry,
     run_json,
     storage,
     user_definitions,
@@ -24,6 +23,7 @@ from t2t_repro.training import (
     checkpoint_files,
     hardware,
     history,
+    notes,
     optimizer,
     run_log,
     train_loop,
@@ -97,11 +97,14 @@ def train(
             stack.enter_context(locks.locked(run_folder))
             stack.enter_context(uploads.at_the_end(run_folder))
             stack.enter_context(run_log.appending_to(run_folder))
-            _suggest_set(hparams_set, task.plan.num_pairs)
-            _note_shorter_data(hparams.max_length, problem.max_length)
-            _note_missing_checkpoints(
-                hparams.num_averaged_checkpoints, options.keep_checkpoint_max
-            )
+            for note in notes.notes(
+                hparams_set,
+                hparams,
+                options,
+                task.plan.num_pairs,
+                problem.max_length,
+            ):
+                run_log.show(f"Note: {note}")
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -209,36 +212,6 @@ def _write_run_json(worker, output_dir, settings, task, options, strategy):
     fingerprint = worker.broadcast(run_json.fingerprint(output_dir))
     if not worker.is_chief:
         run_json.compare_with_chief(output_dir, settings, fingerprint)
-
-
-def _note_shorter_data(trained, generated):
-    """Show that the data lacks the longest pairs that hparams allow."""
-    if trained > generated:
-        run_log.show(
-            f"Note: hparams allow max_length={trained}, but the data has no "
-            f"training pairs above {generated} subwords. To have longer ones, "
-            "say --problem_args=max_length=… and name another --data_dir."
-        )
-
-
-def _note_missing_checkpoints(averaged, kept):
-    """Show that fewer checkpoints are kept than avg_checkpoints averages."""
-    if averaged > kept:
-        run_log.show(
-            f"Note: avg_checkpoints averages the last {averaged} checkpoints "
-            f"(num_averaged_checkpoints), but --keep_checkpoint_max={kept} "
-            f"keeps {kept}. To average {averaged}, keep as many."
-        )
-
-
-def _suggest_set(hparams_set, pairs):
-    """Show the hparams set that suits the corpus better, if there is one."""
-    better = registry.hparams_sets.better_suited(hparams_set, pairs)
-    if better:
-        run_log.show(
-            f"Note: --hparams_set={better} suits a corpus of {pairs:,} pairs "
-            f"better than {hparams_set}."
-        )
 
 
 def _common_settings(

@@ -54,6 +54,11 @@ def error(result):
             "hparam optimizer has no 'nadem'. Did you mean nadam",
         ),
         (["surprise"], "Unexpected arguments: ['surprise']"),
+        (
+            ["--hidden_size=64"],
+            "'hidden_size'. It is a setting: write --hparams=hidden_size=…",
+        ),
+        (["--xla=x"], "should be one of <auto|on|off>. t2t trainer --help"),
     ],
 )
 def test_trainer_explains_wrong_names_and_settings(run, flags, message):

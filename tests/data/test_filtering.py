@@ -113,7 +113,7 @@ def test_text_whose_length_changes_after_filtering_is_user_error(
 
 def test_filters_that_drop_every_pair_are_user_error(tmp_path, draw_pairs):
     filters = PairFilters("max_words=0:different", LANGUAGES)
-    message = "dropped all 9 training pairs: max_words 9, different 0. Give"
+    message = "dropped 9 of 9 training pairs: max_words 9, different 0. Give"
     with pytest.raises(errors.UserError, match=message):
         generate.generate(
             tmp_path,

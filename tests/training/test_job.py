@@ -1,4 +1,4 @@
-"""A training job: options that continue those of a run, and notes."""
+"""A training job: options that continue those of a run."""
 
 import json
 
@@ -37,22 +37,3 @@ def test_resumed_run_keeps_its_best_checkpoints_unless_told(
 def test_new_run_keeps_no_best_checkpoints(tmp_path):
     options = job._continue_best_checkpoints(tmp_path, Options())
     assert options.keep_best_checkpoints is None
-
-
-@pytest.mark.parametrize(("kept", "is_noted"), [(5, True), (20, False)])
-def test_checkpoints_that_an_average_will_miss_are_noted(
-    capsys, kept, is_noted
-):
-    job._note_missing_checkpoints(20, kept)
-    printed = capsys.readouterr().out
-    assert ("last 20 checkpoints" in printed) is is_noted
-    assert ("--keep_checkpoint_max=5 keeps 5" in printed) is is_noted
-
-
-def test_data_without_the_longest_allowed_pairs_is_noted(capsys):
-    job._note_shorter_data(256, 256)
-    assert capsys.readouterr().out == ""
-    job._note_shorter_data(512, 256)
-    printed = capsys.readouterr().out
-    assert "allow max_length=512, but the data has no training pairs" in printed
-    assert "above 256 subwords" in printed
