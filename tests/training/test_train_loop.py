@@ -67,18 +67,24 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
 
 
 def test_summary_compares_checkpoints_with_the_free_space(
-    runs, tmp_path, monkeypatch
+    tmp_path, monkeypatch
 ):
-    """Weights and both of Adam's moments have 4 bytes each."""
-    parameters = building.build_abstract(runs.hparams, 20).count_params()
-    size = f"{12 * parameters / 1e6:,.1f} MB"
+    session = types.SimpleNamespace(
+        options=Options(keep_checkpoint_max=3, keep_best_checkpoints=2),
+        state=types.SimpleNamespace(
+            variables=[tf.zeros([1000, 500]), tf.zeros([7], tf.int64)]
+        ),
+        output_dir=tmp_path / "run",
+    )
     free = shutil.disk_usage(tmp_path)._replace(free=5_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    options = {"keep_checkpoint_max": 3, "keep_best_checkpoints": 2}
-    found = runs.summary(tmp_path, **options)["checkpoints"]
-    assert found == f"at most 6, of {size} each; the disk has 5.0 GB free"
-    free = free._replace(free=12 * parameters * 6 - 9_000)
-    assert "too few: make" in runs.summary(tmp_path, **options)["checkpoints"]
+    found = train_session._checkpoint_space(session)
+    assert found == "at most 6, of 2.0 MB each; the disk has 5.0 GB free"
+    # Six have 4 bytes of each float, and 8 of each integer.
+    free = free._replace(free=6 * (4 * 500_000 + 8 * 7))
+    assert "too few" not in train_session._checkpoint_space(session)
+    free = free._replace(free=free.free - 1)
+    assert "too few: make room" in train_session._checkpoint_space(session)
 
 
 def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
@@ -106,7 +112,13 @@ def test_best_checkpoints_are_kept_until_better_ones_replace_them(
     assert runs.saved_steps(tmp_path / "b") == expected[-1]
 
 
-@pytest.mark.parametrize("later", [{"bleu": 50, "bleu_sentences": 9}, {}])
+@pytest.mark.parametrize(
+    "later",
+    [
+        {"bleu": 50, "bleu_sentences": 9},
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
+)
 def test_best_checkpoints_of_another_measure_are_kept(
     runs, fake_steps, tmp_path, monkeypatch, later
 ):
@@ -336,10 +348,17 @@ def contents(folder):
     return names, json.loads((folder / "validation.json").read_text())
 
 
+# Validations at steps with a scheduled checkpoint, and at others.
+EVERY_4_OR_BETWEEN = pytest.mark.parametrize(
+    ("eval_every", "saved"),
+    [pytest.param(8, [4, 8], marks=pytest.mark.slow), (6, [4, 6])],
+)
 KEEP_BEST = {"keep_best_checkpoints": 2, "keep_checkpoint_max": 1}
 
 
-@pytest.mark.parametrize("train_steps", [16, 24])
+@pytest.mark.parametrize(
+    "train_steps", [16, pytest.param(24, marks=pytest.mark.slow)]
+)
 def test_signal_skips_the_validation_which_the_next_session_makes_up_for(
     runs, fake_steps, tmp_path, train_steps, read_events
 ):
@@ -369,9 +388,7 @@ def test_signal_skips_the_validation_which_the_next_session_makes_up_for(
     assert "Nothing to do" in runs.train(tmp_path / "parts", **settings)[1]
 
 
-@pytest.mark.parametrize(
-    ("eval_every", "saved"), [(8, [4, 8]), (6, [4, 6])], ids=str
-)
+@EVERY_4_OR_BETWEEN
 def test_signal_during_a_validation_stops_after_it(
     runs, fake_steps, tmp_path, monkeypatch, eval_every, saved
 ):
@@ -384,9 +401,7 @@ def test_signal_during_a_validation_stops_after_it(
     assert len(contents(tmp_path)[1]) == 1
 
 
-@pytest.mark.parametrize(
-    ("eval_every", "saved"), [(8, [4, 8]), (6, [4, 6])], ids=str
-)
+@EVERY_4_OR_BETWEEN
 def test_error_in_a_validation_loses_no_step(
     runs, fake_steps, tmp_path, monkeypatch, eval_every, saved
 ):
