@@ -5,7 +5,6 @@ Dask repeats the calls of a worker that ends on the other workers.
 
 import concurrent.futures
 import contextlib
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -33,21 +32,11 @@ class FunctionPlugin(distributed.WorkerPlugin):
 
     def __init__(self, function: Callable):
         """Serialize the function of a chunk."""
-        self._sent = engines.SentFunction(function)
+        # Loaded at its first call: a worker's event loop, which has setup(),
+        # must not be delayed.
+        self.function = engines.SentFunction(function)
         # Another command on the cluster may have the same function.
         self.name = f"t2t-{uuid.uuid4().hex}"
-
-    def setup(self, worker: Any) -> None:
-        """Prepare the worker, in its event loop, which must not be delayed."""
-        self._lock = threading.Lock()
-        self._function: Callable | None = None
-
-    def call(self, chunk: Any) -> Any:
-        """Call the function; the first call loads it and the definitions."""
-        with self._lock:
-            if self._function is None:
-                self._function = self._sent.load()
-        return self._function(chunk)
 
 
 def _lost_if_unreachable(call):
@@ -76,7 +65,7 @@ def _register(client, plugin):
 
 def _call(name, chunk):
     """Call the function of a plugin, on a worker."""
-    return distributed.get_worker().plugins[name].call(chunk)
+    return distributed.get_worker().plugins[name].function(chunk)
 
 
 class DaskEngine(NamedTuple):

@@ -31,7 +31,8 @@ Context = TypeVar("Context")
 Item = TypeVar("Item")
 # Of a process of a ProcessEngine: its number, and the function that it calls.
 _process_index = 0
-_function: Any = None
+_function: "SentFunction | None" = None
+_loading = threading.Lock()  # of a SentFunction by one of several threads
 
 
 class Calls(NamedTuple):
@@ -54,17 +55,24 @@ class Engine(Protocol):
 
 
 class SentFunction:
-    """A function for other processes, with the definitions that it needs."""
+    """A function for other processes, with the definitions that it needs.
+
+    Both are loaded at the first call.
+    """
 
     def __init__(self, function: Callable[[Any], Any]):
         """Serialize the function."""
         self._pickled = pickle.dumps(function)
         self._usr_dir = user_definitions.named_folder()
+        self._function: Callable[[Any], Any] | None = None
 
-    def load(self) -> Callable[[Any], Any]:
-        """Return the function, in another process."""
-        registry.load_definitions(self._usr_dir)
-        return pickle.loads(self._pickled)
+    def __call__(self, chunk: Any) -> Any:
+        """Call the function of a chunk, in another process."""
+        with _loading:
+            if self._function is None:
+                registry.load_definitions(self._usr_dir)
+                self._function = pickle.loads(self._pickled)
+        return self._function(chunk)
 
 
 class InlineEngine(NamedTuple):
@@ -164,10 +172,8 @@ def _start_process(receiver, count, function):
 
 
 def _call(chunk):
-    """Call the function of this process; the first call loads it."""
-    global _function
-    if isinstance(_function, SentFunction):
-        _function = _function.load()
+    """Call the function of this process."""
+    assert _function, "_start_process() sets it"
     return _function(chunk)
 
 
