@@ -59,7 +59,9 @@ def parse(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def _hint_of_setting(error):
     """Return the flag that takes a setting which was written as a flag."""
-    name = getattr(error, "flagname", "")
+    if not isinstance(error, flags.UnrecognizedFlagError):
+        return ""
+    name = error.flagname
     registry.load_definitions()
     for flag, _, cls, _ in _settings({*flags.FLAGS}):
         if name in _names(cls):
