@@ -20,8 +20,6 @@ os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
 )
 
-import dataclasses
-
 import jax
 from absl import app, flags
 from jax.experimental import topologies
@@ -30,7 +28,6 @@ from jaxlib import _jax
 from scripts.benchmarks import flash_attention, harness, jax_step
 from t2t_repro import errors
 from t2t_repro.models import building
-from t2t_repro.registry import build_hparams
 from t2t_repro.reports import cost
 
 _SIZES = flags.DEFINE_list("sizes", ["base", "big"], "Hparams sets.")
@@ -108,7 +105,13 @@ def compile_step(step, device):
     def abstract(array):
         return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
 
-    rows = jax_step.rows(_TOKENS.value, _LENGTH.value, _VOCAB.value)
+    rows = harness.full_rows(
+        {
+            "tokens": _TOKENS.value,
+            "length": _LENGTH.value,
+            "vocab_size": _VOCAB.value,
+        }
+    )
     arguments = jax.tree.map(abstract, (step.variables, rows))
     return jax.jit(step, donate_argnums=(0,)).lower(*arguments, 1).compile()
 
@@ -186,8 +189,8 @@ def main(_):
         variants.append(("HLO of an H100", device, False))
         variants.append(("HLO of an H100, flash attention", device, True))
     for size in _SIZES.value:
-        hparams = dataclasses.replace(
-            build_hparams(size), max_length=_LENGTH.value
+        hparams = harness.build_hparams(
+            {"hparams_set": size}, max_length=_LENGTH.value
         )
         for target, device, flash in variants:
             name = f"{size}, {_DTYPE.value}, {target}"

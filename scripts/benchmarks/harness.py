@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import datetime
+import importlib
 import io
 import json
 import os
@@ -17,7 +18,7 @@ import time
 
 import numpy as np
 
-from t2t_repro import errors, registry
+from t2t_repro import errors, registry, user_definitions
 
 ROOT = pathlib.Path(__file__).parents[2]
 EOS = 1
@@ -114,7 +115,7 @@ def last_json(*command, **environment):
     return json.loads(finished.stdout.splitlines()[-1])
 
 
-def measure_in_process(module, measure, **settings):
+def measure_in_process(module, measure, python=sys.executable, **settings):
     """Return a measurement by a new Python process.
 
     The memory and the threads of earlier measurements would disturb it here.
@@ -122,10 +123,11 @@ def measure_in_process(module, measure, **settings):
     Args:
         module: full name of a module that ends with run_measurement().
         measure: name of one of its measurements.
+        python: the Python to run it with.
         **settings: JSON values.
     """
     arguments = json.dumps(settings | {"measure": measure})
-    return last_json(sys.executable, "-m", module, arguments)
+    return last_json(python, "-m", module, arguments)
 
 
 def pytorch(python, arrays, settings):
@@ -152,9 +154,10 @@ def run_measurement(measures, threading=None):
     print(json.dumps(measures[settings["measure"]](settings)))
 
 
-def time_calls(function, times):
-    """Return the seconds of each of `times` calls, after a warm-up call."""
-    function()
+def time_calls(function, times, warm_up=1):
+    """Return the seconds of each of `times` calls, after others to warm up."""
+    for _ in range(warm_up):
+        function()
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
@@ -222,6 +225,30 @@ def random_inputs(settings):
     return inputs
 
 
+def full_rows(settings):
+    """Return rows as batches.assemble() does; each is one long sentence.
+
+    Args:
+        settings: "tokens" of each side, "length" of a row and "vocab_size".
+    """
+    length, vocab_size = settings["length"], settings["vocab_size"]
+    shape = settings["tokens"] // length, length
+    generator = np.random.default_rng(0)
+    features = {}
+    for side in ("inputs", "targets"):
+        features[side] = generator.integers(2, vocab_size, shape, np.int32)
+        features[f"{side}_segment"] = np.ones(shape, np.int32)
+        features[f"{side}_position"] = np.tile(
+            np.arange(length, dtype=np.int32), (shape[0], 1)
+        )
+    return features
+
+
+def peak_matrix(settings):
+    """Return the rows of a matrix whose product reaches a device's peak."""
+    return 8_192 if settings["device"] == "gpu" else 1_024
+
+
 def build_hparams(settings, **changes):
     """Return the settings' hparams set in their model size.
 
@@ -230,7 +257,10 @@ def build_hparams(settings, **changes):
             values that differ from the set's.
         **changes: further values.
     """
-    registry.load_definitions()
+    # The problems would import TensorFlow, which JAX and PyTorch do without.
+    user_definitions.import_modules(
+        importlib.import_module("t2t_repro.hparams")
+    )
     names = "hidden_size filter_size num_heads num_hidden_layers".split()
     changes |= {name: settings[name] for name in names if name in settings}
     changes |= settings.get("hparams", {})

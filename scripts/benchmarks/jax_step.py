@@ -4,32 +4,10 @@ The environment variable KERAS_BACKEND must be "jax" before this module is
 imported. The layers use keras.ops, so TensorFlow is not needed.
 """
 
-import importlib
-
 import jax
 import keras
-import numpy as np
 
 from t2t_repro.layers import counter_rng
-
-# Registers the hparams sets. (registry.load_definitions() would also import the
-# problems, and with them TensorFlow.)
-for _name in ("transformer_hparams", "small_corpora"):
-    importlib.import_module(f"t2t_repro.hparams.{_name}")
-
-
-def rows(tokens, length, vocab_size):
-    """Return rows as batches.assemble() does; each is one long sentence."""
-    shape = (tokens // length, length)
-    generator = np.random.default_rng(0)
-    features = {}
-    for side in ("inputs", "targets"):
-        features[side] = generator.integers(2, vocab_size, shape, np.int32)
-        features[f"{side}_segment"] = np.ones(shape, np.int32)
-        features[f"{side}_position"] = np.broadcast_to(
-            np.arange(length, dtype=np.int32), shape
-        )
-    return features
 
 
 def smoothed_loss(logits, targets, smoothing):

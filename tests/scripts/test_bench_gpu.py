@@ -16,23 +16,30 @@ pytest.importorskip("jax")
 from scripts.benchmarks import flash_attention  # noqa: E402
 
 ENVIRONMENT = {
-    "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",
     # A step is compiled and run a few times: a quick compiler pays.
     "XLA_FLAGS": "--xla_backend_optimization_level=0 "
     "--xla_llvm_disable_expensive_passes=true",
 }
 TINY = ("--sizes=tiny", "--tokens=128", "--length=16", "--vocab_size=100")
+MEASURED = (
+    *TINY,
+    "--device=cpu",
+    "--steps=1",
+    f"--jax={sys.executable}",
+    f"--tensorflow={sys.executable}",
+)
 # Losses of two steps, and the moments of gradients that Adam keeps, on packed
 # rows with padding. Weights are not compared: Adam divides by the gradient's
 # size, so its updates turn rounding of tiny gradients into whole steps.
 COMPARED = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
 import jax, numpy as np
-from scripts.benchmarks import flash_attention, jax_step
+from scripts.benchmarks import flash_attention, harness, jax_step
 from t2t_repro.models import building
-from t2t_repro.registry import build_hparams
 
-rows = jax_step.rows(tokens=96, length=16, vocab_size=50)
+rows = harness.full_rows({"tokens": 96, "length": 16, "vocab_size": 50})
 for side in ("inputs", "targets"):
     segments, positions = (
         np.array(rows[f"{side}_{name}"]) for name in ("segment", "position")
@@ -43,7 +50,7 @@ for side in ("inputs", "targets"):
     rows |= {f"{side}_segment": segments, f"{side}_position": positions}
 states = []
 for flash in (False, True):
-    model = building.build(build_hparams("tiny"), 50)
+    model = building.build(harness.build_hparams({"hparams_set": "tiny"}), 50)
     if flash:
         flash_attention.install(model, "xla")
     step = jax_step.Step(model)
@@ -63,7 +70,7 @@ jax.tree.map(
 
 
 def run(*command):
-    """Run Python with JAX as Keras's backend."""
+    """Run Python, with JAX on the CPU."""
     return subprocess.run(
         [sys.executable, *command],
         env=os.environ | ENVIRONMENT,
@@ -74,7 +81,7 @@ def run(*command):
 
 def results(module, *settings):
     """Return {name: result} of a program that prints a JSON list."""
-    finished = run("-m", f"scripts.benchmarks.{module}", *TINY, *settings)
+    finished = run("-m", f"scripts.benchmarks.{module}", *settings)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return {
         result["name"]: result
@@ -84,14 +91,15 @@ def results(module, *settings):
 
 @pytest.mark.slow
 def test_bench_gpu_with_flash_attention_trains_on_a_cpu():
-    measured = results("bench_gpu", "--steps=1", "--flash_attention")
-    assert measured["tiny, bfloat16"]["value"] > 0
-    assert measured["tiny, bfloat16: memory"]["value"] > 0
+    measured = results("bench_gpu", *MEASURED, "--flash_attention")
+    for framework in ("tensorflow", "jax"):
+        assert measured[f"tiny, bfloat16, {framework}"]["value"] > 0
+        assert measured[f"tiny, bfloat16, {framework}: memory"]["value"] > 0
 
 
 @pytest.mark.slow
 def test_gpu_readiness_and_xla_count_the_same_flops():
-    predicted = results("gpu_readiness", "--dtype=float32")
+    predicted = results("gpu_readiness", *TINY, "--dtype=float32")
     name = "tiny, float32, HLO of this CPU"
     assert 0.8 < predicted[f"{name}: FLOPs"]["ratio"] < 1.0
     overlapping, in_turn = (

@@ -1,0 +1,88 @@
+"""Process of bench_gpu that trains our model with the trainer's step.
+
+It prints one JSON object.
+"""
+
+import types
+
+import tensorflow as tf
+
+from scripts.benchmarks import harness
+from t2t_repro.data import batches
+from t2t_repro.models import building
+from t2t_repro.reports import cost
+from t2t_repro.training import hardware, loss, optimizer, step
+
+
+def peak_flops(settings):
+    """Return the FLOP/s of a large matrix product."""
+    size = harness.peak_matrix(settings)
+    matrix = tf.cast(tf.random.normal((size, size)), settings["dtype"])
+    # Only a number is copied to the host.
+    product = tf.function(lambda: tf.linalg.matmul(matrix, matrix)[0, 0])
+    return 2 * size**3 / min(harness.time_calls(lambda: product().numpy(), 10))
+
+
+class Training:
+    """A model and its training step, built as in the trainer."""
+
+    def __init__(self, settings):
+        strategy = tf.distribute.get_strategy()
+        hparams = harness.build_hparams(settings, max_length=settings["length"])
+        self.model = building.build(
+            hparams,
+            settings["vocab_size"],
+            harness.POLICIES[settings["dtype"]],
+        )
+        rows = harness.full_rows(settings)
+        slots = rows["targets"].size
+        plan = types.SimpleNamespace(
+            max_batch_slots=slots, row_lengths=(settings["length"],) * 2
+        )
+        adam = optimizer.build(hparams, self.model.trainable_variables)
+        self.train_step = step.build_train_step(
+            self.model,
+            adam,
+            hparams,
+            seed=0,
+            strategy=strategy,
+            xla=hardware.use_xla(),
+            num_chunks=loss.num_chunks(plan, 1, None, settings["vocab_size"]),
+        )
+        self.batch = {
+            name: tf.constant(array[0])
+            for name, array in batches.split_rows(rows, 1).items()
+        }
+
+    def step(self):
+        """Run one step, and wait until it is over."""
+        return float(self.train_step(self.batch).gradient_norm)
+
+
+def peak_megabytes():
+    """Return the highest memory of tensors on a GPU, or of the process."""
+    if tf.config.list_logical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e6
+    return harness.peak_megabytes()
+
+
+def measure_steps(settings):
+    """Return seconds, FLOPs and memory of steps."""
+    training = Training(settings)
+    seconds = harness.time_calls(
+        training.step, settings["steps"], settings["warm_up"]
+    )
+    memory = peak_megabytes()  # before the large product
+    length, pairs = settings["length"], training.batch["targets"].shape
+    return {
+        "seconds": seconds,
+        "FLOPs": cost.training_flops(
+            training.model, pairs.num_elements(), length, length
+        ),
+        "peak megabytes": memory,
+        "peak": peak_flops(settings),
+    }
+
+
+if __name__ == "__main__":
+    harness.run_measurement({"steps": measure_steps})
