@@ -205,6 +205,8 @@ def _driver() -> dict[str, str]:
 def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yield sentences, each with the command or the setting."""
     yield from _advice_on_cpu(facts["cpu"], facts["environment"])
+    if not facts["gpus"]:
+        yield from _advice_on_precision(facts["cpu"].get("gflops", {}))
     if not facts["gpus"] and tensorflow_import.NVIDIA_DRIVER.exists():
         if "CUDA_VISIBLE_DEVICES" in facts["environment"]:
             yield (
@@ -232,23 +234,25 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
             )
 
 
+def _advice_on_precision(gflops: dict[str, float]) -> Iterator[str]:
+    if gflops.get("bfloat16", 0) > _WORTHWHILE * gflops.get("float32", 1):
+        ratio = gflops["bfloat16"] / gflops["float32"]
+        yield (
+            f"Products of matrices are {ratio:.1f} times as fast in bfloat16: "
+            "train with trainer --mixed_precision=bfloat16. Results differ "
+            "slightly from those in float32."
+        )
+
+
 def _advice_on_cpu(
     processor: dict[str, Any], environment: dict[str, str]
 ) -> Iterator[str]:
-    speeds = processor.get("gflops", {})
     if not processor["onednn"] and processor["instruction_set"] != "unknown":
         yield f"oneDNN is off, which is slower: unset {cpu.ONEDNN}."
     if cpu.ONEDNN_LIMIT in environment:
         yield (
             f"{cpu.ONEDNN_LIMIT} hides instructions of this CPU, which is "
             "slower: unset it."
-        )
-    if speeds.get("bfloat16", 0) > _WORTHWHILE * speeds.get("float32", 1):
-        ratio = speeds["bfloat16"] / speeds["float32"]
-        yield (
-            f"Products of matrices are {ratio:.1f} times as fast in bfloat16: "
-            "train with trainer --mixed_precision=bfloat16. Results differ "
-            "slightly from those in float32."
         )
     if processor["load"] > 1.5 * processor["cores"]:
         yield (

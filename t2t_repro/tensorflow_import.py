@@ -12,6 +12,7 @@ import importlib.util
 import os
 import pathlib
 import sys
+import tempfile
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,18 +23,29 @@ NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
 # Packages that TensorFlow imports if they are installed, in a second of CPU
 # time: jax for its converter from JAX, matplotlib for keras.visualization.
 _UNUSED = ("jax", "matplotlib")
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+# XLA would compile products of matrices by Triton, in many variants, and time
+# each. With cuBLAS alone, the step of base compiles in 21 s instead of 52 s and
+# takes 35.5 ms instead of 37.9 (H200, docs/performance.md).
+_TRITON_PRODUCTS = "xla_gpu_enable_triton_gemm"
 
 
 def prepare() -> None:
     """Make the first import of TensorFlow fast and silent, whoever imports it.
 
-    The notes stay where they say why a GPU is not used, on machines with an
-    NVIDIA driver, and for users who ask for all by TF_CPP_MIN_LOG_LEVEL=0.
-    oneDNN is switched on where it is faster and TensorFlow leaves it off.
+    The notes stay where they say why the GPU of a driver is not used, and for
+    users who ask for all by TF_CPP_MIN_LOG_LEVEL=0. Later ones begin at
+    warnings. oneDNN is switched on where it is faster and TensorFlow leaves it
+    off; for GPUs, XLA's products by Triton are switched off.
     """
     if "tensorflow" not in sys.modules:
         if cpu.needs_onednn(cpu.features(), os.environ):
             os.environ[cpu.ONEDNN] = "1"
+        xla_flags = os.environ.get("XLA_FLAGS", "")
+        if NVIDIA_DRIVER.exists() and _TRITON_PRODUCTS not in xla_flags:
+            flags = f"{xla_flags} --{_TRITON_PRODUCTS}=false"
+            os.environ["XLA_FLAGS"] = flags.strip()
+        os.environ.setdefault(_LOG_LEVEL, "1")  # no INFO
         sys.meta_path.insert(0, _TensorFlowFinder())
 
 
@@ -126,17 +138,18 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def execute_prepared(module):
-                silent = not _notes_matter()
+                gpus = None
                 with (
-                    _silent_stderr() if silent else contextlib.nullcontext(),
+                    _silent_stderr() as notes,
                     _without_collections(),
                     _without(self.omitted),
                 ):
                     execute(module)
                     if tensorflow := sys.modules.get("tensorflow"):
                         limit_threads(tensorflow.config)
-                        if silent:
-                            tensorflow.config.list_physical_devices()  # a note
+                        gpus = tensorflow.config.list_physical_devices("GPU")
+                if not gpus and NVIDIA_DRIVER.exists():
+                    os.write(2, notes)
 
             spec.loader.exec_module = execute_prepared  # type: ignore[method-assign]
         return spec
@@ -171,24 +184,24 @@ def _without(packages: Sequence[str]) -> Iterator[None]:
             del sys.modules[name]
 
 
-def _notes_matter():
-    """Return whether the notes explain something, or are asked for."""
-    return (
-        os.name != "posix"
-        or NVIDIA_DRIVER.exists()
-        or os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0"
-    )
-
-
 @contextlib.contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Discard what is written to file descriptor 2."""
+def _silent_stderr() -> Iterator[bytearray]:
+    """Yield bytes that hold, at the end, what was written to descriptor 2.
+
+    On Windows, and with TF_CPP_MIN_LOG_LEVEL=0, everything is written to it.
+    """
+    notes = bytearray()
+    if os.name != "posix" or os.environ.get(_LOG_LEVEL) == "0":
+        yield notes
+        return
     sys.stderr.flush()
-    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(null)
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield notes
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            file.seek(0)
+            notes += file.read()

@@ -13,9 +13,12 @@ FAKE = """
 import os
 os.write(2, b"note of the import\\n")
 class config:
-    def list_physical_devices():
+    def list_physical_devices(kind):
         os.write(2, b"note of the devices\\n")
+        return os.environ.get("GPUS", "").split()
 """
+NOTES = "note of the import\nnote of the devices\n"
+WITH_DRIVER = "import os, pathlib; pathlib.Path.exists = lambda path: True; "
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def stderr_of(tmp_path):
 
 needs_no_driver = pytest.mark.skipif(
     tensorflow_import.NVIDIA_DRIVER.exists(),
-    reason="with an NVIDIA driver, the notes stay",
+    reason="with an NVIDIA driver, notes and flags differ",
 )
 
 
@@ -67,17 +70,57 @@ def test_failing_import_is_not_silent(stderr_of, tmp_path):
     ("code", "env"),
     [
         ("import t2t_repro, tensorflow", {"TF_CPP_MIN_LOG_LEVEL": "0"}),
-        ("import tensorflow, t2t_repro", {}),
-        (
-            "import os, pathlib; pathlib.Path.exists = lambda path: True; "
-            "import t2t_repro, tensorflow",
-            {},
-        ),
+        (f"{WITH_DRIVER}import t2t_repro, tensorflow", {}),
     ],
-    ids=["own setting", "TensorFlow first", "NVIDIA driver"],
+    ids=["own setting", "NVIDIA driver without GPU"],
 )
 def test_notes_stay(stderr_of, code, env):
-    assert stderr_of(code, **env) == "note of the import\n"
+    assert stderr_of(code, **env) == NOTES
+
+
+def test_notes_stay_if_tensorflow_is_imported_first(stderr_of):
+    assert stderr_of("import tensorflow, t2t_repro") == "note of the import\n"
+
+
+def test_notes_go_if_the_gpu_of_a_driver_is_found(stderr_of):
+    assert not stderr_of(f"{WITH_DRIVER}import t2t_repro, tensorflow", GPUS="1")
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("", "--xla_gpu_enable_triton_gemm=false"),
+        ("--xla_a=1", "--xla_a=1 --xla_gpu_enable_triton_gemm=false"),
+        (
+            "--xla_gpu_enable_triton_gemm=true",
+            "--xla_gpu_enable_triton_gemm=true",
+        ),
+    ],
+)
+def test_products_by_triton_are_off_unless_the_user_chooses(
+    stderr_of, given, used
+):
+    write = "os.write(2, os.environb[b'XLA_FLAGS'])"
+    code = f"{WITH_DRIVER}import t2t_repro; {write}"
+    assert stderr_of(code, XLA_FLAGS=given) == used
+
+
+@needs_no_driver
+def test_xla_flags_are_not_changed_without_a_driver(stderr_of):
+    code = "import os, t2t_repro; assert os.environ['XLA_FLAGS'] == ''"
+    stderr_of(code, XLA_FLAGS="")
+
+
+def test_tensorflow_knows_the_flag_of_products_by_triton():
+    """An unknown flag would end every process that uses XLA."""
+    code = (
+        f"{WITH_DRIVER}import t2t_repro, tensorflow as tf; "
+        "print(tf.function(lambda: tf.ones(3) + 1, jit_compile=True)())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, encoding="utf-8"
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_package_does_not_import_tensorflow(stderr_of):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import time
+from typing import Any
 
 import tensorflow as tf
 
@@ -140,15 +141,21 @@ def dtype_policy(mixed_precision: str = "auto") -> str:
     }[mixed_precision]
 
 
+def _gpu_details() -> list[dict[str, Any]]:
+    """Return TensorFlow's details of each GPU."""
+    return list(
+        map(
+            tf.config.experimental.get_device_details,
+            tf.config.list_physical_devices("GPU"),
+        )
+    )
+
+
 def _ampere_gpus() -> list[bool]:
     """Return for each GPU whether it has bfloat16 and TF32, as A100 has."""
-    details = map(
-        tf.config.experimental.get_device_details,
-        tf.config.list_physical_devices("GPU"),
-    )
     return [
         each.get("compute_capability", (0, 0)) >= _BFLOAT16_CAPABILITY
-        for each in details
+        for each in _gpu_details()
     ]
 
 
@@ -232,15 +239,19 @@ def cpu_peak(policy: str) -> str:
 def _devices(strategy):
     replicas = strategy.num_replicas_in_sync
     machines = workers.for_strategy(strategy).count
-    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    gpus = _gpu_details()
+    kind = "GPU" if gpus else "CPU"
+    models = {gpu.get("device_name", "of unknown model") for gpu in gpus}
+    notes = sorted(models)  # of this worker
     if machines > 1:
-        return (
-            f"{replicas} replicas on {kind}s of {machines} workers "
-            "(MultiWorkerMirroredStrategy)"
-        )
-    if replicas > 1:
-        return f"{replicas} replicas on {kind}s (MirroredStrategy)"
-    return f"1 replica on one {kind}{_missing_gpu()}"
+        where = f"{replicas} replicas on {kind}s of {machines} workers"
+        notes.append("MultiWorkerMirroredStrategy")
+    elif replicas > 1:
+        where = f"{replicas} replicas on {kind}s"
+        notes.append("MirroredStrategy")
+    else:
+        where = f"1 replica on one {kind}{_missing_gpu()}"
+    return f"{where} ({', '.join(notes)})" if notes else where
 
 
 def _missing_gpu():

@@ -78,7 +78,13 @@ def test_advice_for_a_gpu_that_tensorflow_does_not_find(driver):
     hidden = facts(environment={"CUDA_VISIBLE_DEVICES": ""})
     (sentence,) = diagnosis.advice(hidden)
     assert "Unset it" in sentence
-    assert not [*diagnosis.advice(facts(gpus={"GPU:0": {"name": "A100"}}))]
+
+
+def test_no_advice_on_precision_of_the_cpu_beside_a_gpu(driver):
+    driver(True)
+    fast_in_16_bits = {"gflops": {"float32": 100.0, "bfloat16": 210.0}}
+    gpus = {"GPU:0": {"name": "A100"}}
+    assert not [*diagnosis.advice(facts(cpu=fast_in_16_bits, gpus=gpus))]
 
 
 def test_missing_package_and_unwritable_folder_are_problems(

@@ -20,7 +20,9 @@ def machine(monkeypatch):
 
         list_logical = tf.config.list_logical_devices
         details = {
-            f"gpu:{i}": {"compute_capability": capability} if capability else {}
+            f"gpu:{i}": {"compute_capability": capability, "device_name": "X"}
+            if capability
+            else {}
             for i, capability in enumerate(gpus)
         }
         monkeypatch.setattr(tf.config, "list_physical_devices", physical)
@@ -124,7 +126,7 @@ def test_hardware_summary_names_replicas_cpu_precision_and_xla(
     )
     machine(cpus=2, gpus=[(8, 0), (8, 0)])
     assert hardware.summary(hardware.strategy(), "mixed_bfloat16", True) == (
-        "2 replicas on GPUs (MirroredStrategy), mixed_bfloat16, XLA on"
+        "2 replicas on GPUs (X, MirroredStrategy), mixed_bfloat16, XLA on"
     )
 
 
@@ -144,7 +146,7 @@ def test_hardware_summary_names_tf32(
     machine(cpus=1, gpus=[capability])
     strategy = hardware.strategy("one_device")
     line = hardware.summary(strategy, "float32", False)
-    assert line == f"1 replica on one GPU, {expected}, XLA off"
+    assert line == f"1 replica on one GPU (X), {expected}, XLA off"
 
 
 def test_threads_of_an_operation_are_those_of_the_user(monkeypatch):
