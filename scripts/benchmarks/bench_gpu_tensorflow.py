@@ -39,14 +39,15 @@ class Training:
         plan = types.SimpleNamespace(
             max_batch_slots=slots, row_lengths=(settings["length"],) * 2
         )
-        adam = optimizer.build(hparams, self.model.trainable_variables)
+        xla = hardware.use_xla()
+        adam = optimizer.build(hparams, self.model.trainable_variables, xla=xla)
         self.train_step = step.build_train_step(
             self.model,
             adam,
             hparams,
             seed=0,
             strategy=strategy,
-            xla=hardware.use_xla(),
+            xla=xla,
             num_chunks=loss.num_chunks(plan, 1, None, settings["vocab_size"]),
         )
         self.batch = {

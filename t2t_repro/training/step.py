@@ -1,7 +1,7 @@
 """One training step on each replica: forward, backward, sum, update.
 
-XLA compiles only the forward and backward pass: the all-reduce and the update
-stay outside, where MirroredStrategy can access its variables. Each replica
+XLA compiles the forward and backward pass, and Adam's update: the all-reduce
+stays outside, where MirroredStrategy runs it. Each replica
 divides its share of the loss by the tokens of the whole batch, so that the sum
 of gradients over replicas is the gradient of the batch's mean loss.
 """
@@ -69,6 +69,10 @@ def build_train_step(
         # The gradient of an embedding lookup is an IndexedSlices.
         return [tf.convert_to_tensor(g) for g in gradients], sums
 
+    @graph.function(jit_compile=xla)
+    def norm_of(gradients):
+        return tf.linalg.global_norm(gradients)
+
     def replica_step(batch):
         step = tf.cast(optimizer.iterations.value, tf.int32)
         gradients, sums = _accumulate(
@@ -82,7 +86,7 @@ def build_train_step(
             parallel,
         )
         gradients, sums = _all_reduce((gradients, sums))
-        norm = tf.linalg.global_norm(gradients) / optimizer.scale_loss(1.0)
+        norm = norm_of(gradients) / optimizer.scale_loss(1.0)
         optimizer.apply(gradients, variables)
         return Outcome(sums, norm)
 

@@ -202,7 +202,7 @@ def build(
     resolved = options.resolved(task.hparams)
     policy = hardware.dtype_policy(options.mixed_precision)
     xla = hardware.use_xla(options.xla)
-    state = _build_state(task, options, strategy, policy)
+    state = _build_state(task, options, strategy, policy, xla)
     found = None
     if not options.max_tokens_per_replica:
         found = microbatch_size.search(*state, task.plan, strategy, xla)
@@ -222,7 +222,11 @@ def build(
 
 
 def _build_state(
-    task: Task, options: Options, strategy: tf.distribute.Strategy, policy: str
+    task: Task,
+    options: Options,
+    strategy: tf.distribute.Strategy,
+    policy: str,
+    xla: bool,
 ) -> TrainingState:
     # Initial weights depend on the seed too.
     keras.utils.set_random_seed(options.random_seed)
@@ -235,7 +239,9 @@ def _build_state(
         )
         return TrainingState(
             model,
-            optimizer.build(task.hparams, model.trainable_variables, policy),
+            optimizer.build(
+                task.hparams, model.trainable_variables, policy, xla
+            ),
         )
 
 

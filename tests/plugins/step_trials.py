@@ -54,7 +54,7 @@ class Trial:
         with strategy.scope():
             self.model = build_model()
             self.optimizer = optimizer.build(
-                hparams, self.model.weights, policy
+                hparams, self.model.weights, policy, xla
             )
         self.adam = keras_compat.inner_optimizer(self.optimizer)
         self.train_step = step.build_train_step(

@@ -78,6 +78,7 @@ def expected_of_tiny(tiny_trial):
         (1, 2, True),
         (2, 1, False),
         (2, 4, False),
+        (2, 1, True),
         pytest.param(8, 1, False, marks=pytest.mark.slow),
     ],
 )
