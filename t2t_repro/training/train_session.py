@@ -112,11 +112,16 @@ class Session:
 
     def build_train_step(self) -> anomalies.CountedStep:
         """Build the training step, a function of a batch."""
-        num_chunks = loss.num_chunks(
-            self.task.plan,
-            self.strategy.num_replicas_in_sync,
-            self.microbatches.max_tokens,
-            self.state.model.vocab_size,
+        found = self.found_microbatch
+        num_chunks = (
+            found.num_chunks
+            if found
+            else loss.num_chunks(
+                self.task.plan,
+                self.strategy.num_replicas_in_sync,
+                self.microbatches.max_tokens,
+                self.state.model.vocab_size,
+            )
         )
         train_step = step.build_train_step(
             *self.state,

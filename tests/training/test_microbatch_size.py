@@ -62,7 +62,7 @@ def test_search_of_100_rows_tries_expected_sizes(room, slots, tried):
     memory = Memory(room)
     found = microbatch_size.largest_microbatch(memory.fits, 25_600, 256)
     assert [slots // 256 for slots in memory.tried] == tried
-    assert found == (slots, len(tried))
+    assert found == (slots, len(tried), 1)
 
 
 def test_error_if_not_even_one_row_fits():
@@ -134,7 +134,7 @@ def test_search_runs_steps_on_one_replica_and_changes_nothing(
         adam = optimizer.build(runs.hparams, model.trainable_variables)
     variables = model.variables + adam.variables
     before = [variable.numpy() for variable in variables]
-    assert on_gpus(model, adam, runs.plan, strategy, False) == (64, 2)
+    assert on_gpus(model, adam, runs.plan, strategy, False) == (64, 2, 1)
     assert shapes == [(1, 4, 32), (2, 2, 32)]
     for variable, value in zip(variables, before, strict=True):
         np.testing.assert_array_equal(variable, value, err_msg=variable.path)
@@ -150,8 +150,42 @@ def test_search_with_buckets_tries_the_longest_rows(
     model = building.build(runs.hparams, **runs.vocabularies.sizes)
     adam = optimizer.build(runs.hparams, model.trainable_variables)
     found = on_gpus(model, adam, plan, strategy_of(1), False)
-    assert found == (192, 2)
+    assert found == (192, 2, 1)
     assert shapes == [(1, 24, 16), (2, 12, 16)]
+
+
+@pytest.mark.parametrize(
+    ("fitting", "tried", "found"),
+    [
+        ({(8, 1)}, [(8, 1)], (256, 1, 1)),
+        ({(8, 4)}, [(8, 1), (8, 4)], (256, 2, 4)),
+        ({(4, 2)}, [(8, 1), (8, 4), (4, 2)], (128, 3, 2)),
+    ],
+    ids=["all logits", "chunks", "chunks of half the rows"],
+)
+def test_search_tries_all_logits_at_once_before_chunks(
+    runs, strategy_of, on_gpus, monkeypatch, fitting, tried, found
+):
+    """The batch has 8 rows; sizes are (rows, chunks of their logits)."""
+    sizes = []
+
+    def build(*args):
+        def train_step(batch):
+            sizes.append((batch["targets"].shape[1], args[6]))
+            if sizes[-1] not in fitting:
+                raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+            return types.SimpleNamespace(gradient_norm=tf.constant(1.0))
+
+        return train_step
+
+    model = building.build(runs.hparams, **runs.vocabularies.sizes)
+    adam = optimizer.build(runs.hparams, model.trainable_variables)
+    monkeypatch.setattr(microbatch_size.step, "build_train_step", build)
+    monkeypatch.setattr(
+        microbatch_size.loss, "MAX_LOGITS", 64 * model.vocab_size
+    )
+    actual = on_gpus(model, adam, runs.plan, strategy_of(1), False)
+    assert (sizes, actual) == (tried, found)
 
 
 @pytest.mark.parametrize("row_lengths", [(32, 40), (40, 32)])
@@ -197,26 +231,30 @@ def test_found_size_is_used_by_step_and_validation(
     runs, fake_steps, tmp_path, monkeypatch
 ):
     fake_steps()
-    limits = []
-    num_chunks = train_session.loss.num_chunks
-    for module in (train_session.loss, validation):
-        monkeypatch.setattr(
-            module,
-            "num_chunks",
-            lambda *args: limits.append(args[2]) or num_chunks(*args),
-        )
+    limits, steps = [], []
+    num_chunks = validation.num_chunks
+    build_train_step = train_session.step.build_train_step
+    monkeypatch.setattr(
+        validation,
+        "num_chunks",
+        lambda *args: limits.append(args[2]) or num_chunks(*args),
+    )
+    monkeypatch.setattr(
+        train_session.step,
+        "build_train_step",
+        lambda *args: steps.append(args[6]) or build_train_step(*args),
+    )
     monkeypatch.setattr(
         train_session.microbatch_size,
         "search",
-        lambda *args: microbatch_size.MicrobatchSize(1_024, 3),
+        lambda *args: microbatch_size.MicrobatchSize(1_024, 3, 2),
     )
     _, printed = runs.train(tmp_path / "a", train_steps=1)
     assert (
         "per replica: 1/1 of it, at most 1,024 slots at once, found by 3 "
         "trials\n"
     ) in printed
-    # For the step and for the validation.
-    assert limits == [1_024, 1_024]
+    assert (limits, steps) == ([1_024], [2])
 
 
 @pytest.mark.slow
