@@ -16,6 +16,8 @@ from absl import flags
 from t2t_repro import fields, hparam, registry
 from t2t_repro.problem import Problem
 
+# Title of a group of flags whose settings other commands explain.
+CHECKS = "Checks: refused where the run has other values"
 _WIDTH, _INDENT = 80, 28
 _GENERAL = ("config", "usr_dir", "registry_help")
 _UNBOUNDED = 2**31 - 1  # upper bound of integers of 32 bits
@@ -93,7 +95,8 @@ def page(
 
     Args:
         description: docstring of the command's module.
-        groups: {title: names of flags}, which come first.
+        groups: {title: names of flags}, which come first. The settings that
+            the flags of CHECKS take are not listed.
         program: name of the main module for absl, sys.argv[0].
     """
     own = [flag.name for flag in _own_flags(program)]
@@ -104,7 +107,8 @@ def page(
         sections.append(_section(title, map(_flag_entry, names)))
     general = [*map(_flag_entry, _GENERAL), _entry("--help", _HELP)]
     sections.append(_section("General", general))
-    for flag, title, cls, inherited in _settings({*shown, *rest}):
+    explained = {*shown, *rest} - {*groups.get(CHECKS, ())}
+    for flag, title, cls, inherited in _settings(explained):
         entries = [
             _setting_entry(cls, field)
             for field in dataclasses.fields(cls)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from t2t_repro import (
+    command_help,
     config_file,
     cpu,
     errors,
@@ -33,7 +34,7 @@ RUN = {
         "problem",
         "hparams_set",
     ),
-    "Checks: refused where the run has other values": (
+    command_help.CHECKS: (
         "problem_args",
         "hparams",
     ),
@@ -48,7 +49,7 @@ _PROBLEM = flags.DEFINE_string(
 _PROBLEM_ARGS = flags.DEFINE_string(
     "problem_args",
     "",
-    "Arguments of the problem; their names are below.",
+    "Arguments of the problem; t2t datagen --help lists their names.",
 )
 _HPARAMS_SET = flags.DEFINE_string(
     "hparams_set",
@@ -58,7 +59,7 @@ _HPARAMS_SET = flags.DEFINE_string(
 _HPARAMS = flags.DEFINE_string(
     "hparams",
     "",
-    "Hparams that differ from the set's; their names are below.",
+    "Hparams that differ from the set's; t2t trainer --help lists their names.",
 )
 _DATA_DIR = flags.DEFINE_string(
     "data_dir",

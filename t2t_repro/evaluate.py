@@ -10,6 +10,7 @@ import json
 from absl import flags
 
 from t2t_repro import (
+    command_help,
     command_line,
     common_flags,
     evaluate_flags,
@@ -103,7 +104,8 @@ if __name__ == "__main__":
                 "translations",
             ),
             "References": ("references", "split", "sources"),
-            "Settings and folders": ("problem_args", "hparams", "data_dir"),
+            command_help.CHECKS: ("problem_args", "hparams"),
+            "Folders": ("data_dir",),
         },
         _read_texts,
     )
