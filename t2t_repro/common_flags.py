@@ -28,16 +28,14 @@ if TYPE_CHECKING:  # --help needs no PyArrow
     from t2t_repro.stored_run import StoredRun
 
 # Groups of flags for run(), in commands that open a run.
+CHECKS = {command_help.CHECKS: ("problem_args", "hparams")}
 RUN = {
     "Required: --output_dir, or --problem and --hparams_set": (
         "output_dir",
         "problem",
         "hparams_set",
     ),
-    command_help.CHECKS: (
-        "problem_args",
-        "hparams",
-    ),
+    **CHECKS,
 }
 
 _PROBLEM = flags.DEFINE_string(

@@ -10,7 +10,6 @@ import json
 from absl import flags
 
 from t2t_repro import (
-    command_help,
     command_line,
     common_flags,
     evaluate_flags,
@@ -104,7 +103,7 @@ if __name__ == "__main__":
                 "translations",
             ),
             "References": ("references", "split", "sources"),
-            command_help.CHECKS: ("problem_args", "hparams"),
+            **common_flags.CHECKS,
             "Folders": ("data_dir",),
         },
         _read_texts,

@@ -221,8 +221,8 @@ def product_flops(dtype: str, size: int = 1_024, times: int = 3) -> float:
     return 2 * size**3 / min(seconds)
 
 
-def cpu_peak(policy: str) -> str:
-    """Return the speed of a short matrix product; "" with a GPU.
+def cpu_product_flops(policy: str) -> float | None:
+    """Return product_flops() for a policy; None with a GPU.
 
     It is measured, so that run.json, which is compared, does not have it.
 
@@ -230,10 +230,8 @@ def cpu_peak(policy: str) -> str:
         policy: result of dtype_policy().
     """
     if tf.config.list_physical_devices("GPU"):
-        return ""
-    dtype = policy.removeprefix("mixed_")
-    speed = product_flops(dtype) / 1e9
-    return f"; a product of matrices reaches {speed:,.0f} GFLOP/s"
+        return None
+    return product_flops(policy.removeprefix("mixed_"))
 
 
 def _devices(strategy):

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_repro.reports import cost
 from t2t_repro.training import (
     anomalies,
     optimizer,
     run_log,
     schedules,
+    session_summary,
     train_log,
     train_session,
     utilization,
@@ -57,7 +57,7 @@ def train(
     session = train_session.build(task, output_dir, options, strategy)
     checkpoints = session.build_checkpoint_manager()
     train_session.restore(session, checkpoints)
-    for name, text in train_session.summary(session).items():
+    for name, text in session_summary.summary(session).items():
         run_log.show(f"{name:>14}: {text}")
     owes_validation = _owes_validation(session)
     if not owes_validation and (reason := _nothing_to_do(session)):
@@ -166,19 +166,17 @@ class _Loop:
         return code
 
     def _open_log(self) -> TrainLog:
-        hparams, plan = self.session.task.hparams, self.session.task.plan
+        hparams = self.session.task.hparams
         peak = utilization.peak_flops(
             self.session.policy, self.session.strategy.num_replicas_in_sync
         )
-        lengths = [n / plan.num_pairs for n in plan.tokens.values()]
-        flops_per_token = cost.training_flops(self.state.model, 1, *lengths)
         log = train_log.TrainLog(
             self.folder,
             self.first_step,
             self.last_step,
             lambda step: schedules.learning_rate(hparams, step),
             self.finite_checker,
-            peak and peak / flops_per_token,
+            peak and peak / self.session.flops_per_token,
         )
         log.record_settings(vars(hparams))
         return log

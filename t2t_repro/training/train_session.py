@@ -1,17 +1,15 @@
-"""Session of a training run: its task, construction, start and summary."""
+"""Session of a training run: its task, construction and start."""
 
 import dataclasses
-import math
 import pathlib
-import shutil
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from t2t_repro import files, hparam
-from t2t_repro.data import batch_plan, batches
+from t2t_repro import hparam
+from t2t_repro.data import batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.data.subword_sampling import SubwordSampler
@@ -19,6 +17,7 @@ from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
 from t2t_repro.models.seq2seq import Seq2Seq
+from t2t_repro.reports import cost
 from t2t_repro.training import (
     anomalies,
     hardware,
@@ -26,7 +25,6 @@ from t2t_repro.training import (
     microbatch_size,
     optimizer,
     run_log,
-    schedules,
     step,
     workers,
 )
@@ -86,6 +84,13 @@ class Session:
     state: TrainingState
     # None if max_tokens_per_replica was given, or on CPUs.
     found_microbatch: microbatch_size.MicrobatchSize | None
+
+    @property
+    def flops_per_token(self) -> float:
+        """Multiplications and additions of training on a target token."""
+        plan = self.task.plan
+        lengths = [n / plan.num_pairs for n in plan.tokens.values()]
+        return cost.training_flops(self.state.model, 1, *lengths)
 
     def build_checkpoint_manager(self) -> CheckpointManager:
         """Build the writer and reader of checkpoints."""
@@ -269,63 +274,3 @@ def restore(session: Session, manager: CheckpointManager) -> None:
             session.state.optimizer, model.trainable_variables
         )
         run_log.show(f"Starting from the weights of {start}.")
-
-
-def summary(session: Session) -> dict[str, str]:
-    """Return a human-readable summary, {label: text}."""
-    task, options = session.task, session.options
-    hparams, plan = task.hparams, task.plan
-    replicas = session.strategy.num_replicas_in_sync
-    max_tokens, parallel = session.microbatches
-    epochs = options.train_steps / plan.steps_per_epoch
-    peak = schedules.peak(hparams, options.train_steps)
-    found = session.found_microbatch
-    pairs, used = len(task.corpora["train"]), plan.num_pairs
-    validation = task.corpora["validation"].lengths
-    validated = len(batch_plan.usable_pairs(validation, hparams.max_length))
-    return {
-        "parameters": f"{session.state.model.count_params():,}",
-        "vocabulary": " and ".join(
-            f"{vocabulary.size:,} subwords"
-            for vocabulary in task.vocabularies.files.values()
-        ),
-        "hardware": hardware.summary(
-            session.strategy, session.policy, session.xla
-        )
-        + hardware.cpu_peak(session.policy),
-        "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
-        f"in {hparams.batch_unit.replace('_', ' ')})",
-        "per replica": f"1/{replicas} of it, at most "
-        f"{max_tokens:,} slots at once"
-        + (f", in {parallel} microbatches" if parallel > 1 else "")
-        + (f", {found.summary()}" if found else ""),
-        "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
-        f"{hparams.max_length} are dropped; of "
-        f"{len(validation['inputs']):,} for validation, {validated:,} are used",
-        "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
-        f"{session.state.step:,} done",
-        "learning rate": f"{hparams.learning_rate_schedule}, peak "
-        f"{peak.rate:.3g} at step {peak.step:,}",
-        "checkpoints": _checkpoint_space(session),
-        "output": str(session.output_dir),
-    }
-
-
-def _checkpoint_space(session):
-    """Return the number and size of the checkpoints, and the free space."""
-    options = session.options
-    # One is written before another is removed.
-    count = options.keep_checkpoint_max + options.keep_best_checkpoints + 1
-    size = sum(
-        math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
-        for variable in session.state.variables
-    )
-    folder = files.nearest_existing(session.output_dir)
-    free = shutil.disk_usage(folder).free
-    text = (
-        f"at most {count}, of {size / 1e6:,.1f} MB each; the disk has "
-        f"{free / 1e9:,.1f} GB free"
-    )
-    if count * size > free:
-        text += ", too few: make room, or lower --keep_checkpoint_max"
-    return text

@@ -17,6 +17,7 @@ from t2t_repro.training import (
     checkpoint_files,
     checkpoint_reader,
     cross_entropy,
+    session_summary,
     step,
     train_log,
     train_loop,
@@ -83,7 +84,7 @@ class Runs:
             Options(**(_OPTIONS | options)),
             tf.distribute.get_strategy(),
         )
-        return train_session.summary(session)
+        return session_summary.summary(session)
 
     def _task(self):
         return train_session.Task(

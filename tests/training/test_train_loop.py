@@ -14,7 +14,12 @@ import tensorflow as tf
 from t2t_repro import errors
 from t2t_repro.models import building
 from t2t_repro.reports import cost
-from t2t_repro.training import history, train_loop, train_session
+from t2t_repro.training import (
+    history,
+    session_summary,
+    train_loop,
+    train_session,
+)
 from t2t_repro.training.options import Options
 
 
@@ -48,22 +53,49 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
         == actual
     )
     assert re.fullmatch(
-        r"1 replica on one CPU, .*\d threads, float32, XLA off; a product of "
-        r"matrices reaches [\d,]+ GFLOP/s",
+        r"1 replica on one CPU, .*\d threads, float32, XLA off",
         actual["hardware"],
     )
+    assert "so that 24 steps take about 0 s or more" in actual["time"]
     other = runs.summary(
         tmp_path,
         mixed_precision="bfloat16",
         xla="on",
         max_tokens_per_replica=1_024,
     )
-    assert "mixed_bfloat16, XLA on; " in other["hardware"]
+    assert other["hardware"].endswith("mixed_bfloat16, XLA on")
     assert other["per replica"].endswith("at most 1,024 slots at once")
     # 0.02 / sqrt(10) * 3 / 10
     assert runs.summary(tmp_path, train_steps=4)["learning rate"].endswith(
         ", peak 0.0019 at step 4"
     )
+
+
+def test_summary_forecasts_the_time_on_cpus(monkeypatch):
+    """100 tokens a step of 3 GFLOP each, on two cores of 100 GFLOP/s."""
+    monkeypatch.setattr(
+        session_summary.hardware, "cpu_product_flops", lambda policy: 1e11
+    )
+    session = types.SimpleNamespace(
+        policy="float32",
+        microbatches=types.SimpleNamespace(parallel=2),
+        task=types.SimpleNamespace(
+            plan=types.SimpleNamespace(
+                tokens={"inputs": 900, "targets": 1_000}, steps_per_epoch=10.0
+            )
+        ),
+        flops_per_token=3e9,
+        options=Options(train_steps=100),
+        state=types.SimpleNamespace(step=60),
+    )
+    assert session_summary._forecast(session) == {
+        "time": "a step has 0.3 TFLOP, and products of matrices reach 200 "
+        "GFLOP/s, so that 40 steps take about 1 min 0 s or more"
+    }
+    monkeypatch.setattr(
+        session_summary.hardware, "cpu_product_flops", lambda policy: None
+    )
+    assert session_summary._forecast(session) == {}
 
 
 def test_summary_compares_checkpoints_with_the_free_space(
@@ -78,13 +110,13 @@ def test_summary_compares_checkpoints_with_the_free_space(
     )
     free = shutil.disk_usage(tmp_path)._replace(free=5_000_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
-    found = train_session._checkpoint_space(session)
+    found = session_summary._checkpoint_space(session)
     assert found == "at most 6, of 2.0 MB each; the disk has 5.0 GB free"
     # Six have 4 bytes of each float, and 8 of each integer.
     free = free._replace(free=6 * (4 * 500_000 + 8 * 7))
-    assert "too few" not in train_session._checkpoint_space(session)
+    assert "too few" not in session_summary._checkpoint_space(session)
     free = free._replace(free=free.free - 1)
-    assert "too few: make room" in train_session._checkpoint_space(session)
+    assert "too few: make room" in session_summary._checkpoint_space(session)
 
 
 def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):
