@@ -94,6 +94,7 @@ def report(name, settings, measured, peer):
         measured: result of measure_ours().
         peer: result of measure_pytorch(), or None.
     """
+    print(f"{name}: {measured['machine']}")
     tokens = 2 * harness.full_rows(settings)["inputs"].size
     seconds = statistics.median(measured["seconds"])
     harness.report(f"{name}: a step", seconds * 1e3, "ms")
@@ -120,10 +121,7 @@ def report(name, settings, measured, peer):
 
 
 def main(_):
-    frameworks = {
-        "tensorflow": _TENSORFLOW.value,
-        "jax": _JAX.value,
-    }
+    frameworks = {"tensorflow": _TENSORFLOW.value, "jax": _JAX.value}
     if not any(frameworks.values()):
         raise errors.UserError(
             "Expected a Python to measure our model with; got none. Name it "

@@ -67,7 +67,7 @@ def measure_steps(settings):
         ),
         "peak megabytes": jax_step.memory_bytes(training.compiled) / 1e6,
         "peak": peak_flops(settings),
-        "machine": f"JAX {jax.__version__}, {jax.devices()[0].device_kind}",
+        "machine": f"JAX {jax.__version__} on {jax.devices()[0].device_kind}",
     }
 
 

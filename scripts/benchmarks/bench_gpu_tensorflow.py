@@ -82,6 +82,12 @@ def measure_steps(settings):
         ),
         "peak megabytes": memory,
         "peak": peak_flops(settings),
+        "machine": f"TensorFlow {tf.__version__}, "
+        + hardware.summary(
+            tf.distribute.get_strategy(),
+            harness.POLICIES[settings["dtype"]],
+            hardware.use_xla(),
+        ),
     }
 
 
