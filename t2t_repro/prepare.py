@@ -112,6 +112,7 @@ def _generate(
     unfinished = manifest.read_unfinished(folder)
     if unfinished:
         _check_settings(unfinished, problem, folder)
+    engine.require_workers()
     print(f"Generating data in {folder}.")
     downloads = folder.parent / "downloads"
     raw = raw_dir

@@ -15,7 +15,7 @@ from t2t_repro import (
     prepare,
     registry,
 )
-from t2t_repro.data import encode, manifest
+from t2t_repro.data import encode, engines, manifest
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.text.sentence_piece import Bpe
 
@@ -438,3 +438,15 @@ def test_data_at_a_url_is_stored_when_it_is_complete(
         capsys.readouterr().out
     )
     assert len(manifest.open_corpus(folder, "train")) == SIZES["train"]
+
+
+def test_missing_cluster_is_noticed_before_text_is_read(tmp_path, monkeypatch):
+    class NoCluster:
+        def require_workers(self):
+            raise errors.UserError("There is no cluster.")
+
+    monkeypatch.setattr(engines, "create", lambda *_: NoCluster())
+    # There is no such folder.
+    arguments = build(), tmp_path / "data", tmp_path / "raw"
+    with pytest.raises(errors.UserError, match=r"There is no cluster\."):
+        prepare.prepare(*arguments, engine="dask:tcp://127.0.0.1:1")
