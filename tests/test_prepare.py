@@ -397,6 +397,7 @@ def test_filters_are_reported_and_part_of_the_settings(tmp_path, capsys):
     filtered = build(arguments=f"{ARGUMENTS},filters=different:max_words")
     prepare.prepare(filtered, tmp_path, tmp_path / "raw", verify=True)
     printed = capsys.readouterr().out
+    assert printed.lower().count("filters dropped 1 of 61") == 1
     assert "train: filters dropped 1 of 61 pairs\n" in printed
     assert "  different: 1\n    an an | an an\n  max_words: 0\n" in printed
     message = "filters is 'different:max_words' there and '' here"
@@ -438,6 +439,16 @@ def test_data_at_a_url_is_stored_when_it_is_complete(
         capsys.readouterr().out
     )
     assert len(manifest.open_corpus(folder, "train")) == SIZES["train"]
+
+
+def test_vocabulary_that_filters_left_too_little_text_for_names_them(tmp_path):
+    write_raw(tmp_path / "raw")
+    arguments = f"{ARGUMENTS},vocab_size=9000,filters=max_words".replace(
+        ",vocab_size=300", ""
+    )
+    message = "Cannot learn a vocabulary.*Filters dropped 0 of 60 training"
+    with pytest.raises(errors.UserError, match=message):
+        prepare.prepare(build(arguments=arguments), tmp_path, tmp_path / "raw")
 
 
 def test_missing_cluster_is_noticed_before_text_is_read(tmp_path, monkeypatch):
