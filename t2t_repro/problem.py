@@ -12,7 +12,7 @@ are its arguments:
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, hparam, registry
@@ -216,15 +216,44 @@ class Problem(VocabularySettings):
     def normalized_pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> Iterator[Pair]:
-        """Yield pairs() with both sides normalized."""
+        """Yield pairs() with both sides normalized.
+
+        Raises:
+            UserError: a method of a subclass returns something else.
+        """
         pairs = self.pairs(split, raw_dir, download_dir)
+        if type(self).pairs is not Problem.pairs:
+            pairs = self._checked(pairs, split, "pairs() must yield")
         if not self.normalizes:
             return pairs
         source, target = self.stored_languages
-        return (
+        normalized = (
             (self.normalize(inputs, source), self.normalize(targets, target))
             for inputs, targets in pairs
         )
+        return self._checked(normalized, split, "normalize() must make")
+
+    def _checked(self, pairs, split, method):
+        """Yield pairs; raise a UserError for what is no pair of strings."""
+        cls = type(self)
+        name = f"{cls.__module__}.{cls.__qualname__}.{method}"
+        if not isinstance(pairs, Iterable):
+            raise errors.UserError(
+                f"{name} pairs of strings; for the split {split} it returned "
+                f"{pairs!r:.100}."
+            )
+        for number, pair in enumerate(pairs, 1):
+            if not (
+                isinstance(pair, (tuple, list))
+                and len(pair) == 2
+                and isinstance(pair[0], str)
+                and isinstance(pair[1], str)
+            ):
+                raise errors.UserError(
+                    f"{name} pairs of strings, inputs and targets; pair "
+                    f"{number:,} of the split {split} is {pair!r:.100}."
+                )
+            yield pair
 
 
 def build_problem(
