@@ -246,9 +246,11 @@ class _Loop:
         return max(self.worker.gather(self.stop_signals.received))
 
     def _validate(self, step: int) -> int | None:
-        """Validate the weights; return the exit code if the run ends here."""
+        """Validate the weights; return the exit code if the run ends here.
+
+        The caller has checked, or saved, or restored them.
+        """
         self.profiler.stop()
-        self._check_weights(step)
         with optimizer.averaged_weights(
             self.state.optimizer, self.state.model.trainable_variables
         ):
