@@ -20,7 +20,13 @@ from t2t_repro.data import filtering
 from t2t_repro.data.vocabulary_settings import VocabularySettings
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
-from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
+from t2t_repro.text.parallel_files import (
+    SUFFIXES,
+    Pair,
+    RawFile,
+    locate,
+    read_pairs,
+)
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
@@ -164,6 +170,12 @@ class Problem(VocabularySettings):
         return tuple(
             RawFile(f"{split}.{language}") for language in self.stored_languages
         )
+
+    def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
+        """Return the files of a --raw_dir that raw_files() name."""
+        names = [f.name for split in self.splits for f in self.raw_files(split)]
+        paths = (folder / f"{n}{end}" for n in names for end in SUFFIXES)
+        return [path for path in paths if path.is_file()]
 
     def sources(self, split: str) -> list[dict[str, Any]]:
         """Describe the origin of a split's text, for the manifest."""

@@ -461,3 +461,31 @@ def test_missing_cluster_is_noticed_before_text_is_read(tmp_path, monkeypatch):
     arguments = build(), tmp_path / "data", tmp_path / "raw"
     with pytest.raises(errors.UserError, match=r"There is no cluster\."):
         prepare.prepare(*arguments, engine="dask:tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("corpora", ["", ",corpora=train:more*"])
+def test_raw_text_that_changed_after_the_data_was_made_is_noted(
+    tmp_path, capsys, corpora
+):
+    raw, data = tmp_path / "raw", tmp_path / "data"
+    write_raw(raw)
+    for language in ("en", "xx"):
+        (raw / f"more1.{language}").write_text("an\n")
+        (raw / f"other.{language}").write_text("an\n")
+    problem = build(arguments=f"{ARGUMENTS}{corpora}")
+    prepare.prepare(problem, data, raw)
+    for path in (raw / "more1.en", raw / "other.en", raw / "train.en"):
+        path.write_text(path.read_text() + "bed\n")
+    (raw / "test.xx").unlink()  # not needed any more
+    for language in ("en", "xx"):
+        (raw / f"more2.{language}").write_text("an\n")
+    capsys.readouterr()
+    prepare.prepare(problem, data)
+    changed = (
+        "train.en, more1.en, more2.en, more2.xx" if corpora else "train.en"
+    )
+    note = f"Note: {changed} in {raw} changed after the data in {data / FOLDER}"
+    assert note in capsys.readouterr().err
+    shutil.rmtree(raw)
+    prepare.prepare(problem, data)
+    assert "Note" not in capsys.readouterr().err
