@@ -1,5 +1,6 @@
 """Problem of a user's own aligned files, without Python code."""
 
+import pathlib
 import re
 from collections.abc import Iterator
 
@@ -80,6 +81,15 @@ class ParallelText(Problem):
             self.stored_languages,
             held_out=[split for split in self.splits if split != "train"],
         )
+
+    def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
+        """Return the files of the splits, and those of the corpora."""
+        found = super().raw_paths(folder)
+        for pattern, _ in self.parsed_corpora:
+            found += weighted_corpora.paths(
+                pattern, folder, self.stored_languages
+            )
+        return found
 
     @property
     def search(self) -> DecodeHParams:

@@ -91,6 +91,7 @@ def translate_files(
         UserError: another process writes to the folder, it was made with other
             settings, a file has changed since, or workers are lost.
     """
+    engine.require_workers()  # before all lines are counted
     settings = model.settings | {
         "output_format": output_format,
         "shard_lines": shard_lines,

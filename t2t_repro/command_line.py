@@ -14,6 +14,7 @@ from t2t_repro import (
     errors,
     registry,
     tensorflow_import,
+    user_definitions,
 )
 
 _USR_DIR = flags.DEFINE_string(
@@ -76,7 +77,8 @@ def run(
             if isinstance(error.__cause__, KeyboardInterrupt):
                 # The import of an extension was interrupted: an ImportError.
                 return _report_interrupt()
-            if (explained := errors.explain(error)) is None:
+            explained = user_definitions.explain(error) or errors.explain(error)
+            if explained is None:
                 raise
             print(f"Error: {explained}", file=sys.stderr)
             return 1

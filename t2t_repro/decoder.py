@@ -6,9 +6,12 @@
         --decode_to_dir=out
 """
 
+import contextlib
+import functools
 import itertools
 import json
 import sys
+from collections.abc import Callable, Iterable
 
 from absl import flags
 
@@ -19,6 +22,7 @@ from t2t_repro import (
     decoder_flags,
     errors,
     progress,
+    stop_signals,
 )
 
 common_flags.define_decoding_flags()
@@ -132,27 +136,73 @@ def _aligner(models, run):
 
 def _translate(translator, normalize_source, normalize_target, total):
     """Translate a file or standard input."""
-    from t2t_repro.decoding import output_formats
+    from t2t_repro.decoding import translate
 
     lines, sources = itertools.tee(decoder_flags.read_lines())
+    signals = stop_signals.StopSignals(
+        "Finishing this batch.", functools.partial(print, file=sys.stderr)
+    )
     translations = translator.translate(
         map(normalize_source, lines),
         total,
         map(normalize_target, decoder_flags.read_prefixes()),
+        lambda: signals.received,
     )
-    format_output = output_formats.FORMATS[decoder_flags.OUTPUT_FORMAT.value]
-    # The translations first: their end closes the progress bar.
-    pairs = zip(translations, sources, strict=True)
     with (
+        signals if decoder_flags.keeps_partial() else contextlib.nullcontext(),
         decoder_flags.open_output() as write,
         decoder_flags.open_alignments() as write_alignment,
     ):
-        for number, (translation, line) in enumerate(pairs, 1):
-            write(format_output(number, line, translation))
-            if translation.alignment is not None:
-                write_alignment(translation.alignment.pharaoh())
+        writer = _TranslationWriter(sources, write, write_alignment)
+        try:
+            writer.write(translations)
+        except translate.Stopped as stopped:
+            writer.write(stopped.translations)
+            print(
+                f"Interrupted: {writer.finished:,} of {total:,} lines are "
+                "translated. To continue after an interruption, use "
+                f"--{bulk_flags.TO_DIR.name}.",
+                file=sys.stderr,
+            )
+            sys.exit(stop_signals.exit_code(signals.received))
     if translator.refused:
         raise errors.UserError(translator.refused_summary())
+
+
+class _TranslationWriter:
+    """Writer of translations and alignments, in the order of the lines."""
+
+    def __init__(
+        self,
+        sources: Iterable[str],
+        write: Callable[[str], object],
+        write_alignment: Callable[[str], object],
+    ) -> None:
+        """Store the lines and the functions that write a line to a file."""
+        self._numbered = enumerate(sources, 1)
+        self._write, self._write_alignment = write, write_alignment
+        self.finished = 0
+
+    def write(self, translations: Iterable) -> None:
+        """Write translations; for None, a blank line if a line is a sentence.
+
+        Other formats have the number or the text of a sentence.
+        """
+        from t2t_repro.decoding import output_formats
+
+        name = decoder_flags.OUTPUT_FORMAT.value
+        format_output = output_formats.FORMATS[name]
+        # The translations first: their end closes the progress bar.
+        for translation, (number, line) in zip(
+            translations, self._numbered, strict=False
+        ):
+            if translation is not None:
+                self.finished += 1
+                self._write(format_output(number, line, translation))
+            elif name == "text":
+                self._write("")
+            alignment = translation and translation.alignment
+            self._write_alignment(alignment.pharaoh() if alignment else "")
 
 
 def _converse(translator, normalize, max_length):

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import itertools
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -266,7 +267,33 @@ def open_alignments() -> AbstractContextManager[Callable[[str], object]]:
     return _open(ALIGNMENTS)
 
 
+def keeps_partial() -> bool:
+    """Return whether an interrupted translation of a file leaves a file."""
+    if not (_FROM_FILE.value and _TO_FILE.value):
+        return False
+    return not files.is_stream(files.expand_path(_TO_FILE.value))
+
+
 @contextlib.contextmanager
 def _open(flag):
-    with files.atomic_text_file(files.expand_path(flag.value)) as file:
-        yield lambda line: file.write(f"{line}\n")
+    """Open a file; when it is interrupted, keep its lines in another one."""
+    path = files.expand_path(flag.value)
+    with files.atomic_text_file(path) as file:
+        try:
+            yield lambda line: file.write(f"{line}\n")
+        except (KeyboardInterrupt, SystemExit):
+            if file.tell() and not files.is_stream(path):
+                file.flush()
+                partial = _free_name(path.with_name(f"{path.name}.partial"))
+                os.rename(file.name, partial)
+                print(
+                    f"What is finished is in {partial}; {path} is not written.",
+                    file=sys.stderr,
+                )
+            raise
+
+
+def _free_name(path):
+    """Return a path, with a number if there is such a file."""
+    names = (path.with_name(f"{path.name}{n}") for n in itertools.count(2))
+    return next(p for p in itertools.chain([path], names) if not p.exists())

@@ -63,9 +63,9 @@ def explain(error: Exception) -> str | None:
     Args:
         error: an error of Python, or of TensorFlow, which has no type for it.
     """
-    if (code := disk_code(error)) in FULL:
+    if disk_code(error) in FULL:
         return f"the disk is full: {error}. {remedy(error)}."
-    if code in _CLOSED:
+    if is_closed(error):
         return f"there is no access: {error}. {remedy(error)}."
     if isinstance(error, OSError) and error.filename is not None:
         return (
@@ -77,9 +77,14 @@ def explain(error: Exception) -> str | None:
 
 def remedy(error: Exception) -> str:
     """Return what to do about a file that could not be written."""
-    if disk_code(error) in _CLOSED:
+    if is_closed(error):
         return "Give this user access to it, or name another folder"
     return f"Make room on the disk and start again{_disk(error)}"
+
+
+def is_closed(error: Exception) -> bool:
+    """Return whether a file could not be written for lack of permission."""
+    return disk_code(error) in _CLOSED
 
 
 def disk_code(error: Exception) -> int | None:

@@ -51,7 +51,8 @@ def evaluate(
 ) -> Evaluation:
     """Score translations in the metrics that their problem names.
 
-    Translations by a run are stored with their scores in its folder.
+    Translations by a run are stored with their scores in its folder, if it can
+    be written.
 
     Args:
         subject: the run that translates, or the problem of `translations`.
@@ -84,7 +85,7 @@ def evaluate(
             "translate (--output_dir, and --sources with --references), or "
             "--translations."
         )
-    files.require_writable(run.output_dir / run_json.TRANSLATIONS)
+    stores = test_set.name is not None and _can_store(run)
     translations, details = _translate(
         run, test_set.sources, checkpoint_path, decode_hparams or task.search
     )
@@ -92,7 +93,7 @@ def evaluate(
         translations, test_set, task.suite, baseline, samples
     )
     result = result._replace(details=details | result.details)
-    if test_set.name:
+    if stores:
         _store(run, test_set.name, translations, result)
     return result
 
@@ -232,6 +233,24 @@ def _best_texts(translator, sources):
     if translator.refused:
         print(translator.refused_summary(), file=sys.stderr)
     return [hypotheses.texts[0] for hypotheses in translated]
+
+
+def _can_store(run):
+    """Return whether the run's folder can be written; print a note if not."""
+    folder = run.output_dir / run_json.TRANSLATIONS
+    try:
+        files.require_writable(folder)
+    except OSError as error:  # checked here, before hours of translation
+        if not errors.is_closed(error):
+            raise
+        print(
+            f"Note: translations and scores are not stored in {folder}: "
+            f"{error.strerror}. The command prints the scores, and writes them "
+            "to --scores_file; `decoder` writes translations.",
+            file=sys.stderr,
+        )
+        return False
+    return True
 
 
 def _store(run, name, translations, result):

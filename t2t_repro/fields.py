@@ -273,18 +273,21 @@ def to_json(values: Any) -> str:
 
 
 def differences(
-    known: Mapping[str, Any], given: Mapping[str, Any]
+    known: Mapping[str, Any],
+    given: Mapping[str, Any],
+    form: str = "{} is {!r} there and {!r} here",
 ) -> Iterator[str]:
     """Yield what differs in settings: "alpha is 0.6 there and 1.0 here".
 
     Args:
         known: stored settings.
         given: settings to compare, also in dicts; other stored ones may differ.
+        form: format of a name, the stored value and the given one.
     """
     for key, value in given.items():
         other = known.get(key)
         if isinstance(other, dict) and isinstance(value, dict):
-            yield from differences(other, value)
+            yield from differences(other, value, form)
         # JSON has lists for tuples.
         elif other != (list(value) if isinstance(value, tuple) else value):
-            yield f"{key} is {other!r} there and {value!r} here"
+            yield form.format(key, other, value)

@@ -39,7 +39,7 @@ def atomic_path(path: pathlib.Path) -> Iterator[pathlib.Path]:
     to directly. After an error the temporary file is removed.
     """
     temporary = _temporary(path)
-    if _is_stream(path):
+    if is_stream(path):
         with path_in_errors(path):
             yield path
         return
@@ -75,7 +75,7 @@ def atomic_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _is_stream(path):
+def is_stream(path: pathlib.Path) -> bool:
     """Return whether a path is written to directly: a pipe, /dev/stdout."""
     special = path.exists() and not path.is_file()
     return special or path.parent in _STREAMS
@@ -279,7 +279,7 @@ def require_replaceable(path: pathlib.Path) -> None:
     """
     if path.is_dir():
         raise errors.UserError(f"{path} is a folder. Name a file.")
-    if _is_stream(path):
+    if is_stream(path):
         return
     temporary = _temporary(path.resolve())
     with path_in_errors(path, temporary):

@@ -74,6 +74,7 @@ def prepare(
         contents = manifest.require(folder)
         _check_settings(contents, problem, folder)
         _note_changed_definition(contents, problem, folder)
+        _note_changed_text(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
         if raw_dir is not None:
             print(
@@ -112,6 +113,7 @@ def _generate(
     unfinished = manifest.read_unfinished(folder)
     if unfinished:
         _check_settings(unfinished, problem, folder)
+    engine.require_workers()
     print(f"Generating data in {folder}.")
     downloads = folder.parent / "downloads"
     raw = raw_dir
@@ -231,8 +233,37 @@ def _metadata(
             for split in problem.splits
         },
         **directions,
+        "raw_bytes": _raw_bytes(problem, raw_dir),
         "definition": user_definitions.checksums_of_class(type(problem)),
     }
+
+
+def _raw_bytes(problem: Problem, raw_dir: Path | None) -> dict[str, int]:
+    """Return {name: bytes} of raw files; {} if they are elsewhere."""
+    if raw_dir is None or files.is_url(raw_dir):
+        return {}
+    folder = files.expand_path(raw_dir)
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in problem.raw_paths(folder)
+    }
+
+
+def _note_changed_text(
+    contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
+) -> None:
+    """Print which raw files have another size than those of the data."""
+    if not (before := contents.get("raw_bytes")):
+        return
+    raw_dir = contents["sources"]["train"][0]["raw_dir"]
+    now = _raw_bytes(problem, raw_dir)  # those that were removed are missing
+    if names := [name for name in now if now[name] != before.get(name)]:
+        print(
+            f"Note: {', '.join(names[:5])}{' …' if names[5:] else ''} in "
+            f"{raw_dir} changed after the data in {storage.name_of(folder)} "
+            "was made. To use the present text, remove that folder.",
+            file=sys.stderr,
+        )
 
 
 def _check_settings(

@@ -12,7 +12,7 @@ are its arguments:
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 from t2t_repro import errors, fields, hparam, registry
@@ -20,7 +20,13 @@ from t2t_repro.data import filtering
 from t2t_repro.data.vocabulary_settings import VocabularySettings
 from t2t_repro.fields import setting
 from t2t_repro.metrics.suite import TRANSLATION, Suite
-from t2t_repro.text.parallel_files import Pair, RawFile, locate, read_pairs
+from t2t_repro.text.parallel_files import (
+    SUFFIXES,
+    Pair,
+    RawFile,
+    locate,
+    read_pairs,
+)
 
 SPLITS = ("train", "validation", "test")
 REVERSED = "_rev"
@@ -165,6 +171,12 @@ class Problem(VocabularySettings):
             RawFile(f"{split}.{language}") for language in self.stored_languages
         )
 
+    def raw_paths(self, folder: pathlib.Path) -> list[pathlib.Path]:
+        """Return the files of a --raw_dir that raw_files() name."""
+        names = [f.name for split in self.splits for f in self.raw_files(split)]
+        paths = (folder / f"{n}{end}" for n in names for end in SUFFIXES)
+        return [path for path in paths if path.is_file()]
+
     def sources(self, split: str) -> list[dict[str, Any]]:
         """Describe the origin of a split's text, for the manifest."""
         return [dataclasses.asdict(file) for file in self.raw_files(split)]
@@ -216,15 +228,44 @@ class Problem(VocabularySettings):
     def normalized_pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> Iterator[Pair]:
-        """Yield pairs() with both sides normalized."""
+        """Yield pairs() with both sides normalized.
+
+        Raises:
+            UserError: a method of a subclass returns something else.
+        """
         pairs = self.pairs(split, raw_dir, download_dir)
+        if type(self).pairs is not Problem.pairs:
+            pairs = self._checked(pairs, split, "pairs() must yield")
         if not self.normalizes:
             return pairs
         source, target = self.stored_languages
-        return (
+        normalized = (
             (self.normalize(inputs, source), self.normalize(targets, target))
             for inputs, targets in pairs
         )
+        return self._checked(normalized, split, "normalize() must make")
+
+    def _checked(self, pairs, split, method):
+        """Yield pairs; raise a UserError for what is no pair of strings."""
+        cls = type(self)
+        name = f"{cls.__module__}.{cls.__qualname__}.{method}"
+        if not isinstance(pairs, Iterable):
+            raise errors.UserError(
+                f"{name} pairs of strings; for the split {split} it returned "
+                f"{pairs!r:.100}."
+            )
+        for number, pair in enumerate(pairs, 1):
+            if not (
+                isinstance(pair, (tuple, list))
+                and len(pair) == 2
+                and isinstance(pair[0], str)
+                and isinstance(pair[1], str)
+            ):
+                raise errors.UserError(
+                    f"{name} pairs of strings, inputs and targets; pair "
+                    f"{number:,} of the split {split} is {pair!r:.100}."
+                )
+            yield pair
 
 
 def build_problem(

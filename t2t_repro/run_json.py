@@ -50,6 +50,7 @@ SHAPE = {
     "versions": {str: str},
     "command_lines": [str],
 }
+_CHANGE = "{}: {!r} -> {!r}"  # a setting, the run's value and the given one
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "sentencepiece", "numpy")
 
 
@@ -113,8 +114,9 @@ def start(
         refuse_differences(
             output_dir,
             known,
-            {key: settings[key] for key in _IDENTITY},
-            "Name another --output_dir. (To train longer, say --train_steps.)",
+            _identity(known, settings),
+            "Give the run's values to resume it, or name another "
+            "--output_dir. (To train longer, say --train_steps.)",
         )
         hparams = settings["hparams"]
         if unknown := sorted(known["hparams"].keys() - hparams.keys()):
@@ -141,6 +143,19 @@ def start(
         },
         with_checksum=True,
     )
+
+
+def _identity(known, settings):
+    """Return the settings that must not change when a run continues.
+
+    A set of hparams may have the values of another one: its name is among them
+    if the values differ.
+    """
+    given = {key: settings[key] for key in _IDENTITY}
+    hparams = {"hparams": settings["hparams"]}
+    if any(fields.differences(with_defaults(known), hparams)):
+        return {"hparams_set": settings["hparams_set"]} | given
+    return given
 
 
 def _note_changed_definitions(known, settings):
@@ -183,10 +198,11 @@ def compare_with_chief(
             f"{output_dir / RUN} is not visible here as the first worker has "
             "just written it. All workers must see the same --output_dir."
         )
+    known = json_files.read(output_dir / RUN, dict)
     refuse_differences(
         output_dir,
-        json_files.read(output_dir / RUN, dict),
-        {key: settings[key] for key in _IDENTITY},
+        known,
+        _identity(known, settings),
         "Start all workers with the same flags and data.",
     )
 
@@ -244,10 +260,11 @@ def refuse_differences(
         given: settings to compare; other settings may differ.
         remedy: sentences that tell the user what to do.
     """
-    if differences := list(fields.differences(with_defaults(known), given)):
+    known = with_defaults(known)
+    if differences := list(fields.differences(known, given, _CHANGE)):
         raise errors.UserError(
-            f"{output_dir} holds another run: {'; '.join(differences)}. "
-            f"{remedy}",
+            f"{'; '.join(differences)}. {output_dir} holds another run, with "
+            f"the values before the arrows. {remedy}",
             see="it-does-not-resume",
         )
 

@@ -9,6 +9,7 @@ import importlib.util
 import pathlib
 import pkgutil
 import sys
+import traceback
 import types
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -119,6 +120,36 @@ def load_stored(known: Mapping[str, Any], run: pathlib.Path) -> None:
         )
     print(f"Definitions: {folder}.", file=sys.stderr)
     _import_folder(folder, known)
+
+
+def explain(error: Exception) -> str | None:
+    """Return the lines of a user's modules that raised an error at import.
+
+    Returns:
+        None: the import of a folder did not raise the error.
+    """
+    folder = next(
+        (
+            frame.f_locals["folder"]
+            for frame, _ in traceback.walk_tb(error.__traceback__)
+            if frame.f_code is _import_folder.__code__
+        ),
+        None,
+    )
+    if folder is None:
+        return None
+    lines = [
+        line
+        for line in traceback.extract_tb(error.__traceback__)
+        if pathlib.Path(line.filename).is_relative_to(folder.absolute())
+        or pathlib.Path(line.filename).is_relative_to(folder)
+    ]
+    shown = traceback.format_list(lines)
+    shown += traceback.format_exception_only(error)
+    return (
+        f"the definitions in {folder} cannot be imported. Correct them:\n"
+        f"{''.join(shown).rstrip()}"
+    )
 
 
 def import_modules(package: types.ModuleType) -> None:

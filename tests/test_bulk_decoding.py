@@ -323,3 +323,12 @@ def test_search_settings_of_a_later_version_have_their_defaults(tmp_path):
             settings | {"decode_hparams": later | {"alpha": 1.0}},
             [],
         )
+
+
+def test_missing_cluster_is_noticed_before_files_are_counted(run, tmp_path):
+    class NoCluster:
+        def require_workers(self):
+            raise errors.UserError("There is no cluster.")
+
+    with pytest.raises(errors.UserError, match=r"There is no cluster\."):
+        run(sources=[tmp_path / "missing.en"], engine=NoCluster())

@@ -1,8 +1,11 @@
 """Evaluations from Python, without a model."""
 
+import errno
+import types
+
 import pytest
 
-from t2t_repro import errors, evaluation, registry, run_test_sets
+from t2t_repro import errors, evaluation, files, registry, run_test_sets
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.text import test_sets
 
@@ -78,3 +81,25 @@ def test_text_of_a_direction_is_stored_by_it_and_its_tags_are_no_words():
     result = evaluation.evaluate(problem, texts, ["Ein Hund"], samples=1)
     (bucket,) = result.details["by_source_length"]
     assert bucket["longest"] == 10
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_run_that_cannot_be_written_is_scored_all_the_same(
+    captions, monkeypatch, tmp_path, capsys, code
+):
+    def require_writable(folder):
+        raise OSError(code, "it is closed", str(folder))
+
+    monkeypatch.setattr(files, "require_writable", require_writable)
+    monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
+    run = types.SimpleNamespace(problem=captions, output_dir=tmp_path)
+    texts = test_sets.TestSet(LINES, [LINES], "mine")
+    if code == errno.ENOSPC:
+        with pytest.raises(OSError, match="it is closed"):
+            evaluation.evaluate(run, texts, samples=1)
+        return
+    result = evaluation.evaluate(run, texts, samples=1)
+    assert result.scores["bleu"] > 0
+    note = f"not stored in {tmp_path / 'translations'}: it is closed."
+    assert note in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

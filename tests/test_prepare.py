@@ -15,7 +15,7 @@ from t2t_repro import (
     prepare,
     registry,
 )
-from t2t_repro.data import encode, manifest
+from t2t_repro.data import encode, engines, manifest
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.text.sentence_piece import Bpe
 
@@ -397,6 +397,7 @@ def test_filters_are_reported_and_part_of_the_settings(tmp_path, capsys):
     filtered = build(arguments=f"{ARGUMENTS},filters=different:max_words")
     prepare.prepare(filtered, tmp_path, tmp_path / "raw", verify=True)
     printed = capsys.readouterr().out
+    assert printed.lower().count("filters dropped 1 of 61") == 1
     assert "train: filters dropped 1 of 61 pairs\n" in printed
     assert "  different: 1\n    an an | an an\n  max_words: 0\n" in printed
     message = "filters is 'different:max_words' there and '' here"
@@ -438,3 +439,53 @@ def test_data_at_a_url_is_stored_when_it_is_complete(
         capsys.readouterr().out
     )
     assert len(manifest.open_corpus(folder, "train")) == SIZES["train"]
+
+
+def test_vocabulary_that_filters_left_too_little_text_for_names_them(tmp_path):
+    write_raw(tmp_path / "raw")
+    arguments = f"{ARGUMENTS},vocab_size=9000,filters=max_words".replace(
+        ",vocab_size=300", ""
+    )
+    message = "Cannot learn a vocabulary.*Filters dropped 0 of 60 training"
+    with pytest.raises(errors.UserError, match=message):
+        prepare.prepare(build(arguments=arguments), tmp_path, tmp_path / "raw")
+
+
+def test_missing_cluster_is_noticed_before_text_is_read(tmp_path, monkeypatch):
+    class NoCluster:
+        def require_workers(self):
+            raise errors.UserError("There is no cluster.")
+
+    monkeypatch.setattr(engines, "create", lambda *_: NoCluster())
+    # There is no such folder.
+    arguments = build(), tmp_path / "data", tmp_path / "raw"
+    with pytest.raises(errors.UserError, match=r"There is no cluster\."):
+        prepare.prepare(*arguments, engine="dask:tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("corpora", ["", ",corpora=train:more*"])
+def test_raw_text_that_changed_after_the_data_was_made_is_noted(
+    tmp_path, capsys, corpora
+):
+    raw, data = tmp_path / "raw", tmp_path / "data"
+    write_raw(raw)
+    for language in ("en", "xx"):
+        (raw / f"more1.{language}").write_text("an\n")
+        (raw / f"other.{language}").write_text("an\n")
+    problem = build(arguments=f"{ARGUMENTS}{corpora}")
+    prepare.prepare(problem, data, raw)
+    for path in (raw / "more1.en", raw / "other.en", raw / "train.en"):
+        path.write_text(path.read_text() + "bed\n")
+    (raw / "test.xx").unlink()  # not needed any more
+    for language in ("en", "xx"):
+        (raw / f"more2.{language}").write_text("an\n")
+    capsys.readouterr()
+    prepare.prepare(problem, data)
+    changed = (
+        "train.en, more1.en, more2.en, more2.xx" if corpora else "train.en"
+    )
+    note = f"Note: {changed} in {raw} changed after the data in {data / FOLDER}"
+    assert note in capsys.readouterr().err
+    shutil.rmtree(raw)
+    prepare.prepare(problem, data)
+    assert "Note" not in capsys.readouterr().err

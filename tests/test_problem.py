@@ -1,6 +1,7 @@
 """Problems: names, arguments, reversal, and the files they read."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -302,6 +303,54 @@ def test_overridden_pairs_replace_files(tmp_path):
     registry.problems.register("echo")(Echo)
     built = build_problem("echo")
     assert list(built.pairs("test", None, tmp_path)) == [("test", "TEST")]
+
+
+@pytest.mark.parametrize(
+    ("pair", "shown"),
+    [
+        (("a", "b", "c"), "('a', 'b', 'c')"),
+        (("a", 7), "('a', 7)"),
+        ((b"a", "b"), "(b'a', 'b')"),
+        ("ab", "'ab'"),
+        (None, "None"),
+    ],
+)
+def test_wrong_pair_of_a_users_problem_is_named(tmp_path, pair, shown):
+    class Wrong(registry.problems["toy"].value):
+        """A problem whose second pair is none."""
+
+        def pairs(self, split, raw_dir, download_dir):
+            return [("a", "b"), pair]
+
+    registry.problems.register("wrong")(Wrong)
+    read = build_problem("wrong").normalized_pairs("test", None, tmp_path)
+    assert next(read) == ("a", "b")
+    message = (
+        r"Wrong\.pairs\(\) must yield pairs of strings, inputs and targets; "
+        f"pair 2 of the split test is {re.escape(shown)}\\."
+    )
+    with pytest.raises(errors.UserError, match=message):
+        next(read)
+
+
+def test_pairs_that_return_nothing_and_normalized_numbers_are_named(tmp_path):
+    class Wrong(registry.problems["toy"].value):
+        """A problem with neither pairs nor text."""
+
+        def pairs(self, split, raw_dir, download_dir):
+            return None if split == "train" else [("a", "b")]
+
+        def normalize(self, line, language):
+            return len(line)
+
+    registry.problems.register("wrong")(Wrong)
+    built = build_problem("wrong")
+    for split, message in {
+        "train": r"Wrong.pairs\(\) must yield .* train it returned None\.",
+        "test": r"Wrong.normalize\(\) must make .*pair 1 .* is \(1, 1\)\.",
+    }.items():
+        with pytest.raises(errors.UserError, match=message):
+            list(built.normalized_pairs(split, None, tmp_path))
 
 
 def test_file_without_url_is_user_error_that_suggests_raw_dir():

@@ -23,6 +23,7 @@ from t2t_repro.training import history
 SETTINGS = {
     "problem": "mine",
     "problem_arguments": {},
+    "hparams_set": "narrow",
     "hparams": {"hidden_size": 16},
     "random_seed": 1,
     "vocabulary_sha256": "ab" * 32,
@@ -58,7 +59,7 @@ def test_folder_with_weights_of_another_training_is_refused(started, folder):
     for suffix in ("index", "data-00000-of-00001"):
         (started / folder / f"ckpt-4.{suffix}").touch()
     before = (started / run_json.RUN).read_bytes()
-    with pytest.raises(errors.UserError, match="random_seed is 1 .* 2"):
+    with pytest.raises(errors.UserError, match="^random_seed: 1 -> 2"):
         start(started, settings=SETTINGS | {"random_seed": 2})
     assert (started / run_json.RUN).read_bytes() == before
 
@@ -89,7 +90,7 @@ def test_worker_with_another_folder_is_refused(started, tmp_path):
 
 def test_worker_with_other_data_is_refused(started):
     other = SETTINGS | {"manifest_sha256": "ef" * 32}
-    message = "manifest_sha256 is .*cdcd.* with the same flags and data"
+    message = "^manifest_sha256: .*cdcd.* with the same flags and data"
     with pytest.raises(errors.UserError, match=message):
         run_json.compare_with_chief(
             started, other, run_json.fingerprint(started)
@@ -147,9 +148,18 @@ def test_run_without_a_later_setting_resumes(started, tiny_hparams):
         (started / run_json.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
     json_files.write(started / run_json.RUN, before)
     other = now["problem_arguments"] | {"vocabulary_type": "unigram"}
-    message = "vocabulary_type is 'bpe' there and 'unigram' here"
+    message = r"^vocabulary_type: 'bpe' -> 'unigram'\. .* holds another run"
     with pytest.raises(errors.UserError, match=message):
         start(started, settings=now | {"problem_arguments": other})
+    wider = now["hparams"] | {"hidden_size": 48}
+    message = r"^hparams_set: '{}' -> 'wide'; hidden_size: \d+ -> 48\. "
+    with pytest.raises(
+        errors.UserError, match=message.format(now["hparams_set"])
+    ):
+        start(started, settings=now | {"hparams_set": "wide", "hparams": wider})
+    # A set of another name with the same values is resumed.
+    start(started, settings=now | {"hparams_set": "wide"})
+    json_files.write(started / run_json.RUN, before)
     for _ in range(2):
         start(started, settings=now)
         stored = json_files.read(started / run_json.RUN)["hparams"]

@@ -1,6 +1,8 @@
 """Definitions that a run remembers, and those of installed packages."""
 
 import importlib.metadata
+import re
+import subprocess
 import sys
 import types
 
@@ -127,3 +129,39 @@ def test_installed_packages_are_loaded(monkeypatch):
         errors.UserError, match="mine-package .*no module of mine"
     ):
         registry.load_definitions()
+
+
+def test_error_at_import_is_explained_by_the_users_frames(usr_dir):
+    (usr_dir / "mine.py").write_text("import re\nfrom . import other\n")
+    (usr_dir / "other.py").write_text("import re\nre.compile('(')\n")
+    with pytest.raises(re.error) as raised:
+        registry.load_definitions(usr_dir)
+    *lines, last = user_definitions.explain(raised.value).splitlines()
+    assert lines == [
+        f"the definitions in {usr_dir} cannot be imported. Correct them:",
+        f'  File "{usr_dir / "mine.py"}", line 2, in <module>',
+        "    from . import other",
+        f'  File "{usr_dir / "other.py"}", line 2, in <module>',
+        "    re.compile('(')",
+    ]
+    assert "missing )" in last
+
+
+def test_other_errors_are_not_explained_as_those_of_definitions():
+    with pytest.raises(ZeroDivisionError) as raised:
+        1 / 0  # noqa: B018
+    assert user_definitions.explain(raised.value) is None
+
+
+def test_command_shows_no_frames_of_importlib(usr_dir):
+    (usr_dir / "mine.py").write_text("x = (\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "t2t_repro.show", f"--usr_dir={usr_dir}"],
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"Error: the definitions in {usr_dir} ")
+    assert f'  File "{usr_dir / "mine.py"}", line 1\n' in result.stderr
+    assert "SyntaxError: " in result.stderr
+    assert "importlib" not in result.stderr and "Traceback" not in result.stderr

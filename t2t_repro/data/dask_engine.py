@@ -73,6 +73,10 @@ class DaskEngine(NamedTuple):
 
     address: str
 
+    def require_workers(self) -> None:
+        """Check that the cluster has a worker; see engines.Engine."""
+        self._connect().close()
+
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[engines.Calls]:
         """Call the function on the workers; see engines.Engine.

@@ -48,6 +48,13 @@ class Calls(NamedTuple):
 class Engine(Protocol):
     """The interface of engines."""
 
+    def require_workers(self) -> None:
+        """Check that there are workers, before long work without them.
+
+        Raises:
+            UserError: there are none.
+        """
+
     def start(
         self, function: Callable[[Any], Any]
     ) -> AbstractContextManager[Calls]:
@@ -78,6 +85,9 @@ class SentFunction:
 class InlineEngine(NamedTuple):
     """This thread, which computes a result when it is asked for."""
 
+    def require_workers(self) -> None:
+        """Return: this thread exists."""
+
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
         """Call the function in submit(); see Engine."""
@@ -98,6 +108,9 @@ class ThreadEngine(NamedTuple):
 
     num_workers: int = 1
 
+    def require_workers(self) -> None:
+        """Return: start() starts them."""
+
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:
         """Call the function on threads; see Engine."""
@@ -112,6 +125,9 @@ class ProcessEngine(NamedTuple):
     """Processes on this machine, each with libraries of its own."""
 
     num_workers: int
+
+    def require_workers(self) -> None:
+        """Return: start() starts them."""
 
     @contextlib.contextmanager
     def start(self, function: Callable[[Any], Any]) -> Iterator[Calls]:

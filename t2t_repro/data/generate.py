@@ -181,8 +181,6 @@ def _start(
             folder, splits["train"], spec.filters, engines.for_python(engine)
         )
         _require_kept(filtered["filters"])
-        # Too few pairs may be the reason why no vocabulary can be learned.
-        print(f"Filters dropped {_dropped(filtered['filters'])}.")
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
     samples = _side_samples(spec, cls)
@@ -194,7 +192,16 @@ def _start(
         for split in _train_last(splits)
     }
     texts["train"] = filtered | texts["train"]
-    vocabularies = _vocabularies(cls, samples, spec)
+    try:
+        vocabularies = _vocabularies(cls, samples, spec)
+    except errors.UserError as error:
+        if not (filtered and samples):
+            raise
+        # Too few pairs may be the reason why no vocabulary can be learned.
+        raise errors.UserError(
+            f"{error} Filters dropped {_dropped(filtered['filters'])}.",
+            error.see,
+        ) from error
     vocabularies.write(folder)
     contents = {
         **metadata,

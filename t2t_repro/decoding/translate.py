@@ -53,6 +53,15 @@ class Translation(NamedTuple):
         return cls(texts[:count], scores[:count], alignment)
 
 
+class Stopped(Exception):
+    """End of a translation, before all lines were translated."""
+
+    def __init__(self, translations: list[Translation | None]) -> None:
+        """Store the translations that were not yielded; None: not finished."""
+        super().__init__("The translation was stopped.")
+        self.translations = translations
+
+
 def whole_line(line: str) -> list[str]:
     """Return a line as its only sentence."""
     return [line]
@@ -131,6 +140,7 @@ class Translator:
         lines: Iterable[str],
         total: int | None = None,
         prefixes: Iterable[str] = itertools.repeat(""),
+        stop: Callable[[], object] = lambda: False,
     ) -> Iterator[Translation]:
         """Yield translations in the order of `lines`; blank lines stay blank.
 
@@ -142,6 +152,12 @@ class Translator:
             lines: consumed lazily, so that memory is bounded.
             total: number of lines, for the progress bar; None: no bar.
             prefixes: start of the translation of each line.
+            stop: function that is called before each batch; true ends the
+                translation.
+
+        Raises:
+            Stopped: stop() was true; has the translations of the lines that
+                are sorted together.
         """
         self.refused, done = {}, 0
         pairs = zip(lines, prefixes, strict=False)  # repeat() has no end
@@ -149,7 +165,7 @@ class Translator:
             total=total, desc="translate", unit="line", disable=total is None
         ) as bar:
             while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
-                yield from self._translate_chunk(chunk, done, bar)
+                yield from self._translate_chunk(chunk, done, bar, stop)
                 done += len(chunk)
 
     def refused_summary(self) -> str:
@@ -165,7 +181,11 @@ class Translator:
         )
 
     def _translate_chunk(
-        self, chunk: list[tuple[str, str]], done: int, bar: Any
+        self,
+        chunk: list[tuple[str, str]],
+        done: int,
+        bar: Any,
+        stop: Callable[[], object],
     ) -> list[Translation]:
         """Translate (line, prefix) pairs; `done` lines precede them."""
         lines, prefixes = zip(*chunk, strict=True)
@@ -190,14 +210,18 @@ class Translator:
         remaining = np.bincount(owners, minlength=len(lines))
         bar.update(np.count_nonzero(remaining == 0))
         outputs: list = [None] * len(rows)
-        for i, translation in self._search_rows(rows, row_starts):
+        for i, translation in self._search_rows(rows, row_starts, stop):
             outputs[i] = translation
             remaining[owners[i]] -= 1
             bar.update(remaining[owners[i]] == 0)
-        by_line: list[list[Translation]] = [[] for _ in lines]
+        by_line: list[list] = [[] for _ in lines]
         for i, translation in zip(owners, outputs, strict=True):
             by_line[i].append(translation)
-        return [self._join(translations) for translations in by_line]
+        if None in outputs:
+            raise Stopped(
+                [None if None in t else self._join(t) for t in by_line]
+            )
+        return list(map(self._join, by_line))
 
     def _rows_of_line(
         self, number: int, sentences: list[tuple[str, list[int]]]
@@ -222,7 +246,10 @@ class Translator:
         return list(filter(self._source.has_text, rows))
 
     def _search_rows(
-        self, rows: list[list[int]], starts: list[list[int]]
+        self,
+        rows: list[list[int]],
+        starts: list[list[int]],
+        stop: Callable[[], object],
     ) -> Iterator[tuple[int, Translation]]:
         """Yield index and translation of each row of ids, longest first."""
         # A beam's cache has an entry for each subword of its longest output.
@@ -235,6 +262,8 @@ class Translator:
         for batch in row_batches.length_sorted(
             range(len(rows)), lengths, max_tokens
         ):
+            if stop():
+                return
             inputs = row_batches.pad([rows[i] for i in batch])
             prefixes = row_batches.pad([starts[i] for i in batch])
             hypotheses = shards.map_shards(

@@ -17,6 +17,10 @@ class Limits:
     timeout_secs: float = 30.0  # deadline of requests that have none
     max_connections: int = 1000  # of each protocol
     max_in_flight: int = 1000  # requests of each protocol
+    # Bytes of answers that clients have not read, of each protocol. Beyond
+    # them, large answers are refused: those of `attention` may have 70 MB.
+    max_unread_bytes: int = 256 << 20
+    large_answer: int = 4096  # values; larger answers are large
 
     @property
     def max_request_bytes(self) -> int:

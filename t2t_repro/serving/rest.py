@@ -45,11 +45,6 @@ _METHOD_NAMES = {
 # Larger and packed bodies are parsed in a thread: the parser holds Python's
 # lock, but the event loop has its turn between two bodies.
 _PARSED_AT_ONCE = 64 << 10
-# Answers with more values are encoded in a thread, one at a time.
-_ENCODED_AT_ONCE = 4096
-# Bytes of answers that clients have not read. Beyond them, such answers are
-# refused: those of the signature `attention` may have 70 MB.
-_MAX_UNREAD = 256 << 20
 _Parsed = TypeVar("_Parsed")
 
 
@@ -141,25 +136,22 @@ class Handlers:
     async def _encode(
         self, request: web.Request, outputs: batching.Outputs, by_row: bool
     ) -> web.Response:
-        """Return the answer in JSON, unless too much of others is unread."""
+        """Return the answer in JSON, unless too much of others is unread.
+
+        A large one is encoded in a thread, one at a time.
+        """
 
         def encode():
             pieces = json_predict.encode_response(outputs, by_row)
             return "".join(pieces).encode()
 
-        if sum(array.size for array in outputs.values()) <= _ENCODED_AT_ONCE:
+        if not self._service.is_large(outputs):
             return json_body.encoded_response(encode())
         connection = request.protocol
         assert isinstance(connection, Connection)
         # An answer is written before the next one is checked.
         async with self._encoding:
-            unread = connection.connections.unread_bytes()
-            if unread > _MAX_UNREAD:
-                self._service.metrics.refusals.labels("answers").inc()
-                raise request_errors.unavailable(
-                    f"Clients have not read {unread:,} bytes of answers. Try "
-                    "again in a moment."
-                )
+            self._service.require_read(connection.connections.unread_bytes())
             return json_body.encoded_response(
                 await asyncio.get_running_loop().run_in_executor(
                     self._encoder, encode

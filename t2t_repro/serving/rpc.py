@@ -103,6 +103,7 @@ class _PredictionServicer(
 
     def __init__(self, service: Service):
         self._service = service
+        self._unread_bytes = 0  # of answers, until their calls have ended
 
     @_abort_on_error
     async def Predict(
@@ -132,16 +133,30 @@ class _PredictionServicer(
             read_inputs,
             context.time_remaining(),
         )
+        selected = {
+            output: prediction.outputs[output]
+            for output in request.output_filter or prediction.outputs
+        }
+        if self._service.is_large(selected):
+            self._service.require_read(self._unread_bytes)
         response = predict_pb2.PredictResponse()
         spec = response.model_spec
         spec.name = self._service.name
         spec.signature_name = prediction.signature
         spec.version.value = prediction.version
-        for output in request.output_filter or prediction.outputs:
-            response.outputs[output].CopyFrom(
-                tf.make_tensor_proto(prediction.outputs[output])
-            )
+        for output, array in selected.items():
+            response.outputs[output].CopyFrom(tf.make_tensor_proto(array))
+        self._count_unread(response.ByteSize(), context)
         return response
+
+    def _count_unread(self, size, context):
+        """Count the bytes of an answer until its client has read them."""
+        self._unread_bytes += size
+
+        def subtract(_):
+            self._unread_bytes -= size
+
+        context.add_done_callback(subtract)
 
     def _target(self, request):
         """Return the name, version and signature that a request names."""

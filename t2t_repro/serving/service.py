@@ -103,6 +103,27 @@ class Service:
                 ) from None
         return Prediction(model.version, signature, outputs)
 
+    def is_large(self, outputs: batching.Outputs) -> bool:
+        """Return whether an answer is refused while too many are unread."""
+        values = sum(array.size for array in outputs.values())
+        return values > self.limits.large_answer
+
+    def require_read(self, unread: int) -> None:
+        """Refuse a large answer if clients have not read the earlier ones.
+
+        Args:
+            unread: bytes of all answers that wait for clients to read them.
+
+        Raises:
+            RequestError: they are too many.
+        """
+        if unread > self.limits.max_unread_bytes:
+            self.metrics.refusals.labels("answers").inc()
+            raise request_errors.unavailable(
+                f"Clients have not read {unread:,} bytes of answers. Try again "
+                "in a moment."
+            )
+
     def count_refused(
         self, protocol: str, error: request_errors.RequestError
     ) -> None:

@@ -104,6 +104,15 @@ def mixed_counts(sizes: Sequence[int], temperature: float) -> list[int]:
     ]
 
 
+def paths(
+    pattern: str, folder: pathlib.Path, languages: Sequence[str]
+) -> list[pathlib.Path]:
+    """Return the files of a pattern, also several of one name."""
+    ends = [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
+    found = (folder.glob(pattern + end) for end in (*ends, _PARQUET))
+    return sorted(itertools.chain.from_iterable(found))
+
+
 def _names(pattern, folder, languages):
     """Return paths of a pattern: a file's, or two files' without languages."""
     suffixes = (f".{languages[0]}{end}" for end in parallel_files.SUFFIXES)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from t2t_repro.stop_signals import StopSignals, exit_code
 from t2t_repro.training import (
     anomalies,
     optimizer,
@@ -24,7 +25,6 @@ from t2t_repro.training.checkpoints import CheckpointManager
 from t2t_repro.training.history import History
 from t2t_repro.training.options import Options
 from t2t_repro.training.profiler import Profiler
-from t2t_repro.training.stop_signals import StopSignals, exit_code
 from t2t_repro.training.train_log import TrainLog
 from t2t_repro.training.validation_monitor import ValidationMonitor
 
@@ -133,7 +133,9 @@ class _Loop:
         self.callbacks = Callbacks(
             callbacks, session.task.plan.steps_per_epoch, self.log.pause
         )
-        self.stop_signals = StopSignals()
+        self.stop_signals = StopSignals(
+            "Finishing this step and saving.", run_log.show
+        )
         self.saved_at = time.monotonic()
 
     def run(self, owes_validation: bool) -> int:
@@ -242,9 +244,11 @@ class _Loop:
         return max(self.worker.gather(self.stop_signals.received))
 
     def _validate(self, step: int) -> int | None:
-        """Validate the weights; return the exit code if the run ends here."""
+        """Validate the weights; return the exit code if the run ends here.
+
+        The caller has checked, or saved, or restored them.
+        """
         self.profiler.stop()
-        self._check_weights(step)
         with optimizer.averaged_weights(
             self.state.optimizer, self.state.model.trainable_variables
         ):

@@ -125,14 +125,14 @@ def test_output_dir_of_another_run_is_refused(run, flags_of, trained):
         )
     )
     assert "holds another run" in message
-    assert "hidden_size is 32 there and 128 here" in message
+    assert message.startswith("hidden_size: 32 -> 128; ")
 
 
 def test_flags_that_contradict_the_run_are_refused(run, trained):
     message = error(
         run("decoder", f"--output_dir={trained / 'run'}", "--hparams_set=big")
     )
-    assert "hparams_set is 'tiny' there and 'big' here" in message
+    assert message.startswith("hparams_set: 'tiny' -> 'big'. ")
 
 
 def test_missing_run_or_checkpoint_is_named(run, trained, tmp_path):

@@ -9,6 +9,7 @@ import pytest
 # A run of number words from English into German.
 STORED = pathlib.Path(__file__).parents[1] / "fixtures" / "run"
 NUMBERS = f"--output_dir={STORED / 'run'}"
+FAULTS = pathlib.Path(__file__).parents[1] / "faults" / "usr"
 
 
 def ok(result):
@@ -154,3 +155,33 @@ def test_ensemble_of_two_checkpoints_translates(trained, run):
     )
     assert len(ok(result).splitlines()) == 1
     assert "ckpt-40" in result.stderr and "ckpt-60" in result.stderr
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_interrupted_translation_keeps_finished_lines(
+    run, tmp_path, name, code
+):
+    lines = ["two", "two hundred", "", "two hundred thousand and one"]
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "out").write_text("older\n")
+    flags = [
+        NUMBERS,
+        f"--decode_from_file={tmp_path / 'in'}",
+        f"--decode_to_file={tmp_path / 'out'}",
+        f"--alignments={tmp_path / 'links'}",
+        "--decode_hparams=beam_size=1,batch_tokens=1",  # a line is a batch
+    ]
+    whole = ok(run("decoder", *flags[:2], *flags[4:])).split("\n")
+    env = {"FAULT": f"{name} batch 3", "DISK": str(tmp_path)}
+    for partial in ("out.partial", "out.partial2"):
+        stopped = run("decoder", f"--usr_dir={FAULTS}", *flags, env=env)
+        assert stopped.returncode == code, stopped.stderr
+        assert "Interrupted: 3 of 4 lines are translated." in stopped.stderr
+        path = tmp_path / partial
+        assert f"What is finished is in {path}; " in stopped.stderr
+        # The shortest line is the last one.
+        assert path.read_text().split("\n") == ["", *whole[1:]]
+    assert (tmp_path / "out").read_text() == "older\n"
+    aligned = (tmp_path / "links.partial").read_text().split("\n")
+    assert [bool(line) for line in aligned] == [False, True, False, True, False]
+    assert not list(tmp_path.glob("*.tmp"))

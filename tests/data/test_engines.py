@@ -70,6 +70,8 @@ def test_no_cluster_at_the_address_is_user_error(monkeypatch):
     monkeypatch.setattr(dask_engine, "TIMEOUT_SECONDS", 1)
     engine = engines.create("dask:tcp://127.0.0.1:1", engines.INLINE)
     with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
+        engine.require_workers()
+    with pytest.raises(errors.UserError, match="no Dask cluster.*:1"):
         list(engines.in_order(engine, len, [("a", ["x"])]))
 
 

@@ -308,3 +308,18 @@ def test_score_of_long_lines_is_of_truncated_lines(
     found = totals(short, [(LINES[2], LINES[4]), (LINES[4], LINES[2])])
     expected = [score_of(model, cat, dog), score_of(model, dog, cat)]
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_stopped_translation_has_the_lines_that_are_finished(echo, monkeypatch):
+    monkeypatch.setattr(translate, "SORT_WINDOW", 4)
+    # A batch is a line: two of the first four, and one of the others.
+    stops = iter([False, False, False, True])
+    translations = echo(batch_tokens=1).translate(
+        LINES, stop=lambda: next(stops)
+    )
+    found = [next(translations) for _ in range(4)]
+    assert texts(found) == [line.strip() for line in LINES[:4]]
+    with pytest.raises(translate.Stopped) as stopped:
+        next(translations)
+    longest, *others = stopped.value.translations
+    assert longest.text == LINES[4] and others == [None, None]

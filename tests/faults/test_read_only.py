@@ -1,5 +1,6 @@
 """Folders that cannot be written to: errors name them, and their files stay."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,7 +10,6 @@ import pytest
 # {command: (the folder that it would make in a run, flags)}.
 COMMANDS = {
     "avg_checkpoints": ("averaged", ["--num_last_checkpoints=3"]),
-    "evaluate": ("translations", []),
     "exporter": ("export", []),
     "report": ("report", []),
 }
@@ -80,6 +80,22 @@ def test_command_names_read_only_run_and_leaves_it_as_it_was(
     read_only(run)
     result = commands.run(name, run, f"--output_dir={run}", *flags)
     assert_refused(result, run / path)
+    assert contents(run) == before
+
+
+def test_evaluate_scores_a_read_only_run_and_leaves_it_as_it_was(
+    commands, trained, read_only, tmp_path
+):
+    run = shutil.copytree(trained, tmp_path / "run")
+    before = contents(run)
+    read_only(run)
+    flags = f"--output_dir={run}", f"--scores_file={tmp_path / 'scores'}"
+    result = commands.run("evaluate", run, *flags)
+    assert result.returncode == 0, result.stderr
+    assert f"scores are not stored in {run / 'translations'}: " in result.stderr
+    scores = json.loads(result.stdout.splitlines()[-1])
+    stored = json.loads((tmp_path / "scores").read_text())
+    assert scores.items() <= stored.items() and "bleu" in scores
     assert contents(run) == before
 
 

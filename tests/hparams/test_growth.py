@@ -41,7 +41,7 @@ def test_other_value_of_later_setting_differs_from_stored_run(later):
     same = dataclasses.asdict(run_json.hparams_of(settings["hparams"]))
     run_json.refuse_differences(STORED, settings, {"hparams": same}, "")
     other = same | {"gate_temperature": 1.0}
-    with pytest.raises(Exception, match="gate_temperature is 0.0 there and 1"):
+    with pytest.raises(Exception, match="^gate_temperature: 0.0 -> 1"):
         run_json.refuse_differences(STORED, settings, {"hparams": other}, "")
 
 

@@ -21,7 +21,6 @@ from t2t_repro.serving import (
     limits,
     monitoring,
     request_errors,
-    rest,
     versions,
 )
 
@@ -284,11 +283,10 @@ def test_connection_is_busy_until_its_answer_is_written(
 def test_answer_beyond_too_many_unread_bytes_is_503(
     export_dir, embedded, monkeypatch
 ):
-    monkeypatch.setattr(rest, "_ENCODED_AT_ONCE", 0)
-    monkeypatch.setattr(rest, "_MAX_UNREAD", 1 << 20)
+    bounds = {"large_answer": 0, "max_unread_bytes": 1 << 20}
     monkeypatch.setattr(monitoring.Metrics, "text", lambda _: LARGE)
     request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close"
-    with embedded(export_dir) as server:
+    with embedded(export_dir, **bounds) as server:
         assert server.predict(BODY)[0] == 200
         with connected(server, request + b"\r\n\r\n") as reading:
             assert reading.recv(1)

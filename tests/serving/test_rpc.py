@@ -166,6 +166,54 @@ def test_refused_requests_are_counted(export_dir, embedded):
         assert line in text.decode().splitlines()
 
 
+def test_large_answer_is_refused_while_a_client_reads_none(
+    export_dir, embedded
+):
+    path = "/tensorflow.serving.PredictionService/Predict"
+    bounds = {"large_answer": 1000, "max_unread_bytes": 1 << 20}
+    with embedded(export_dir, **bounds) as server:
+        predict = server.service.predict
+
+        async def predict_much(*arguments):
+            prediction = await predict(*arguments)
+            outputs = {"outputs": np.zeros(1 << 22, np.float32)}
+            return prediction._replace(outputs=outputs)
+
+        with grpc.insecure_channel(
+            f"127.0.0.1:{server.ports.grpc}",
+            [("grpc.max_receive_message_length", -1)],
+        ) as channel:
+            stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+            server.service.predict = predict_much
+            # A stream is read only when its answer is asked for.
+            unread = channel.unary_stream(
+                path,
+                predict_pb2.PredictRequest.SerializeToString,
+                predict_pb2.PredictResponse.FromString,
+            )(request(), timeout=SECONDS)
+            served = 't2t_requests_total{code="OK",protocol="grpc"'
+            while served not in server.http("GET", "/metrics")[1].decode():
+                pass
+            words = refusal(stub, request(), grpc.StatusCode.UNAVAILABLE)
+            assert "bytes of answers. Try again in a moment." in words
+            server.service.predict = predict  # a small answer is sent
+            assert stub.Predict(request(), timeout=SECONDS).outputs
+            assert len(list(unread)) == 1
+            server.service.predict = predict_much
+            _, text = server.http("GET", "/metrics")
+            assert 't2t_refusals_total{reason="answers"} 1.0' in text.decode()
+            assert eventually(stub).outputs
+
+
+def eventually(stub):
+    """Return an answer, as soon as the server knows that others are read."""
+    while True:
+        try:
+            return stub.Predict(request(), timeout=SECONDS)
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.UNAVAILABLE
+
+
 def test_options_of_grpc_override_ours(export_dir, embedded):
     options = server_settings.parse_grpc_options(
         ["grpc.max_receive_message_length=100", "grpc.default_authority=x=y"]

@@ -15,6 +15,7 @@ from t2t_repro import errors
 from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import (
+    anomalies,
     history,
     session_summary,
     train_loop,
@@ -117,6 +118,21 @@ def test_summary_compares_checkpoints_with_the_free_space(
     assert "too few" not in session_summary._checkpoint_space(session)
     free = free._replace(free=free.free - 1)
     assert "too few: make room" in session_summary._checkpoint_space(session)
+
+
+def test_weights_are_checked_once_at_a_step(
+    runs, fake_steps, tmp_path, monkeypatch
+):
+    """Steps 2 and 6 are only validated; 4 and 7 are saved, too."""
+    checked = []
+    monkeypatch.setattr(
+        anomalies.FiniteChecker,
+        "check_weights",
+        lambda self, step, variables: checked.append(step),
+    )
+    fake_steps()
+    runs.train(tmp_path, train_steps=7, eval_every=2, save_checkpoints_steps=4)
+    assert checked == [2, 4, 6, 7]
 
 
 def test_checkpoints_by_steps_keep_the_newest(runs, fake_steps, tmp_path):

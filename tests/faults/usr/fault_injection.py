@@ -3,6 +3,7 @@
 The environment variable FAULT has the fault, where it occurs, and a number:
 
     SIGTERM step 3    SIGTERM before the third step of training
+    SIGTERM batch 3   before the third batch is translated, or aligned
     SIGKILL index 2   before the second index of a checkpoint is renamed, when
                       its data already is
     SIGKILL run 5     kill a server before the fifth batch in its model, which
@@ -81,6 +82,10 @@ if target == "step":
         return with_fault
 
     step.build_train_step = build_with_fault
+elif target == "batch":
+    from t2t_repro.decoding import shards
+
+    shards.map_shards = inject(shards.map_shards)
 elif target == "index":
     os.replace = inject(
         os.replace, lambda source, target: str(target).endswith(".index")

@@ -1,20 +1,26 @@
-"""Signals that stop a training run after the step in progress."""
+"""Signals that stop long work after the part in progress."""
 
 import signal
 import threading
-
-from t2t_repro.training import run_log
+from collections.abc import Callable
 
 
 class StopSignals:
     """Context in which Ctrl-C and SIGTERM only set `received`.
 
-    The training run then ends after the step in progress. A second signal
-    kills it. Only the main thread of a process can handle signals: in another
-    thread, `received` stays 0.
+    The work then ends after the part in progress, such as a step. A second
+    signal kills the process. Only the main thread of a process can handle
+    signals: in another thread, `received` stays 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: str, show: Callable[[str], object]) -> None:
+        """Store the arguments.
+
+        Args:
+            work: what is still done after a signal.
+            show: function that shows a message.
+        """
+        self._work, self._show = work, show
         self.received = 0  # the signal's number
 
     def __enter__(self) -> "StopSignals":
@@ -32,9 +38,7 @@ class StopSignals:
 
     def _receive(self, number, _):
         self.received = number
-        run_log.show(
-            "\nFinishing this step and saving. A second signal stops at once."
-        )
+        self._show(f"\n{self._work} A second signal stops at once.")
         signal.signal(number, signal.SIG_DFL)
 
 
