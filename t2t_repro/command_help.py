@@ -16,8 +16,12 @@ from absl import flags
 from t2t_repro import fields, hparam, registry
 from t2t_repro.problem import Problem
 
-# Title of a group of flags whose settings other commands explain.
-CHECKS = "Checks: refused where the run has other values"
+# Commands that list the settings a flag takes. In others, the flag is compared
+# with the run's settings, and its help names one of these commands.
+_LISTED_BY = {
+    "problem_args": ("datagen", "trainer"),
+    "hparams": ("importer", "show", "trainer"),
+}
 _WIDTH, _INDENT = 80, 28
 _GENERAL = ("config", "usr_dir", "registry_help")
 _UNBOUNDED = 2**31 - 1  # upper bound of integers of 32 bits
@@ -95,8 +99,7 @@ def page(
 
     Args:
         description: docstring of the command's module.
-        groups: {title: names of flags}, which come first. The settings that
-            the flags of CHECKS take are not listed.
+        groups: {title: names of flags}, which come first.
         program: name of the main module for absl, sys.argv[0].
     """
     own = [flag.name for flag in _own_flags(program)]
@@ -107,8 +110,13 @@ def page(
         sections.append(_section(title, map(_flag_entry, names)))
     general = [*map(_flag_entry, _GENERAL), _entry("--help", _HELP)]
     sections.append(_section("General", general))
-    explained = {*shown, *rest} - {*groups.get(CHECKS, ())}
-    for flag, title, cls, inherited in _settings(explained):
+    command = pathlib.Path(program).stem
+    listed = {
+        name
+        for name in (*shown, *rest)
+        if command in _LISTED_BY.get(name, (command,))
+    }
+    for flag, title, cls, inherited in _settings(listed):
         entries = [
             _setting_entry(cls, field)
             for field in dataclasses.fields(cls)

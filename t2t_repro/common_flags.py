@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from t2t_repro import (
-    command_help,
     config_file,
     cpu,
     errors,
@@ -28,14 +27,16 @@ if TYPE_CHECKING:  # --help needs no PyArrow
     from t2t_repro.stored_run import StoredRun
 
 # Groups of flags for run(), in commands that open a run.
-CHECKS = {command_help.CHECKS: ("problem_args", "hparams")}
 RUN = {
     "Required: --output_dir, or --problem and --hparams_set": (
         "output_dir",
         "problem",
         "hparams_set",
     ),
-    **CHECKS,
+    "Checks: refused where the run has other values": (
+        "problem_args",
+        "hparams",
+    ),
 }
 
 _PROBLEM = flags.DEFINE_string(

@@ -103,8 +103,7 @@ if __name__ == "__main__":
                 "translations",
             ),
             "References": ("references", "split", "sources"),
-            **common_flags.CHECKS,
-            "Folders": ("data_dir",),
+            "Settings and folders": ("problem_args", "hparams", "data_dir"),
         },
         _read_texts,
     )

@@ -1,4 +1,4 @@
-"""Import of TensorFlow: fast, with oneDNN, without notes on missing GPUs.
+"""Import of TensorFlow: fast, with oneDNN, without its log messages.
 
 TensorFlow and its libraries write to file descriptor 2 before their logging can
 be configured, whatever TF_CPP_MIN_LOG_LEVEL is.
@@ -24,28 +24,23 @@ NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
 # time: jax for its converter from JAX, matplotlib for keras.visualization.
 _UNUSED = ("jax", "matplotlib")
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# XLA would compile products of matrices by Triton, in many variants, and time
+# XLA would compile matrix multiplications by Triton, in many variants, and time
 # each. With cuBLAS alone, the step of base compiles in 21 s instead of 52 s and
 # takes 35.5 ms instead of 37.9 (H200, docs/performance.md).
-_TRITON_PRODUCTS = "xla_gpu_enable_triton_gemm"
+_TRITON_GEMM = "xla_gpu_enable_triton_gemm"
 
 
 def prepare() -> None:
     """Make the first import of TensorFlow fast and silent, whoever imports it.
 
-    The notes stay where they say why the GPU of a driver is not used, and for
-    users who ask for all by TF_CPP_MIN_LOG_LEVEL=0. Later ones begin at
-    warnings. oneDNN is switched on where it is faster and TensorFlow leaves it
-    off; for GPUs, XLA's products by Triton are switched off.
+    Messages of the import are printed if it fails. After it, messages below
+    WARNING are hidden. Users get all by TF_CPP_MIN_LOG_LEVEL=0. oneDNN is
+    switched on where it is faster and TensorFlow leaves it off; for GPUs, XLA's
+    matrix multiplications by Triton are switched off.
     """
     if "tensorflow" not in sys.modules:
         if cpu.needs_onednn(cpu.features(), os.environ):
             os.environ[cpu.ONEDNN] = "1"
-        xla_flags = os.environ.get("XLA_FLAGS", "")
-        if NVIDIA_DRIVER.exists() and _TRITON_PRODUCTS not in xla_flags:
-            flags = f"{xla_flags} --{_TRITON_PRODUCTS}=false"
-            os.environ["XLA_FLAGS"] = flags.strip()
-        os.environ.setdefault(_LOG_LEVEL, "1")  # no INFO
         sys.meta_path.insert(0, _TensorFlowFinder())
 
 
@@ -138,18 +133,19 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
             execute = spec.loader.exec_module
 
             def execute_prepared(module):
-                gpus = None
                 with (
-                    _silent_stderr() as notes,
+                    _variables(),
+                    _silent_stderr(),
                     _without_collections(),
                     _without(self.omitted),
                 ):
                     execute(module)
                     if tensorflow := sys.modules.get("tensorflow"):
                         limit_threads(tensorflow.config)
-                        gpus = tensorflow.config.list_physical_devices("GPU")
-                if not gpus and NVIDIA_DRIVER.exists():
-                    os.write(2, notes)
+                        if not NVIDIA_DRIVER.exists():
+                            # Prints that there is none. With a driver, it would
+                            # start CUDA, which fails in forks of the process.
+                            tensorflow.config.list_physical_devices()
 
             spec.loader.exec_module = execute_prepared  # type: ignore[method-assign]
         return spec
@@ -185,23 +181,47 @@ def _without(packages: Sequence[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _silent_stderr() -> Iterator[bytearray]:
-    """Yield bytes that hold, at the end, what was written to descriptor 2.
+def _variables() -> Iterator[None]:
+    """Set the log level and XLA's flags while TensorFlow is imported.
 
-    On Windows, and with TF_CPP_MIN_LOG_LEVEL=0, everything is written to it.
+    It reads the level then. XLA_FLAGS stays, since XLA reads it later; it may
+    also be the name of a file.
     """
-    notes = bytearray()
-    if os.name != "posix" or os.environ.get(_LOG_LEVEL) == "0":
-        yield notes
+    level = os.environ.get(_LOG_LEVEL)
+    os.environ.setdefault(_LOG_LEVEL, "1")
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if (
+        NVIDIA_DRIVER.exists()
+        and (not flags or flags.startswith("-"))
+        and _TRITON_GEMM not in flags
+    ):
+        os.environ["XLA_FLAGS"] = f"{flags} --{_TRITON_GEMM}=false".strip()
+    try:
+        yield
+    finally:
+        if level is None:
+            del os.environ[_LOG_LEVEL]
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Discard what is written to file descriptor 2, unless an error follows.
+
+    Nothing is discarded on Windows, nor with TF_CPP_MIN_LOG_LEVEL=0.
+    """
+    if os.name != "posix" or os.environ[_LOG_LEVEL] == "0":
+        yield
         return
     sys.stderr.flush()
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
+    with tempfile.TemporaryFile() as messages:
+        os.dup2(messages.fileno(), 2)
         try:
-            yield notes
+            yield
+        except BaseException:
+            messages.seek(0)
+            os.write(stderr, messages.read())
+            raise
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-            file.seek(0)
-            notes += file.read()

@@ -6,9 +6,9 @@
 Each PYTHON is a Python that has the library. With TensorFlow, the step is that
 of the trainer; with JAX, the same layers are compiled as one program, which
 also contains Adam's update. PyTorch's nn.Transformer takes as many steps. Rows
-are without padding, and each step is waited for. --device=cpu --tokens=512
---sizes=tiny tests the program. The last line is a JSON list of
-{name, value, unit, peer, ratio}.
+are without padding, and the program waits for each step. The options
+--device=cpu --tokens=512 --sizes=tiny test the program. The last line is a JSON
+list of {name, value, unit, peer, ratio}.
 """
 
 import os

@@ -191,8 +191,8 @@ def _forward(x, layer, labels, label_smoothing, xla):
     if layer.bias is not None:
         logits += layer.bias
     best = tf.reduce_max(logits, -1)
-    terms = _terms_in_xla if xla else _terms
-    target_logits, nll, grad_logits = terms(
+    target_terms = _target_terms_in_xla if xla else _target_terms
+    target_logits, nll, grad_logits = target_terms(
         logits, best, labels, 1 - label_smoothing - low, x.dtype
     )
     sum_of_logits = layer.bias_total + tf.linalg.matvec(
@@ -205,10 +205,10 @@ def _forward(x, layer, labels, label_smoothing, xla):
     return (smoothed, nll, is_correct), grad_logits
 
 
-def _terms(logits, best, labels, peak, dtype):
-    """Return z_target [N], nll [N], and softmax(z) - peak onehot [N, V].
+def _target_terms(logits, best, labels, surplus, dtype):
+    """Return z_target [N], nll [N], and softmax(z) - surplus onehot [N, V].
 
-    Every operation reads or writes [N, V], so that there are few of them.
+    Each operation passes over [N, V], so that there are few of them.
     """
     target_logits = tf.gather(logits, labels, batch_dims=1)
     probabilities = tf.nn.softmax(logits)
@@ -217,24 +217,25 @@ def _terms(logits, best, labels, peak, dtype):
     grad_logits = tf.tensor_scatter_nd_update(
         tf.cast(probabilities, dtype),
         tf.stack([tf.range(tf.size(labels)), labels], 1),
-        tf.cast(tf.exp(-nll) - peak, dtype),
+        tf.cast(tf.exp(-nll) - surplus, dtype),
     )
     return target_logits, nll, grad_logits
 
 
-def _terms_in_xla(logits, best, labels, peak, dtype):
-    """Return what _terms() does, by operations that XLA can fuse.
+def _target_terms_in_xla(logits, best, labels, surplus, dtype):
+    """Return what _target_terms() does, by operations that XLA can fuse.
 
     It cannot fuse the look-up of elements and their replacement. With these, a
     loss and its gradients take 9.5 ms, with one-hot vectors 7.1 (25,000 tokens,
     V = 37,000, E = 512, bfloat16, H200).
     """
     one_hot = tf.one_hot(labels, tf.shape(logits)[1])
-    target_logits = tf.reduce_sum(one_hot * logits, -1)
+    # Not a product: a logit may be -inf where float16 overflows.
+    target_logits = tf.reduce_sum(tf.where(one_hot > 0, logits, 0.0), -1)
     exponentials = tf.exp(logits - best[:, None])
     log_sum = best + tf.math.log(tf.reduce_sum(exponentials, -1))
     probabilities = tf.exp(logits - log_sum[:, None])
-    grad_logits = tf.cast(probabilities - peak * one_hot, dtype)
+    grad_logits = tf.cast(probabilities - surplus * one_hot, dtype)
     return target_logits, log_sum - target_logits, grad_logits
 
 

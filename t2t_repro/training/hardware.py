@@ -143,12 +143,10 @@ def dtype_policy(mixed_precision: str = "auto") -> str:
 
 def _gpu_details() -> list[dict[str, Any]]:
     """Return TensorFlow's details of each GPU."""
-    return list(
-        map(
-            tf.config.experimental.get_device_details,
-            tf.config.list_physical_devices("GPU"),
-        )
-    )
+    return [
+        tf.config.experimental.get_device_details(gpu)
+        for gpu in tf.config.list_physical_devices("GPU")
+    ]
 
 
 def _ampere_gpus() -> list[bool]:
@@ -239,8 +237,8 @@ def _devices(strategy):
     machines = workers.for_strategy(strategy).count
     gpus = _gpu_details()
     kind = "GPU" if gpus else "CPU"
-    models = {gpu.get("device_name", "of unknown model") for gpu in gpus}
-    notes = sorted(models)  # of this worker
+    names = {gpu.get("device_name", "") for gpu in gpus}
+    notes = sorted(filter(None, names))  # of this worker
     if machines > 1:
         where = f"{replicas} replicas on {kind}s of {machines} workers"
         notes.append("MultiWorkerMirroredStrategy")

@@ -43,7 +43,7 @@ class Adam(keras.optimizers.Adam):
     # Whether XLA compiles the update of all weights as one program, which each
     # replica runs for itself. Otherwise a GPU waits for hundreds of operations
     # to start: a step of base takes 37.9 ms without norm and update, 43.8 with
-    # them, and 38.0 if they are one program (H200, docs/performance.md).
+    # them, and 38.0 with both compiled (H200, docs/performance.md).
     xla = False
 
     def _backend_update_step(
@@ -59,19 +59,26 @@ class Adam(keras.optimizers.Adam):
                 grads, trainable_variables, learning_rate
             )
             return
-        pairs = zip(grads, trainable_variables, strict=True)
-        gradients, _ = zip(*self._all_reduce_sum_gradients(pairs), strict=True)
-        self._update_all(gradients, learning_rate)
+        pairs = self._all_reduce_sum_gradients(
+            zip(grads, trainable_variables, strict=True)
+        )
+        gradients, variables = zip(*pairs, strict=True)
+        order = tuple(map(self._get_variable_index, variables))
+        if order not in self._compiled_updates:
+            self._compiled_updates[order] = self._compile_update(variables)
+        self._compiled_updates[order](
+            gradients, tf.convert_to_tensor(learning_rate)
+        )
 
     @functools.cached_property
-    def _update_all(self):
-        """The compiled update, one function for batches of all shapes."""
+    def _compiled_updates(self):
+        """{indices of weights: their compiled update}, for all batch shapes."""
+        return {}
 
+    def _compile_update(self, variables):
         @graph.function(jit_compile=True)
         def update(gradients, learning_rate):
-            for gradient, variable in zip(
-                gradients, self._trainable_variables, strict=True
-            ):
+            for gradient, variable in zip(gradients, variables, strict=True):
                 self.update_step(gradient, variable.value, learning_rate)
 
         return update

@@ -77,16 +77,16 @@ def _forecast(session):
     Otherwise nothing is known of it until the first steps are done, each of
     which takes a minute for base.
     """
+    steps = session.options.train_steps - session.state.step
     product = hardware.cpu_product_flops(session.policy)
-    if product is None:
+    if product is None or steps <= 0:
         return {}
-    product *= session.microbatches.parallel
+    product *= session.microbatches.parallel * session.worker.count
     plan = session.task.plan
     tokens = plan.tokens["targets"] / plan.steps_per_epoch
     step = tokens * session.flops_per_token
-    steps = max(session.options.train_steps - session.state.step, 0)
     return {
-        "time": f"a step has {step / 1e12:.3g} TFLOP, and products of matrices "
-        f"reach {product / 1e9:,.0f} GFLOP/s, so that {steps:,} steps take "
-        f"about {progress.duration(steps * step / product)} or more"
+        "time": f"a step needs {step / 1e12:.3g} TFLOP, and products of "
+        f"matrices reach {product / 1e9:,.0f} GFLOP/s, so that {steps:,} steps "
+        f"take about {progress.duration(steps * step / product)} or more"
     }

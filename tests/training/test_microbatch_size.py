@@ -38,15 +38,17 @@ class Memory:
 def test_search_finds_fewest_microbatches_that_fit(share, multiple, room):
     rows = -(-share // multiple)
     memory = Memory(multiple + int(room * share))
-    found = microbatch_size.largest_microbatch(memory.fits, share, multiple)
-    assert found.slots % multiple == 0 and found.slots <= memory.slots
-    count = -(-rows * multiple // found.slots)
+    slots, trials = microbatch_size.largest_microbatch(
+        memory.fits, share, multiple
+    )
+    assert slots % multiple == 0 and slots <= memory.slots
+    count = -(-rows * multiple // slots)
     if count > 1:
         assert -(-rows // (count - 1)) * multiple > memory.slots
-    assert found.trials == len(memory.tried) == len(set(memory.tried))
-    assert found.trials <= 3 + math.log2(rows)
+    assert trials == len(memory.tried) == len(set(memory.tried))
+    assert trials <= 3 + math.log2(rows)
     if count < math.sqrt(rows):
-        assert found.trials <= max(1, 2 * math.ceil(math.log2(count)))
+        assert trials <= max(1, 2 * math.ceil(math.log2(count)))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_search_of_100_rows_tries_expected_sizes(room, slots, tried):
     memory = Memory(room)
     found = microbatch_size.largest_microbatch(memory.fits, 25_600, 256)
     assert [slots // 256 for slots in memory.tried] == tried
-    assert found == (slots, len(tried), 1)
+    assert found == (slots, len(tried))
 
 
 def test_error_if_not_even_one_row_fits():
@@ -155,16 +157,17 @@ def test_search_with_buckets_tries_the_longest_rows(
 
 
 @pytest.mark.parametrize(
-    ("fitting", "tried", "found"),
+    ("xla", "fitting", "tried", "found"),
     [
-        ({(8, 1)}, [(8, 1)], (256, 1, 1)),
-        ({(8, 4)}, [(8, 1), (8, 4)], (256, 2, 4)),
-        ({(4, 2)}, [(8, 1), (8, 4), (4, 2)], (128, 3, 2)),
+        (True, {(8, 1)}, [(8, 1)], (256, 1, 1)),
+        (True, {(8, 4)}, [(8, 1), (8, 4)], (256, 2, 4)),
+        (True, {(4, 2)}, [(8, 1), (8, 4), (4, 2)], (128, 3, 2)),
+        (False, {(8, 4)}, [(8, 4)], (256, 1, 4)),
     ],
-    ids=["all logits", "chunks", "chunks of half the rows"],
+    ids=["all logits", "chunks", "chunks of half the rows", "without XLA"],
 )
 def test_search_tries_all_logits_at_once_before_chunks(
-    runs, strategy_of, on_gpus, monkeypatch, fitting, tried, found
+    runs, strategy_of, on_gpus, monkeypatch, xla, fitting, tried, found
 ):
     """The batch has 8 rows; sizes are (rows, chunks of their logits)."""
     sizes = []
@@ -184,7 +187,7 @@ def test_search_tries_all_logits_at_once_before_chunks(
     monkeypatch.setattr(
         microbatch_size.loss, "MAX_LOGITS", 64 * model.vocab_size
     )
-    actual = on_gpus(model, adam, runs.plan, strategy_of(1), False)
+    actual = on_gpus(model, adam, runs.plan, strategy_of(1), xla)
     assert (sizes, actual) == (tried, found)
 
 

@@ -6,8 +6,9 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from t2t_repro import keras_compat, registry
+from t2t_repro import graph, keras_compat, registry
 from t2t_repro.training import optimizer, schedules
 
 
@@ -112,3 +113,75 @@ def test_amsgrad_equals_that_of_keras(base):
         keras_adam.apply([gradient], [expected])
     np.testing.assert_array_equal(actual, expected)
     assert np.abs(actual.numpy() - start).max() > 1e-7
+
+
+@pytest.fixture
+def updated(base, strategy_of):
+    """Return a function that returns weights and slots after three updates."""
+
+    def update(xla, policy, **changes):
+        hparams = dataclasses.replace(base, **changes)
+        strategy = strategy_of(2)
+        with strategy.scope():
+            weights = [
+                keras.Variable(np.ones(shape), name=name)
+                for name, shape in (("matrix", (3, 4)), ("vector", 5))
+            ]
+            built = optimizer.build(hparams, weights, policy, xla)
+        keras_compat.disable_gradient_all_reduce(built)
+
+        @graph.function
+        def step(gradients):
+            strategy.run(lambda: built.apply(gradients, weights))
+
+        for size in (1e-3, np.nan if policy == "mixed_float16" else 1.0, 2.0):
+            scaled = size * built.scale_loss(1.0)
+            step([scaled * tf.ones(w.shape) for w in weights])
+        variables = weights + built.variables
+        for variable in weights:
+            first, second = strategy.experimental_local_results(variable.value)
+            np.testing.assert_array_equal(first, second)
+        return [v.numpy() for v in variables]
+
+    return update
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes"),
+    [
+        ("mixed_float16", {}),
+        ("float32", {"ema_decay": 0.9, "clip_grad_norm": 0.1}),
+        ("float32", {"optimizer": "adamw", "weight_decay": 0.1}),
+    ],
+)
+def test_compiled_updates_equal_the_others(updated, policy, changes):
+    plain, compiled = (updated(xla, policy, **changes) for xla in (False, True))
+    for expected, actual in zip(plain, compiled, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_compiled_update_is_one_operation_of_the_graph(base):
+    weights = [keras.Variable(np.ones(3), name=name) for name in "ab"]
+    adam = optimizer.build(base, weights, xla=True)
+    gradients = [tf.ones(3), tf.ones(3)]
+    step = graph.function(lambda: adam.apply(gradients, weights))
+    operations = step.get_concrete_function().graph.get_operations()
+    assert "ResourceApplyAdam" not in {op.type for op in operations}
+    compiled = [
+        op
+        for op in operations
+        if op.type in ("PartitionedCall", "StatefulPartitionedCall")
+    ]
+    assert len(compiled) == 1
+
+
+def test_compiled_update_accepts_any_order_and_part_of_the_weights():
+    weights = [keras.Variable(np.ones(3), name=name) for name in "ab"]
+    adam = optimizer.Adam(0.5)
+    adam.xla = True
+    adam.build(weights)
+    adam.apply([tf.zeros(3), tf.ones(3)], weights[::-1])
+    adam.apply([tf.ones(3)], weights[:1])
+    first, second = (weight.numpy() for weight in weights)
+    assert (first < 0.6).all()
+    np.testing.assert_array_equal(second, 1.0)

@@ -80,6 +80,7 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
     session = types.SimpleNamespace(
         policy="float32",
         microbatches=types.SimpleNamespace(parallel=2),
+        worker=types.SimpleNamespace(count=1),
         task=types.SimpleNamespace(
             plan=types.SimpleNamespace(
                 tokens={"inputs": 900, "targets": 1_000}, steps_per_epoch=10.0
@@ -90,9 +91,14 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
         state=types.SimpleNamespace(step=60),
     )
     assert session_summary._forecast(session) == {
-        "time": "a step has 0.3 TFLOP, and products of matrices reach 200 "
+        "time": "a step needs 0.3 TFLOP, and products of matrices reach 200 "
         "GFLOP/s, so that 40 steps take about 1 min 0 s or more"
     }
+    session.worker.count = 2
+    assert "about 30 s or more" in session_summary._forecast(session)["time"]
+    session.state.step = 100
+    assert session_summary._forecast(session) == {}
+    session.state.step = 60
     monkeypatch.setattr(
         session_summary.hardware, "cpu_product_flops", lambda policy: None
     )
