@@ -227,6 +227,17 @@ def toys():
         vars(each).update(attributes)
 
 
+@pytest.fixture(scope="module")
+def kept_abstract_models():
+    """Build a model without values once for a module, which reads shapes."""
+    from t2t_repro.models import building
+
+    with pytest.MonkeyPatch.context() as patch:
+        kept = functools.cache(building.build_abstract)
+        patch.setattr(building, "build_abstract", kept)
+        yield
+
+
 @pytest.fixture(scope="session")
 def randomize():
     """Return a function that sets every weight of a model to a random value.

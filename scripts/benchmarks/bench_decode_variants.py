@@ -69,15 +69,15 @@ def variants(models, rows, hparams, xla=True):
         yield "XLA", compiled()
     traced = graph.function(run_search, input_signature=[IDS])
     yield "3 shards", shards.map_shards(traced, (tf.constant(rows),), (), 3)
-    yield "more padding", run_search(np.pad(rows, ((0, 0), (0, 5))))
+    yield "more padding", traced(np.pad(rows, ((0, 0), (0, 5))))
     order = np.random.default_rng(1).permutation(len(rows))
-    shuffled, inverse = run_search(rows[order]), np.argsort(order)
+    shuffled, inverse = traced(rows[order]), np.argsort(order)
     yield (
         "another order",
         decode_loop.Hypotheses(*(tf.gather(x, inverse) for x in shuffled)),
     )
     cut = len(rows) // 3
-    batches = zip(run_search(rows[:cut]), run_search(rows[cut:]), strict=True)
+    batches = zip(traced(rows[:cut]), traced(rows[cut:]), strict=True)
     yield (
         "other batches",
         decode_loop.Hypotheses(*(tf.concat(x, 0) for x in batches)),

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+from tensorflow.python.saved_model import save_context
 
 from t2t_repro import errors, files, json_files, locks, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
@@ -83,21 +84,21 @@ def export(
 def _write(graph_model, vocabularies, card, folder):
     """Write graph, weights, model card and warm-up requests."""
     signatures = graph_model.signatures()
-    # save() would do the same, without a word for minutes.
-    for function in progress.bar(
-        signatures.values(),
-        "trace",
-        unit="signature",
-        delay=progress.DELAY_SECONDS,
-    ):
-        function.get_concrete_function()
+    options = tf.saved_model.SaveOptions(
+        function_aliases={_HAS_CARD: graph_model.translate}
+    )
+    # save() would do the same, without a word for minutes. It finds the graphs
+    # only if they were traced in its own context, and would trace them again.
+    with save_context.save_context(options):
+        for function in progress.bar(
+            signatures.values(),
+            "trace",
+            unit="signature",
+            delay=progress.DELAY_SECONDS,
+        ):
+            function.get_concrete_function()
     tf.saved_model.save(
-        graph_model,
-        str(folder),
-        signatures=signatures,
-        options=tf.saved_model.SaveOptions(
-            function_aliases={_HAS_CARD: graph_model.translate}
-        ),
+        graph_model, str(folder), signatures=signatures, options=options
     )
     graph = read_graph(folder)
     requirements = runtimes.requirements(graph)

@@ -1,6 +1,7 @@
 """t2t, and --help and --registry_help of every command."""
 
 import dataclasses
+import functools
 import pathlib
 import re
 import signal
@@ -43,6 +44,7 @@ sys.exit(f"imports {heavy}" if heavy else code)
 """
 
 
+@functools.cache
 def t2t_command(*arguments):
     """Run t2t in a process of its own; TensorFlow is not to be imported."""
     return subprocess.run(
@@ -114,15 +116,9 @@ def test_every_setting_has_a_help_text():
     assert not re.findall(r"^  \S+ +\(", text, re.M)
 
 
-def test_help_shows_settings_of_a_users_model():
-    toys = ROOT / "tests" / "toys"
+def test_help_shows_settings_of_a_users_model(run):
     # A model imports Keras, so this is not t2t_command().
-    result = subprocess.run(
-        [sys.executable, "-m", "t2t_repro.show", "-h", f"--usr_dir={toys}"],
-        cwd=ROOT,
-        capture_output=True,
-        encoding="utf-8",
-    )
+    result = run("show", "-h", f"--usr_dir={ROOT / 'tests' / 'toys'}")
     assert result.returncode == 0, result.stderr
     assert "takes for the model toy_gru:\n  attention_size" in result.stdout
 

@@ -124,7 +124,8 @@ def test_validations_have_the_headline_metric(learned):
 @pytest.fixture(scope="module")
 def evaluated(learned, flags, run, trained):
     baseline = f"--baseline={trained / 'raw' / 'test.yy'}"
-    return ok(run("evaluate", *flags, baseline))
+    greedy = "--decode_hparams=beam_size=1"
+    return ok(run("evaluate", *flags, baseline, greedy))
 
 
 def test_evaluate_prints_the_headline_first(learned, evaluated):

@@ -43,11 +43,6 @@ def _lines(path):
     return path.read_text("utf-8").splitlines()
 
 
-def test_stored_run_translates_as_before(ok, stored):
-    out = ok("decoder", "--output_dir={}/run", "--decode_from_file={}/test.en")
-    assert out.splitlines() == _lines(stored / "test.de")
-
-
 def test_stored_run_scores_as_before(ok, stored):
     out = ok("decoder", "--output_dir={}/run", "--score_file={}/pairs.tsv")
     expected = _lines(stored / "scores.tsv")
@@ -55,12 +50,6 @@ def test_stored_run_scores_as_before(ok, stored):
         (score, length), (known, known_length) = line.split(), other.split()
         assert float(score) == pytest.approx(float(known), abs=1e-3)
         assert length == known_length
-
-
-def test_stored_export_translates_as_before(ok, stored):
-    text = (stored / "test.en").read_text("utf-8")
-    out = ok("query", "--export_dir={}/export", stdin=text)
-    assert out.splitlines() == _lines(stored / "test.de")
 
 
 @pytest.mark.slow
@@ -102,9 +91,7 @@ def wild(stored):
     return shutil.copytree(stored / "run", stored / "run [1]*?")
 
 
-def test_run_with_characters_of_patterns_is_averaged_and_decoded(
-    ok, stored, wild
-):
+def test_stored_run_is_averaged_and_translates_as_before(ok, stored, wild):
     flag = f"--output_dir={wild}"
     ok("avg_checkpoints", flag, "--num_last_checkpoints=1")
     assert (wild / "averaged" / "ckpt-300.index").exists()
@@ -112,7 +99,7 @@ def test_run_with_characters_of_patterns_is_averaged_and_decoded(
     assert out.splitlines() == _lines(stored / "test.de")
 
 
-def test_export_with_characters_of_patterns_is_loaded(ok, stored, wild):
+def test_stored_export_translates_as_before(ok, stored, wild):
     shutil.copytree(stored / "export", wild / "export")
     text = (stored / "test.en").read_text("utf-8")
     out = ok("query", f"--export_dir={wild / 'export'}", stdin=text)

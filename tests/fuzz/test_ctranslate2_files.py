@@ -12,6 +12,8 @@ from t2t_repro import errors, json_files
 from t2t_repro.importing import ctranslate2_folder
 from t2t_repro.text.whitespace_tokens import WhitespaceTokens
 
+pytestmark = pytest.mark.usefixtures("kept_abstract_models")
+
 pytest.importorskip(
     "ctranslate2", reason="the extra ctranslate2 is not installed"
 )

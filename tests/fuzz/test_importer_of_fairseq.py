@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from t2t_repro import errors, registry
 from t2t_repro.importing import fairseq, run_writer
 
+pytestmark = pytest.mark.usefixtures("kept_abstract_models")
+
 SIZES = 4 + len(models.SUBWORDS), 4 + len(models.OTHERS)
 FILES = {
     "dict.en.txt": models.dictionary(models.SUBWORDS).encode(),

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from t2t_repro import errors, registry
 from t2t_repro.importing import huggingface, run_writer
 
+pytestmark = pytest.mark.usefixtures("kept_abstract_models")
+
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 FILES = [
     "config.json",

@@ -17,6 +17,8 @@ from t2t_repro.importing import (
 )
 from t2t_repro.text.t2t_subwords import T2TSubwords
 
+pytestmark = pytest.mark.usefixtures("kept_abstract_models")
+
 
 @pytest.fixture(scope="module")
 def tensor2tensor(tmp_path_factory):

@@ -17,6 +17,8 @@ from marian_models import (
 from t2t_repro import errors
 from t2t_repro.importing import imported, marian
 
+pytestmark = pytest.mark.usefixtures("kept_abstract_models")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -1,4 +1,4 @@
-"""Fixture: registered definitions, which an imported run names."""
+"""Fixtures: registered definitions, and models that importers compare with."""
 
 import pytest
 
@@ -9,3 +9,8 @@ from t2t_repro import registry
 def definitions():
     """Load the definitions, as commands do."""
     registry.load_definitions()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept_abstract_models(kept_abstract_models):
+    """Keep the models whose shapes an importer compares with."""

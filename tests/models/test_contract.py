@@ -55,18 +55,20 @@ def _known(hparams, settings):
 
 @pytest.fixture(scope="module")
 def build(toys, tiny_hparams, randomize):
-    """A function of a model's name: the model with random weights, cached."""
+    """A function of a model's name: the model with random weights, cached.
+
+    It has dropout, which needs a source of random numbers.
+    """
 
     @functools.cache
-    def build(name, **settings):
+    def build(name):
         if name == "transformer":
             hparams = dataclasses.replace(tiny_hparams, num_hidden_layers=1)
-            settings["shared_embedding_and_softmax_weights"] = False
+            settings = {"shared_embedding_and_softmax_weights": False}
         else:
             hparams = registry.build_hparams(name)
-            hparams = dataclasses.replace(hparams, **_known(hparams, SMALL))
-        if settings.pop("with_dropout", False):
-            settings |= _known(hparams, DROPOUT)
+            settings = _known(hparams, SMALL)
+        settings |= _known(hparams, DROPOUT)
         hparams = dataclasses.replace(hparams, **settings)
         model = building.build(hparams, V, source_vocab_size=SOURCE_V)
         randomize(model)
@@ -162,7 +164,7 @@ def test_logits_depend_only_on_earlier_targets(build, name):
 
 @every_model
 def test_random_numbers_of_row_are_independent_of_batch(build, name):
-    model = build(name, with_dropout=True)
+    model = build(name)
     full = _logits(model, rng=counter_rng.step_rng(3, 5, 0, 2))
     assert not np.allclose(full, _logits(model), atol=1e-3)
     row = _logits(
@@ -195,8 +197,8 @@ def test_abstract_model_has_same_counts(build, name):
 @every_model
 def test_paths_are_independent_of_earlier_models(build, name):
     first, second = (
-        [weight.path for weight in build.__wrapped__(name).weights]
-        for _ in range(2)
+        [weight.path for weight in each(name).weights]
+        for each in (build, build.__wrapped__)
     )
     assert first == second
     assert len(set(first)) == len(first)

@@ -55,6 +55,24 @@ def test_all_operations_are_those_of_tensorflow_and_tf_text(exported):
     assert not {name for name in found if "Xla" in name}
 
 
+def test_signature_is_traced_once(vocabularies, monkeypatch, tmp_path):
+    """A trace takes most of the time of an export."""
+    traces = []
+
+    class Copy(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def translate(self, inputs):
+            traces.append("translate")
+            return {"outputs": inputs}
+
+        def signatures(self):
+            return {"serving_default": self.translate}
+
+    monkeypatch.setattr(served_model, "ServedModel", lambda *_: Copy())
+    saved_model.export([], vocabularies, hparam.DecodeHParams(), tmp_path, {})
+    assert traces == ["translate"]
+
+
 def test_output_with_line_ends_is_one_line(vocabulary, vocabularies):
     """The output equals the decoder's, even for line ends spelled as bytes."""
     served = served_model.ServedModel(

@@ -1,12 +1,13 @@
 """The model in the process of a version: its threads, and shards of a batch."""
 
+import functools
 import shutil
 
 import numpy as np
 import pytest
 
 from t2t_repro.decoding import devices, shards
-from t2t_repro.serving import version_process
+from t2t_repro.serving import saved_model, version_process
 
 INPUTS = {
     "inputs": [f"{'ein vogel ' * (i % 4)}{i}".encode() for i in range(26)]
@@ -15,9 +16,11 @@ INPUTS = {
 
 @pytest.fixture(scope="module")
 def models(exported):
-    """Return {number of shards: the export with so many}."""
-    folder = exported / "2"
-    return {n: version_process.Model(folder, num_shards=n) for n in (1, 3)}
+    """Return {number of shards: the export with so many}, of one graph."""
+    load = functools.cache(saved_model.load)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(saved_model, "load", load)
+        return {n: version_process.Model(exported / "2", n) for n in (1, 3)}
 
 
 @pytest.mark.parametrize(

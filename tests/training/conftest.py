@@ -76,15 +76,18 @@ class Runs:
             )
         return code, printed.getvalue()
 
-    def summary(self, folder, **options):
-        """Return the summary of a run without starting it."""
-        session = train_session.build(
+    def session(self, folder, **options):
+        """Return the session of a run without starting it."""
+        return train_session.build(
             self._task(),
             folder,
             Options(**(_OPTIONS | options)),
             tf.distribute.get_strategy(),
         )
-        return session_summary.summary(session)
+
+    def summary(self, folder, **options):
+        """Return the summary of a run without starting it."""
+        return session_summary.summary(self.session(folder, **options))
 
     def _task(self):
         return train_session.Task(
@@ -133,13 +136,37 @@ def uninterrupted_run(runs, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def reused_state():
+    """Return _build_state() of a session, which builds a state but once.
+
+    Later sessions get its variables again, with their initial values.
+    """
+    build, built = train_session._build_state, {}
+
+    def reuse(task, options, strategy, policy, xla):
+        sizes = tuple(task.vocabularies.sizes.values())
+        chosen = options.random_seed, options.recompute_grad
+        key = (task.hparams, sizes, chosen, strategy, policy, xla)
+        if key not in built:
+            state = build(task, options, strategy, policy, xla)
+            built[key] = state, [each.numpy() for each in state.variables]
+        state, initial = built[key]
+        for variable, value in zip(state.variables, initial, strict=True):
+            variable.assign(value)
+        return state
+
+    return reuse
+
+
 @pytest.fixture
-def fake_steps(monkeypatch):
+def fake_steps(monkeypatch, reused_state):
     """Return a function that replaces training and validation steps by fakes.
 
     It takes on_step, called with the number of each step and the model, which
     may return the loss of the step; and the losses of the validations. A batch
-    is one microbatch, whatever the machine.
+    is one microbatch, whatever the machine. The sessions of fake steps share
+    their models, and do not measure the machine.
     """
 
     def sums(mean):
@@ -167,5 +194,9 @@ def fake_steps(monkeypatch):
         monkeypatch.setattr(
             train_session.hardware, "parallel_microbatches", lambda *_: 1
         )
+        monkeypatch.setattr(
+            train_session.hardware, "cpu_product_flops", lambda _: None
+        )
+        monkeypatch.setattr(train_session, "_build_state", reused_state)
 
     return fake

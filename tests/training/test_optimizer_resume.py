@@ -1,6 +1,7 @@
 """Resume with every optimizer of Keras: the same bits as without a stop."""
 
 import dataclasses
+import random
 
 import keras
 import numpy as np
@@ -45,7 +46,9 @@ class Training:
     """A small model whose gradients are random."""
 
     def __init__(self, hparams, policy="float32"):
-        keras.utils.set_random_seed(1)
+        # For the initial weights. Keras's function for all generators would
+        # empty TensorFlow's cache of kernels, too.
+        random.seed(1)
         self.model, self.hparams = _model(policy), hparams
         self.weights = self.model.trainable_variables
         self.optimizer = optimizer.build(hparams, self.weights, policy)
@@ -55,10 +58,10 @@ class Training:
         """Apply gradients of seeds; with a loss scale, that of 3 overflows."""
         scale = float(self.optimizer.scale_loss(1.0))
         for number in numbers:
-            random = np.random.default_rng(number)
+            numbers_of = np.random.default_rng(number)
             gradients = [
                 tf.constant(
-                    scale * random.normal(size=weight.shape), tf.float32
+                    scale * numbers_of.normal(size=weight.shape), tf.float32
                 )
                 for weight in self.weights
             ]

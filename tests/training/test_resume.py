@@ -161,7 +161,6 @@ def test_resume_on_two_replicas_differs_by_rounding_only(
     )
 
 
-@pytest.mark.slow
 def test_diverging_training_keeps_its_finite_checkpoints(runs, tmp_path):
     """The first update's rate is 0; the second leaves weights of 10^29."""
     diverging = runs.with_hparams(learning_rate_constant=3e30)
