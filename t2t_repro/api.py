@@ -24,7 +24,8 @@ from t2t_repro import (
     stored_run,
 )
 from t2t_repro.decoding.attention_trace import AttentionTrace, AttentionTracer
-from t2t_repro.decoding.translate import Translation, Translator
+from t2t_repro.decoding.translate import Translator
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.exported_model import (
     ExportedModel,
     require_beams,

@@ -17,7 +17,7 @@ from t2t_repro.serving import version_folders
 from t2t_repro.text import long_lines
 
 if TYPE_CHECKING:
-    from t2t_repro.decoding.translate import Translation
+    from t2t_repro.decoding.translation import Translation
 
 # Limit of a batch of an export: bytes of its lines with padding and room for
 # longer outputs. This is about the default `batch_tokens` with 4 beams.
@@ -256,7 +256,7 @@ def _configure_devices():
 def _translate_by_export(client, lines):
     """Translate lines in batches of similar length; blank lines stay blank."""
     from t2t_repro.decoding import row_batches
-    from t2t_repro.decoding.translate import Translation
+    from t2t_repro.decoding.translation import Translation
 
     sizes = [len(line.encode()) for line in lines]
     translations = [Translation([""], [0.0])] * len(lines)

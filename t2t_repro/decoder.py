@@ -136,7 +136,7 @@ def _aligner(models, run):
 
 def _translate(translator, normalize_source, normalize_target, total):
     """Translate a file or standard input."""
-    from t2t_repro.decoding import translate
+    from t2t_repro.decoding.translation import Stopped
 
     lines, sources = itertools.tee(decoder_flags.read_lines())
     signals = stop_signals.StopSignals(
@@ -156,7 +156,7 @@ def _translate(translator, normalize_source, normalize_target, total):
         writer = _TranslationWriter(sources, write, write_alignment)
         try:
             writer.write(translations)
-        except translate.Stopped as stopped:
+        except Stopped as stopped:
             writer.write(stopped.translations)
             print(
                 f"Interrupted: {writer.finished:,} of {total:,} lines are "

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from t2t_repro import errors
 from t2t_repro.decoding.attention_trace import AttentionTrace
-from t2t_repro.decoding.translate import Translation
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.serving import limits, local_client
 

@@ -11,7 +11,7 @@ import pytest
 from t2t_repro import bulk_decoding, errors, files, locks
 from t2t_repro.data import engines
 from t2t_repro.decoding import translated_files, translation_folder
-from t2t_repro.decoding.translate import Translation
+from t2t_repro.decoding.translation import Translation
 
 LONG = 20  # characters of a line that is refused
 

@@ -8,6 +8,7 @@ from t2t_repro import checkpoint_scores, errors, evaluation, run_json, runs
 from t2t_repro.checkpoint_scores import CheckpointScores
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import translate
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.problem import scoring_problem
 from t2t_repro.text import test_sets
@@ -70,7 +71,7 @@ def run(tmp_path, monkeypatch):
             pass
 
         def translate(self, lines, count):
-            return [translate.Translation([x.upper()], [0.0]) for x in lines]
+            return [Translation([x.upper()], [0.0]) for x in lines]
 
     monkeypatch.setattr(translate, "Translator", Upper)
     monkeypatch.setattr(runs, "build_model", lambda run: None)

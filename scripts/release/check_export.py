@@ -18,6 +18,7 @@ from absl import app, flags
 from scripts.benchmarks import harness
 from t2t_repro import fields, hparam, json_files, registry, runs
 from t2t_repro.decoding import translate
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.serving import local_client, saved_model
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -66,7 +67,7 @@ def translate_in_batches(query, lines, size):
     for first in range(0, len(lines), size):
         texts, scores = query.predict(lines[first : first + size])
         translations += [
-            translate.Translation([text], [score])
+            Translation([text], [score])
             for text, score in zip(texts, scores, strict=True)
         ]
     return translations

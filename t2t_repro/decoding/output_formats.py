@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from t2t_repro.decoding.translate import Translation
+from t2t_repro.decoding.translation import Translation
 
 _DIGITS = 6  # after the point of a score
 

@@ -1,9 +1,10 @@
 """Translation of lines in batches sorted by length, in the order of input."""
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,54 +13,16 @@ from t2t_repro import graph, progress
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.decoding import row_batches, score, search, shards
 from t2t_repro.decoding.aligner import Aligner
-from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.decoding.score import TargetScore
+from t2t_repro.decoding.translation import Stopped, Translation, join
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
-from t2t_repro.text import long_lines, word_alignment
+from t2t_repro.text import long_lines
 from t2t_repro.text.vocabulary import Vocabulary
-from t2t_repro.text.word_alignment import Alignment
 
 # Sentences that are sorted by length together and held in memory.
 SORT_WINDOW = 20_000
 _IDS = tf.TensorSpec([None, None], tf.int32)
-
-
-class Translation(NamedTuple):
-    """A sentence's outputs, best first: one, or at most `beam_size`."""
-
-    texts: list[str]
-    scores: list[float]
-    alignment: Alignment | None = None  # of the best output; None: not asked
-
-    @property
-    def text(self) -> str:
-        """The best output."""
-        return self.texts[0]
-
-    @classmethod
-    def of_beams(
-        cls,
-        texts: list[str],
-        scores: list[float],
-        alignment: Alignment | None = None,
-    ) -> "Translation":
-        """Drop the last beams if there are fewer outputs than beams.
-
-        Such a beam has no output, and the score FORBIDDEN. A prefix of the
-        maximum length, for example, leaves one output.
-        """
-        count = max(sum(score >= FORBIDDEN / 2 for score in scores), 1)
-        return cls(texts[:count], scores[:count], alignment)
-
-
-class Stopped(Exception):
-    """End of a translation, before all lines were translated."""
-
-    def __init__(self, translations: list[Translation | None]) -> None:
-        """Store the translations that were not yielded; None: not finished."""
-        super().__init__("The translation was stopped.")
-        self.translations = translations
 
 
 def whole_line(line: str) -> list[str]:
@@ -217,11 +180,19 @@ class Translator:
         by_line: list[list] = [[] for _ in lines]
         for i, translation in zip(owners, outputs, strict=True):
             by_line[i].append(translation)
+        join_parts = functools.partial(
+            join,
+            num_outputs=self._hparams.num_outputs,
+            is_aligned=self._aligner is not None,
+        )
         if None in outputs:
             raise Stopped(
-                [None if None in t else self._join(t) for t in by_line]
+                [
+                    None if None in parts else join_parts(parts)
+                    for parts in by_line
+                ]
             )
-        return list(map(self._join, by_line))
+        return list(map(join_parts, by_line))
 
     def _rows_of_line(
         self, number: int, sentences: list[tuple[str, list[int]]]
@@ -287,31 +258,6 @@ class Translator:
                     i,
                     Translation.of_beams(texts, scores.tolist(), alignment),
                 )
-
-    def _join(self, translations: list[Translation]) -> Translation:
-        """Join the translations of a line's fragments; [] is a blank line."""
-        if len(translations) == 1:
-            return translations[0]
-        outputs = range(
-            min(
-                (len(t.texts) for t in translations),
-                default=self._hparams.num_outputs,
-            )
-        )
-        return Translation(
-            [" ".join(t.texts[k] for t in translations) for k in outputs],
-            [sum((t.scores[k] for t in translations), 0.0) for k in outputs],
-            self._join_alignments(translations),
-        )
-
-    def _join_alignments(
-        self, translations: list[Translation]
-    ) -> Alignment | None:
-        if not self._aligner:
-            return None
-        return word_alignment.join(
-            t.alignment for t in translations if t.alignment is not None
-        )
 
     def score(
         self, pairs: Iterable[tuple[str, str]], total: int | None = None

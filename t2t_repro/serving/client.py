@@ -24,7 +24,7 @@ import tensorflow_text  # noqa: F401, registers the operations of its graph
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.decoding.translate import Translation
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.serving import (
     limits,
     server_address,

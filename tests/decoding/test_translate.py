@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from t2t_repro import hparam, progress
 from t2t_repro.decoding import row_batches, score, search, translate
+from t2t_repro.decoding.translation import Stopped, Translation
 from t2t_repro.text.vocabulary import EOS
 
 LINES = [
@@ -228,9 +229,9 @@ def test_translations_begin_with_prefixes(translator):
 
 def test_beams_without_an_output_are_dropped():
     texts, scores = ["a", "b", "", ""], [-1.0, -5e8, -1e9, -1e9]
-    found = translate.Translation.of_beams(texts, scores)
+    found = Translation.of_beams(texts, scores)
     assert found == (["a", "b"], [-1.0, -5e8], None)
-    found = translate.Translation.of_beams(texts[2:], scores[2:])
+    found = Translation.of_beams(texts[2:], scores[2:])
     assert found == ([""], [-1e9], None)
 
 
@@ -319,7 +320,7 @@ def test_stopped_translation_has_the_lines_that_are_finished(echo, monkeypatch):
     )
     found = [next(translations) for _ in range(4)]
     assert texts(found) == [line.strip() for line in LINES[:4]]
-    with pytest.raises(translate.Stopped) as stopped:
+    with pytest.raises(Stopped) as stopped:
         next(translations)
     longest, *others = stopped.value.translations
     assert longest.text == LINES[4] and others == [None, None]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.decoding.translate import Translation
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.serving import client, local_client
 
 SECONDS = 60  # timeout

@@ -11,7 +11,7 @@ import pytest
 from t2t_repro import hparam
 from t2t_repro.data.corpus import Corpus, write_shard
 from t2t_repro.data.vocabulary_pair import Vocabularies
-from t2t_repro.decoding import translate
+from t2t_repro.decoding.translation import Translation
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.models import building
 from t2t_repro.text.sentence_piece import Bpe
@@ -70,7 +70,7 @@ def echo(monkeypatch):
         def translate(self, lines):
             assert self.is_refreshed
             for line in lines:
-                yield translate.Translation([line.upper()], [0.0])
+                yield Translation([line.upper()], [0.0])
 
     monkeypatch.setattr(validation_sample.translate, "Translator", Echo)
 
