@@ -15,6 +15,7 @@ from t2t_repro import (
     user_definitions,
 )
 from t2t_repro.data import engines, generate, manifest, vocabulary_pair
+from t2t_repro.data.corpus_spec import Spec
 from t2t_repro.problem import Path, Problem
 
 
@@ -126,7 +127,7 @@ def _generate(
             split: functools.partial(problem.normalized_pairs, split, *text)
             for split in problem.splits
         },
-        generate.Spec(
+        Spec(
             vocab_size=problem.vocab_size,
             vocabulary_paths=problem.vocabulary_paths,
             vocabulary_type=problem.vocabulary_type,

@@ -20,6 +20,7 @@ from scripts.benchmarks import harness
 from t2t_repro.data import (
     batch_plan,
     corpus,
+    corpus_spec,
     encode,
     engines,
     generate,
@@ -67,7 +68,7 @@ def measure_encoding(folder, pairs):
     The peer is SentencePiece's own call for many sentences.
     """
     generated = generate.generate(
-        folder, {"train": lambda: pairs}, generate.Spec(VOCAB_SIZE), {}
+        folder, {"train": lambda: pairs}, corpus_spec.Spec(VOCAB_SIZE), {}
     )
     vocabularies = manifest.open_vocabularies(folder)
     encoder = pair_encoder.Encoder(vocabularies, ROW_LENGTH)

@@ -11,50 +11,26 @@ import functools
 import importlib.metadata
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from t2t_repro import errors, files, json_files, progress
 from t2t_repro.data import (
-    corpus,
+    corpus_vocabularies,
     encode,
     engines,
     filtering,
     manifest,
     vocabulary_pair,
 )
+from t2t_repro.data.corpus_spec import Spec
+from t2t_repro.data.corpus_vocabularies import SideSample
 from t2t_repro.data.pair_encoder import Encoder
-from t2t_repro.text.line_sample import LineSample
 from t2t_repro.text.parallel_files import Pair
-from t2t_repro.text.vocabulary import Vocabulary
 
 SHARD_PAIRS = 250_000  # about 30 MB of WMT14's ids
-# Lines that vocabularies are learned from: with WMT14's 130 bytes each about
-# 1 GB in memory, and half a minute of learning.
-SAMPLE_LINES = 4_000_000
-
 # {"train": function that starts reading its pairs, …}
 Splits: TypeAlias = Mapping[str, Callable[[], Iterable[Pair]]]
-
-
-class Spec(NamedTuple):
-    """Settings that turn text into a corpus."""
-
-    vocab_size: int  # V of the vocabulary that is learned from "train"
-    # Paths of one or two given vocabularies; none is learned then.
-    vocabulary_paths: Sequence[pathlib.Path] = ()
-    vocabulary_type: str = "bpe"  # name in registry.vocabularies
-    separate_vocabularies: bool = False  # whether each side has its own
-    source_vocab_size: int = 0  # V of the inputs, if separate; 0: vocab_size
-    max_length: int = 256  # maximum subwords of a training side, with EOS
-    # Maximum ratio of the lengths of a training pair; 0: no limit.
-    max_length_ratio: float = 0.0
-    split_by_unicode_script: bool = True  # see Vocabulary.learn
-    filters: filtering.PairFilters | None = None  # of training pairs
-    tags: Sequence[str] = ()  # of sources; each is a piece of the vocabulary
-    # Starts reading the lines that the vocabulary is learned from; None: it is
-    # learned from both sides of the training pairs.
-    vocabulary_lines: Callable[[], Iterable[str]] | None = None
 
 
 def generate(
@@ -116,37 +92,6 @@ def _train_last(splits: Iterable[str]) -> list[str]:
     return sorted(splits, key=lambda name: name == "train")
 
 
-class _SideSample(NamedTuple):
-    """The lines that a vocabulary of one side or of both is learned from."""
-
-    sides: tuple[int, ...]  # sides of a pair: 0 inputs, 1 targets
-    vocab_size: int
-    sample: LineSample
-
-    def add(self, pairs: Iterable[Pair]) -> None:
-        """Add the non-empty lines of some pairs."""
-        self.sample.add(
-            [pair[side] for pair in pairs for side in self.sides if pair[side]]
-        )
-
-
-def _side_samples(spec: Spec, cls: type[Vocabulary]) -> list[_SideSample]:
-    """Return an empty sample for each vocabulary to learn."""
-    if spec.vocabulary_paths:
-        return []
-    sizes: dict[tuple[int, ...], int]
-    if not spec.separate_vocabularies:
-        sizes = {(0, 1): spec.vocab_size}
-    else:
-        source = spec.source_vocab_size or spec.vocab_size
-        sizes = {(0,): source, (1,): spec.vocab_size}
-    lines = SAMPLE_LINES // len(sizes)
-    return [
-        _SideSample(sides, size, LineSample(lines, cls.max_line_length))
-        for sides, size in sizes.items()
-    ]
-
-
 def _without_dropped(
     folder: pathlib.Path, splits: Splits, train: Mapping[str, Any]
 ) -> Splits:
@@ -183,7 +128,7 @@ def _start(
         _require_kept(filtered["filters"])
         splits = _without_dropped(folder, splits, filtered)
     cls = vocabulary_pair.vocabulary_class(spec.vocabulary_type)
-    samples = _side_samples(spec, cls)
+    samples = corpus_vocabularies.side_samples(spec, cls)
     of_pairs = [] if spec.vocabulary_lines else samples
     texts = {
         split: _read_text(
@@ -193,7 +138,7 @@ def _start(
     }
     texts["train"] = filtered | texts["train"]
     try:
-        vocabularies = _vocabularies(cls, samples, spec)
+        vocabularies = corpus_vocabularies.build(cls, samples, spec)
     except errors.UserError as error:
         if not (filtered and samples):
             raise
@@ -233,85 +178,10 @@ def _dropped(filtered: Mapping[str, Any]) -> str:
     return f"{total:,} of {filtered['read']:,} training pairs: {named}"
 
 
-def _vocabularies(
-    cls: type[Vocabulary], samples: Sequence[_SideSample], spec: Spec
-) -> vocabulary_pair.Vocabularies:
-    """Load the given vocabularies, or learn them from samples."""
-    if spec.vocabulary_paths:
-        vocabularies = vocabulary_pair.load(
-            spec.vocabulary_type, spec.vocabulary_paths
-        )
-    else:
-        if spec.vocabulary_lines:
-            for chunk in engines.in_chunks(spec.vocabulary_lines()):
-                samples[0].sample.add([line for line in chunk if line])
-        learned = [_learn(cls, side_sample, spec) for side_sample in samples]
-        vocabularies = vocabulary_pair.Vocabularies(learned[0], learned[-1])
-    _require_tags(vocabularies.source, spec.tags)
-    return vocabularies
-
-
-def _require_tags(vocabulary: Vocabulary, tags: Sequence[str]) -> None:
-    """Raise a UserError unless each tag is a subword of its own."""
-    if missing := set(tags) - vocabulary.tags:
-        raise errors.UserError(
-            "The vocabulary must have each tag of the sources as a "
-            f"piece; it lacks {', '.join(sorted(missing))}. Learn it with "
-            "them, or omit vocabulary=… to learn one here."
-        )
-    # Normalization may change a tag before its piece is looked for.
-    ids = vocabulary.encode(list(tags)) if tags else []
-    if split := [
-        tag for tag, row in zip(tags, ids, strict=True) if len(row) != 2
-    ]:
-        raise errors.UserError(
-            "The vocabulary normalizes text and splits the tags "
-            f"{', '.join(split)} into several subwords. Choose tags of ASCII "
-            "letters and signs, such as <BT>, in lower case if it ignores case."
-        )
-
-
-def _learn(
-    cls: type[Vocabulary], side_sample: _SideSample, spec: Spec
-) -> Vocabulary:
-    sample = side_sample.sample
-    if not sample.lines and not sample.num_ignored:
-        raise errors.UserError(
-            "There is nothing to train on: the training text is empty."
-        )
-    if not sample.lines:
-        raise errors.UserError(
-            f"A vocabulary is learned from lines of at most {sample.longest:,} "
-            f"bytes, and all {sample.num_ignored:,} lines are longer. A line "
-            "should be a sentence; it ends with LF or CR LF."
-        )
-    side = (
-        f" of {corpus.SIDES[side_sample.sides[0]]}"
-        if len(side_sample.sides) == 1
-        else ""
-    )
-    print(
-        f"Learning {side_sample.vocab_size:,} subwords{side} from "
-        f"{len(sample.lines):,} of {sample.num_seen + sample.num_ignored:,} "
-        "lines"
-        + (
-            f"; {sample.num_ignored:,} of more than {sample.longest:,} bytes "
-            "are ignored."
-            if sample.num_ignored
-            else "."
-        )
-    )
-    return cls.learn(
-        sample.lines,
-        side_sample.vocab_size,
-        spec.split_by_unicode_script,
-        # A vocabulary of a --usr_dir need not know of tags.
-        **({"tags": spec.tags} if spec.tags else {}),
-    )
-
-
 def _read_text(
-    split: str, pairs: Iterable[Pair], samples: Iterable[_SideSample]
+    split: str,
+    pairs: Iterable[Pair],
+    samples: Iterable[SideSample],
 ) -> dict[str, Any]:
     """Count the pairs of a split, compute checksums, and fill samples."""
     checksums, num_pairs = encode.Checksums(), 0

@@ -3,7 +3,7 @@
 import pytest
 
 from t2t_repro import errors, files, json_files
-from t2t_repro.data import generate, manifest
+from t2t_repro.data import corpus_vocabularies, manifest
 from t2t_repro.text.line_sample import LineSample
 from t2t_repro.text.sentence_piece import Bpe, Unigram
 
@@ -31,7 +31,7 @@ def test_shared_vocabulary_is_learned_from_both_sides_of_training(
 def test_vocabulary_is_learned_from_a_sample_of_limited_size(
     tmp_path, monkeypatch, capsys, draw_pairs, generate_corpus
 ):
-    monkeypatch.setattr(generate, "SAMPLE_LINES", 60)
+    monkeypatch.setattr(corpus_vocabularies, "SAMPLE_LINES", 60)
     train = draw_pairs(50)
     generate_corpus(tmp_path, train)
     sample = LineSample(60)

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from t2t_repro import hparam, registry, run_json, runs
-from t2t_repro.data import engines, generate, manifest
+from t2t_repro.data import corpus_spec, engines, generate, manifest
 
 COUNTS = pytest.mark.parametrize(
     "count", [6, pytest.param(60, marks=pytest.mark.slow)]
@@ -25,7 +25,7 @@ def data(tmp_path, monkeypatch):
     generate.generate(
         folder,
         {"train": lambda: iter(pairs), "test": lambda: iter(pairs[:20])},
-        generate.Spec(300, max_length=40),
+        corpus_spec.Spec(300, max_length=40),
         {"problem": "toy"},
         shard_pairs=30,
     )

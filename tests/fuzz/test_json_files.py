@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from t2t_repro import errors, files, json_files
-from t2t_repro.data import corpus, generate, manifest
+from t2t_repro.data import corpus, corpus_spec, generate, manifest
 from t2t_repro.decoding import translation_folder
 from t2t_repro.training import history
 
-MADE = generate.Spec(vocab_size=270)
+MADE = corpus_spec.Spec(vocab_size=270)
 PAIRS = [("a b c", "c b a"), ("d e", "e d"), ("f g h i", "i h g f")] * 4
 FACTS = {"problem": "mine", "arguments": {"vocab_size": 270}}
 
