@@ -105,6 +105,15 @@ def test_two_workers_make_the_updates_of_one(
         assert_close(uninterrupted_run, tmp_path, f"ckpt-{step}")
 
 
+def test_two_workers_with_xla_make_the_same_updates(
+    train_pair, uninterrupted_run, tmp_path
+):
+    """Each compiles Adam's update for its own copies of the weights."""
+    codes, printed = train_pair(tmp_path, "--xla=on", steps=4)
+    assert codes == [0, 0], "\n".join(printed)
+    assert_close(tmp_path, uninterrupted_run, "ckpt-4")
+
+
 def test_signal_to_one_worker_stops_both_and_they_resume_to_the_same_bits(
     train_pair, uninterrupted_run, assert_same_run, tmp_path
 ):
