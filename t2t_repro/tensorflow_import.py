@@ -134,14 +134,16 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
 
             def execute_prepared(module):
                 with (
-                    _variables(),
+                    _fewer_messages(),
                     _silent_stderr(),
                     _without_collections(),
                     _without(self.omitted),
                 ):
                     execute(module)
+                    # Keras may have imported another library.
                     if tensorflow := sys.modules.get("tensorflow"):
                         limit_threads(tensorflow.config)
+                        _switch_triton_off()
                         if not NVIDIA_DRIVER.exists():
                             # Prints that there is none. With a driver, it would
                             # start CUDA, which fails in forks of the process.
@@ -180,27 +182,28 @@ def _without(packages: Sequence[str]) -> Iterator[None]:
             del sys.modules[name]
 
 
-@contextlib.contextmanager
-def _variables() -> Iterator[None]:
-    """Set the log level and XLA's flags while TensorFlow is imported.
+def _switch_triton_off():
+    """Change XLA_FLAGS, which XLA reads when it is first used.
 
-    It reads the level then. XLA_FLAGS stays, since XLA reads it later; it may
-    also be the name of a file.
+    The variable may also be the name of a file.
     """
-    level = os.environ.get(_LOG_LEVEL)
-    os.environ.setdefault(_LOG_LEVEL, "1")
     flags = os.environ.get("XLA_FLAGS", "").strip()
-    if (
-        NVIDIA_DRIVER.exists()
-        and (not flags or flags.startswith("-"))
-        and _TRITON_GEMM not in flags
-    ):
+    is_file = flags and not flags.startswith("-")
+    if NVIDIA_DRIVER.exists() and not is_file and _TRITON_GEMM not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --{_TRITON_GEMM}=false".strip()
+
+
+@contextlib.contextmanager
+def _fewer_messages() -> Iterator[None]:
+    """Set the log level, which TensorFlow reads during its import."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "1"
     try:
         yield
     finally:
-        if level is None:
-            del os.environ[_LOG_LEVEL]
+        os.environ.pop(_LOG_LEVEL, None)
 
 
 @contextlib.contextmanager
