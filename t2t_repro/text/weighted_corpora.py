@@ -107,27 +107,39 @@ def mixed_counts(sizes: Sequence[int], temperature: float) -> list[int]:
 def paths(
     pattern: str, folder: pathlib.Path, languages: Sequence[str]
 ) -> list[pathlib.Path]:
-    """Return the files of a pattern, also several of one name."""
+    """Return the files of a pattern, also several of one name.
+
+    Raises:
+        UserError: the pattern is wrong.
+    """
     ends = [f".{a}{b}" for a in languages for b in parallel_files.SUFFIXES]
-    found = (folder.glob(pattern + end) for end in (*ends, _PARQUET))
-    return sorted(itertools.chain.from_iterable(found))
+    return sorted(
+        path
+        for end in (*ends, _PARQUET)
+        for path in _glob(folder, pattern, end)
+    )
 
 
-def _names(pattern, folder, languages):
-    """Return paths of a pattern: a file's, or two files' without languages."""
-    suffixes = (f".{languages[0]}{end}" for end in parallel_files.SUFFIXES)
+def _glob(folder, pattern, end):
+    """Return the files of a pattern that have an ending."""
     try:
-        texts = {
-            path.with_name(path.name.removesuffix(suffix))
-            for suffix in suffixes
-            for path in folder.glob(pattern + suffix)
-        }
-        names = sorted({*texts, *folder.glob(pattern + _PARQUET)})
+        return list(folder.glob(pattern + end))
     except ValueError as error:
         raise errors.UserError(
             f"{pattern!r} is not a pattern of corpora: {error}. ** stands for "
             "whole folders, as in crawl/**/part-*."
         ) from error
+
+
+def _names(pattern, folder, languages):
+    """Return paths of a pattern: a file's, or two files' without languages."""
+    suffixes = (f".{languages[0]}{end}" for end in parallel_files.SUFFIXES)
+    texts = {
+        path.with_name(path.name.removesuffix(suffix))
+        for suffix in suffixes
+        for path in _glob(folder, pattern, suffix)
+    }
+    names = sorted({*texts, *_glob(folder, pattern, _PARQUET)})
     if not names:
         raise errors.UserError(
             f"--raw_dir={folder} has no files of the corpus {pattern!r}: "

@@ -103,6 +103,8 @@ def test_pattern_of_a_held_out_split_is_user_error(raw):
 def test_pattern_that_cannot_be_one_is_user_error(raw):
     with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
         read("crawl**", raw)
+    with pytest.raises(errors.UserError, match=r"crawl\*\*'"):
+        weighted_corpora.paths("crawl**", raw, LANGUAGES)
 
 
 def test_missing_side_is_user_error(raw):
