@@ -61,7 +61,7 @@ def measure_pytorch(settings):
         "max_length": settings["length"],
         "batch_tokens": rows["inputs"].size,
         "threads": os.cpu_count(),
-        "device": {"gpu": "cuda"}.get(_DEVICE.value, "cpu"),
+        "device": "cuda" if settings["device"] == "gpu" else "cpu",
     }
     with tempfile.TemporaryDirectory() as folder:
         arrays = pathlib.Path(folder) / "rows.npz"
@@ -75,23 +75,13 @@ def measure_pytorch(settings):
         return harness.pytorch(_PYTORCH.value, arrays, settings | sizes)
 
 
-def measure_ours(framework, python, settings):
-    """Return the measurement of our model with a framework."""
-    return harness.measure_in_process(
-        f"scripts.benchmarks.bench_gpu_{framework}",
-        "steps",
-        python,
-        **settings,
-    )
-
-
 def report(name, settings, measured, peer):
     """Report tokens per second, memory and the share of the peak.
 
     Args:
         name: of the results.
         settings: of the measurement.
-        measured: result of measure_ours().
+        measured: measurement of our model.
         peer: result of measure_pytorch(), or None.
     """
     print(f"{name}: {measured['machine']}")
@@ -144,12 +134,12 @@ def main(_):
             peer = _PYTORCH.value and measure_pytorch(settings)
             for framework, python in frameworks.items():
                 if python:
-                    report(
-                        f"{size}, {dtype}, {framework}",
-                        settings,
-                        measure_ours(framework, python, settings),
-                        peer,
+                    module = f"scripts.benchmarks.bench_gpu_{framework}"
+                    measured = harness.measure_in_process(
+                        module, "steps", python, **settings
                     )
+                    name = f"{size}, {dtype}, {framework}"
+                    report(name, settings, measured, peer)
     harness.print_json()
 
 

@@ -5,20 +5,11 @@ It prints one JSON object.
 
 import tensorflow as tf
 
-from scripts.benchmarks import harness
+from scripts.benchmarks import bench_train_probe, harness
 from t2t_repro.data import batches
 from t2t_repro.models import building
 from t2t_repro.reports import cost
 from t2t_repro.training import hardware, optimizer, step
-
-
-def peak_flops(settings):
-    """Return the FLOP/s of a large matrix product."""
-    size = harness.peak_matrix(settings)
-    matrix = tf.cast(tf.random.normal((size, size)), settings["dtype"])
-    # Only a number is copied to the host.
-    product = tf.function(lambda: tf.linalg.matmul(matrix, matrix)[0, 0])
-    return 2 * size**3 / min(harness.time_calls(lambda: product().numpy(), 10))
 
 
 class Training:
@@ -75,7 +66,9 @@ def measure_steps(settings):
             training.model, pairs.num_elements(), length, length
         ),
         "peak megabytes": memory,
-        "peak": peak_flops(settings),
+        "peak": bench_train_probe.peak_flops(
+            settings["dtype"], harness.peak_matrix(settings)
+        ),
         "machine": f"TensorFlow {tf.__version__}, "
         + hardware.summary(
             tf.distribute.get_strategy(),
