@@ -157,7 +157,7 @@ def _translate(translator, normalize_source, normalize_target, total):
         try:
             writer.write(translations)
         except Stopped as stopped:
-            writer.write(stopped.translations)
+            writer.write(stopped.translations, strict=False)
             print(
                 f"Interrupted: {writer.finished:,} of {total:,} lines are "
                 "translated. To continue after an interruption, use "
@@ -183,10 +183,14 @@ class _TranslationWriter:
         self._write, self._write_alignment = write, write_alignment
         self.finished = 0
 
-    def write(self, translations: Iterable) -> None:
+    def write(self, translations: Iterable, strict: bool = True) -> None:
         """Write translations; for None, a blank line if a line is a sentence.
 
         Other formats have the number or the text of a sentence.
+
+        Args:
+            translations: translations of the next lines.
+            strict: whether they must be those of all lines that are left.
         """
         from t2t_repro.decoding import output_formats
 
@@ -194,7 +198,7 @@ class _TranslationWriter:
         format_output = output_formats.FORMATS[name]
         # The translations first: their end closes the progress bar.
         for translation, (number, line) in zip(
-            translations, self._numbered, strict=False
+            translations, self._numbered, strict=strict
         ):
             if translation is not None:
                 self.finished += 1

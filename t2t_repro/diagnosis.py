@@ -207,16 +207,7 @@ def advice(facts: dict[str, dict[str, Any]]) -> Iterator[str]:
     yield from _advice_on_cpu(facts["cpu"], facts["environment"])
     if not facts["gpus"]:
         yield from _advice_on_precision(facts["cpu"].get("gflops", {}))
-    if not facts["gpus"] and tensorflow_import.NVIDIA_DRIVER.exists():
-        if "CUDA_VISIBLE_DEVICES" in facts["environment"]:
-            yield (
-                "CUDA_VISIBLE_DEVICES hides the GPU. Unset it to use the GPU."
-            )
-        else:
-            yield (
-                "This machine has a driver for a GPU, but TensorFlow lacks "
-                f"CUDA's libraries: {extras.install_command('gpu')}"
-            )
+        yield from _advice_on_missing_gpu(facts["environment"])
     memory = facts["memory"]
     usable = memory["limit"] or memory["total"]
     if usable < 4 * _GIGABYTE:
@@ -241,6 +232,18 @@ def _advice_on_precision(gflops: dict[str, float]) -> Iterator[str]:
             f"Products of matrices are {ratio:.1f} times as fast in bfloat16: "
             "train with trainer --mixed_precision=bfloat16. Results differ "
             "slightly from those in float32."
+        )
+
+
+def _advice_on_missing_gpu(environment: dict[str, str]) -> Iterator[str]:
+    if not tensorflow_import.NVIDIA_DRIVER.exists():
+        return
+    if "CUDA_VISIBLE_DEVICES" in environment:
+        yield "CUDA_VISIBLE_DEVICES hides the GPU. Unset it to use the GPU."
+    else:
+        yield (
+            "This machine has a driver for a GPU, but TensorFlow lacks CUDA's "
+            f"libraries: {extras.install_command('gpu')}"
         )
 
 

@@ -212,7 +212,7 @@ def _silent_stderr() -> Iterator[None]:
 
     Nothing is discarded on Windows, nor with TF_CPP_MIN_LOG_LEVEL=0.
     """
-    if os.name != "posix" or os.environ[_LOG_LEVEL] == "0":
+    if os.name != "posix" or os.environ.get(_LOG_LEVEL) == "0":
         yield
         return
     sys.stderr.flush()

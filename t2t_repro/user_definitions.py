@@ -141,8 +141,9 @@ def explain(error: Exception) -> str | None:
     lines = [
         line
         for line in traceback.extract_tb(error.__traceback__)
-        if pathlib.Path(line.filename).is_relative_to(folder.absolute())
-        or pathlib.Path(line.filename).is_relative_to(folder)
+        if pathlib.Path(line.filename)
+        .absolute()
+        .is_relative_to(folder.absolute())
     ]
     shown = traceback.format_list(lines)
     shown += traceback.format_exception_only(error)

@@ -179,9 +179,7 @@ def _dropped(filtered: Mapping[str, Any]) -> str:
 
 
 def _read_text(
-    split: str,
-    pairs: Iterable[Pair],
-    samples: Iterable[SideSample],
+    split: str, pairs: Iterable[Pair], samples: Iterable[SideSample]
 ) -> dict[str, Any]:
     """Count the pairs of a split, compute checksums, and fill samples."""
     checksums, num_pairs = encode.Checksums(), 0

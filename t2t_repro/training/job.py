@@ -97,14 +97,7 @@ def train(
             stack.enter_context(locks.locked(run_folder))
             stack.enter_context(uploads.at_the_end(run_folder))
             stack.enter_context(run_log.appending_to(run_folder))
-            for note in notes.notes(
-                hparams_set,
-                hparams,
-                options,
-                task.plan.num_pairs,
-                problem.max_length,
-            ):
-                run_log.show(f"Note: {note}")
+            _show_notes(hparams_set, options, task, problem)
         settings = run_json.settings(
             problem,
             hparams_set,
@@ -166,6 +159,19 @@ def _use_defaults_for_later_fields(run_folder, hparams):
                 f"{name}={value} instead of {vars(hparams)[name]}."
             )
     return used
+
+
+def _show_notes(hparams_set, options, task, problem):
+    """Show which settings fit badly together."""
+    found = notes.notes(
+        hparams_set,
+        task.hparams,
+        options,
+        task.plan.num_pairs,
+        problem.max_length,
+    )
+    for note in found:
+        run_log.show(f"Note: {note}")
 
 
 def _continue_best_checkpoints(run_folder, options):

@@ -1,9 +1,9 @@
 """One training step on each replica: forward, backward, sum, update.
 
 XLA compiles the forward and backward pass, and Adam's update: the all-reduce
-stays outside, where MirroredStrategy runs it. Each replica
-divides its share of the loss by the tokens of the whole batch, so that the sum
-of gradients over replicas is the gradient of the batch's mean loss.
+stays outside, where MirroredStrategy runs it. Each replica divides its share of
+the loss by the tokens of the whole batch, so that the sum of gradients over
+replicas is the gradient of the batch's mean loss.
 """
 
 from collections.abc import Callable
@@ -70,9 +70,7 @@ def build_train_step(
         # The gradient of an embedding lookup is an IndexedSlices.
         return [tf.convert_to_tensor(g) for g in gradients], sums
 
-    @graph.function(jit_compile=xla)
-    def norm_of(gradients):
-        return tf.linalg.global_norm(gradients)
+    norm_of = graph.function(tf.linalg.global_norm, jit_compile=xla)
 
     def replica_step(batch):
         step = tf.cast(optimizer.iterations.value, tf.int32)
