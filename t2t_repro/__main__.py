@@ -5,7 +5,7 @@ import pathlib
 import runpy
 import sys
 
-from t2t_repro import __version__, errors
+from t2t_repro import __version__, errors, tensor2tensor_names
 
 # In the order in which a newcomer needs them.
 COMMANDS = (
@@ -27,7 +27,8 @@ COMMANDS = (
 def main() -> int:
     """Run the command that the command line names.
 
-    tensor2tensor's names work, too: `t2t-trainer` is `t2t trainer`.
+    tensor2tensor's names work, too: `t2t-trainer` is `t2t trainer`. Its
+    commands that are named otherwise here print the line to type.
 
     Returns:
         The exit status: 1 for a command that is missing or unknown. A command
@@ -49,6 +50,11 @@ def main() -> int:
         sys.argv = [program, *arguments[1:]]
         # Run as a main module, it is what `python -m` would have started.
         runpy.run_module(f"t2t_repro.{name}", None, "__main__", True)
+    elif name in tensor2tensor_names.COMMANDS:
+        text = tensor2tensor_names.explain(name, arguments[1:])
+        page = errors.page("tensor2tensor.md")
+        print(f"Error: {text}\nSee {page}.", file=sys.stderr)
+        return 1
     else:
         print(
             f"Error: Unknown command {arguments[0]!r}."

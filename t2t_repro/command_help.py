@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from absl import flags
 
-from t2t_repro import fields, hparam, registry
+from t2t_repro import errors, fields, hparam, registry, tensor2tensor_names
 from t2t_repro.problem import Problem
 
 # Commands that list the settings a flag takes. In others, the flag is compared
@@ -53,21 +53,27 @@ def parse(argv: list[str]) -> tuple[list[str], list[str]]:
     try:
         rest = flags.FLAGS([item for item in argv if item not in requests])
     except flags.Error as error:
-        message = str(error) if str(error).endswith(("?", ".")) else f"{error}."
-        print(
-            f"Error: {message}{_hint_of_setting(error)} {_program(argv[0])} "
-            "--help lists the flags.",
-            file=sys.stderr,
-        )
+        print(f"Error: {_explain(error, argv)}", file=sys.stderr)
         sys.exit(1)
     return rest[1:], requests
 
 
-def _hint_of_setting(error):
+def _explain(error, argv):
+    """Return what is wrong with a command line, and what to do."""
+    hint = ""
+    if isinstance(error, flags.UnrecognizedFlagError):
+        command = _program(argv[0]).rpartition(" ")[2].removeprefix("t2t-")
+        if text := tensor2tensor_names.explain(
+            command, argv[1:], {*flags.FLAGS}
+        ):
+            return f"{text}\nSee {errors.page('tensor2tensor.md')}."
+        hint = _hint_of_setting(error.flagname)
+    message = str(error) if str(error).endswith(("?", ".")) else f"{error}."
+    return f"{message}{hint} {_program(argv[0])} --help lists the flags."
+
+
+def _hint_of_setting(name):
     """Return the flag that takes a setting which was written as a flag."""
-    if not isinstance(error, flags.UnrecognizedFlagError):
-        return ""
-    name = error.flagname
     registry.load_definitions()
     for flag, _, cls, _ in _settings({*flags.FLAGS}):
         if name in _names(cls):

@@ -8,6 +8,8 @@ import re
 import shutil
 from collections.abc import Callable, Iterable
 
+from t2t_repro import tensor2tensor_names
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EROFS, errno.EACCES)
 
@@ -32,15 +34,15 @@ class UserError(Exception):
     @property
     def page(self) -> str:
         """Sentence that names the section; "" if there is none."""
-        path = _docs() / "troubleshooting.md"
+        path = page("troubleshooting.md")
         return f" See {path}#{self.see}." if self.see else ""
 
 
-def _docs():
-    """Return the folder of the pages: in a wheel, it is in the package."""
+def page(name: str) -> pathlib.Path:
+    """Return the path of a page of docs/: in a wheel, it is in the package."""
     package = pathlib.Path(__file__).parent
     inside, beside = package / "docs", package.parent / "docs"
-    return inside if inside.is_dir() else beside
+    return (inside if inside.is_dir() else beside) / name
 
 
 def hint(
@@ -48,12 +50,20 @@ def hint(
 ) -> str:
     """Return " Did you mean a or b?" with names near `name`; "" for none.
 
+    A name of tensor2tensor has another one here.
+
     Args:
         name: unknown name.
         known: known names.
         form: function that formats a name, such as repr.
     """
-    near = difflib.get_close_matches(name, list(known), n=3)
+    known = list(known)
+    near = [
+        new
+        for new in tensor2tensor_names.names(name)
+        if new.removesuffix("_rev") in known  # each problem X has an X_rev
+    ]
+    near = near or difflib.get_close_matches(name, known, n=3)
     return f" Did you mean {' or '.join(map(form, near))}?" if near else ""
 
 

@@ -16,6 +16,8 @@ SCHEDULE_FACTORS = (
     "constant",
     "linear_warmup",
     "rsqrt_decay",
+    "rsqrt_normalized_decay",
+    "cosdecay",
     "rsqrt_hidden_size",
 )
 # Bounds far above any real model: a run.json with larger ones would occupy the
@@ -38,7 +40,12 @@ _OPEN_UNIT = fields.Constraint("in (0, 1)", lambda value: 0 < value < 1)
 
 def is_own_schedule(name: str) -> bool:
     """Return whether a learning_rate_schedule is not one of Keras's."""
-    return name == "noam" or set(name.split("*")) <= set(SCHEDULE_FACTORS)
+    return name == "noam" or set(factors(name)) <= set(SCHEDULE_FACTORS)
+
+
+def factors(schedule: str) -> list[str]:
+    """Return the names of a product; tensor2tensor has spaces in some."""
+    return [name.strip() for name in schedule.split("*")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +119,12 @@ class HParams:
     )
     # Keras schedules take their warm-up from their arguments.
     learning_rate_warmup_steps: int = setting(
-        at_least(1), help="Warm-up steps of noam and of linear_warmup."
+        at_least(1), help="Warm-up steps of noam and of the factors."
+    )
+    learning_rate_decay_steps: int = setting(
+        at_least(1),
+        default=5_000,  # tensor2tensor's
+        help="Half the period of the factor cosdecay, in steps.",
     )
     batching: str = setting(
         one_of("bucketed", "packed"),
@@ -180,8 +192,9 @@ class HParams:
             "learning_rate_schedule",
             is_own_schedule(self.learning_rate_schedule)
             or re.fullmatch(r"[a-z]\w*", self.learning_rate_schedule),
-            f"noam, a product (a*b) of {SCHEDULE_FACTORS}, or a class of "
-            "keras.optimizers.schedules as cosine_decay",
+            f"noam, a product (a*b) of {SCHEDULE_FACTORS}, or, in place of "
+            "tensor2tensor's other factors, a class of "
+            "keras.optimizers.schedules such as cosine_decay",
         )
         self._require(
             "learning_rate_schedule_arguments",

@@ -32,10 +32,12 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
     Any other schedule is a product of tensor2tensor's factors. It counts
     updates s = step - 1 from 0, so that a warm-up begins at a rate of 0:
 
-        constant           constant
-        linear_warmup      min(1, s / warmup)
-        rsqrt_decay        max(s, warmup)^-0.5
-        rsqrt_hidden_size  D^-0.5
+        constant                constant
+        linear_warmup           min(1, s / warmup)
+        rsqrt_decay             max(s, warmup)^-0.5
+        rsqrt_normalized_decay  (max(s, warmup) / warmup)^-0.5
+        cosdecay                (1 + cos(pi s / decay)) / 2; 1 if s <= warmup
+        rsqrt_hidden_size       D^-0.5
 
     Source: section 5.3; T2T learning_rate.py.
     """
@@ -46,12 +48,14 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         constant: float,
         warmup_steps: int,
         hidden_size: int,
+        decay_steps: int = 5_000,
     ):
         """Take the hparams learning_rate_* and hidden_size, D."""
         self.schedule = schedule
         self.constant = constant
         self.warmup_steps = warmup_steps
         self.hidden_size = hidden_size
+        self.decay_steps = decay_steps
 
     def __call__(self, iterations: Tensor) -> Tensor:
         """Return [] float32 for Keras's iterations, 0 at the first update."""
@@ -65,10 +69,18 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             "constant": lambda: self.constant,
             "linear_warmup": lambda: ops.minimum(1.0, done / warmup),
             "rsqrt_decay": lambda: ops.rsqrt(ops.maximum(done, warmup)),
+            "rsqrt_normalized_decay": lambda: ops.rsqrt(
+                ops.maximum(done, warmup) / warmup
+            ),
+            "cosdecay": lambda: ops.where(
+                done <= warmup,
+                1.0,
+                0.5 * (1 + ops.cos(math.pi * done / self.decay_steps)),
+            ),
             "rsqrt_hidden_size": lambda: width,
         }
         rate = ops.ones((), "float32")
-        for name in self.schedule.split("*"):
+        for name in hparam.factors(self.schedule):
             rate = rate * factors[name]()
         return rate
 
@@ -78,6 +90,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             "constant": self.constant,
             "warmup_steps": self.warmup_steps,
             "hidden_size": self.hidden_size,
+            "decay_steps": self.decay_steps,
         }
 
 
@@ -103,6 +116,7 @@ def build(
             hparams.learning_rate_constant,
             hparams.learning_rate_warmup_steps,
             hparams.hidden_size,
+            hparams.learning_rate_decay_steps,
         )
     library = keras.optimizers.schedules
     known = arguments.subclasses(library, library.LearningRateSchedule)
@@ -169,7 +183,7 @@ def peak(hparams: hparam.HParams, train_steps: int | None = None) -> PeakRate:
     """
     if hparam.is_own_schedule(hparams.learning_rate_schedule):
         # Rates never fall before the end of the warm-up, which is counted from
-        # 1 or from 0, and never rise after it.
+        # 1 or from 0, and are never above that of its end later.
         warmup = hparams.learning_rate_warmup_steps
         last = train_steps or warmup + 1
         steps = sorted({min(step, last) for step in (1, warmup, warmup + 1)})

@@ -145,6 +145,11 @@ def test_t2t_help_lists_commands():
         (("trainr",), r"Unknown command 'trainr'. Did you mean trainer\?"),
         ((), "Usage: t2t COMMAND"),
         (("trainer", "--problm=x"), "(?s)problm.*problem.*t2t trainer --help"),
+        (
+            ("trainer", "--model=transformer", "--tmp_dir=/tmp"),
+            r"(?s)Error: .*--model=.*--tmp_dir=.*instead:\s+t2t trainer\n",
+        ),
+        (("avg-all", "--n=8"), r"t2t avg_checkpoints --num_last_checkpoints=8"),
         (("datagen", "x"), r"Unexpected arguments: \['x'\]"),
         (("query", "--timeout_secs=nan"), "(?s)timeout_secs.*t2t query --help"),
     ],

@@ -195,12 +195,15 @@ def test_schedule_factors_multiply_and_count_from_0(base):
         ("rsqrt_decay", 0.1, 0.1, 0.05),
         ("rsqrt_hidden_size", 512**-0.5, 512**-0.5, 512**-0.5),
         ("constant*linear_warmup*rsqrt_decay", 0.0, 0.075, 0.15),
+        ("rsqrt_normalized_decay", 1.0, 1.0, 0.5),
+        ("linear_warmup * constant * cosdecay", 0.0, 0.75, 1.5),
     ):
         hparams = dataclasses.replace(
             base,
             learning_rate_schedule=schedule,
             learning_rate_constant=3.0,
             learning_rate_warmup_steps=100,
+            learning_rate_decay_steps=800,  # cos(pi / 2) = 0 at s = 400
         )
         for step, expected in ((1, at_1), (26, at_26), (401, at_401)):
             rate = schedules.learning_rate(hparams, step)
