@@ -7,9 +7,13 @@ than base". Each row is trained with several seeds. The rule:
    since a few seeds of one row estimate it badly.
 2. The 95% confidence interval of a difference of means is Student's, with the
    degrees of freedom of the pooled deviation. With several claims in one table
-   its level is raised by Bonferroni's correction.
-3. Where the paper has a difference: "agrees" if the interval lies on the
-   paper's side of 0, "contradicts" if it lies on the other side.
+   its level is raised by Bonferroni's correction. Where both rows are the same
+   trainings with another search, it is that of the mean of the seeds'
+   differences.
+3. The margin of a claim is the smallest difference of interest.
+   Where the paper has a difference: "contradicts" if the interval excludes a
+   difference of the margin on the paper's side of 0, otherwise "agrees" if it
+   lies on that side of 0. Without a margin: on the other side of 0.
    Where the paper has none: "agrees" if the interval lies within the margin
    around 0, "contradicts" if it lies outside the margin.
 4. In every other case, and where a row has not converged: "cannot tell".
@@ -28,7 +32,7 @@ from scipy import stats
 from t2t_repro import errors
 
 LEVEL, POWER = 0.05, 0.8
-MARGIN = 0.5  # a smaller difference in BLEU is none
+MARGIN = 0.5  # by default, a smaller difference in BLEU is none
 AGREES, CONTRADICTS, CANNOT_TELL = "agrees", "contradicts", "cannot tell"
 
 
@@ -39,6 +43,13 @@ class Row(NamedTuple):
     converged: bool = True  # False: the budget ended a training
 
 
+class Expected(NamedTuple):
+    """A claim about a difference."""
+
+    paper: float  # its sign is the direction; 0: there is no difference
+    margin: float  # the smallest difference of interest
+
+
 class Verdict(NamedTuple):
     """A claim of the paper beside our difference."""
 
@@ -47,7 +58,8 @@ class Verdict(NamedTuple):
     interval: tuple[float, float]
     paper: float
     detectable: float  # smallest true difference found with probability POWER
-    seeds_needed: int | None  # for a true difference as large as the paper's
+    # For a true difference of the margin, or else as large as the paper's.
+    seeds_needed: int | None
 
 
 def judge(
@@ -63,11 +75,15 @@ def judge(
     Raises:
         UserError: no row has two seeds, so that nothing is known of noise.
     """
-    deviation, freedom = pooled_deviation(rows)
+    noise = pooled_deviation(rows)
     level = LEVEL / len(claims)
     return {
-        name: _judge_one(
-            rows[name], rows[base], paper, deviation, freedom, level
+        name: judge_one(
+            rows[name],
+            rows[base],
+            Expected(paper, 0 if paper else MARGIN),
+            noise,
+            level,
         )
         for name, paper in claims.items()
     }
@@ -92,37 +108,60 @@ def pooled_deviation(rows: Mapping[str, Row]) -> tuple[float, int]:
     return math.sqrt(squares / freedom), freedom
 
 
-def _judge_one(row, base, paper, deviation, freedom, level):
-    difference = statistics.fmean(row.scores) - statistics.fmean(base.scores)
-    counts = len(row.scores), len(base.scores)
+def judge_one(
+    row: Row,
+    base: Row | None,
+    expected: Expected,
+    noise: tuple[float, int],
+    level: float = LEVEL,
+) -> Verdict:
+    """Judge one claim.
+
+    Args:
+        row: scores, or differences of the same seeds.
+        base: scores of the row to compare with; None: `row` has differences.
+        expected: the claim.
+        noise: standard deviation between seeds, and its degrees of freedom.
+        level: probability of a false alarm.
+    """
+    deviation, freedom = noise
+    difference = statistics.fmean(row.scores)
+    counts = [len(row.scores)]
+    if base is not None:
+        difference -= statistics.fmean(base.scores)
+        counts.append(len(base.scores))
     half = stats.t.ppf(1 - level / 2, freedom) * _error(deviation, *counts)
     low, high = difference - half, difference + half
-    verdict = CANNOT_TELL
-    if row.converged and base.converged:
-        verdict = _verdict(low, high, paper)
+    converged = row.converged and (base is None or base.converged)
     return Verdict(
-        verdict,
+        decide(low, high, expected) if converged else CANNOT_TELL,
         difference,
         (low, high),
-        paper,
-        detectable(deviation, freedom, *counts, level),
-        seeds_needed(deviation, paper, level),
+        expected.paper,
+        detectable(deviation, freedom, *counts, level=level),
+        seeds_needed(
+            deviation, expected.margin or expected.paper, level, len(counts)
+        ),
     )
 
 
-def _verdict(low, high, paper):
+def decide(low: float, high: float, expected: Expected) -> str:
+    """Return the verdict of an interval of a difference."""
+    paper, margin = expected.paper, expected.margin
     if not paper:
-        if -MARGIN <= low and high <= MARGIN:
+        if -margin <= low and high <= margin:
             return AGREES
-        outside = low > MARGIN or high < -MARGIN
+        outside = low > margin or high < -margin
         return CONTRADICTS if outside else CANNOT_TELL
-    if low <= 0 <= high:
-        return CANNOT_TELL
-    return AGREES if (low > 0) == (paper > 0) else CONTRADICTS
+    if paper < 0:
+        low, high = -high, -low
+    if high < margin:
+        return CONTRADICTS
+    return AGREES if low > 0 else CANNOT_TELL
 
 
 def detectable(
-    deviation: float, freedom: int, one: int, other: int, level: float = LEVEL
+    deviation: float, freedom: int, *seeds: int, level: float = LEVEL
 ) -> float:
     """Return the smallest difference that is found with probability POWER.
 
@@ -132,18 +171,17 @@ def detectable(
     Args:
         deviation: standard deviation between seeds.
         freedom: degrees of freedom of the deviation.
-        one: seeds of one row.
-        other: seeds of the other row.
+        seeds: number of seeds of each row.
         level: probability of a false alarm.
     """
     quantiles = stats.t.ppf([1 - level / 2, POWER], freedom)
-    return float(quantiles.sum() * _error(deviation, one, other))
+    return float(quantiles.sum() * _error(deviation, *seeds))
 
 
 def seeds_needed(
-    deviation: float, difference: float, level: float = LEVEL
+    deviation: float, difference: float, level: float = LEVEL, rows: int = 2
 ) -> int | None:
-    """Return how many seeds of each row would show a difference.
+    """Return how many seeds of each of the rows would show a difference.
 
     Normal quantiles, as if the deviation were known. None where the difference
     is 0: no number of seeds shows that.
@@ -151,9 +189,9 @@ def seeds_needed(
     if not difference:
         return None
     quantiles = stats.norm.ppf([1 - level / 2, POWER])
-    return math.ceil(2 * (quantiles.sum() * deviation / difference) ** 2)
+    return math.ceil(rows * (quantiles.sum() * deviation / difference) ** 2)
 
 
-def _error(deviation, one, other):
-    """Return the standard error of a difference of means."""
-    return deviation * math.sqrt(1 / one + 1 / other)
+def _error(deviation, *seeds):
+    """Return the standard error of a mean, or of a difference of means."""
+    return deviation * math.sqrt(sum(1 / count for count in seeds))

@@ -81,3 +81,31 @@ def test_seeds_needed_equals_literal_value():
     """2 * ((1.960 + 0.842) * 0.5 / 0.9)^2 = 4.84."""
     assert verdicts.seeds_needed(0.5, -0.9) == 5
     assert verdicts.seeds_needed(0.5, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "paper", "verdict"),
+    [
+        (0.1, 2.0, 1, "agrees"),
+        (-0.1, 2.0, 1, "cannot tell"),
+        (0.1, 0.9, 1, "contradicts"),  # a difference of the margin is excluded
+        (-2.0, -0.1, -1, "agrees"),
+        (-0.9, 0.5, -1, "contradicts"),
+        (-0.9, 0.9, 0, "agrees"),
+        (-0.9, 1.1, 0, "cannot tell"),
+        (1.1, 2.0, 0, "contradicts"),
+    ],
+)
+def test_decision_for_interval_and_margin_of_1(low, high, paper, verdict):
+    expected = verdicts.Expected(paper, 1.0)
+    assert verdicts.decide(low, high, expected) == verdict
+
+
+def test_differences_of_the_same_seeds_have_the_interval_of_their_mean():
+    """s = 0.1 with 2 degrees of freedom: 4.303 * 0.1 / sqrt(3)."""
+    row = Row([0.4, 0.5, 0.6])
+    noise = verdicts.pooled_deviation({"row": row})
+    found = verdicts.judge_one(row, None, verdicts.Expected(1, 0.3), noise)
+    half = 4.3026527 * 0.1 / 3**0.5
+    assert found.interval == pytest.approx((0.5 - half, 0.5 + half))
+    assert found.verdict == "agrees"

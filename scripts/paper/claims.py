@@ -1,0 +1,354 @@
+"""Claims of the paper, with a verdict for each: docs/claims.md.
+
+    python -m scripts.paper.claims
+
+claims.json has the claims, verdicts the rule. Both are older than the results.
+A claim compares `row` with `base` in one quantity, or the figure `row` with
+`target`. Its direction is 1, -1 or 0 for equality. The margin is by default
+that of the quantity, twice as large for equality. For rows of Table 3 the
+paper's difference is computed; where it is smaller than the margin, the margin
+is half of it. The claims of an experiment share the correction for their
+number; `pooled` says that its figures are about as noisy as each other.
+
+Results are in scripts/results/claims: a folder of table_runs, with a file for
+each row and seed, or a JSON file with {figure: [value for each seed]}, or one
+value if it is exact. Without them, a claim is "not run".
+"""
+
+import functools
+import math
+import pathlib
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from scripts.paper import table_layout, verdicts
+from t2t_repro import command_line, errors, files, json_files
+from t2t_repro.reports import paper
+
+LIST = pathlib.Path(__file__).with_suffix(".json")
+RESULTS = pathlib.Path("scripts/results/claims")
+PAGE = pathlib.Path("docs/claims.md")
+NOT_RUN = "not run"
+WORDS = {
+    verdicts.AGREES: "yes",
+    verdicts.CONTRADICTS: "no",
+    verdicts.CANNOT_TELL: "cannot tell",
+}
+SAMPLES = 1_000
+INTRODUCTION = """\
+# The paper's claims, one by one
+
+This page lists claims of the paper, each with an experiment and a verdict. It
+is for those who want to know what the paper's statements are worth in sizes
+that can be trained on a CPU. `python -m scripts.paper.claims` writes it from
+[stored rows](../scripts/results/claims/). [Reproducing the
+paper](reproducing.md) has the commands for the paper's own sizes.
+
+{count} claims: {counts}.
+
+- [The list](../scripts/paper/claims.json) with all margins, and [the
+  rule](../scripts/paper/verdicts.py), are older than the results.
+- A claim is a difference between two rows, or between a figure and its target.
+  The margin is the smallest difference of interest; > and < show the claimed
+  side, ± equality.
+- Yes: the interval lies on the claimed side of 0, or within the margin. No: it
+  excludes a difference of the margin on the claimed side, or lies outside the
+  margin. Intervals are of 95%, over seeds, corrected for the number of claims
+  of the experiment. Figures without interval are exact.
+- Power: the true difference that is found with a probability of 80%. Beside
+  "cannot tell" are the seeds of each row that a difference of the margin needs,
+  and their hours.
+- Perplexities are compared by their logarithm: +1.0 is a perplexity that is 1%
+  higher."""
+
+
+class Claim(NamedTuple):
+    """A claim as a difference of two rows, or of a figure and its target."""
+
+    row: str
+    text: str
+    quantity: str
+    direction: float  # 0: equal within the margin
+    place: str  # in the paper
+    margin: float  # smallest difference of interest
+    base: str  # row to compare with
+    paper: float | None  # its difference, if it states one
+    target: float  # to subtract from a figure
+
+
+class Experiment(NamedTuple):
+    """Claims that are tested together."""
+
+    title: str
+    text: str
+    results: str  # folder of rows, or JSON file of figures
+    command: str
+    claims: tuple[Claim, ...]
+    pooled: bool  # figures are about as noisy as each other
+
+
+class Judged(NamedTuple):
+    """A claim with its result."""
+
+    claim: Claim
+    verdict: verdicts.Verdict | None  # None: not run
+    minutes: float | None = None  # mean of a training
+
+
+@functools.cache
+def read_list() -> tuple[dict[str, dict], tuple[Experiment, ...]]:
+    """Return {quantity: its settings}, and the experiments."""
+    data = json_files.read(LIST)
+    quantities = data["quantities"]
+    return quantities, tuple(
+        Experiment(
+            title=each["title"],
+            text=each["text"],
+            results=each["results"],
+            command=each["command"],
+            claims=tuple(
+                _claim({"place": each["place"]} | claim, quantities)
+                for claim in each["claims"]
+            ),
+            pooled=each.get("pooled", False),
+        )
+        for each in data["experiments"]
+    )
+
+
+def _claim(values: dict[str, Any], quantities) -> Claim:
+    """Return a claim, with the defaults of its quantity and of Table 3."""
+    quantity = quantities[values["quantity"]]
+    base = values.get("base", "base")
+    published = values.get("paper")
+    margin = quantity["margin"] * (1 if values["direction"] else 2)
+    if base == "base" and values["row"] in paper.TABLE_3:
+        published = _published(values["row"], values["quantity"])
+        if values["direction"] and abs(published) < margin:
+            margin = abs(published) / 2
+    defaults = {
+        "margin": margin,
+        "base": base,
+        "target": quantity.get("target", 0.0),
+    }
+    return Claim(**defaults | values | {"paper": published})
+
+
+def _published(row, quantity):
+    """Return the paper's difference of a row of Table 3 from base."""
+    ours, base = paper.TABLE_3[row], paper.TABLE_3["base"]
+    if quantity == "BLEU":
+        return ours.bleu - base.bleu
+    return _percent(ours.perplexity / base.perplexity)
+
+
+def _percent(ratio):
+    return 100 * math.log(ratio)
+
+
+def value_of(quantity: str, result: dict) -> float:
+    """Return a quantity of a row's file, of one seed."""
+    figures = result["figures"]
+    if quantity == "perplexity":
+        return _percent(figures["perplexity"])
+    if quantity == "BLEU beyond":
+        return figures["beyond"]["bleu"]
+    return figures["scores"]["bleu_compound_split"]
+
+
+def judge(experiment: Experiment, results: pathlib.Path) -> list[Judged]:
+    """Judge the claims of an experiment.
+
+    Args:
+        experiment: the experiment.
+        results: folder of all results.
+    """
+    path = results / experiment.results
+    if path.suffix == ".json":
+        figures = json_files.read(path) if path.exists() else {}
+        return _judge_figures(experiment, figures)
+    rows = table_layout.by_row(
+        [json_files.read(file) for file in sorted(path.glob("*-seed*.json"))]
+    )
+    if experiment.claims[0].quantity == "correlation":
+        return [_judge_order(experiment.claims[0], rows)]
+    return [_judge_rows(claim, experiment, rows) for claim in experiment.claims]
+
+
+def _judge_figures(experiment, figures):
+    """Judge claims about {figure: values}."""
+    claims = experiment.claims
+    scores = {
+        c.row: verdicts.Row([value - c.target for value in figures[c.row]])
+        for c in claims
+        if figures.get(c.row)
+    }
+    several = {n: row for n, row in scores.items() if len(row.scores) > 1}
+
+    def judge_one(claim):
+        if claim.row not in scores:
+            return None
+        noise = 0.0, 1  # one value is exact
+        if claim.row in several:
+            rows = (
+                several
+                if experiment.pooled
+                else {claim.row: several[claim.row]}
+            )
+            noise = verdicts.pooled_deviation(rows)
+        return verdicts.judge_one(
+            scores[claim.row], None, _expected(claim), noise, _level(experiment)
+        )
+
+    return [Judged(claim, judge_one(claim)) for claim in claims]
+
+
+def _judge_rows(claim, experiment, rows):
+    """Judge a claim about two rows, with the noise of the experiment's rows."""
+    used = {n for c in experiment.claims for n in (c.row, c.base)} & rows.keys()
+    scores = {
+        name: verdicts.Row(
+            [value_of(claim.quantity, result) for result in rows[name]],
+            # All have the same number of steps, as in the paper.
+            all(r.get("ended_by") != "budget" for r in rows[name]),
+        )
+        for name in used
+    }
+    if not {claim.row, claim.base} <= used:
+        return Judged(claim, None)
+    try:
+        noise = verdicts.pooled_deviation(scores)
+    except errors.UserError:  # so far one seed of each row
+        return Judged(claim, None)
+    return Judged(
+        claim,
+        verdicts.judge_one(
+            scores[claim.row],
+            scores[claim.base],
+            _expected(claim),
+            noise,
+            _level(experiment),
+        ),
+        statistics.fmean(
+            r["minutes"] for n in (claim.row, claim.base) for r in rows[n]
+        ),
+    )
+
+
+def _expected(claim):
+    return verdicts.Expected(claim.direction, claim.margin)
+
+
+def _level(experiment):
+    return verdicts.LEVEL / len(experiment.claims)
+
+
+def _judge_order(claim, rows):
+    """Judge the rank correlation with Table 3, by samples of seeds."""
+    if not paper.TABLE_3.keys() <= rows.keys():
+        return Judged(claim, None)
+    draws = np.random.default_rng(1)
+    values = [  # base is the first
+        [value_of("perplexity", result) for result in rows[name]]
+        for name in paper.TABLE_3
+    ]
+    published = [row.perplexity for row in paper.TABLE_3.values()]
+
+    def correlation(means):
+        return float(stats.spearmanr(means[1:], published[1:]).statistic)
+
+    samples = [
+        correlation([draws.choice(v, len(v)).mean() for v in values])
+        for _ in range(SAMPLES)
+    ]
+    low, high = map(float, np.quantile(samples, [0.025, 0.975]))
+    verdict = verdicts.Verdict(
+        verdicts.decide(low, high, _expected(claim)),
+        correlation([statistics.fmean(v) for v in values]),
+        (low, high),
+        claim.direction,
+        math.nan,
+        None,
+    )
+    return Judged(claim, verdict)
+
+
+def lay_out(judged: Mapping[Experiment, Sequence[Judged]]) -> str:
+    """Format the page."""
+    words = [_word(each) for group in judged.values() for each in group]
+    counts = ", ".join(
+        f"{words.count(word)} {word}" for word in (*WORDS.values(), NOT_RUN)
+    )
+    head = INTRODUCTION.format(count=len(words), counts=counts)
+    sections = [_section(*item) for item in judged.items()]
+    return "\n\n".join([head, *sections]) + "\n"
+
+
+def _section(experiment, group):
+    columns = "claim", "place", "ours", "paper", "margin", "power", "verdict"
+    table = table_layout.markdown(columns, [_cells(each) for each in group])
+    return (
+        f"## {experiment.title}\n\n{experiment.text}\n\n"
+        f"Command: `{experiment.command}`\n\n{table}"
+    )
+
+
+def _cells(judged):
+    claim, verdict = judged.claim, judged.verdict
+    quantity = read_list()[0][claim.quantity]
+    is_figure = claim.row not in paper.TABLE_3 and claim.base == "base"
+    rows = claim.row if is_figure else f"{claim.row} - {claim.base}"
+
+    def form(value):
+        sign = "" if is_figure else "+"
+        return (
+            f"{value + claim.target * is_figure:{sign}.{quantity['digits']}f}"
+        )
+
+    ours = power = ""
+    if verdict:
+        ours = form(verdict.difference)
+        low, high = map(form, verdict.interval)
+        if low != high:
+            ours += f" ({low} to {high})"
+            power = table_layout.number(verdict.detectable, quantity["digits"])
+    relation = "<±>"[round(claim.direction) + 1]
+    return (
+        f"{claim.text}: {rows}",
+        claim.place,
+        ours,
+        "" if claim.paper is None else form(claim.paper),
+        f"{relation} {claim.margin:.2g} {quantity['unit']}".rstrip(),
+        power,
+        _word(judged) + _needed(judged),
+    )
+
+
+def _word(judged):
+    return WORDS[judged.verdict.verdict] if judged.verdict else NOT_RUN
+
+
+def _needed(judged):
+    """Describe what a claim needs whose verdict is open."""
+    verdict = judged.verdict
+    if not verdict or verdict.verdict != verdicts.CANNOT_TELL:
+        return ""
+    text = f": needs {verdict.seeds_needed} seeds"
+    if judged.minutes:
+        hours = 2 * verdict.seeds_needed * judged.minutes / 60
+        text += f", {hours:.0f} hours"
+    return text
+
+
+def main():
+    judged = {each: judge(each, RESULTS) for each in read_list()[1]}
+    files.write_text(PAGE, lay_out(judged))
+    print(f"{PAGE} is written.")
+
+
+if __name__ == "__main__":
+    command_line.run(main)

@@ -1,0 +1,109 @@
+"""Tests of the claims: their list, verdicts from stored rows, and the page."""
+
+import pytest
+
+from scripts.paper import claims
+from t2t_repro import json_files
+
+QUANTITIES, EXPERIMENTS = claims.read_list()
+BY_TITLE = {each.title: each for each in EXPERIMENTS}
+
+
+def write_rows(folder, rows):
+    """Write {row: perplexities of seeds} like table_runs."""
+    folder.mkdir()
+    for name, perplexities in rows.items():
+        for seed, perplexity in enumerate(perplexities, 1):
+            json_files.write(
+                folder / f"{name}-seed{seed}.json",
+                {
+                    "row": name,
+                    "seed": seed,
+                    "figures": {
+                        "perplexity": perplexity,
+                        "scores": {"bleu_compound_split": 30.0 + seed},
+                    },
+                    "ended_by": "steps",
+                    "minutes": 30.0,
+                },
+            )
+
+
+def test_page_is_that_of_the_stored_rows():
+    judged = {each: claims.judge(each, claims.RESULTS) for each in EXPERIMENTS}
+    text = claims.PAGE.read_text("utf-8")
+    assert text == claims.lay_out(judged), "run python -m scripts.paper.claims"
+
+
+def test_list_has_each_claim_once():
+    every = [
+        (experiment.results, claim.row, claim.base, claim.quantity)
+        for experiment in EXPERIMENTS
+        for claim in experiment.claims
+    ]
+    assert len(set(every)) == len(every) >= 25
+    assert all(q in QUANTITIES for *_, q in every)
+
+
+def test_claim_on_table_3_has_the_papers_difference_and_half_of_it_at_most():
+    listed = {
+        (claim.row, claim.quantity): claim
+        for claim in BY_TITLE["Table 3 in small"].claims
+    }
+    assert listed["c_n2", "perplexity"].paper == pytest.approx(21.7, abs=0.05)
+    assert listed["c_n2", "perplexity"].margin == 1.0
+    assert listed["c_n8", "perplexity"].margin == pytest.approx(0.408, abs=1e-3)
+    assert listed["e_learned_positions", "BLEU"].margin == 0.6
+
+
+def test_rows_of_seeds_have_verdicts_and_others_are_not_run(tmp_path):
+    rows = {"base": [5.0, 5.05, 4.95], "a_h1": [5.5, 5.55, 5.45]}
+    write_rows(tmp_path / "table3", rows)
+    judged = claims.judge(BY_TITLE["Table 3 in small"], tmp_path)
+    words = {
+        (each.claim.row, each.claim.quantity): each.verdict
+        and each.verdict.verdict
+        for each in judged
+    }
+    assert words["a_h1", "perplexity"] == "agrees"
+    assert words["a_h1", "BLEU"] == "cannot tell"  # equal, with wide intervals
+    assert words["c_n2", "perplexity"] is None
+    page = claims.lay_out({BY_TITLE["Table 3 in small"]: judged})
+    assert "1 yes, 0 no, 1 cannot tell, 23 not run" in page
+    assert "+9.5 (" in page  # 100 ln(5.5 / 5)
+
+
+def test_row_that_its_budget_ended_cannot_be_judged(tmp_path):
+    write_rows(tmp_path / "table3", {"base": [5.0, 5.0], "a_h1": [6.0, 6.0]})
+    path = tmp_path / "table3" / "a_h1-seed1.json"
+    json_files.write(path, json_files.read(path) | {"ended_by": "budget"})
+    first, *_ = claims.judge(BY_TITLE["Table 3 in small"], tmp_path)
+    assert first.verdict.verdict == "cannot tell"
+
+
+def test_exact_figure_is_judged_by_its_margin_around_the_target(tmp_path):
+    figures = {
+        "parameters of base": [0.97],
+        "counted FLOPs of base / Table 2": [0.3],
+        "variance of q·k / d_k": [1.01, 0.99, 1.0, 1.0],
+    }
+    json_files.write(tmp_path / "counts.json", figures)
+    judged = {
+        each.claim.row: each.verdict
+        for each in claims.judge(BY_TITLE["Counted without training"], tmp_path)
+    }
+    assert judged["parameters of base"].verdict == "agrees"
+    assert judged["counted FLOPs of base / Table 2"].verdict == "contradicts"
+    low, high = judged["variance of q·k / d_k"].interval
+    assert low < 0 < high
+
+
+def test_order_of_rows_is_judged_when_all_rows_are_there(tmp_path):
+    perplexities = {
+        name: [row.perplexity, 1.001 * row.perplexity]
+        for name, row in claims.paper.TABLE_3.items()
+    }
+    write_rows(tmp_path / "table3", perplexities)
+    (order,) = claims.judge(BY_TITLE["Table 3 as a whole"], tmp_path)
+    assert order.verdict.verdict == "agrees"
+    assert order.verdict.difference == pytest.approx(1)
