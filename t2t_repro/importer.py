@@ -75,6 +75,9 @@ def main() -> None:
         flags.FLAGS.hparams,
     )
     print(f"Imported {path}.")
+    if rest := found.left_over:
+        more = f" and {len(rest) - 5:,} more" if rest[5:] else ""
+        print(f"Not part of the model: {', '.join(rest[:5])}{more}.")
 
 
 def _options(system, read):

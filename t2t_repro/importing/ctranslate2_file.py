@@ -74,6 +74,11 @@ class Attributes:
         if not present:
             return default
         value = self._values[present[0]]
+        if any(self._values[name] != value for name in present):
+            raise errors.UserError(
+                f"{' and '.join(present)} in {self._file} have one meaning and "
+                "different values. Convert the model again."
+            )
         if isinstance(default, bool) and value in (0, 1):
             return bool(value)
         if isinstance(value, type(default)):
@@ -155,17 +160,24 @@ class _Reader:
         variables = {}
         for _ in range(self._number("I")):
             name, value = self._variable(version)
-            variables.setdefault(name, value)
+            _add(variables, name, value)
         aliases = {}
         for _ in range(self._number("I") if version >= 3 else 0):
             alias, name = self._text(), self._text()
-            aliases.setdefault(alias, name)
+            _add(aliases, alias, name)
+        if self._offset < len(self._content):
+            raise ValueError(
+                f"{len(self._content) - self._offset:,} bytes follow its end"
+            )
         arrays, attributes = _separate(variables)
         for alias, name in aliases.items():
             if name in arrays:
-                arrays.setdefault(alias, arrays[name])
+                _add(arrays, alias, arrays[name])
         if revision == 1:
-            arrays = {_renamed(name): value for name, value in arrays.items()}
+            renamed = {}
+            for name, value in arrays.items():
+                _add(renamed, _renamed(name), value)
+            arrays = renamed
         return ModelFile(
             version,
             spec,
@@ -199,6 +211,13 @@ class _Reader:
         if dtype == _BFLOAT16:
             array = (array.astype("<u4") << 16).view("<f4")
         return name, array
+
+
+def _add(values, name, value):
+    """Add a value; a name that occurs twice would have two meanings."""
+    if name in values:
+        raise ValueError(f"it has {name} twice")
+    values[name] = value
 
 
 def _separate(variables):

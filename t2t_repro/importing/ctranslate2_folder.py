@@ -76,6 +76,7 @@ def read(folder: pathlib.Path) -> Imported:
     tokens = ctranslate2_vocabularies.read_tokens(folder, model)
     changes = _hparams(model, tokens, file)
     found = ctranslate2_vocabularies.find(folder, tokens)
+    ctranslate2_vocabularies.refuse_languages(tokens, found)
     model_weights = _weights(model, tokens, found, changes, file)
     model.tensors.refuse_rest()
     model.attributes.refuse_rest()

@@ -1,6 +1,7 @@
 """Vocabularies of CTranslate2's folders, and what its settings say of text."""
 
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,10 @@ _CONFIG = {
     "add_source_bos": bool,
     "add_source_eos": bool,
 }
+# Tokens of M2M-100, of NLLB and of mBART-50.
+_LANGUAGE = re.compile(
+    "__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2}"
+)
 _PAIRS_OF_MODELS = (
     ("source.spm", "target.spm"),
     ("source.model", "target.model"),
@@ -120,6 +125,37 @@ def find(folder: pathlib.Path, tokens: Tokens) -> FoundVocabularies:
     pair = Vocabularies.of(*(WhitespaceTokens(model) for model, _ in mapped))
     orders = [order for _, order in mapped]
     return FoundVocabularies(pair, "whitespace_tokens", orders, ())
+
+
+def refuse_languages(tokens: Tokens, found: FoundVocabularies) -> None:
+    """Refuse a model of many languages, of which a caller names one.
+
+    The first token of its output is that of the language, after EOS as the
+    decoder's first input. A piece of a SentencePiece model is text.
+
+    Raises:
+        UserError: the target's vocabulary has tokens of languages.
+    """
+    if tokens.target[tokens.start] != tokens.special.eos:
+        return
+    text = set()
+    if found.kind != "whitespace_tokens":
+        text = {
+            piece for piece, _ in found.pair.target.scored_pieces().values()
+        }
+    names = [
+        token
+        for token in tokens.target
+        if _LANGUAGE.fullmatch(token) and token not in text
+    ]
+    if names:
+        raise imported.refuse(
+            tokens.files[-1],
+            "the target's vocabulary",
+            "without tokens of languages: in M2M-100, NLLB and mBART-50, the "
+            "caller gives one of them as the first token of an output",
+            ", ".join(names[:5]),
+        )
 
 
 def _config(folder, model):

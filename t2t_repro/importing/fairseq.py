@@ -82,7 +82,7 @@ def convert(
     found = fairseq_vocabularies.read(file.parent, settings, tokenizer)
     changes = fairseq_settings.changes(settings)
     model_weights = _weights(tensors, settings, changes, found)
-    tensors.refuse_rest(_IGNORED)
+    left_over = tensors.refuse_rest(_IGNORED)
     return Imported(
         changes,
         model_weights,
@@ -98,6 +98,7 @@ def convert(
         },
         (file, *dict.fromkeys(found.files)),
         (settings["source_lang"], settings["target_lang"]),
+        left_over,
     )
 
 
@@ -108,15 +109,7 @@ def _weights(
     found: FoundVocabularies,
 ) -> weights.Weights:
     """Return all weights by their roles, and complete the changes."""
-    size = settings["encoder_embed_dim"]
-    source, target = (
-        tensors.take(f"{side}.embed_tokens.weight", len(order), size)
-        for side, order in zip(_SIDES, found.orders, strict=True)
-    )
-    softmax = target
-    for name in ("decoder.output_projection.weight", "decoder.embed_out"):
-        array = tensors.take_if_present(name, len(target), size)
-        softmax = softmax if array is None else array
+    source, target, softmax = _matrices(tensors, settings, found.orders)
     start = target[fairseq_vocabularies.EOS_ID]
     source, target, softmax = imported.reorder(
         source, target, softmax, found.orders
@@ -142,6 +135,32 @@ def _weights(
         softmax,
         start=start,
     )
+
+
+def _matrices(tensors, settings, orders):
+    """Return the embeddings of both sides, and the softmax.
+
+    fairseq stores a shared matrix under each of its names.
+    """
+    size, rows = settings["encoder_embed_dim"], [len(o) for o in orders]
+    everything, outputs = (
+        "share_all_embeddings",
+        "share_decoder_input_output_embed",
+    )
+    sides = [f"{side}.embed_tokens.weight" for side in _SIDES]
+    heads = ["decoder.output_projection.weight", "decoder.embed_out"]
+    if settings[everything]:
+        one = tensors.take_one([*sides, *heads], everything, rows[0], size)
+        return one, one, one
+    source = tensors.take(sides[0], rows[0], size)
+    if settings[outputs]:
+        names = [sides[1], *heads]
+        target = softmax = tensors.take_one(names, outputs, rows[1], size)
+    else:
+        target = tensors.take(sides[1], rows[1], size)
+        reason = "their use: both are the softmax"
+        softmax = tensors.take_one(heads, reason, rows[1], size)
+    return source, target, softmax
 
 
 def _positions(tensors, side, settings):

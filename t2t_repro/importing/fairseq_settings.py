@@ -35,6 +35,8 @@ _DEFAULTS: dict[str, Any] = {
     "no_scale_embedding": False,
     "layernorm_embedding": False,
     "no_token_positional_embeddings": False,
+    "share_all_embeddings": False,
+    "share_decoder_input_output_embed": False,
 }
 # These must be as the encoder's.
 _OF_DECODER = {
@@ -69,6 +71,8 @@ _REFUSED = (
     "encoder_xformers_att_config",
     "decoder_xformers_att_config",
 )
+# Multilingual tasks add tokens of languages to inputs and outputs.
+_TASK = "translation"
 _NESTED = "encoder", "decoder", "quant_noise"
 
 
@@ -88,6 +92,10 @@ def read(checkpoint: Mapping[str, Any], file: Any) -> dict[str, Any]:
         raise imported.refuse(
             file, "arch", "transformer, or transformer_wmt_… and alike", name
         )
+    task = found.get("task") or _TASK
+    if task != _TASK:
+        rule = f"{_TASK!r}: others give the model more than the sentence"
+        raise imported.refuse(file, "task", rule, task)
     settings = {}
     for key, default in _DEFAULTS.items():
         settings[key] = value = found.get(key, default)
@@ -142,6 +150,7 @@ def _flat(checkpoint, file):
     tokenizer = config.get("tokenizer")
     if isinstance(task, Mapping):
         flat |= {k: v for k, v in task.items() if k.endswith("_lang")}
+        flat["task"] = task.get("_name")
     if isinstance(tokenizer, Mapping):
         tokenizer = tokenizer.get("_name")
     return flat | {"tokenizer": tokenizer}

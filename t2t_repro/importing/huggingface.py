@@ -13,6 +13,7 @@ models were trained, has tensor2tensor's: --hparams=pos=timing restores that.
 """
 
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,7 @@ from t2t_repro.text.mapped_sentence_piece import MappedSentencePiece
 from t2t_repro.text.token_lists import Special
 
 _POSITIONS_TOLERANCE = 1e-5
+_SHARED = "model.shared.weight"
 
 
 def read(folder: pathlib.Path) -> Imported:
@@ -57,7 +59,7 @@ def read(folder: pathlib.Path) -> Imported:
     )
     token_files = [f for f in vocabulary_files if f.suffix == ".json"]
     model_weights = _weights(tensors, config, changes, orders, token_files)
-    tensors.refuse_rest()
+    left_over = tensors.refuse_rest([re.escape(_SHARED)])
     search, search_files = huggingface_settings.search(folder, config)
     tokenizer = folder / "tokenizer_config.json"
     languages = json_files.read(tokenizer, dict) if tokenizer.exists() else {}
@@ -77,6 +79,7 @@ def read(folder: pathlib.Path) -> Imported:
             str(languages.get("source_lang") or ""),
             str(languages.get("target_lang") or ""),
         ),
+        left_over,
     )
 
 
@@ -128,13 +131,8 @@ def _tokens(file: pathlib.Path) -> list[str]:
 def _weights(tensors, config, changes, orders, token_files):
     """Return all weights by their roles."""
     size = config["d_model"]
-    source, target = (
-        _embedding(tensors, side, size) for side in ("encoder", "decoder")
-    )
-    softmax = tensors.take_if_present("lm_head.weight", -1, size)
     is_tied = config["tie_word_embeddings"]
-    if softmax is None or is_tied:
-        softmax = target
+    source, target, softmax = _matrices(tensors, config)
     bias = tensors.take_if_present("final_logits_bias", 1, len(target))
     imported.check_rows(
         {"encoder's embedding": source}, orders[0], token_files[0]
@@ -163,14 +161,35 @@ def _weights(tensors, config, changes, orders, token_files):
     )
 
 
-def _embedding(tensors, side, size):
-    """Return the embedding of a side; a shared one may have another name."""
-    names = [f"model.{side}.embed_tokens.weight", "model.shared.weight"]
-    present = [name for name in names if name in tensors] or names
-    found = tensors.take(present[0], -1, size)
-    for name in present[1:]:  # not used where the side has its own
-        tensors.take(name)
-    return found
+def _matrices(tensors, config):
+    """Return the embeddings of both sides, and the softmax.
+
+    A file may have a shared matrix under several names. Without
+    tie_word_embeddings, transformers 5 writes model.shared.weight and never
+    reads it.
+    """
+    share, tie = "share_encoder_decoder_embeddings", "tie_word_embeddings"
+    sides = [
+        f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")
+    ]
+    head, size = "lm_head.weight", config["d_model"]
+    if config[share] and (
+        config[tie] or not all(side in tensors for side in sides)
+    ):
+        names = [_SHARED, *sides, *([head] if config[tie] else [])]
+        source = target = tensors.take_one(
+            names, f"{share} and {tie}", -1, size
+        )
+    else:
+        source = tensors.take(sides[0], -1, size)
+        names = [sides[1], *([head] if config[tie] else [])]
+        target = tensors.take_one(names, tie, -1, size)
+    if not config[tie] and head not in tensors:
+        raise imported.refuse(
+            "config.json", tie, f"true where the weights have no {head}", False
+        )
+    softmax = target if config[tie] else tensors.take(head, -1, size)
+    return source, target, softmax
 
 
 def _check_positions(tensors, side, size):

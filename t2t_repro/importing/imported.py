@@ -28,6 +28,8 @@ class Imported(NamedTuple):
     # Files that were read.
     files: tuple[pathlib.Path, ...]
     languages: tuple[str, str] = ("", "")  # "": the files do not say
+    # Arrays of the file that no part of the model needs, by their names.
+    left_over: tuple[str, ...] = ()
 
 
 class FoundVocabularies(NamedTuple):

@@ -68,7 +68,7 @@ def read(path: pathlib.Path) -> Imported:
     tensors = tensorflow_checkpoint.read(prefix)
     changes: dict[str, Any] = {"encode_eos": found.encode_eos}
     model_weights = _Reader(tensors, description, changes).read(found)
-    tensors.refuse_rest(_IGNORED)
+    left_over = tensors.refuse_rest(_IGNORED)
     files = tensorflow_checkpoint.files(prefix)
     return Imported(
         changes,
@@ -77,6 +77,7 @@ def read(path: pathlib.Path) -> Imported:
         found.kind,
         _search(config, data_file),
         (*files, model_file, data_file, *found.files),
+        left_over=left_over,
     )
 
 

@@ -33,6 +33,7 @@ _CATALOG: dict[str, dict[str, Any]] = {
         "ffn_dropout": 0.0,
     },
 }
+_FROM_CATALOG = "get_model_from_catalog"
 # Arguments of Transformer that the weights do not show, with its defaults.
 _DEFAULTS: dict[str, Any] = {
     "num_heads": 8,
@@ -98,27 +99,39 @@ def read_model(file: pathlib.Path) -> dict[str, Any]:
         tree = ast.parse(file.read_text("utf-8"))
     except (OSError, ValueError, SyntaxError, RecursionError) as error:
         raise errors.UserError(f"Cannot read {file}: {error}.") from error
-    for call in ast.walk(tree):
-        if not isinstance(call, ast.Call):
-            continue
-        name = ast.unparse(call.func).rpartition(".")[2]
-        if name == "get_model_from_catalog":
-            model = _literal(call.args[0]) if call.args else None
-            if not isinstance(model, str) or model not in _CATALOG:
-                raise imported.refuse(
-                    file, "the model", f"one of {', '.join(_CATALOG)}", model
-                )
-            return _checked(_CATALOG[model], file)
-        if name in _CATALOG and name != "Transformer":
-            return _checked(_CATALOG[name], file)
-        if name == "Transformer":
-            return _checked(_arguments(call, file), file)
-    raise imported.refuse(
-        file,
-        "the model",
-        "one of the catalog, or a call of Transformer",
-        "neither",
-    )
+    calls = [
+        call
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and _name(call) in (*_CATALOG, _FROM_CATALOG)
+    ]
+    if len(calls) != 1:
+        lines = ", ".join(map(str, sorted(call.lineno for call in calls)))
+        raise imported.refuse(
+            file,
+            "the model",
+            "one call, of a model of the catalog or of Transformer, such as "
+            "model = lambda: opennmt.models.Transformer(num_layers=6, "
+            "num_units=512, num_heads=8, ffn_inner_dim=2048) (write what "
+            "`model` is in this form, and remove the rest)",
+            f"{len(calls)} calls, on lines {lines}" if lines else "none",
+        )
+    (call,) = calls
+    name = _name(call)
+    if name == "Transformer":
+        return _checked(_arguments(call, file), file)
+    if name == _FROM_CATALOG:
+        name = _literal(call.args[0]) if call.args else None
+        if not isinstance(name, str) or name not in _CATALOG:
+            raise imported.refuse(
+                file, "the model", f"one of {', '.join(_CATALOG)}", name
+            )
+    return _checked(_CATALOG[name], file)
+
+
+def _name(call):
+    """Return the name of a call's function, without its module."""
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def _arguments(call, file):

@@ -63,7 +63,7 @@ def read(path: pathlib.Path) -> Imported:
     pair = _vocabularies(vocabulary_files, settings["vocab_divisor"])
     changes = tensor2tensor_settings.changes(settings)
     model_weights = _Reader(tensors, settings, changes).read(pair, found, file)
-    tensors.refuse_rest(_IGNORED)
+    left_over = tensors.refuse_rest(_IGNORED)
     return Imported(
         changes,
         model_weights,
@@ -77,6 +77,7 @@ def read(path: pathlib.Path) -> Imported:
             *flags_file,
         ),
         languages,
+        left_over,
     )
 
 

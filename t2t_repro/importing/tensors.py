@@ -1,7 +1,7 @@
 """Arrays of another system's file, by name, of which none may be left over."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -74,14 +74,42 @@ class Tensors:
         """Return take(name), or None if there is no array of this name."""
         return self.take(name, *shape) if name in self else None
 
-    def refuse_rest(self, ignored: Iterable[str] = ()) -> None:
+    def take_one(
+        self, names: Sequence[str], reason: str, *shape: int
+    ) -> np.ndarray:
+        """Return the one array that each of several names may have.
+
+        Args:
+            names: names, of which at least one must be in the file.
+            reason: the setting by which they are one array, for errors.
+            *shape: as of take().
+
+        Raises:
+            UserError: there is none, or two of them differ.
+        """
+        present = [name for name in names if name in self] or names[:1]
+        first, *others = (self.take(name, *shape) for name in present)
+        for name, array in zip(present[1:], others, strict=True):
+            if not np.array_equal(first, array):
+                raise errors.UserError(
+                    f"This model cannot be imported: {present[0]} and {name} "
+                    f"in {self._file} must be equal, because of {reason}; got "
+                    "different ones, and nothing says which of them the model "
+                    "has. Remove one of them, or correct the setting."
+                )
+        return first
+
+    def refuse_rest(self, ignored: Iterable[str] = ()) -> tuple[str, ...]:
         """Refuse arrays that were not taken: this model has no place for them.
 
         Args:
             ignored: regular expressions of names that carry no weights.
 
+        Returns:
+            The names of the arrays that were not taken.
+
         Raises:
-            UserError: names them.
+            UserError: an array was not taken, and is not to be ignored.
         """
         rest = sorted(
             name
@@ -95,3 +123,4 @@ class Tensors:
                 f"stands for: {', '.join(rest[:5])}{more}. Such a model cannot "
                 "be imported."
             )
+        return tuple(sorted(self._left))

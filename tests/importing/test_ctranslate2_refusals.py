@@ -102,6 +102,17 @@ def test_setting_of_the_configuration_is_named(values, message, tmp_path):
     refused(save(build(set_config(**values)), tmp_path), message)
 
 
+@pytest.mark.parametrize("language", ["__de__", "deu_Latn", "de_DE"])
+def test_language_that_the_caller_gives_is_named(language, tmp_path):
+    def change(spec):
+        tokens = [*TOKENS[:-1], language]
+        spec._vocabularies = {"source": [tokens], "target": [tokens]}
+        spec.config.decoder_start_token = "</s>"
+
+    message = f"without tokens of languages: .* got '{language}'"
+    refused(save(build(change), tmp_path), message)
+
+
 def short_relative_tables(spec):
     for side in (spec.encoder, spec.decoder):
         for layer in side.layer:
@@ -261,6 +272,21 @@ def test_old_versions_are_read(tmp_path, version):
 
 
 @pytest.mark.parametrize(
+    ("variables", "end", "message"),
+    [
+        ([("a", (), 1, b"\1"), ("a", (), 1, b"\0")], b"", "it has a twice"),
+        ([("a", (), 1, b"\1")], b"12", "2 bytes follow its end"),
+    ],
+)
+def test_file_with_two_meanings_is_refused(variables, end, message, tmp_path):
+    file = tmp_path / "model.bin"
+    write(file, variables=variables)
+    file.write_bytes(file.read_bytes() + end)
+    with pytest.raises(errors.UserError, match=message):
+        ctranslate2_file.read(file)
+
+
+@pytest.mark.parametrize(
     ("version", "variable", "message"),
     [
         (7, ("a", (), 0, b"1234"), "its version is 7"),
@@ -290,6 +316,14 @@ def test_wrong_scales_are_refused(scale, message, tmp_path):
     write(tmp_path / "model.bin", variables=variables)
     with pytest.raises(errors.UserError, match=message):
         ctranslate2_file.read(tmp_path / "model.bin")
+
+
+def test_names_of_one_attribute_must_agree(tmp_path):
+    variables = [("new", (), 1, b"\1"), ("old", (), 1, b"\2")]
+    write(tmp_path / "model.bin", variables=variables)
+    found = ctranslate2_file.read(tmp_path / "model.bin")
+    with pytest.raises(errors.UserError, match="new and old .* one meaning"):
+        found.attributes.take(("new", "old"), 0)
 
 
 def test_attribute_of_another_type_is_refused(tmp_path):

@@ -115,6 +115,14 @@ def test_tokenizer_that_nothing_names_is_asked_for(tmp_path):
         ({"decoder_learned_pos": True}, "decoder_learned_pos"),
         ({"activation_fn": "tanh"}, "activation_fn in .* one of relu, gelu"),
         ({"dropout": "x"}, "dropout in .* must be of type float"),
+        (
+            {"task": "translation_multi_simple_epoch"},
+            "task in .* 'translation'",
+        ),
+        (
+            {"share_decoder_input_output_embed": True},
+            "output_projection.* must be equal, because of share_decoder_input",
+        ),
     ],
 )
 def test_setting_without_counterpart_is_refused(changes, message, tmp_path):
@@ -123,6 +131,15 @@ def test_setting_without_counterpart_is_refused(changes, message, tmp_path):
     _write(tmp_path)
     with pytest.raises(errors.UserError, match=message):
         _convert(args | changes, state, tmp_path)
+
+
+def test_softmax_that_is_not_shared_must_be_there(tmp_path):
+    args = models.arguments()
+    state = models.state(args, SIZES)
+    del state["decoder.output_projection.weight"]
+    _write(tmp_path)
+    with pytest.raises(errors.UserError, match="no array .*output_projection"):
+        _convert(args, state, tmp_path)
 
 
 def test_pre_norm_without_final_norm_is_refused(tmp_path):

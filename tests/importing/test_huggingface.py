@@ -226,6 +226,53 @@ def edit(folder, change):
     safetensors.numpy.save_file(arrays, path)
 
 
+HEAD, SHARED = "lm_head.weight", "model.shared.weight"
+SIDES = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "other", "message"),
+    [
+        ({}, HEAD, f"{SHARED} and {HEAD} .* must be equal, because of .*tie_w"),
+        ({}, SIDES[0], f"{SHARED} and {SIDES[0]} .* must be equal"),
+        ({"tie_word_embeddings": False}, None, f"true where .* no {HEAD}"),
+        (
+            {"share_encoder_decoder_embeddings": False},
+            SIDES[0],
+            f"has no array {SIDES[1]}",
+        ),
+    ],
+)
+def test_matrix_that_nothing_determines_is_refused(
+    copy, changes, other, message
+):
+    def add(arrays):
+        if other:
+            arrays[other] = arrays[SHARED][::-1].copy()
+
+    folder = copy(**changes)
+    edit(folder, add)
+    with pytest.raises(errors.UserError, match=message):
+        huggingface.read(folder)
+
+
+def test_matrices_of_their_own_are_used_and_the_unused_one_is_named(copy):
+    def add(arrays):
+        for number, name in enumerate([*SIDES, HEAD]):
+            arrays[name] = arrays[SHARED] + number + 1
+
+    folder = copy(tie_word_embeddings=False)
+    edit(folder, add)
+    found = huggingface.read(folder)
+    assert found.left_over == (SHARED,)
+    encoder, decoder = found.weights.encoder, found.weights.decoder
+    for array, base in (
+        (decoder.embedding, encoder.embedding),
+        (found.weights.softmax, decoder.embedding),
+    ):
+        np.testing.assert_allclose(array - base, 1, atol=1e-5)
+
+
 def test_quantized_weights_are_refused(copy):
     def quantize(arrays):
         name = "model.encoder.layers.0.fc1.weight"

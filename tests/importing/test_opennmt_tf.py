@@ -120,7 +120,14 @@ def test_argument_without_counterpart_is_refused(more, message, tmp_path):
     ("content", "message"),
     [
         ("model = lambda: get_model_from_catalog('GPT2Small')", "GPT2Small"),
-        ("model = None", "a call of Transformer; got 'neither'"),
+        ("model = None", "the model in .* one call, .*; got 'none'"),
+        (
+            "def model():\n"
+            "    if small: return models.Transformer(num_heads=1)\n"
+            "    return models.Transformer(num_heads=2)",
+            "got '2 calls, on lines 2, 3'",
+        ),
+        ("class Mine(Transformer): pass\nmodel = Mine", "write .* this form"),
         ("model = (", "Cannot read .*model_description"),
         ("model = Transformer(1, 2, 3)", "with named arguments; got 3"),
     ],
