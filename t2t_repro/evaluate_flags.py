@@ -112,9 +112,9 @@ def _problem(test_set):
         return scoring_problem(_languages_of_sacrebleu(test_set))
     if not (_LANGUAGE.value or _TOKENIZED.value):
         raise errors.UserError(
-            "Moses tokens, for bleu_tok and bleu_compound_split, depend on the "
-            f"language. Name that of the translations with --{_LANGUAGE.name}="
-            "de, or name their --problem, or say --tokenized."
+            "The tokens of BLEU and TER depend on the language. Name that of "
+            f"the translations with --{_LANGUAGE.name}=de, or name "
+            "their --problem, or say --tokenized."
         )
     # Otherwise the text says which languages there are.
     source, target = (flag.value or "" for flag in _LANGUAGES)

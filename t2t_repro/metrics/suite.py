@@ -27,7 +27,7 @@ PARSING = (
 )
 # {name: (module and class in this package, summary)}
 _TARGETS = {
-    "bleu": ("bleu.Bleu", "sacreBLEU 13a, cased, detokenized"),
+    "bleu": ("bleu.Bleu", "sacreBLEU, cased, detokenized"),
     "bleu_lc": ("bleu.BleuLc", "the same, lowercased"),
     "bleu_intl": ("bleu.BleuIntl", "international tokenization (t2t-bleu)"),
     "bleu_intl_lc": ("bleu.BleuIntlLc", "the same, lowercased"),

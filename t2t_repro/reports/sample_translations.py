@@ -8,6 +8,7 @@ import numpy as np
 
 from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import Suite
+from t2t_repro.text import sentences
 
 PER_GROUP = 4  # number of samples
 LONGEST = 32  # maximum number of subwords for choose_by_length()
@@ -102,7 +103,7 @@ def _order(values, metrics, references):
             else values[name][i]
             for name, metric in metrics.items()
         )
-        return *signed, len(references[i].split())
+        return *signed, len(sentences.words(references[i]))
 
     return sorted(range(len(references)), key=sort_key, reverse=True)
 
@@ -128,15 +129,19 @@ def diff_words(
 ) -> tuple[list[WordSpan], list[WordSpan]]:
     """Split two texts into spans that are equal or differ.
 
-    Example: "a b c" and "a x c" have the spans "a", "b", "c" and "a", "x",
+    Example: "a b c" and "a x c" have the spans "a ", "b ", "c" and "a ", "x ",
     "c", of which the second ones differ.
     """
-    words, others = translation.split(), reference.split()
-    matcher = difflib.SequenceMatcher(None, words, others, autojunk=False)
+    words, others = sentences.words(translation), sentences.words(reference)
+    left_words = [word.rstrip() for word in words]
+    right_words = [word.rstrip() for word in others]
+    matcher = difflib.SequenceMatcher(
+        None, left_words, right_words, autojunk=False
+    )
     left: list[WordSpan] = []
     right: list[WordSpan] = []
     for tag, i, j, k, m in matcher.get_opcodes():
         for spans, span in ((left, words[i:j]), (right, others[k:m])):
             if span:
-                spans.append(WordSpan(" ".join(span), tag != "equal"))
+                spans.append(WordSpan("".join(span), tag != "equal"))
     return left, right

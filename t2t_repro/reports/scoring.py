@@ -54,7 +54,7 @@ def score(
         name: _score_text(
             [hypotheses[i] for i in indices],
             _without_tags(test_set.select(indices)),
-            suite._replace(language=name.split("-")[1]),
+            _suites(test_set, suite)[name],
             None if baseline is None else [baseline[i] for i in indices],
             samples,
         )
@@ -63,6 +63,20 @@ def score(
     if len(directions) == 1:
         return directions.popitem()[1]
     return _join(directions, suite)
+
+
+def require_metrics(test_set: TestSet, suite: Suite) -> None:
+    """Raise a UserError if a metric cannot score the languages of a text."""
+    for each in _suites(test_set, suite).values() or [suite]:
+        each.build()
+
+
+def _suites(test_set, suite):
+    """Return {direction: suite of its language}."""
+    return {
+        name: suite._replace(language=name.split("-")[1])
+        for name in test_set.directions
+    }
 
 
 def _without_tags(test_set):

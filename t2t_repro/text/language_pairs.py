@@ -42,6 +42,11 @@ def matches(direction: Direction, given: Direction) -> bool:
     return all(a in ("", b) for a, b in zip(given, direction, strict=True))
 
 
+def without_region(language: str) -> str:
+    """Return the first part of a language's code: "zh" of "zh_TW"."""
+    return re.split("[_-]", language.lower())[0]
+
+
 def only(languages: Iterable[str]) -> str:
     """Return the only language, or "" if there are several."""
     first, *others = set(languages)

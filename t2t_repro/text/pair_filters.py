@@ -7,10 +7,10 @@ class NoUrls(PairFilter):
 """
 
 import functools
-import re
 import unicodedata
 
 from t2t_repro import errors, extras
+from t2t_repro.text import language_pairs
 from t2t_repro.text.parallel_files import Pair
 
 # Scripts as in Unicode's names of letters; other languages have Latin letters.
@@ -146,7 +146,7 @@ class Script(_Limit):
         }
         self._scripts = [
             frozenset(scripts.get(code, ["LATIN"]))
-            for code in (re.split("[_-]", x.lower())[0] for x in languages)
+            for code in map(language_pairs.without_region, languages)
         ]
 
     def keep(self, pair: Pair) -> bool:

@@ -233,7 +233,7 @@ def test_report_is_one_page(reported, averaged):
     page = (folder / "index.html").read_text("utf-8")
     for part in (
         "<h1>run, begun</h1>",
-        "sacreBLEU 13a",
+        "sacreBLEU, cased",
         "2,000",  # pairs of the training split
         "FLOPs, time × devices × sustained FLOP/s",
         "Back to an earlier word",

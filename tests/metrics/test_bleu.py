@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
+import pathlib
 import re
 import subprocess
+import sys
 from importlib import metadata
 
 import hypothesis
@@ -15,6 +18,7 @@ from t2t_repro.metrics import scores
 from t2t_repro.metrics.suite import TRANSLATION, Suite
 from t2t_repro.reports import scoring
 
+BIN = pathlib.Path(sys.executable).parent
 # evaluate prints these keys in this order, on which its users rely.
 KEYS = (
     "bleu bleu_lc bleu_intl bleu_intl_lc bleu_tok bleu_compound_split chrf ter "
@@ -294,3 +298,65 @@ def test_bootstrap_includes_samples_without_a_match(hypotheses, references):
     measured = scores.score(Suite(), hypotheses, [references], samples=50)
     assert measured["chrf"].plus_minus > 0
     assert measured["ter"].plus_minus > 0
+
+
+# A sentence of each language without spaces, and one that differs in a word.
+UNSPACED = {
+    "zh": ("我们今天去公园散步，天气很好。", "我们今天去公园散步，天气不好。"),
+    "yue_Hant": ("我哋今日去公園散步。", "我哋聽日去公園散步。"),
+    "th": ("วันนี้เราไปเดินเล่นที่สวน", "วันนี้เราไปเดินเล่นที่บ้าน"),
+    "lo": ("ມື້ນີ້ພວກເຮົາໄປສວນ", "ມື້ນີ້ພວກເຮົາໄປຕະຫຼາດ"),
+    "my": ("ယနေ့ကျွန်တော်တို့ပန်းခြံသွားသည်", "ယနေ့ကျွန်တော်တို့ဈေးသွားသည်"),
+    "khm_Khmr": ("ថ្ងៃនេះយើងទៅសួន", "ថ្ងៃនេះយើងទៅផ្សារ"),
+}
+
+
+@pytest.mark.parametrize("language", UNSPACED)
+def test_metrics_of_language_without_spaces_measure_parts_of_lines(language):
+    reference, other = UNSPACED[language]
+    references = [reference] * 3
+    same = values(references, [references], language)
+    near = values([reference, other, other], [references], language)
+    for key in [*BLEUS, "chrf"]:
+        assert same[key] == pytest.approx(100), key
+        assert 20 < near[key] < 99, key
+    assert same["ter"] == 0 and 0 < near["ter"] < 60
+    shorter = values([line[:-5] for line in references], [references], language)
+    assert 0.4 < shorter["length_ratio"] < 1
+
+
+@pytest.mark.parametrize(
+    ("language", "key"), [("zh", "bleu"), ("zh", "ter"), ("th", "bleu_intl_lc")]
+)
+def test_check_of_language_without_spaces_gives_the_same_value(
+    language, key, tmp_path
+):
+    lines = UNSPACED[language]
+    for name, text in (("OUT", lines[::-1]), ("REF", lines)):
+        (tmp_path / name).write_text("\n".join(text), "utf-8")
+    check = Suite(language=language).build()[key].check
+    *steps, command = check.replace("sacrebleu", "sacrebleu -b -w 4").split(";")
+    files = "for file in OUT REF; do {} < $file > $file.tok; done".format
+    done = subprocess.run(
+        "\n".join([*map(files, steps), command]),
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+        env=os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"},
+    )
+    expected = values(lines[::-1], [lines], language)[key]
+    assert float(done.stdout) == pytest.approx(expected, abs=6e-5)
+
+
+@pytest.mark.parametrize(
+    ("language", "extra", "module"),
+    [("ja", "ja", "MeCab"), ("kor_Hang", "ko", "mecab_ko")],
+)
+def test_missing_package_of_a_tokenizer_is_named(
+    language, extra, module, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(errors.UserError, match=f"{module}.*extra {extra}:"):
+        Suite(language=language).build()
+    assert values(["a b"], [["a b"]], language, tokenized=True)["bleu_tok"] == 0

@@ -31,6 +31,12 @@ def test_buckets_have_the_sentences_of_their_lengths():
     assert all(b.scores["bleu"] == pytest.approx(100) for b in result)
 
 
+@pytest.mark.parametrize("line", ["我" * 11, "เ" * 11, "我们 ok " * 4])
+def test_characters_of_scripts_without_spaces_count_as_words(line):
+    (bucket,) = buckets(["a b"], [["a b"]], [line])
+    assert bucket[:2] == (11, 20)
+
+
 def test_score_of_a_bucket_is_that_of_its_sentences_alone():
     references = [of_words(8), of_words(9), of_words(30)]
     hypotheses = [of_words(8), "x", of_words(15)]

@@ -157,7 +157,7 @@ def test_page_shows_everything_of_a_run():
         "Time of the steps 1 h 23 min",
         "Validation sacreBLEU of a sample, the last 27.25",
         "train 1,200 1,190 30,000 32,000 10 empty side",
-        "27.50 ± 0.50 sacreBLEU 13a, cased, detokenized",
+        "27.50 ± 0.50 sacreBLEU, cased, detokenized",
         "new_one 3.00",
         "<b>in</b>",
         "test: line 1, drawn a ours b reference",

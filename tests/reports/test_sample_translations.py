@@ -88,8 +88,15 @@ def test_parses_are_ranked_by_bracketing():
 
 def test_diff_words_marks_both_sides():
     ours, theirs = sample_translations.diff_words("a b b c d", "a x c d e")
-    assert ours == [("a", False), ("b b", True), ("c d", False)]
-    assert theirs == [("a", False), ("x", True), ("c d", False), ("e", True)]
+    assert ours == [("a ", False), ("b b ", True), ("c d", False)]
+    assert theirs == [
+        ("a ", False),
+        ("x ", True),
+        ("c d ", False),
+        ("e", True),
+    ]
+    ours, _ = sample_translations.diff_words("我们去 ok", "我去 ok")
+    assert ours == [("我", False), ("们", True), ("去 ok", False)]
 
 
 words = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
@@ -102,9 +109,9 @@ words = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 def test_diff_words_loses_no_word(left, right):
     sides = sample_translations.diff_words(left, right)
     for text, spans in zip((left, right), sides, strict=True):
-        assert " ".join(span.text for span in spans) == text
+        assert "".join(span.text for span in spans) == text
     same = [[span.text for span in side if not span.differs] for side in sides]
-    assert " ".join(same[0]) == " ".join(same[1])
+    assert "".join(same[0]).split() == "".join(same[1]).split()
 
 
 def test_choose_by_length_spreads_from_median_to_longest():
