@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from t2t_repro import errors, json_files, registry, stored_run, user_definitions
+from t2t_repro import errors, json_files, stored_run, user_definitions
 from t2t_repro.data import engines
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.serving import version_folders
@@ -68,8 +68,8 @@ class RunModel(NamedTuple):
     decode_hparams: DecodeHParams
     split_sentences: bool
     target_language: str  # of a many-to-many model; "": lines have tags
-    usr_dir: pathlib.Path | None
-    definitions: tuple[tuple[str, str], ...] = ()  # its modules with sha256
+    # Modules of --usr_dir with sha256. Engines send them to workers.
+    definitions: tuple[tuple[str, str], ...] = ()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -82,8 +82,8 @@ class RunModel(NamedTuple):
             "decode_hparams": dataclasses.asdict(self.decode_hparams),
             "split_sentences": self.split_sentences,
             "target_language": self.target_language,
-            # Absent, as in earlier versions, if there is no such folder.
-            **({"usr_dir": dict(self.definitions)} if self.usr_dir else {}),
+            # Absent, as in earlier versions, if there are none.
+            **({"usr_dir": dict(self.definitions)} if self.definitions else {}),
         }
 
     def load(self) -> Translate:
@@ -99,7 +99,6 @@ class RunModel(NamedTuple):
         from t2t_repro.decoding import translate
 
         _configure_devices()
-        registry.load_definitions(self.usr_dir)
         run = runs.open_run(self.output_dir)
         models, _ = runs.load_models(run, paths)
         problem = run.problem.toward(self.target_language)
@@ -205,7 +204,6 @@ def of_run(
         decode_hparams or run.problem.search,
         split_sentences,
         target_language,
-        user_definitions.named_folder(),
         tuple(user_definitions.checksums().items()),
     )
 

@@ -97,9 +97,8 @@ def _report_interrupt():
 def _print_help(arguments, description, groups):
     """Print the help that is asked for; return whether there was any."""
     rest, help_requests = arguments
-    if _CONFIG.value:
-        config_file.apply(_CONFIG.value)
-    registry.load_definitions(_USR_DIR.value)
+    definitions = config_file.apply(_CONFIG.value) if _CONFIG.value else None
+    registry.load_definitions(_USR_DIR.value or definitions)
     if help_requests:
         command_help.show(help_requests, description, groups)
     elif rest:

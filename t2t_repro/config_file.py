@@ -9,8 +9,12 @@
 
 A run.json is one, too: it repeats the training. Flags on the command line
 override the file; of `hparams` and the like, only the values that they name.
+
+A configuration file is as powerful as a command line: its usr_dir is imported.
+A run.json is not, since a run may come from anyone.
 """
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -20,7 +24,8 @@ from typing import Any
 import yaml
 from absl import flags
 
-from t2t_repro import errors, fields, files, json_files
+from t2t_repro import errors, fields, files, json_files, user_definitions
+from t2t_repro.training.options import Options
 
 # Flags whose value is key=value,key=value: a mapping in the file.
 _SETTINGS = ("problem_args", "hparams", "decode_hparams")
@@ -36,20 +41,32 @@ _RUN = {  # what repeats a run, of its run.json
 }
 
 
-def apply(name: str, known: flags.FlagValues = flags.FLAGS) -> None:
+def apply(
+    name: str, known: flags.FlagValues = flags.FLAGS
+) -> user_definitions.Definitions | None:
     """Set the flags that a file names and the command line does not.
 
     Args:
         name: path of a file .yaml, .yml or .json.
         known: the flags of the command.
 
+    Returns:
+        The definitions of a run.json, if --usr_dir names no others.
+
     Raises:
         UserError: the file cannot be read, or a flag in it is unknown or has a
-            wrong value.
+            wrong value, or the definitions of a run are not to be loaded.
     """
     path = files.expand_path(name)
+    definitions = None
     if path.name == _RUN_JSON:
-        repeated = _repeated(json_files.read(path, _RUN))
+        run = json_files.read(path, _RUN)
+        if "usr_dir" in run and not known["usr_dir"].value:
+            json_files.require_shape(
+                path, run["usr_dir"], user_definitions.SHAPE
+            )
+            definitions = user_definitions.of_run(run["usr_dir"], path.parent)
+        repeated = _repeated(path, run)
         values = {flag: repeated[flag] for flag in repeated if flag in known}
     else:
         values = _read(path)
@@ -73,6 +90,7 @@ def apply(name: str, known: flags.FlagValues = flags.FLAGS) -> None:
         known.validate_all_flags()  # once: some compare several flags
     except (flags.Error, errors.UserError) as error:
         raise errors.UserError(f"{path}: {error}") from error
+    return definitions
 
 
 def _original(known, name):
@@ -146,13 +164,19 @@ class _Loader(yaml.BaseLoader):
         return super().construct_mapping(node, deep)
 
 
-def _repeated(run):
+def _repeated(path, run):
     """Return the flags that repeat the training of a run.json."""
     values = {name: run[name] for name in _RUN}
     values["problem_args"] = values.pop("problem_arguments")
-    # Runs of before have neither definitions nor options.
-    values["usr_dir"] = run.get("usr_dir", {}).get("folder")
-    return values | run.get("options", {})
+    options = run.get("options", {})  # runs of before have none
+    json_files.require_shape(path, options, dict)
+    known = {field.name for field in dataclasses.fields(Options)}
+    if others := sorted(options.keys() - known):  # usr_dir, for example
+        raise errors.UserError(
+            f"{path} has options that no training has: {', '.join(others)}. "
+            "Remove them, or give them as flags."
+        )
+    return values | options
 
 
 def _set(flag: flags.Flag, value: Any) -> None:

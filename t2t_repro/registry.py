@@ -94,8 +94,13 @@ def build_hparams(name: str) -> Any:
     return entry.value(build_hparams(entry.parent))
 
 
-def load_definitions(usr_dir: str | os.PathLike | None = None) -> None:
+def load_definitions(
+    usr_dir: str | os.PathLike | user_definitions.Definitions | None = None,
+) -> None:
     """Import every definition: ours, installed ones, and those in `usr_dir`.
+
+    Args:
+        usr_dir: folder that a user names, or what was read from it.
 
     Raises:
         ImportError: from a definition, unchanged; nothing is skipped.
@@ -105,7 +110,10 @@ def load_definitions(usr_dir: str | os.PathLike | None = None) -> None:
         user_definitions.import_modules(
             importlib.import_module(f"t2t_repro.{package}")
         )
-    user_definitions.load(files.expand_path(usr_dir) if usr_dir else None)
+    if isinstance(usr_dir, (str, os.PathLike)):
+        path = files.expand_path(usr_dir)
+        usr_dir = user_definitions.read(path) if str(usr_dir) else None
+    user_definitions.load(usr_dir)
 
 
 def summary() -> str:

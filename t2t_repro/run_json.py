@@ -143,6 +143,7 @@ def start(
         },
         with_checksum=True,
     )
+    user_definitions.remember()
 
 
 def _identity(known, settings):
@@ -205,6 +206,7 @@ def compare_with_chief(
         _identity(known, settings),
         "Start all workers with the same flags and data.",
     )
+    user_definitions.remember()
 
 
 def versions() -> dict[str, str]:

@@ -56,8 +56,9 @@ def read(
         )
     settings = json_files.read(path, run_json.SHAPE)
     if "usr_dir" in settings:
-        shape = {"folder": str, "sha256": {str: str}}
-        json_files.require_shape(path, settings["usr_dir"], shape)
+        json_files.require_shape(
+            path, settings["usr_dir"], user_definitions.SHAPE
+        )
         user_definitions.load_stored(settings["usr_dir"], output_dir)
     try:
         problem = build_problem(

@@ -70,6 +70,12 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _list_of_definitions(tmp_path_factory):
+    """Keep the list of definitions of a user's own computer as it is."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data_home"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _definitions():
     """Load the definitions before a test replaces a registry they fill."""
     registry.load_definitions()

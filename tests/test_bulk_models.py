@@ -56,7 +56,7 @@ def test_messages_name_long_lines():
     message = export.long_lines_message(lines, 1)
     assert "truncated (1 in all): a.en line 3 (1,200 bytes). Split" in message
     assert "a.en line 3 (1,200 bytes), …" in export.long_lines_message(lines, 2)
-    run = bulk_models.RunModel(RUN, (), (), DecodeHParams(), False, "", None)
+    run = bulk_models.RunModel(RUN, (), (), DecodeHParams(), False, "")
     message = run.long_lines_message(lines, 1)
     assert "(1 in all): a.en line 3 (1,200 subwords). All" in message
 
@@ -85,7 +85,7 @@ def test_modules_of_definitions_are_a_setting():
     model = bulk_models.of_run(stored_run.read(RUN))
     assert "usr_dir" not in model.settings
     settings = [
-        model._replace(usr_dir=RUN, definitions=(("mine.py", sha256),)).settings
+        model._replace(definitions=(("mine.py", sha256),)).settings
         for sha256 in ("ab", "cd")
     ]
     assert settings[0] != settings[1]

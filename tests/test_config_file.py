@@ -19,6 +19,7 @@ def command():
         flags.DEFINE_string("hparams", "", "", flag_values=known)
         flags.DEFINE_enum("xla", "auto", ["on", "off", "auto"], "", known)
         flags.DEFINE_integer("steps", 5, "", flag_values=known, lower_bound=1)
+        flags.DEFINE_integer("train_steps", 5, "", flag_values=known)
         flags.DEFINE_float("rate", 1.0, "", flag_values=known)
         flags.DEFINE_bool("verify", False, "", flag_values=known)
         flags.DEFINE_multi_string("inputs", [], "", flag_values=known)
@@ -71,7 +72,7 @@ def test_run_is_repeated(command, tmp_path):
                 "hparams_set": "tiny",
                 "random_seed": 4,
                 "data_dir": "data",
-                "options": {"steps": 9, "xla": "off"},
+                "options": {"train_steps": 9, "xla": "off"},
                 "versions": {"python": "3"},
             }
         )
@@ -79,7 +80,7 @@ def test_run_is_repeated(command, tmp_path):
     known = command()
     config_file.apply(path, known)
     assert (known.problem, known.hparams) == ("numbers", "a=1.5e-09")
-    assert (known.random_seed, known.steps, known.xla) == ("4", 9, "off")
+    assert (known.random_seed, known.train_steps, known.xla) == ("4", 9, "off")
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,29 @@
 """Definitions that a run remembers, and those of installed packages."""
 
+import hashlib
 import importlib.metadata
+import os
+import pathlib
+import py_compile
 import re
+import shutil
 import subprocess
 import sys
 import types
 
 import pytest
+from absl import flags
 
-from t2t_repro import errors, registry, user_definitions
+from t2t_repro import (
+    config_file,
+    errors,
+    json_files,
+    registry,
+    stored_run,
+    user_definitions,
+)
 
+RUN = pathlib.Path(__file__).parent / "fixtures" / "run" / "run"
 MODULE = "from t2t_repro import registry\nLOADED = {}\n"
 
 
@@ -21,7 +35,13 @@ def usr_dir(tmp_path):
     (folder / "parts" / "__init__.py").write_text("")
     (folder / "notes.txt").write_text("not code")
     yield folder
+    forget_imports()
+
+
+def forget_imports():
+    """Return to a process that has loaded no definitions of a user."""
     registry.load_definitions()
+    user_definitions._imported = None
     for name in list(sys.modules):
         if name.partition(".")[0] == user_definitions.PACKAGE:
             del sys.modules[name]
@@ -29,16 +49,20 @@ def usr_dir(tmp_path):
 
 @pytest.fixture
 def known(usr_dir):
-    """Return what a run stores; then a new command has loaded nothing."""
+    """Return what a run of this computer stores; a new command begins."""
     registry.load_definitions(usr_dir)
+    user_definitions.remember()
     known = user_definitions.stored()
-    registry.load_definitions()
-    user_definitions._imported = None
+    forget_imports()
     return known
 
 
-def loaded():
-    return sys.modules[f"{user_definitions.PACKAGE}.mine"].LOADED
+def loaded(module="mine"):
+    return sys.modules[f"{user_definitions.PACKAGE}.{module}"].LOADED
+
+
+def is_loaded():
+    return user_definitions.PACKAGE in sys.modules
 
 
 def test_folder_is_stored_with_its_modules(known, usr_dir):
@@ -47,7 +71,6 @@ def test_folder_is_stored_with_its_modules(known, usr_dir):
 
 
 def test_stored_folder_is_loaded_again_and_printed(known, usr_dir, capsys):
-    sys.modules.pop(f"{user_definitions.PACKAGE}.mine")
     user_definitions.load_stored(known, usr_dir.parent / "run")
     assert loaded() == 1
     assert capsys.readouterr().err == f"Definitions: {usr_dir}.\n"
@@ -78,6 +101,7 @@ def test_changed_folder_is_refused_by_name(known, usr_dir, name):
     (usr_dir / name).write_text("LOADED = 2\n")
     with pytest.raises(errors.UserError, match=f"have changed: {name}.*name"):
         user_definitions.load_stored(known, usr_dir.parent / "run")
+    assert not is_loaded()
 
 
 def test_missing_folder_is_refused(known, usr_dir):
@@ -86,15 +110,116 @@ def test_missing_folder_is_refused(known, usr_dir):
         user_definitions.load_stored(known, usr_dir.parent / "run")
 
 
-def test_folder_in_the_run_is_never_loaded(known, usr_dir):
-    """Also through a link: the run may come from someone else."""
-    link = usr_dir.parent / "elsewhere"
-    link.symlink_to(usr_dir)
-    for folder in (usr_dir, link):
-        with pytest.raises(errors.UserError, match="lies inside the run"):
-            user_definitions.load_stored(
-                known | {"folder": str(folder)}, usr_dir.parent
-            )
+@pytest.fixture(params=["stored_run", "config"])
+def open_run(request):
+    """Return a function that opens a run: to use it, or to repeat it."""
+
+    def repeat(run):
+        known = flags.FlagValues()
+        flags.DEFINE_string("usr_dir", None, "", flag_values=known)
+        known(["command"])
+        return config_file.apply(run / "run.json", known)
+
+    return stored_run.read if request.param == "stored_run" else repeat
+
+
+@pytest.fixture
+def archive(usr_dir, tmp_path, monkeypatch):
+    """Return a run from elsewhere, in the current folder, with its code."""
+    run = tmp_path / "archive" / "run"
+    shutil.copytree(RUN, run)
+    for folder in (run.parent / "code", run / "code"):
+        shutil.copytree(usr_dir, folder)
+    (run.parent / "link").symlink_to("code")
+    monkeypatch.chdir(run.parent)
+    return run
+
+
+def edit(run, **changes):
+    """Change a run.json, and make its checksum right again, as a giver does."""
+    path = run / "run.json"
+    json_files.write(path, json_files.read(path) | changes, with_checksum=True)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["code", "./run/../code", "link", "/proc/self/cwd/code", "run/code", "{}"],
+)
+def test_definitions_of_others_are_not_loaded(known, archive, open_run, folder):
+    """Not even if this computer has used the same modules elsewhere."""
+    folder = folder.format(archive.parent / "code")
+    edit(archive, usr_dir=known | {"folder": folder})
+    with pytest.raises(
+        errors.UserError, match="no training on this computer .*--usr_dir"
+    ):
+        open_run(archive)
+    assert not is_loaded()
+
+
+def test_options_of_a_run_name_no_definitions(archive, usr_dir):
+    edit(archive, options={"usr_dir": str(usr_dir)})
+    with pytest.raises(errors.UserError, match="no training has: usr_dir"):
+        config_file.apply(archive / "run.json", flags.FlagValues())
+
+
+def test_repeated_run_has_its_definitions(known, archive, usr_dir):
+    edit(archive, usr_dir=known)
+    flag_values = flags.FlagValues()
+    flags.DEFINE_string("usr_dir", None, "", flag_values=flag_values)
+    flag_values(["command"])
+    registry.load_definitions(
+        config_file.apply(archive / "run.json", flag_values)
+    )
+    assert loaded() == 1
+    assert user_definitions.stored() == known  # as if the user had named it
+    flag_values(["command", "--usr_dir=other"])
+    assert config_file.apply(archive / "run.json", flag_values) is None
+
+
+def test_only_what_was_summed_is_imported(usr_dir):
+    """Compiled files and folders without __init__.py have no checksum."""
+    other = usr_dir / "other.py"
+    other.write_text("LOADED = 'source'\n")
+    compiled = py_compile.compile(str(other), doraise=True)
+    other.write_text("LOADED = 'SOURCE'\n")  # of the same size
+    os.utime(other, (1, 1))
+    content = bytearray(pathlib.Path(compiled).read_bytes())
+    content[8:12] = (1).to_bytes(4, "little")  # its note of that time
+    pathlib.Path(compiled).write_bytes(content)
+    shutil.copy(compiled, usr_dir / "alone.pyc")
+    (usr_dir / "plain").mkdir()
+    (usr_dir / "plain" / "module.py").write_text("LOADED = 1\n")
+    registry.load_definitions(usr_dir)
+    assert loaded("other") == "SOURCE"
+    for name in ("alone", "plain", "plain.module"):
+        with pytest.raises(ModuleNotFoundError, match="has no module"):
+            importlib.import_module(f"{user_definitions.PACKAGE}.{name}")
+
+
+def test_what_was_read_is_what_is_imported(usr_dir):
+    definitions = user_definitions.read(usr_dir)
+    (usr_dir / "mine.py").write_text(MODULE.format(2))
+    registry.load_definitions(definitions)
+    assert loaded() == 1
+    sha256 = hashlib.sha256(MODULE.format(1).encode()).hexdigest()
+    assert user_definitions.checksums()["mine.py"] == sha256
+
+
+@pytest.mark.parametrize("home", ["", "/proc/none", "relative"])
+def test_list_that_cannot_be_written_is_a_note(
+    usr_dir, monkeypatch, capsys, home
+):
+    """A relative folder would be one of whoever chose the current one."""
+    monkeypatch.chdir(usr_dir)
+    monkeypatch.setenv("XDG_DATA_HOME", "relative" if home else "/proc/none")
+    monkeypatch.setenv("HOME", home or "/")
+    registry.load_definitions(usr_dir)
+    user_definitions.remember()
+    assert "will need --usr_dir, since" in capsys.readouterr().err
+    known = user_definitions.stored()
+    forget_imports()
+    with pytest.raises(errors.UserError, match="no training on this computer"):
+        user_definitions.load_stored(known, usr_dir.parent / "run")
 
 
 def test_named_folder_replaces_the_stored_one(known, usr_dir):

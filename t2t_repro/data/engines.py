@@ -64,20 +64,21 @@ class Engine(Protocol):
 class SentFunction:
     """A function for other processes, with the definitions that it needs.
 
-    Both are loaded at the first call.
+    Both are loaded at the first call. The definitions are sent as they were
+    read here: other processes need not see their folder, nor trust it.
     """
 
     def __init__(self, function: Callable[[Any], Any]):
         """Serialize the function."""
         self._pickled = pickle.dumps(function)
-        self._usr_dir = user_definitions.named_folder()
+        self._definitions = user_definitions.imported()
         self._function: Callable[[Any], Any] | None = None
 
     def __call__(self, chunk: Any) -> Any:
         """Call the function of a chunk, in another process."""
         with _loading:
             if self._function is None:
-                registry.load_definitions(self._usr_dir)
+                registry.load_definitions(self._definitions)
                 self._function = pickle.loads(self._pickled)
         return self._function(chunk)
 

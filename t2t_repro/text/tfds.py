@@ -1,5 +1,6 @@
 """Raw parallel text from TensorFlow Datasets."""
 
+import re
 from collections.abc import Iterator
 from os import PathLike
 
@@ -7,6 +8,7 @@ from t2t_repro import errors
 from t2t_repro.text.parallel_files import Pair
 
 _READ_AT_ONCE = 4_096  # examples; reading one by one takes ten times as long
+_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d*]+(\.[\d*]+){2})?")
 
 
 def languages(name: str) -> tuple[str, str]:
@@ -17,6 +19,7 @@ def languages(name: str) -> tuple[str, str]:
     """
     import tensorflow_datasets as tfds
 
+    _require_own(name)
     try:
         info = tfds.builder(name).info
     except Exception as error:  # TFDS raises any error of its import
@@ -63,6 +66,7 @@ def read_pairs(
     # Imported here: the import is slow, and few problems need it.
     import tensorflow_datasets as tfds
 
+    _require_own(name)
     try:
         builder = tfds.builder(name, data_dir=str(download_dir))
         builder.download_and_prepare()
@@ -96,6 +100,23 @@ def read_pairs(
         sides = (examples[language].tolist() for language in languages)
         for source, target in zip(*sides, strict=True):
             yield _line(source), _line(target)
+
+
+def _require_own(name: str) -> None:
+    """Refuse NAMESPACE:NAME, for which TFDS downloads code and runs it.
+
+    NAME/data_dir=FOLDER is refused, too: files there name modules to import.
+
+    Raises:
+        UserError: the name is not that of a dataset of TFDS itself.
+    """
+    if not _NAME.fullmatch(name):
+        raise errors.UserError(
+            "A dataset of TensorFlow Datasets has a name, and perhaps a "
+            "configuration and a version, as in wmt14_translate/de-en:1.0.0; "
+            f"got {name!r:.200}. Namespaces and arguments are not used: their "
+            "code is not TFDS's own."
+        )
 
 
 def _line(text: bytes) -> str:

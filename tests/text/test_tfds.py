@@ -54,6 +54,20 @@ def data_dir(tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["huggingface:opus", "kaggle:a/b", "kaggle:123", "a:1.0.0/data_dir=x", ""],
+)
+def test_dataset_with_code_of_others_is_refused(monkeypatch, tmp_path, name):
+    monkeypatch.setattr(tfds, "builder", lambda *_, **__: pytest.fail(name))
+    for call in (
+        lambda: tfds_text.languages(name),
+        lambda: next(tfds_text.read_pairs(name, "train", (), tmp_path)),
+    ):
+        with pytest.raises(errors.UserError, match="has a name, and perhaps"):
+            call()
+
+
 def test_pairs_are_read_in_order_with_unchanged_text(data_dir):
     read = tfds_text.read_pairs(
         "toy_translate/de-en", "train", ("de", "en"), data_dir
