@@ -1,6 +1,6 @@
 """Start of a command: --help, definitions, and errors explained."""
 
-import os
+import errno
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +12,7 @@ from t2t_repro import (
     command_help,
     config_file,
     errors,
+    progress,
     registry,
     tensorflow_import,
     user_definitions,
@@ -52,6 +53,8 @@ def run(
             of main().
     """
     module = sys.modules[main.__module__]
+    closed = progress.open_closed_streams()
+    sys.stderr = progress.Screen(sys.stderr)  # type: ignore[assignment]
 
     def start(arguments):
         if not flags.FLAGS["verbosity"].present:
@@ -71,9 +74,18 @@ def run(
             return 1
         except Exception as error:
             if isinstance(error, BrokenPipeError) and error.filename is None:
-                # Standard output is closed, as by `| head`.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                # The reader of standard output has ended, as `| head` does.
+                progress.discard(sys.stdout)
                 return 128 + signal.SIGPIPE
+            if closed and getattr(error, "errno", None) == errno.EBADF:
+                progress.discard(sys.stdout)
+                print(
+                    f"Error: this command uses {' and '.join(closed)}, which "
+                    "the caller has closed. Redirect it to a file, or name one "
+                    "with a flag.",
+                    file=sys.stderr,
+                )
+                return 1
             if isinstance(error.__cause__, KeyboardInterrupt):
                 # The import of an extension was interrupted: an ImportError.
                 return _report_interrupt()

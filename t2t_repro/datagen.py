@@ -3,11 +3,12 @@
 t2t datagen --problem=multi30k_ende
 """
 
-from t2t_repro import command_line, common_flags
+from t2t_repro import command_line, common_flags, progress
 
 common_flags.define_datagen_flags()
 
 
+@progress.outliving_screen()
 def main() -> None:
     # Imported here, so that --help needs no TensorFlow.
     from t2t_repro import prepare

@@ -7,7 +7,6 @@
 """
 
 import contextlib
-import functools
 import itertools
 import json
 import sys
@@ -139,9 +138,7 @@ def _translate(translator, normalize_source, normalize_target, total):
     from t2t_repro.decoding.translation import Stopped
 
     lines, sources = itertools.tee(decoder_flags.read_lines())
-    signals = stop_signals.StopSignals(
-        "Finishing this batch.", functools.partial(print, file=sys.stderr)
-    )
+    signals = stop_signals.StopSignals()
     translations = translator.translate(
         map(normalize_source, lines),
         total,

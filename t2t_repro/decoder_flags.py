@@ -281,7 +281,7 @@ def _open(flag):
     with files.atomic_text_file(path) as file:
         try:
             yield lambda line: file.write(f"{line}\n")
-        except (KeyboardInterrupt, SystemExit):
+        except BaseException:
             if file.tell() and not files.is_stream(path):
                 file.flush()
                 partial = _free_name(path.with_name(f"{path.name}.partial"))

@@ -1,15 +1,110 @@
-"""Progress of long work: a bar on a terminal or in Jupyter, else lines."""
+"""Progress of long work: a bar on a terminal or in Jupyter, else lines.
 
+Work outlives its screen: what cannot be shown any more is lost.
+"""
+
+import contextlib
+import errno
 import io
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
 LINE_SECONDS = 10  # between two lines, if there is no terminal
 DELAY_SECONDS = 3  # before the first state of work that may be short
+# Errors of a pipe whose reader has ended, of a terminal that was closed, and of
+# a closed descriptor.
+_GONE = (errno.EPIPE, errno.EIO, errno.EBADF)
+# Standard streams by descriptor: name and mode.
+_STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+class Screen:
+    """Text stream that loses what it cannot write, and raises no error."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        """Take the stream to write to; None: there is none."""
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text if that is possible; return its length."""
+        self._try("write", text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream if that is possible."""
+        self._try("flush")
+
+    def isatty(self) -> bool:
+        """Return whether the stream is a terminal."""
+        return self._stream is not None and self._stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _try(self, method, *arguments):
+        if self._stream is None:
+            return
+        try:
+            getattr(self._stream, method)(*arguments)
+        except OSError as error:
+            if error.errno in _GONE:
+                discard(self._stream)
+        except ValueError:
+            if not self._stream.closed:
+                raise
+
+
+def discard(stream: TextIO) -> None:
+    """Send what a stream still holds, and all that follows, to /dev/null.
+
+    Otherwise Python would try again to write it at the end of the process.
+    """
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+@contextlib.contextmanager
+def outliving_screen() -> Iterator[None]:
+    """Make standard output and error a Screen within the context."""
+    with (
+        contextlib.redirect_stdout(Screen(sys.stdout)),  # type: ignore[type-var]
+        contextlib.redirect_stderr(Screen(sys.stderr)),  # type: ignore[type-var]
+    ):
+        yield
+
+
+def open_closed_streams() -> list[str]:
+    """Open those of the standard streams that the caller has closed.
+
+    Python would have None instead of them, and a file that is opened later
+    would get the descriptor, to which TensorFlow writes messages. As gnulib's
+    stdopen() does, standard input is opened for writing and standard output for
+    reading, so that whoever uses one of them gets an error, EBADF. Standard
+    error loses its messages.
+
+    Returns:
+        The names of the streams, such as "stdin".
+    """
+    closed = []
+    for number, (name, mode) in enumerate(_STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest descriptor that is free, which is `number`.
+            os.open(
+                os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY
+            )
+        if getattr(sys, name) is None:
+            closed.append(name)
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+    return closed
 
 
 class _Lines(io.TextIOBase):
@@ -18,14 +113,15 @@ class _Lines(io.TextIOBase):
     def write(self, text: str) -> int:
         line = text.strip("\r\n ")
         if line:
-            sys.stderr.write(f"{line}\n")
-            sys.stderr.flush()
+            screen = Screen(sys.stderr)
+            screen.write(f"{line}\n")
+            screen.flush()
         return len(text)
 
 
 def _has_width():
     """Return whether stderr is a terminal with a width; some report 0."""
-    if not sys.stderr.isatty():
+    if not Screen(sys.stderr).isatty():
         return False
     return os.get_terminal_size(sys.stderr.fileno()).columns > 0
 
@@ -50,7 +146,7 @@ def bar(
 
         return auto.tqdm(items, desc, total, **settings)
     if _has_width():
-        where = {"dynamic_ncols": True}
+        where = {"file": Screen(sys.stderr), "dynamic_ncols": True}
     else:
         where = {
             "file": _Lines(),

@@ -15,6 +15,7 @@ from t2t_repro import (
     extras,
     files,
     flag_types,
+    progress,
     storage,
 )
 from t2t_repro.serving import limits
@@ -204,7 +205,8 @@ def main() -> None:
         forks,
         versions.Retries(_RETRIES.value, _RETRY_MICROS.value / 1e6),
     )
-    asyncio.run(server.serve(model_service, settings, print_addresses))
+    with progress.outliving_screen():
+        asyncio.run(server.serve(model_service, settings, print_addresses))
 
 
 def _limits():

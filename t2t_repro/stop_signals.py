@@ -2,32 +2,45 @@
 
 import signal
 import threading
-from collections.abc import Callable
+
+# Ctrl-C; the end that systems and job schedulers ask for; the end of a terminal
+# or of an SSH connection, which Windows does not have.
+NUMBERS = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP")
+    if hasattr(signal, name)
+)
+
+
+def handled() -> list[int]:
+    """Return the NUMBERS to handle; `nohup` has SIGHUP ignored, which stays."""
+    return [
+        number
+        for number in NUMBERS
+        if number in (signal.SIGINT, signal.SIGTERM)
+        or signal.getsignal(number) != signal.SIG_IGN
+    ]
 
 
 class StopSignals:
-    """Context in which Ctrl-C and SIGTERM only set `received`.
+    """Context in which NUMBERS only set `received`.
 
     The work then ends after the part in progress, such as a step. A second
     signal kills the process. Only the main thread of a process can handle
     signals: in another thread, `received` stays 0.
+
+    The handler prints nothing. It may interrupt a function that prints, and
+    the reader of the output often ends by the same signal.
     """
 
-    def __init__(self, work: str, show: Callable[[str], object]) -> None:
-        """Store the arguments.
-
-        Args:
-            work: what is still done after a signal.
-            show: function that shows a message.
-        """
-        self._work, self._show = work, show
+    def __init__(self) -> None:
         self.received = 0  # the signal's number
 
     def __enter__(self) -> "StopSignals":
         is_main = threading.current_thread() is threading.main_thread()
         self._handlers = {
             number: signal.signal(number, self._receive)
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in handled()
             if is_main
         }
         return self
@@ -38,7 +51,6 @@ class StopSignals:
 
     def _receive(self, number, _):
         self.received = number
-        self._show(f"\n{self._work} A second signal stops at once.")
         signal.signal(number, signal.SIG_DFL)
 
 

@@ -212,7 +212,11 @@ def _silent_stderr() -> Iterator[None]:
 
     Nothing is discarded on Windows, nor with TF_CPP_MIN_LOG_LEVEL=0.
     """
-    if os.name != "posix" or os.environ.get(_LOG_LEVEL) == "0":
+    if (
+        os.name != "posix"
+        or sys.stderr is None  # closed: descriptor 2 may be another file
+        or os.environ.get(_LOG_LEVEL) == "0"
+    ):
         yield
         return
     sys.stderr.flush()

@@ -1,6 +1,9 @@
 """Progress bars on a terminal, lines elsewhere."""
 
+import contextlib
 import os
+import pty
+import subprocess
 import sys
 
 import pytest
@@ -68,6 +71,85 @@ def test_terminal_without_a_width_shows_lines(monkeypatch):
     terminal = Terminal(monkeypatch, 0)
     count_to_three()
     assert terminal.text.splitlines()[-1].startswith("count: 3/3 100%")
+
+
+def pipe_without_a_reader():
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def closed_terminal():
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    return theirs
+
+
+def closed_output():
+    return os.open(os.devnull, os.O_RDONLY)
+
+
+@pytest.fixture(params=[pipe_without_a_reader, closed_terminal, closed_output])
+def lost_screen(request):
+    """Return a stream that can no longer be written."""
+    with open(request.param(), "w", encoding="utf-8") as stream:
+        yield stream
+        stream.flush()  # discarded, so that the exit of Python has no error
+
+
+def test_work_outlives_its_screen(lost_screen):
+    with (
+        contextlib.redirect_stdout(lost_screen),
+        contextlib.redirect_stderr(lost_screen),
+        progress.outliving_screen(),
+    ):
+        print("Generating data.", flush=True)
+        print("Note: …", file=sys.stderr)
+        count_to_three()
+
+
+def test_bar_outlives_its_screen_in_any_program(lost_screen):
+    with contextlib.redirect_stderr(lost_screen):
+        count_to_three()
+
+
+def test_output_on_a_full_disk_is_not_discarded():
+    with pytest.raises(OSError, match="No space left"):
+        with open("/dev/full", "w", encoding="utf-8") as stream:
+            progress.Screen(stream).write("a message")
+            progress.Screen(stream).flush()
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "printed"),
+    [
+        (">&-", 1, "this command uses stdout, which the caller has closed."),
+        ("<&- 2>&-", 0, "multi30k_ende"),
+    ],
+)
+def test_command_runs_with_closed_standard_streams(closed, code, printed):
+    command = f"'{sys.executable}' -m t2t_repro.datagen --registry_help"
+    result = subprocess.run(
+        f"exec {command} {closed}", shell=True, capture_output=True, text=True
+    )
+    assert result.returncode == code
+    assert printed in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_reading_closed_input_is_an_error():
+    program = """if True:
+        import os, sys
+        from t2t_repro import progress
+        assert progress.open_closed_streams() == ["stdin", "stderr"]
+        assert os.open(os.devnull, os.O_RDONLY) > 2  # no data gets messages
+        print("lost", file=sys.stderr)
+        sys.stdin.read()
+        """
+    result = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" <&- 2>&-', sys.executable, program]
+    )
+    assert result.returncode == 1
 
 
 @pytest.mark.parametrize(

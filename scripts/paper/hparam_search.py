@@ -42,7 +42,8 @@ from t2t_repro import (
 from t2t_repro.training import history
 
 PERPLEXITY = "perplexity"
-_INTERRUPTED = (-2, -15, 130, 143)  # of a trainer that Ctrl-C or SIGTERM ended
+# Statuses of a trainer that SIGHUP, Ctrl-C or SIGTERM ended.
+_INTERRUPTED = (-1, -2, -15, 129, 130, 143)
 _ENDED = (TrialState.COMPLETE, TrialState.FAIL)
 
 

@@ -5,9 +5,9 @@ with it. But a fork has only one of the threads of its parent: the server, which
 has many, cannot be forked, nor a process in which TensorFlow runs. Therefore
 the server imports TensorFlow, and forks the fork server before anything runs.
 
-These processes end when the server does. They ignore SIGINT and SIGTERM, which
-a terminal or a service manager may send to all processes of the server: it then
-finishes its requests, for which it needs them.
+These processes end when the server does. They ignore the signals of
+stop_signals, which a terminal or a service manager may send to all processes of
+the server: it then finishes its requests, for which it needs them.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ import threading
 import traceback
 from typing import NamedTuple
 
-from t2t_repro import errors
+from t2t_repro import errors, stop_signals
 from t2t_repro.serving import version_process
 
 
@@ -82,7 +82,7 @@ def start() -> ForkServer:
 
 def run(control: socket.socket) -> None:
     """Fork a process for each request, until `control` is closed."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals.NUMBERS:
         signal.signal(number, signal.SIG_IGN)
     # Processes by the read end of a pipe, whose write end each keeps open.
     forks: dict[int, tuple[int, socket.socket]] = {}

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import grpc
 from aiohttp import web
 
-from t2t_repro import errors
+from t2t_repro import errors, stop_signals
 from t2t_repro.serving import (
     event_log,
     rest,
@@ -33,7 +32,7 @@ class GracePeriodError(Exception):
 async def serve(
     service: Service, settings: Settings, ready: Callable[[Ports], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then finish the requests in flight.
+    """Serve until a signal of stop_signals, then finish the requests in flight.
 
     A batch that is in the model after the grace period ends with the process,
     whose exit status is then 1.
@@ -46,7 +45,7 @@ async def serve(
     try:
         async with running(service, settings) as bound:
             stop = asyncio.Event()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in stop_signals.handled():
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
             ready(bound)
             await stop.wait()

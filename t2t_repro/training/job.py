@@ -12,6 +12,7 @@ from t2t_repro import (
     hparam,
     locks,
     prepare,
+    progress,
     run_json,
     storage,
     user_definitions,
@@ -47,6 +48,7 @@ class Data:
     engine: str = "local"  # what filters and encodes text: see data/engines.py
 
 
+@progress.outliving_screen()
 def train(
     problem: Problem,
     hparams: hparam.HParams,
@@ -72,7 +74,7 @@ def train(
         callbacks: observers, beside those that options.callbacks names.
 
     Returns:
-        The exit code: 0, or 130 or 143 after Ctrl-C or SIGTERM.
+        The exit code: 0, or 129, 130 or 143 after SIGHUP, Ctrl-C or SIGTERM.
 
     Raises:
         UserError: a setting does not fit the model or the problem, the folder

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import math
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -128,7 +127,7 @@ class TrainLog:
     def write(self, text: str, level: int = logging.INFO) -> None:
         """Print a line above the bar, and log it."""
         run_log.log(text, level)
-        self._bar.write(text, file=sys.stderr)
+        self._bar.write(text, file=self._bar.fp)
 
     def record_settings(self, settings: Mapping[str, Any]) -> None:
         """Record {name: value} as a text of TensorBoard."""

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import pathlib
+import signal
 import time
 import typing
 from collections.abc import Sequence
@@ -47,8 +48,8 @@ def train(
         callbacks: observers, which the chief calls.
 
     Returns:
-        The exit code: 0, or 130 or 143 after any worker received Ctrl-C or
-        SIGTERM.
+        The exit code: 0, or 129, 130 or 143 after any worker received SIGHUP,
+        Ctrl-C or SIGTERM.
 
     Raises:
         UserError: a loss, a gradient or a weight is not finite.
@@ -133,9 +134,7 @@ class _Loop:
         self.callbacks = Callbacks(
             callbacks, session.task.plan.steps_per_epoch, self.log.pause
         )
-        self.stop_signals = StopSignals(
-            "Finishing this step and saving.", run_log.show
-        )
+        self.stop_signals, self.stops = StopSignals(), False
         self.saved_at = time.monotonic()
 
     def run(self, owes_validation: bool) -> int:
@@ -200,12 +199,12 @@ class _Loop:
         than the time from a signal to a kill. After a signal the next session
         validates.
         """
-        signal, is_last = self._stop_signal(), step == self.last_step
+        received, is_last = self._stop_signal(), step == self.last_step
         scheduled = self._checkpoint_due(step)
-        if is_saved := bool(scheduled or is_last or signal):
+        if is_saved := bool(scheduled or is_last or received):
             self._save(step, scheduled)
-        code = exit_code(signal) if signal else None
-        if _validation_due(self.options, step) and not signal:
+        code = exit_code(received) if received else None
+        if _validation_due(self.options, step) and not received:
             if is_saved:
                 code = self._validate_saved(step)
             else:
@@ -241,7 +240,15 @@ class _Loop:
 
     def _stop_signal(self) -> int:
         """Return the signal that any worker has received, or 0."""
-        return max(self.worker.gather(self.stop_signals.received))
+        number = max(self.worker.gather(self.stop_signals.received))
+        if number and not self.stops:
+            name = signal.Signals(number).name
+            self.log.write(
+                f"{name}: saving step {self.state.step:,}, then stopping. A "
+                "second signal stops at once."
+            )
+            self.stops = True
+        return number
 
     def _validate(self, step: int) -> int | None:
         """Validate the weights; return the exit code if the run ends here.
@@ -261,10 +268,10 @@ class _Loop:
         )
         # Only the chief has all validations of the run.
         stops_early = self.worker.broadcast(stops)
-        signal = self._stop_signal()
+        received = self._stop_signal()
         if step == self.last_step:
             return 0
-        return exit_code(signal) if signal or stops_early else None
+        return exit_code(received) if received or stops_early else None
 
     def _save(self, step: int, scheduled: bool) -> None:
         """Check that all is finite, and let the chief write a checkpoint."""

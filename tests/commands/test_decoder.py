@@ -157,7 +157,7 @@ def test_ensemble_of_two_checkpoints_translates(trained, run):
     assert "ckpt-40" in result.stderr and "ckpt-60" in result.stderr
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_interrupted_translation_keeps_finished_lines(
     run, tmp_path, name, code
 ):

@@ -72,3 +72,15 @@ def test_prefix_file_has_a_line_for_each_input_or_is_refused(
     assert found is None or len(found) == total
     free = decoder_flags.read_prefixes()
     assert list(itertools.islice(free, 3)) == ["", "", ""]
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, MemoryError, SystemExit])
+def test_finished_lines_are_kept_after_any_error(
+    decoder_flags, tmp_path, error
+):
+    with flagsaver.flagsaver(decode_to_file=str(tmp_path / "out")):
+        with pytest.raises(error), decoder_flags.open_output() as write:
+            write("finished")
+            raise error
+    assert [path.name for path in tmp_path.iterdir()] == ["out.partial"]
+    assert (tmp_path / "out.partial").read_text() == "finished\n"

@@ -1,6 +1,9 @@
 """A training job: options that continue those of a run."""
 
+import contextlib
 import json
+import os
+import sys
 
 import pytest
 
@@ -37,3 +40,21 @@ def test_resumed_run_keeps_its_best_checkpoints_unless_told(
 def test_new_run_keeps_no_best_checkpoints(tmp_path):
     options = job._continue_best_checkpoints(tmp_path, Options())
     assert options.keep_best_checkpoints is None
+
+
+def test_training_goes_on_when_nobody_reads_its_output(monkeypatch):
+    def open_folder(*_):
+        print("a message", flush=True)
+        print("another", file=sys.stderr, flush=True)
+        raise ZeroDivisionError  # reached
+
+    monkeypatch.setattr(job, "_open_folder", open_folder)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with (
+        open(writer, "w", encoding="utf-8") as pipe,
+        contextlib.redirect_stdout(pipe),
+        contextlib.redirect_stderr(pipe),
+        pytest.raises(ZeroDivisionError),
+    ):
+        job.train(None, None, "")
