@@ -79,7 +79,8 @@ class Model:
             target_language: of a many-to-many model; "": each line begins with
                 a tag such as <2de>.
             **search: fields of DecodeHParams, such as beam_size=8; the others
-                are those of the problem.
+                are those of the problem. With distinct=True, the n best have
+                different texts.
 
         Returns:
             The translations of each line, best first.
@@ -96,10 +97,7 @@ class Model:
         translations = list(translator.translate(map(source, lines)))
         if translator.refused:
             raise errors.UserError(translator.refused_summary())
-        return [
-            Translation(found.texts[:n_best], found.scores[:n_best])
-            for found in translations
-        ]
+        return [found.best(n_best) for found in translations]
 
     def score(
         self,

@@ -18,7 +18,11 @@ class ExportedModel:
         self._client = local_client.LocalClient(folder)
 
     def translate(
-        self, lines: Iterable[str], n_best: int = 1, target_language: str = ""
+        self,
+        lines: Iterable[str],
+        n_best: int = 1,
+        target_language: str = "",
+        distinct: bool = False,
     ) -> list[Translation]:
         """Translate lines.
 
@@ -27,6 +31,8 @@ class ExportedModel:
                 cut, as TensorFlow Serving cuts them.
             n_best: translations of each line, at most the export's beams.
             target_language: of a many-to-many model, as for Model.
+            distinct: whether to drop, before the n best are chosen, beams with
+                the text of a better one.
 
         Returns:
             The translations of each line, best first.
@@ -41,16 +47,12 @@ class ExportedModel:
             scores = outputs["scores"].reshape(texts.shape)
             require_beams(n_best, texts.shape[1])
             translations += [
-                Translation.of_beams(
-                    [text.decode() for text in row], row_scores
-                )
-                for row, row_scores in zip(
-                    texts[:, :n_best],
-                    scores[:, :n_best].tolist(),
-                    strict=True,
-                )
+                Translation.of_beams([text.decode() for text in row], beams)
+                for row, beams in zip(texts, scores.tolist(), strict=True)
             ]
-        return translations
+        if distinct:
+            translations = [found.distinct() for found in translations]
+        return [found.best(n_best) for found in translations]
 
     def score(
         self,

@@ -277,6 +277,11 @@ class DecodeHParams:
         default=False,
         help="Return all beams, or as many samples, instead of the best one.",
     )
+    distinct: bool = setting(
+        default=False,
+        help="With return_beams: of several outputs with the same text, as of "
+        "other subwords, return the best one.",
+    )
     raw_scores: bool = setting(
         default=False,
         help="Return log-probabilities, without length and coverage penalty.",

@@ -74,7 +74,7 @@ def _same_best(*searches):
     """Return whether two searches have the same best outputs."""
     complete = (
         fields.with_defaults(hparam.DecodeHParams, search)
-        | {"return_beams": False, "raw_scores": False}
+        | {"return_beams": False, "distinct": False, "raw_scores": False}
         for search in searches
     )
     return next(complete) == next(complete)

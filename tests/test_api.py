@@ -90,14 +90,35 @@ def test_n_best_begins_with_the_best(model):
     assert model.translate([]) == []
 
 
-def test_export_drops_beams_without_an_output(monkeypatch, export):
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"n_best": 4}, (["a", "a", "b"], [-1.0, -2.0, -3.0])),
+        ({"n_best": 2}, (["a", "a"], [-1.0, -2.0])),
+        ({"n_best": 2, "distinct": True}, (["a", "b"], [-1.0, -3.0])),
+    ],
+)
+def test_export_drops_beams_without_an_output_and_repeated_texts(
+    monkeypatch, export, settings, expected
+):
     outputs = {
-        "outputs": np.array([[b"a", b""]], object),
-        "scores": np.array([[-1.0, -1e9]]),
+        "outputs": np.array([[b"a", b"a", b"b", b""]], object),
+        "scores": np.array([[-1.0, -2.0, -3.0, -1e9]]),
     }
     monkeypatch.setattr(export, "_run", lambda *_: [outputs])
-    (found,) = export.translate(["x"], n_best=2)
-    assert found == (["a"], [-1.0], None)
+    (found,) = export.translate(["x"], **settings)
+    assert found == (*expected, None)
+
+
+def test_distinct_samples_have_different_texts(run):
+    settings = dict(beam_size=8, sampling_temp=0.6, n_best=8)
+    samples = run.translate([*SOURCES[:4], ""], **settings)
+    assert any(len({*each.texts}) < len(each.texts) for each in samples[:4])
+    distinct = run.translate([*SOURCES[:4], ""], **settings, distinct=True)
+    assert [[*dict.fromkeys(each.texts)] for each in samples] == [
+        each.texts for each in distinct
+    ]
+    assert distinct[-1].texts == [""] and samples[-1].texts == [""] * 8
 
 
 def test_run_and_export_agree(run, export):

@@ -1,6 +1,5 @@
 """Translation of lines in batches sorted by length, in the order of input."""
 
-import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -180,11 +179,12 @@ class Translator:
         by_line: list[list] = [[] for _ in lines]
         for i, translation in zip(owners, outputs, strict=True):
             by_line[i].append(translation)
-        join_parts = functools.partial(
-            join,
-            num_outputs=self._hparams.num_outputs,
-            is_aligned=self._aligner is not None,
-        )
+
+        def join_parts(parts):
+            outputs = self._hparams.num_outputs
+            joined = join(parts, outputs, self._aligner is not None)
+            return joined.distinct() if self._hparams.distinct else joined
+
         if None in outputs:
             raise Stopped(
                 [

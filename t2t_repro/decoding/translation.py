@@ -35,6 +35,17 @@ class Translation(NamedTuple):
         count = max(sum(score >= FORBIDDEN / 2 for score in scores), 1)
         return cls(texts[:count], scores[:count], alignment)
 
+    def best(self, count: int) -> "Translation":
+        """Return the best outputs, without the alignment."""
+        return Translation(self.texts[:count], self.scores[:count])
+
+    def distinct(self) -> "Translation":
+        """Drop outputs that have the text of a better one."""
+        best: dict[str, float] = {}
+        for text, score in zip(self.texts, self.scores, strict=True):
+            best.setdefault(text, score)
+        return Translation([*best], [*best.values()], self.alignment)
+
 
 class Stopped(Exception):
     """End of a translation, before all lines were translated."""
