@@ -75,10 +75,7 @@ def convert(
     state = checkpoint.get("model")
     if not isinstance(state, Mapping):
         raise errors.UserError(f"{file} has no weights under `model`.")
-    tensors = Tensors(
-        {k: v for k, v in state.items() if isinstance(v, np.ndarray)},
-        str(file),
-    )
+    tensors = Tensors(state, str(file))
     found = fairseq_vocabularies.read(file.parent, settings, tokenizer)
     changes = fairseq_settings.changes(settings)
     model_weights = _weights(tensors, settings, changes, found)

@@ -1,16 +1,55 @@
 """Files of models, and readers of weights: safetensors, PyTorch, npz."""
 
-import argparse
 import pathlib
+import pickle
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from t2t_repro import errors, extras
 from t2t_repro.importing.tensors import Tensors
+
+# Objects in checkpoints of fairseq that carry no weights. NumPy's are scores
+# of a validation; names of modules differ between NumPy 1 and 2.
+_INERT = (
+    "argparse.Namespace",
+    "typing.Any",
+    "builtins.dict",
+    "builtins.list",
+    "_codecs.encode",
+    "numpy.ndarray",
+    "numpy.dtype",
+    *(
+        f"numpy.{module}.multiarray.{name}"
+        for module in ("core", "_core")
+        for name in ("_reconstruct", "scalar")
+    ),
+    "omegaconf.dictconfig.DictConfig",
+    "omegaconf.listconfig.ListConfig",
+    "omegaconf.base.ContainerMetadata",
+    "omegaconf.base.Metadata",
+    *(
+        f"omegaconf.nodes.{name}Node"
+        for name in (
+            "Any",
+            "Boolean",
+            "Bytes",
+            "Enum",
+            "Float",
+            "Integer",
+            "Path",
+            "String",
+        )
+    ),
+    # Before 0.9.
+    *(
+        f"fairseq.meters.{name}Meter"
+        for name in ("Average", "Time", "Stopwatch")
+    ),
+)
 
 
 def find(folder: pathlib.Path, *names: str) -> pathlib.Path:
@@ -73,16 +112,15 @@ def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
 
 def _read_pytorch(file: pathlib.Path) -> Mapping[str, np.ndarray]:
     """Read a state of tensors; a pickle with other objects is refused."""
-    state = read_checkpoint(file)
-    return {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
+    return read_checkpoint(file)
 
 
 def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
     """Read a checkpoint of PyTorch with settings beside the tensors.
 
-    A pickle may have what PyTorch's safe loader knows, and
-    argparse.Namespace, which has no code of its own. Tensors become arrays,
-    and namespaces dicts.
+    A pickle may have what PyTorch's safe loader knows, and the objects of
+    _INERT, none of whose code is run. Tensors become arrays, and settings
+    dicts, lists and values.
 
     Raises:
         UserError: it cannot be read, has other objects, or needs a package
@@ -90,27 +128,103 @@ def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
     """
     with extras.needed("pytorch", f"{file.name}, a file of PyTorch,"):
         import torch
+    inert = [(Inert, name) for name in _INERT]
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals(
+            [*inert, (_dict, "collections.defaultdict")]
+        ):
             state = torch.load(str(file), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise _has_objects(file) from error
     except Exception as error:  # torch raises many types
         raise _unreadable(file, error) from error
 
-    def convert(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            value = value.detach()
-            return (
-                value.float() if value.is_floating_point() else value
-            ).numpy()
-        if isinstance(value, argparse.Namespace):
-            value = vars(value)
-        if isinstance(value, Mapping):
-            return {key: convert(item) for key, item in value.items()}
-        return value
+    def array(tensor: Any) -> np.ndarray:
+        tensor = tensor.detach()
+        return (
+            tensor.float() if tensor.is_floating_point() else tensor
+        ).numpy()
 
     if not isinstance(state, dict):
         raise _unreadable(file, f"it has a {type(state).__name__}")
-    return convert(state)
+    try:
+        return plain(state, {torch.Tensor: array})
+    except RecursionError as error:
+        raise _unreadable(file, "its values are nested too deeply") from error
+
+
+class Inert:
+    """Object of a pickle, with its state and without its class and code."""
+
+    def __new__(cls, *args: Any) -> "Inert":
+        """Ignore the arguments of the class or function that it stands for."""
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any):
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        """Store the state, which nothing interprets."""
+        self.state = state
+
+
+def plain(value: Any, readers: Mapping[type, Callable[[Any], Any]]) -> Any:
+    """Return a value of a checkpoint with dicts and lists for its objects.
+
+    OmegaConf's containers have their content under `_content`, and its nodes
+    have `_val`. Other objects become dicts of their attributes; those without,
+    such as NumPy's arrays, stay what they are.
+
+    Args:
+        value: value that PyTorch loaded.
+        readers: functions that convert objects of other types.
+    """
+    done: dict[int, Any] = {}  # an object may occur often, or within itself
+
+    def convert(value: Any) -> Any:
+        if id(value) in done:
+            return done[id(value)]
+        for kind, reader in readers.items():
+            if isinstance(value, kind):
+                return reader(value)
+        content = value.state if isinstance(value, Inert) else value
+        if isinstance(content, Mapping):
+            if content is not value:
+                for name in ("_content", "_val"):
+                    if name in content:
+                        return convert(content[name])
+            mapping = done[id(value)] = {}
+            mapping.update((k, convert(item)) for k, item in content.items())
+            return mapping
+        if isinstance(value, list):
+            items = done[id(value)] = []
+            items.extend(map(convert, value))
+            return items
+        return value
+
+    return convert(value)
+
+
+def _dict(*args):
+    return {}
+
+
+def _has_objects(file):
+    """Return the error of a pickle with objects that are not known."""
+    from torch import serialization
+
+    try:
+        names = serialization.get_unsafe_globals_in_checkpoint(str(file))
+    except Exception:  # an old format, or a damaged file
+        names = []
+    known = {*_INERT, "collections.defaultdict"}
+    listed = ", ".join(sorted(set(names) - known)[:5])
+    return errors.UserError(
+        f"{file} has Python objects{listed and ': '}{listed}. They are not "
+        "read, because that would run their code. If you trust the file, load "
+        "it in the program that wrote it, and save the tensors and settings "
+        "without them."
+    )
 
 
 def _unreadable(file, error):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +14,12 @@ _FLOATS = "float32", "float16", "float64", "bfloat16"
 class Tensors:
     """Arrays of a file, taken one by one."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], file: str):
+    def __init__(self, arrays: Mapping[str, Any], file: str):
         """Store the arrays.
 
         Args:
-            arrays: {name: array}, read from the file when they are taken.
+            arrays: {name: array}, read from the file when they are taken;
+                other values are refused then.
             file: path of the file, for errors.
         """
         self._arrays = arrays
@@ -49,7 +51,12 @@ class Tensors:
                 f"{', '.join(sorted(self._arrays)[:5])}, …"
             )
         self._left.discard(name)
-        array = np.asarray(self._arrays[name])
+        array = self._arrays[name]
+        if not isinstance(array, np.ndarray):
+            raise errors.UserError(
+                f"{name} in {self._file} must be an array; got a "
+                f"{type(array).__name__}."
+            )
         if array.dtype.name not in _FLOATS:
             raise errors.UserError(
                 f"{name} in {self._file} must be of floats; got "

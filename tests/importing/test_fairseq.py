@@ -1,12 +1,15 @@
 """Models of fairseq against its formulas in numpy; refused ones."""
 
+import argparse
+import os
+
 import fairseq_models as models
 import imported_models
 import numpy as np
 import pytest
 
 from t2t_repro import errors
-from t2t_repro.importing import fairseq
+from t2t_repro.importing import fairseq, model_files
 from t2t_repro.text.bpe_codes import BpeCodes
 
 SIZES = 4 + len(models.SUBWORDS), 4 + len(models.OTHERS)
@@ -94,6 +97,69 @@ def test_settings_may_be_in_cfg(tmp_path):
     (ids,) = source.encode(["cat. "])  # Moses splits off the full stop
     assert source.pieces(ids[:-1]) == ["cat", "."]
     assert source.join([ids[:-1]]) == ["cat."]
+
+
+def _inert(state):
+    found = model_files.Inert("an argument")
+    found.__setstate__(state)
+    return found
+
+
+def test_objects_become_their_content_or_attributes():
+    """The state of a container of OmegaConf names its container again."""
+    config = _inert({"_content": {"arch": _inert({"_val": "transformer"})}})
+    config.state["_parent"] = config
+    array = _inert((1, (3,), b"bytes"))
+    checkpoint = {"cfg": config, "args": _inert({"a": [1]}), "scores": [array]}
+    checkpoint["again"] = checkpoint
+    found = model_files.plain(checkpoint, {})
+    assert found.pop("again") is found
+    assert found == {
+        "cfg": {"arch": "transformer"},
+        "args": {"a": [1]},
+        "scores": [array],
+    }
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return a function that writes a checkpoint with an extra_state."""
+    torch = pytest.importorskip("torch", reason="the extra pytorch is absent")
+
+    def save(**extra):
+        args = argparse.Namespace(**models.arguments(tokenizer="moses"))
+        state = models.state(models.arguments(), SIZES)
+        checkpoint = {
+            "args": args,
+            "model": {k: torch.from_numpy(v) for k, v in state.items()},
+            "extra_state": extra,
+        }
+        _write(tmp_path)
+        torch.save(checkpoint, tmp_path / "checkpoint_best.pt")
+        return tmp_path
+
+    return save
+
+
+def test_arrays_of_a_validation_are_no_part_of_the_model(saved):
+    folder = saved(counts=[np.arange(3)], best=np.float64(2), meter={"a": 1})
+    found = fairseq.read(folder)
+    assert found.hparams["hidden_size"] == models.SIZE
+    assert "encoder.version" in found.left_over
+
+
+def test_object_with_code_is_named_and_not_run(saved, tmp_path):
+    class Hostile:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    folder = saved(object=Hostile())
+    with pytest.raises(errors.UserError) as error:
+        fairseq.read(folder)
+    message = str(error.value)
+    assert f"Python objects: {os.mkdir.__module__}.mkdir. They" in message
+    assert "weights_only" not in message and "\x1b" not in message
+    assert not (tmp_path / "made").exists()
 
 
 def test_tokenizer_that_nothing_names_is_asked_for(tmp_path):
