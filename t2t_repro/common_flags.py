@@ -166,15 +166,14 @@ def configuration() -> str:
     return config_file.dump(values)
 
 
-def data_dir(run: Any = None) -> pathlib.Path:
-    """Return --data_dir, or a run's folder of data if that flag is absent.
+def data_dir() -> str:
+    """Return --data_dir as it is written: there may be no home for its ~."""
+    return _DATA_DIR.value
 
-    Args:
-        run: runs.Run, or None.
-    """
-    if run and not flags.FLAGS[_DATA_DIR.name].present:
-        return storage.local_path(run.settings["data_dir"])
-    return storage.local_path(_DATA_DIR.value)
+
+def given_data_dir() -> str | None:
+    """Return --data_dir; None if the flag is absent."""
+    return _DATA_DIR.value if flags.FLAGS[_DATA_DIR.name].present else None
 
 
 def output_dir() -> pathlib.Path:

@@ -38,6 +38,7 @@ _RUN = {  # what repeats a run, of its run.json
     "hparams": dict,
     "random_seed": int,
     "data_dir": str,
+    "manifest_sha256": str,
 }
 
 
@@ -168,6 +169,8 @@ def _repeated(path, run):
     """Return the flags that repeat the training of a run.json."""
     values = {name: run[name] for name in _RUN}
     values["problem_args"] = values.pop("problem_arguments")
+    if not values.pop("manifest_sha256"):  # an imported model has no data
+        del values["data_dir"]
     options = run.get("options", {})  # runs of before have none
     json_files.require_shape(path, options, dict)
     known = {field.name for field in dataclasses.fields(Options)}

@@ -35,7 +35,7 @@ def describe(
         "sources": {
             split: problem.sources(split)
             if raw_dir is None
-            else [{"raw_dir": str(raw_dir)}]
+            else [{"raw_dir": _absolute(raw_dir)}]
             for split in problem.splits
         },
         **directions,
@@ -116,9 +116,9 @@ def _note_changed_text(
     contents: Mapping[str, Any], problem: Problem, folder: pathlib.Path
 ) -> None:
     """Print which raw files have another size than those of the data."""
-    if not (before := contents.get("raw_bytes")):
-        return
-    raw_dir = contents["sources"]["train"][0]["raw_dir"]
+    before, raw_dir = contents.get("raw_bytes"), _raw_dir(contents)
+    if not before or not pathlib.Path(raw_dir).is_absolute():
+        return  # the path is relative in manifests of earlier versions
     now = _raw_bytes(problem, raw_dir)  # those that were removed are missing
     if names := [name for name in now if now[name] != before.get(name)]:
         print(
@@ -127,6 +127,50 @@ def _note_changed_text(
             "was made. To use the present text, remove that folder.",
             file=sys.stderr,
         )
+
+
+def is_unchanged(
+    contents: Mapping[str, Any],
+    problem: Problem,
+    folder: pathlib.Path,
+    raw_dir: Path,
+) -> bool:
+    """Return whether a folder of raw files is as it was when data was made.
+
+    The files are not read. Some may be gone, and a URL counts as unchanged.
+
+    Args:
+        contents: manifest of the data.
+        problem: the problem.
+        folder: folder of the data.
+        raw_dir: folder of the raw files as the user wrote it.
+    """
+    if _absolute(raw_dir) != _raw_dir(contents):
+        return False
+    if files.is_url(raw_dir):
+        return True
+    before = contents.get("raw_bytes", {})
+    now = _raw_bytes(problem, raw_dir)
+    made = _modified(folder / manifest.MANIFEST)
+    return bool(before) and all(
+        now[name] == before.get(name)
+        and _modified(files.expand_path(raw_dir) / name) < made
+        for name in now
+    )
+
+
+def _modified(path):
+    return path.stat().st_mtime_ns
+
+
+def _raw_dir(contents):
+    """Return the folder of the raw files of data; "": there was none."""
+    sources = contents["sources"].get("train") or [{}]
+    return sources[0].get("raw_dir", "")
+
+
+def _absolute(raw_dir):
+    return storage.name_of(storage.local_path(raw_dir))
 
 
 def _raw_bytes(problem: Problem, raw_dir: Path | None) -> dict[str, int]:

@@ -12,7 +12,7 @@ import textwrap
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags
+from t2t_repro import command_line, common_flags, storage
 
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object instead.")
 _LABELS = {
@@ -41,8 +41,8 @@ def main() -> int:
 def _folders():
     """Return the current folder, and those that flags name."""
     folders = [pathlib.Path.cwd()]
-    if flags.FLAGS["data_dir"].present:
-        folders.append(common_flags.data_dir())
+    if data_dir := common_flags.given_data_dir():
+        folders.append(storage.local_path(data_dir))
     if flags.FLAGS["output_dir"].present:
         folders.append(common_flags.output_dir())
     return folders

@@ -54,7 +54,9 @@ def main(texts: evaluate_flags.Texts) -> None:
     result = evaluation.evaluate(
         run or texts.problem,
         *texts[1:],
-        data_dir=common_flags.data_dir(run),
+        data_dir=common_flags.given_data_dir()
+        if run
+        else common_flags.data_dir(),
         checkpoint_path=translates and common_flags.checkpoint_paths(run),
         decode_hparams=common_flags.decode_hparams(texts.problem),
         samples=_SAMPLES.value,
@@ -74,7 +76,7 @@ def _evaluate_checkpoints(run, test_set):
     stored = evaluation.evaluate_checkpoints(
         run,
         test_set,
-        data_dir=common_flags.data_dir(run),
+        data_dir=common_flags.given_data_dir(),
         decode_hparams=common_flags.decode_hparams(run.problem),
         samples=_SAMPLES.value,
     )

@@ -27,7 +27,7 @@ from t2t_repro import (
     stored_run,
 )
 from t2t_repro.checkpoint_scores import CheckpointScores
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Path, Problem
 from t2t_repro.reports import scoring
 from t2t_repro.reports.scoring import Evaluation
 from t2t_repro.text import test_sets
@@ -44,7 +44,7 @@ def evaluate(
     translations: Sequence[str] | None = None,
     baseline: Sequence[str] | None = None,
     *,
-    data_dir: pathlib.Path | None = None,
+    data_dir: Path | None = None,
     checkpoint_path: stored_run.Checkpoints = None,
     decode_hparams: hparam.DecodeHParams | None = None,
     samples: int = 1_000,
@@ -103,7 +103,7 @@ def evaluate_checkpoints(
     run: "Run",
     test_set: str | TestSet = "test",
     *,
-    data_dir: pathlib.Path | None = None,
+    data_dir: Path | None = None,
     decode_hparams: hparam.DecodeHParams | None = None,
     samples: int = 1_000,
 ) -> CheckpointScores:

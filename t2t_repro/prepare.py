@@ -59,20 +59,18 @@ def prepare(
         The folder of the data.
 
     Raises:
-        UserError: the existing data has other settings, or is damaged.
+        UserError: the existing data has other settings or, if `raw_dir` is
+            given, other text; or it is damaged.
     """
     folder = data_folder(data_dir, problem)
     made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         contents = manifest.require(folder)
         data_origin.check_settings(contents, problem, folder)
+        if raw_dir is not None:
+            _require_same_text(contents, problem, folder, raw_dir)
         data_origin.note_changes(contents, problem, folder)
         print(f"The data is there: {storage.name_of(folder)}.")
-        if raw_dir is not None:
-            print(
-                f"{raw_dir} is not read again; remove "
-                f"{storage.name_of(folder)} to do so."
-            )
     storage.upload(folder)
     if verify:
         manifest.verify(folder)
@@ -107,17 +105,10 @@ def _generate(
         data_origin.check_settings(unfinished, problem, folder)
     engine.require_workers()
     print(f"Generating data in {folder}.")
-    downloads = folder.parent / "downloads"
-    raw = raw_dir
-    if raw_dir is not None:
-        raw = storage.download(storage.local_path(raw_dir))
-    text = raw, downloads
+    text = _text_folders(folder, raw_dir)
     contents = generate.generate(
         folder,
-        {
-            split: functools.partial(problem.normalized_pairs, split, *text)
-            for split in problem.splits
-        },
+        _splits(problem, text),
         Spec(
             vocab_size=problem.vocab_size,
             vocabulary_paths=problem.vocabulary_paths,
@@ -137,6 +128,45 @@ def _generate(
         engine,
     )
     print(summary(contents))
+
+
+def _text_folders(folder, raw_dir):
+    """Return the folder of the raw files, or None, and that of downloads."""
+    if raw_dir is not None:
+        raw_dir = storage.download(storage.local_path(raw_dir))
+    return raw_dir, folder.parent / "downloads"
+
+
+def _splits(problem, text):
+    """Return functions that start reading the pairs of each split."""
+    return {
+        split: functools.partial(problem.normalized_pairs, split, *text)
+        for split in problem.splits
+    }
+
+
+def _require_same_text(contents, problem, folder, raw_dir):
+    """Refuse a given folder of raw files unless the data has its text.
+
+    The text is read if the folder is another one or its files have changed.
+    """
+    if data_origin.is_unchanged(contents, problem, folder, raw_dir):
+        return
+    splits = _splits(problem, _text_folders(folder, raw_dir))
+    remedy = (
+        "To use the text of --raw_dir, name another --data_dir; to use the "
+        "data that is there, omit --raw_dir."
+    )
+    try:
+        changed = generate.changed_splits(folder, splits, contents)
+    except errors.UserError as error:
+        raise errors.UserError(f"{error} {remedy}", error.see) from error
+    if changed:
+        raise errors.UserError(
+            f"The text in --raw_dir={raw_dir} is not that of the data in "
+            f"{storage.name_of(folder)}: {', '.join(changed)} differ"
+            f"{'' if changed[1:] else 's'}. {remedy}"
+        )
 
 
 def wait_for_data(problem: Problem, data_dir: Path) -> pathlib.Path:

@@ -48,9 +48,7 @@ def main() -> None:
     opened_runs = [runs.open_run(folder, expected) for folder in folders]
     sustained = _SUSTAINED_TFLOPS.value
     options = reporting.ReportOptions(
-        data_dir=common_flags.data_dir()
-        if flags.FLAGS["data_dir"].present
-        else None,
+        data_dir=common_flags.given_data_dir(),
         sentences=flag_types.require_utf8(_SENTENCE),
         num_sentences=_NUM_SENTENCES.value,
         pictures=_PICTURES.value,

@@ -21,6 +21,7 @@ from t2t_repro import (
 from t2t_repro.data import batch_plan, manifest, subword_sampling
 from t2t_repro.decoding import attention_trace
 from t2t_repro.models import building
+from t2t_repro.problem import Path
 from t2t_repro.text import parallel_files
 from t2t_repro.training import checkpoint_files
 
@@ -38,7 +39,7 @@ with extras.needed("report", "The report"):
 class ReportOptions:
     """Options of a report."""
 
-    data_dir: pathlib.Path | None = None  # None: the folder of each run
+    data_dir: Path | None = None  # None: the folder of each run
     sentences: Sequence[str] = ()  # whose attention is plotted
     # Number of validation sentences to plot if `sentences` is empty.
     num_sentences: int = 3
@@ -142,15 +143,17 @@ def _open_data(run, data_dir):
     Both are None if the run's own data cannot be reached. The manifest is None
     if the data is missing or has changed.
     """
-    stored = run.settings["data_dir"]
+    data_dir_or_own = data_dir or run_json.data_dir(run.settings)
+    if not data_dir_or_own:  # an imported model
+        return None, None
     try:
-        data = prepare.data_folder(data_dir or stored, run.problem)
+        data = prepare.data_folder(data_dir_or_own, run.problem)
     except errors.UserError as error:
         if data_dir:
             raise
         print(f"The report is without the data. {error}", file=sys.stderr)
         return None, None
-    same = manifest.sha256(data) == run.settings["manifest_sha256"]
+    same = run_json.is_data_of(run.settings, data, "train")
     return data, manifest.read(data) if same else None
 
 

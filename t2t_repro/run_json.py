@@ -27,16 +27,16 @@ RUN = "run.json"
 AVERAGED = "averaged"
 CHECKPOINTS = checkpoint_files.FOLDER
 TRANSLATIONS = "translations"
-# Settings that must not change when a run continues.
+# Settings that must not change when a run continues, beside problem_arguments
+# and the data.
 _IDENTITY = (
     "problem",
-    "problem_arguments",
     "hparams",
     "random_seed",
     "vocabulary_sha256",
-    "manifest_sha256",
     "rows_per_batch",
 )
+_TRAINED_ON = ("train_sha256", "validation_sha256")  # of manifest.checksums()
 # The entries of run.json that commands read.
 SHAPE = {
     "problem": str,
@@ -59,11 +59,14 @@ def settings(
     hparams_set: str,
     hparams: hparam.HParams,
     random_seed: int,
-    data_folder: pathlib.Path,
+    data_folder: pathlib.Path | None,
     vocabularies: Vocabularies,
     rows_per_batch: int | dict[str, int],
 ) -> dict[str, Any]:
-    """Return the settings of a run, as run.json has them."""
+    """Return the settings of a run, as run.json has them.
+
+    An imported model, whose data nobody has, has no `data_folder`.
+    """
     settings = {
         "problem": problem.requested_name,
         "problem_arguments": problem.arguments,
@@ -71,9 +74,10 @@ def settings(
         "hparams": dataclasses.asdict(hparams),
         "random_seed": random_seed,
         "rows_per_batch": rows_per_batch,
-        "data_dir": storage.name_of(data_folder.parent),
+        "data_dir": data_folder and storage.name_of(data_folder.parent) or "",
         "vocabulary_sha256": vocabularies.sha256,
-        "manifest_sha256": manifest.sha256(data_folder),
+        "manifest_sha256": data_folder and manifest.sha256(data_folder) or "",
+        "data": data_folder and manifest.checksums(data_folder) or {},
     }
     if usr_dir := user_definitions.stored():
         settings["usr_dir"] = usr_dir
@@ -150,13 +154,49 @@ def _identity(known, settings):
     """Return the settings that must not change when a run continues.
 
     A set of hparams may have the values of another one: its name is among them
-    if the values differ.
+    if the values differ. Of a given vocabulary, the content counts.
     """
     given = {key: settings[key] for key in _IDENTITY}
+    arguments = settings["problem_arguments"]
+    given["problem_arguments"] = {
+        name: arguments[name] for name in arguments if name != "vocabulary"
+    }
+    if "data" in known:
+        given["data"] = {
+            name: settings["data"].get(name) for name in _TRAINED_ON
+        }
+    else:  # a run of an earlier version
+        given["manifest_sha256"] = settings["manifest_sha256"]
     hparams = {"hparams": settings["hparams"]}
     if any(fields.differences(with_defaults(known), hparams)):
         return {"hparams_set": settings["hparams_set"]} | given
     return given
+
+
+def data_dir(settings: dict[str, Any]) -> str | None:
+    """Return the folder of a run's data; None if it is an imported model.
+
+    Args:
+        settings: contents of its run.json.
+    """
+    return settings["data_dir"] if settings["manifest_sha256"] else None
+
+
+def is_data_of(
+    settings: dict[str, Any], folder: pathlib.Path, split: str
+) -> bool:
+    """Return whether a split is as it was when a run was trained.
+
+    Args:
+        settings: contents of its run.json.
+        folder: folder of the data.
+        split: name of the split.
+    """
+    if "data" not in settings:  # a run of an earlier version
+        return manifest.sha256(folder) == settings["manifest_sha256"]
+    name = f"{split}_sha256"
+    now = manifest.checksums(folder).get(name)
+    return now is not None and now == settings["data"].get(name)
 
 
 def _note_changed_definitions(known, settings):

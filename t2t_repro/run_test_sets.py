@@ -1,12 +1,11 @@
 """Test sets by name or from text, as a run or a problem reads them."""
 
-import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from t2t_repro import errors, prepare
+from t2t_repro import errors, prepare, run_json
 from t2t_repro.data import manifest
-from t2t_repro.problem import Problem
+from t2t_repro.problem import Path, Problem
 from t2t_repro.text import test_sets
 from t2t_repro.text.test_sets import TestSet
 
@@ -18,7 +17,7 @@ def open_test_set(
     run: "Run | None",
     problem: Problem,
     test_set: str | TestSet,
-    data_dir: pathlib.Path | None,
+    data_dir: Path | None,
 ) -> TestSet:
     """Return a test set, normalized, with the directions of the problem.
 
@@ -59,7 +58,7 @@ def _open_by_name(
     run: "Run | None",
     problem: Problem,
     name: str,
-    data_dir: pathlib.Path | None,
+    data_dir: Path | None,
 ) -> TestSet:
     """Return a split of a problem, or a test set of sacreBLEU."""
     if problem.registered_name and (
@@ -71,11 +70,18 @@ def _open_by_name(
                     f"The {name} split of {problem.requested_name} is in a "
                     "folder of generated data; got no data_dir. Give it."
                 )
-            data_dir = run.settings["data_dir"]
+            data_dir = run_json.data_dir(run.settings)
+            if data_dir is None:
+                raise errors.UserError(
+                    f"The {name} split belongs to the data of a run, and "
+                    f"{run.output_dir} has none: it is an imported model. Give "
+                    "text (--sources and --references), a test set of "
+                    "sacreBLEU (--split=wmt14/full), or --data_dir."
+                )
         folder = prepare.data_folder(data_dir, problem, name)
         corpus = manifest.open_corpus(folder, name, problem.reverse)
-        if run:
-            _warn_of_other_data(run, folder)
+        if run and run_json.data_dir(run.settings):
+            _warn_of_other_data(run, folder, name)
         # The stored text is normalized.
         split = TestSet(
             corpus.text("inputs"),
@@ -90,11 +96,11 @@ def _open_by_name(
     return _of_direction(test_sets.from_sacrebleu(name, languages), problem)
 
 
-def _warn_of_other_data(run, folder):
-    """Warn if the data has changed since the run."""
-    if manifest.sha256(folder) != run.settings["manifest_sha256"]:
+def _warn_of_other_data(run, folder, split):
+    """Warn if a split has changed since the run."""
+    if not run_json.is_data_of(run.settings, folder, split):
         print(
-            f"{folder / manifest.MANIFEST} is not that of the data which this "
+            f"The {split} split in {folder} is not that of the data which this "
             "run was trained on: the scores are of the present text.",
             file=sys.stderr,
         )

@@ -24,6 +24,7 @@ def command():
         flags.DEFINE_bool("verify", False, "", flag_values=known)
         flags.DEFINE_multi_string("inputs", [], "", flag_values=known)
         flags.DEFINE_string("random_seed", None, "", flag_values=known)
+        flags.DEFINE_string("data_dir", "home", "", flag_values=known)
         known(["command", *arguments])
         return known
 
@@ -61,7 +62,12 @@ def test_command_line_overrides_file(command, tmp_path):
     assert known.hparams == "a=2,b=true,d=3"
 
 
-def test_run_is_repeated(command, tmp_path):
+@pytest.mark.parametrize(
+    ("manifest_sha256", "data_dir"), [("ab", "data"), ("", "home")]
+)
+def test_run_is_repeated_with_its_data_if_it_has_any(
+    command, tmp_path, manifest_sha256, data_dir
+):
     path = tmp_path / "run.json"
     path.write_text(
         json.dumps(
@@ -72,6 +78,7 @@ def test_run_is_repeated(command, tmp_path):
                 "hparams_set": "tiny",
                 "random_seed": 4,
                 "data_dir": "data",
+                "manifest_sha256": manifest_sha256,
                 "options": {"train_steps": 9, "xla": "off"},
                 "versions": {"python": "3"},
             }
@@ -81,6 +88,7 @@ def test_run_is_repeated(command, tmp_path):
     config_file.apply(path, known)
     assert (known.problem, known.hparams) == ("numbers", "a=1.5e-09")
     assert (known.random_seed, known.train_steps, known.xla) == ("4", 9, "off")
+    assert known.data_dir == data_dir
 
 
 @pytest.mark.parametrize(
@@ -141,7 +149,8 @@ def test_repeated_key_of_json_is_an_error(command, tmp_path):
 
 def test_other_set_beside_all_hparams_of_a_run_is_an_error(command, tmp_path):
     path = tmp_path / "run.json"
-    run = dict.fromkeys(("problem", "hparams_set", "data_dir"), "tiny")
+    names = "problem", "hparams_set", "data_dir", "manifest_sha256"
+    run = dict.fromkeys(names, "tiny")
     mappings = {"problem_arguments": {}, "hparams": {"a": 1}}
     path.write_text(json.dumps(run | mappings | {"random_seed": 4}))
     for name, message in (("tiny", ""), ("big", "got --hparams_set=big, of")):

@@ -100,6 +100,20 @@ def test_missing_package_of_a_metric_is_an_error_before_translation(
         evaluation.evaluate(run)
 
 
+@pytest.mark.parametrize("folder", ["", "/parent/of/the/run"])
+def test_split_of_an_imported_model_needs_text(folder):
+    registry.load_definitions()
+    settings = {"data_dir": folder, "manifest_sha256": ""}
+    run = types.SimpleNamespace(
+        problem=build_problem("multi30k_ende"),
+        output_dir="run",
+        settings=settings,
+    )
+    message = "run has none: .*--sources and --references"
+    with pytest.raises(errors.UserError, match=message):
+        evaluation.evaluate(run, "test")
+
+
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
 def test_run_that_cannot_be_written_is_scored_all_the_same(
     captions, monkeypatch, tmp_path, capsys, code

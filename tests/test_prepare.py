@@ -1,5 +1,7 @@
 """Preparation of a problem's data: once, and checks of existing data."""
 
+import gzip
+import pathlib
 import random
 import shutil
 from concurrent import futures
@@ -14,8 +16,9 @@ from t2t_repro import (
     object_store,
     prepare,
     registry,
+    run_json,
 )
-from t2t_repro.data import encode, engines, manifest
+from t2t_repro.data import encode, engines, generate, manifest
 from t2t_repro.problem import SPLITS, build_problem
 from t2t_repro.text.sentence_piece import Bpe
 
@@ -162,10 +165,10 @@ def test_other_kind_of_vocabularies_is_user_error(prepared):
         prepare.prepare(other, data_dir)
 
 
-def test_existing_data_is_not_written_again(prepared, tmp_path, capsys):
+def test_existing_data_is_not_written_again(prepared, capsys):
     data_dir, _ = prepared
     times = {p: p.stat().st_mtime_ns for p in data_dir.rglob("*")}
-    folder = prepare.prepare(build(), data_dir, tmp_path / "absent")
+    folder = prepare.prepare(build(), data_dir, data_dir.parent / "raw")
     assert folder == data_dir / FOLDER
     assert {p: p.stat().st_mtime_ns for p in data_dir.rglob("*")} == times
     assert f"The data is there: {folder}" in capsys.readouterr().out
@@ -221,10 +224,10 @@ def test_second_process_waits_for_the_first(prepared, tmp_path, capsys):
     assert stored["splits"] == prepared[1]["splits"]
 
 
-def test_reversed_problem_reads_the_same_data_swapped(prepared, tmp_path):
+def test_reversed_problem_reads_the_same_data_swapped(prepared):
     data_dir, _ = prepared
     backward = build("parallel_text_rev")
-    folder = prepare.prepare(backward, data_dir, tmp_path / "absent")
+    folder = prepare.prepare(backward, data_dir)
     assert folder == data_dir / FOLDER
     corpus = manifest.open_corpus(folder, "test", backward.reverse)
     assert corpus.text("inputs") == [pair[1] for pair in sentences("test")]
@@ -461,6 +464,68 @@ def test_missing_cluster_is_noticed_before_text_is_read(tmp_path, monkeypatch):
     arguments = build(), tmp_path / "data", tmp_path / "raw"
     with pytest.raises(errors.UserError, match=r"There is no cluster\."):
         prepare.prepare(*arguments, engine="dask:tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("spelling", ["other", "relative", "compressed"])
+def test_data_made_again_of_the_same_text_is_that_of_the_run(
+    prepared, tmp_path, monkeypatch, spelling
+):
+    data_dir, contents = prepared
+    write_raw(tmp_path / "mine")
+    given = tmp_path / "x" / ".." / "mine"
+    (tmp_path / "x").mkdir()
+    if spelling == "relative":
+        monkeypatch.chdir(tmp_path)
+        given = "mine"
+    if spelling == "compressed":
+        for path in (tmp_path / "mine").iterdir():
+            with gzip.open(f"{path}.gz", "wb") as file:
+                file.write(path.read_bytes())
+            path.unlink()
+    again = prepare.prepare(build(), tmp_path / "data", given)
+    before = {"manifest_sha256": "", "data": manifest.checksums(again)}
+    assert manifest.sha256(again) != manifest.sha256(data_dir / FOLDER)
+    for split in SPLITS:
+        assert run_json.is_data_of(before, data_dir / FOLDER, split)
+    stored = manifest.read(again)["sources"]["test"][0]["raw_dir"]
+    assert pathlib.Path(stored).is_absolute()
+    # The existing data has the text of each such folder.
+    prepare.prepare(build(), data_dir, given)
+
+
+@pytest.mark.parametrize("filters", ["", ",filters=max_words=9"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_existing_data_of_other_text_than_the_given_is_refused(
+    tmp_path, split, filters
+):
+    write_raw(tmp_path / "mine")
+    write_raw(tmp_path / "other")
+    path = tmp_path / "other" / f"{split}.xx"
+    path.write_text(path.read_text().replace("e", "f"))  # of the same size
+    problem = build(arguments=f"{ARGUMENTS}{filters}")
+    prepare.prepare(problem, tmp_path / "data", tmp_path / "mine")
+    made = manifest.sha256(tmp_path / "data" / FOLDER)
+    message = rf"other is not that of .*: {split} differs\. .*omit --raw_dir"
+    with pytest.raises(errors.UserError, match=message):
+        prepare.prepare(problem, tmp_path / "data", tmp_path / "other")
+    with pytest.raises(errors.UserError, match="gone is not a .*omit --raw_d"):
+        prepare.prepare(problem, tmp_path / "data", tmp_path / "gone")
+    # A file of the known folder that was written since is read again.
+    path = tmp_path / "mine" / path.name
+    path.write_text(path.read_text().replace("e", "f"))
+    with pytest.raises(errors.UserError, match=f"mine is not .* {split} diff"):
+        prepare.prepare(problem, tmp_path / "data", tmp_path / "mine")
+    shutil.rmtree(tmp_path / "mine")  # the text is not needed any more
+    prepare.prepare(problem, tmp_path / "data", tmp_path / "mine")
+    assert manifest.sha256(tmp_path / "data" / FOLDER) == made
+
+
+def test_raw_files_that_have_not_changed_are_not_read_again(
+    prepared, monkeypatch
+):
+    data_dir, contents = prepared
+    monkeypatch.delattr(generate, "changed_splits")
+    prepare.prepare(build(), data_dir, data_dir.parent / "raw")
 
 
 @pytest.mark.parametrize("corpora", ["", ",corpora=train:more*"])

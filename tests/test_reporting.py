@@ -12,7 +12,9 @@ def test_report_is_without_data_that_cannot_be_reached(monkeypatch, capsys):
         raise errors.UserError(f"Cannot access {data_dir}.")
 
     monkeypatch.setattr(prepare, "data_folder", fail)
-    run = types.SimpleNamespace(settings={"data_dir": "s3://b"}, problem=None)
+    run = types.SimpleNamespace(
+        settings={"data_dir": "s3://b", "manifest_sha256": "ab"}, problem=None
+    )
     assert reporting._open_data(run, None) == (None, None)
     message = "The report is without the data. Cannot access s3://b.\n"
     assert capsys.readouterr().err == message

@@ -97,6 +97,43 @@ def test_worker_with_other_data_is_refused(started):
         )
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"manifest_sha256": "ef"}, None),  # paths, sizes of files, versions
+        ({"data": {"train_sha256": "a", "validation_sha256": "b"}}, None),
+        ({"problem_arguments": {"vocabulary": "/moved"}}, None),
+        (
+            {"data": {"train_sha256": "a", "validation_sha256": "x"}},
+            "^validation_sha256: 'b' -> 'x'",
+        ),
+        (
+            {"data": {"train_sha256": "x", "validation_sha256": "b"}},
+            "^train_sha256: 'a' -> 'x'",
+        ),
+        ({"vocabulary_sha256": "x"}, "^vocabulary_sha256"),
+    ],
+)
+def test_run_resumes_exactly_if_what_it_learns_from_is_the_same(
+    started, changes, message
+):
+    data = {"train_sha256": "a", "validation_sha256": "b", "test_sha256": "c"}
+    settings = SETTINGS | {
+        "data": data,
+        "problem_arguments": {"vocabulary": "/mine"},
+        "hparams": {"model": "m"},
+    }
+    start(started, settings=settings)
+    (started / run_json.CHECKPOINTS).mkdir()
+    for suffix in ("index", "data-00000-of-00001"):
+        (started / run_json.CHECKPOINTS / f"ckpt-4.{suffix}").touch()
+    if message is None:
+        start(started, settings=settings | changes)
+        return
+    with pytest.raises(errors.UserError, match=message):
+        start(started, settings=settings | changes)
+
+
 def test_stored_scores_are_selected_by_checkpoint_and_search(tmp_path):
     (tmp_path / run_json.TRANSLATIONS).mkdir()
     path = tmp_path / "averaged" / "ckpt-9"
@@ -212,17 +249,15 @@ def test_run_of_the_reversal_has_swapped_vocabularies(
     problem = build_problem(
         "number_words_ende_rev", "separate_vocabularies=true"
     )
-    (tmp_path / "data").mkdir()
     settings = run_json.settings(
         problem,
         "tiny",
         tiny_hparams,
         1,
-        tmp_path / "data",
+        None,
         vocabularies,
         8,
     )
-    settings["manifest_sha256"] = ""  # there is no data
     start = functools.partial(run_json.start, tmp_path / "run", settings)
     start(vocabularies, "one CPU")
     opened = runs.open_run(tmp_path / "run").vocabularies

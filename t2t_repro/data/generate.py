@@ -87,6 +87,29 @@ def generate(
     return contents
 
 
+def changed_splits(
+    folder: pathlib.Path, splits: Splits, contents: Mapping[str, Any]
+) -> list[str]:
+    """Return the splits whose text is not that of a finished corpus.
+
+    Args:
+        folder: folder of the corpus.
+        splits: text of each split.
+        contents: manifest of the corpus.
+
+    Raises:
+        UserError: the text cannot be read.
+    """
+    stored = contents["splits"]
+    splits = _without_dropped(folder, splits, stored["train"])
+    return [
+        split
+        for split in _train_last(splits)
+        if _read_text(split, splits[split](), [])["text_sha256"]
+        != stored.get(split, {}).get("text_sha256")
+    ]
+
+
 def _train_last(splits: Iterable[str]) -> list[str]:
     """Sort the longest split last: errors in the others then show early."""
     return sorted(splits, key=lambda name: name == "train")

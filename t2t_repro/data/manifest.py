@@ -40,6 +40,21 @@ def sha256(folder: pathlib.Path) -> str | None:
     return files.sha256(path) if path.exists() else None
 
 
+def checksums(folder: pathlib.Path) -> dict[str, str]:
+    """Return {"train_sha256": …} of the text and the ids of each split.
+
+    Paths, sizes of files and versions of packages, which the manifest has too,
+    do not count. A folder without a manifest has {}.
+    """
+    splits = (read(folder) or {"splits": {}})["splits"]
+    return {
+        f"{split}_sha256": json_files.checksum(
+            [entry["text_sha256"], [s["sha256"] for s in entry["shards"]]]
+        )
+        for split, entry in splits.items()
+    }
+
+
 def read_unfinished(folder: pathlib.Path) -> dict[str, Any] | None:
     """Read the manifest of an unfinished corpus; None: there is none."""
     path = folder / UNFINISHED

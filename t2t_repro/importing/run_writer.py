@@ -56,16 +56,13 @@ def write(
             HPARAMS_SET,
             settings,
             _SEED,
-            output_dir,  # it has no data
+            None,
             imported.vocabularies,
             0,
         )
-        stored |= {
-            "manifest_sha256": "",
-            "imported_from": {
-                "system": system,
-                "sha256": {f.name: files.sha256(f) for f in imported.files},
-            },
+        stored["imported_from"] = {
+            "system": system,
+            "sha256": {f.name: files.sha256(f) for f in imported.files},
         }
         folder = output_dir / checkpoint_files.FOLDER
         path = folder / "ckpt-0"
