@@ -97,7 +97,7 @@ def run(
         except KeyboardInterrupt:
             return _report_interrupt()
 
-    tensorflow_import.omit_unused_packages()
+    tensorflow_import.prepare_command()
     app.run(start, flags_parser=command_help.parse)
 
 

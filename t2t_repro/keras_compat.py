@@ -12,6 +12,25 @@ import keras
 from keras.src import backend
 from keras.src.backend.common import global_state
 
+from t2t_repro import errors
+
+
+def require_defaults() -> None:
+    """Require that Keras computes with TensorFlow, and in float32 by default.
+
+    Commands see to it; a Python program has its own settings of Keras.
+
+    Raises:
+        UserError: names the setting that differs.
+    """
+    for name, needed in (("backend", "tensorflow"), ("floatx", "float32")):
+        if (value := getattr(keras.config, name)()) != needed:
+            raise errors.UserError(
+                f"Keras's {name} must be {needed!r}; got {value!r}, which "
+                "keras.json or this program sets. Correct it before Keras is "
+                "imported, or use the commands, which ignore that file."
+            )
+
 
 @contextlib.contextmanager
 def fresh_names() -> Iterator[None]:

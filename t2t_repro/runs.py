@@ -10,6 +10,7 @@ from t2t_repro import (
     fields,
     hparam,
     json_files,
+    keras_compat,
     run_json,
     stored_run,
 )
@@ -224,6 +225,7 @@ def build_model(run: Run, hparams: hparam.HParams | None = None) -> Seq2Seq:
         run: result of open_run().
         hparams: settings of the model; None: the run's.
     """
+    keras_compat.require_defaults()
     return building.build(
         hparams or run.hparams,
         run.vocabularies.target.size,

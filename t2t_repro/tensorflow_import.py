@@ -17,7 +17,7 @@ import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from t2t_repro import cpu
+from t2t_repro import cpu, errors
 
 NVIDIA_DRIVER = pathlib.Path("/proc/driver/nvidia")
 # Packages that TensorFlow imports if they are installed, in a second of CPU
@@ -44,15 +44,17 @@ def prepare() -> None:
         sys.meta_path.insert(0, _TensorFlowFinder())
 
 
-def omit_unused_packages() -> None:
-    """Let TensorFlow's import omit the packages that no command needs there.
+def prepare_command() -> None:
+    """Let the import omit what no command needs, and ignore keras.json.
 
-    A Python program keeps them, since it may use all of TensorFlow and Keras.
+    A Python program keeps both, since it may use all of TensorFlow and Keras.
     """
-    if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
-        for finder in sys.meta_path:
-            if isinstance(finder, _TensorFlowFinder):
-                finder.omitted = _UNUSED
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    os.environ["KERAS_BACKEND"] = backend
+    for finder in sys.meta_path:
+        if isinstance(finder, _TensorFlowFinder):
+            finder.is_command = True
+            finder.omitted = _UNUSED if backend == "tensorflow" else ()
 
 
 def limit_threads(config: Any) -> None:
@@ -117,6 +119,7 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
     """
 
     omitted: Sequence[str] = ()  # packages that the import must not find
+    is_command = False  # False: of a Python program
 
     def find_spec(
         self,
@@ -139,7 +142,10 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
                     _without_collections(),
                     _without(self.omitted),
                 ):
-                    execute(module)
+                    if self.is_command:
+                        _execute_with_defaults(execute, module)
+                    else:
+                        execute(module)
                     # Keras may have imported another library.
                     if tensorflow := sys.modules.get("tensorflow"):
                         limit_threads(tensorflow.config)
@@ -151,6 +157,27 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
 
             spec.loader.exec_module = execute_prepared  # type: ignore[method-assign]
         return spec
+
+
+def _execute_with_defaults(execute, module):
+    """Import Keras, and replace the settings of keras.json by its defaults.
+
+    Raises:
+        UserError: Keras refuses a setting, or lacks the chosen backend.
+    """
+    try:
+        execute(module)
+    except (AssertionError, ImportError, ValueError) as error:
+        backend = os.environ["KERAS_BACKEND"]
+        if backend == "tensorflow" and isinstance(error, ImportError):
+            raise
+        raise errors.UserError(
+            f"Keras cannot be imported with KERAS_BACKEND={backend} and the "
+            f"keras.json of ~/.keras or $KERAS_HOME: {error!r}. Correct them."
+        ) from error
+    if keras := sys.modules.get("keras"):  # TensorFlow imports it, too
+        keras.config.set_floatx("float32")
+        keras.config.set_epsilon(1e-7)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from t2t_repro import keras_compat
+from t2t_repro import errors, keras_compat
 from t2t_repro.training import optimizer
 
 OPTIMIZERS = sorted(
@@ -29,6 +29,17 @@ def _weights():
             keras.Variable(np.ones((3, 4), np.float32), name="kernel"),
             keras.Variable(np.ones(4, np.float32), name="bias"),
         ]
+
+
+@pytest.mark.parametrize("floatx", ["float16", "float64"])
+def test_python_program_with_another_default_type_is_refused(
+    monkeypatch, floatx
+):
+    keras_compat.require_defaults()
+    monkeypatch.setattr(keras.config, "floatx", lambda: floatx)
+    message = f"floatx must be 'float32'; got '{floatx}', which keras.json"
+    with pytest.raises(errors.UserError, match=message):
+        keras_compat.require_defaults()
 
 
 def test_fresh_names_are_those_of_a_new_process():

@@ -1,6 +1,8 @@
 """TensorFlow's messages during its import, in processes with a fake one."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 
@@ -158,12 +160,8 @@ IMPORT = "import tensorflow; assert bool(tensorflow.jax) is "
     ("code", "backend", "found"),
     [
         ("pass", "tensorflow", True),
-        ("t2t_repro.tensorflow_import.omit_unused_packages()", "jax", True),
-        (
-            "t2t_repro.tensorflow_import.omit_unused_packages()",
-            "tensorflow",
-            False,
-        ),
+        ("t2t_repro.tensorflow_import.prepare_command()", "jax", True),
+        ("t2t_repro.tensorflow_import.prepare_command()", "tensorflow", False),
     ],
     ids=["Python program", "command on JAX", "command"],
 )
@@ -178,6 +176,54 @@ def test_commands_omit_packages_that_tensorflow_does_not_need(
         f"import t2t_repro; {code}; {IMPORT}{found}; import jax",
         KERAS_BACKEND=backend,
     )
+
+
+# A Keras that reads keras.json as the real one does.
+KERAS = """
+import json, os, pathlib
+settings = {"floatx": "float32", "epsilon": 1e-7, "backend": "tensorflow"}
+path = pathlib.Path(os.environ["KERAS_HOME"], "keras.json")
+settings |= json.loads(path.read_text())
+settings["backend"] = os.environ.get("KERAS_BACKEND") or settings["backend"]
+if settings["floatx"] not in ("float16", "float32", "float64"):
+    raise ValueError("Invalid `floatx` configuration.")
+if settings["backend"] != "tensorflow":
+    raise ModuleNotFoundError("No module named " + settings["backend"])
+class config:
+    set_floatx = lambda value: settings.update(floatx=value)
+    set_epsilon = lambda value: settings.update(epsilon=value)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stored", "backend", "message"),
+    [
+        ({"floatx": "float64", "backend": "torch", "epsilon": 1.0}, "", None),
+        ({"backend": "torch"}, "tensorflow", None),
+        ({"floatx": "double"}, "", "keras.json of .*Invalid `floatx`"),
+        ({}, "torch", "KERAS_BACKEND=torch .*No module named torch"),
+    ],
+)
+def test_command_ignores_what_keras_json_says(
+    stderr_of, tmp_path, stored, backend, message
+):
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras" / "__init__.py").write_text(KERAS)
+    (tmp_path / "keras.json").write_text(json.dumps(stored))
+    defaults = {"floatx": "float32", "epsilon": 1e-7, "backend": "tensorflow"}
+    printed = stderr_of(
+        "import sys, t2t_repro\n"
+        "from t2t_repro import errors, tensorflow_import\n"
+        "tensorflow_import.prepare_command()\n"
+        "try:\n"
+        "    import keras\n"
+        f"    assert keras.settings == {defaults}\n"
+        "except errors.UserError as error:\n"
+        "    print(error, file=sys.stderr)",
+        KERAS_BACKEND=backend,
+        KERAS_HOME=str(tmp_path),
+    )
+    assert re.search(message or "^$", printed)
 
 
 def test_garbage_is_collected_again_after_the_import(stderr_of):

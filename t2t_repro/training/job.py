@@ -10,6 +10,7 @@ from t2t_repro import (
     cpu,
     errors,
     hparam,
+    keras_compat,
     locks,
     prepare,
     progress,
@@ -197,6 +198,7 @@ def _check(problem, hparams, options):
             "without one. Register the class, and build the problem with "
             "problem.build_problem('NAME')."
         )
+    keras_compat.require_defaults()
     problem.check_hparams(hparams)
     building.check_model(hparams, options.recompute_grad)
     history.require_stopping_metric(
