@@ -126,6 +126,13 @@ _RETRY_MICROS = flags.DEFINE_integer(
     "Microseconds between two attempts to load a version.",
     lower_bound=0,
 )
+_LOAD_SECS = flag_types.define_number(
+    "load_timeout_secs",
+    _DEFAULTS.load_secs,
+    "Seconds that the load of a version may take; then its process is killed.",
+    lower_bound=1,
+    upper_bound=86_400,
+)
 _ALLOWED_HOSTS = flags.DEFINE_list(
     "allowed_hosts",
     [],
@@ -223,6 +230,7 @@ def _limits():
         batch_timeout_ms=_BATCH_TIMEOUT_MS.value,
         max_waiting=_MAX_WAITING.value,
         timeout_secs=_TIMEOUT_MS.value / 1000,
+        load_secs=_LOAD_SECS.value,
         max_connections=_MAX_CONNECTIONS.value,
         max_in_flight=_MAX_CONNECTIONS.value,
     )

@@ -1,4 +1,4 @@
-"""Attacks on a REST port of loopback: hostile clients in one event loop.
+"""Attacks on a port of loopback: hostile clients in one event loop.
 
     python -m scripts.benchmarks.chaos_attacks NAME PORT
 
@@ -15,6 +15,7 @@ import json
 import sys
 
 PATH = "/v1/models/t2t:predict"
+_RPC_PATH = b"/tensorflow.serving.PredictionService/Predict"
 _MANY = 200  # connections that an attack holds
 _PER_SECOND = 200  # connections or requests of a flood
 _BOMBS = 12  # in flight
@@ -37,6 +38,35 @@ def request(body=b"", *headers, length=None):
 def empty_strings(size):
     """Return a JSON request of empty strings with about `size` bytes."""
     return b'{"instances":[' + b'"",' * (size // 3) + b'""]}'
+
+
+def _frame(kind, flags, stream, content=b""):
+    """Return a frame of HTTP/2 (RFC 9113, section 4.1)."""
+    header = len(content).to_bytes(3, "big") + bytes([kind, flags])
+    return header + stream.to_bytes(4, "big") + content
+
+
+def open_call(number):
+    """Return the bytes that open a call of Predict, without its message.
+
+    Args:
+        number: of the call within its connection, from 0.
+    """
+    # RFC 7541: POST and http by their indices, then a path and an authority of
+    # its own, and two further headers.
+    header = b"\x83\x86\x04" + bytes([len(_RPC_PATH)]) + _RPC_PATH
+    header += b"\x01\x09localhost\x0f\x10\x10application/grpc"
+    header += b"\x00\x02te\x08trailers"
+    return _frame(1, 4, 2 * number + 1, header)
+
+
+def reset_call(number):
+    """Return the bytes that cancel the call of a number."""
+    return _frame(3, 0, 2 * number + 1, (8).to_bytes(4, "big"))
+
+
+# What opens a connection of HTTP/2, with the confirmation of the other's.
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0) + _frame(4, 1, 0)
 
 
 async def _send(port, text, *, read=True):
@@ -132,6 +162,30 @@ async def never_read(port):
         writer.close()
 
 
+async def open_calls(port):
+    """Open the calls that a connection may have, and send no message."""
+    await _send(port, HTTP_2 + b"".join(map(open_call, range(100))))
+
+
+async def rapid_reset(port):
+    """Open and cancel calls as fast as the server reads them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reading = asyncio.ensure_future(reader.read())
+    try:
+        writer.write(HTTP_2)
+        for number in range(1_000_000):
+            writer.write(open_call(number) + reset_call(number))
+            await writer.drain()
+    finally:
+        reading.cancel()
+        writer.close()
+
+
+async def idle_connection(port):
+    """Open a connection of gRPC, and call nothing."""
+    await _send(port, HTTP_2)
+
+
 # name: (attack of one client, clients at a time, attacks per second at most)
 ATTACKS = {
     "trickle": (trickle, _MANY, _PER_SECOND),
@@ -141,9 +195,14 @@ ATTACKS = {
     "bombs": (bomb, _BOMBS, 10 * _BOMBS),
     "leaving clients": (leave, _MANY, 20),
     "unread answers": (never_read, 5, _PER_SECOND),
+    "open calls": (open_calls, 20, _PER_SECOND),
+    "rapid reset": (rapid_reset, 2, _PER_SECOND),
+    "idle connections": (idle_connection, _MANY, _PER_SECOND),
     # For a server with few descriptors: more than it has left.
     "some half requests": (half, 70, 20),
 }
+# Those on the port of gRPC. The others are on that of REST.
+ON_GRPC = "open calls", "rapid reset", "idle connections"
 
 
 async def run(name, port):

@@ -5,17 +5,13 @@ import hmac
 import ipaddress
 import pathlib
 import urllib.parse
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
-import grpc
+from collections.abc import Mapping
 
 from t2t_repro import errors
 from t2t_repro.serving import request_errors
 
 LOOPBACK_NAMES = "localhost", "127.0.0.1", "::1"
 _BEARER = "Bearer "
-_HEALTH = "/grpc.health.v1.Health/"  # load balancers have no token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,37 +64,6 @@ class Access:
             raise request_errors.unauthenticated(
                 "Send one of the server's tokens: Authorization: Bearer TOKEN."
             )
-
-
-class TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Check of the tokens of gRPC calls, except for health checks."""
-
-    def __init__(self, access: Access):
-        self._access = access
-
-    async def intercept_service(
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
-        if not handler_call_details.method.startswith(_HEALTH):
-            metadata = dict(handler_call_details.invocation_metadata)
-            try:
-                self._access.check_token(metadata.get("authorization", ""))
-            except request_errors.RequestError as error:
-                return _refusing(error)
-        return await continuation(handler_call_details)
-
-
-def _refusing(error):
-    """Return a handler that ends each call with an error."""
-
-    async def refuse(request: Any, context: grpc.aio.ServicerContext) -> None:
-        await context.abort(error.code, error.message)
-
-    return grpc.unary_unary_rpc_method_handler(refuse)
 
 
 def read_tokens(path: str | pathlib.Path) -> tuple[str, ...]:

@@ -28,7 +28,9 @@ class Fork(NamedTuple):
     """Process of a version, as its server sees it."""
 
     connection: socket.socket
-    report: socket.socket  # receives a text when the process has ended
+    # Receives a text when the process has ended. To shut down its other
+    # direction kills the process.
+    report: socket.socket
 
 
 class ForkServer:
@@ -86,14 +88,30 @@ def run(control: socket.socket) -> None:
         signal.signal(number, signal.SIG_IGN)
     # Processes by the read end of a pipe, whose write end each keeps open.
     forks: dict[int, tuple[int, socket.socket]] = {}
-    while True:
-        readable, _, _ = select.select([control.fileno(), *forks], [], [])
+    killed: set[int] = set()
+    running = True
+    while running:
+        reports = {
+            report.fileno(): process
+            for process, report in forks.values()
+            if process not in killed
+        }
+        readable, _, _ = select.select(
+            [*reports, *forks, control.fileno()], [], []
+        )
         for descriptor in readable:
-            if descriptor in forks:
+            if descriptor in reports:  # its server has shut it down
+                os.kill(reports[descriptor], signal.SIGKILL)
+                killed.add(reports[descriptor])
+            elif descriptor in forks:
                 os.close(descriptor)
-                _report(*forks.pop(descriptor))
-            elif not _fork(control, forks):
-                return
+                process, report = forks.pop(descriptor)
+                killed.discard(process)
+                _report(process, report)
+            else:
+                running = _fork(control, forks)
+    for process, _ in forks.values():  # one that is stopped does not end
+        os.kill(process, signal.SIGKILL)
 
 
 def _fork(control, forks):

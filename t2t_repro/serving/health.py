@@ -3,6 +3,7 @@
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from t2t_repro.serving import request_errors
 from t2t_repro.serving.versions import Versions
 
 _SERVICES = {
@@ -15,7 +16,10 @@ _SERVICES = {
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):
-    """Check, which is positive unless the version in service has crashed."""
+    """Check, which is positive unless the version in service has crashed.
+
+    rpc.py refuses Watch.
+    """
 
     def __init__(self, versions: Versions):
         self._versions = versions
@@ -26,18 +30,9 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         context: grpc.aio.ServicerContext,
     ) -> health_pb2.HealthCheckResponse:
         if request.service not in _SERVICES:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+            raise request_errors.not_found("unknown service")
         return health_pb2.HealthCheckResponse(
             status=health_pb2.HealthCheckResponse.SERVING
             if self._versions.is_answering()
             else health_pb2.HealthCheckResponse.NOT_SERVING
         )
-
-    async def Watch(
-        self,
-        request: health_pb2.HealthCheckRequest,
-        context: grpc.aio.ServicerContext,
-    ) -> None:
-        # Clients then take the server as healthy. A stream without end would
-        # delay the end of the server by the grace period.
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Use Check.")

@@ -15,6 +15,7 @@ class Limits:
     batch_timeout_ms: float = 5.0  # time for which a request waits for others
     max_waiting: int = 1024  # sentences in a queue
     timeout_secs: float = 30.0  # deadline of requests that have none
+    load_secs: float = 600.0  # of a version, with its warm-up
     max_connections: int = 1000  # of each protocol
     max_in_flight: int = 1000  # requests of each protocol
     # Bytes of answers that clients have not read, of each protocol. Beyond
@@ -30,6 +31,22 @@ class Limits:
         as \u0061, and for names and spaces.
         """
         return 2 * 6 * self.max_batch_bytes + (64 << 10)
+
+    @property
+    def max_waiting_bytes(self) -> int:
+        """Bytes in a queue, with the sentences of a request padded.
+
+        Such batches, of which each takes seconds, end within the timeout.
+        """
+        return 8 * self.max_batch_bytes
+
+    @property
+    def max_silence_secs(self) -> float:
+        """Seconds without any answer of a model that has requests.
+
+        By then the requests have had their error for a while.
+        """
+        return self.timeout_secs + 30.0
 
     def allow(self, size: int, longest: int) -> bool:
         """Return whether a batch may have this size.

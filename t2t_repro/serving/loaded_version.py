@@ -10,6 +10,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from t2t_repro import errors
 from t2t_repro.serving import batching, request_errors, version_connection
 from t2t_repro.serving.fork_server import ForkServer
+from t2t_repro.serving.limits import Limits
 from t2t_repro.serving.version_connection import (
     ProcessEndedError,
     VersionConnection,
@@ -25,6 +26,7 @@ class LoadedVersion:
         version: int,
         description: Description,
         connection: VersionConnection,
+        limits: Limits,
     ):
         """Keep the connection to the process; `load` starts it."""
         self.version = version
@@ -35,7 +37,7 @@ class LoadedVersion:
             for name, definition in description.signature_defs.items()
         }
         self._signatures = description.signatures
-        self._connection = connection
+        self._connection, self._limits = connection, limits
         self._queues: dict[str, batching.Queue] = {}
 
     @classmethod
@@ -43,6 +45,7 @@ class LoadedVersion:
         cls,
         folder: pathlib.Path,
         fork_server: ForkServer,
+        limits: Limits,
         in_background: bool = False,
     ) -> "LoadedVersion":
         """Load a version and run its warm-up requests: this takes seconds.
@@ -50,6 +53,7 @@ class LoadedVersion:
         Args:
             folder: folder of the version.
             fork_server: starts the process.
+            limits: seconds that the process may take.
             in_background: whether to load with a low priority.
 
         Raises:
@@ -58,17 +62,20 @@ class LoadedVersion:
         """
         connection = await version_connection.start(fork_server)
         try:
-            description = await connection.load(folder, in_background)
-            return cls(int(folder.name), description, connection)
+            description = await connection.load(
+                folder, in_background, limits.load_secs
+            )
+            return cls(int(folder.name), description, connection, limits)
         except CallError as error:
             connection.end()
             raise errors.UserError(str(error)) from error
         except ProcessEndedError as error:
             raise errors.UserError(
-                f"its process {error}; is there memory for it?"
+                f"its process {error}; is there memory for it, and can its "
+                "files be read within --load_timeout_secs?"
             ) from error
         except BaseException:  # the server stops
-            connection.end()
+            connection.kill("is not needed any more")
             raise
 
     @property
@@ -99,7 +106,9 @@ class LoadedVersion:
             RequestError: the process has ended.
         """
         try:
-            return await self._connection.run(signature, inputs)
+            return await self._connection.run(
+                signature, inputs, self._limits.max_silence_secs
+            )
         except ProcessEndedError as error:
             raise request_errors.unavailable(
                 f"The process of version {self.version} {error}. The version "

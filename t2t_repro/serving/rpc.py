@@ -1,11 +1,14 @@
 """TensorFlow Serving's gRPC services: predictions, metadata and status."""
 
-import functools
-from typing import NoReturn
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NoReturn
 
 import grpc
 import tensorflow as tf
 from google.protobuf import json_format, struct_pb2
+from google.protobuf import message as protobuf
 from grpc_health.v1 import health_pb2_grpc
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -21,19 +24,29 @@ from tensorflow_serving.apis import (
 )
 
 from t2t_repro.serving import (
+    connections,
     example_signatures,
     health,
     proto_predict,
     request_errors,
     server_settings,
 )
-from t2t_repro.serving.access import Access, TokenInterceptor
+from t2t_repro.serving.access import Access
+from t2t_repro.serving.event_log import LOGGER
 from t2t_repro.serving.service import DEFAULT_SIGNATURE, Service
 
 _UNKNOWN = grpc.StatusCode.UNKNOWN.value[0]
 # TensorFlow Serving's limit. gRPC loses messages of more than about 8 KiB.
 _MAX_MESSAGE_BYTES = 1024
 _HANDSHAKE_MS = 10_000  # of TLS and HTTP/2
+# Calls at a time of a connection. Without a limit, a client that opens and
+# resets calls as fast as it can takes all the time of the server.
+_MAX_STREAMS = 100
+_IDLE_MS = int(connections.IDLE_SECS * 1000)  # of a connection without calls
+_MESSAGE_SECS = 10.0  # for the message of a call, from its header
+# Until then a call without its message is not ended in favor of a newer one.
+_REPLACEABLE_SECS = 0.2
+_HEALTH = "/grpc.health.v1.Health/"  # load balancers have no token
 
 
 def build_server(
@@ -53,14 +66,15 @@ def build_server(
     ours = {
         "grpc.max_allowed_incoming_connections": max_connections,
         "grpc.server_handshake_timeout_ms": _HANDSHAKE_MS,
+        "grpc.max_concurrent_streams": _MAX_STREAMS,
+        "grpc.max_connection_idle_ms": _IDLE_MS,
         "grpc.max_receive_message_length": service.limits.max_request_bytes,
         "grpc.max_send_message_length": -1,
         # A second server on the same port must fail, not share the load.
         "grpc.so_reuseport": 0,
     }
     grpc_server = grpc.aio.server(
-        interceptors=[TokenInterceptor(access)] if access.tokens else [],
-        maximum_concurrent_rpcs=service.limits.max_in_flight,
+        interceptors=[_CallChecks(service, access)],
         options=list((ours | dict(options)).items()),
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
@@ -75,17 +89,163 @@ def build_server(
     return grpc_server
 
 
-def _abort_on_error(method):
-    """Convert a RequestError of a method to the status of the call."""
+class _Places:
+    """Places of calls in flight.
 
-    @functools.wraps(method)
-    async def call(self, request, context):
+    If all are taken, a new call takes that of the call for whose message the
+    server has waited longest.
+    """
+
+    def __init__(self, limit: int):
+        self._limit, self._num_taken = limit, 0
+        # {read of a message: its begin, by the event loop's clock}
+        self._reads: dict[asyncio.Future, float] = {}
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Take a place inside the context.
+
+        Raises:
+            RequestError: there is none.
+        """
+        if self._num_taken >= self._limit and not self._free_one():
+            raise request_errors.unavailable(
+                f"{self._limit} requests are in flight. Try again in a moment."
+            )
+        self._num_taken += 1
         try:
-            return await method(self, request, context)
-        except request_errors.RequestError as error:
+            yield
+        finally:
+            self._num_taken -= 1
+
+    def _free_one(self):
+        now = asyncio.get_running_loop().time()
+        read, since = next(iter(self._reads.items()), (None, now))
+        if not read or now - since < _REPLACEABLE_SECS:
+            return False
+        del self._reads[read]
+        read.cancel()  # its place is free in a moment
+        return True
+
+    async def read(self, context: grpc.aio.ServicerContext) -> bytes:
+        """Return the message of a call that has a place.
+
+        Raises:
+            RequestError: it does not arrive.
+        """
+        read = asyncio.ensure_future(context.read())
+        self._reads[read] = asyncio.get_running_loop().time()
+        try:
+            await asyncio.wait({read}, timeout=_MESSAGE_SECS)
+            if not read.done():
+                raise request_errors.too_slow(
+                    f"The message has not arrived within {_MESSAGE_SECS:g} s."
+                )
+            if read.cancelled():
+                raise request_errors.unavailable(
+                    "Other requests needed the place of this one, whose "
+                    "message had not arrived. Try again in a moment."
+                )
+            message = read.result()
+        finally:
+            self._reads.pop(read, None)
+            read.cancel()
+        if not isinstance(message, bytes):  # grpc.aio.EOF
+            raise request_errors.invalid("The call has no message.")
+        return message
+
+
+class _CallChecks(grpc.aio.ServerInterceptor):
+    """Checks of each call before its message, and the errors of all.
+
+    Handlers of gRPC's library wait for the message first, without a limit of
+    time, also if they only refuse the call. So each handler is replaced by one
+    of a stream, which reads the message itself.
+    """
+
+    def __init__(self, service: Service, access: Access):
+        self._service, self._access = service, access
+        self._handlers: dict[str, grpc.RpcMethodHandler | None] = {}
+        limit = service.limits.max_in_flight
+        # Busy or attacked, the server is still healthy: places of their own.
+        self._places, self._health_places = _Places(limit), _Places(limit)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler | None:
+        method = handler_call_details.method
+        if method in self._handlers:
+            return self._handlers[method]
+        handler = await continuation(handler_call_details)
+        # Of Health.Watch, whose clients then take the server as healthy. A
+        # stream without end would delay the end of the server.
+        if handler is None or handler.response_streaming:
+            return None  # UNIMPLEMENTED
+        checked = self._checked(method, handler)
+        self._handlers[method] = checked
+        return checked
+
+    def _checked(self, method, handler):
+        """Return a handler that checks a call before that of its method."""
+        needs_token = not method.startswith(_HEALTH)
+        places = self._places if needs_token else self._health_places
+
+        async def call(_, context):
+            with contextlib.ExitStack() as stack:
+                with self._refusals_counted():
+                    if needs_token:
+                        metadata = dict(context.invocation_metadata())
+                        self._access.check_token(
+                            metadata.get("authorization", "")
+                        )
+                    stack.enter_context(places.taken())
+                    message = await places.read(context)
+                    request = _decoded(message, handler.request_deserializer)
+                return await handler.unary_unary(request, context)
+
+        async def answer(stream: Any, context: grpc.aio.ServicerContext) -> Any:
+            try:
+                return await call(stream, context)
+            except request_errors.RequestError as refusal:
+                error = refusal
+            except Exception as cause:
+                LOGGER.error("A call failed: %r", cause, exc_info=cause)
+                error = request_errors.internal(
+                    "The server failed; its log has the reason."
+                )
+            LOGGER.warning(
+                "Refused with %s: %.200s", error.code.name, error.message
+            )
             await context.abort(error.code, _shortened(error.message))
 
-    return call
+        return grpc.stream_unary_rpc_method_handler(
+            answer, response_serializer=handler.response_serializer
+        )
+
+    @contextlib.contextmanager
+    def _refusals_counted(self):
+        try:
+            yield
+        except request_errors.RequestError as error:
+            if error.code == grpc.StatusCode.UNAVAILABLE:
+                self._service.metrics.refusals.labels("requests").inc()
+            self._service.count_refused("grpc", error)
+            raise
+
+
+def _decoded(message, deserialize):
+    """Return the request in a message."""
+    try:
+        return deserialize(message)
+    except protobuf.DecodeError as error:
+        # By gRPC's table of status codes, and so by TensorFlow Serving.
+        raise request_errors.internal(
+            f"The message cannot be decoded: {error}."
+        ) from error
 
 
 def _shortened(message):
@@ -105,7 +265,6 @@ class _PredictionServicer(
         self._service = service
         self._unread_bytes = 0  # of answers, until their calls have ended
 
-    @_abort_on_error
     async def Predict(
         self,
         request: predict_pb2.PredictRequest,
@@ -172,7 +331,6 @@ class _PredictionServicer(
             )
         return name, version, signature
 
-    @_abort_on_error
     async def Classify(
         self,
         request: classification_pb2.ClassificationRequest,
@@ -180,7 +338,6 @@ class _PredictionServicer(
     ) -> NoReturn:
         self._refuse(example_signatures.CLASSIFY, _spec(request))
 
-    @_abort_on_error
     async def Regress(
         self,
         request: regression_pb2.RegressionRequest,
@@ -194,7 +351,6 @@ class _PredictionServicer(
             method, spec.signature_name, model.signature_defs
         )
 
-    @_abort_on_error
     async def MultiInference(
         self,
         request: inference_pb2.MultiInferenceRequest,
@@ -205,7 +361,6 @@ class _PredictionServicer(
         model = self._service.versions.find(*_model(spec))
         example_signatures.refuse_tasks(request.tasks, model.signature_defs)
 
-    @_abort_on_error
     async def GetModelMetadata(
         self,
         request: get_model_metadata_pb2.GetModelMetadataRequest,
@@ -246,7 +401,6 @@ class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
     def __init__(self, service: Service):
         self._service = service
 
-    @_abort_on_error
     async def GetModelStatus(
         self,
         request: get_model_status_pb2.GetModelStatusRequest,
@@ -266,7 +420,6 @@ class _ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
                 entry.status.error_message = status.error
         return response
 
-    @_abort_on_error
     async def HandleReloadConfigRequest(
         self,
         request: model_management_pb2.ReloadConfigRequest,

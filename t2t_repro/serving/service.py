@@ -60,6 +60,7 @@ class Service:
             self.metrics,
             fork_server,
             retries or versions.Retries(),
+            limits,
         )
 
     async def predict(

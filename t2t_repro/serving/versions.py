@@ -10,9 +10,11 @@ itself is loaded again.
 
 import asyncio
 import contextlib
+import itertools
 import math
 import pathlib
-from typing import NamedTuple, NoReturn
+import threading
+from typing import NamedTuple
 
 from tensorflow_serving.apis import get_model_status_pb2
 
@@ -20,9 +22,12 @@ from t2t_repro import errors, files
 from t2t_repro.serving import monitoring, request_errors, version_folders
 from t2t_repro.serving.event_log import LOGGER
 from t2t_repro.serving.fork_server import ForkServer
+from t2t_repro.serving.limits import Limits
 from t2t_repro.serving.loaded_version import LoadedVersion
 
 State = get_model_status_pb2.ModelVersionStatus.State
+# Of a version that failed, to notice a change: an export has about twenty.
+_MAX_FILES = 1000
 
 
 class Retries(NamedTuple):
@@ -37,7 +42,7 @@ class Status(NamedTuple):
 
     state: int  # State
     error: str = ""  # message of a failed load
-    files: frozenset = frozenset()  # files at the time of a failed load
+    files: frozenset = frozenset()  # files before its last load
     attempts: int = 0  # failed loads of these files
     next_attempt: float = 0.0  # by the event loop's clock
 
@@ -52,6 +57,7 @@ class Versions:
         metrics: monitoring.Metrics,
         fork_server: ForkServer,
         retries: Retries,
+        limits: Limits,
     ):
         """Keep the settings; `start` loads the model.
 
@@ -61,12 +67,13 @@ class Versions:
             metrics: receives the version in service, and outcomes of loads.
             fork_server: starts the processes of versions.
             retries: of loads that fail.
+            limits: seconds that processes may take.
         """
         self._folder = files.expand_path(export_dir)
         self._name = name
         self._metrics = metrics
         self._fork_server = fork_server
-        self._retries = retries
+        self._retries, self._limits = retries, limits
         self._model: LoadedVersion | None = None
         self._statuses: dict[int, Status] = {}
         self._crashed = asyncio.Event()  # one more time
@@ -87,31 +94,41 @@ class Versions:
                 "it again, or remove that folder."
             )
 
-    async def watch(self, poll_secs: float) -> NoReturn:
-        """Poll the folder without end, and serve its newest version.
+    async def watch(self, poll_secs: float) -> None:
+        """Serve the newest version of the folder, and recover it, without end.
 
         That is an older version if the one in service has been removed. If its
-        process has ended, it is loaded again.
+        process has ended, it is loaded again, also during another load.
         """
+        await asyncio.gather(self._follow(poll_secs), self._recover(poll_secs))
+
+    async def _follow(self, poll_secs):
+        """Poll the folder without end for another version to serve."""
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._crashed.wait(), poll_secs)
-            self._crashed.clear()
+            await asyncio.sleep(poll_secs)
             try:
-                present = version_folders.list_versions(self._folder)
+                present = await _in_thread(
+                    version_folders.list_versions, self._folder
+                )
             except OSError:
                 continue  # an unmounted folder may come back
             for gone in set(self._statuses) - set(present):
                 if self._statuses[gone].state == State.END:
                     del self._statuses[gone]
-            # If the newest cannot be loaded, a crashed one before it can.
-            for version in (*present[-1:], self._current().version):
-                if not self._is_in_service(version) and self._may_load(version):
+            for version in present[-1:]:
+                is_other = version != self._current().version
+                if is_other and await self._may_load(version):
                     await self._load(version)
-                    break
 
-    def _is_in_service(self, version):
-        return version == self._current().version and self.is_answering()
+    async def _recover(self, poll_secs):
+        """Load the version in service again whenever it has crashed."""
+        while True:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._crashed.wait(), poll_secs)
+            self._crashed.clear()
+            version = self._current().version
+            if not self.is_answering() and await self._may_load(version):
+                await self._load(version)
 
     def is_answering(self) -> bool:
         """Return whether there is a version in service that has not crashed."""
@@ -133,13 +150,16 @@ class Versions:
         # At once, unless it has crashed shortly before.
         next_attempt = self._last_crash + self._retries.interval_secs
         self._last_crash = loop.time()
-        present = _files_of(self._folder / str(model.version))
         self._statuses[model.version] = Status(
-            State.END, message, present, 0, next_attempt
+            State.END,
+            message,
+            self._statuses[model.version].files,
+            0,
+            next_attempt,
         )
         self._crashed.set()
 
-    def _may_load(self, version):
+    async def _may_load(self, version):
         """Return whether to load a version, now or again.
 
         A load that failed is repeated after the interval, since its cause may
@@ -149,13 +169,14 @@ class Versions:
         status = self._statuses.get(version)
         if not status or not status.error:
             return True
-        if status.files != _files_of(self._folder / str(version)):
-            return True
         now = asyncio.get_running_loop().time()
-        return (
+        if (
             status.attempts <= self._retries.max_count
             and now >= status.next_attempt
-        )
+        ):
+            return True
+        folder = self._folder / str(version)
+        return status.files != await _in_thread(_files_of, folder)
 
     async def close(self) -> None:
         """Answer the waiting requests, and end the process in service."""
@@ -211,12 +232,14 @@ class Versions:
     async def _load(self, version):
         """Load a version and put it into service; store an error instead."""
         folder = self._folder / str(version)
-        before, present = self._statuses.get(version), _files_of(folder)
-        self._statuses[version] = Status(State.LOADING)
+        before = self._statuses.get(version)
+        present = await _in_thread(_files_of, folder)
+        recovers = self._model is not None and version == self._model.version
+        self._statuses[version] = Status(State.LOADING, files=present)
         loop = asyncio.get_running_loop()
         try:
             model = await LoadedVersion.load(
-                folder, self._fork_server, self.is_answering()
+                folder, self._fork_server, self._limits, self.is_answering()
             )
         except Exception as error:  # of any type: `watch` must go on
             same = before and before.files == present
@@ -237,7 +260,11 @@ class Versions:
             model.process,
         )
         self._metrics.version_loads.labels("loaded").inc()
-        await self._replace_model(model)
+        if recovers and version != self._current().version:
+            await model.close()  # another one is in service by now
+            self._statuses[version] = Status(State.END)
+        else:
+            await self._replace_model(model, present)
 
     def _report_failure(self, folder, error, attempts):
         self._metrics.version_loads.labels("failed").inc()
@@ -252,16 +279,16 @@ class Versions:
             else "The next attempt is made when its files change.",
         )
 
-    async def _replace_model(self, model):
+    async def _replace_model(self, model, present):
         """Put a loaded version into service; unload the one before it."""
         old, self._model = self._model, model
         model.ended.add_done_callback(lambda _: self._note_end(model))
         self._metrics.version.set(model.version)
+        if old:
+            self._statuses[old.version] = Status(State.UNLOADING)
+        self._statuses[model.version] = Status(State.AVAILABLE, files=present)
         if not old:
-            self._statuses[model.version] = Status(State.AVAILABLE)
             return
-        self._statuses[old.version] = Status(State.UNLOADING)
-        self._statuses[model.version] = Status(State.AVAILABLE)
         await old.close()
         if old.version != model.version:  # else its process had ended
             self._statuses[old.version] = Status(State.END)
@@ -270,11 +297,41 @@ class Versions:
             )
 
 
+async def _in_thread(function, *args):
+    """Call a function that reads a disk, which may take long or for ever.
+
+    The thread does not hold up the end of the server, as those of
+    asyncio.to_thread() do.
+    """
+    loop = asyncio.get_running_loop()
+    answer = loop.create_future()
+
+    def set_answer(result, error):
+        if answer.cancelled():
+            pass
+        elif error:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    def call():
+        result = error = None
+        try:
+            result = function(*args)
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(set_answer, result, error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return await answer
+
+
 def _files_of(folder):
     """Return paths, sizes and times of files; skip those that disappear."""
     stats = set()
     with contextlib.suppress(OSError):  # a folder has disappeared
-        for path in folder.rglob("*"):
+        for path in itertools.islice(folder.rglob("*"), _MAX_FILES):
             with contextlib.suppress(OSError):
                 stat = path.stat()
                 stats.add((str(path), stat.st_size, stat.st_mtime_ns))

@@ -9,13 +9,21 @@ import signal
 import socket
 import threading
 import time
+import types
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from t2t_repro import errors
-from t2t_repro.serving import fork_server, version_process
+from t2t_repro.serving import (
+    fork_server,
+    limits,
+    version_connection,
+    version_folders,
+    version_process,
+    versions,
+)
 from t2t_repro.serving.loaded_version import LoadedVersion
 
 SECONDS = 60  # timeout
@@ -150,7 +158,7 @@ def test_process_that_ends_during_a_load_is_an_error(
     export_dir, report, message
 ):
     with pytest.raises(errors.UserError, match=message):
-        asyncio.run(LoadedVersion.load(export_dir / "1", DeadForks(report)))
+        load(export_dir, DeadForks(report))
 
 
 def test_missing_fork_server_is_an_error(export_dir):
@@ -158,8 +166,142 @@ def test_missing_fork_server_is_an_error(export_dir):
     its_control.close()
     forks = fork_server.ForkServer(control)
     with pytest.raises(errors.UserError, match="start the server again"):
-        asyncio.run(LoadedVersion.load(export_dir / "1", forks))
+        load(export_dir, forks)
     forks.close()
+
+
+def load(export_dir, forks, **settings):
+    """Load version 1 by a fork server."""
+    bounds = limits.Limits(**settings)
+    asyncio.run(LoadedVersion.load(export_dir / "1", forks, bounds))
+
+
+def test_stopped_version_is_killed_and_not_healthy(
+    export_dir, embedded, monkeypatch
+):
+    """Another crash shortly before it delays the next load."""
+    monkeypatch.setattr(limits.Limits, "max_silence_secs", 0.3)
+    with embedded(export_dir, retries=(5, 1000.0)) as server:
+        server.service.versions._last_crash = time.monotonic()
+        assert server.http("GET", "/healthz")[0] == 200
+        os.kill(process_of(server), signal.SIGSTOP)
+        status, answer = server.predict(BODY)
+        assert status == 503
+        fault = "has not answered for 0.3 s and was killed by SIGKILL"
+        assert fault in answer["error"]
+        assert server.http("GET", "/healthz")[0] == 503
+        _, answer = server.http("GET", STATUS)
+        (entry,) = answer["model_version_status"]
+        assert entry["state"] == "END"
+        assert fault in entry["status"]["error_message"]
+
+
+def test_stopped_version_is_closed(export_dir, embedded, monkeypatch):
+    monkeypatch.setattr(version_connection, "_CLOSE_SECS", 0.1)
+    with embedded(export_dir) as server:
+        process = process_of(server)
+        os.kill(process, signal.SIGSTOP)
+    assert not pathlib.Path(f"/proc/{process}").exists()
+
+
+def test_crashed_version_is_loaded_again_beside_a_load_without_end(
+    export_dir, embedded
+):
+    """Its graph is a file whose content never comes, as on a dead mount."""
+    with embedded(export_dir) as server:
+        (export_dir / "2.tmp").mkdir()
+        os.mkfifo(export_dir / "2.tmp" / version_folders.GRAPH)
+        (export_dir / "2.tmp").rename(export_dir / "2")
+        wait_for(
+            lambda: "LOADING" in str(server.http("GET", f"{STATUS}/versions/2"))
+        )
+        process = process_of(server)
+        os.kill(process, signal.SIGKILL)
+        wait_for(lambda: process_of(server) != process)
+        assert server.predict(BODY)[0] == 200
+
+
+class SilentForks:
+    """A fork server whose forks answer nothing, and end if they are killed."""
+
+    def __init__(self, dies):
+        self._dies = dies
+
+    def fork(self):
+        connection, self.its_connection = socket.socketpair()
+        report, self.its_report = socket.socketpair()
+
+        def die():
+            assert self.its_report.recv(1) == b""
+            if self._dies:
+                self.its_report.send(b"was killed by SIGKILL")
+
+        threading.Thread(target=die, daemon=True).start()
+        return fork_server.Fork(connection, report)
+
+
+@pytest.mark.parametrize(
+    ("dies", "message"),
+    [(True, "was killed by SIGKILL"), (False, "cannot be killed")],
+)
+def test_load_without_end_is_killed(export_dir, monkeypatch, dies, message):
+    monkeypatch.setattr(version_connection, "_KILL_SECS", 0.1)
+    with pytest.raises(
+        errors.UserError, match=f"not answered for 0.05 s and {message}"
+    ):
+        load(export_dir, SilentForks(dies), load_secs=0.05)
+
+
+def test_folder_that_cannot_be_read_holds_up_nothing(
+    export_dir, embedded, monkeypatch
+):
+    """It waits, as a dead mount does."""
+    reading, dead = threading.Event(), threading.Event()
+
+    def list_versions(_):
+        reading.set()
+        dead.wait(SECONDS)
+
+    with embedded(export_dir) as server:
+        monkeypatch.setattr(version_folders, "list_versions", list_versions)
+        assert reading.wait(SECONDS)
+        assert server.predict(BODY)[0] == 200
+    assert not dead.is_set()
+    dead.set()
+
+
+def test_few_of_very_many_files_are_compared():
+    read = []
+
+    def rglob(_):
+        for number in range(60_000):
+            read.append(number)
+            yield pathlib.Path(f"/missing/{number}")
+
+    versions._files_of(types.SimpleNamespace(rglob=rglob))
+    assert len(read) == versions._MAX_FILES
+
+
+def test_fork_server_kills_its_processes_at_its_end(monkeypatch):
+    """A stopped one would keep its memory."""
+    control, its_control = socket.socketpair()
+    control.close()
+    read_end, write_end = os.pipe()
+    killed = []
+    report = socket.socketpair()
+
+    def fork(control, forks):
+        forks[read_end] = 123, report[0]
+        return False
+
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(fork_server, "_fork", fork)
+    monkeypatch.setattr(os, "kill", lambda *args: killed.append(args))
+    with its_control, report[0], report[1]:
+        fork_server.run(its_control)
+    assert killed == [(123, signal.SIGKILL)]
+    os.close(read_end)
+    os.close(write_end)
 
 
 def test_fork_that_fails_is_reported(monkeypatch):

@@ -10,23 +10,32 @@ import threading
 import time
 import types
 
+import grpc
 import pytest
+import tensorflow as tf
 from aiohttp import web
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from scripts.benchmarks import chaos_attacks
 from t2t_repro import errors
 from t2t_repro.serving import (
+    access,
     bodies,
     connections,
     json_predict,
     limits,
     monitoring,
     request_errors,
+    rpc,
     versions,
 )
 
 SECONDS = 60  # timeout
 REFUSED = b"Expect: magic\r\nConnection: close\r\nContent-L"
 PREDICT = "/v1/models/t2t:predict"
+RPC = "/tensorflow.serving.PredictionService/Predict"
+REFUSED_CALLS = 't2t_refusals_total{reason="requests"}'
 BODY = {"instances": ["two birds sing"]}
 LARGE = b"x" * (32 << 20)
 
@@ -488,3 +497,152 @@ def test_bodies_of_very_many_values_are_refused_before_parsing(
     _, answer = server.predict(body)
     assert not parsed == refused
     assert ("far more values" in answer.get("error", "")) == refused
+
+
+@contextlib.contextmanager
+def http_2(server, text=b""):
+    """Yield a socket that has opened a connection of gRPC."""
+    address = "127.0.0.1", server.ports.grpc
+    with socket.create_connection(address, SECONDS) as opened:
+        opened.sendall(chaos_attacks.HTTP_2 + text)
+        yield opened
+
+
+@contextlib.contextmanager
+def grpc_client(server):
+    """Yield functions that translate and check the health over gRPC."""
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "t2t"
+    request.inputs["inputs"].CopyFrom(tf.make_tensor_proto(["a"]))
+    with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        health = health_pb2_grpc.HealthStub(channel)
+        yield types.SimpleNamespace(
+            channel=channel,
+            predict=lambda: stub.Predict(request, timeout=SECONDS),
+            health=lambda: health.Check(
+                health_pb2.HealthCheckRequest(), timeout=SECONDS
+            ),
+        )
+
+
+def call_without_message(client, method=RPC):
+    """Return the refusal of a call whose message does not come."""
+    sent = threading.Event()
+    messages = iter(lambda: sent.wait(SECONDS), True)
+    try:
+        with pytest.raises(grpc.RpcError) as refusal:
+            client.channel.stream_unary(method)(messages, timeout=SECONDS)
+    finally:
+        sent.set()
+    return refusal.value.code().name, refusal.value.details()
+
+
+def test_call_without_its_message_ends(
+    export_dir, embedded, monkeypatch, caplog
+):
+    monkeypatch.setattr(rpc, "_MESSAGE_SECS", 0.1)
+    with embedded(export_dir) as server, grpc_client(server) as client:
+        for method in (RPC, "/grpc.health.v1.Health/Check"):
+            code, message = call_without_message(client, method)
+            assert code == "DEADLINE_EXCEEDED"
+            assert "has not arrived within 0.1 s" in message
+        refused = 't2t_requests_total{code="DEADLINE_EXCEEDED",'
+        labels = 'protocol="grpc",signature="unknown"}'
+        assert metric(server, refused + labels) == 2
+    assert "Refused with DEADLINE_EXCEEDED" in caplog.text
+
+
+def test_call_without_a_token_is_refused_before_its_message(
+    export_dir, embedded, monkeypatch
+):
+    monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
+    rights = {"access": access.Access(tokens=("right",))}
+    with embedded(export_dir, server=rights) as server:
+        with grpc_client(server) as client:
+            assert call_without_message(client)[0] == "UNAUTHENTICATED"
+            assert client.health().status == client.health().SERVING
+
+
+def test_open_calls_do_not_hinder_others(export_dir, embedded, monkeypatch):
+    """They take all places, and lose them to calls that have a message."""
+    monkeypatch.setattr(rpc, "_REPLACEABLE_SECS", 0.0)
+    monkeypatch.setattr(rpc, "_MESSAGE_SECS", 1000)
+    calls = b"".join(map(chaos_attacks.open_call, range(99)))
+    with embedded(export_dir, max_in_flight=5) as server:
+        with http_2(server, calls), grpc_client(server) as client:
+            end = time.monotonic() + SECONDS
+            while metric(server, REFUSED_CALLS) < 94:
+                assert time.monotonic() < end
+            for _ in range(5):
+                assert client.predict().outputs
+            assert client.health().status == client.health().SERVING
+
+
+def test_calls_beyond_those_in_flight_are_unavailable(
+    export_dir, embedded, gate, caplog
+):
+    with (
+        embedded(export_dir, max_in_flight=1) as server,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        grpc_client(server) as client,
+    ):
+        gate.close()
+        held = pool.submit(client.predict)
+        assert gate.entered.acquire(timeout=SECONDS)
+        with pytest.raises(grpc.RpcError, match="1 requests are in f") as full:
+            client.predict()
+        assert full.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert client.health().status == client.health().SERVING
+        gate.open.set()
+        assert held.result().outputs
+        assert metric(server, REFUSED_CALLS) == 1
+    assert "Refused with UNAVAILABLE: 1 requests" in caplog.text
+
+
+def test_rapid_reset_does_not_cancel_calls_of_others(export_dir, embedded):
+    attack = b"".join(
+        chaos_attacks.open_call(number) + chaos_attacks.reset_call(number)
+        for number in range(20_000)
+    )
+    with embedded(export_dir) as server, http_2(server) as opened:
+        # SETTINGS (4), of which 3 is MAX_CONCURRENT_STREAMS: RFC 9113, 6.5.2.
+        size, kind = int.from_bytes(opened.recv(3), "big"), opened.recv(6)[0]
+        settings = opened.recv(size)
+        pairs = [settings[i : i + 6] for i in range(0, size, 6)]
+        assert kind == 4
+        assert b"\0\3" + (100).to_bytes(4, "big") in pairs
+
+        def send():
+            with contextlib.suppress(OSError), http_2(server) as attacking:
+                attacking.sendall(attack)
+
+        attacks = [threading.Thread(target=send) for _ in range(2)]
+        with grpc_client(server) as client:
+            for thread in attacks:
+                thread.start()
+            for _ in range(10):
+                assert client.predict().outputs
+        for thread in attacks:
+            thread.join(SECONDS)
+
+
+def test_idle_connection_of_grpc_is_closed(export_dir, embedded, monkeypatch):
+    monkeypatch.setattr(rpc, "_IDLE_MS", 100)
+    with embedded(export_dir) as server:
+        with grpc_client(server) as client, http_2(server) as opened:
+            assert client.predict().outputs
+            read_all(opened)
+            assert client.predict().outputs  # over a new connection
+
+
+def test_message_that_cannot_be_decoded_is_internal_and_logged(
+    export_dir, embedded, caplog
+):
+    with embedded(export_dir) as server, grpc_client(server) as client:
+        with pytest.raises(grpc.RpcError) as refusal:
+            client.channel.unary_unary(RPC)(b"\xff", timeout=SECONDS)
+        assert refusal.value.code() == grpc.StatusCode.INTERNAL
+        assert "cannot be decoded" in refusal.value.details()
+    assert "Refused with INTERNAL" in caplog.text
+    assert "Traceback" not in caplog.text
