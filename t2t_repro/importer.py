@@ -56,17 +56,13 @@ def main() -> None:
             "Name such a folder with --output_dir."
         )
     # Imported here, so that --help needs no TensorFlow.
-    from t2t_repro.importing import run_writer
+    from t2t_repro.importing import imported, run_writer
 
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
     path = files.expand_path(common_flags.required(_INPUT))
     found = reader.read(path, **_options(system, reader.read))
-    languages = _LANGUAGES.value or "-".join(found.languages)
-    if languages == "-":
-        raise errors.UserError(
-            "The files do not name the languages. Say --languages=en-de."
-        )
+    languages = _LANGUAGES.value or imported.languages_of(found)
     path = run_writer.write(
         found,
         system,
@@ -88,11 +84,14 @@ def _options(system, read):
         "tokenizer": _TOKENIZER.value,
     }
     given = {name: value for name, value in values.items() if value}
-    for name in given.keys() - inspect.signature(read).parameters.keys():
+    known = inspect.signature(read).parameters.keys()
+    for name in given.keys() - known:
         raise errors.UserError(
             f"--{name} is not for --from={system}: its files say so "
             "themselves. Omit it."
         )
+    if _LANGUAGES.value and "languages" in known:
+        given["languages"] = _LANGUAGES.value
     return given
 
 

@@ -253,7 +253,7 @@ def line_functions(
     return str, sentences.splitter(
         problem.source_language,
         normalize,
-        source.tags,
+        source.split_tag,
         adds_tag=bool(problem.target_languages),
     )
 

@@ -19,7 +19,7 @@ def fragments(text: str, vocabulary: Vocabulary, limit: int) -> list[list[int]]:
 
     Each fragment has the tag of the text.
     """
-    tag, rest = language_tags.split_known(text, vocabulary.tags)
+    tag, rest = vocabulary.split_tag(text)
 
     def encode(part):
         (row,) = vocabulary.encode([language_tags.join(tag, part)])

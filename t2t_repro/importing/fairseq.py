@@ -39,13 +39,16 @@ _VERSION_WITH_FINAL_NORM = 3
 _SIDES = "encoder", "decoder"
 
 
-def read(path: pathlib.Path, tokenizer: str = "") -> Imported:
+def read(
+    path: pathlib.Path, tokenizer: str = "", languages: str = ""
+) -> Imported:
     """Read a model.
 
     Args:
         path: folder of the files above, or the file of weights in it.
         tokenizer: "moses" or "none", what fairseq's --tokenizer was; "": as
             the settings say.
+        languages: "en-de", where the settings name none.
 
     Raises:
         UserError: a file is missing or damaged, or the model has a setting
@@ -55,11 +58,15 @@ def read(path: pathlib.Path, tokenizer: str = "") -> Imported:
     if path.is_dir():
         found = sorted(path.glob("*.pt"))
         file = found[0] if len(found) == 1 else model_files.find(path, *_NAMES)
-    return convert(model_files.read_checkpoint(file), file, tokenizer)
+    checkpoint = model_files.read_checkpoint(file)
+    return convert(checkpoint, file, tokenizer, languages)
 
 
 def convert(
-    checkpoint: Mapping[str, Any], file: pathlib.Path, tokenizer: str = ""
+    checkpoint: Mapping[str, Any],
+    file: pathlib.Path,
+    tokenizer: str = "",
+    languages: str = "",
 ) -> Imported:
     """Convert the content of a checkpoint.
 
@@ -67,11 +74,12 @@ def convert(
         checkpoint: result of model_files.read_checkpoint().
         file: its path, beside which the vocabularies are.
         tokenizer: as of read().
+        languages: as of read().
 
     Raises:
         UserError: as of read().
     """
-    settings = fairseq_settings.read(checkpoint, file)
+    settings = fairseq_settings.read(checkpoint, file, languages)
     state = checkpoint.get("model")
     if not isinstance(state, Mapping):
         raise errors.UserError(f"{file} has no weights under `model`.")
@@ -95,6 +103,7 @@ def convert(
         },
         (file, *dict.fromkeys(found.files)),
         (settings["source_lang"], settings["target_lang"]),
+        file,
         left_over,
     )
 

@@ -76,12 +76,15 @@ _TASK = "translation"
 _NESTED = "encoder", "decoder", "quant_noise"
 
 
-def read(checkpoint: Mapping[str, Any], file: Any) -> dict[str, Any]:
+def read(
+    checkpoint: Mapping[str, Any], file: Any, languages: str = ""
+) -> dict[str, Any]:
     """Return the settings of a checkpoint, with defaults for what it lacks.
 
     Args:
         checkpoint: result of model_files.read_checkpoint().
         file: its path.
+        languages: "en-de", where the settings name none.
 
     Raises:
         UserError: there are none, or one cannot be represented.
@@ -120,15 +123,21 @@ def read(checkpoint: Mapping[str, Any], file: Any) -> dict[str, Any]:
             f"one of {', '.join(_ACTIVATIONS)}",
             settings["activation_fn"],
         )
-    for side in ("source", "target"):
-        language = found.get(f"{side}_lang")
-        settings[f"{side}_lang"] = language if _is_word(language) else ""
+    pair = [found.get(f"{side}_lang") for side in ("source", "target")]
+    if languages and not all(map(_is_word, pair)):
+        pair = [*languages.split("-")]
+    if not all(map(_is_word, pair)) or len(pair) != 2:
+        raise errors.UserError(
+            f"{file} must name the languages as in dict.en.txt and "
+            f"dict.de.txt; got {pair}. Say --languages=en-de."
+        )
+    settings["source_lang"], settings["target_lang"] = pair
     settings["tokenizer"] = found["tokenizer"]
     return settings
 
 
 def _is_word(value):
-    return isinstance(value, str) and re.fullmatch(r"\w+", value) is not None
+    return isinstance(value, str) and re.fullmatch(r"[\w-]+", value) is not None
 
 
 def _flat(checkpoint, file):

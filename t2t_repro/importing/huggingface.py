@@ -79,6 +79,7 @@ def read(folder: pathlib.Path) -> Imported:
             str(languages.get("source_lang") or ""),
             str(languages.get("target_lang") or ""),
         ),
+        tokenizer,
         left_over,
     )
 
@@ -107,7 +108,7 @@ def read_vocabularies(
             "<unk>",
             tokens[config["pad_token_id"]],
         )
-        mapped.append(mapped_ids.map_ids(spm, tokens, special, vocab))
+        mapped.append(mapped_ids.map_ids(spm, tokens, special, vocab, True))
     source, target = (MappedSentencePiece(m.model) for m in mapped)
     return (
         Vocabularies(source, target),

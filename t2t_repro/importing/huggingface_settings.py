@@ -55,6 +55,21 @@ _SEARCH_FIXED = {
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
     "sequence_bias": None,
+    "force_words_ids": None,
+    "constraints": None,
+    "stop_strings": None,
+    "guidance_scale": None,
+    "penalty_alpha": None,
+    "dola_layers": None,
+    "watermarking_config": None,
+    "token_healing": False,
+}
+# generate() takes these ids from its own file where that has them.
+_IDS = {
+    "eos_token_id": "eos_token_id",
+    "forced_eos_token_id": "eos_token_id",
+    "pad_token_id": "pad_token_id",
+    "decoder_start_token_id": "decoder_start_token_id",
 }
 _ACTIVATIONS = {
     "relu": "relu",
@@ -122,6 +137,11 @@ def search(
         stored |= json_files.read(file, dict)
     else:
         file = folder / CONFIG
+    for name, id_name in _IDS.items():
+        only = config[id_name]
+        if (value := stored.get(name)) not in (None, only, [only]):
+            rule = f"{only}, {id_name} of {CONFIG}"
+            raise imported.refuse(file, name, rule, value)
     _check_search(stored, file)
     stored = _with_defaults(stored, _SEARCH_DEFAULTS, file)
     new = stored["min_new_tokens"]  # without EOS

@@ -1,6 +1,7 @@
 """Result of a reader: a Transformer of another system in our terms."""
 
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,8 +29,28 @@ class Imported(NamedTuple):
     # Files that were read.
     files: tuple[pathlib.Path, ...]
     languages: tuple[str, str] = ("", "")  # "": the files do not say
+    languages_file: pathlib.Path | None = None  # the file that names them
     # Arrays of the file that no part of the model needs, by their names.
     left_over: tuple[str, ...] = ()
+
+
+def languages_of(found: Imported) -> str:
+    """Return the languages that the model's files name, as "en-de".
+
+    Raises:
+        UserError: they name none, or not two words.
+    """
+    source, target = found.languages
+    if all(re.fullmatch(r"\w+", name) for name in found.languages):
+        return f"{source}-{target}"
+    if not source and not target:
+        names = "The files do not name the languages."
+    else:
+        names = (
+            "The languages must be two words, the extensions of your files; "
+            f"{found.languages_file} names {source!r} and {target!r}."
+        )
+    raise errors.UserError(f"{names} Say --languages=en-de.")
 
 
 class FoundVocabularies(NamedTuple):

@@ -14,6 +14,7 @@ def map_ids(
     tokens: Sequence[str],
     special: Special,
     vocabulary: pathlib.Path,
+    reads_codes: bool = False,
 ) -> MappedModel:
     """Call mapped_sentence_piece.map_ids() on files, named in errors.
 
@@ -22,10 +23,13 @@ def map_ids(
         tokens: tokens by their ids.
         special: names of special tokens.
         vocabulary: file of the tokens.
+        reads_codes: as of mapped_sentence_piece.map_ids().
     """
     return _map(
         spm,
-        lambda model: mapped_sentence_piece.map_ids(model, tokens, special),
+        lambda model: mapped_sentence_piece.map_ids(
+            model, tokens, special, reads_codes
+        ),
         f"{spm} with {vocabulary}",
     )
 

@@ -77,7 +77,7 @@ def read(path: pathlib.Path) -> Imported:
             *flags_file,
         ),
         languages,
-        left_over,
+        left_over=left_over,
     )
 
 

@@ -3,6 +3,7 @@
 The header has the keys of https://huggingface.co/docs/hub/model-cards.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from t2t_repro.problem import Problem
 
 FILE = "README.md"
 _UNKNOWN = "not stated"
+_BCP_47 = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 _SOURCE = ("page", "license", "citation")
 # Metric -> its name on the Hub; others are in the table only.
 _HUB_METRICS = {"bleu": "bleu", "chrf": "chrf", "ter": "ter"}
@@ -97,7 +99,7 @@ def markdown(card: Mapping[str, Any], format: str) -> str:
     languages = source["source_language"], source["target_language"]
     codes = [*languages, *source.get("target_languages", [])]
     header: dict[str, Any] = {
-        "language": list(dict.fromkeys(filter(None, codes))),
+        **_languages(codes),
         "license": "unknown",
         "pipeline_tag": "translation",
         "tags": ["translation", card["hparams"]["model"], "tensorflow"],
@@ -132,6 +134,20 @@ def markdown(card: Mapping[str, Any], format: str) -> str:
         checkpoints=", ".join(card["checkpoints"]),
         search=_listed(card["decode_hparams"]),
     )
+
+
+def _languages(names):
+    """Return the languages of the header, as the Hub admits them.
+
+    It refuses a card whose `language` has other names than ISO's; those of
+    BCP 47, such as zh-Hans, have a key of their own.
+    """
+    codes = list(filter(_BCP_47.fullmatch, dict.fromkeys(filter(None, names))))
+    parts = [re.split("[-_]", code) for code in codes]
+    header = {"language": [*dict.fromkeys(first for first, *_ in parts)]}
+    if longer := ["-".join(part) for part in parts if part[1:]]:
+        header["language_bcp47"] = longer
+    return header
 
 
 def _results(card):

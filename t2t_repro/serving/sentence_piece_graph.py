@@ -4,6 +4,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.serving.graph_vocabulary import GraphVocabulary
+from t2t_repro.text.mapped_sentence_piece import CODE
 from t2t_repro.text.vocabulary import Vocabulary
 
 
@@ -41,9 +42,31 @@ class MappedPieceGraph(SentencePieceGraph):
     def __init__(self, vocabulary: Vocabulary):
         super().__init__(vocabulary)
         self._size, self._unknown = vocabulary.size, vocabulary.unknown
+        self._reads_codes = vocabulary.reads_codes
 
     def encode(self, lines: tf.Tensor) -> tf.RaggedTensor:
-        pieces = super().encode(lines)
+        if self._reads_codes:
+            pieces = self._with_codes(lines)
+        else:
+            pieces = super().encode(lines)
         ids = self.tokenizer.string_to_id(pieces.flat_values)
         known = tf.where(ids < self._size, ids, self._unknown)
         return pieces.with_flat_values(known)
+
+    def _with_codes(self, lines):
+        """Return pieces: the code at the beginning of a line, then its text."""
+        texts = tf.strings.regex_replace(lines, CODE, "", replace_global=False)
+        has_code = tf.not_equal(lines, texts)
+        ends = tf.strings.length(lines) - tf.strings.length(texts)
+        codes = tf.boolean_mask(
+            tf.strings.substr(lines, 0 * ends, ends), has_code
+        )
+        return tf.concat(
+            [
+                tf.RaggedTensor.from_row_lengths(
+                    codes, tf.cast(has_code, tf.int64)
+                ),
+                super().encode(texts),
+            ],
+            axis=1,
+        )

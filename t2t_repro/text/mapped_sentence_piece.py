@@ -7,8 +7,14 @@ order. The number of ids is V, the model's trainer_spec.vocab_size. Pieces of
 the model that the list lacks come after them. They take part in the
 segmentation as before, and become unknown. Text that is unknown to the model
 may still be a token of the list: "z", of a list for both languages.
+
+The source of a multilingual model begins with the code of its target language,
+as in ">>fra<< A dog". The code is a token of the list, which the model does not
+read: it segments the text after the code (MarianTokenizer of transformers).
+Elsewhere, a code is text.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -17,11 +23,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from t2t_repro import errors
 from t2t_repro.text import token_lists
-from t2t_repro.text.sentence_piece import (
-    SPACE,
-    SentencePiece,
-    algorithm_of,
-)
+from t2t_repro.text.sentence_piece import SentencePiece, algorithm_of
 from t2t_repro.text.token_lists import Special
 from t2t_repro.text.vocabulary import EOS, PAD
 
@@ -29,8 +31,8 @@ _Proto = sentencepiece_model_pb2.ModelProto  # type: ignore[attr-defined]
 _Piece = _Proto.SentencePiece
 _UNUSED_SCORE = -1e9  # merged last, if ever
 _ALGORITHMS = ("unigram", "bpe", "char")  # names in registry.vocabularies, too
-# Target language of a multilingual model, the first word of a source.
-_LANGUAGE_CODE = re.compile(r">>.+<<")
+CODE = r"(?s)^>>.*?<<"  # also in the syntax of RE2
+_CODE = re.compile(CODE)
 
 
 class MappedSentencePiece(SentencePiece):
@@ -44,6 +46,8 @@ class MappedSentencePiece(SentencePiece):
         super().__init__(model)
         proto = _Proto.FromString(model)
         self._size = proto.trainer_spec.vocab_size
+        # Before map_ids() wrote it, codes were user-defined pieces.
+        self.reads_codes = CODE in proto.trainer_spec.control_symbols
         if not self.unknown < self._size <= self.num_pieces:
             raise errors.UserError(
                 f"Its trainer_spec.vocab_size is {self._size:,}, which must be "
@@ -68,16 +72,37 @@ class MappedSentencePiece(SentencePiece):
     def size(self) -> int:
         return self._size
 
+    @functools.cached_property
+    def tags(self) -> frozenset[str]:  # type: ignore[override]
+        if not self.reads_codes:
+            return super().tags
+        names = self.pieces(range(self._size))
+        return frozenset(name for name in names if _CODE.fullmatch(name))
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        if not self.reads_codes:
+            return super().split_tag(line)
+        code, text = self._split_code(line)
+        return (code, text) if code in self.tags else ("", line)
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        rows = self._processor.Encode(list(lines), out_type=str, num_threads=1)
+        parts = [self._split_code(line) for line in lines]
+        rows = self._processor.Encode(
+            [text for _, text in parts], out_type=str, num_threads=1
+        )
         return [
             [
                 i if i < self._size else self.unknown
-                for i in self._processor.PieceToId(row)
+                for i in self._processor.PieceToId([code] * bool(code) + row)
             ]
             + [EOS]
-            for row in rows
+            for (code, _), row in zip(parts, rows, strict=True)
         ]
+
+    def _split_code(self, line):
+        """Split a line into a code, known or not, and the text after it."""
+        code = _CODE.match(line) if self.reads_codes else None
+        return (code[0], line[code.end() :]) if code else ("", line)
 
 
 class MappedModel(NamedTuple):
@@ -88,7 +113,10 @@ class MappedModel(NamedTuple):
 
 
 def map_ids(
-    model: bytes, tokens: Sequence[str], special: Special
+    model: bytes,
+    tokens: Sequence[str],
+    special: Special,
+    reads_codes: bool = False,
 ) -> MappedModel:
     """Give the pieces of a SentencePiece model the ids of a list.
 
@@ -96,6 +124,9 @@ def map_ids(
         model: serialized SentencePiece model.
         tokens: the list; a token's place is its id.
         special: names of special tokens in it.
+        reads_codes: whether the program reads the code of a language at the
+            beginning of a line even where the list has none. It is then
+            unknown, and otherwise text.
 
     Raises:
         UserError: the model or the list lacks what it must have.
@@ -124,6 +155,9 @@ def map_ids(
     spec.unk_id = order.index(tokens.index(special.unknown))
     spec.pad_piece, spec.eos_piece = pad, special.eos
     spec.unk_piece = special.unknown
+    codes = set(filter(_CODE.fullmatch, tokens)) - known.keys()
+    if reads_codes or codes:  # a code that is a piece is read as such
+        spec.control_symbols.append(CODE)
     return MappedModel(proto.SerializeToString(deterministic=True), order)
 
 
@@ -202,9 +236,6 @@ def _piece(token, known, special):
         if piece.type == _Piece.UNKNOWN:
             piece.type = _Piece.CONTROL
         return piece
-    if _LANGUAGE_CODE.fullmatch(token):
-        # The text before it is empty, and its space belongs to it.
-        return _Piece(piece=SPACE + token, type=_Piece.USER_DEFINED)
     # Never read from text, but an output may have it.
     return _Piece(piece=token, type=_Piece.UNUSED, score=_UNUSED_SCORE)
 

@@ -4,7 +4,7 @@ sentencex is an extra, and is imported where it is used.
 """
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 from t2t_repro import extras
 from t2t_repro.text import language_tags
@@ -38,7 +38,7 @@ def words(line: str) -> list[str]:
 def splitter(
     language: str,
     normalize: Callable[[str], str] = str,
-    tags: Container[str] = (),
+    split_tag: Callable[[str], tuple[str, str]] = lambda line: ("", line),
     adds_tag: bool = False,
 ) -> Callable[[str], list[str]]:
     """Return a function that splits a line; a blank line has no sentence.
@@ -50,8 +50,8 @@ def splitter(
             those of a related language, or of English.
         normalize: function of each sentence. It may tokenize, which would hide
             the ends of sentences.
-        tags: words with which lines may begin. Each sentence gets the tag of
-            its line.
+        split_tag: function that splits a line into its tag, or "", and its
+            text. Each sentence gets the tag of its line.
         adds_tag: whether `normalize` adds one of them to lines without. It is
             then the function of the whole line, since a sentence within it may
             begin like a tag.
@@ -65,7 +65,7 @@ def splitter(
     def split(line: str) -> list[str]:
         if adds_tag:
             line = normalize(line)
-        tag, text = language_tags.split_known(line, tags)
+        tag, text = split_tag(line)
         finish = str if adds_tag else normalize
         sentences = map(str.strip, sentencex.segment(language, text))
         return [

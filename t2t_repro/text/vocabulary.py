@@ -19,6 +19,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 from t2t_repro import errors
+from t2t_repro.text import language_tags
 
 PAD = 0
 EOS = 1
@@ -80,6 +81,10 @@ class Vocabulary:
     def tags(self) -> frozenset[str]:
         """Words with which sources may begin, each of which is one id."""
         return frozenset()
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        """Split a line into its tag, "" if it has none, and its text."""
+        return language_tags.split_known(line, self.tags)
 
     @functools.cached_property
     def tag_ids(self) -> frozenset[int]:

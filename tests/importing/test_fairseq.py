@@ -199,6 +199,18 @@ def test_setting_without_counterpart_is_refused(changes, message, tmp_path):
         _convert(args | changes, state, tmp_path)
 
 
+def test_languages_that_the_settings_lack_are_those_of_the_flag(tmp_path):
+    args = models.arguments(source_lang=None, target_lang=None)
+    state = models.state(args, SIZES)
+    _write(tmp_path)
+    with pytest.raises(errors.UserError, match=r"model.pt .*--languages=en-de"):
+        _convert(args, state, tmp_path)
+    file = tmp_path / "model.pt"
+    checkpoint = {"args": args, "model": state}
+    found = fairseq.convert(checkpoint, file, "none", "en-de")
+    assert found.languages == ("en", "de")
+
+
 def test_softmax_that_is_not_shared_must_be_there(tmp_path):
     args = models.arguments()
     state = models.state(args, SIZES)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from t2t_repro import errors, exporting, fields, hparam, runs
 from t2t_repro.data import features
 from t2t_repro.decoding import row_batches, search, translate
-from t2t_repro.importing import huggingface, run_writer
+from t2t_repro.importing import huggingface, imported, run_writer
 from t2t_repro.layers.position import SinesThenCosines
 from t2t_repro.serving import local_client
 
@@ -144,6 +144,9 @@ def test_shortest_output_is_that_of_generation_config(copy, stored, shortest):
         ("forced_bos_token_id", 7, "null"),
         ("suppress_tokens", [3], "null"),
         ("bad_words_ids", [[42], [3]], r"\[\[42\]\]"),
+        ("eos_token_id", [0, 1], "0, eos_token_id of config.json"),
+        ("pad_token_id", 3, "42, pad_token_id of config.json"),
+        ("forced_eos_token_id", 5, "0, eos_token_id of config.json"),
     ],
 )
 def test_search_without_counterpart_is_refused(copy, name, value, rule):
@@ -216,6 +219,22 @@ def test_missing_file_is_named(copy, name, message):
     (folder / name).unlink()
     with pytest.raises(errors.UserError, match=message):
         huggingface.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({"source_lang": "en", "target_lang": "zh-Hans"}, "and 'zh-Hans'"),
+        ({"source_lang": "en"}, "tokenizer_config.json names 'en' and ''"),
+        ({}, "The files do not name the languages. Say --languages=en-de"),
+    ],
+)
+def test_languages_that_are_no_extensions_are_named(copy, stored, message):
+    folder = copy()
+    (folder / "tokenizer_config.json").write_text(json.dumps(stored))
+    with pytest.raises(errors.UserError, match=message) as error:
+        imported.languages_of(huggingface.read(folder))
+    assert "Say --languages=en-de." in str(error.value)
 
 
 def edit(folder, change):

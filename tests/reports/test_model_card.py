@@ -52,6 +52,19 @@ def test_header_has_languages_in_the_direction_and_results():
     assert result["dataset"]["name"] == "multi30k_ende_rev test"
 
 
+def test_header_has_only_names_of_languages_that_the_hub_admits():
+    data = dict.fromkeys(["page", "license", "citation"], "")
+    data |= {
+        "source_language": "no",  # false to YAML, without quotes
+        "target_language": "zh_Hans",
+        "target_languages": ["Zielsprache", "pt_BR", "x: [1"],
+    }
+    text = model_card.markdown(CARD | {"data": data}, "saved_model")
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert header["language"] == ["no", "zh", "pt"]
+    assert header["language_bcp47"] == ["zh-Hans", "pt-BR"]
+
+
 def test_title_has_all_target_languages():
     registry.load_definitions()
     data = model_card.data(

@@ -20,8 +20,16 @@ LINES = [
     "  two   birds ",
     "",
     "Ω the € cat",
-    ">>fr<< the cat",
     "zz cat z",
+    # MarianTokenizer reads a code at the beginning of a line, and nowhere else.
+    ">>fr<< the cat",
+    ">>fr<<the cat",
+    ">>fr<<",
+    " >>fr<< the cat",
+    "the >>fr<< cat",
+    ">>de<< the cat",
+    ">>fr<< >>fr<< the cat<<",
+    ">>the cat",
 ]
 
 
@@ -78,7 +86,7 @@ def test_special_ids_and_order(mapped, vocabulary, tokens):
     assert vocabulary.size == len(tokens) == len(mapped.order)
     assert mapped.order[:2] == [len(tokens) - 1, 0]
     assert sorted(mapped.order) == list(range(len(tokens)))
-    names = [tokens[i].replace(">>fr", "\u2581>>fr") for i in mapped.order]
+    names = [tokens[i] for i in mapped.order]
     assert vocabulary.pieces(range(vocabulary.size)) == names
     assert vocabulary.unknown == names.index("<unk>")
 
@@ -89,10 +97,30 @@ def test_ids_are_those_of_the_pieces_in_the_list(
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     ids = {token: i for i, token in enumerate(tokens)}
     for line, row in zip(LINES, vocabulary.encode(LINES), strict=True):
-        code = [">>fr<<"] if line.startswith(">>fr<<") else []
-        pieces = processor.Encode(line.removeprefix(">>fr<<"), out_type=str)
+        has_code = line.startswith((">>fr<<", ">>de<<"))
+        code, text = [line[:6]] * has_code, line[6 * has_code :]
+        pieces = processor.Encode(text, out_type=str)
         expected = [ids.get(piece, ids["<unk>"]) for piece in code + pieces]
         assert [mapped.order[i] for i in row] == [*expected, ids["</s>"]]
+
+
+def test_known_code_is_a_tag(vocabulary):
+    assert vocabulary.tags == {">>fr<<"} and len(vocabulary.tag_ids) == 1
+    assert vocabulary.split_tag(">>fr<<the cat") == (">>fr<<", "the cat")
+    assert vocabulary.split_tag(">>de<< cat") == ("", ">>de<< cat")
+
+
+def test_list_without_codes_reads_them_if_its_program_does(model, tokens):
+    tokens = [token for token in tokens if token != ">>fr<<"]
+    rows = []
+    for reads_codes in (True, False):
+        mapped = mapped_sentence_piece.map_ids(
+            model, tokens, SPECIAL, reads_codes
+        )
+        vocabulary = MappedSentencePiece(mapped.model)
+        rows += vocabulary.encode([">>fr<< the cat", "the cat"])
+    assert rows[0] == [vocabulary.unknown, *rows[1]]
+    assert len(rows[2]) > len(rows[3]) + 1
 
 
 def test_graph_equals_python(vocabulary):
