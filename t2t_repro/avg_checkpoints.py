@@ -6,7 +6,7 @@ t2t avg_checkpoints --output_dir=… --best
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, errors
+from t2t_repro import command_line, common_flags, errors, flag_types
 
 _NUM_LAST = flags.DEFINE_integer(
     "num_last_checkpoints",
@@ -19,9 +19,8 @@ _BEST = flags.DEFINE_bool(
     False,
     "Average the best checkpoints by the run's validations, not the last.",
 )
-_CHECKPOINTS = flags.DEFINE_list(
+_CHECKPOINTS = flag_types.define_list(
     "checkpoints",
-    [],
     "Paths of checkpoints to average, comma-separated, instead of the last.",
 )
 

@@ -17,6 +17,7 @@ from t2t_repro import (
     errors,
     fields,
     files,
+    flag_types,
     hparam,
     registry,
     storage,
@@ -45,7 +46,7 @@ _PROBLEM = flags.DEFINE_string(
     "Name of the problem: data and languages. X_rev swaps X's languages; "
     "--registry_help lists all.",
 )
-_PROBLEM_ARGS = flags.DEFINE_string(
+_PROBLEM_ARGS = flag_types.define_items(
     "problem_args",
     "",
     "Arguments of the problem; t2t datagen --help lists their names.",
@@ -55,7 +56,7 @@ _HPARAMS_SET = flags.DEFINE_string(
     None,
     "Name of the hparams set: model and training. --registry_help lists all.",
 )
-_HPARAMS = flags.DEFINE_string(
+_HPARAMS = flag_types.define_items(
     "hparams",
     "",
     "Hparams that differ from the set's; t2t trainer --help lists their names.",
@@ -107,14 +108,14 @@ def define_datagen_flags() -> None:
 
 def define_decoding_flags() -> None:
     """Define flags of the commands that load a trained model."""
-    flags.DEFINE_string(
+    flag_types.define_items(
         "checkpoint_path",
         None,
         "Checkpoint such as RUN/checkpoints/ckpt-1500; several, "
         "comma-separated, make an ensemble. By default the averaged "
         "checkpoint if there is one, else the latest.",
     )
-    flags.DEFINE_string(
+    flag_types.define_items(
         "decode_hparams",
         "",
         "Settings of the search that differ from the problem's; their "

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors
+from t2t_repro import common_flags, errors, flag_types
 from t2t_repro.problem import Problem, scoring_problem
 from t2t_repro.text import parallel_files, test_sets
 from t2t_repro.text.test_sets import TestSet
@@ -21,8 +21,8 @@ _TRANSLATIONS = flags.DEFINE_string(
     None,
     "File of translations to score, instead of translating.",
 )
-_REFERENCES = flags.DEFINE_list(
-    "references", [], "Reference files, comma-separated, instead of --split."
+_REFERENCES = flag_types.define_list(
+    "references", "Reference files, comma-separated, instead of --split."
 )
 _SOURCES = flags.DEFINE_string(
     "sources", None, "With --references: file of the source sentences."

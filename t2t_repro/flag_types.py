@@ -1,4 +1,4 @@
-"""Types of flags: settings dataclasses, finite numbers, UTF-8 text."""
+"""Types of flags: settings dataclasses, lists, finite numbers, UTF-8 text."""
 
 import dataclasses
 import math
@@ -48,6 +48,38 @@ def field_values(cls: type) -> Any:
     """Return the settings of the flags that define_fields() defines."""
     names = [field.name for field in dataclasses.fields(cls)]
     return cls(**{name: getattr(flags.FLAGS, name) for name in names})
+
+
+class _AdditiveFlag(flags.Flag):
+    """Flag whose repetitions add up; absl's last one would replace the others.
+
+    Its value is a list, or text with commas between the items.
+    """
+
+    def parse(self, argument: Any) -> None:
+        """Add the items of an argument to those of earlier ones."""
+        known = self.value if self.present else None
+        super().parse(argument)
+        if known:
+            items = isinstance(known, list)
+            self.value = (
+                known + self.value if items else f"{known},{self.value}"
+            )
+
+
+def define_items(name: str, default: str | None, text: str) -> flags.FlagHolder:
+    """Define a flag of text with commas between its items."""
+    parser = flags.ArgumentParser[str]()
+    serializer = flags.ArgumentSerializer[str]()
+    return flags.DEFINE_flag(
+        _AdditiveFlag(parser, serializer, name, default, text)
+    )
+
+
+def define_list(name: str, text: str) -> flags.FlagHolder:
+    """Define a flag of a list, empty by default; commas are between items."""
+    parser, serializer = flags.ListParser(), flags.CsvListSerializer(",")
+    return flags.DEFINE_flag(_AdditiveFlag(parser, serializer, name, [], text))
 
 
 def define_number(

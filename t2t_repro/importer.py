@@ -13,7 +13,14 @@ import inspect
 
 from absl import flags
 
-from t2t_repro import command_line, common_flags, errors, files, storage
+from t2t_repro import (
+    command_line,
+    common_flags,
+    errors,
+    files,
+    flag_types,
+    storage,
+)
 
 # System -> module of t2t_repro/importing/ that reads its models.
 SYSTEMS = {
@@ -33,9 +40,8 @@ _LANGUAGES = flags.DEFINE_string(
     None,
     "Source and target language, such as en-de, where no file names them.",
 )
-_VOCABULARIES = flags.DEFINE_list(
+_VOCABULARIES = flag_types.define_list(
     "vocabularies",
-    None,
     "Vocabulary files, where the model's files do not name them: one for both "
     "sides, or source,target. Files of ids and of SentencePiece models may be "
     "mixed: source.spm,target.spm,vocab.yml.",

@@ -59,9 +59,8 @@ _HEALTH_PORT = flags.DEFINE_integer(
     lower_bound=0,
     upper_bound=65_535,
 )
-_GRPC_OPTIONS = flags.DEFINE_list(
+_GRPC_OPTIONS = flag_types.define_list(
     "grpc_channel_arguments",
-    [],
     "Options of gRPC: grpc.max_connection_age_ms=60000 balances load.",
 )
 _SERVABLE_NAME = flags.DEFINE_string(
@@ -133,9 +132,8 @@ _LOAD_SECS = flag_types.define_number(
     lower_bound=1,
     upper_bound=86_400,
 )
-_ALLOWED_HOSTS = flags.DEFINE_list(
+_ALLOWED_HOSTS = flag_types.define_list(
     "allowed_hosts",
-    [],
     "Names that REST requests may have in their header Host; on a loopback "
     "address, by default, only its own names.",
 )

@@ -72,6 +72,15 @@ def test_translations_without_references_are_refused(run, tmp_path):
     )
 
 
+def test_repeated_references_add_up(run, tmp_path):
+    for name in ("out", "a", "b"):
+        (tmp_path / name).write_text("zwei Hunde\n")
+    files = f"--translations={tmp_path / 'out'}", f"--references={tmp_path}/a"
+    flags = "--language=de", "--bootstrap_samples=1"
+    result = run("evaluate", *files, f"--references={tmp_path}/b", *flags)
+    assert "nrefs:2" in result.stdout, result.stderr
+
+
 def test_sources_alone_and_unknown_languages_are_refused(run, tmp_path):
     (tmp_path / "out").write_text("one\n")
     told = f"--translations={tmp_path / 'out'}"
@@ -92,7 +101,7 @@ def test_split_of_a_problem_is_scored_without_a_model(trained, run, flags_of):
     assert json.loads(text.splitlines()[-1])["exact_match"] == 100
 
 
-def test_data_of_another_manifest_gives_a_warning(trained, run, tmp_path):
+def test_data_of_other_text_gives_a_warning(trained, run, tmp_path):
     shutil.copytree(trained / "data", tmp_path / "data")
     (manifest,) = (tmp_path / "data").glob("*/manifest.json")
     flags = [
@@ -103,7 +112,8 @@ def test_data_of_another_manifest_gives_a_warning(trained, run, tmp_path):
     told = "is not that of the data which this run was trained on"
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told not in result.stderr
-    changed = json_files.read(manifest) | {"sources": {}}
+    changed = json_files.read(manifest)
+    changed["splits"]["validation"]["text_sha256"]["inputs"] = "ab"
     json_files.write(manifest, changed, with_checksum=True)
     result = run("evaluate", *flags)
     assert '"exact_match": 100' in ok(result) and told in result.stderr

@@ -42,6 +42,15 @@ def test_big_differs_from_base_as_in_the_paper(run):
     ]
 
 
+def test_repeated_settings_add_up_and_a_repeated_name_is_refused(run):
+    flags = "--hparams_set=tiny", "--hparams=hidden_size=64,", "--hparams"
+    _, settings, _ = shown(run, *flags, "num_heads=2")
+    assert (settings["hidden_size"], settings["num_heads"]) == (64, 2)
+    result = run("show", *flags, "hidden_size=32")
+    assert result.returncode == 1
+    assert "hidden_size is given twice in 'hidden_size=64," in result.stderr
+
+
 def test_each_set_of_the_chain_differs_from_its_parent(run):
     before, settings, after = shown(
         run,
