@@ -54,13 +54,15 @@ def run(
     """
     module = sys.modules[main.__module__]
     closed = progress.open_closed_streams()
-    sys.stderr = progress.Screen(sys.stderr)  # type: ignore[assignment]
+    printable = progress.Printable(sys.stderr)
+    sys.stderr = progress.Screen(printable)  # type: ignore
 
     def start(arguments):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow logs much
         # Text is UTF-8 in any locale; names of files may be other bytes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+        sys.stdout = progress.Printable(sys.stdout)  # type: ignore
         try:
             if _print_help(arguments, module.__doc__ or "", groups or {}):
                 return 0

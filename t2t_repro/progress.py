@@ -7,6 +7,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
@@ -18,8 +19,32 @@ DELAY_SECONDS = 3  # before the first state of work that may be short
 # Errors of a pipe whose reader has ended, of a terminal that was closed, and of
 # a closed descriptor.
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF)
+# Control characters but tab and line feed; carriage returns hide a text, too.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Standard streams by descriptor: name and mode.
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
+
+
+class Printable:
+    """Text stream that shows control characters on a terminal as escapes.
+
+    A text from elsewhere, such as a translation or a server's message, could
+    move the cursor, change the title or send input.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Take the stream to write to, which bars use as it is."""
+        self.unescaped = stream
+        self._is_terminal = stream.isatty()
+
+    def write(self, text: str) -> int:
+        """Write a text, or the escapes of its control characters."""
+        if self._is_terminal:
+            text = _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
+        return self.unescaped.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unescaped, name)
 
 
 class Screen:
@@ -146,7 +171,8 @@ def bar(
 
         return auto.tqdm(items, desc, total, **settings)
     if _has_width():
-        where = {"file": Screen(sys.stderr), "dynamic_ncols": True}
+        stream = getattr(sys.stderr, "unescaped", sys.stderr)
+        where = {"file": Screen(stream), "dynamic_ncols": True}
     else:
         where = {
             "file": _Lines(),

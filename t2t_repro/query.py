@@ -37,8 +37,16 @@ _TIMEOUT_SECS = flag_types.define_number(
     "timeout_secs",
     30.0,
     "Seconds that --server has for a request, of --max_batch_size lines or "
-    "of fewer long ones. Within them `query` retries an unavailable server.",
+    "of fewer long ones.",
     lower_bound=0.001,
+    upper_bound=86_400,
+)
+_WAIT_SECS = flag_types.define_number(
+    "wait_secs",
+    300.0,
+    "Seconds for which `query` retries while --server is not there, loads its "
+    "model or has too many requests.",
+    lower_bound=0.0,
     upper_bound=86_400,
 )
 _TOKEN_FILE = flags.DEFINE_string(
@@ -115,6 +123,7 @@ def _client(version, security, num_lines):
         _SERVABLE_NAME.value,
         _TIMEOUT_SECS.value,
         client.Security(*security),
+        _WAIT_SECS.value,
     )
 
 

@@ -199,7 +199,7 @@ def _drawings(problem, ranked):
     drawings = []
     for sample in (group[0] for group in ranked if group):
         sides = [
-            metric.draw(" ".join(span.text for span in side), sample.inputs)
+            metric.draw("".join(span.text for span in side), sample.inputs)
             for side in (sample.translation, sample.reference)
         ]
         if all(sides):

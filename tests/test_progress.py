@@ -73,6 +73,45 @@ def test_terminal_without_a_width_shows_lines(monkeypatch):
     assert terminal.text.splitlines()[-1].startswith("count: 3/3 100%")
 
 
+@pytest.mark.parametrize("isatty", [True, False])
+def test_control_characters_are_escaped_on_a_terminal_alone(
+    monkeypatch, isatty
+):
+    terminal = Terminal(monkeypatch, 80)
+    monkeypatch.setattr(terminal, "isatty", lambda: isatty)
+    text = "a\x1b]0;title\x07\r\x9b2J\tb\n"
+    print(text, end="", file=progress.Printable(terminal))
+    escaped = r"a\x1b]0;title\x07\r\x9b2J" + "\tb\n"
+    assert terminal.text == (escaped if isatty else text)
+
+
+def test_bar_of_a_command_moves_the_cursor(monkeypatch):
+    terminal = Terminal(monkeypatch, 80)
+    stream = progress.Screen(progress.Printable(terminal))
+    monkeypatch.setattr(sys, "stderr", stream)
+    count_to_three()
+    assert "\rcount: 100%" in terminal.text
+
+
+def test_command_writes_no_control_characters_to_a_terminal():
+    script = """
+from t2t_repro import command_line, errors
+
+def main():
+    print("output \\x1b[2J")
+    raise errors.UserError("a server says \\x1b[2J")
+
+command_line.run(main)
+"""
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-c", script], stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    written = os.read(ours, 1_000).decode()
+    os.close(ours)
+    assert "output \\x1b[2J" in written
+    assert "says \\x1b[2J" in written and "\x1b" not in written
+
+
 def pipe_without_a_reader():
     reader, writer = os.pipe()
     os.close(reader)

@@ -4,6 +4,8 @@ The server is TensorFlow Serving or t2t_repro.serve: the protocols are the same.
 """
 
 import abc
+import collections
+import contextlib
 import dataclasses
 import functools
 import http.client
@@ -11,8 +13,10 @@ import json
 import math
 import pathlib
 import random
+import socket
 import ssl
 import sys
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
@@ -29,13 +33,14 @@ from t2t_repro.serving import (
     limits,
     server_address,
 )
-from t2t_repro.text import language_tags
+from t2t_repro.text import language_tags, vocabulary
 
 _LIMITS = limits.Limits()  # a server's defaults
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts
+_MAX_ANSWER_BYTES = 1 << 26  # no batch of translations is as long
 _HTTP_1 = "http1.x"  # in the message of gRPC's library about such a server
 _CHANNEL = (
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", _MAX_ANSWER_BYTES),
     # These pauses bound the time until a restarted server is found.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -62,7 +67,8 @@ class Client(abc.ABC):
         )
         for batch in limits.split(lines, batch_limits):
             for text, score in zip(*self.predict(batch), strict=True):
-                yield Translation([text], [score])
+                # As of a vocabulary: a translation is one line.
+                yield Translation([text.translate(vocabulary.SPACES)], [score])
 
     @abc.abstractmethod
     def add_tags(
@@ -84,7 +90,10 @@ class Client(abc.ABC):
 
 
 class ServerUnavailableError(Exception):
-    """The server is unavailable for the moment; a retry may succeed."""
+    """The server is unavailable for the moment; a retry may succeed.
+
+    It is not there yet, loads its model, has ended, or has too many requests.
+    """
 
 
 class Security(NamedTuple):
@@ -126,14 +135,17 @@ class RemoteClient(Client):
         name: str,
         timeout_secs: float,
         security: Security | None = None,
+        wait_secs: float | None = None,
     ):
         """Keep the address; the first request connects.
 
         Args:
             server: "HOST:PORT".
             name: name of the model at the server.
-            timeout_secs: maximum duration of a request, with all its retries.
+            timeout_secs: maximum duration of an attempt.
             security: token and certificates; None: without.
+            wait_secs: time for which a request is tried again while the server
+                is unavailable; None: timeout_secs.
 
         Raises:
             UserError: `server` does not have this form.
@@ -141,22 +153,39 @@ class RemoteClient(Client):
         self.server, self.name = server, name
         self.security = security or Security()
         self._timeout = timeout_secs
+        self._wait = timeout_secs if wait_secs is None else wait_secs
         self.host, self.port = server_address.parse(server)
 
     def predict(self, lines: list[str]) -> tuple[list[str], list[float]]:
-        end, pause = time.monotonic() + self._timeout, _FIRST_PAUSE
+        end, pause = time.monotonic() + self._wait, _FIRST_PAUSE
+        shown = set()  # messages
         while True:
             try:
-                return self.predict_once(lines, end - time.monotonic())
+                texts, scores = self.predict_once(lines, self._timeout)
+                self._require_answers(len(lines), texts, scores)
+                return texts, scores
+            except TimeoutError as error:
+                raise errors.UserError(
+                    f"{self.server} has not answered within "
+                    f"{self._timeout:g} s: {error}. Wait longer with "
+                    "--timeout_secs."
+                ) from error
             except ServerUnavailableError as error:
+                message = str(error)
                 if time.monotonic() + pause >= end:
                     raise errors.UserError(
-                        f"{self.server} has not answered within "
-                        f"{self._timeout:g} s: {error}. Check that it "
-                        "runs, and that the port is that of the protocol; or "
-                        "wait longer with --timeout_secs."
+                        f"{self.server} was unavailable for {self._wait:g} s: "
+                        f"{message}. Check that it runs, and that the port is "
+                        "that of the protocol; or wait longer with "
+                        "--wait_secs."
                     ) from error
-                print(f"{self.server}: {error}; retrying.", file=sys.stderr)
+                if message not in shown:
+                    print(
+                        f"{self.server}: {message}; retrying for up to "
+                        f"{self._wait:g} s.",
+                        file=sys.stderr,
+                    )
+                shown.add(message)
             # Random: clients that failed together must not retry together.
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -177,8 +206,24 @@ class RemoteClient(Client):
 
         Raises:
             ServerUnavailableError: a retry may succeed.
+            TimeoutError: there was no answer.
             UserError: a retry would fail, too; has the server's message.
         """
+
+    def _require_answers(self, count, texts, scores):
+        """Require a text and a score for each line, whatever the server is."""
+        if not (
+            isinstance(texts, list)
+            and isinstance(scores, list)
+            and len(texts) == len(scores) == count
+            and all(isinstance(text, str) for text in texts)
+            and all(isinstance(score, int | float) for score in scores)
+        ):
+            raise self.server_error(
+                "something else than a text and a score for each of "
+                f"{count:,} lines",
+                f"outputs {texts!r:.200}, scores {scores!r:.200}",
+            )
 
     def server_error(self, code: str, message: str) -> errors.UserError:
         """Return an error with the server's message."""
@@ -191,36 +236,58 @@ class RestClient(RemoteClient):
     def predict_once(
         self, lines: list[str], timeout: float
     ) -> tuple[list[str], list[float]]:
-        connection = self._connection(timeout)
+        path = f"/v1/models/{urllib.parse.quote(self.name, '')}:predict"
+        headers = {"Content-Type": "application/json", **self.security.header}
+        body = json.dumps({"inputs": {"inputs": list(lines)}})
+        end = time.monotonic() + timeout
         try:
-            connection.request(
-                "POST",
-                f"/v1/models/{urllib.parse.quote(self.name, '')}:predict",
-                json.dumps({"inputs": {"inputs": list(lines)}}),
-                {"Content-Type": "application/json", **self.security.header},
-            )
-            response = connection.getresponse()
-            status, body = response.status, response.read()
-        except ssl.SSLError as error:
-            raise self.server_error("no TLS", str(error)) from error
-        except (OSError, http.client.IncompleteRead) as error:
-            raise ServerUnavailableError(str(error)) from error
-        except (http.client.HTTPException, UnicodeError) as error:
-            # UnicodeError: the host's name cannot be encoded.
+            with self._connected(timeout) as connection:
+                connection.request("POST", path, body, headers)
+                response = connection.getresponse()
+                answer = response.read(_MAX_ANSWER_BYTES)
+        # UnicodeError: the host's name cannot be encoded.
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            if isinstance(error, TimeoutError) or time.monotonic() >= end:
+                raise TimeoutError(str(error)) from error
+            if isinstance(error, ssl.SSLError):
+                raise self.server_error("no TLS", str(error)) from error
+            if isinstance(error, OSError):
+                raise ServerUnavailableError(str(error)) from error
             raise self.server_error("no HTTP", repr(error)) from error
-        finally:
-            connection.close()
-        return self._read(status, body)
+        if time.monotonic() >= end:
+            raise TimeoutError("an answer has begun")
+        if response.length and len(answer) < _MAX_ANSWER_BYTES:
+            raise ServerUnavailableError("it ended within an answer")
+        return self._read(response.status, answer)
 
-    def _connection(self, timeout):
-        if self.security.ca:
-            return http.client.HTTPSConnection(
-                self.host,
-                self.port,
-                timeout=timeout,
-                context=self.security.context(),
-            )
-        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+    @contextlib.contextmanager
+    def _connected(self, timeout):
+        """Yield a connection that ends after a time.
+
+        A timeout of a socket is that of each read, and an answer may drip.
+        """
+        connection = http.client.HTTPConnection(
+            self.host, self.port, timeout=timeout
+        )
+        try:
+            connection.connect()
+        except TimeoutError as error:
+            raise ServerUnavailableError(str(error)) from error
+        # A copy of the socket, of which TLS takes the original.
+        watched = connection.sock.dup()
+        timer = threading.Timer(timeout, _shut_down, [watched])
+        timer.daemon = True
+        timer.start()
+        try:
+            if self.security.ca:
+                connection.sock = self.security.context().wrap_socket(
+                    connection.sock, server_hostname=self.host
+                )
+            yield connection
+        finally:
+            timer.cancel()
+            connection.close()
+            watched.close()
 
     def _read(self, status, body):
         try:
@@ -238,6 +305,11 @@ class RestClient(RemoteClient):
         raise self.server_error(f"HTTP {status}", message)
 
 
+def _shut_down(connected):
+    with contextlib.suppress(OSError):  # closed meanwhile
+        connected.shutdown(socket.SHUT_RDWR)
+
+
 class GrpcClient(RemoteClient):
     """Client of PredictionService.Predict, over one connection."""
 
@@ -249,7 +321,13 @@ class GrpcClient(RemoteClient):
             )
         else:
             channel = grpc.insecure_channel(self.server, _CHANNEL)
+        channel.subscribe(self._connectivity.append)
         return prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+    @functools.cached_property
+    def _connectivity(self) -> "collections.deque[grpc.ChannelConnectivity]":
+        """The present state of the channel."""
+        return collections.deque(maxlen=1)
 
     def predict_once(
         self, lines: list[str], timeout: float
@@ -268,6 +346,11 @@ class GrpcClient(RemoteClient):
             ).outputs
         except grpc.RpcError as error:
             code, message = error.code(), error.details()
+            if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                # A server that loads its model has the port already.
+                if grpc.ChannelConnectivity.READY not in self._connectivity:
+                    raise ServerUnavailableError("no connection") from error
+                raise TimeoutError(message) from error
             if _HTTP_1 in message:
                 raise errors.UserError(
                     f"{self.server} does not speak gRPC but HTTP 1. Use its "
@@ -276,9 +359,14 @@ class GrpcClient(RemoteClient):
             if code == grpc.StatusCode.UNAVAILABLE:
                 raise ServerUnavailableError(message) from error
             raise self.server_error(code.name, message) from error
-        texts = tf.make_ndarray(outputs["outputs"]).tolist()
-        scores = tf.make_ndarray(outputs["scores"]).tolist()
-        return [text.decode("utf-8") for text in texts], scores
+        try:
+            texts = tf.make_ndarray(outputs["outputs"]).tolist()
+            scores = tf.make_ndarray(outputs["scores"]).tolist()
+            return [text.decode("utf-8") for text in texts], scores
+        except (TypeError, ValueError, AttributeError) as error:
+            raise self.server_error(
+                "no translations", f"{outputs!s:.200}"
+            ) from error
 
 
 # Classes of clients, with RemoteClient's arguments, by protocol.

@@ -24,7 +24,7 @@ from t2t_repro.text import language_tags
 PAD = 0
 EOS = 1
 # A model may spell line ends and tabs.
-_SPACES = str.maketrans("\t\n\r", "   ")
+SPACES = str.maketrans("\t\n\r", "   ")
 
 
 class Vocabulary:
@@ -113,7 +113,7 @@ class Vocabulary:
         Tabs and line ends become spaces, so each result is one line.
         """
         lines = self.join([_text_ids(row) for row in ids])
-        return [line.translate(_SPACES) for line in lines]
+        return [line.translate(SPACES) for line in lines]
 
     # Subclasses implement the methods below.
 

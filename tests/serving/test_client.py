@@ -1,9 +1,11 @@
 """Clients of the embedded server, and of servers that fail."""
 
+import contextlib
 import http.server
 import json
 import math
 import shutil
+import socket
 import threading
 import time
 
@@ -156,7 +158,7 @@ def test_client_finds_a_restarted_server(export_dir, embedded, protocol):
 @PROTOCOLS
 def test_missing_server_is_an_error_after_timeout(protocol):
     remote = client.PROTOCOLS[protocol]("127.0.0.1:1", "t2t", 0.3)
-    with pytest.raises(errors.UserError, match="not answered within 0.3 s"):
+    with pytest.raises(errors.UserError, match="unavailable for 0.3 s"):
         list(remote.translate(["a"]))
 
 
@@ -171,7 +173,7 @@ def scripted():
     """Yield a function of answers (status, body) that returns a REST client."""
     servers = []
 
-    def make(*answers):
+    def make(*answers, timeout=SECONDS):
         answers = iter(answers)
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -180,7 +182,10 @@ def scripted():
                 status, body = next(answers)
                 self.send_response(status)
                 self.end_headers()
-                self.wfile.write(body)
+                parts = [body] if isinstance(body, bytes) else body
+                with contextlib.suppress(OSError):  # the client has left
+                    for part in parts:
+                        self.wfile.write(part)
 
             def log_message(self, *_):
                 pass
@@ -191,7 +196,7 @@ def scripted():
         ).start()
         servers.append(server)
         address = f"127.0.0.1:{server.server_port}"
-        return client.RestClient(address, "t2t", SECONDS)
+        return client.RestClient(address, "t2t", timeout)
 
     yield make
     for server in servers:
@@ -201,15 +206,42 @@ def scripted():
 
 def test_client_retries_after_503(scripted, capsys):
     good = {"outputs": {"outputs": ["x"], "scores": [-1.0]}}
-    remote = scripted(
-        (503, b'{"error": "full"}'),
-        (503, b"no JSON"),
-        (200, json.dumps(good).encode()),
-    )
+    full = 503, b'{"error": "full"}'
+    good = 200, json.dumps(good).encode()
+    remote = scripted(full, full, (503, b"no JSON"), full, good)
     assert list(remote.translate(["a"])) == [Translation(["x"], [-1.0])]
-    printed = capsys.readouterr().err
-    assert ": full; retrying." in printed
-    assert ": no JSON; retrying." in printed
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(": full; retrying for up to 60 s.")
+    assert ": no JSON; retrying" in second
+
+
+def test_dripping_answer_ends_with_the_timeout(scripted):
+    def drip():
+        while True:
+            yield b" "
+            time.sleep(0.02)
+
+    remote = scripted((200, drip()), timeout=0.3)
+    with pytest.raises(errors.UserError, match="not answered within 0.3 s"):
+        list(remote.translate(["a"]))
+
+
+def test_translation_is_one_line_whatever_the_server(scripted):
+    outputs = {"outputs": ["x\ny\tz"], "scores": [-1.0]}
+    remote = scripted((200, json.dumps({"outputs": outputs}).encode()))
+    assert list(remote.translate(["a"])) == [Translation(["x y z"], [-1.0])]
+
+
+def test_client_waits_while_the_server_loads(monkeypatch, capsys):
+    """Until then, the port of gRPC takes connections and answers none."""
+    monkeypatch.setattr(client, "_FIRST_PAUSE", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        remote = client.GrpcClient(
+            f"127.0.0.1:{silent.getsockname()[1]}", "t2t", 0.1, wait_secs=0.5
+        )
+        with pytest.raises(errors.UserError, match="unavailable for 0.5 s"):
+            list(remote.translate(["a"]))
+    assert capsys.readouterr().err.count("no connection; retrying") == 1
 
 
 def test_only_output_of_a_model_has_no_name(scripted):
@@ -226,6 +258,14 @@ def test_only_output_of_a_model_has_no_name(scripted):
         (200, b"<html>", "HTTP 200: <html>"),
         (200, b'{"outputs": {"outputs": ["x"]}}', "HTTP 200: .*outputs"),
         (404, b"[]", r"HTTP 404: \[\]"),
+        (200, b'{"outputs": []}', "a score for each of 1 lines: outputs .., "),
+        (200, b'{"outputs": ["x", "y"]}', "for each of 1 lines: outputs .'x'"),
+        (200, b'{"outputs": [1]}', "a text and a score for each of 1 lines"),
+        (
+            200,
+            b'{"outputs": {"outputs": ["x"], "scores": ["y"]}}',
+            "a text and a score for each of 1 lines",
+        ),
     ],
 )
 def test_unexpected_answer_is_an_error(scripted, status, body, words):
