@@ -1,10 +1,13 @@
 """Problems of TensorFlow Datasets (TFDS): any of its translation datasets."""
 
+import pathlib
+import re
+import shlex
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from t2t_repro import errors
+from t2t_repro import errors, fields
 from t2t_repro.fields import setting
 from t2t_repro.problem import SPLITS, Path, Problem
 from t2t_repro.registry import problems
@@ -36,20 +39,64 @@ class FromTfds(Problem):
     def pairs(
         self, split: str, raw_dir: Path | None, download_dir: Path
     ) -> Iterator[Pair]:
-        """Return the pairs of --raw_dir if it is given, otherwise of TFDS."""
-        if raw_dir is not None:
-            return super().pairs(split, raw_dir, download_dir)
-        if split in self.test_sets:
-            test_set = from_sacrebleu(
-                self.test_sets[split], self.stored_languages
-            )
-            return test_set.pairs()
+        """Yield the pairs of --raw_dir if it is given, otherwise of TFDS.
+
+        Raises:
+            UserError: the text cannot be downloaded; the error names all of it,
+                and how to get it.
+        """
+        try:
+            if raw_dir is not None:
+                yield from super().pairs(split, raw_dir, download_dir)
+            elif name := self.test_sets.get(split):
+                yield from from_sacrebleu(name, self.stored_languages).pairs()
+            else:
+                yield from self.downloaded_pairs(
+                    split, pathlib.Path(download_dir)
+                )
+        except errors.UnavailableError as error:
+            raise errors.UserError(
+                self._ways(error.reason), error.see
+            ) from error
+
+    def downloaded_pairs(
+        self, split: str, download_dir: pathlib.Path
+    ) -> Iterator[Pair]:
+        """Yield the pairs of a split that is not one of `test_sets`."""
         return tfds.read_pairs(
             self.tfds_name,
             self.tfds_split(split),
             self.stored_languages,
             download_dir,
         )
+
+    def _ways(self, reason):
+        """Return an error of text that cannot be downloaded, and the remedy."""
+        wanted = [
+            f"  {' and '.join(file.name for file in self.raw_files(split))}: "
+            f"{_origin(self.sources(split)[0])}"
+            for split in self.splits
+        ]
+        name = self.requested_name
+        given = fields.join(
+            {
+                key: str(value)
+                for key, value in self.arguments.items()
+                if value != getattr(type(self), key, None)
+            }
+        )
+        given = given and f" --problem_args={shlex.quote(given)}"
+        archive = f"{self.data_name}.tar"
+        lines = (
+            f"{reason}.",
+            f"The problem {name} needs this text:",
+            *wanted,
+            "On a machine with internet, this writes all of it to one file:",
+            f"  t2t datagen --problem={name}{given} --archive_file={archive}",
+            f"Copy that file to this machine, and add --raw_dir={archive}; or "
+            "name a folder of the files above, plain, .gz or .zst.",
+        )
+        return "\n".join(lines)
 
     def sources(self, split: str) -> list[dict[str, Any]]:
         """Name the dataset of TFDS or the test set of sacreBLEU."""
@@ -114,6 +161,16 @@ class TfdsTranslate(FromTfds):
         """Name of the data folder, with "_" for "/" and ":"."""
         name = self.name.replace("/", "_").replace(":", "_")
         return f"{self.registered_name}_{name}"
+
+
+def _origin(source):
+    """Return the name of a set of sacreBLEU or of TFDS for a message."""
+    if name := source.get("sacrebleu"):
+        year = re.match(r"wmt(\d\d)", name)
+        return f"newstest20{year[1]}" if year else f"{name} of sacreBLEU"
+    if name := source.get("tfds"):
+        return f"{source['split']} of {name} in TensorFlow Datasets"
+    return "files of archives of statmt.org"
 
 
 def _joined(languages):

@@ -80,7 +80,10 @@ flags.disclaim_key_flags()
 def define_raw_data_flags() -> None:
     """Define flags of the commands that may generate data."""
     flags.DEFINE_string(
-        "raw_dir", None, "Folder of the raw files, instead of a download."
+        "raw_dir",
+        None,
+        "Folder of the raw files, or an archive of datagen --archive_file, "
+        "instead of a download.",
     )
     flags.DEFINE_integer(
         "num_workers",

@@ -38,6 +38,15 @@ class UserError(Exception):
         return f" See {path}#{self.see}." if self.see else ""
 
 
+class UnavailableError(UserError):
+    """Text that cannot be fetched, with the reason for other messages."""
+
+    def __init__(self, reason: str, remedy: str):
+        """Take what cannot be fetched and why, and what to do."""
+        super().__init__(f"{reason}. {remedy}", see="no-download")
+        self.reason = reason
+
+
 def page(name: str) -> pathlib.Path:
     """Return the path of a page of docs/: in a wheel, it is in the package."""
     package = pathlib.Path(__file__).parent

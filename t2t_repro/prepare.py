@@ -2,13 +2,27 @@
 
 import functools
 import pathlib
+import shutil
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import data_origin, errors, files, locks, storage
-from t2t_repro.data import engines, generate, manifest
+from t2t_repro import (
+    data_origin,
+    errors,
+    fields,
+    files,
+    json_files,
+    locks,
+    storage,
+)
+from t2t_repro.data import engines, generate, manifest, vocabulary_pair
 from t2t_repro.data.corpus_spec import Spec
 from t2t_repro.problem import Path, Problem
+from t2t_repro.text import parallel_files, raw_archive
+
+# Of a manifest, what an archive has, too.
+_DESCRIBED = ("problem", "arguments", "languages", "sources", "versions")
 
 
 def data_folder(
@@ -49,7 +63,8 @@ def prepare(
         problem: problem whose data is needed.
         data_dir: parent of downloads/ and of a folder for each problem. At a
             URL only these folders are stored, when they are complete.
-        raw_dir: folder of the raw files; None: download them.
+        raw_dir: folder of the raw files, or an archive that archive() writes;
+            None: download them.
         num_workers: threads that encode, and processes that filter, of the
             local engine.
         verify: whether to compare every file with its checksum.
@@ -63,6 +78,7 @@ def prepare(
             given, other text; or it is damaged.
     """
     folder = data_folder(data_dir, problem)
+    raw_dir = _unpacked(raw_dir, folder)
     made_by = engines.create(engine, engines.ThreadEngine(num_workers))
     if not _generate_if_missing(problem, folder, raw_dir, made_by):
         contents = manifest.require(folder)
@@ -111,7 +127,8 @@ def _generate(
         _splits(problem, text),
         Spec(
             vocab_size=problem.vocab_size,
-            vocabulary_paths=problem.vocabulary_paths,
+            vocabulary_paths=problem.vocabulary_paths
+            or _archived_vocabularies(problem, text[0]),
             vocabulary_type=problem.vocabulary_type,
             separate_vocabularies=problem.separate_vocabularies,
             source_vocab_size=problem.source_vocab_size,
@@ -128,6 +145,82 @@ def _generate(
         engine,
     )
     print(summary(contents))
+
+
+def archive(
+    problem: Problem,
+    data_dir: Path,
+    raw_dir: Path | None,
+    path: pathlib.Path,
+) -> None:
+    """Write the raw text and the vocabularies of data to an archive.
+
+    Args:
+        problem: problem whose data prepare() has made.
+        data_dir: as for prepare().
+        raw_dir: as for prepare().
+        path: file to write.
+
+    Raises:
+        UserError: an archive cannot have the text of this problem.
+    """
+    folder = data_folder(data_dir, problem)
+    contents = manifest.require(folder)
+    text = _text_folders(folder, _unpacked(raw_dir, folder))
+    with tempfile.TemporaryDirectory(dir=path.absolute().parent) as name:
+        raw = pathlib.Path(name)
+        for split in problem.splits:
+            names = [file.name for file in problem.raw_files(split)]
+            if len(names) == 2:
+                pairs = problem.pairs(split, *text)
+                parallel_files.write_pairs(raw, names, pairs)
+        for vocabulary in manifest.vocabulary_files(contents):
+            shutil.copyfile(folder / vocabulary, raw / vocabulary)
+        described = {key: contents[key] for key in _DESCRIBED}
+        json_files.write(raw / raw_archive.DESCRIPTION, described)
+        try:  # what the archive's reader will do
+            splits = _splits(problem, (raw, raw))
+            changed = generate.changed_splits(folder, splits, contents)
+        except errors.UserError:
+            changed = ["all"]
+        if changed:
+            raise errors.UserError(
+                f"The text of {problem.requested_name} is not in two files for "
+                "each split, so that an archive cannot have it. Copy "
+                f"{raw_dir or folder.parent / 'downloads'} instead."
+            )
+        raw_archive.pack(raw, path)
+    print(f"Wrote {path}, {path.stat().st_size:,} bytes.")
+
+
+def _unpacked(raw_dir, folder):
+    """Return the folder of an archive's files; another folder as it is."""
+    if raw_dir is None or files.is_url(raw_dir):
+        return raw_dir
+    path = files.expand_path(raw_dir)
+    if not path.is_file():
+        return raw_dir
+    return raw_archive.unpack(path, folder.parent / "downloads")
+
+
+def _archived_vocabularies(problem, raw):
+    """Return the vocabularies beside raw text, if a problem would learn them.
+
+    They are those of an archive, whose problem had the same arguments.
+    """
+    described = raw and raw / raw_archive.DESCRIPTION
+    if not (described and described.is_file()):
+        return []
+    stored = json_files.read(described, {"problem": str, "arguments": dict})
+    arguments = fields.with_defaults(type(problem), stored["arguments"])
+    arguments["vocabulary"] = ""  # the archive has a copy of one that is given
+    if (stored["problem"], arguments) != (
+        problem.registered_name,
+        problem.arguments,
+    ):
+        return []
+    print("The vocabulary is that of the archive.")
+    return vocabulary_pair.paths(raw, problem.separate_vocabularies)
 
 
 def _text_folders(folder, raw_dir):

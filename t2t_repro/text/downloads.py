@@ -37,10 +37,10 @@ def _download(url, path, sha256):
     except (OSError, http.client.HTTPException) as error:
         if errors.disk_code(error):
             raise
-        raise errors.UserError(
-            f"Cannot download {url}: {error}. Run again to continue, or "
-            f"fetch it by other means and put it at {path}.",
-            see="no-download",
+        raise errors.UnavailableError(
+            f"Cannot download {url}: {error}",
+            "Run again to continue, or fetch it by other means and put it at "
+            f"{path}.",
         ) from error
     _version_file(part).unlink(missing_ok=True)
     received = files.sha256(part)

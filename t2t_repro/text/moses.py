@@ -79,6 +79,23 @@ def lowercase_tokenizer(language: str) -> Callable[[str], str]:
     return lambda line: tokenize(normalize(f"{line.lower()}\n"))
 
 
+@functools.cache
+def punctuation_normalizer(language: str) -> Callable[[str], str]:
+    """Return the steps of fairseq's examples before the tokenizer.
+
+    They are normalize-punctuation.perl and remove-non-printing-char.perl.
+    """
+    import regex
+    import sacremoses
+
+    normalize = sacremoses.MosesPunctNormalizer(
+        lang=language, perl_parity=True
+    ).normalize
+    other = regex.compile(r"\p{C}")  # sacremoses removes them; perl does not
+    # The line feed is for a rule of the script, as in lowercase_tokenizer().
+    return lambda line: other.sub(" ", normalize(f"{line}\n")).strip()
+
+
 def _sacremoses(language: str) -> Callable[[str], str]:
     import sacremoses
 

@@ -7,6 +7,8 @@ import io
 import itertools
 import os
 import pathlib
+import shutil
+import tarfile
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +28,7 @@ class RawFile:
     name: str  # without .gz: "train.en"
     url: str | None = None  # URL of the .gz; None: only --raw_dir has the file
     sha256: str | None = None  # checksum of the file at `url`
+    member: str | None = None  # its path in the archive .tgz at `url`
 
 
 def locate(
@@ -79,8 +82,15 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
             "and name the folder with --raw_dir.",
             see="no-download",
         )
-    # Not the name in the URL, which two files may share.
     url_path = pathlib.PurePosixPath(urllib.parse.urlsplit(file.url).path)
+    if file.member is not None:
+        path = folder / file.name
+        if not path.exists():
+            archive = folder / url_path.name
+            downloads.download(file.url, archive, file.sha256)
+            _extract(archive, file.member, path)
+        return path
+    # Not the name in the URL, which two files may share.
     if _UNKNOWN_FORMATS & {*url_path.suffixes}:
         raise errors.UserError(
             f"{file.url} must be a plain file, .gz or .zst. Extract the "
@@ -93,11 +103,54 @@ def download(file: RawFile, folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
+def _extract(archive, member, path):
+    """Write a member of an archive to a file."""
+    try:
+        with (
+            tarfile.open(archive, "r:gz") as tar,
+            files.atomic_path(path) as temporary,
+            open(temporary, "wb") as out,
+        ):
+            entry = tar.getmember(member)
+            if not entry.isreg():
+                raise KeyError(f"{member} is not a plain file")
+            shutil.copyfileobj(tar.extractfile(entry), out)
+    except (tarfile.TarError, EOFError, KeyError, zlib.error) as error:
+        raise errors.UserError(
+            f"{archive} is damaged: {error}. Remove it, and run again."
+        ) from error
+
+
 def _open_zst(path, mode):
     """Open a .zst file; PyArrow has the library before Python 3.14."""
     import pyarrow as pa
 
     return io.BufferedReader(pa.input_stream(str(path), compression="zstd"))
+
+
+def write_pairs(
+    folder: pathlib.Path, names: Iterable[str], pairs: Iterable[Pair]
+) -> None:
+    """Write the files of a split, compressed, so that the same text is read.
+
+    Args:
+        folder: folder of the files.
+        names: of the inputs and of the targets, without .zst.
+        pairs: lines without line feeds.
+    """
+    import pyarrow as pa
+
+    sources, targets = (
+        pa.output_stream(str(folder / f"{name}.zst"), compression="zstd")
+        for name in names
+    )
+    with sources, targets:
+        for number, pair in enumerate(pairs):
+            for file, line in zip((sources, targets), pair, strict=True):
+                # Of two line ends or byte order marks split_lines() keeps one.
+                mark = "\ufeff" if not number and line[:1] == "\ufeff" else ""
+                end = "\r\n" if line.endswith("\r") else "\n"
+                file.write(f"{mark}{line}{end}".encode())
 
 
 _OPEN_COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".zst": _open_zst}

@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import socket
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors
 from t2t_repro.text.parallel_files import Pair, read_lines
+
+_TIMEOUT_SECS = 20
 
 
 class TestSet(NamedTuple):
@@ -158,16 +161,21 @@ def from_sacrebleu(name: str, languages: tuple[str, str]) -> TestSet:
             f"sacreBLEU's test set {name} is not of {pair}, but of "
             f"{', '.join(dataset.langpairs)}."
         )
+    # sacreBLEU would wait without end where a firewall drops its packets.
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT_SECS)
     try:
         test_set = from_files(
             dataset.get_reference_files(pair), dataset.get_source_file(pair)
         )
         return test_set._replace(name=f"sacrebleu/{name.replace('/', '_')}")
     except (OSError, SystemExit) as error:  # exit: a checksum is wrong
-        raise errors.UserError(
+        raise errors.UnavailableError(
             f"sacreBLEU cannot fetch {name} {pair} into {utils.SACREBLEU_DIR}: "
-            f"{error}. Without internet, copy that folder from a machine where "
-            f"`sacrebleu -t {name} -l {pair} --echo ref` has run, or name "
-            "plain files: --references and --sources of evaluate, --raw_dir "
-            "of datagen."
+            f"{error}",
+            "Without internet, copy that folder from a machine where "
+            f"`sacrebleu -t {name} -l {pair} --echo ref` has run, or score "
+            "plain files with --references and --sources.",
         ) from error
+    finally:
+        socket.setdefaulttimeout(timeout)

@@ -72,11 +72,11 @@ def read_pairs(
         builder.download_and_prepare()
     except Exception as error:  # TFDS raises any error of its download
         reason = str(error).partition("\nAvailable datasets")[0]
-        raise errors.UserError(
+        raise errors.UnavailableError(
             f"TensorFlow Datasets cannot prepare {name} in {download_dir}: "
-            f"{reason}. Without internet, put plain files into a folder and "
-            "name it with --raw_dir.",
-            see="no-download",
+            f"{reason.rstrip('.')}",
+            "Without internet, put plain files into a folder and name it with "
+            "--raw_dir.",
         ) from error
     absent = [key for key in languages if key not in builder.info.features]
     if absent:

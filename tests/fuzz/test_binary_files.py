@@ -1,6 +1,8 @@
 """Edited vocabularies and shards: each is read, or named by an error."""
 
 import contextlib
+import pathlib
+import tempfile
 
 import pytest
 from file_strategies import LINES, edited_bytes, read_or_refuse
@@ -9,11 +11,12 @@ from hypothesis import strategies as st
 
 from t2t_repro import errors
 from t2t_repro.data import corpus
-from t2t_repro.text import moses
+from t2t_repro.text import moses, raw_archive
 from t2t_repro.text.sentence_piece import Bpe
 from t2t_repro.text.vocabulary import EOS, PAD
 
 TRAINING_LINES = ["two birds sing", "the cat sat on the mat", "a dog ran"]
+TEXTS = {"train.en": b"one\n" * 9, "train.de": b"eins\n" * 9}
 IDS = {"inputs": [[5, 1], [6, 7, 1]], "targets": [[8, 1], [1]]}
 
 
@@ -25,6 +28,15 @@ def vocabulary():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="module")
+def archive(folder):
+    (folder / "kit").mkdir()
+    for name, content in TEXTS.items():
+        (folder / "kit" / name).write_bytes(content)
+    raw_archive.pack(folder / "kit", folder / "kit.tar")
+    return (folder / "kit.tar").read_bytes()
 
 
 @given(data=st.data())
@@ -58,6 +70,22 @@ def test_edited_shard_has_pairs_or_is_named(folder, data):
         assert list(map(len, rows)) == found.lengths[side].tolist()
         with contextlib.suppress(errors.UserError):
             assert {type(line) for line in found.text(side)} <= {str}
+
+
+@given(data=st.data())
+def test_edited_archive_is_whole_or_is_named(folder, archive, data):
+    content = data.draw(edited_bytes(archive))
+    parent = pathlib.Path(tempfile.mkdtemp(dir=folder))
+    found = read_or_refuse(
+        lambda path: raw_archive.unpack(path, parent),
+        folder / "kit.tar",
+        content,
+    )
+    whole = {p.name: p.read_bytes() for p in found.iterdir()} if found else None
+    assert whole in (None, TEXTS)
+    assert [path for path in parent.iterdir() if path.is_dir()] == (
+        [found] if found else []
+    )
 
 
 @pytest.mark.parametrize("size", [0, -1, 10**12])

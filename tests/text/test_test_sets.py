@@ -1,5 +1,6 @@
 """Test sets from files and from sacreBLEU, without a network."""
 
+import socket
 import urllib.error
 import urllib.request
 
@@ -34,11 +35,14 @@ def test_stored_set_of_sacrebleu_is_read(store):
 
 def test_failed_download_is_user_error_with_alternatives(store, monkeypatch):
     def unreachable(url):
+        # Where a firewall drops packets there would be no end without it.
+        assert socket.getdefaulttimeout() == 20
         raise urllib.error.URLError("no route")
 
     monkeypatch.setattr(urllib.request, "urlopen", unreachable)
     with pytest.raises(errors.UserError) as raised:
         test_sets.from_sacrebleu("wmt14/full", ("en", "de"))
+    assert socket.getdefaulttimeout() is None
     text = str(raised.value)
     assert "cannot fetch wmt14/full en-de" in text and "no route" in text
     assert "`sacrebleu -t wmt14/full -l en-de --echo ref`" in text

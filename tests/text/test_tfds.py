@@ -1,14 +1,26 @@
 """Pairs from datasets in TFDS's format, which TFDS itself writes here."""
 
+import functools
+import http.server
+import importlib
+import io
+import tarfile
+import threading
+import urllib.error
+import urllib.request
+
 import pytest
 import tensorflow_datasets as tfds
 from sacrebleu.dataset import DATASETS
 
-from t2t_repro import errors, prepare, registry
+from t2t_repro import errors, files, prepare, registry
 from t2t_repro.data import manifest
 from t2t_repro.problem import build_problem
+from t2t_repro.text import parallel_files
 from t2t_repro.text import tfds as tfds_text
+from t2t_repro.text.sentence_piece import Bpe
 
+wmt14_ende = importlib.import_module("t2t_repro.problems.wmt14_ende")
 TRAIN = [(f"Satz {i} \u2028 ä", f"sentence {i} \u0085 'x'") for i in range(40)]
 TEST = [("eins", "one"), ("", "nothing"), ("zwei\r", "two ")]
 
@@ -148,6 +160,167 @@ def test_wmt14_is_generated_from_tfds(tmp_path, official):
     test = manifest.open_corpus(folder, "test")
     sides = test.text("inputs"), test.text("targets")
     assert list(zip(*sides, strict=True)) == official["test"]
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """A machine without internet, on which sacreBLEU has stored nothing."""
+
+    def refuse(*args, **kwargs):
+        raise urllib.error.URLError("no route to statmt.org")
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    for name in ("wmt13", "wmt14/full"):
+        for place in ("_outdir", "_rawdir"):
+            folder = str(tmp_path / "empty" / name)
+            monkeypatch.setattr(DATASETS[name], place, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "wanted", "command"),
+    [
+        (
+            "wmt14_enfr_rev",
+            "vocab_size=300",
+            "train of wmt14_translate/fr-en in TensorFlow Datasets",
+            "--problem=wmt14_enfr_rev --problem_args=vocab_size=300 "
+            "--archive_file=wmt14_enfr.tar",
+        ),
+        (
+            "wmt14_ende_fairseq",
+            "",
+            "files of archives of statmt.org",
+            "--problem=wmt14_ende_fairseq "
+            "--archive_file=wmt14_ende_fairseq.tar",
+        ),
+    ],
+)
+def test_problem_without_internet_names_its_text_and_how_to_get_it(
+    tmp_path, offline, name, arguments, wanted, command
+):
+    registry.load_definitions()
+    with pytest.raises(errors.UserError) as raised:
+        prepare.prepare(build_problem(name, arguments), tmp_path)
+    message = str(raised.value)
+    assert "no route to statmt.org" in message
+    assert "evaluate" not in message and "--references" not in message
+    to = name.split("_")[1][2:]
+    assert f"train.en and train.{to}: {wanted}" in message
+    assert f"validation.en and validation.{to}: newstest2013" in message
+    assert f"test.en and test.{to}: newstest2014" in message
+    assert f"  t2t datagen {command}\n" in message
+    assert f"--raw_dir={command.rpartition('=')[2]}" in message
+    assert raised.value.see == "no-download"
+
+
+def checksums(folder):
+    """Return the checksums of text, vocabulary and ids of some data."""
+    contents = manifest.read(folder)
+    names = "vocab.model", *(path.name for path in folder.glob("*.arrow"))
+    return (
+        {key: part["text_sha256"] for key, part in contents["splits"].items()},
+        {name: files.sha256(folder / name) for name in names},
+    )
+
+
+def test_archive_gives_the_same_data_on_a_machine_without_internet(
+    data_dir, official, tmp_path, monkeypatch, capsys
+):
+    registry.load_definitions()
+    built = build_problem("wmt14_ende", "vocab_size=290")
+    write("wmt14_translate", tmp_path / "here" / "downloads", ordered=True)
+    made = prepare.prepare(built, tmp_path / "here")
+    path = tmp_path / "kit.tar"
+    prepare.archive(built, tmp_path / "here", None, path)
+    monkeypatch.setattr(Bpe, "learn", None)  # the archive has the vocabulary
+    for name in ("wmt14_ende", "wmt14_ende_rev"):  # X_rev has the same data
+        again = build_problem(name, "vocab_size=290")
+        there = prepare.prepare(again, tmp_path / "there", path)
+        assert checksums(there) == checksums(made)
+    assert "The data is there" in capsys.readouterr().out
+    monkeypatch.undo()
+    other = build_problem("wmt14_ende", "vocab_size=289")
+    prepare.prepare(other, tmp_path / "other", path)
+    assert "Learning 289 subwords" in capsys.readouterr().out
+
+
+def test_archive_of_text_that_is_not_in_two_files_is_refused(tmp_path):
+    registry.load_definitions()
+    (tmp_path / "raw").mkdir()
+    for split in ("news", "validation", "test"):
+        for side in ("en", "de"):
+            text = f"some {split} in {side}\n" * 9
+            (tmp_path / "raw" / f"{split}.{side}").write_text(text)
+    arguments = "name=a,languages=en-de,corpora=news=2,vocab_size=290"
+    built = build_problem("parallel_text", arguments)
+    source = built, tmp_path / "data", tmp_path / "raw"
+    prepare.prepare(*source)
+    with pytest.raises(errors.UserError, match="Copy .*/raw instead"):
+        prepare.archive(*source, tmp_path / "kit.tar")
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "raw"}
+
+
+@pytest.fixture
+def statmt(tmp_path, monkeypatch):
+    """Archives of three corpora on a loopback server; their English lines."""
+    root, archives, lines = tmp_path / "www", {}, []
+    root.mkdir()
+    for number, member in enumerate(wmt14_ende._ARCHIVES):
+        path = root / f"{number}.tgz"
+        english = [f"{number} ,, {i}\u200b’ ( x )" for i in range(60)]
+        with tarfile.open(path, "w:gz") as tar:
+            for side in ("en", "de"):
+                text = "".join(f"{line} {side}\n" for line in english).encode()
+                entry = tarfile.TarInfo(f"{member}.{side}")
+                entry.size = len(text)
+                tar.addfile(entry, io.BytesIO(text))
+        lines += english
+        archives[member] = path.name, files.sha256(path)
+    handler = functools.partial(Handler, directory=root)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        for member, (name, sha256) in archives.items():
+            archives[member] = f"{address}/{name}", sha256
+        monkeypatch.setattr(wmt14_ende, "_ARCHIVES", archives)
+        yield lines
+        server.shutdown()
+        thread.join()
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+def test_cleaned_wmt14_has_the_pairs_of_fairseqs_example(
+    tmp_path, official, statmt
+):
+    registry.load_definitions()
+    built = build_problem("wmt14_ende_fairseq")
+    pairs = list(built.pairs("train", None, tmp_path))
+    kept = [line for i, line in enumerate(statmt, 1) if i % 100]
+    assert len(pairs) == len(kept) == 179
+    for (source, target), line in zip(pairs, kept, strict=True):
+        number, _, index = line.split()[:3]
+        assert source == f'{number} ,, {index[:-2]} " (x) en'
+        assert target == f'{number} ,, {index[:-2]} " (x) de'
+    assert list(built.pairs("test", None, tmp_path)) == official["test"]
+    assert (built.max_length, built.max_length_ratio) == (251, 1.5)
+    assert {s["url"] for s in built.sources("train")} == {
+        url for url, _ in wmt14_ende._ARCHIVES.values()
+    }
+
+
+@pytest.mark.parametrize("member", ["absent.en", "folder"])
+def test_archive_without_a_member_is_user_error(tmp_path, statmt, member):
+    url, sha256 = next(iter(wmt14_ende._ARCHIVES.values()))
+    file = parallel_files.RawFile("train.en", url, sha256, member)
+    with pytest.raises(errors.UserError, match=f"0.tgz is damaged.*{member}"):
+        parallel_files.download(file, tmp_path)
+    assert not (tmp_path / "train.en").exists()
 
 
 def test_unknown_dataset_is_user_error_that_suggests_raw_dir(tmp_path):
