@@ -10,6 +10,8 @@ t2t trainer --config=run/run.json --warm_start_from=run/checkpoints/ckpt-0 \\
 
 import importlib
 import inspect
+import itertools
+import re
 
 from absl import flags
 
@@ -30,6 +32,15 @@ SYSTEMS = {
     "tensor2tensor": "tensor2tensor_checkpoint",
     "fairseq": "fairseq",
     "opennmt_tf": "opennmt_tf",
+}
+# Files by which a folder of a system is known.
+_SIGNS = {
+    "huggingface": ("*.safetensors", "pytorch_model*.bin"),
+    "marian": ("*.npz", "*decoder.yml"),
+    "ctranslate2": ("shared_vocabulary.*", "source*_vocabulary.*"),
+    "tensor2tensor": ("hparams.json",),
+    "fairseq": ("*.pt", "dict.*.txt"),
+    "opennmt_tf": ("model_description.py",),
 }
 _FROM = flags.DEFINE_enum("from", None, list(SYSTEMS), "System of the model.")
 _INPUT = flags.DEFINE_string(
@@ -67,6 +78,7 @@ def main() -> None:
     system = common_flags.required(_FROM)
     reader = importlib.import_module(f"t2t_repro.importing.{SYSTEMS[system]}")
     path = files.expand_path(common_flags.required(_INPUT))
+    _check_input(system, path)
     found = reader.read(path, **_options(system, reader.read))
     languages = _LANGUAGES.value or imported.languages_of(found)
     path = run_writer.write(
@@ -80,6 +92,34 @@ def main() -> None:
     if rest := found.left_over:
         more = f" and {len(rest) - 5:,} more" if rest[5:] else ""
         print(f"Not part of the model: {', '.join(rest[:5])}{more}.")
+
+
+def _check_input(system, path):
+    """Refuse a path that is absent, or the folder of another system."""
+    name = _INPUT.value
+    # The name of a checkpoint of TensorFlow is that of its files' beginning.
+    if not path.exists() and not path.with_name(f"{path.name}.index").exists():
+        advice = "Name the folder or the file of a model: --input=…."
+        if re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name):
+            local = name.rpartition("/")[2]
+            advice = (
+                "If this is the name of a model on the Hugging Face Hub, "
+                f"download it, and say --input={local}:\n"
+                "    pip install huggingface_hub\n"
+                f"    hf download {name} --local-dir {local}"
+            )
+        raise errors.UserError(f"There is no {path}. {advice}")
+    found = {
+        other: sorted(itertools.chain(*map(path.glob, patterns)))
+        for other, patterns in _SIGNS.items()
+    }
+    others = [other for other, signs in found.items() if signs]
+    if others and system not in others:
+        (other, *_), sign = others, found[others[0]][0].name
+        raise errors.UserError(
+            f"{path} is a model of {other}, by the file {sign}, and not of "
+            f"{system}. Say --from={other}."
+        )
 
 
 def _options(system, read):

@@ -8,6 +8,9 @@ from typing import Any
 from t2t_repro import errors, files
 
 _CHECKSUM = "sha256_of_the_rest"  # last key of an object
+RESTORE = (
+    "Restore it from a copy, or make the run or data that it belongs to again."
+)
 
 
 def write(path: pathlib.Path, value: Any, with_checksum: bool = False) -> None:
@@ -24,7 +27,7 @@ def write(path: pathlib.Path, value: Any, with_checksum: bool = False) -> None:
     files.write_text(path, _text(value))
 
 
-def read(path: pathlib.Path, shape: Any = object) -> Any:
+def read(path: pathlib.Path, shape: Any = object, remedy: str = RESTORE) -> Any:
     """Return the value that write() wrote, without its checksum.
 
     Args:
@@ -32,6 +35,7 @@ def read(path: pathlib.Path, shape: Any = object) -> Any:
         shape: required shape of the value: a type; [shape] for a list;
             {str: shape} for a dict; or {"key": shape, …} for a dict with at
             least these keys.
+        remedy: what to do with a file of another content, for errors.
 
     Raises:
         UserError: the file cannot be read, its value is of another shape, or
@@ -45,19 +49,32 @@ def read(path: pathlib.Path, shape: Any = object) -> Any:
             "for access."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, error) from error
+        raise _wrong(path, error, remedy) from error
     if isinstance(value, dict) and _CHECKSUM in value:
         stored = value.pop(_CHECKSUM)
         if stored != (actual := checksum(value)):
-            raise _damaged(path, f"{_CHECKSUM} is {actual} instead of {stored}")
-    require_shape(path, value, shape)
+            raise _wrong(
+                path,
+                f"{_CHECKSUM} is {actual} instead of {stored}",
+                f"{remedy} (After a change by hand, remove {_CHECKSUM}.)",
+            )
+    require_shape(path, value, shape, remedy)
     return value
 
 
-def require_shape(path: pathlib.Path, value: Any, shape: Any) -> None:
-    """Raise a UserError if a value of a file has another shape than `shape`."""
+def require_shape(
+    path: pathlib.Path, value: Any, shape: Any, remedy: str = RESTORE
+) -> None:
+    """Raise a UserError if a value of a file has another shape than `shape`.
+
+    Args:
+        path: path of the file.
+        value: its content.
+        shape: required shape, as of read().
+        remedy: as of read().
+    """
     if difference := _difference(value, shape):
-        raise _damaged(path, difference)
+        raise _wrong(path, difference, remedy)
 
 
 def _text(value):
@@ -94,9 +111,7 @@ def _difference(value, shape, path="it"):
     return next(filter(None, differences), None)
 
 
-def _damaged(path, why):
-    return errors.UserError(
-        f"The file {path} is damaged: {why}. Restore it from a copy, or make "
-        "the run or data that it belongs to again. (After a change by hand, "
-        f"remove {_CHECKSUM}.)"
-    )
+def _wrong(path, why, remedy):
+    own = remedy.startswith(RESTORE)
+    state = "is damaged" if own else "cannot be used"
+    return errors.UserError(f"The file {path} {state}: {why}. {remedy}")

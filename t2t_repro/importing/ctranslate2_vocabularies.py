@@ -162,9 +162,9 @@ def _config(folder, model):
     """Return the settings of config.json or of old attributes, and the file."""
     path = folder / CONFIG
     if model.version >= 6:
-        config = json_files.read(path, _CONFIG)
+        config = imported.read_json(path, _CONFIG)
     else:
-        config = json_files.read(path, dict) if path.exists() else {}
+        config = imported.read_json(path, dict) if path.exists() else {}
         config = config | _old_config(model.attributes)
     for name, is_right, rule in (
         ("add_source_bos", not config["add_source_bos"], "false"),
@@ -225,7 +225,7 @@ def _lines(path, unknown):
     src/vocabulary.cc: carriage returns are removed if all lines have one.
     """
     if path.suffix == ".json":
-        tokens = json_files.read(path, [str])
+        tokens = imported.read_json(path, [str])
     else:
         try:
             tokens = path.read_bytes().decode().split("\n")

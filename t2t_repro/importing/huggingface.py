@@ -1,7 +1,8 @@
 """Marian models in Hugging Face's format, such as those of OPUS-MT.
 
     config.json                              sizes and special ids
-    model.safetensors, pytorch_model.bin     one of them
+    model.safetensors, pytorch_model.bin     one of them; or of their indices,
+                                             NAME.index.json, with their parts
     vocab.json                               {token: id}
     target_vocab.json                        if the targets have their own ids
     source.spm, target.spm                   SentencePiece models
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro import errors, json_files
+from t2t_repro import errors
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing import (
     fairseq_layers,
@@ -49,10 +50,11 @@ def read(folder: pathlib.Path) -> Imported:
             that cannot be represented.
     """
     config = huggingface_settings.read(folder)
+    names = "model.safetensors", "pytorch_model.bin"
     weights_file = model_files.find(
-        folder, "model.safetensors", "pytorch_model.bin"
+        folder, *names, *(f"{name}{model_files.INDEX}" for name in names)
     )
-    tensors = model_files.read(weights_file)
+    tensors, weights_files = model_files.read(weights_file)
     pair, orders, vocabulary_files = read_vocabularies(folder, config)
     changes = huggingface_settings.hparams(
         config, "final_logits_bias" in tensors
@@ -62,7 +64,9 @@ def read(folder: pathlib.Path) -> Imported:
     left_over = tensors.refuse_rest([re.escape(_SHARED)])
     search, search_files = huggingface_settings.search(folder, config)
     tokenizer = folder / "tokenizer_config.json"
-    languages = json_files.read(tokenizer, dict) if tokenizer.exists() else {}
+    languages = (
+        imported.read_json(tokenizer, dict) if tokenizer.exists() else {}
+    )
     return Imported(
         changes,
         model_weights,
@@ -71,7 +75,7 @@ def read(folder: pathlib.Path) -> Imported:
         search,
         (
             folder / huggingface_settings.CONFIG,
-            weights_file,
+            *weights_files,
             *vocabulary_files,
             *search_files,
         ),
@@ -119,7 +123,7 @@ def read_vocabularies(
 
 def _tokens(file: pathlib.Path) -> list[str]:
     """Return the tokens of a vocab.json by their ids."""
-    ids = json_files.read(file, {str: int})
+    ids = imported.read_json(file, {str: int})
     tokens = sorted(ids, key=ids.__getitem__)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
         raise errors.UserError(

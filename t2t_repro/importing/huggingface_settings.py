@@ -7,9 +7,9 @@ from typing import Any
 from t2t_repro import json_files
 from t2t_repro.importing import imported, model_files
 
+_MODEL_TYPE = "marian"
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _SHAPE = {
-    "model_type": str,
     "d_model": int,
     "encoder_layers": int,
     "decoder_layers": int,
@@ -91,7 +91,10 @@ def read(folder: pathlib.Path) -> dict[str, Any]:
         UserError: it is damaged, or has a setting that cannot be represented.
     """
     file = model_files.find(folder, CONFIG)
-    config = _with_defaults(json_files.read(file, _SHAPE), _DEFAULTS, file)
+    stored = imported.read_json(file, dict)
+    if (kind := stored.get("model_type")) != _MODEL_TYPE:
+        raise imported.refuse(file, "model_type", repr(_MODEL_TYPE), kind)
+    config = _with_defaults(stored, _SHAPE, _DEFAULTS, file)
     _check(config, file)
     return config
 
@@ -134,7 +137,7 @@ def search(
     file = folder / GENERATION
     stored = dict(config)
     if file.exists():
-        stored |= json_files.read(file, dict)
+        stored |= imported.read_json(file, dict)
     else:
         file = folder / CONFIG
     for name, id_name in _IDS.items():
@@ -143,7 +146,7 @@ def search(
             rule = f"{only}, {id_name} of {CONFIG}"
             raise imported.refuse(file, name, rule, value)
     _check_search(stored, file)
-    stored = _with_defaults(stored, _SEARCH_DEFAULTS, file)
+    stored = _with_defaults(stored, {}, _SEARCH_DEFAULTS, file)
     new = stored["min_new_tokens"]  # without EOS
     return {
         "beam_size": stored["num_beams"],
@@ -166,12 +169,23 @@ def _check_search(stored: Mapping[str, Any], file: pathlib.Path) -> None:
 
 
 def _with_defaults(
-    values: Mapping[str, Any], defaults: Mapping[str, Any], file: pathlib.Path
+    values: Mapping[str, Any],
+    shape: Mapping[str, type],
+    defaults: Mapping[str, Any],
+    file: pathlib.Path,
 ) -> dict[str, Any]:
-    """Return values with defaults; refuse values of another type."""
+    """Return values with defaults; refuse values of another type.
+
+    Args:
+        values: content of the file.
+        shape: types of the values that it must have.
+        defaults: values of those that it may lack; null is one, too.
+        file: its path.
+    """
     given = {name: x for name, x in values.items() if x is not None}
-    shape = {name: type(x) for name, x in defaults.items()}
-    json_files.require_shape(file, {**defaults, **given}, shape)
+    types = {**shape, **{name: type(x) for name, x in defaults.items()}}
+    remedy = "Such a model cannot be imported."
+    json_files.require_shape(file, {**defaults, **given}, types, remedy)
     return {**defaults, **given}
 
 
@@ -180,7 +194,6 @@ def _check(config: Mapping[str, Any], file: pathlib.Path) -> None:
     heads = config["encoder_attention_heads"]
     width = config["encoder_ffn_dim"]
     for name, is_right, rule in (
-        ("model_type", config["model_type"] == "marian", "'marian'"),
         *(
             (name, not config.get(name), "false: its code does not read it")
             for name in _FALSE

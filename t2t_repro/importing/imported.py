@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_repro import errors
+from t2t_repro import errors, json_files
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.importing.weights import Weights
 
@@ -32,6 +32,12 @@ class Imported(NamedTuple):
     languages_file: pathlib.Path | None = None  # the file that names them
     # Arrays of the file that no part of the model needs, by their names.
     left_over: tuple[str, ...] = ()
+
+
+def read_json(file: pathlib.Path, shape: Any) -> Any:
+    """Call json_files.read() on a file of another program."""
+    remedy = "Download or convert the model again."
+    return json_files.read(file, shape, remedy)
 
 
 def languages_of(found: Imported) -> str:

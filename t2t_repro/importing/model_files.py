@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from t2t_repro import errors, extras
+from t2t_repro import errors, extras, json_files
 from t2t_repro.importing.tensors import Tensors
 
+INDEX = ".index.json"  # end of the name of an index
 # Objects in checkpoints of fairseq that carry no weights. NumPy's are scores
 # of a validation; names of modules differ between NumPy 1 and 2.
 _INERT = (
@@ -67,15 +68,43 @@ def find(folder: pathlib.Path, *names: str) -> pathlib.Path:
     )
 
 
-def read(file: pathlib.Path) -> Tensors:
+def read(file: pathlib.Path) -> tuple[Tensors, list[pathlib.Path]]:
     """Read weights in a .safetensors; in any other file, PyTorch's.
 
+    Args:
+        file: file of the weights, or the index of several, which names the
+            file of each array.
+
+    Returns:
+        The weights, and the files that have them.
+
     Raises:
-        UserError: it cannot be read, or needs a package that is missing.
+        UserError: a file cannot be read, or needs a package that is missing.
     """
+    if not file.name.endswith(INDEX):
+        return Tensors(_arrays(file), str(file)), [file]
+    shape = {"weight_map": {str: str}}
+    names = json_files.read(file, shape, "Download it again.")["weight_map"]
+    parts = {}
+    for part in sorted(set(names.values())):
+        if part != pathlib.PurePath(part).name:
+            raise _unreadable(file, f"{part!r} is not the name of a file")
+        parts[part] = _arrays(find(file.parent, part))
+    found = {name: part for part, arrays in parts.items() for name in arrays}
+    if found != names or len(found) < sum(map(len, parts.values())):
+        different = found.keys() ^ names.keys() or names.keys()
+        raise _unreadable(
+            file,
+            f"its {len(names):,} arrays are not those of its {len(parts):,} "
+            f"files, such as {min(different)}",
+        )
+    merged = {name: parts[part][name] for name, part in names.items()}
+    return Tensors(merged, str(file)), [file, *(file.parent / p for p in parts)]
+
+
+def _arrays(file):
     is_safetensors = file.suffix == ".safetensors"
-    reader = _read_safetensors if is_safetensors else _read_pytorch
-    return Tensors(reader(file), str(file))
+    return (_read_safetensors if is_safetensors else read_checkpoint)(file)
 
 
 def _read_safetensors(file: pathlib.Path) -> Mapping[str, np.ndarray]:
@@ -108,11 +137,6 @@ def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
         RuntimeError,
     ) as error:
         raise _unreadable(file, error) from error
-
-
-def _read_pytorch(file: pathlib.Path) -> Mapping[str, np.ndarray]:
-    """Read a state of tensors; a pickle with other objects is refused."""
-    return read_checkpoint(file)
 
 
 def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from t2t_repro import json_files
 from t2t_repro.importing import imported
 
 HPARAMS, FLAGS = "hparams.json", "flags.txt"
@@ -65,7 +64,7 @@ def read(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         UserError: it cannot be read, or a setting cannot be represented.
     """
-    found = json_files.read(file, _SHAPE)
+    found = imported.read_json(file, _SHAPE)
     return found, _settings(found, file)
 
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 import tensorflow_text
 
 from t2t_repro.serving.graph_vocabulary import GraphVocabulary
-from t2t_repro.text.mapped_sentence_piece import CODE
+from t2t_repro.text.mapped_sentence_piece import CODE, MappedSentencePiece
 from t2t_repro.text.vocabulary import Vocabulary
 
 
@@ -39,7 +39,7 @@ class MappedPieceGraph(SentencePieceGraph):
 
     out_type = tf.string
 
-    def __init__(self, vocabulary: Vocabulary):
+    def __init__(self, vocabulary: MappedSentencePiece):
         super().__init__(vocabulary)
         self._size, self._unknown = vocabulary.size, vocabulary.unknown
         self._reads_codes = vocabulary.reads_codes

@@ -80,8 +80,34 @@ def test_imported_run_has_a_report(run, imported):
 
 
 @pytest.mark.parametrize(
+    ("system", "file", "rightly"),
+    [
+        ("huggingface", "shared_vocabulary.json", "ctranslate2"),
+        ("marian", "pytorch_model.bin", "huggingface"),
+        ("fairseq", "model.npz", "marian"),
+        ("opennmt_tf", "hparams.json", "tensor2tensor"),
+        ("ctranslate2", "dict.en.txt", "fairseq"),
+        ("tensor2tensor", "model_description.py", "opennmt_tf"),
+    ],
+)
+def test_folder_of_another_system_is_known(
+    run, tmp_path, system, file, rightly
+):
+    (tmp_path / file).touch()
+    flags = f"--from={system}", f"--input={tmp_path}"
+    result = run("importer", *flags, f"--output_dir={tmp_path}/run")
+    assert result.returncode == 1
+    assert f"is a model of {rightly}, by the file {file}" in result.stderr
+    assert f"Say --from={rightly}." in result.stderr
+
+
+@pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (
+            ("--from=huggingface", "--input=Helsinki-NLP/opus-mt-en-de"),
+            "hf download Helsinki-NLP/opus-mt-en-de --local-dir opus-mt-en-de",
+        ),
         ((), "--from is needed"),
         (("--from=huggingface",), "--input is needed"),
         (("--from=huggingface", "--input=/nowhere"), "/nowhere"),

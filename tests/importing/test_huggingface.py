@@ -21,6 +21,7 @@ from t2t_repro.serving import local_client
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "huggingface"
 EXTRA_LENGTH = 12  # subwords
+SHARED = "model.shared.weight"
 
 
 @pytest.fixture(scope="module")
@@ -188,12 +189,16 @@ def test_saved_model_translates_as_the_run(run, model, expected, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "t5"}, "model_type .* must be 'marian'; got 't5'"),
+        (
+            {"model_type": "t5", "d_model": None, "encoder_layers": []},
+            "model_type .* must be 'marian'; got 't5'",
+        ),
+        ({"eos_token_id": [0, 1]}, r"eos_token_id'\] is \[0, 1\], where int"),
         ({"normalize_before": True}, "normalize_before .* must be false"),
         ({"activation_function": "mish"}, "activation_function .*'mish'"),
         ({"decoder_attention_heads": 4}, "decoder_attention_heads .*must be"),
         ({"decoder_ffn_dim": 8}, "decoder_ffn_dim .* must be"),
-        ({"d_model": "16"}, "config.json is damaged"),
+        ({"d_model": "16"}, "config.json cannot be used: .* Such a model can"),
         ({"encoder_layers": 1}, "no hparam .* model.encoder.layers.1"),
         ({"encoder_layers": 3}, "has no array model.encoder.layers.2"),
         ({"d_model": 8}, r"must have the shape \[any, 8\]; got \[.*, 16\]"),
@@ -245,7 +250,57 @@ def edit(folder, change):
     safetensors.numpy.save_file(arrays, path)
 
 
-HEAD, SHARED = "lm_head.weight", "model.shared.weight"
+def shard(folder, change=lambda index: None):
+    """Divide the weights into two files with an index."""
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    index = {}
+    for number in (1, 2):
+        part = f"model-0000{number}-of-00002.safetensors"
+        names = sorted(arrays)[number - 1 :: 2]
+        index |= dict.fromkeys(names, part)
+        safetensors.numpy.save_file(
+            {name: arrays[name] for name in names}, folder / part
+        )
+    change(index)
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {}, "weight_map": index}))
+
+
+def test_weights_in_several_files_are_read_by_their_index(copy):
+    folder = copy()
+    whole = huggingface.read(folder)
+    shard(folder)
+    found = huggingface.read(folder)
+    np.testing.assert_array_equal(found.weights.softmax, whole.weights.softmax)
+    names = {file.name for file in found.files}
+    assert "model.safetensors.index.json" in names
+    assert "model-00002-of-00002.safetensors" in names
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda index: index.pop(SHARED), f"arrays are not .* {SHARED}"),
+        (
+            lambda index: index.update(extra=index[SHARED]),
+            "arrays are not .* extra",
+        ),
+        (
+            lambda index: index.update({SHARED: "../model.safetensors"}),
+            "is not the name of a file",
+        ),
+        (lambda index: index.update({SHARED: "no.safetensors"}), "has no no"),
+    ],
+)
+def test_index_of_other_arrays_is_refused(copy, change, message):
+    folder = copy()
+    shard(folder, change)
+    with pytest.raises(errors.UserError, match=message):
+        huggingface.read(folder)
+
+
+HEAD = "lm_head.weight"
 SIDES = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
 
 
