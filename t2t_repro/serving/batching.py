@@ -29,7 +29,13 @@ class _Request:
     size: int  # number of sentences
     longest: int  # bytes of the longest sentence
     arrived: float  # seconds, by the event loop's clock
+    turn: float  # as `arrived`, but later for a long request
     answer: asyncio.Future
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes with each sentence padded: the work is about proportional."""
+        return self.size * self.longest
 
 
 class Queue:
@@ -48,8 +54,8 @@ class Queue:
             run: called with one batch at a time. It raises a RequestError to
                 answer each request of the batch with it.
             limits: maximum size of a batch, time that its first request waits
-                for others (longer while the model is busy), and maximum number
-                of sentences in the queue.
+                for others (longer while the model is busy), and maximum
+                numbers of sentences and of their bytes in the queue.
             sizes: receives the number of sentences of each batch.
             waiting: receives the number of sentences in the queue.
         """
@@ -58,7 +64,7 @@ class Queue:
         self._sizes = sizes
         self._gauge = waiting
         self._requests: collections.deque[_Request] = collections.deque()
-        self._size = 0
+        self._size = self._num_bytes = 0
         self._changed = asyncio.Event()
         self._closing = False
         self._worker = asyncio.create_task(self._work())
@@ -79,18 +85,31 @@ class Queue:
                 f"The queue is full: {self._size} sentences wait, and at most "
                 f"{limit} may. Try again in a moment."
             )
-        loop = asyncio.get_running_loop()
-        request = _Request(
-            inputs,
-            size,
-            max(map(len, itertools.chain(*inputs.values()))),
-            loop.time(),
-            loop.create_future(),
-        )
+        request = self._new_request(inputs, size)
+        # Half of the room: long requests always leave some to short ones.
+        room = self._limits.max_waiting_bytes - self._num_bytes
+        if request.num_bytes > room / 2:
+            raise request_errors.unavailable(
+                f"The queue is full: sentences of {self._num_bytes:,} bytes "
+                f"wait, too many for one of {request.num_bytes:,} bytes. Try "
+                "again in a moment."
+            )
         self._requests.append(request)
-        self._resize(size)
+        self._resize(request)
         request.answer.add_done_callback(lambda _: self._forget(request))
         return request.answer
+
+    def _new_request(self, inputs, size):
+        longest = max(map(len, itertools.chain(*inputs.values())))
+        loop, limits = asyncio.get_running_loop(), self._limits
+        # The longest possible request lets those pass that arrive within half
+        # the time limit: they are quick, and its own turn comes in time.
+        share = size * longest / limits.max_batch_bytes
+        delay = share * limits.timeout_secs / 2
+        now = loop.time()
+        return _Request(
+            inputs, size, longest, now, now + delay, loop.create_future()
+        )
 
     async def close(self) -> None:
         """Answer waiting requests and end. No request may follow."""
@@ -99,32 +118,33 @@ class Queue:
         # A cancelled close() must not cancel the answers of requests.
         await asyncio.shield(self._worker)
 
-    def _resize(self, change):
-        self._size += change
-        self._gauge.inc(change)
+    def _resize(self, request, sign=1):
+        self._size += sign * request.size
+        self._num_bytes += sign * request.num_bytes
+        self._gauge.inc(sign * request.size)
         self._changed.set()
 
     def _forget(self, request):
         """Remove a cancelled request that is still in the queue."""
         if request.answer.cancelled() and request in self._requests:
             self._requests.remove(request)
-            self._resize(-request.size)
+            self._resize(request, -1)
 
     async def _work(self):
         while await self._wait_for_batch():
             batch = self._take()
-            size = sum(request.size for request in batch)
-            self._resize(-size)
-            self._sizes.observe(size)
+            for request in batch:
+                self._resize(request, -1)
+            self._sizes.observe(sum(request.size for request in batch))
             await self._answer(batch)
 
     def _take(self):
-        """Take the oldest request, and the requests nearest to its length.
+        """Take the next request, and the requests nearest to its length.
 
         A batch takes as long as its longest sentence. Each request is served
-        at the latest when it has become the oldest.
+        at the latest when its turn is the first.
         """
-        length = self._requests[0].longest
+        length = min(self._requests, key=lambda request: request.turn).longest
         batch, size, longest = [], 0, 0
         for request in sorted(
             self._requests, key=lambda request: abs(request.longest - length)

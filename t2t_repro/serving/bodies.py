@@ -12,7 +12,7 @@ from t2t_repro.serving.connections import Connection
 _READ_SECS = 10.0  # for a body, from the end of its header
 _LAST_READ_SECS = 1.0  # for a body when the server stops
 _SMALL = 64 << 10  # bytes that aiohttp buffers anyway
-_LARGE_AT_A_TIME = 4
+_LARGE_BYTES = 64 << 20  # of all larger bodies that are read at a time
 IDENTITY = "identity"
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -30,7 +30,8 @@ class BodyReader:
             max_bytes: of a body, before and after decompression.
         """
         self._max_bytes = max_bytes
-        self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
+        # 78 by default: some may stall, and others are still read.
+        self._large = asyncio.Semaphore(max(_LARGE_BYTES // max_bytes, 4))
         self._reading: set[asyncio.Task] = set()
         self._stopping = False
 

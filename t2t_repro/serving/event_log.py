@@ -5,7 +5,9 @@ logger, which write time and severity to standard error.
 """
 
 import asyncio
+import contextlib
 import logging
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -45,12 +47,36 @@ class RateLimit(logging.Filter):
         return self._lines[message] <= _LINES
 
 
+def escape(record: logging.LogRecord) -> bool:
+    """Escape what clients could write to the log, as a new line; return True.
+
+    Lines of tracebacks begin with spaces, so that they do not look like others.
+    """
+    with contextlib.suppress(TypeError, ValueError):  # the handler reports it
+        record.msg, record.args = _printable(record.getMessage()), ()
+    if record.exc_info and not record.exc_text:
+        text = logging.Formatter().formatException(record.exc_info)
+        lines = map(_printable, text.split("\n"))
+        record.exc_text = textwrap.indent("\n".join(lines), "  ")
+    return True
+
+
+def _printable(text):
+    return "".join(
+        letter
+        if letter.isprintable()
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
 def start() -> None:
     """Log events, and limit the lines of all loggers in this process."""
     LOGGER.setLevel(logging.INFO)
     limit = RateLimit()
     for handler in logging.getLogger().handlers:
         handler.addFilter(limit)
+        handler.addFilter(escape)
 
 
 def log_loop_error(

@@ -99,6 +99,7 @@ def test_request_is_never_split():
 
 
 def test_similar_lengths_share_a_batch_and_oldest_goes_first():
+    """Without a time limit, long requests do not let others pass."""
     model = BlockedModel()
     words = ["x" * length for length in (9, 1, 8, 2, 9, 3, 9, 9)]
 
@@ -116,7 +117,7 @@ def test_similar_lengths_share_a_batch_and_oldest_goes_first():
             [1, 2, 3, 8],
         ]
 
-    run_with(model, test)
+    run_with(model, test, timeout_secs=0.0)
 
 
 def test_long_sentences_form_smaller_batches():
@@ -134,7 +135,30 @@ def test_long_sentences_form_smaller_batches():
             [1, 1, 5],
         ]
 
-    run_with(model, test, max_batch_bytes=15)
+    run_with(model, test, max_batch_bytes=15, timeout_secs=0.0)
+
+
+def test_long_requests_leave_room_to_short_ones_and_let_them_pass():
+    """They are refused by bytes: 7 x 100 of 800, of which each took half."""
+    model = BlockedModel()
+
+    async def test(queue):
+        answers = [submit(queue, "a")]
+        await model.entered.wait()
+        answers += [submit(queue, "x" * 100) for _ in range(7)]
+        with pytest.raises(
+            request_errors.RequestError, match="700 bytes wait, too m"
+        ) as error:
+            submit(queue, "x" * 100)
+        assert error.value.code == grpc.StatusCode.UNAVAILABLE
+        answers += [submit(queue, "b") for _ in range(40)]
+        model.go.set()
+        await asyncio.gather(*answers)
+        assert model.batches == [[b"a"]] + 10 * [4 * [b"b"]] + 7 * [
+            [b"x" * 100]
+        ]
+
+    run_with(model, test, max_batch_bytes=100)
 
 
 def test_first_request_waits_for_others():

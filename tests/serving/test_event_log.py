@@ -1,6 +1,9 @@
 """The server's log: lines that clients cannot multiply."""
 
 import logging
+import sys
+
+import pytest
 
 from t2t_repro.serving import event_log
 
@@ -24,3 +27,31 @@ def test_lines_of_one_message_are_limited_in_each_minute():
     assert log("client %s", "y") == "client y"
     now[0] = 120.0
     assert log("client %s", "z") == "client z"
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a\nERROR b", r"a\nERROR b"),
+        ("\x1b[2J\x07\x7f", r"\x1b[2J\x07\x7f"),
+        ("\u2028\u202e\ud83d", r"\u2028\u202e\ud83d"),
+        ("grün 🐶 %s", "grün 🐶 %s"),
+    ],
+)
+def test_text_of_a_client_stays_within_its_line(text, escaped):
+    record = logging.LogRecord("n", 1, "f", 1, "got %s", (text,), None)
+    assert event_log.escape(record)
+    assert record.getMessage() == f"got {escaped}"
+
+
+def test_traceback_does_not_look_like_other_lines():
+    try:
+        raise ValueError("a\nERROR b\x1b")
+    except ValueError:
+        cause = sys.exc_info()
+    record = logging.LogRecord("n", 1, "f", 1, "It failed.", (), cause)
+    event_log.escape(record)
+    first, *lines = logging.Formatter().format(record).split("\n")
+    assert first == "It failed."
+    assert lines[-2:] == ["  ValueError: a", r"  ERROR b\x1b"]
+    assert all(line.startswith("  ") for line in lines)

@@ -4,11 +4,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import gzip
+import io
 import json
+import logging
 import socket
 import threading
 import time
 import types
+import urllib.parse
 
 import grpc
 import pytest
@@ -23,6 +26,7 @@ from t2t_repro.serving import (
     access,
     bodies,
     connections,
+    event_log,
     json_predict,
     limits,
     monitoring,
@@ -107,6 +111,37 @@ def test_many_names_make_a_short_message(server):
         assert answer["error"].endswith(end)
 
 
+def test_clients_cannot_write_lines_to_the_log(export_dir, embedded):
+    forged = "\nERROR: forged\x1b[2J"
+    quoted = urllib.parse.quote(forged)
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("LINE %(message)s"))
+    handler.addFilter(event_log.escape)
+    event_log.LOGGER.addHandler(handler)
+    try:
+        with embedded(export_dir) as server:
+            for path, body in (
+                (f"/nowhere{quoted}", {}),
+                (f"/v1/models/t2t/labels/{quoted}:predict", BODY),
+                (f"/v1/models/{quoted}:predict", BODY),
+                (PREDICT, BODY | {"signature_name": forged}),
+                (PREDICT, {"instances": [{"inputs": "a", forged: "a"}]}),
+            ):
+                assert server.predict(body, path)[0] in (400, 404)
+            with grpc_client(server) as client:
+                for name in ("t2t", forged):
+                    with pytest.raises(grpc.RpcError):
+                        client.predict(name, forged)
+    finally:
+        event_log.LOGGER.removeHandler(handler)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 7
+    for line in lines:
+        assert line.startswith("LINE Refused with ")
+        assert r"\nERROR: forged\x1b[2J" in line
+
+
 def test_gzip_is_read(server):
     body = gzip.compress(json.dumps(BODY).encode())
     status, answer = server.http(
@@ -138,14 +173,17 @@ def test_wrong_encoding_is_refused(server, body, encoding, status, message):
     assert message in answer["error"]
 
 
-def test_large_bodies_do_not_hinder_others(export_dir, embedded):
-    """Bodies that have begun, more of them than may be read at a time."""
+def test_large_bodies_do_not_hinder_others(export_dir, embedded, monkeypatch):
+    """Bodies that have begun, and do not go on."""
+    monkeypatch.setattr(bodies, "_READ_SECS", 1000)
     with embedded(export_dir) as server, contextlib.ExitStack() as stack:
         for _ in range(12):
             stack.enter_context(connected(server, post(500_000, b" " * 99_000)))
+        text = json.dumps(BODY)
+        assert server.predict(text.encode() + b" " * 200_000)[0] == 200
         assert server.predict(BODY)[0] == 200
         assert read_all(
-            stack.enter_context(connected(server, chunked(json.dumps(BODY))))
+            stack.enter_context(connected(server, chunked(text)))
         ).startswith(b"HTTP/1.1 200 ")
 
 
@@ -511,15 +549,20 @@ def http_2(server, text=b""):
 @contextlib.contextmanager
 def grpc_client(server):
     """Yield functions that translate and check the health over gRPC."""
-    request = predict_pb2.PredictRequest()
-    request.model_spec.name = "t2t"
-    request.inputs["inputs"].CopyFrom(tf.make_tensor_proto(["a"]))
+
+    def request(name="t2t", signature=""):
+        message = predict_pb2.PredictRequest()
+        message.model_spec.name = name
+        message.model_spec.signature_name = signature
+        message.inputs["inputs"].CopyFrom(tf.make_tensor_proto(["a"]))
+        return message
+
     with grpc.insecure_channel(f"127.0.0.1:{server.ports.grpc}") as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         health = health_pb2_grpc.HealthStub(channel)
         yield types.SimpleNamespace(
             channel=channel,
-            predict=lambda: stub.Predict(request, timeout=SECONDS),
+            predict=lambda *args: stub.Predict(request(*args), timeout=SECONDS),
             health=lambda: health.Check(
                 health_pb2.HealthCheckRequest(), timeout=SECONDS
             ),
