@@ -1,8 +1,10 @@
 """Inputs and output filter of TensorFlow Serving's PredictRequest."""
 
+import itertools
 from collections.abc import Sequence
 
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import predict_pb2
 
@@ -31,19 +33,58 @@ def read_inputs(
     """
     if len(request.inputs) != len(names):
         raise request_errors.invalid(_wrong_number(request.inputs, names))
-    for name, tensor in request.inputs.items():
-        sizes = [dim.size for dim in tensor.tensor_shape.dim]
-        count = len(tensor.string_val)
-        if tensor.dtype != _STRING or sizes != [count]:
-            raise request_errors.invalid(
-                f"{name} must be a vector of strings (DataType {_STRING}); got "
-                f"DataType {tensor.dtype} of shape {sizes} with {count} "
-                "strings."
-            )
-        checks.check_size(tensor.string_val, limits)
     return {
-        name: list(tensor.string_val) for name, tensor in request.inputs.items()
+        name: _read_input(name, tensor, limits)
+        for name, tensor in request.inputs.items()
     }
+
+
+def _read_input(name, tensor, limits):
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    count = len(tensor.string_val)
+    has_shape = len(sizes) == 1 if tensor.tensor_content else sizes == [count]
+    if tensor.dtype != _STRING or not has_shape:
+        raise request_errors.invalid(
+            f"{name} must be a vector of strings (DataType {_STRING}); got "
+            f"DataType {tensor.dtype} of shape {sizes} with {count} strings."
+        )
+    checks.check_size(range(*sizes), limits)
+    try:
+        return strings(tensor)
+    except ValueError as error:
+        raise request_errors.invalid(
+            f"{name} has a tensor_content that is not {sizes[0]} strings: "
+            "their lengths as varints, then their bytes."
+        ) from error
+
+
+def strings(tensor: tensor_pb2.TensorProto) -> list[bytes]:
+    """Return the strings of a vector, which may be in two fields.
+
+    As in TensorFlow, tensor_content comes first. It has the length of each
+    string as a varint of at most 32 bits, then the bytes of all
+    (core/platform/tensor_coding.cc, DecodeStringList).
+
+    Raises:
+        ValueError: tensor_content has another form.
+    """
+    content = tensor.tensor_content
+    if not content:
+        return list(tensor.string_val)
+    lengths, end = [], 0
+    for _ in range(tensor.tensor_shape.dim[0].size):
+        begin, end = end, end + 1
+        while content[end - 1 : end] >= b"\x80":
+            end += 1
+        digits = content[begin:end][:6]
+        length = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(digits))
+        if len(digits) > 5 or length >= 1 << 32:
+            raise ValueError("a length has more than 32 bits")
+        lengths.append(length)
+    if end + sum(lengths) != len(content):
+        raise ValueError("the lengths are not those of the content")
+    ends = itertools.accumulate(lengths, initial=end)
+    return [content[a:b] for a, b in itertools.pairwise(ends)]
 
 
 def _wrong_number(sent, names):

@@ -212,17 +212,23 @@ SIZES = st.lists(st.integers(-2, 4), max_size=2)
 @given(
     st.dictionaries(
         st.sampled_from(["inputs", "targets"]),
-        st.tuples(st.integers(0, 22), SIZES, st.lists(st.binary(max_size=4))),
+        st.tuples(
+            st.integers(0, 22),
+            SIZES,
+            st.lists(st.binary(max_size=4)),
+            st.one_of(st.just(b""), st.binary(max_size=9)),
+        ),
     )
 )
 def test_any_message_gives_inputs_or_an_explained_failure(tensors):
     request = predict_pb2.PredictRequest()
-    for name, (kind, sizes, values) in tensors.items():
+    for name, (kind, sizes, values, content) in tensors.items():
         tensor = request.inputs[name]
         tensor.dtype = kind
         for size in sizes:
             tensor.tensor_shape.dim.add().size = size
         tensor.string_val.extend(values)
+        tensor.tensor_content = content
     try:
         few = limits.Limits(max_batch_size=2)
         found = proto_predict.read_inputs(request, ["inputs"], few)

@@ -14,7 +14,7 @@ from tensorflow_serving.apis import (
 )
 
 from t2t_repro import errors
-from t2t_repro.serving import server_settings
+from t2t_repro.serving import proto_predict, server_settings
 
 SECONDS = 60  # timeout
 TEXTS = [b"two birds sing", b"", b"\0a", "🐶".encode()]
@@ -95,11 +95,59 @@ def test_bad_request_is_refused_and_server_continues(
     assert stub.Predict(request(), timeout=SECONDS).outputs
 
 
+def in_content(count, content):
+    """Return a vector of strings in the field tensor_content."""
+    tensor = tf.make_tensor_proto([b""] * count, tf.string)
+    del tensor.string_val[:]
+    tensor.tensor_content = content
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("lengths", "values"),
+    [
+        (b"\0", [b""]),
+        (b"\x09", [b"forty-two"]),
+        # 300 = 2 * 128 + 0x2c
+        (b"\0\x7f\xac\x02\x01", [b"", b"x" * 127, b"y" * 300, b"\0"]),
+    ],
+)
+def test_strings_in_tensor_content_are_those_that_tensorflow_reads(
+    lengths, values
+):
+    tensor = in_content(len(values), lengths + b"".join(values))
+    assert proto_predict.strings(tensor) == values
+    found = tf.io.parse_tensor(tensor.SerializeToString(), tf.string)
+    assert found.numpy().tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("count", "content"),
+    [
+        (1, b"\x02a"),
+        (1, b"\x01ab"),
+        (2, b"\x01"),
+        (1, b"\xff" * 8),
+        (1, b"\xff" * 4 + b"\x7f"),
+    ],
+    ids=["short", "long", "one", "endless", "35 bits"],
+)
+def test_tensor_content_of_another_form_is_refused(stub, count, content):
+    message = request()
+    message.inputs["inputs"].CopyFrom(in_content(count, content))
+    words = f"inputs has a tensor_content that is not {count} strings"
+    assert words in refusal(stub, message, grpc.StatusCode.INVALID_ARGUMENT)
+
+
 def test_message_with_a_false_shape_is_refused(stub):
     message = request([b"a"])
     (dim,) = message.inputs["inputs"].tensor_shape.dim
     dim.size = 1 << 40
     assert "of shape [1099511627776] with 1 strings" in refusal(
+        stub, message, grpc.StatusCode.INVALID_ARGUMENT
+    )
+    message.inputs["inputs"].tensor_content = b"\x01a"
+    assert "1 to 32 sentences; got 1099511627776" in refusal(
         stub, message, grpc.StatusCode.INVALID_ARGUMENT
     )
 
