@@ -54,6 +54,10 @@ class StopSignals:
         signal.signal(number, signal.SIG_DFL)
 
 
+class Stopped(Exception):
+    """End of a part of the work because of a signal; its result is missing."""
+
+
 def exit_code(signal_number: int) -> int:
     """Return a shell's exit code for a signal, or 0 without a signal."""
     return 128 + signal_number if signal_number else 0

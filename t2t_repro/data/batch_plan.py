@@ -60,10 +60,21 @@ class _EpochStream:
         return items
 
 
-def usable_pairs(lengths: Lengths, max_length: int) -> np.ndarray:
-    """Return indices of the pairs whose sides have at most `max_length`."""
+def usable_pairs(
+    lengths: Lengths, max_length: int, limit: int | None = None
+) -> np.ndarray:
+    """Return indices of the pairs whose sides have at most `max_length`.
+
+    Args:
+        lengths: subwords of each sentence of the corpus.
+        max_length: longest side.
+        limit: number of pairs, evenly spaced, if there are more; None: all.
+    """
     longest = np.maximum(lengths["inputs"], lengths["targets"])
-    return np.flatnonzero(longest <= max_length).astype(np.int32)
+    usable = np.flatnonzero(longest <= max_length).astype(np.int32)
+    if limit is None or limit >= len(usable):
+        return usable
+    return usable[np.linspace(0, len(usable) - 1, limit).round().astype(int)]
 
 
 def mean_lengths(lengths: Lengths, max_length: int) -> tuple[float, float]:

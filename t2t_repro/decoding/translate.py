@@ -124,7 +124,12 @@ class Translator:
         self.refused, done = {}, 0
         pairs = zip(lines, prefixes, strict=False)  # repeat() has no end
         with progress.bar(
-            total=total, desc="translate", unit="line", disable=total is None
+            total=total,
+            desc="translate",
+            unit="line",
+            delay=progress.DELAY_SECONDS,
+            leave=None,  # not within another bar, as in a training
+            disable=total is None,
         ) as bar:
             while chunk := list(itertools.islice(pairs, SORT_WINDOW)):
                 yield from self._translate_chunk(chunk, done, bar, stop)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from t2t_repro import stop_signals
 from t2t_repro.decoding.rules import FORBIDDEN
 from t2t_repro.text import word_alignment
 from t2t_repro.text.word_alignment import Alignment
@@ -47,7 +48,7 @@ class Translation(NamedTuple):
         return Translation([*best], [*best.values()], self.alignment)
 
 
-class Stopped(Exception):
+class Stopped(stop_signals.Stopped):
     """End of a translation, before all lines were translated."""
 
     def __init__(self, translations: list[Translation | None]) -> None:

@@ -21,10 +21,16 @@ class Options:
         help="Steps to train; the default is the hparams set's.",
     )
     eval_every: int | None = setting(
+        at_least(0),
+        default=None,
+        help="Steps between validations; 0: no validation. The default is the "
+        "steps between checkpoints.",
+    )
+    eval_pairs: int | None = setting(
         at_least(1),
         default=None,
-        help="Steps between validations; the default is the steps between "
-        "checkpoints.",
+        help="Validation pairs whose loss is measured, evenly spaced; the "
+        "default is all.",
     )
     eval_bleu_sentences: int | None = setting(
         at_least(0),
@@ -144,7 +150,9 @@ class Options:
         numbers = {
             "train_steps": self.train_steps or hparams.train_steps,
             "save_checkpoints_steps": save_steps,
-            "eval_every": self.eval_every or save_steps,
+            "eval_every": save_steps
+            if self.eval_every is None
+            else self.eval_every,
             "eval_bleu_sentences": sentences,
             "keep_best_checkpoints": self.keep_best_checkpoints or 0,
         }
@@ -181,6 +189,12 @@ class ResolvedOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("keep_best_checkpoints", "early_stopping_evals"):
+            if not self.eval_every and getattr(self, name):
+                raise errors.UserError(
+                    f"--{name}={getattr(self, name)} needs validations; got "
+                    "--eval_every=0. Omit one of them."
+                )
         if self.keep_best_checkpoints and (
             self.save_checkpoints_secs
             or self.eval_every % self.save_checkpoints_steps
@@ -196,3 +210,16 @@ class ResolvedOptions(Options):
                 f"--eval_every={self.eval_every} and {between}. Make "
                 "--eval_every a multiple of --save_checkpoints_steps."
             )
+
+    def validates(self, step: int) -> bool:
+        """Return whether a validation follows `step`."""
+        if not self.eval_every:
+            return False
+        return step % self.eval_every == 0 or step == self.train_steps
+
+    def validations_after(self, step: int) -> int:
+        """Count the validations that follow the steps after `step`."""
+        if not self.eval_every or step >= self.train_steps:
+            return 0
+        count = self.train_steps // self.eval_every - step // self.eval_every
+        return count + (self.train_steps % self.eval_every > 0)

@@ -6,7 +6,6 @@ import shutil
 import tensorflow as tf
 
 from t2t_repro import files, progress
-from t2t_repro.data import batch_plan
 from t2t_repro.training import hardware, schedules
 from t2t_repro.training.train_session import Session
 
@@ -21,8 +20,6 @@ def summary(session: Session) -> dict[str, str]:
     peak = schedules.peak(hparams, options.train_steps)
     found = session.found_microbatch
     pairs, used = len(task.corpora["train"]), plan.num_pairs
-    validation = task.corpora["validation"].lengths
-    validated = len(batch_plan.usable_pairs(validation, hparams.max_length))
     return {
         "parameters": f"{session.state.model.count_params():,}",
         "vocabulary": " and ".join(
@@ -39,8 +36,8 @@ def summary(session: Session) -> dict[str, str]:
         + (f", in {parallel} microbatches" if parallel > 1 else "")
         + (f", {found.summary()}" if found else ""),
         "pairs": f"{used:,}; {pairs - used:,} longer than max_length="
-        f"{hparams.max_length} are dropped; of "
-        f"{len(validation['inputs']):,} for validation, {validated:,} are used",
+        f"{hparams.max_length} are dropped",
+        "validation": _validation(session),
         "steps": f"{options.train_steps:,} = {epochs:,.1f} epochs; "
         f"{session.state.step:,} done",
         **_forecast(session),
@@ -49,6 +46,21 @@ def summary(session: Session) -> dict[str, str]:
         "checkpoints": _checkpoint_space(session),
         "output": str(session.output_dir),
     }
+
+
+def _validation(session):
+    """Return when validations come, and what they measure."""
+    options = session.options
+    if not options.eval_every:
+        return "none, by --eval_every=0"
+    used = len(session.validation_pairs)
+    translated = min(options.eval_bleu_sentences, used)
+    return (
+        f"after every {options.eval_every:,} steps and the last one, "
+        f"{options.validations_after(session.state.step):,} to come; of "
+        f"{len(session.task.corpora['validation']):,} pairs {used:,} are used, "
+        f"{translated:,} are translated"
+    )
 
 
 def _checkpoint_space(session):
@@ -85,8 +97,11 @@ def _forecast(session):
     plan = session.task.plan
     tokens = plan.tokens["targets"] / plan.steps_per_epoch
     step = tokens * session.flops_per_token
+    seconds = (steps + session.validation_steps) * step / product
+    validations = session.options.validations_after(session.state.step)
     return {
         "time": f"a step needs {step / 1e12:.3g} TFLOP, and products of "
         f"matrices reach {product / 1e9:,.0f} GFLOP/s, so that {steps:,} steps "
-        f"take about {progress.duration(steps * step / product)} or more"
+        f"and {validations:,} validations take about "
+        f"{progress.duration(max(1.0, seconds))} or more"
     }

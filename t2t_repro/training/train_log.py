@@ -37,6 +37,7 @@ class TrainLog:
         rate: Callable[[int], Any],
         finite_checker: anomalies.FiniteChecker,
         peak_speed: float | None = None,
+        validation_steps: float = 0.0,
     ):
         """Open the progress bar and the event files.
 
@@ -48,11 +49,14 @@ class TrainLog:
             finite_checker: check of every step's loss and gradient.
             peak_speed: target tokens per second of devices that compute at
                 their peak; None: unknown.
+            validation_steps: steps that take as long as the losses of the
+                validations to come.
         """
         self._step, self._last_step, self._rate = first_step, last_step, rate
         self._finite_checker, self._peak_speed = finite_checker, peak_speed
         self._slow_steps = anomalies.SlowStepDetector()
         self._steps = last_step - first_step
+        self._validation_steps = validation_steps
         self._forecast = forecast.Forecast(self._steps)
         self._bar = progress.bar(
             desc="train", total=last_step, initial=first_step, unit="step"
@@ -206,10 +210,16 @@ class TrainLog:
         if total is None:
             return
         memory = _summary(metrics, "host_memory_gb", "device_memory_gb")
+        validations = ""
+        if self._validation_steps:
+            seconds = total / self._steps * self._validation_steps
+            validations = (
+                f", and validations {progress.duration(max(1.0, seconds))} or "
+                "more"
+            )
         self.write(
             f"At the speed of the first steps, {self._steps:,} steps take "
-            f"{progress.duration(total)}, and validations some more. "
-            f"Memory: {memory}."
+            f"{progress.duration(total)}{validations}. Memory: {memory}."
         )
 
     def _metrics(self, seconds: float) -> dict[str, float]:

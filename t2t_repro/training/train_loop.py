@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from t2t_repro.stop_signals import StopSignals, exit_code
+from t2t_repro import progress
+from t2t_repro.stop_signals import Stopped, StopSignals, exit_code
 from t2t_repro.training import (
     anomalies,
     optimizer,
@@ -70,10 +71,6 @@ def train(
         return loop.run(owes_validation)
 
 
-def _validation_due(options, step):
-    return step % options.eval_every == 0 or step == options.train_steps
-
-
 def _owes_validation(session):
     """Return whether the step of the checkpoint is still to be validated.
 
@@ -82,7 +79,7 @@ def _owes_validation(session):
     options, step = session.options, session.state.step
     is_missing = (
         0 < step <= options.train_steps
-        and _validation_due(options, step)
+        and options.validates(step)
         and step not in History(session.output_dir, step).steps
     )
     return bool(session.worker.broadcast(is_missing))
@@ -129,7 +126,7 @@ class _Loop:
             self.first_step,
         )
         self.finite_checker = session.build_finite_checker()
-        self.log = self._open_log()
+        self.log, self.is_validated = self._open_log(), False
         self.profiler = Profiler(folder, self.options.profile)
         self.callbacks = Callbacks(
             callbacks, session.task.plan.steps_per_epoch, self.log.pause
@@ -178,6 +175,7 @@ class _Loop:
             lambda step: schedules.learning_rate(hparams, step),
             self.finite_checker,
             peak and peak / self.session.flops_per_token,
+            self.session.validation_steps,
         )
         log.record_settings(vars(hparams))
         return log
@@ -203,8 +201,8 @@ class _Loop:
         scheduled = self._checkpoint_due(step)
         if is_saved := bool(scheduled or is_last or received):
             self._save(step, scheduled)
-        code = exit_code(received) if received else None
-        if _validation_due(self.options, step) and not received:
+        code = exit_code(received) if received or is_last else None
+        if self.options.validates(step) and not received:
             if is_saved:
                 code = self._validate_saved(step)
             else:
@@ -244,8 +242,8 @@ class _Loop:
         if number and not self.stops:
             name = signal.Signals(number).name
             self.log.write(
-                f"{name}: saving step {self.state.step:,}, then stopping. A "
-                "second signal stops at once."
+                f"{name}: stopping after step {self.state.step:,}, with a "
+                "checkpoint. A second signal stops at once."
             )
             self.stops = True
         return number
@@ -256,22 +254,52 @@ class _Loop:
         The caller has checked, or saved, or restored them.
         """
         self.profiler.stop()
-        with optimizer.averaged_weights(
-            self.state.optimizer, self.state.model.trainable_variables
-        ):
-            results = self.monitor.measure(step, self.log)
-        self.callbacks.validation_end(step, results)
-        stops = self.monitor.stopped_improving(
-            self.options.early_stopping_evals,
-            self.session.stopping_metric,
-            self.log,
-        )
+        results = self._measure(step)
+        stops = False
+        if results is not None:
+            self.callbacks.validation_end(step, results)
+            stops = self.monitor.stopped_improving(
+                self.options.early_stopping_evals,
+                self.session.stopping_metric,
+                self.log,
+            )
         # Only the chief has all validations of the run.
         stops_early = self.worker.broadcast(stops)
+        is_validated = self.worker.broadcast(results is not None)
         received = self._stop_signal()
-        if step == self.last_step:
+        if step == self.last_step and is_validated:
             return 0
         return exit_code(received) if received or stops_early else None
+
+    def _measure(self, step: int) -> dict[str, typing.Any] | None:
+        """Return the results of a validation; None if a signal stopped it.
+
+        All workers stop before the same batch of the loss. The chief alone
+        translates the sample, and stops for its own signals.
+        """
+        start = time.monotonic()
+        try:
+            with optimizer.averaged_weights(
+                self.state.optimizer, self.state.model.trainable_variables
+            ):
+                results = self.monitor.measure(
+                    step,
+                    self.log,
+                    self._stop_signal,
+                    lambda: self.stop_signals.received,
+                )
+        except Stopped:
+            return None
+        left = self.options.validations_after(step)
+        if left and not self.is_validated:
+            seconds = time.monotonic() - start
+            self.log.write(
+                f"This validation took {progress.duration(seconds)}; at that "
+                f"speed, the {left:,} to come take "
+                f"{progress.duration(left * seconds)}."
+            )
+        self.is_validated = True
+        return results
 
     def _save(self, step: int, scheduled: bool) -> None:
         """Check that all is finite, and let the chief write a checkpoint."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from t2t_repro import hparam
-from t2t_repro.data import batches
+from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.batch_plan import Plan
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.data.subword_sampling import SubwordSampler
@@ -92,6 +93,27 @@ class Session:
         lengths = [n / plan.num_pairs for n in plan.tokens.values()]
         return cost.training_flops(self.state.model, 1, *lengths)
 
+    @property
+    def validation_pairs(self) -> np.ndarray:
+        """Indices of the pairs whose loss a validation measures."""
+        return batch_plan.usable_pairs(
+            self.task.corpora["validation"].lengths,
+            self.task.hparams.max_length,
+            self.options.eval_pairs,
+        )
+
+    @property
+    def validation_steps(self) -> float:
+        """Steps that take as long as the losses of the validations to come.
+
+        Without the backward pass, a token has a third of a step's FLOPs.
+        """
+        plan = self.task.plan
+        lengths = self.task.corpora["validation"].lengths["targets"]
+        tokens = lengths[self.validation_pairs].sum() / 3
+        count = self.options.validations_after(self.state.step)
+        return count * tokens * plan.steps_per_epoch / plan.tokens["targets"]
+
     def build_checkpoint_manager(self) -> CheckpointManager:
         """Build the writer and reader of checkpoints."""
         return CheckpointManager(
@@ -139,8 +161,10 @@ class Session:
         )
         return anomalies.CountedStep(train_step, self.xla)
 
-    def build_validation(self) -> Validation:
-        """Build the pass over the validation split."""
+    def build_validation(self) -> Validation | None:
+        """Build the pass over the validation split, if options ask for it."""
+        if not self.options.eval_every:
+            return None
         return Validation(
             self.state.model,
             self.task.hparams,
@@ -148,20 +172,23 @@ class Session:
             self.strategy,
             self.xla,
             self.microbatches,
+            self.options.eval_pairs,
         )
 
     def build_validation_sample(self) -> ValidationSample | None:
         """Build the sample that the chief translates, if options ask for it."""
-        if not (self.options.eval_bleu_sentences and self.worker.is_chief):
+        options = self.options
+        translates = options.eval_every and options.eval_bleu_sentences
+        if not (translates and self.worker.is_chief):
             return None
         return ValidationSample(
             self.state.model,
             self.task.vocabularies,
             self.task.corpora["validation"],
             self.task.hparams,
-            self.options.eval_bleu_sentences,
+            options.eval_bleu_sentences,
             self.task.search,
-            self.options.sample_suite(self.task.suite),
+            options.sample_suite(self.task.suite),
             self.task.directions,
         )
 

@@ -1,8 +1,12 @@
 """Loss on the validation split."""
 
+import math
+from collections.abc import Callable
+
+import numpy as np
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, progress, stop_signals
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus
 from t2t_repro.hparam import HParams
@@ -23,6 +27,7 @@ class Validation:
         strategy: tf.distribute.Strategy,
         xla: bool,
         microbatches: batches.Microbatches = batches.ONE_MICROBATCH,
+        max_pairs: int | None = None,
     ):
         """Plan the batches of the pass.
 
@@ -33,28 +38,44 @@ class Validation:
             strategy: tf.distribute strategy.
             xla: whether to compile.
             microbatches: those of a replica.
+            max_pairs: pairs to use, evenly spaced; None: all.
 
         Raises:
             UserError: no pair is short enough.
         """
-        usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
+        max_length = hparams.max_length
+        usable = batch_plan.usable_pairs(corpus.lengths, max_length, max_pairs)
         if not len(usable):
             raise errors.UserError(
                 f"There is nothing to validate on: of {len(corpus):,} pairs "
-                f"none has at most max_length={hparams.max_length} subwords "
+                f"none has at most max_length={max_length} subwords "
                 "a side. Check the raw validation text."
             )
         replicas = strategy.num_replicas_in_sync
         # A batch is padded to its last row: it needs no more than the corpus.
         tokens = int(corpus.lengths["targets"][usable].sum())
+        is_unused = np.ones(len(corpus), bool)
+        is_unused[usable] = False
         plan = batch_plan.build(
-            corpus.lengths,
+            # A plan leaves out the pairs that are too long.
+            {
+                side: np.where(is_unused, max_length + 1, lengths)
+                for side, lengths in corpus.lengths.items()
+            },
             "packed" if model.packed_rows else "bucketed",
             min(hparams.batch_tokens, tokens),
-            hparams.max_length,
+            max_length,
             seed=0,
             proportional_rows=hparams.proportional_rows,
         )
+        # Validations of other pairs are not comparable, see History.values().
+        self.sample_sizes = {}
+        if len(usable) == max_pairs:
+            self.sample_sizes = {
+                f"{name}_sentences": len(usable)
+                for name in ("perplexity", "accuracy")
+            }
+        self._num_batches = math.ceil(plan.steps_per_epoch)
         self._batches = strategy.distribute_datasets_from_function(
             lambda context: batches.evaluation_dataset(
                 corpus, plan, context, microbatches
@@ -74,10 +95,28 @@ class Validation:
             hparams.label_smoothing, model.vocab_size
         )
 
-    def measure(self) -> dict[str, float]:
-        """Return loss, perplexity and accuracy, means over real tokens."""
+    def measure(
+        self, stop: Callable[[], object] = lambda: False
+    ) -> dict[str, float]:
+        """Return loss, perplexity and accuracy, means over real tokens.
+
+        Args:
+            stop: called before each batch, by all workers; true ends the pass.
+
+        Raises:
+            Stopped: stop() was true.
+        """
         smoothed = nll = correct = tokens = 0.0
-        for batch in self._batches:
+        for batch in progress.bar(
+            self._batches,
+            "validate",
+            self._num_batches,
+            unit="batch",
+            delay=progress.DELAY_SECONDS,
+            leave=False,
+        ):
+            if stop():
+                raise stop_signals.Stopped
             sums = self._step(batch)
             smoothed += float(sums.smoothed)
             nll += float(sums.nll)

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,9 +50,9 @@ class ValidationSample:
                 scores are means of the directions.
         """
         usable = batch_plan.usable_pairs(corpus.lengths, hparams.max_length)
-        count = min(sentences, len(usable))
-        positions = np.linspace(0, len(usable) - 1, count).round().astype(int)
-        chosen = usable[positions]
+        chosen = batch_plan.usable_pairs(
+            corpus.lengths, hparams.max_length, sentences
+        )
         inputs, targets = corpus.text("inputs"), corpus.text("targets")
         self._inputs = [inputs[i] for i in chosen]
         self._references = [targets[i] for i in chosen]
@@ -62,16 +62,27 @@ class ValidationSample:
         self._parts = {
             name: (part, suite._replace(language=name.split("-")[1]).build())
             for name, part in _parts(chosen, directions).items()
-        } or {"": (range(count), suite.build())}
+        } or {"": (range(len(chosen)), suite.build())}
         self._by_direction: dict[str, dict[str, scores.Score]] = {}
         # One translator for all validations, so that search is traced once.
         greedy = dataclasses.replace(decode_hparams, beam_size=1)
         self._translator = translate.Translator([model], vocabularies, greedy)
 
-    def measure(self) -> dict[str, scores.Score]:
-        """Translate with the current weights, and score."""
+    def measure(
+        self, stop: Callable[[], object] = lambda: False
+    ) -> dict[str, scores.Score]:
+        """Translate with the current weights, and score.
+
+        Args:
+            stop: called before each batch; true ends the translation.
+
+        Raises:
+            Stopped: stop() was true.
+        """
         self._translator.refresh_weights()
-        outputs = self._translator.translate(self._inputs)
+        outputs = self._translator.translate(
+            self._inputs, len(self._inputs), stop=stop
+        )
         self._outputs = [translation.texts[0] for translation in outputs]
         self._by_direction = {
             name: self._score(*part) for name, part in self._parts.items()

@@ -32,7 +32,7 @@ def _outcome(smoothed, nll, correct, tokens, padded_tokens=100, norm=1.0):
     return step.Outcome(cross_entropy.Sums(*sums), norm)
 
 
-def _log(folder, first_step=0, last_step=1_000, peak_speed=None):
+def _log(folder, first_step=0, last_step=1_000, *settings):
     checker = anomalies.FiniteChecker(
         "float32", "batch {}".format, lambda: None
     )
@@ -42,16 +42,22 @@ def _log(folder, first_step=0, last_step=1_000, peak_speed=None):
         last_step,
         lambda step: step / 1000,
         checker,
-        peak_speed,
+        *settings,
     )
 
 
 def _train(
-    folder, clock, outcomes, first_step=0, last_step=None, peak_speed=None
+    folder,
+    clock,
+    outcomes,
+    first_step=0,
+    last_step=None,
+    peak_speed=None,
+    validation_steps=0,
 ):
     """Log steps of half a second."""
     last_step = last_step or first_step + len(outcomes)
-    log = _log(folder, first_step, last_step, peak_speed)
+    log = _log(folder, first_step, last_step, peak_speed, validation_steps)
     for outcome in outcomes:
         clock.now += 0.5
         log.step_done(outcome, compilations=1)
@@ -345,11 +351,11 @@ def test_log_on_terminal_shows_bar(tmp_path, clock, capsys, monkeypatch):
 def test_forecast_is_shown_after_a_few_timed_steps(tmp_path, clock, capsys):
     """One step compiles, then each takes half a second: 4 in an interval."""
     outcomes = [_outcome(1, 1, 1, 1)] * 13
-    _train(tmp_path, clock, outcomes, first_step=40, last_step=7_240)
+    _train(tmp_path, clock, outcomes, 40, 7_240, validation_steps=1_800)
     shown = [
         line for line in capsys.readouterr().err.splitlines() if "take" in line
     ]
     assert shown == [
         "At the speed of the first steps, 7,200 steps take 1 h 0 min, and "
-        "validations some more. Memory: host 3.0 GB."
+        "validations 15 min 0 s or more. Memory: host 3.0 GB."
     ]

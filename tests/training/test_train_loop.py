@@ -21,6 +21,7 @@ from t2t_repro.training import (
     train_loop,
     train_session,
 )
+from t2t_repro.training.callbacks import Callback
 from t2t_repro.training.options import Options
 
 
@@ -43,8 +44,9 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
             "hardware": actual["hardware"],
             "batch": f"{batch} (batch_tokens=200, in real tokens)",
             "per replica": "1/1 of it, at most 8,192 slots at once",
-            "pairs": f"{pairs}; 0 longer than max_length=32 are dropped; "
-            f"of {validated} for validation, {validated} are used",
+            "pairs": f"{pairs}; 0 longer than max_length=32 are dropped",
+            "validation": "after every 8 steps and the last one, 3 to come; "
+            f"of {validated} pairs {validated} are used, 0 are translated",
             "steps": f"24 = {epochs:,.1f} epochs; 0 done",
             # 0.02 / sqrt(10)
             "learning rate": "constant*linear_warmup*rsqrt_decay, "
@@ -57,7 +59,7 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
         r"1 replica on one CPU, .*\d threads, float32, XLA off",
         actual["hardware"],
     )
-    assert "so that 24 steps take about 0 s or more" in actual["time"]
+    assert "so that 24 steps and 3 validations take about 1 s" in actual["time"]
     other = runs.summary(
         tmp_path,
         mixed_precision="bfloat16",
@@ -73,7 +75,10 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
 
 
 def test_summary_forecasts_the_time_on_cpus(monkeypatch):
-    """100 tokens a step of 3 GFLOP each, on two cores of 100 GFLOP/s."""
+    """100 tokens a step of 3 GFLOP each, on two cores of 100 GFLOP/s.
+
+    The losses of two validations take as long as 20 steps.
+    """
     monkeypatch.setattr(
         session_summary.hardware, "cpu_product_flops", lambda policy: 1e11
     )
@@ -87,15 +92,19 @@ def test_summary_forecasts_the_time_on_cpus(monkeypatch):
             )
         ),
         flops_per_token=3e9,
-        options=Options(train_steps=100),
+        options=types.SimpleNamespace(
+            train_steps=100, validations_after=lambda step: 2
+        ),
+        validation_steps=20.0,
         state=types.SimpleNamespace(step=60),
     )
     assert session_summary._forecast(session) == {
         "time": "a step needs 0.3 TFLOP, and products of matrices reach 200 "
-        "GFLOP/s, so that 40 steps take about 1 min 0 s or more"
+        "GFLOP/s, so that 40 steps and 2 validations take about 1 min 30 s or "
+        "more"
     }
     session.worker.count = 2
-    assert "about 30 s or more" in session_summary._forecast(session)["time"]
+    assert "about 45 s or more" in session_summary._forecast(session)["time"]
     session.state.step = 100
     assert session_summary._forecast(session) == {}
     session.state.step = 60
@@ -250,7 +259,7 @@ def test_signal_saves_after_the_step(
     assert actual == code
     assert runs.saved_steps(tmp_path) == [3]
     shown = capsys.readouterr().err
-    assert shown.count("saving step 3, then stopping. A second signal") == 1
+    assert shown.count("SIG") == shown.count("stopping after step 3,") == 1
     assert "Stopped after step 3; checkpoint ckpt-3." in printed
 
 
@@ -456,6 +465,56 @@ def test_signal_during_a_validation_stops_after_it(
     assert f"Stopped after step {eval_every}; checkpoint" in printed
     assert runs.saved_steps(tmp_path) == saved
     assert len(contents(tmp_path)[1]) == 1
+
+
+@pytest.mark.parametrize("train_steps", [8, 16])
+def test_signal_stops_a_validation_which_the_next_session_repeats(
+    runs, fake_steps, tmp_path, train_steps
+):
+    class SignalBeforeValidation(Callback):
+        def on_checkpoint_begin(self, step):
+            if step == 8:
+                signal.raise_signal(signal.SIGTERM)
+
+    settings = {"train_steps": train_steps, "eval_every": 8}
+    fake_steps()
+    runs.train(tmp_path / "whole", **settings)
+    code, _ = runs.train(
+        tmp_path / "parts", callbacks=[SignalBeforeValidation()], **settings
+    )
+    assert code == 143
+    assert not (tmp_path / "parts" / "validation.json").exists()
+    assert runs.train(tmp_path / "parts", **settings)[0] == 0
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_run_without_validations_has_none(runs, fake_steps, tmp_path):
+    fake_steps()
+    code, printed = runs.train(tmp_path, train_steps=5, eval_every=0)
+    assert code == 0 and runs.saved_steps(tmp_path) == [4, 5]
+    assert "validation: none, by --eval_every=0" in printed
+    assert not (tmp_path / "validation.json").exists()
+
+
+@pytest.mark.parametrize(
+    "needs", [{"keep_best_checkpoints": 2}, {"early_stopping_evals": 3}]
+)
+def test_what_needs_validations_is_refused_without_them(tiny_hparams, needs):
+    with pytest.raises(errors.UserError, match="needs validations; got --eval"):
+        Options(eval_every=0, **needs).resolved(tiny_hparams)
+
+
+@pytest.mark.parametrize("eval_every", [0, 1, 4, 10, 11])
+def test_validations_to_come_are_those_that_steps_are_followed_by(
+    tiny_hparams, eval_every
+):
+    options = Options(train_steps=10, eval_every=eval_every)
+    options = options.resolved(tiny_hparams)
+    for done in range(13):
+        steps = range(done + 1, 11)
+        assert options.validations_after(done) == sum(
+            map(options.validates, steps)
+        )
 
 
 @EVERY_4_OR_BETWEEN

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_repro import errors
+from t2t_repro import errors, stop_signals
 from t2t_repro.data import batch_plan, batches
 from t2t_repro.data.corpus import Corpus, write_shard
 from t2t_repro.models import building
@@ -38,7 +38,7 @@ def model(hparams, vocab_size):
 def validate(model, hparams, corpus):
     """Return a function of settings that returns a Validation."""
 
-    def make(max_tokens=None, max_length=ROW_LENGTH, **changes):
+    def make(max_tokens=None, max_length=ROW_LENGTH, max_pairs=None, **changes):
         settings = dataclasses.replace(
             hparams, max_length=max_length, **changes
         )
@@ -50,6 +50,7 @@ def validate(model, hparams, corpus):
             strategy,
             xla=False,
             microbatches=batches.Microbatches(max_tokens),
+            max_pairs=max_pairs,
         )
 
     return make
@@ -77,14 +78,15 @@ def fake_losses(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "max_length"), [(None, 32), (64, 32), (None, 8)]
+    ("max_tokens", "max_length", "max_pairs"),
+    [(None, 32, None), (64, 32, None), (None, 8, None), (None, 32, 7)],
 )
 def test_validation_equals_the_loss_of_unpacked_pairs(
-    validate, model, corpus, max_tokens, max_length
+    validate, model, corpus, max_tokens, max_length, max_pairs
 ):
     """With at most 8 subwords a side, some pairs are dropped."""
-    pairs = batch_plan.usable_pairs(corpus.lengths, max_length)
-    assert (len(pairs) < len(corpus)) == (max_length == 8)
+    pairs = batch_plan.usable_pairs(corpus.lengths, max_length, max_pairs)
+    assert (len(pairs) < len(corpus)) == (max_length == 8 or max_pairs == 7)
     rows = np.arange(len(pairs))
     plan = batch_plan.PlannedBatch(
         pairs, rows, len(pairs), (ROW_LENGTH, ROW_LENGTH)
@@ -92,7 +94,9 @@ def test_validation_equals_the_loss_of_unpacked_pairs(
     sums = loss.batch_loss(model, batches.assemble(corpus, plan), None, 0.1)
     smoothed = float(sums.smoothed / sums.tokens)
     constant = cross_entropy.smoothing_constant(0.1, model.vocab_size)
-    assert validate(max_tokens, max_length).measure() == pytest.approx(
+    measured = validate(max_tokens, max_length, max_pairs)
+    assert measured.sample_sizes.get("perplexity_sentences") == max_pairs
+    assert measured.measure() == pytest.approx(
         {
             "loss": smoothed,
             "loss_minus_smoothing_constant": smoothed - constant,
@@ -119,6 +123,12 @@ def test_batch_has_no_more_rows_than_the_corpus_fills(validate, fake_losses):
     validate(batch_tokens=1_000_000).measure()
     ((*_, rows, length),) = shapes
     assert (rows, length) == (8, ROW_LENGTH)
+
+
+def test_stopped_validation_takes_no_further_batch(validate, fake_losses):
+    fake_losses([])
+    with pytest.raises(stop_signals.Stopped):
+        validate().measure(stop=lambda: True)
 
 
 def test_error_if_no_pair_is_short_enough(model, hparams, tmp_path, vocab_size):

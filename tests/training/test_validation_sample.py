@@ -67,7 +67,7 @@ def echo(monkeypatch):
         def refresh_weights(self):
             self.is_refreshed = True
 
-        def translate(self, lines):
+        def translate(self, lines, total, stop):
             assert self.is_refreshed
             for line in lines:
                 yield Translation([line.upper()], [0.0])
@@ -171,7 +171,7 @@ def test_sample_uses_the_current_weights(
 
     outputs = []
 
-    def translate(lines):
+    def translate(lines, *_, **settings):
         outputs[:] = search(lines)
         return outputs
 
@@ -238,14 +238,18 @@ def test_validation_without_a_sample_has_no_bleu(tmp_path):
         flush=lambda: calls.append("flush"),
     )
     results = {"perplexity": 5.0}
-    validation = types.SimpleNamespace(measure=lambda: dict(results))
+    validation = types.SimpleNamespace(
+        measure=lambda stop: dict(results),
+        sample_sizes={"perplexity_sentences": 3},
+    )
     monitor = validation_monitor.ValidationMonitor(
         validation, None, tmp_path, 0
     )
     monitor.measure(7, log)
     assert calls == ["check", (7, results), "flush"]
     stored = json.loads((tmp_path / "validation.json").read_text())
-    assert stored == [{"step": 7, "perplexity": 5.0}]
+    entry = {"step": 7, "perplexity": 5.0, "perplexity_sentences": 3}
+    assert stored == [entry]
 
 
 def test_scores_are_means_of_directions(echo, corpus_of, hparams):
