@@ -139,7 +139,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise errors.UserError(
             f"A configuration has lines `flag: value`; {path} has "
-            f"{str(values)[:80]!r}."
+            f"{errors.shown(values)}."
         )
     return values
 
@@ -200,7 +200,8 @@ def _set(flag: flags.Flag, value: Any) -> None:
 def _items(name, value):
     if not isinstance(value, dict):
         raise errors.UserError(
-            f"{name} must be a mapping of names to values; got {value!r}."
+            f"{name} must be a mapping of names to values; got "
+            f"{errors.shown(value)}."
         )
     return [(key, item) for key, item in value.items() if item is not None]
 
@@ -212,5 +213,7 @@ def _text(value):
     if isinstance(value, list):
         return ",".join(map(_text, value))
     if isinstance(value, dict):
-        raise errors.UserError(f"Expected one value; got {value!r}.")
+        raise errors.UserError(
+            f"Expected one value; got {errors.shown(value)}."
+        )
     return str(value)

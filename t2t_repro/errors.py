@@ -5,13 +5,19 @@ import errno
 import os
 import pathlib
 import re
+import reprlib
 import shutil
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from t2t_repro import tensor2tensor_names
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = (errno.EROFS, errno.EACCES)
+_MAX_CHARACTERS = 10_000  # of a message, which may have a part of a file
+_repr = reprlib.Repr()
+_repr.maxlevel, _repr.maxlist, _repr.maxdict, _repr.maxtuple = 3, 8, 8, 8
+_repr.maxstring = _repr.maxother = _repr.maxlong = 200
 
 
 class UserError(Exception):
@@ -28,6 +34,9 @@ class UserError(Exception):
             message: whole sentences.
             see: section of docs/troubleshooting.md that explains more.
         """
+        if len(message) > _MAX_CHARACTERS:  # the end says what to do
+            half = _MAX_CHARACTERS // 2
+            message = f"{message[:half]} … {message[-half:]}"
         super().__init__(message)
         self.see = see
 
@@ -52,6 +61,17 @@ def page(name: str) -> pathlib.Path:
     package = pathlib.Path(__file__).parent
     inside, beside = package / "docs", package.parent / "docs"
     return (inside if inside.is_dir() else beside) / name
+
+
+def shown(value: Any) -> str:
+    """Return the beginning of a value's repr(), for a message.
+
+    A few lines of YAML, or a pickle, can be a value whose repr() has gigabytes.
+    """
+    try:
+        return f"{_repr.repr(value):.500}"
+    except ValueError:  # an integer of thousands of digits
+        return f"{type(value).__name__} of thousands of digits"
 
 
 def hint(

@@ -119,7 +119,7 @@ def require(
     value = getattr(values, name)
     if not (holds(value) if callable(holds) else holds):
         raise errors.UserError(
-            f"{noun} {name} must be {constraint}; got {value!r}."
+            f"{noun} {name} must be {constraint}; got {errors.shown(value)}."
         )
 
 
@@ -141,7 +141,9 @@ def check_types(values: Any) -> None:
             constraint = "finite"
         else:
             continue
-        raise errors.UserError(f"{name} must be {constraint}; got {value!r}.")
+        raise errors.UserError(
+            f"{name} must be {constraint}; got {errors.shown(value)}."
+        )
 
 
 def parse(cls: type, text: str | Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -92,7 +92,8 @@ def _difference(value, shape, path="it"):
     kind = shape if isinstance(shape, type) else type(shape)
     wanted = (int, float) if kind is float else kind
     is_bool = type(value) is bool and kind in (int, float)  # to Python, an int
-    if is_bool or not isinstance(value, wanted):
+    is_huge = kind is float and type(value) is int and abs(value) > 10**308
+    if is_bool or is_huge or not isinstance(value, wanted):
         return f"{path} is {value!r:.80}, where {kind.__name__} belongs"
     if shape is kind:
         return None

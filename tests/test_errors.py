@@ -17,6 +17,24 @@ def test_page_is_a_file_and_a_section():
     assert errors.UserError("").page == ""
 
 
+def test_message_is_short():
+    """Values of files are in messages, and may be of any size."""
+    message = f"start {'x' * 10**6} end."
+    shortened = str(errors.UserError(message))
+    assert shortened.startswith("start x") and shortened.endswith("x end.")
+    assert len(shortened) < 10_100
+
+
+def test_shown_value_is_its_beginning():
+    value = ["xxxxxxxx"]
+    for _ in range(30):
+        value = [value] * 9  # 9^30 letters, written out
+    assert len(errors.shown(value)) < 501
+    assert errors.shown(10**5_000) == "int of thousands of digits"
+    assert errors.shown("y" * 10**6).endswith("y'")
+    assert errors.shown({"a": [1, 2.5, None]}) == "{'a': [1, 2.5, None]}"
+
+
 @pytest.mark.parametrize("of_python", [True, False])
 def test_full_disk_is_explained(tmp_path, of_python):
     path, reason = tmp_path / "new" / "a", os.strerror(errno.ENOSPC)

@@ -21,6 +21,7 @@ from t2t_repro.importing import (
     ctranslate2_file,
     ctranslate2_vocabularies,
     imported,
+    model_files,
     position_tables,
     weights,
 )
@@ -70,7 +71,7 @@ def read(folder: pathlib.Path) -> Imported:
         UserError: a file is missing or damaged, or the model has a setting
             that cannot be represented.
     """
-    file = folder / "model.bin"
+    file = model_files.find(folder, "model.bin")
     model = ctranslate2_file.read(file)
     _check_spec(model, file)
     tokens = ctranslate2_vocabularies.read_tokens(folder, model)

@@ -108,7 +108,7 @@ def find(folder: pathlib.Path, tokens: Tokens) -> FoundVocabularies:
         lists = tokens.source[:-1], tokens.target[:-1]
         for separate in (False, True):
             paths = vocabulary_pair.paths(folder, separate)
-            if all(path.exists() for path in paths):
+            if all(path.is_file() for path in paths):
                 return _own(folder, paths, lists)
     special = [
         tokens.special._replace(pad=whitespace_tokens.pad_name(names))
@@ -116,7 +116,7 @@ def find(folder: pathlib.Path, tokens: Tokens) -> FoundVocabularies:
     ]
     for names in _PAIRS_OF_MODELS:
         spm = [folder / name for name in names]
-        if all(path.exists() for path in spm):
+        if all(path.is_file() for path in spm):
             return _pieces(spm, lists, special, tokens.files[-1])
     mapped = [
         whitespace_tokens.map_ids(names, one)
@@ -164,8 +164,9 @@ def _config(folder, model):
     if model.version >= 6:
         config = imported.read_json(path, _CONFIG)
     else:
-        config = imported.read_json(path, dict) if path.exists() else {}
+        config = imported.read_json(path, dict) if path.is_file() else {}
         config = config | _old_config(model.attributes)
+    epsilon = config.get("layer_norm_epsilon")
     for name, is_right, rule in (
         ("add_source_bos", not config["add_source_bos"], "false"),
         ("quantization_type", not config.get("quantization_type"), "absent"),
@@ -176,13 +177,14 @@ def _config(folder, model):
         ),
         (
             "layer_norm_epsilon",
-            type(config.get("layer_norm_epsilon")) in (float, int, type(None)),
-            "a number",
+            epsilon is None
+            or (type(epsilon) in (float, int) and 0 <= epsilon < 1),
+            "a number of at least 0, below 1",
         ),
     ):
         if not is_right:
             raise imported.refuse(path, name, rule, config.get(name))
-    return config, (path,) if path.exists() else ()
+    return config, (path,) if path.is_file() else ()
 
 
 def _old_config(attributes):
@@ -216,7 +218,7 @@ def _encodes_eos(config: Mapping[str, Any]) -> bool:
 def _find(folder, stem):
     """Return the file of a vocabulary; None: there is none."""
     paths = [folder / f"{stem}{ending}" for ending in (".json", ".txt")]
-    return next((path for path in paths if path.exists()), None)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _lines(path, unknown):
@@ -244,7 +246,7 @@ def _lines(path, unknown):
 def _own(folder, paths, lists):
     """Return vocabularies that this project's exporter wrote."""
     card = folder / MODEL_CARD
-    contents = json_files.read(card, dict) if card.exists() else {}
+    contents = json_files.read(card, dict) if card.is_file() else {}
     arguments = contents.get("problem_arguments")
     kind = None
     if isinstance(arguments, dict):

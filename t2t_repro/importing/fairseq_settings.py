@@ -73,6 +73,9 @@ _REFUSED = (
 )
 # Multilingual tasks add tokens of languages to inputs and outputs.
 _TASK = "translation"
+# Types of settings; other objects, such as arrays, are not compared.
+_VALUES = (bool, int, float, str, list, dict, type(None))
+_MAX_SIZE = 10**6
 _NESTED = "encoder", "decoder", "quant_noise"
 
 
@@ -89,7 +92,10 @@ def read(
     Raises:
         UserError: there are none, or one cannot be represented.
     """
-    found = _flat(checkpoint, file)
+    found = {
+        key: value if isinstance(value, _VALUES) else errors.shown(value)
+        for key, value in _flat(checkpoint, file).items()
+    }
     name = found.get("arch") or found.get("_name") or ""
     if not isinstance(name, str) or not _ARCHITECTURES.fullmatch(name):
         raise imported.refuse(
@@ -107,6 +113,10 @@ def read(
             raise imported.refuse(
                 file, key, f"of type {type(default).__name__}", value
             )
+        limit = 1 if isinstance(default, float) else _MAX_SIZE
+        if not isinstance(default, str) and not 0 <= value < limit:
+            rule = f"at least 0, and below {limit:,}"
+            raise imported.refuse(file, key, rule, value)
     for key, same in _OF_DECODER.items():
         value = found.get(key, settings[same])
         if value != settings[same]:
@@ -149,7 +159,7 @@ def _flat(checkpoint, file):
     if not isinstance(model, Mapping):
         raise errors.UserError(
             f"{file} is not a checkpoint of fairseq: it has neither args nor "
-            f"cfg.model, but {', '.join(map(str, list(checkpoint)[:8]))}."
+            f"cfg.model, but {errors.shown(list(checkpoint))}."
         )
     flat = dict(model)
     for name in _NESTED:
@@ -158,7 +168,7 @@ def _flat(checkpoint, file):
     task = config.get("task")
     tokenizer = config.get("tokenizer")
     if isinstance(task, Mapping):
-        flat |= {k: v for k, v in task.items() if k.endswith("_lang")}
+        flat |= {k: v for k, v in task.items() if str(k).endswith("_lang")}
         flat["task"] = task.get("_name")
     if isinstance(tokenizer, Mapping):
         tokenizer = tokenizer.get("_name")

@@ -65,7 +65,7 @@ def read(folder: pathlib.Path) -> Imported:
     search, search_files = huggingface_settings.search(folder, config)
     tokenizer = folder / "tokenizer_config.json"
     languages = (
-        imported.read_json(tokenizer, dict) if tokenizer.exists() else {}
+        imported.read_json(tokenizer, dict) if tokenizer.is_file() else {}
     )
     return Imported(
         changes,
@@ -93,9 +93,11 @@ def read_vocabularies(
 ) -> tuple[Vocabularies, list[list[int]], tuple[pathlib.Path, ...]]:
     """Return the vocabularies, their orders of ids, and the files."""
     files = [model_files.find(folder, "vocab.json")] * 2
-    if (folder / "target_vocab.json").exists():
+    if (folder / "target_vocab.json").is_file():
         files[1] = folder / "target_vocab.json"
-    pieces = [folder / "source.spm", folder / "target.spm"]
+    pieces = [
+        model_files.find(folder, f"{x}.spm") for x in ("source", "target")
+    ]
     mapped = []
     for spm, vocab in zip(pieces, files, strict=True):
         tokens = _tokens(vocab)

@@ -136,7 +136,7 @@ def search(
     """
     file = folder / GENERATION
     stored = dict(config)
-    if file.exists():
+    if file.is_file():
         stored |= imported.read_json(file, dict)
     else:
         file = folder / CONFIG

@@ -1,5 +1,6 @@
 """Result of a reader: a Transformer of another system in our terms."""
 
+import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -81,8 +82,23 @@ def refuse(file: Any, name: str, rule: str, got: Any) -> errors.UserError:
     """
     return errors.UserError(
         f"This model cannot be imported: {name} in {file} must be {rule}; got "
-        f"{got!r}."
+        f"{errors.shown(got)}."
     )
+
+
+def named_file(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the path of a file that another file of a model names.
+
+    It is the path where the model was trained, perhaps on another machine.
+    What lies outside of the model's folder is no part of the model, and would
+    be shown in errors or become a part of the run.
+    """
+    path = pathlib.PurePath(name)
+    inside = folder / path
+    if not path.is_absolute() and ".." not in path.parts:
+        if os.path.isfile(inside):
+            return inside
+    return folder / path.name
 
 
 def check_rows(

@@ -9,6 +9,7 @@ uint64, zeros         their number, up to a multiple of 256 bytes
 data                  array by array, padded to a multiple of 256 bytes
 """
 
+import math
 import pathlib
 from collections.abc import Mapping
 
@@ -17,6 +18,7 @@ import numpy as np
 from t2t_repro import errors, files
 
 _VERSION = 1
+_MAX_RANK = 8  # Marian's matrices have at most 4
 # src/common/types.h, Type: a class of types, and the bytes of an entry.
 _DTYPES = {
     0x101: np.int8,
@@ -91,8 +93,9 @@ class _Content:
         self, name: str, entries: bytes, dtype: type, shape: list[int]
     ) -> np.ndarray:
         """Return an array without the padding after its data."""
-        size = int(np.prod(shape, dtype=object))
-        itemsize = np.dtype(dtype).itemsize
+        size, itemsize = math.prod(shape), np.dtype(dtype).itemsize
+        if len(shape) > _MAX_RANK:
+            raise self.damaged(f"{name} has {len(shape)} dimensions")
         if min(shape, default=0) < 0 or size * itemsize > len(entries):
             raise self.damaged(f"{name} is too short for its shape {shape}")
         return np.frombuffer(entries, dtype, size).reshape(shape)

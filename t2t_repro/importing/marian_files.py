@@ -9,6 +9,7 @@ source.spm, target.spm        SentencePiece models for the text
 """
 
 import json
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -65,7 +66,8 @@ def find(
     file = next((folder / n for n in names if (folder / n).is_file()), None)
     settings = read_yaml(file) if file else {}
     given = [v if v.is_file() else folder / v.name for v in vocabularies]
-    named = [_beside(folder, name) for name in _several(settings, "vocabs")]
+    names = _several(settings, "vocabs")
+    named = [imported.named_file(folder, name) for name in names]
     source, target = _sides(folder, given or named or _guess(folder))
     used = [weights, *([file] if file else [])]
     used += [one for one in (*source, *target) if one]
@@ -105,7 +107,7 @@ def parse_yaml(
         isinstance(key, str) for key in values
     ):
         raise errors.UserError(
-            f"{file} must have lines `name: value`; got {str(values)[:80]!r}."
+            f"{file} must have lines `name: value`; got {errors.shown(values)}."
         )
     return values
 
@@ -129,8 +131,10 @@ def _weights(path):
                 "alone: --input=FILE.npz. Then --checkpoint_path=a,b of "
                 "`t2t decoder` makes the ensemble."
             )
-        if models and (found := _beside(path, models[0])).is_file():
-            return found
+        if models:
+            found = imported.named_file(path, models[0])
+            if os.path.isfile(found):
+                return found
     for suffix in _WEIGHTS:
         found = [
             file
@@ -156,16 +160,6 @@ def _several(settings, name):
     values = settings.get(name, [])
     values = values if isinstance(values, list) else [values]
     return [v for v in values if isinstance(v, str) and v]
-
-
-def _beside(folder, name):
-    """Return the path of a file that a decoder.yml names.
-
-    It may be relative to the folder, or absolute where the model was trained.
-    """
-    path = pathlib.Path(name)
-    relative = folder / path.name if path.is_absolute() else folder / path
-    return relative if relative.is_file() else folder / path.name
 
 
 def _guess(folder):

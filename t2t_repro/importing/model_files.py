@@ -1,10 +1,11 @@
 """Files of models, and readers of weights: safetensors, PyTorch, npz."""
 
+import contextlib
 import pathlib
 import pickle
+import re
 import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ _INERT = (
         for name in ("Average", "Time", "Stopwatch")
     ),
 )
+# Bytes of arrays beyond which they must not be so many times their file.
+_SMALL_BYTES, _MAX_RATIO = 1 << 26, 20
 
 
 def find(folder: pathlib.Path, *names: str) -> pathlib.Path:
@@ -111,32 +114,77 @@ def _read_safetensors(file: pathlib.Path) -> Mapping[str, np.ndarray]:
     with extras.needed("importer", "The importer"):
         import safetensors
         import safetensors.tensorflow
-    try:
-        with safetensors.safe_open(str(file), framework="tf") as opened:
-            return {
-                name: opened.get_tensor(name).numpy() for name in opened.keys()
-            }
-    except (OSError, safetensors.SafetensorError) as error:
-        raise _unreadable(file, error) from error
+    with (
+        reading(file),
+        safetensors.safe_open(str(file), framework="tf") as opened,
+    ):
+        names = list(opened.keys())
+        for name in names:
+            kind = opened.get_slice(name).get_dtype()
+            if re.match("F[48]", kind):  # the reader knows no such arrays
+                raise errors.UserError(
+                    f"{name} in {file} has the type {kind}, of a quantized "
+                    "model. Import the model that it was made from."
+                )
+        return {name: opened.get_tensor(name).numpy() for name in names}
 
 
 def read_npz(file: pathlib.Path) -> Mapping[str, np.ndarray]:
-    """Return {name: array} of a .npz; pickled objects are refused."""
-    try:
+    """Return {name: array} of a .npz; pickled objects are refused.
+
+    Raises:
+        UserError: it cannot be read, or its arrays are far larger than it.
+    """
+    with reading(file):
+        _require_small_zip(file)
         with np.load(file) as opened:
             return dict(opened)
-    # The last two are zipfile's, of damaged headers.
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        TypeError,
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-        RuntimeError,
-    ) as error:
-        raise _unreadable(file, error) from error
+
+
+@contextlib.contextmanager
+def reading(file: pathlib.Path) -> Iterator[None]:
+    """Raise a UserError instead of what a library raises over a file.
+
+    The content of a damaged file, or of a hostile one, makes libraries raise
+    errors of any type.
+    """
+    try:
+        yield
+    except errors.UserError:
+        raise
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise _unreadable(file, reason) from error
+
+
+def require_size(size: int, files: Sequence[pathlib.Path]) -> None:
+    """Refuse arrays that are far larger than their files.
+
+    Trained weights cannot be compressed by much: such files are made to fill
+    the memory.
+
+    Args:
+        size: bytes of all arrays.
+        files: the files that have them.
+
+    Raises:
+        UserError: names the first file.
+    """
+    stored = sum(file.stat().st_size for file in files)
+    if size > max(_SMALL_BYTES, _MAX_RATIO * stored):
+        raise errors.UserError(
+            f"{files[0]} has {stored:,} bytes for arrays of {size:,}, and "
+            "weights cannot be compressed so much. Get the file from the "
+            "people who trained the model."
+        )
+
+
+def _require_small_zip(file):
+    """Refuse an archive whose members are far larger than it."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as opened:
+            size = sum(member.file_size for member in opened.infolist())
+        require_size(size, [file])
 
 
 def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
@@ -153,28 +201,29 @@ def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
     with extras.needed("pytorch", f"{file.name}, a file of PyTorch,"):
         import torch
     inert = [(Inert, name) for name in _INERT]
-    try:
-        with torch.serialization.safe_globals(
-            [*inert, (_dict, "collections.defaultdict")]
-        ):
-            state = torch.load(str(file), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise _has_objects(file) from error
-    except Exception as error:  # torch raises many types
-        raise _unreadable(file, error) from error
+    size = 0
 
     def array(tensor: Any) -> np.ndarray:
+        nonlocal size  # many tensors, and large ones, may share a few bytes
+        size += 4 * tensor.numel()
+        require_size(size, [file])
         tensor = tensor.detach()
         return (
             tensor.float() if tensor.is_floating_point() else tensor
         ).numpy()
 
-    if not isinstance(state, dict):
-        raise _unreadable(file, f"it has a {type(state).__name__}")
-    try:
+    with reading(file):
+        _require_small_zip(file)
+        try:
+            with torch.serialization.safe_globals(
+                [*inert, (_dict, "collections.defaultdict")]
+            ):
+                state = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise _has_objects(file) from error
+        if not isinstance(state, dict):
+            raise ValueError(f"it has a {type(state).__name__}")
         return plain(state, {torch.Tensor: array})
-    except RecursionError as error:
-        raise _unreadable(file, "its values are nested too deeply") from error
 
 
 class Inert:
@@ -251,7 +300,7 @@ def _has_objects(file):
     )
 
 
-def _unreadable(file, error):
+def _unreadable(file, reason):
     return errors.UserError(
-        f"The file {file} cannot be read: {error}. Download it again."
+        f"The file {file} cannot be read: {reason}. Download it again."
     )

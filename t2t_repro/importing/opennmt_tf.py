@@ -29,6 +29,7 @@ from t2t_repro.importing.tensors import Tensors
 _END = "/.ATTRIBUTES/VARIABLE_VALUE"
 _EPSILON = 1e-3  # default of Keras's LayerNormalization
 _MAX_LAYERS = 1000
+_MAX_NUMBER = 10_000  # of a setting of the search
 # Settings of the search that change outputs and have no counterpart here, with
 # the only value that is allowed.
 _SEARCH_FIXED = {
@@ -87,8 +88,9 @@ def _search(config, file):
     params = params if isinstance(params, Mapping) else {}
     for name in ("beam_width", "length_penalty", "minimum_decoding_length"):
         value = params.get(name, 0)
-        if type(value) not in (int, float) or value < 0:
-            raise imported.refuse(file, name, "at least 0", value)
+        if type(value) not in (int, float) or not 0 <= value < _MAX_NUMBER:
+            rule = f"from 0 to {_MAX_NUMBER:,}"
+            raise imported.refuse(file, name, rule, value)
     for name, only in _SEARCH_FIXED.items():
         if (value := params.get(name, only)) not in (None, only):
             raise imported.refuse(file, name, repr(only), value)
@@ -177,7 +179,7 @@ class _Reader:
         }
 
     def _count(self, side):
-        pattern = rf"model/{side}/layers/(\d+)/.*{re.escape(_END)}"
+        pattern = rf"model/{side}/layers/([0-9]{{1,4}})/.*{re.escape(_END)}"
         numbers = {
             int(name.split("/")[3]) for name in self.tensors.names(pattern)
         }

@@ -33,6 +33,7 @@ _CATALOG: dict[str, dict[str, Any]] = {
         "ffn_dropout": 0.0,
     },
 }
+_MAX_HEADS = 10_000
 _FROM_CATALOG = "get_model_from_catalog"
 # Arguments of Transformer that the weights do not show, with its defaults.
 _DEFAULTS: dict[str, Any] = {
@@ -96,9 +97,16 @@ def read_model(file: pathlib.Path) -> dict[str, Any]:
         UserError: it is another model, or has another form.
     """
     try:
-        tree = ast.parse(file.read_text("utf-8"))
-    except (OSError, ValueError, SyntaxError, RecursionError) as error:
-        raise errors.UserError(f"Cannot read {file}: {error}.") from error
+        return _read_model(file)
+    except errors.UserError:
+        raise
+    except Exception as error:  # a parser of deep code raises any type
+        reason = str(error) or type(error).__name__
+        raise errors.UserError(f"Cannot read {file}: {reason}.") from error
+
+
+def _read_model(file):
+    tree = ast.parse(file.read_text("utf-8"))
     calls = [
         call
         for call in ast.walk(tree)
@@ -169,11 +177,15 @@ def _checked(found: dict[str, Any], file: pathlib.Path) -> dict[str, Any]:
         for name in _ACTIVATIONS
         if activation == name or activation.endswith(f".{name}")
     ]
-    encoder = settings["position_encoder_class"]
+    heads, encoder = settings["num_heads"], settings["position_encoder_class"]
     known = "SinusoidalPositionEncoder", "PositionEmbedder"
     dropouts = [settings[k] for k in _DEFAULTS if k.endswith("dropout")]
     for name, is_right, rule in (
-        ("num_heads", type(settings["num_heads"]) is int, "a number"),
+        (
+            "num_heads",
+            type(heads) is int and 1 <= heads < _MAX_HEADS,
+            f"a number from 1, below {_MAX_HEADS:,}",
+        ),
         ("ffn_activation", names, f"one of {', '.join(_ACTIVATIONS)}"),
         (
             "position_encoder_class",
@@ -182,8 +194,8 @@ def _checked(found: dict[str, Any], file: pathlib.Path) -> dict[str, Any]:
         ),
         (
             "dropout",
-            all(type(d) in (int, float) for d in dropouts),
-            "a number",
+            all(type(d) in (int, float) and 0 <= d < 1 for d in dropouts),
+            "a number of at least 0, below 1",
         ),
     ):
         if not is_right:

@@ -5,6 +5,7 @@ id, the last, is that of all unknown tokens. Source: data/vocab.py and
 inputters/text_inputter.py of OpenNMT-tf.
 """
 
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -78,18 +79,17 @@ def read(config: Mapping[str, Any], file: pathlib.Path) -> FoundVocabularies:
 
 
 def _beside(settings, key, file):
-    """Return the file that a setting names, or that of its name beside."""
+    """Return the file that a setting names."""
     path = settings.get(key)
     if not isinstance(path, str) or not path or "\0" in path:
         raise imported.refuse(file, key, "the path of a file", path)
-    named = file.parent / path
-    beside = file.parent / pathlib.PurePath(path).name
-    for candidate in (named, beside):
-        if candidate.is_file():
-            return candidate
-    raise errors.UserError(
-        f"There is no {beside}, {key} in {file}. Copy it there."
-    )
+    named = imported.named_file(file.parent, path)
+    if not os.path.isfile(named):
+        raise errors.UserError(
+            f"There is no {named}, {key} in {file}. Copy it there: a file "
+            "outside of that folder is not read."
+        )
+    return named
 
 
 def _tokens(file: pathlib.Path) -> list[str]:
@@ -122,7 +122,7 @@ def _sentence_piece(data, side, file):
         beside = sorted(
             path
             for path in file.parent.iterdir()
-            if path.suffix in (".model", ".spm")
+            if path.suffix in (".model", ".spm") and path.is_file()
         )
         if len(beside) > 1:
             raise errors.UserError(

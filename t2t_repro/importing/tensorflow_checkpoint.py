@@ -1,5 +1,6 @@
 """TensorFlow's checkpoints of other systems: FILE.index, FILE.data-*."""
 
+import math
 import pathlib
 from collections.abc import Iterator, Mapping
 
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors
+from t2t_repro.importing import model_files
 from t2t_repro.importing.tensors import Tensors
 
 _INDEX = ".index"
@@ -17,17 +19,15 @@ class _Arrays(Mapping[str, np.ndarray]):
 
     def __init__(self, prefix: pathlib.Path):
         self._prefix = prefix
-        try:
+        with model_files.reading(prefix):
             self._reader = tf.train.load_checkpoint(str(prefix))
             self._shapes = self._reader.get_variable_to_shape_map()
-        except Exception as error:  # TensorFlow raises many types
-            raise self._unreadable(error) from error
+            size = sum(4 * math.prod(shape) for shape in self._shapes.values())
+            model_files.require_size(size, files(prefix))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        try:
+        with model_files.reading(self._prefix):
             return np.asarray(self._reader.get_tensor(name))
-        except Exception as error:  # TensorFlow raises many types
-            raise self._unreadable(error) from error
 
     def __contains__(self, name: object) -> bool:
         return name in self._shapes
@@ -37,12 +37,6 @@ class _Arrays(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._shapes)
-
-    def _unreadable(self, error):
-        return errors.UserError(
-            f"The checkpoint {self._prefix} cannot be read: {error}. Copy its "
-            "files again."
-        )
 
 
 def find(path: pathlib.Path) -> pathlib.Path:

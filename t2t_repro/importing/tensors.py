@@ -22,6 +22,11 @@ class Tensors:
                 other values are refused then.
             file: path of the file, for errors.
         """
+        if unnamed := [name for name in arrays if not isinstance(name, str)]:
+            raise errors.UserError(
+                f"The weights in {file} must have names; got "
+                f"{errors.shown(unnamed[0])}."
+            )
         self._arrays = arrays
         self._file = file
         self._left = set(arrays)

@@ -176,7 +176,7 @@ def test_later_revision_is_named(tmp_path):
 
 
 def test_folder_without_files_is_named(tmp_path):
-    refused(tmp_path, "Cannot read .*model.bin: No such file")
+    refused(tmp_path, "has no model.bin. Name the folder")
     folder = save(build(), tmp_path / "model")
     vocabulary = folder / "shared_vocabulary.json"
     vocabulary.rename(folder / "source_vocabulary.json")

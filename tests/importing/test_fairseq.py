@@ -258,7 +258,7 @@ def test_copies_of_fairseq_0_12_are_ignored(tmp_path):
 
 def test_file_of_another_program_is_refused(tmp_path):
     for checkpoint, message in (
-        ({"weights": 1}, "neither args nor cfg.model, but weights"),
+        ({"weights": 1}, r"neither args nor cfg.model, but \['weights"),
         ({"args": models.arguments()}, "has no weights under `model`"),
     ):
         with pytest.raises(errors.UserError, match=message):

@@ -156,10 +156,10 @@ TOKENIZER = "  source_tokenization: {type: %s}\n"
             "target_sequence_controls.end in .* must be true",
         ),
         ("  target_vocabulary: 3\n", "target_vocabulary in .* path of a file"),
-        ("params: {length_penalty: -1}\n", "length_penalty in .* at least 0"),
+        ("params: {length_penalty: -1}\n", "length_penalty in .* from 0 to"),
         ("params: {coverage_penalty: 1}\n", "coverage_penalty in .* must be 0"),
         ("params: {sampling_topk: 0}\n", "sampling_topk in .* must be 1"),
-        ("params: {minimum_decoding_length: x}\n", "length in .* at least 0"),
+        ("params: {minimum_decoding_length: x}\n", "length in .* from 0 to"),
         ("  : [", "Cannot read .*data.yml"),
     ],
 )
