@@ -8,6 +8,7 @@ from t2t_repro.decoding.attention_trace import AttentionTrace
 from t2t_repro.decoding.translation import Translation
 from t2t_repro.models.seq2seq import AttentionWeights
 from t2t_repro.serving import limits, local_client
+from t2t_repro.text import parallel_files
 
 
 class ExportedModel:
@@ -74,7 +75,8 @@ class ExportedModel:
 
         They are the mean of the heads, as one head: [layers, 1, T, L].
         """
-        (line,) = self._client.add_tags([line], target_language)
+        lines = require_lines([line])
+        (line,) = self._client.add_tags(lines, target_language)
         (outputs,) = self._run("attention", [line])
         source, target = (
             [piece.decode() for piece in outputs[f"{side}_pieces"][0]]
@@ -114,12 +116,7 @@ def require_lines(lines: Iterable[str]) -> list[str]:
             "it as a list of one line."
         )
     found = list(lines)
-    for number, line in enumerate(found, 1):
-        if not isinstance(line, str):
-            raise errors.UserError(
-                f"Expected a string for each line; line {number:,} is "
-                f"{line!r:.80}."
-            )
+    parallel_files.require_text(found)
     return found
 
 

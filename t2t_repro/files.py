@@ -191,7 +191,8 @@ def expand_path(name: str | os.PathLike) -> pathlib.Path:
         return pathlib.Path(name).expanduser()
     except RuntimeError as error:
         raise errors.UserError(
-            f"There is no home folder for the ~ of {name}."
+            f"There is no home folder for the ~ of {name}. Name a path without "
+            "~, or set the variable HOME."
         ) from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from absl import flags
 
 from t2t_repro import errors, fields
+from t2t_repro.text import parallel_files
 
 _MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
 # The functions define flags of the command that calls them.
@@ -102,11 +103,9 @@ def define_number(
 def require_utf8(flag: flags.FlagHolder) -> list[str]:
     """Return the values of a flag, which must be UTF-8."""
     for line in flag.value:
-        try:
-            line.encode("utf-8")
-        except UnicodeEncodeError as error:
+        if not parallel_files.is_text(line):
             raise errors.UserError(
                 f"--{flag.name} is not UTF-8: {line[:80]!a}. Convert it, e.g. "
                 "with iconv."
-            ) from error
+            )
     return flag.value

@@ -24,6 +24,7 @@ from t2t_repro.text.parallel_files import (
     SUFFIXES,
     Pair,
     RawFile,
+    is_text,
     locate,
     read_pairs,
 )
@@ -258,12 +259,12 @@ class Problem(VocabularySettings):
             if not (
                 isinstance(pair, (tuple, list))
                 and len(pair) == 2
-                and isinstance(pair[0], str)
-                and isinstance(pair[1], str)
+                and all(map(is_text, pair))
             ):
                 raise errors.UserError(
-                    f"{name} pairs of strings, inputs and targets; pair "
-                    f"{number:,} of the split {split} is {pair!r:.100}."
+                    f"{name} pairs of strings, inputs and targets, of whole "
+                    f"characters; pair {number:,} of the split {split} is "
+                    f"{pair!r:.100}."
                 )
             yield pair
 

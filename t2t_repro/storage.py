@@ -69,7 +69,10 @@ def local_path(name: str | os.PathLike) -> pathlib.Path:
 
 def url_of(path: pathlib.Path) -> str | None:
     """Return the URL of which a path is the copy; None: it is no copy."""
-    path, cache = path.absolute(), _cache()
+    try:
+        path, cache = path.absolute(), _cache()
+    except errors.UserError:  # without a home folder there are no copies
+        return None
     if not path.is_relative_to(cache):
         return None
     scheme, *parts = path.relative_to(cache).parts or ("",)

@@ -165,6 +165,11 @@ def test_checkpoints_are_loaded_as_an_ensemble(folder, run):
             "n_best must be from 1 to beam_size=.; got 9",
         ),
         (lambda model: model.translate([None]), "line 1 is None"),
+        (
+            lambda model: model.translate(["ok", "\ud83d"]),
+            r"line 2 is '\\ud83d",
+        ),
+        (lambda model: model.attention("\ud83d"), r"line 1 is '\\ud83d"),
         (lambda model: model.score("two", "zwei"), "got the string 'two'"),
         (
             lambda model: model.score(["two"], ["zwei", "drei"]),

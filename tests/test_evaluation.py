@@ -50,6 +50,7 @@ def test_plain_text_needs_no_registered_problem():
         ("test", LINES, "in a folder of generated data; got no data_dir"),
         (test_sets.TestSet(LINES, [LINES]), None, "nothing to score"),
         (test_sets.TestSet(LINES, [LINES]), LINES[:1], "got 2 and 2 and 1"),
+        (test_sets.TestSet(None, [["\udc80"]]), [""], r"line 1 is '\\udc80'"),
     ],
 )
 def test_missing_or_wrong_input_is_an_error(

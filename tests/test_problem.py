@@ -313,6 +313,7 @@ def test_overridden_pairs_replace_files(tmp_path):
         ((b"a", "b"), "(b'a', 'b')"),
         ("ab", "'ab'"),
         (None, "None"),
+        (("a", "\ud83d"), r"('a', '\ud83d')"),  # half of an emoji
     ],
 )
 def test_wrong_pair_of_a_users_problem_is_named(tmp_path, pair, shown):
@@ -326,7 +327,7 @@ def test_wrong_pair_of_a_users_problem_is_named(tmp_path, pair, shown):
     read = build_problem("wrong").normalized_pairs("test", None, tmp_path)
     assert next(read) == ("a", "b")
     message = (
-        r"Wrong\.pairs\(\) must yield pairs of strings, inputs and targets; "
+        r"Wrong\.pairs\(\) must yield pairs of strings, .* whole characters; "
         f"pair 2 of the split test is {re.escape(shown)}\\."
     )
     with pytest.raises(errors.UserError, match=message):

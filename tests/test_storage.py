@@ -70,6 +70,16 @@ def test_other_paths_are_their_own(name):
     storage.fetch(path)
 
 
+def test_paths_need_no_home_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("T2T_CACHE", raising=False)
+    monkeypatch.setattr("os.path.expanduser", str)  # as without HOME
+    assert storage.local_path(tmp_path) == tmp_path
+    assert storage.url_of(tmp_path) is None
+    assert storage.download(tmp_path) == tmp_path
+    with pytest.raises(errors.UserError, match="no home folder for the ~"):
+        storage.local_path("memory://bucket/run")
+
+
 def test_folders_of_the_cache_that_are_no_copies(tmp_path):
     for name in ("", "s3", "other/bucket/run"):
         assert storage.url_of(tmp_path / "cache" / name) is None

@@ -178,6 +178,27 @@ def read_lines(path: pathlib.Path | str) -> Iterator[str]:
         ) from error
 
 
+def is_text(value: object) -> bool:
+    """Return whether a value is a string that UTF-8 can encode.
+
+    Half of an emoji, a lone surrogate such as JSON's "\\ud83d", is not.
+    """
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def require_text(lines: Iterable[object]) -> None:
+    """Raise a UserError that names the first line that is no text."""
+    for number, line in enumerate(lines, 1):
+        if not is_text(line):
+            raise errors.UserError(
+                "Expected a string of whole characters for each line; line "
+                f"{number:,} is {line!r:.80}."
+            )
+
+
 def split_lines(file: Iterable[bytes], name: object) -> Iterator[str]:
     """Yield the lines of a UTF-8 stream, without their line ends.
 

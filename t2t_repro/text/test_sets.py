@@ -11,7 +11,7 @@ from sacrebleu import utils
 from sacrebleu.dataset import DATASETS
 
 from t2t_repro import errors
-from t2t_repro.text.parallel_files import Pair, read_lines
+from t2t_repro.text.parallel_files import Pair, read_lines, require_text
 
 _TIMEOUT_SECS = 20
 
@@ -93,7 +93,10 @@ class TestSet(NamedTuple):
 
 
 def require_same_counts(*texts: Sequence[str]) -> None:
-    """Raise a UserError unless all texts have equally many lines, above 0."""
+    """Raise a UserError unless all texts have equally many lines, above 0.
+
+    The lines must be text, too.
+    """
     counts = [len(lines) for lines in texts]
     if len(set(counts)) > 1 or not counts[0]:
         raise errors.UserError(
@@ -101,6 +104,8 @@ def require_same_counts(*texts: Sequence[str]) -> None:
             "lines, at least one; got "
             f"{' and '.join(f'{n:,}' for n in counts)}."
         )
+    for lines in texts:
+        require_text(lines)
 
 
 def from_files(
