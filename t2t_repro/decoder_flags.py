@@ -221,7 +221,7 @@ def _check_prefixes(total):
 def read_lines() -> Iterator[str]:
     """Yield the lines to translate."""
     if _FROM_FILE.value:
-        return parallel_files.read_lines(_FROM_FILE.value)
+        return parallel_files.read_lines(files.reread(_FROM_FILE.value))
     # Iteration over sys.stdin would split lines at U+0085, too.
     return parallel_files.split_lines(sys.stdin.buffer, "standard input")
 
@@ -230,7 +230,7 @@ def read_prefixes() -> Iterable[str]:
     """Return the beginnings of the translations; "" without a file."""
     if not _PREFIX_FILE.value:
         return itertools.repeat("")
-    return parallel_files.read_lines(_PREFIX_FILE.value)
+    return parallel_files.read_lines(files.reread(_PREFIX_FILE.value))
 
 
 def read_pairs() -> Iterator[tuple[str, str]]:
@@ -240,7 +240,8 @@ def read_pairs() -> Iterator[tuple[str, str]]:
         UserError: a line is not a pair; names it.
     """
     name = SCORE_FILE.value or ""
-    for number, line in enumerate(parallel_files.read_lines(name), 1):
+    lines = parallel_files.read_lines(files.reread(name))
+    for number, line in enumerate(lines, 1):
         source, *targets = line.split("\t")
         if len(targets) != 1:
             raise errors.UserError(

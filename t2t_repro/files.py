@@ -5,7 +5,9 @@ part of it. Temporary names are NAME.RANDOM.t2t.tmp, which nobody can predict:
 no file of a user, nor a link, is there already.
 """
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
@@ -194,6 +196,24 @@ def expand_path(name: str | os.PathLike) -> pathlib.Path:
             f"There is no home folder for the ~ of {name}. Name a path without "
             "~, or set the variable HOME."
         ) from error
+
+
+@functools.cache
+def reread(name: str) -> pathlib.Path:
+    """Return a path that can be read again: of a pipe, that of a copy.
+
+    A command reads some files twice, as they may be larger than memory. The
+    copy is removed when the process ends.
+    """
+    path = expand_path(name)
+    if not path.is_fifo():
+        return path
+    copy = tempfile.NamedTemporaryFile()
+    atexit.register(copy.close)
+    with open(path, "rb") as pipe:
+        shutil.copyfileobj(pipe, copy)
+    copy.flush()
+    return pathlib.Path(copy.name)
 
 
 def inside(folder: pathlib.Path, name: str) -> pathlib.Path:

@@ -520,6 +520,14 @@ def test_existing_data_of_other_text_than_the_given_is_refused(
     assert manifest.sha256(tmp_path / "data" / FOLDER) == made
 
 
+def test_empty_validation_is_user_error(tmp_path):
+    write_raw(tmp_path / "raw")
+    for language in ("en", "xx"):
+        (tmp_path / "raw" / f"validation.{language}").write_text("")
+    with pytest.raises(errors.UserError, match="nothing to validate on"):
+        prepare.prepare(build(), tmp_path / "data", tmp_path / "raw")
+
+
 def test_raw_files_that_have_not_changed_are_not_read_again(
     prepared, monkeypatch
 ):

@@ -204,7 +204,11 @@ def _dropped(filtered: Mapping[str, Any]) -> str:
 def _read_text(
     split: str, pairs: Iterable[Pair], samples: Iterable[SideSample]
 ) -> dict[str, Any]:
-    """Count the pairs of a split, compute checksums, and fill samples."""
+    """Count the pairs of a split, compute checksums, and fill samples.
+
+    Raises:
+        UserError: the validation split, which every training needs, is empty.
+    """
     checksums, num_pairs = encode.Checksums(), 0
     with progress.bar(desc=f"read {split}", unit="pair") as bar:
         for chunk in engines.in_chunks(pairs):
@@ -213,6 +217,12 @@ def _read_text(
             bar.update(len(chunk))
             for side_sample in samples:
                 side_sample.add(chunk)
+    if not num_pairs and split == "validation":
+        raise errors.UserError(
+            "There is nothing to validate on: the text of the split "
+            "'validation' is empty. Put sentences and their translations "
+            "there, which are not for training."
+        )
     return {"read": num_pairs, "text_sha256": checksums.hexdigests()}
 
 

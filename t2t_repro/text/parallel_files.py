@@ -157,14 +157,18 @@ _OPEN_COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".zst": _open_zst}
 
 
 def read_lines(path: pathlib.Path | str) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file of SUFFIXES; see split_lines().
+    """Yield the lines of a UTF-8 file of SUFFIXES, or of a pipe.
+
+    See split_lines(). A pipe can be read once; files.reread() copies it.
 
     Raises:
         UserError: the file does not exist, is damaged or is not UTF-8.
     """
     path = files.expand_path(path)
-    if not path.is_file():
+    if not (path.is_file() or path.is_fifo()):
         kind = "is a folder" if path.is_dir() else "does not exist"
+        if path.is_char_device():
+            kind = "is a terminal or another device"
         raise errors.UserError(f"There is no file {path}: it {kind}.")
     open_file = _OPEN_COMPRESSED.get(path.suffix, open)
     try:

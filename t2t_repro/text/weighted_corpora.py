@@ -1,6 +1,7 @@
 """Training text in several files that patterns name, each with a weight."""
 
 import fractions
+import glob
 import itertools
 import pathlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -69,16 +70,27 @@ def read_corpora(
         UserError: no file or a held-out one matches a pattern, or a file cannot
             be read.
     """
+    kept = {
+        _identity(path): path.name
+        for name in held_out
+        for path in paths(glob.escape(name), folder, languages)
+    }
     for pattern, weight in corpora:
         names = _names(pattern, folder, languages)
-        for name in held_out:
-            if folder / name in names:
+        for path in paths(pattern, folder, languages):
+            if name := kept.get(_identity(path)):
                 raise errors.UserError(
-                    f"The pattern {pattern!r} of corpora matches {name}."
-                    f"{languages[0]}, which is not for training. Name the "
-                    "training files more exactly, or put them into a folder."
+                    f"The pattern {pattern!r} of corpora matches {name}, "
+                    "which is not for training. Name the training files more "
+                    "exactly, or put them into a folder."
                 )
         yield from take(_read_files(names, languages), weight)
+
+
+def _identity(path):
+    """Return what all paths and links of a file have in common."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def take(pairs: Iterable[Pair], weight: fractions.Fraction) -> Iterator[Pair]:

@@ -1,11 +1,12 @@
 """Raw files: lines, pairs, and where they are found."""
 
 import gzip
+import os
 
 import pyarrow as pa
 import pytest
 
-from t2t_repro import errors
+from t2t_repro import errors, files
 from t2t_repro.text import parallel_files
 
 
@@ -150,3 +151,29 @@ def test_file_put_into_download_folder_is_used(tmp_path):
     )
     assert parallel_files.locate(file, None, folder) == put
     assert list(parallel_files.read_lines(put)) == ["a", "b"]
+
+
+@pytest.fixture
+def pipe():
+    """Return the path of a pipe with two lines, as <(command) passes it."""
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n")
+    os.close(writer)
+    yield f"/dev/fd/{reader}"
+    os.close(reader)
+
+
+def test_pipe_is_read_as_a_file(pipe):
+    assert list(parallel_files.read_lines(pipe)) == ["one", "two"]
+
+
+def test_copy_of_a_pipe_is_read_again_and_again(pipe):
+    for _ in range(2):
+        path = files.reread(pipe)
+        assert list(parallel_files.read_lines(path)) == ["one", "two"]
+    files.reread.cache_clear()  # the descriptor is given away again
+
+
+def test_device_is_no_file():
+    with pytest.raises(errors.UserError, match="/dev/zero: it is a terminal"):
+        list(parallel_files.read_lines("/dev/zero"))
