@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,6 +18,8 @@ from t2t_repro.training import checkpoint_files, checkpoint_writer
 
 HPARAMS_SET = "fine_tuning"
 _SEED = 1
+_MAX_HEADER = 20_000  # characters
+_LICENSE = re.compile(r"^license:[ \t]*['\"]?([\w.-]{1,80})['\"]?[ \t]*$", re.M)
 
 
 def write(
@@ -60,10 +63,7 @@ def write(
             imported.vocabularies,
             0,
         )
-        stored["imported_from"] = {
-            "system": system,
-            "sha256": {f.name: files.sha256(f) for f in imported.files},
-        }
+        stored["imported_from"] = origin_of(imported, system)
         folder = output_dir / checkpoint_files.FOLDER
         path = folder / "ckpt-0"
         checkpoint_writer.write(variables, path, imported.vocabularies.sha256)
@@ -71,6 +71,27 @@ def write(
             output_dir, stored, imported.vocabularies, "imported, not trained"
         )
     return path
+
+
+def origin_of(imported: Imported, system: str) -> dict[str, Any]:
+    """Return where a model is from, without paths of this machine."""
+    folder = imported.files[0].parent
+    return {
+        "system": system,
+        "name": folder.resolve().name,
+        "license": _license(folder / "README.md"),
+        "sha256": {f.name: files.sha256(f) for f in imported.files},
+    }
+
+
+def _license(card: pathlib.Path) -> str:
+    """Return the licence in the header of a model card of the Hub, or ""."""
+    if not card.is_file():
+        return ""
+    with card.open(encoding="utf-8", errors="replace") as file:
+        header = re.match(r"---\n.*?\n---", file.read(_MAX_HEADER), re.DOTALL)
+    found = header and _LICENSE.search(header[0])
+    return found[1] if found else ""
 
 
 def build_hparams(imported: Imported, changes: str = "") -> hparam.HParams:

@@ -33,6 +33,10 @@ _TEMPLATE = """\
 
 {scores}
 
+{sections}
+All settings are in `model_card.json`.
+"""
+_DATA = """\
 ## Data
 
 | | |
@@ -44,7 +48,8 @@ _TEMPLATE = """\
 
 The licence of this model is not stated. Whoever publishes it chooses one that
 the licence of the data permits, and writes it into the header.
-
+"""
+_TRAINING = """\
 ## Training
 
 | | |
@@ -57,9 +62,28 @@ the licence of the data permits, and writes it into the header.
 | versions | {versions} |
 | checkpoints | {checkpoints} |
 | search | {search} |
-
-All settings are in `model_card.json`.
 """
+_ORIGIN = """\
+## Origin
+
+| | |
+|---|---|
+| system | {system} |
+| model | `{name}` |
+| licence | {license} |
+| files, sha256 | {files} |
+| imported with | {versions} |
+| search | {search} |
+
+The licence of this model is that of the original model{stated}. Its training
+data is described there.
+"""
+_SYSTEMS = {
+    "huggingface": "Hugging Face",
+    "marian": "Marian",
+    "ctranslate2": "CTranslate2",
+    "opennmt_tf": "OpenNMT-tf",
+}
 _USE = {
     "saved_model": """\
 ```python
@@ -111,28 +135,70 @@ def markdown(card: Mapping[str, Any], format: str) -> str:
         languages[0] or "text",
         languages[1] or ", ".join(source.get("target_languages", [])) or "text",
     )
+    # The last step of checkpoints such as averaged/ckpt-1500.
+    steps = max(int(n.rpartition("-")[2]) for n in card["checkpoints"])
+    sections = []
+    maker = f"t2t_repro {card['versions']['t2t_repro']}"
+    sentence, title = f"trained with {maker}", card["problem"]
+    if origin := card.get("imported_from"):
+        header["license"] = origin.get("license") or "unknown"
+        sections.append(_origin(card, origin))
+        title = origin.get("name") or title
+        first = f"imported from {_system(origin)} with {maker}"
+        sentence = f"{first}, then {sentence}" if steps else first
+    if steps or not origin:
+        sections += [_data(card, source), _training(card, steps)]
     return _TEMPLATE.format(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
-        title=f"{card['problem']}: {' to '.join(names)}",
-        sentence=(
-            f"Model `{card['hparams']['model']}`, trained with t2t_repro "
-            f"{card['versions']['t2t_repro']}."
-        ),
+        title=f"{title}: {' to '.join(names)}",
+        sentence=f"Model `{card['hparams']['model']}`, {sentence}.",
         use=_USE[format],
         scores=_scores(card["scores"]),
+        sections="\n".join(sections),
+    )
+
+
+def _data(card, source):
+    return _DATA.format(
         problem=card["problem"],
         arguments=_listed(card["problem_arguments"]),
         **{name: source[name] or _UNKNOWN for name in _SOURCE},
+    )
+
+
+def _training(card, steps):
+    return _TRAINING.format(
         hparams_set=card["hparams_set"],
         options=_listed(card.get("options", {})) or "none",
-        # The last step of checkpoints such as averaged/ckpt-1500.
-        steps=max(int(n.rpartition("-")[2]) for n in card["checkpoints"]),
+        steps=steps,
         batch_tokens=card["hparams"]["batch_tokens"],
         seed=card["random_seed"],
         hardware="; ".join(card["hardware"]),
         versions=_listed(card["versions"]),
         checkpoints=", ".join(card["checkpoints"]),
         search=_listed(card["decode_hparams"]),
+    )
+
+
+def _system(origin):
+    return _SYSTEMS.get(origin["system"], origin["system"])
+
+
+def _origin(card, origin):
+    """Return where the weights of an imported model are from."""
+    stated = (
+        ", which its files do not name: write it into the header"
+        if not origin.get("license")
+        else ""
+    )
+    return _ORIGIN.format(
+        system=_system(origin),
+        name=origin.get("name") or _UNKNOWN,
+        license=origin.get("license") or _UNKNOWN,
+        files=", ".join(f"`{k}` {v}" for k, v in origin["sha256"].items()),
+        versions=_listed(card["versions"]),
+        search=_listed(card["decode_hparams"]),
+        stated=stated,
     )
 
 

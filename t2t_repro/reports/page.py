@@ -65,6 +65,7 @@ def render(runs: Sequence[RunSummary]) -> str:
         "command": command,
         "number": number,
         "label": label,
+        "made": _made,
         "data_uri": _data_uri,
     }
     curves_by_run = {run.name: run.curves for run in runs}
@@ -157,6 +158,16 @@ def _sampled(runs):
         for name in names
         if any(f"validation/{name}" in run.curves for run in runs)
     ]
+
+
+def _made(run):
+    """Return how the weights came about: by an import, a training, or both."""
+    parts = []
+    if origin := run.settings.get("imported_from"):
+        parts.append(f"imported from {origin['system']}")
+    if run.cost.steps or not parts:
+        parts.append(f"trained for {number(run.cost.steps)} steps")
+    return ", ".join(parts)
 
 
 def _computed_on(run):

@@ -399,6 +399,24 @@ def test_vocabulary_with_gaps_is_refused(copy):
         huggingface.read(folder)
 
 
+@pytest.mark.parametrize(
+    ("card", "license"),
+    [
+        ("---\nlicense: apache-2.0\ntags: [a]\n---\n# Model", "apache-2.0"),
+        ("---\nlanguage: en\nlicense: 'mit' \n---\n", "mit"),
+        ("---\nlanguage: en\n---\nlicense: mit\n", ""),
+        ("license: mit", ""),
+        ("---\nlicense: [a, b]\n---\n", ""),
+    ],
+)
+def test_licence_is_that_of_the_card_of_the_hub(copy, card, license):
+    folder = copy()
+    (folder / "README.md").write_text(card)
+    origin = run_writer.origin_of(huggingface.read(folder), "huggingface")
+    assert (origin["name"], origin["license"]) == ("model", license)
+    assert "model.safetensors" in origin["sha256"]
+
+
 def test_run_refuses_a_folder_in_use(run):
     found = huggingface.read(GOLDEN)
     with pytest.raises(errors.UserError, match="is not empty"):

@@ -65,6 +65,34 @@ def test_header_has_only_names_of_languages_that_the_hub_admits():
     assert header["language_bcp47"] == ["zh-Hans", "pt-BR"]
 
 
+ORIGIN = {
+    "system": "huggingface",
+    "name": "opus-mt-de-en",
+    "license": "apache-2.0",
+    "sha256": {"config.json": "feed"},
+}
+
+
+def test_card_of_an_import_says_where_the_model_is_from():
+    card = CARD | {"imported_from": ORIGIN, "checkpoints": ["ckpt-0"]}
+    header, text = parts(card)
+    assert header["license"] == "apache-2.0"
+    assert "# opus-mt-de-en: de to en\n" in text
+    assert "imported from Hugging Face with t2t_repro 0.1.0.\n" in text
+    assert "| files, sha256 | `config.json` feed |" in text
+    assert "is that of the original model. Its training" in text
+    assert "trained with" not in text and "## Data" not in text
+
+
+def test_card_of_an_import_that_was_trained_on_says_both():
+    origin = ORIGIN | {"license": ""}
+    header, text = parts(CARD | {"imported_from": origin})
+    assert header["license"] == "unknown"
+    assert "which its files do not name: write it into the header" in text
+    assert "t2t_repro 0.1.0, then trained with t2t_repro 0.1.0." in text
+    assert "## Origin" in text and "## Data" in text and "## Training" in text
+
+
 def test_title_has_all_target_languages():
     registry.load_definitions()
     data = model_card.data(

@@ -167,6 +167,20 @@ def test_page_shows_everything_of_a_run():
         assert part in text, part
 
 
+@pytest.mark.parametrize("steps", [0, 5])
+def test_page_of_an_import_says_where_the_model_is_from(steps):
+    origin = {"system": "marian", "name": "opus", "sha256": {"a.npz": "beef"}}
+    settings = SETTINGS | {"imported_from": origin, "manifest_sha256": ""}
+    run = NEW_RUN._replace(
+        settings=settings, cost=NEW_RUN.cost._replace(steps=steps)
+    )
+    text = words(Reader(page.render([run])))
+    assert "The model was imported from marian: opus" in text
+    assert "a.npz beef" in text and "missing or has changed" not in text
+    trained = ", trained for 5 steps." if steps else "."
+    assert f"base on made_up, imported from marian{trained}" in text
+
+
 def test_page_states_what_is_missing():
     text = words(Reader(page.render([NEW_RUN])))
     for part in (
