@@ -93,14 +93,21 @@ def _version(info):
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system, and the name of the URL in it."""
-    scheme = url.partition("://")[0]
+    """Return fsspec's file system, and the name of the URL in it.
+
+    fsspec reads the URL of the bucket alone: names may have its :: and ?.
+    """
+    scheme, _, path = url.partition("://")
+    bucket, slash, name = path.partition("/")
     extra, module = PACKAGES[scheme]
     with extras.needed(extra, f"{scheme}://"):
         import fsspec
 
         importlib.import_module(module)
-    return fsspec.url_to_fs(url, use_listings_cache=False)
+    system, root = fsspec.url_to_fs(
+        f"{scheme}://{bucket}", use_listings_cache=False
+    )
+    return system, f"{root}{slash}{name}"
 
 
 @contextlib.contextmanager

@@ -31,6 +31,21 @@ def test_download_that_is_cut_is_reported(memory, machine, monkeypatch):
     assert not (second / NAME).exists()
 
 
+@pytest.mark.parametrize("name", ["a::file", "a::b/c", "x?versionId=1"])
+def test_name_with_syntax_of_fsspec_is_a_name(memory, machine, name):
+    first = machine("first")
+    write(first)
+    (first / name).parent.mkdir(exist_ok=True)
+    (first / name).write_text("mine")
+    storage.upload(first)
+    assert sorted(memory.store) == [
+        f"/bucket/run/{name}",
+        f"/bucket/run/{NAME}",
+    ]
+    second = machine("second")
+    assert (storage.download(second) / name).read_text() == "mine"
+
+
 class NoCredentialsError(Exception):
     """Has the name of botocore's error."""
 

@@ -7,7 +7,7 @@ import pytest
 
 def _with_tag(system, info):
     """Return details of an object with an ETag, as those of S3 and GCS."""
-    content = system.cat(info["name"]) if info["type"] == "file" else b""
+    content = system.cat_file(info["name"]) if info["type"] == "file" else b""
     return info | {"ETag": hashlib.md5(content).hexdigest()}
 
 
