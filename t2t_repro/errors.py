@@ -136,17 +136,20 @@ def disk_code(error: Exception) -> int | None:
 
 
 def _disk(error):
-    """Describe the disk of the file that an error names, and its free space."""
+    """Describe the disk of the file that an error names.
+
+    Its free space is now that of the unfinished file, too, which is removed.
+    """
     named = getattr(error, "filename", None) or _path_in(str(error))
     if not named:
         return ""
     path = pathlib.Path(named).absolute()
     while not path.exists():
         path = path.parent
-    usage = shutil.disk_usage(path)
+    total = shutil.disk_usage(path).total
     while not path.is_mount():
         path = path.parent
-    return f" (of {path}, {usage.free:,} of {usage.total:,} bytes are free)"
+    return f" (of {path}, {total:,} bytes in all)"
 
 
 def _path_in(text):

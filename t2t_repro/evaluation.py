@@ -261,6 +261,10 @@ def _store(run, name, translations, result):
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, "".join(f"{line}\n" for line in translations))
     json_files.write(
-        path.with_name(f"{path.stem}.json"), result.scores | result.details
+        path.with_name(f"{path.stem}.json"),
+        result.scores
+        | result.details
+        | {run_json.TRANSLATIONS_SHA256: files.sha256(path)},
+        with_checksum=True,
     )
     storage.upload_results(path.parent)

@@ -98,8 +98,8 @@ def _summarize(run, name, options):
     folder = run.output_dir / run_json.TRANSLATIONS
     scores = runs.stored_scores(run.output_dir)
     ranked = {
-        split: _samples(run, data, split, folder / f"{split}.txt")
-        for split in scores
+        split: _samples(run, data, split, folder / f"{split}.txt", stored)
+        for split, stored in scores.items()
         if contents and split in contents["splits"]
     }
     checkpoint, attention, no_attention = _attention(
@@ -176,7 +176,13 @@ def _steps(run, read):
     return max([curves.steps_done(read), *map(checkpoint_files.step_of, kept)])
 
 
-def _samples(run, data, split, path):
+def _samples(run, data, split, path, stored):
+    expected = stored.get(run_json.TRANSLATIONS_SHA256)  # not of old versions
+    if expected and files.sha256(path) != expected:
+        raise errors.UserError(
+            f"{path} has changed since its lines were scored. Restore it, or "
+            f"run evaluate --split={split} again."
+        )
     corpus = manifest.open_corpus(data, split, run.problem.reverse)
     translations = list(parallel_files.read_lines(path))
     if len(translations) != len(corpus):

@@ -27,6 +27,7 @@ RUN = "run.json"
 AVERAGED = "averaged"
 CHECKPOINTS = checkpoint_files.FOLDER
 TRANSLATIONS = "translations"
+TRANSLATIONS_SHA256 = "translations_sha256"  # of NAME.txt, in NAME.json
 # Settings that must not change when a run continues, beside problem_arguments
 # and the data.
 _IDENTITY = (

@@ -6,7 +6,16 @@ import types
 
 import pytest
 
-from t2t_repro import errors, evaluation, files, registry, run_test_sets
+from t2t_repro import (
+    errors,
+    evaluation,
+    files,
+    registry,
+    reporting,
+    run_test_sets,
+    runs,
+)
+from t2t_repro.data import manifest
 from t2t_repro.problem import build_problem, scoring_problem
 from t2t_repro.text import test_sets
 
@@ -113,6 +122,37 @@ def test_split_of_an_imported_model_needs_text(folder):
     message = "run has none: .*--sources and --references"
     with pytest.raises(errors.UserError, match=message):
         evaluation.evaluate(run, "test")
+
+
+def test_stored_translations_that_have_changed_are_no_samples_of_a_report(
+    captions, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(evaluation, "_translate", lambda *_: (LINES, {}))
+    run = types.SimpleNamespace(problem=captions, output_dir=tmp_path)
+    texts = test_sets.TestSet(LINES, [LINES], "test")
+    evaluation.evaluate(run, texts, samples=1)
+    monkeypatch.setattr(manifest, "open_corpus", lambda *_: _Corpus())
+    path = tmp_path / "translations" / "test.txt"
+    (stored,) = runs.stored_scores(tmp_path).values()
+    ranked = reporting._samples(run, None, "test", path, stored)
+    assert all(sample.scores["chrf"] == 100 for sample in ranked.best)
+    path.write_text(path.read_text().replace("Hund", "Wolf"))
+    with pytest.raises(errors.UserError, match="has changed since.*evaluate"):
+        reporting._samples(run, None, "test", path, stored)
+    scores = path.with_suffix(".json")
+    scores.write_text(scores.read_text().replace('"bleu": ', '"bleu": 1'))
+    with pytest.raises(errors.UserError, match="json is damaged"):
+        runs.stored_scores(tmp_path)
+
+
+class _Corpus:
+    """Corpus of LINES on both sides."""
+
+    def __len__(self):
+        return len(LINES)
+
+    def text(self, side):
+        return LINES
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from t2t_repro import json_files
+
 KEYS = [
     "bleu",
     "bleu_lc",
@@ -172,7 +174,7 @@ def assert_card_is_complete(version, folder):
     assert card["exported_with"]["tensorflow"]
     assert "SentencepieceTokenizeOp" in card["operations"]
     assert card["scores"] == {
-        path.stem: json.loads(path.read_text())
+        path.stem: json_files.read(path)
         for path in (folder / "translations").glob("*.json")
     }
 

@@ -147,6 +147,14 @@ def test_images_have_alternative_text(reader):
         assert picture["src"] == "data:image/png;base64,cG5n"
 
 
+def test_page_runs_no_scripts_and_loads_nothing():
+    """A metric of somebody else may draw any SVG."""
+    text = page.render([RUN])
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}'
+    assert text.index(meta) < text.index("<title>")
+
+
 def test_page_shows_everything_of_a_run():
     text = words(Reader(page.render([RUN])))
     for part in (
