@@ -17,6 +17,7 @@ from t2t_repro import (
     evaluation,
     exporting,
     fields,
+    files,
     registry,
     run_json,
     runs,
@@ -191,7 +192,7 @@ def load(path: Path, usr_dir: Path | None = None) -> Model | ExportedModel:
         ):
             return ExportedModel(folder)
         checkpoint_path = str(path)
-        first = storage.local_path(checkpoint_path.split(",")[0])
+        first = storage.local_path(files.split_paths(checkpoint_path)[0])
         run_dir = checkpoint_files.open_folder(first.parent.parent)
     if not (run_dir / run_json.RUN).exists():
         raise errors.UserError(

@@ -22,6 +22,7 @@ _BEST = flags.DEFINE_bool(
 _CHECKPOINTS = flag_types.define_list(
     "checkpoints",
     "Paths of checkpoints to average, comma-separated, instead of the last.",
+    of_paths=True,
 )
 
 

@@ -182,28 +182,22 @@ def given_data_dir() -> str | None:
 
 def output_dir() -> pathlib.Path:
     """Return --output_dir, or its default for problem and hparams set."""
-    folders = output_dirs()
-    if len(folders) > 1:
-        raise errors.UserError(
-            "--output_dir takes several folders for the report only; got "
-            f"{_OUTPUT_DIR.value}."
-        )
-    return folders[0]
-
-
-def output_dirs() -> list[pathlib.Path]:
-    """Return the folders of --output_dir, comma-separated."""
     if _OUTPUT_DIR.value:
-        return [
-            storage.local_path(name) for name in _OUTPUT_DIR.value.split(",")
-        ]
+        return storage.local_path(_OUTPUT_DIR.value)
     if not (_PROBLEM.value and _HPARAMS_SET.value):
         raise errors.UserError(
             "Name the run with --output_dir, or with --problem and "
             "--hparams_set."
         )
     folder = files.expand_path("~/t2t_train")
-    return [folder / problem().full_name / hparams_set()]
+    return folder / problem().full_name / hparams_set()
+
+
+def output_dirs() -> list[pathlib.Path]:
+    """Return the folders of --output_dir, comma-separated."""
+    if not _OUTPUT_DIR.value:
+        return [output_dir()]
+    return list(map(storage.local_path, files.split_paths(_OUTPUT_DIR.value)))
 
 
 def expected_settings() -> dict[str, Any]:

@@ -200,7 +200,7 @@ def _check_combinations():
                 f"--{flag.name} needs --{needed.name}. Give it, too, or omit "
                 f"--{flag.name}."
             )
-    count = len((flags.FLAGS.checkpoint_path or "").split(","))
+    count = len(files.split_paths(flags.FLAGS.checkpoint_path or ""))
     if ATTENTION.value and count > 1:
         raise errors.UserError(
             "--decode_attention looks into one model; --checkpoint_path names "

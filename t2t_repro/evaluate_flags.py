@@ -22,7 +22,9 @@ _TRANSLATIONS = flags.DEFINE_string(
     "File of translations to score, instead of translating.",
 )
 _REFERENCES = flag_types.define_list(
-    "references", "Reference files, comma-separated, instead of --split."
+    "references",
+    "Reference files, comma-separated, instead of --split.",
+    of_paths=True,
 )
 _SOURCES = flags.DEFINE_string(
     "sources", None, "With --references: file of the source sentences."

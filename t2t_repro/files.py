@@ -198,6 +198,26 @@ def expand_path(name: str | os.PathLike) -> pathlib.Path:
         ) from error
 
 
+def split_paths(text: str) -> list[str]:
+    """Split paths at commas, except those in the name of an existing path.
+
+    A checkpoint RUN/checkpoints/ckpt-4 exists if its index does.
+    """
+    parts, found = text.split(","), list[str]()
+    while parts:
+        joined = [",".join(parts[:n]) for n in range(len(parts), 0, -1)]
+        found.append(next(filter(_exists, joined), parts[0]))
+        del parts[: found[-1].count(",") + 1]
+    return found
+
+
+def _exists(name):
+    if is_url(name):
+        return False
+    path = expand_path(name)
+    return path.exists() or pathlib.Path(f"{path}.index").exists()
+
+
 @functools.cache
 def reread(name: str) -> pathlib.Path:
     """Return a path that can be read again: of a pipe, that of a copy.

@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import flags
 
-from t2t_repro import errors, fields
+from t2t_repro import errors, fields, files
 from t2t_repro.text import parallel_files
 
 _MAX_INT = 2**31 - 1  # TensorFlow counts steps with 32 bits
@@ -77,9 +77,22 @@ def define_items(name: str, default: str | None, text: str) -> flags.FlagHolder:
     )
 
 
-def define_list(name: str, text: str) -> flags.FlagHolder:
+class _PathsParser(flags.ListParser):
+    """Parser of a list of paths, whose names may have commas."""
+
+    def parse(self, argument: str | list[str]) -> list[str]:
+        """Return the paths; quotes are those of CSV, as in other lists."""
+        if not argument or isinstance(argument, list) or '"' in argument:
+            return super().parse(argument)
+        return files.split_paths(argument)
+
+
+def define_list(
+    name: str, text: str, of_paths: bool = False
+) -> flags.FlagHolder:
     """Define a flag of a list, empty by default; commas are between items."""
-    parser, serializer = flags.ListParser(), flags.CsvListSerializer(",")
+    parser = _PathsParser() if of_paths else flags.ListParser()
+    serializer = flags.CsvListSerializer(",")
     return flags.DEFINE_flag(_AdditiveFlag(parser, serializer, name, [], text))
 
 

@@ -56,6 +56,7 @@ _VOCABULARIES = flag_types.define_list(
     "Vocabulary files, where the model's files do not name them: one for both "
     "sides, or source,target. Files of ids and of SentencePiece models may be "
     "mixed: source.spm,target.spm,vocab.yml.",
+    of_paths=True,
 )
 _TOKENIZER = flags.DEFINE_enum(
     "tokenizer",

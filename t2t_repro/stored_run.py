@@ -55,6 +55,8 @@ def read(
             "the right --output_dir."
         )
     settings = json_files.read(path, run_json.SHAPE)
+    # Runs of earlier versions lack it.
+    json_files.require_shape(path, settings.get("data", {}), {str: str})
     if "usr_dir" in settings:
         json_files.require_shape(
             path, settings["usr_dir"], user_definitions.SHAPE
@@ -121,7 +123,7 @@ def find_checkpoints(
     """
     if not names:
         return [find_checkpoint(output_dir)]
-    paths = names.split(",") if isinstance(names, str) else names
+    paths = files.split_paths(names) if isinstance(names, str) else names
     return list(map(checkpoint_files.require, paths))
 
 

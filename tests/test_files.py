@@ -278,3 +278,24 @@ def test_require_writable_leaves_an_empty_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError):
         files.require_writable(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a,b", ["a,b"]),
+        ("x,a,b", ["x", "a,b"]),
+        ("a,b,x", ["a,b", "x"]),
+        ("a,b/ckpt-4,x", ["a,b/ckpt-4", "x"]),
+        ("a,c", ["a", "c"]),
+        ("", [""]),
+        ("s3://b/a,b", ["s3://b/a", "b"]),
+    ],
+)
+def test_commas_split_paths_but_not_names_that_exist(
+    tmp_path, monkeypatch, text, expected
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b").mkdir()
+    (tmp_path / "a,b" / "ckpt-4.index").touch()
+    assert files.split_paths(text) == expected

@@ -85,7 +85,7 @@ def parallel_microbatches(strategy: tf.distribute.Strategy, xla: bool) -> int:
 def is_multi_worker(distribution: str) -> bool:
     """Return whether a choice of strategy() means several processes."""
     return distribution == "multi_worker" or (
-        distribution == "auto" and "TF_CONFIG" in os.environ
+        distribution == "auto" and workers.names_task()
     )
 
 
@@ -94,8 +94,8 @@ def strategy(distribution: str = "auto") -> tf.distribute.Strategy:
 
     "multi_worker" uses the machines that TF_CONFIG names, and waits for them.
     "mirrored" uses every visible GPU or, without a GPU, every logical CPU.
-    "auto" is "multi_worker" if TF_CONFIG is set; otherwise "mirrored" if there
-    are several devices, and "one_device" if there is one.
+    "auto" is "multi_worker" if TF_CONFIG names a task; otherwise "mirrored" if
+    there are several devices, and "one_device" if there is one.
 
     Raises:
         UserError: "multi_worker", but TF_CONFIG does not describe a cluster

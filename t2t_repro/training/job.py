@@ -126,9 +126,12 @@ def _choose_hardware(options):
         return hardware.strategy(options.distribution)
     except RuntimeError as error:
         raise errors.UserError(
-            f"The devices cannot be chosen any more: {error} An operation of "
-            "TensorFlow runs while a module of --usr_dir is imported, or a "
-            "callback is built. Run it in a function, or in on_train_begin()."
+            f"The devices cannot be chosen any more: {error} TensorFlow has "
+            "run an operation in this process. After an earlier training or "
+            "translation, as in a notebook, use a new process or the devices "
+            "of the first time. If a module of --usr_dir runs it when it is "
+            "imported, or a callback when it is built, move it to a function "
+            "or to on_train_begin()."
         ) from error
 
 

@@ -81,8 +81,8 @@ class Options:
     distribution: str = setting(
         one_of("auto", "one_device", "mirrored", "multi_worker"),
         default="auto",
-        help="Distribution strategy; auto: multi_worker if TF_CONFIG is set, "
-        "else all visible GPUs, or one device.",
+        help="Distribution strategy; auto: multi_worker if TF_CONFIG names a "
+        "task, else all visible GPUs, or one device.",
     )
     logical_devices: int | None = setting(
         at_least(1),

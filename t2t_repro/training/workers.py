@@ -167,6 +167,21 @@ def require_same_flags(
             )
 
 
+def names_task() -> bool:
+    """Return whether TF_CONFIG has a cluster or a task, even a wrong one.
+
+    Platforms set it to "" or to {"environment": "cloud"} on a single machine.
+    """
+    text = os.environ.get("TF_CONFIG", "").strip() or "{}"
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(config, dict) or bool(
+        config.get("cluster") or config.get("task")
+    )
+
+
 def check_tf_config() -> None:
     """Check that TF_CONFIG names a cluster and this machine's task in it.
 

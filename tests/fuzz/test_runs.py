@@ -47,7 +47,9 @@ def run(tmp_path_factory):
     """Return a folder with run.json and a vocabulary, as the trainer does."""
     folder = tmp_path_factory.mktemp("run")
     vocabularies = Vocabularies.shared(Bpe.learn(["a b c", "c d"] * 9, 268))
-    (folder / "manifest.json").write_text("{}")
+    vocabulary = {"size": 268, "sha256": vocabularies.sha256}
+    contents = {"splits": {}, "vocabulary": vocabulary}
+    json_files.write(folder / "manifest.json", contents)
     settings = run_json.settings(
         PROBLEM,
         "tiny",

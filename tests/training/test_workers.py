@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from t2t_repro import errors
-from t2t_repro.training import hardware, workers
+from t2t_repro.training import hardware, job, workers
+from t2t_repro.training.options import Options
 
 PAIR = {"worker": ["a:1", "b:1"]}
 
@@ -50,9 +51,29 @@ def config(cluster, kind, index):
 )
 def test_error_names_the_fault_of_tf_config(text, message, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", text)
-    for distribution in ("auto", "multi_worker"):
+    # Without a cluster or task, "auto" is a single machine.
+    for distribution in ("multi_worker", *["auto"] * (text not in ("", "{}"))):
         with pytest.raises(errors.UserError, match=f"HOST:PORT.*{message}"):
             hardware.strategy(distribution)
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", "{}", '{"environment": "cloud"}', '{"cluster": {}}']
+)
+def test_tf_config_without_a_task_is_that_of_a_single_machine(
+    text, monkeypatch
+):
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert not hardware.is_multi_worker("auto")
+    assert hardware.is_multi_worker("multi_worker")
+
+
+def test_devices_of_a_process_that_has_trained_are_explained():
+    tf.constant(1.0)
+    options = Options(logical_devices=7)
+    message = "chosen any more: .* earlier training .* use a new process"
+    with pytest.raises(errors.UserError, match=message):
+        job._choose_hardware(options)
 
 
 def test_multi_worker_without_tf_config_is_refused(monkeypatch):
