@@ -10,6 +10,7 @@ src/models/transformer.cc, src/models/sequence_to_sequence.cc and
 src/layers/transformer.cc.
 """
 
+import importlib.util
 import math
 import pathlib
 from typing import Any
@@ -28,7 +29,12 @@ from t2t_repro.importing import (
 from t2t_repro.importing.ctranslate2_file import ModelFile
 from t2t_repro.importing.ctranslate2_layers import Layers
 from t2t_repro.importing.ctranslate2_vocabularies import Tokens
-from t2t_repro.importing.imported import Imported
+from t2t_repro.importing.imported import (
+    FoundVocabularies,
+    Imported,
+    Reference,
+)
+from t2t_repro.text.vocabulary import EOS, PAD
 
 _SIDES = "encoder", "decoder"
 # Numbers of heads, where the file has none: src/models/model_factory.cc.
@@ -39,6 +45,7 @@ _SPECS = {
     "TransformerSpec": 8,
 }
 _MAX_REVISION = 7
+_REFERENCE_LENGTH = 6  # tokens that CTranslate2 scores
 # include/ctranslate2/ops/activation.h; with a gate, and without.
 _ACTIVATIONS = {
     0: ("relu", "reglu"),
@@ -88,7 +95,42 @@ def read(folder: pathlib.Path) -> Imported:
         found.kind,
         _SEARCH,
         (file, *tokens.files, *found.files),
+        reference=_reference(folder, tokens, found),
     )
+
+
+def _reference(
+    folder: pathlib.Path, tokens: Tokens, found: FoundVocabularies
+) -> Reference | None:
+    """Return a pair for CTranslate2 to score, if its package is installed."""
+    if importlib.util.find_spec("ctranslate2") is None:
+        return None
+    special = {*tokens.special, tokens.target[tokens.start], "<s>"}
+    ids, texts = [], []
+    for names, order, vocabulary in zip(
+        (tokens.source, tokens.target), found.orders, found.pair, strict=True
+    ):
+        # order has a -1 where CTranslate2 has no such token.
+        known = [
+            i
+            for i, theirs in enumerate(order)
+            if theirs >= 0
+            and names[theirs] not in special
+            and i not in (PAD, EOS, vocabulary.unknown)
+        ]
+        ids.append(known[:: -(-len(known) // _REFERENCE_LENGTH) or 1])
+        texts.append([names[order[i]] for i in ids[-1]])
+    if tokens.encodes_eos and not tokens.adds_eos:
+        texts[0].append(tokens.special.eos)
+
+    def log_probs() -> list[float]:
+        import ctranslate2
+
+        translator = ctranslate2.Translator(str(folder), compute_type="float32")
+        (result,) = translator.score_batch([texts[0]], [texts[1]])
+        return list(result.log_probs)
+
+    return Reference("CTranslate2", [*ids[0], EOS], [*ids[1], EOS], log_probs)
 
 
 def _check_spec(model: ModelFile, file: pathlib.Path) -> None:

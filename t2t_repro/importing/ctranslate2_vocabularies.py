@@ -46,6 +46,7 @@ class Tokens(NamedTuple):
     start: int  # id of the decoder's first input
     is_own: bool  # whether START, which this project's exporter adds, is last
     encodes_eos: bool
+    adds_eos: bool  # whether CTranslate2 adds it, and not its caller
     epsilon: float | None
     files: tuple[pathlib.Path, ...]
 
@@ -89,6 +90,7 @@ def read_tokens(folder: pathlib.Path, model: ModelFile) -> Tokens:
         target.index(config["decoder_start_token"]),
         {source[-1], target[-1], config["decoder_start_token"]} == {START},
         _encodes_eos(config),
+        config["add_source_eos"],
         float(epsilon) if epsilon else None,
         (*files, *dict.fromkeys(paths)),
     )

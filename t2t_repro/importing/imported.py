@@ -3,7 +3,7 @@
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,15 @@ from t2t_repro.importing.weights import Weights
 # Bias of the logit of a PAD that the other system lacks: exp(-100) adds nothing
 # to a softmax, and label smoothing of it stays small.
 PAD_BIAS = -100.0
+
+
+class Reference(NamedTuple):
+    """Pair of which the other system gives log-probabilities."""
+
+    system: str
+    inputs: list[int]  # ids [L] of our vocabulary, EOS the last
+    targets: list[int]  # [T], the same
+    log_probs: Callable[[], Sequence[float]]  # [T], by the other system
 
 
 class Imported(NamedTuple):
@@ -33,6 +42,8 @@ class Imported(NamedTuple):
     languages_file: pathlib.Path | None = None  # the file that names them
     # Arrays of the file that no part of the model needs, by their names.
     left_over: tuple[str, ...] = ()
+    # None: the other system is not installed.
+    reference: Reference | None = None
 
 
 def read_json(file: pathlib.Path, shape: Any) -> Any:

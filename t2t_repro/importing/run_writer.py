@@ -3,12 +3,16 @@
 import dataclasses
 import pathlib
 import re
+import sys
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from t2t_repro import errors, files, hparam, locks, registry, run_json
 from t2t_repro.data import vocabulary_pair
+from t2t_repro.decoding import score
 from t2t_repro.fields import override
 from t2t_repro.importing import weights
 from t2t_repro.importing.imported import Imported
@@ -18,6 +22,7 @@ from t2t_repro.training import checkpoint_files, checkpoint_writer
 
 HPARAMS_SET = "fine_tuning"
 _SEED = 1
+_TOLERANCE = 0.01  # of log-probabilities; a wrong setting moves them by more
 _MAX_HEADER = 20_000  # characters
 _LICENSE = re.compile(r"^license:[ \t]*['\"]?([\w.-]{1,80})['\"]?[ \t]*$", re.M)
 
@@ -52,6 +57,8 @@ def write(
         )
     settings = build_hparams(imported, hparams)
     variables = build_variables(imported, settings)
+    if not hparams:  # such as a positional encoding of the user's choice
+        compare(imported, settings, variables)
     problem = _problem(imported, output_dir, languages)
     with locks.locked(output_dir, beside=True):
         stored = run_json.settings(
@@ -136,6 +143,49 @@ def build_variables(
             "the weights' file."
         )
     return {f"weights/{path}": tf.Variable(found[path]) for path in expected}
+
+
+def compare(
+    imported: Imported,
+    hparams: hparam.HParams,
+    variables: Mapping[str, tf.Variable],
+) -> None:
+    """Compare a forward pass with the other system's, if that is installed.
+
+    Args:
+        imported: result of a reader.
+        hparams: result of build_hparams().
+        variables: result of build_variables().
+
+    Raises:
+        UserError: their log-probabilities differ.
+    """
+    reference = imported.reference
+    if reference is None:
+        return
+    try:
+        theirs = np.array(reference.log_probs())
+    except Exception as error:  # an old file, or any other of its own
+        print(f"Not compared with {reference.system}: {error}", file=sys.stderr)
+        return
+    source, target = imported.vocabularies
+    model = building.build(hparams, target.size, source_vocab_size=source.size)
+    for path, weight in building.by_path(model.weights).items():
+        weight.assign(variables[f"weights/{path}"])
+    ours = score.subword_log_probs(
+        [model],
+        tf.constant([reference.inputs], tf.int32),
+        tf.constant([reference.targets], tf.int32),
+    ).numpy()[0]
+    if ours.shape != theirs.shape or not np.allclose(
+        ours, theirs, rtol=0, atol=_TOLERANCE
+    ):
+        raise errors.UserError(
+            "This model cannot be imported: of the same outputs, it has the "
+            f"log-probabilities {ours.round(2).tolist()} here and "
+            f"{theirs.round(2).tolist()} in {reference.system}. A setting may "
+            "have another meaning there: please report this with the files."
+        )
 
 
 def _problem(

@@ -232,6 +232,22 @@ def test_rounded_weights_are_those_of_ctranslate2(kind, tmp_path):
     assert found.hparams["shared_embedding_and_softmax_weights"]
 
 
+@pytest.mark.parametrize("starts_with_eos", [False, True])
+def test_forward_pass_is_compared_with_ctranslate2s(starts_with_eos, tmp_path):
+    def change(spec):
+        if starts_with_eos:
+            spec.config.decoder_start_token = "</s>"
+
+    found = ctranslate2_folder.read(save(build(change), tmp_path / "model"))
+    hparams = run_writer.build_hparams(found)
+    variables = run_writer.build_variables(found, hparams)
+    run_writer.compare(found, hparams, variables)
+    # The weights fit any number of heads.
+    hparams = dataclasses.replace(hparams, num_heads=4)
+    with pytest.raises(errors.UserError, match="here and .* in CTranslate2"):
+        run_writer.compare(found, hparams, variables)
+
+
 @pytest.mark.slow
 def test_run_of_the_importer_translates(tmp_path):
     def pieces_apart(spec):
