@@ -203,12 +203,12 @@ def write_table(recipes: Recipes) -> str:
     """Write table.json, table.md and paired_tests.json; return the table."""
     folder = recipes.job.results_dir
     results = finished_rows(recipes)
-    tests = compare(recipes, results)
+    paired_tests.write(folder, compare(recipes, results))
+    tests = paired_tests.read(folder)
     speeds = read_speeds(recipes)
     summary = augmentation_table.summarize(results, SCORE, speeds)
     text = augmentation_table.lay_out(results, SCORE, tests, speeds)
     table_runs.write_table(recipes.job, summary, text)
-    json_files.write(folder / "paired_tests.json", tests)
     return text
 
 

@@ -4,11 +4,13 @@ import pathlib
 from collections.abc import Sequence
 
 from scripts.paper import row_files
+from t2t_repro import errors, files, json_files
 from t2t_repro.metrics import scores, significance
 from t2t_repro.metrics.suite import Suite
 from t2t_repro.text import parallel_files
 
 SAMPLES = 1_000
+FILE = "paired_tests.json"
 
 
 def compare_with_base(
@@ -34,14 +36,17 @@ def compare_with_base(
 
     Returns:
         {row: [{"seed": …, "difference": …, "p_value": …}]}. Seeds without
-        stored translations are left out.
+        translations are left out, and how to make them again is printed.
+
+    Raises:
+        UserError: translations are not those that a row was scored with.
     """
     scorer = Suite((metric,), *suite[1:]).build()
     counts = significance.resample(len(references), SAMPLES)
     counted = {}
     for result in results:
         path = row_files.translations_path(results_dir, result)
-        if path.exists():
+        if _has_translations(result, path):
             lines = list(parallel_files.read_lines(path))
             statistics = scores.count(scorer, lines, [references])
             counted[result["row"], result["seed"]] = statistics[metric]
@@ -60,3 +65,38 @@ def compare_with_base(
             }
         )
     return tests
+
+
+def _has_translations(result, path):
+    """Return whether the translations of a row are there, and check them."""
+    expected = result.get("translations_sha256")
+    if not path.exists():
+        print(
+            f"{path.stem} has no paired test, because {path} is absent. This "
+            "command, with another --results_dir, makes it again, with sha256 "
+            f"{expected} on an equal machine: {result.get('command')}"
+        )
+        return False
+    if expected and files.sha256(path) != expected:
+        raise errors.UserError(
+            f"{path} has other translations than those that {path.stem}.json "
+            f"has scores of: its sha256 is not {expected}. Remove it."
+        )
+    return True
+
+
+def write(results_dir: pathlib.Path, tests: dict[str, list[dict]]) -> None:
+    """Write paired_tests.json, and keep tests of absent translations in it."""
+    stored = read(results_dir)
+    for row, row_tests in tests.items():
+        seeds = {test["seed"]: test for test in stored.get(row, [])}
+        seeds |= {test["seed"]: test for test in row_tests}
+        stored[row] = [seeds[seed] for seed in sorted(seeds)]
+    if stored:
+        json_files.write(results_dir / FILE, stored)
+
+
+def read(results_dir: pathlib.Path) -> dict[str, list[dict]]:
+    """Return the tests in paired_tests.json, {} without that file."""
+    path = results_dir / FILE
+    return json_files.read(path) if path.exists() else {}

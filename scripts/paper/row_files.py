@@ -32,7 +32,10 @@ def path(row: Row, job: Job) -> pathlib.Path:
 
 
 def translations_path(results_dir: pathlib.Path, result: dict) -> pathlib.Path:
-    """Return the path of the translations of a finished row."""
+    """Return the path of the translations of a finished row.
+
+    Git ignores them; the row's file has their sha256.
+    """
     return results_dir / f"{result['row']}-seed{result['seed']}.txt"
 
 

@@ -10,7 +10,7 @@ import functools
 import pathlib
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from scripts.paper import (
     experiment_queue,
@@ -132,8 +132,10 @@ def run_row(row: Row, job: Job, measure: Callable):
         f"--split={job.split}",
     )
     stored = runs.stored_scores(folder)[job.split]
+    translations = folder / run_json.TRANSLATIONS / f"{job.split}.txt"
     result = row_files.row_settings(row, job) | {
         "figures": measure(folder, stored),
+        "translations_sha256": files.sha256(translations),
         **ended,
         "command": row_files.command_line(),
         "machine": job.machine,
@@ -141,8 +143,7 @@ def run_row(row: Row, job: Job, measure: Callable):
     }
     job.results_dir.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(
-        folder / run_json.TRANSLATIONS / f"{job.split}.txt",
-        row_files.translations_path(job.results_dir, result),
+        translations, row_files.translations_path(job.results_dir, result)
     )
     json_files.write(path, result)
 
@@ -268,7 +269,7 @@ def _write_paired_tests(
 ) -> None:
     """Write the bootstrap tests between rows and base to paired_tests.json."""
     corpus = manifest.open_corpus(job.data, job.split, job.problem.reverse)
-    tests: Mapping = paired_tests.compare_with_base(
+    tests = paired_tests.compare_with_base(
         results,
         table.base_row,
         job.problem.suite,
@@ -276,8 +277,7 @@ def _write_paired_tests(
         corpus.text("targets"),
         job.results_dir,
     )
-    if tests:
-        json_files.write(job.results_dir / "paired_tests.json", tests)
+    paired_tests.write(job.results_dir, tests)
 
 
 def require_enough_checkpoints(rows, job):

@@ -1,6 +1,6 @@
 """Timed run of a newcomer's commands: clone, make demo, the tutorial.
 
-    python -m scripts.release.cold_start FOLDER --transcript=cold_start.txt
+    python -m scripts.release.cold_start FOLDER --transcript=cold_start.md
 
 FOLDER must not exist. The commands are those of README and the tutorial,
 unchanged. The transcript lists the seconds of each command and the last lines
@@ -74,13 +74,14 @@ def main(arguments):
     commands = page_commands.shell_commands(page)
     results += run(commands, tutorial, f"{folder}/t2t_repro/.venv/bin:{path}")
     with open(flags.FLAGS.transcript, "w", encoding="utf-8") as file:
+        file.write("```\n")
         for command, seconds, output in results:
             file.write(f"{seconds:7.1f} s  $ {command}\n")
             for line in output[-LINES:]:
                 line = line.replace(str(folder), "FOLDER")
                 file.write(f"{'':11}{line.rstrip()[:WIDTH]}\n")
         total = sum(seconds for _, seconds, _ in results)
-        file.write(f"{total:7.1f} s  in all\n")
+        file.write(f"{total:7.1f} s  in all\n```\n")
 
 
 if __name__ == "__main__":

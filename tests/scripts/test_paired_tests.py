@@ -1,8 +1,12 @@
 """Paired tests between rows of a table."""
 
+import hashlib
+
 import pytest
 
+from scripts.paper import paired_tests
 from scripts.paper.paired_tests import compare_with_base
+from t2t_repro import errors
 from t2t_repro.metrics.suite import Suite
 
 REFERENCES = [f"this is the sentence number {i} of all" for i in range(40)]
@@ -32,3 +36,31 @@ def test_rows_are_compared_with_base_of_the_same_seed(tmp_path):
     assert first["difference"] < -20
     assert first["p_value"] == pytest.approx(1 / 1_001)
     assert (second["difference"], second["p_value"]) == (0, 1)
+
+
+def test_absent_translations_keep_their_test_and_say_how_to_make_them(
+    tmp_path, capsys
+):
+    first = {"seed": 1, "difference": 0.5, "p_value": 0.1}
+    second = {"seed": 2, "difference": 0.7, "p_value": 0.2}
+    paired_tests.write(tmp_path, {"one": [second]})
+    row = {"row": "one", "seed": 2, "command": "python -m table --rows=one"}
+    tests = compare_with_base(
+        [row], "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+    )
+    assert tests == {}
+    assert row["command"] in capsys.readouterr().out
+    paired_tests.write(tmp_path, {"one": [first]})
+    assert paired_tests.read(tmp_path) == {"one": [first, second]}
+
+
+def test_translations_of_other_sha256_are_refused(tmp_path):
+    path = tmp_path / "base-seed1.txt"
+    path.write_text("\n".join(REFERENCES) + "\n", "utf-8")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    row = {"row": "base", "seed": 1, "translations_sha256": digest}
+    arguments = "base", Suite(("bleu",)), "bleu", REFERENCES, tmp_path
+    assert compare_with_base([row], *arguments) == {}
+    path.write_text("others\n", "utf-8")
+    with pytest.raises(errors.UserError, match="base-seed1"):
+        compare_with_base([row], *arguments)
