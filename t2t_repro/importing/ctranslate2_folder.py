@@ -202,8 +202,11 @@ def _hparams(
         raise imported.refuse(
             file, "activation", f"one that ffn_activation has {gate}", number
         )
+    heads = sides.one("num_heads", _SPECS[model.spec])
+    if heads < 1:
+        raise imported.refuse(file, "num_heads", "at least 1", heads)
     return {
-        "num_heads": sides.one("num_heads", _SPECS[model.spec]),
+        "num_heads": heads,
         "ffn_activation": activation,
         "norm_epsilon": tokens.epsilon or _EPSILON,
         "embedding_norm": sides.both_or_none("layernorm_embedding"),

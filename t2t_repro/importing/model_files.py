@@ -99,7 +99,7 @@ def read(file: pathlib.Path) -> tuple[Tensors, list[pathlib.Path]]:
         raise _unreadable(
             file,
             f"its {len(names):,} arrays are not those of its {len(parts):,} "
-            f"files, such as {min(different)}",
+            f"files, such as {min(map(str, different))}",
         )
     merged = {name: parts[part][name] for name, part in names.items()}
     return Tensors(merged, str(file)), [file, *(file.parent / p for p in parts)]

@@ -66,6 +66,14 @@ def test_setting_of_both_sides_is_named(settings, message, tmp_path):
     refused(save(build(layers=1, **settings), tmp_path), message)
 
 
+@pytest.mark.parametrize("number", [0, -2])
+def test_attention_without_heads_is_refused(number, tmp_path):
+    spec = transformer()
+    for side in (spec.encoder, spec.decoder):
+        side.num_heads = np.dtype("int16").type(number)
+    refused(save(spec, tmp_path), "num_heads in .* must be at least 1; got")
+
+
 @pytest.mark.parametrize(
     ("encoder", "decoder", "message"),
     [
