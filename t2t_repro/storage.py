@@ -51,10 +51,19 @@ def local_path(name: str | os.PathLike) -> pathlib.Path:
     """Return a path that a user wrote; of a URL, the path of its copy.
 
     Raises:
-        UserError: the URL is not that of a folder in an object store.
+        UserError: the URL is not that of a folder in an object store, or the
+            path is not UTF-8, which TensorFlow and Arrow cannot open.
     """
     if not files.is_url(name):
-        return files.expand_path(name)
+        path = files.expand_path(name)
+        try:
+            os.fsencode(path).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise errors.UserError(
+                f"The name {str(name)!a} is not UTF-8, so that TensorFlow "
+                "cannot open it. Rename that folder, or name another."
+            ) from error
+        return path
     scheme, _, rest = str(name).partition("://")
     parts = rest.rstrip("/").split("/")
     # fsspec takes ?versionId= and :: for parts of its own.

@@ -80,6 +80,13 @@ def test_paths_need_no_home_folder(monkeypatch, tmp_path):
         storage.local_path("memory://bucket/run")
 
 
+def test_folder_whose_name_is_not_utf8_is_refused():
+    assert storage.local_path("café") == pathlib.Path("café")
+    message = r"name 'run/caf\\udce9' is not UTF-8.* Rename"
+    with pytest.raises(errors.UserError, match=message):
+        storage.local_path("run/caf\udce9")  # of Latin-1
+
+
 def test_folders_of_the_cache_that_are_no_copies(tmp_path):
     for name in ("", "s3", "other/bucket/run"):
         assert storage.url_of(tmp_path / "cache" / name) is None
