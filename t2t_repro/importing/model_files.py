@@ -220,7 +220,7 @@ def read_checkpoint(file: pathlib.Path) -> dict[str, Any]:
             ):
                 state = torch.load(file, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
-            raise _has_objects(file) from error
+            raise _has_objects(file, error) from error
         if not isinstance(state, dict):
             raise ValueError(f"it has a {type(state).__name__}")
         return plain(state, {torch.Tensor: array})
@@ -282,18 +282,19 @@ def _dict(*args):
     return {}
 
 
-def _has_objects(file):
+def _has_objects(file, error):
     """Return the error of a pickle with objects that are not known."""
     from torch import serialization
 
     try:
         names = serialization.get_unsafe_globals_in_checkpoint(str(file))
-    except Exception:  # an old format, or a damaged file
-        names = []
-    known = {*_INERT, "collections.defaultdict"}
-    listed = ", ".join(sorted(set(names) - known)[:5])
+    except Exception:  # of an old format, or damaged
+        names = re.findall(r"GLOBAL ([\w.]+)", str(error))
+    others = sorted({*names} - {*_INERT, "collections.defaultdict"})
+    if not others:
+        return _unreadable(file, "it is no checkpoint of PyTorch, or damaged")
     return errors.UserError(
-        f"{file} has Python objects{listed and ': '}{listed}. They are not "
+        f"{file} has Python objects: {', '.join(others[:5])}. They are not "
         "read, because that would run their code. If you trust the file, load "
         "it in the program that wrote it, and save the tensors and settings "
         "without them."

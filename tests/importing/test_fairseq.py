@@ -162,6 +162,14 @@ def test_object_with_code_is_named_and_not_run(saved, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("content", [b"", b"no pickle", b"PK\x03\x04"])
+def test_file_that_is_no_checkpoint_is_called_unreadable(content, tmp_path):
+    pytest.importorskip("torch", reason="the extra pytorch is absent")
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(errors.UserError, match="cannot be read"):
+        fairseq.read(tmp_path)
+
+
 def test_tokenizer_that_nothing_names_is_asked_for(tmp_path):
     args = models.arguments()
     _write(tmp_path)
