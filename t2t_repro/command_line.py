@@ -1,6 +1,7 @@
 """Start of a command: --help, definitions, and errors explained."""
 
 import errno
+import logging as stdlib_logging
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -60,6 +61,8 @@ def run(
     def start(arguments):
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # TensorFlow logs much
+            # Its warnings are advice about functions that no user wrote.
+            stdlib_logging.getLogger("tensorflow").setLevel("ERROR")
         # Text is UTF-8 in any locale; names of files may be other bytes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         sys.stdout = progress.Printable(sys.stdout)  # type: ignore

@@ -135,12 +135,16 @@ def open_closed_streams() -> list[str]:
 class _Lines(io.TextIOBase):
     """Stream that gives each state of a bar a line of its own."""
 
+    @property
+    def beside(self) -> Screen:
+        """Stream for other lines, for which tqdm need not remove a bar."""
+        return Screen(sys.stderr)
+
     def write(self, text: str) -> int:
         line = text.strip("\r\n ")
         if line:
-            screen = Screen(sys.stderr)
-            screen.write(f"{line}\n")
-            screen.flush()
+            self.beside.write(f"{line}\n")
+            self.beside.flush()
         return len(text)
 
 
@@ -176,6 +180,7 @@ def bar(
     else:
         where = {
             "file": _Lines(),
+            "position": 0,  # no escapes of a bar below another
             "mininterval": LINE_SECONDS,
             "maxinterval": LINE_SECONDS,
             "bar_format": "{desc}: {n_fmt}/{total_fmt} {percentage:.0f}% "
@@ -184,6 +189,11 @@ def bar(
             else "{desc}: {n_fmt} [{elapsed}, {rate_fmt}{postfix}]",
         }
     return tqdm(items, desc, total, **(where | settings))
+
+
+def write_above(bar: tqdm, text: str) -> None:
+    """Write a line of text above a bar, or after the last line of its state."""
+    bar.write(text, file=getattr(bar.fp, "beside", bar.fp))
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import logging
 import os
 import pathlib
 import sys
@@ -42,6 +43,25 @@ def prepare() -> None:
         if cpu.needs_onednn(cpu.features(), os.environ):
             os.environ[cpu.ONEDNN] = "1"
         sys.meta_path.insert(0, _TensorFlowFinder())
+    elif not NVIDIA_DRIVER.exists():
+        with _silent_stderr():
+            # Prints once that there is none.
+            sys.modules["tensorflow"].config.list_physical_devices()
+
+
+@contextlib.contextmanager
+def logging_only(level: int) -> Iterator[None]:
+    """Make TensorFlow's Python code log only from a level on in the context.
+
+    In notebooks it logs all from INFO on.
+    """
+    logger = logging.getLogger("tensorflow")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def prepare_command() -> None:

@@ -1,6 +1,7 @@
 """TensorFlow's messages during its import, in processes with a fake one."""
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -89,6 +90,21 @@ def test_nothing_is_discarded_if_tensorflow_is_imported_first(stderr_of):
     code = "import tensorflow, t2t_repro"
     printed = stderr_of(code, TF_CPP_MIN_LOG_LEVEL="1")
     assert printed == "message of the import\n"
+
+
+@needs_no_driver
+def test_devices_are_listed_silently_if_tensorflow_is_imported_first(stderr_of):
+    code = "import tensorflow, t2t_repro; assert tensorflow.config.listed == 1"
+    printed = stderr_of(code, TF_CPP_MIN_LOG_LEVEL="1")
+    assert printed == "message of the import\n"
+
+
+def test_tensorflow_logs_less_within_the_context_only():
+    logger = logging.getLogger("tensorflow")
+    before = logger.level
+    with tensorflow_import.logging_only(logging.WARNING):
+        assert not logger.isEnabledFor(logging.INFO)
+    assert logger.level == before
 
 
 def test_log_level_is_set_during_the_import_only(stderr_of):

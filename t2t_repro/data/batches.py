@@ -247,6 +247,7 @@ def _map_shares(
     # iterator of a strategy is deleted (seen with TensorFlow 2.21, 8 replicas).
     options = tf.data.Options()
     options.autotune.enabled = False
-    # One call at a time keeps the order of the indices.
-    dataset = indices.map(load, num_parallel_calls=1).unbatch().prefetch(8)
+    # A map in parallel, of one call too, would be replaced by this one if
+    # operations are deterministic, with an error message of TensorFlow.
+    dataset = indices.map(load).unbatch().prefetch(8)
     return dataset.with_options(options)

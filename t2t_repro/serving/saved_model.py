@@ -6,6 +6,7 @@ graph says that there is a card: a version that lost it, or whose card is still
 to be copied, is not loaded. A SavedModel of another program has neither.
 """
 
+import logging
 import math
 import pathlib
 import sys
@@ -16,7 +17,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tensorflow.python.saved_model import save_context
 
-from t2t_repro import errors, files, json_files, locks, progress
+from t2t_repro import (
+    errors,
+    files,
+    json_files,
+    locks,
+    progress,
+    tensorflow_import,
+)
 from t2t_repro.data.vocabulary_pair import Vocabularies
 from t2t_repro.hparam import DecodeHParams
 from t2t_repro.models.seq2seq import Seq2Seq
@@ -97,9 +105,10 @@ def _write(graph_model, vocabularies, card, folder):
             delay=progress.DELAY_SECONDS,
         ):
             function.get_concrete_function()
-    tf.saved_model.save(
-        graph_model, str(folder), signatures=signatures, options=options
-    )
+    with tensorflow_import.logging_only(logging.WARNING):
+        tf.saved_model.save(
+            graph_model, str(folder), signatures=signatures, options=options
+        )
     graph = read_graph(folder)
     requirements = runtimes.requirements(graph)
     if requirements:

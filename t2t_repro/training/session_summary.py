@@ -30,7 +30,7 @@ def summary(session: Session) -> dict[str, str]:
             session.strategy, session.policy, session.xla
         ),
         "batch": f"{plan.summary()} (batch_tokens={hparams.batch_tokens:,}, "
-        f"in {hparams.batch_unit.replace('_', ' ')})",
+        f"in {hparams.batch_unit.replace('_', ' ')}{_rounding(hparams, plan)})",
         "per replica": f"1/{replicas} of it, at most "
         f"{max_tokens:,} slots at once"
         + (f", in {parallel} microbatches" if parallel > 1 else "")
@@ -46,6 +46,18 @@ def summary(session: Session) -> dict[str, str]:
         "checkpoints": _checkpoint_space(session),
         "output": str(session.output_dir),
     }
+
+
+def _rounding(hparams, plan):
+    """Return by how much a batch misses batch_tokens, if it is noticeable."""
+    mean = plan.tokens["targets"] / plan.steps_per_epoch
+    share = mean / hparams.batch_tokens - 1
+    if hparams.batch_unit != "real_tokens" or abs(share) < 0.01:
+        return ""
+    return (
+        f"; {abs(share):.0%} {'more' if share > 0 else 'fewer'} target tokens, "
+        "because rows are a multiple of 8"
+    )
 
 
 def _validation(session):

@@ -131,7 +131,7 @@ class TrainLog:
     def write(self, text: str, level: int = logging.INFO) -> None:
         """Print a line above the bar, and log it."""
         run_log.log(text, level)
-        self._bar.write(text, file=self._bar.fp)
+        progress.write_above(self._bar, text)
 
     def record_settings(self, settings: Mapping[str, Any]) -> None:
         """Record {name: value} as a text of TensorBoard."""

@@ -340,6 +340,14 @@ def test_log_without_terminal_prints_lines(
     assert "\r" not in shown
 
 
+def test_line_between_lines_of_progress_repeats_none(tmp_path, clock, capsys):
+    log = _log(tmp_path)
+    before = capsys.readouterr().err
+    log.write("a line")
+    assert capsys.readouterr().err == "a line\n"
+    assert before.startswith("train: 0/1000")
+
+
 def test_log_on_terminal_shows_bar(tmp_path, clock, capsys, monkeypatch):
     monkeypatch.setattr(train_log.progress, "_has_width", lambda: True)
     _train(tmp_path, clock, [_outcome(1, 1, 1, 1)] * 3)

@@ -42,7 +42,8 @@ def test_summary_describes_the_training(runs, tmp_path, monkeypatch):
             "parameters": f"{parameters:,}",
             "vocabulary": "20 subwords",
             "hardware": actual["hardware"],
-            "batch": f"{batch} (batch_tokens=200, in real tokens)",
+            "batch": f"{batch} (batch_tokens=200, in real tokens; 16% more "
+            "target tokens, because rows are a multiple of 8)",
             "per replica": "1/1 of it, at most 8,192 slots at once",
             "pairs": f"{pairs}; 0 longer than max_length=32 are dropped",
             "validation": "after every 8 steps and the last one, 3 to come; "
