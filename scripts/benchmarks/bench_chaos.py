@@ -3,12 +3,12 @@
     python -m scripts.benchmarks.bench_chaos --export_dir=… --text=test.en
 
 First the clients are alone. Then they are measured again beside each attack of
-chaos_attacks, with new versions every second, with a full disk below the log,
-with few descriptors, and with a server that is killed and restarted. The limits
-are: no wrong answer; no lost one, except at the kill; a p99 of at most three
-times that without attack; a memory that grows by a second model at most; a log
-that does not grow. Exit status 1: a limit is exceeded. Clients, attacks and
-server share this machine.
+chaos_attacks, over the protocol that is attacked, with new versions every
+second, with a full disk below the log, with few descriptors, and with a server
+that is killed and restarted. The limits are: no wrong answer; no lost one,
+except at the kill; a p99 of at most three times that without attack; a memory
+that grows by a second model at most; a log that does not grow. Exit status 1: a
+limit is exceeded. Clients, attacks and server share this machine.
 """
 
 import functools
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from absl import app, flags
 
 from scripts.benchmarks import harness
-from scripts.benchmarks.chaos_attacks import ATTACKS
+from scripts.benchmarks.chaos_attacks import ATTACKS, ON_GRPC
 from scripts.benchmarks.served import Server, expected_translations
 from t2t_repro.serving import version_folders
 
@@ -46,7 +46,7 @@ _ATTACKS = flags.DEFINE_list("attacks", [], "Attacks (default: all).")
 
 MAX_LOG_KB = 256.0
 EXPORT = "export"  # in the temporary folder
-_CALM = "no attack"
+_CALM = {"rest": "no attack", "grpc": "no attack on gRPC"}
 SOME_HALF_REQUESTS = "some half requests"
 _VERSION_SECS = 1.0  # between two new versions
 _DESCRIPTORS = 160  # of a process, of which TensorFlow uses a part
@@ -76,7 +76,7 @@ class Chaos:
         """
         self._folder, self._expected = folder, expected
         self.export_dir = folder / EXPORT
-        self._calm_p99: float | None = None
+        self._calm_p99: dict[str, float] = {}  # by protocol
         self.exceeded: list[str] = []
 
     def start_server(self, **settings):
@@ -85,7 +85,7 @@ class Chaos:
         with self._log.open("w") as log:
             return Server(self.export_dir, **{"stderr": log, **settings})
 
-    def measure(self, name, server, disturb=None, limits=None):
+    def measure(self, name, server, disturb=None, limits=None, protocol="rest"):
         """Measure the honest clients beside an attack; check the limits.
 
         Args:
@@ -94,6 +94,7 @@ class Chaos:
             disturb: a function of an Event, called in a thread: it ends soon
                 after the event is set.
             limits: limits that are wider than usual.
+            protocol: of the clients.
         """
         before, stop, peak = server.memory_mb(), threading.Event(), [0.0]
 
@@ -109,7 +110,8 @@ class Chaos:
         found = harness.measure_in_process(
             "scripts.benchmarks.chaos_clients",
             "clients",
-            port=server.rest,
+            port=getattr(server, protocol),
+            protocol=protocol,
             clients=_CLIENTS.value,
             seconds=_SECONDS.value,
             pause=_PAUSE.value,
@@ -118,18 +120,18 @@ class Chaos:
         stop.set()
         for thread in threads:
             thread.join()
-        self._report(name, found, max(peak[0] - before, 0.0), limits)
+        found["growth"] = max(peak[0] - before, 0.0)
+        self._report(name, found, protocol, limits or Limits())
 
-    def _report(self, name, found, growth, limits):
-        limits = limits or Limits()
+    def _report(self, name, found, protocol, limits):
+        calm_p99 = self._calm_p99.setdefault(protocol, found["p99"])
+        ratio, growth = found["p99"] / calm_p99, found["growth"]
         log_kb = self._log.stat().st_size / 1024
-        self._calm_p99 = self._calm_p99 or found["p99"]
-        ratio = found["p99"] / self._calm_p99
         add = harness.report
         for key in ("answers", "wrong", "lost", "retries"):
             add(f"{name}: {key}", found[key], "")
         add(f"{name}: p50", found["p50"], "s")
-        add(f"{name}: p99", found["p99"], "s", _CALM, ratio)
+        add(f"{name}: p99", found["p99"], "s", _CALM[protocol], ratio)
         add(f"{name}: growth of memory", growth, "MB")
         add(f"{name}: log", log_kb, "KB")
         for excess, what in (
@@ -150,7 +152,7 @@ def attack(name, server):
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "scripts.benchmarks.chaos_attacks"),
-                *(name, str(server.rest)),
+                *(name, str(server.grpc if name in ON_GRPC else server.rest)),
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -184,10 +186,14 @@ def main(_):
         chaos = Chaos(root, _write_expected(root / "expected.json"))
         wanted = _ATTACKS.value or [*ATTACKS, *SPECIAL]
         server = chaos.start_server()
-        chaos.measure(_CALM, server)
-        for name in ATTACKS:
-            if name in wanted and name != SOME_HALF_REQUESTS:
-                chaos.measure(name, server, attack(name, server))
+        over_rest = set(ATTACKS) - {*ON_GRPC, SOME_HALF_REQUESTS}
+        for protocol, attacks in (("rest", over_rest), ("grpc", ON_GRPC)):
+            chosen = [name for name in wanted if name in attacks]
+            if chosen or protocol == "rest":
+                chaos.measure(_CALM[protocol], server, protocol=protocol)
+            for name in chosen:
+                run = attack(name, server)
+                chaos.measure(name, server, run, protocol=protocol)
         server.stop()
         for name, measure in SPECIAL.items():
             if name in wanted:

@@ -168,14 +168,16 @@ async def open_calls(port):
 
 
 async def rapid_reset(port):
-    """Open and cancel calls as fast as the server reads them."""
+    """Open and cancel 14,000 calls a second."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     reading = asyncio.ensure_future(reader.read())
     try:
         writer.write(HTTP_2)
-        for number in range(1_000_000):
-            writer.write(open_call(number) + reset_call(number))
+        for first in range(0, 1_000_000, 140):
+            for number in range(first, first + 140):
+                writer.write(open_call(number) + reset_call(number))
             await writer.drain()
+            await asyncio.sleep(0.01)
     finally:
         reading.cancel()
         writer.close()
@@ -201,7 +203,7 @@ ATTACKS = {
     # For a server with few descriptors: more than it has left.
     "some half requests": (half, 70, 20),
 }
-# Those on the port of gRPC. The others are on that of REST.
+# On the port of gRPC, and not of REST.
 ON_GRPC = "open calls", "rapid reset", "idle connections"
 
 

@@ -24,8 +24,9 @@ def measure(settings):
     """Run the clients; return their counts and latencies.
 
     Args:
-        settings: "port" of REST, number of "clients", "seconds", the mean
-            "pause" in seconds, and the file "expected" {sentence: translation}.
+        settings: "port" of a "protocol", number of "clients", "seconds", the
+            mean "pause" in seconds, and the file "expected"
+            {sentence: translation}.
     """
     expected = json.loads(pathlib.Path(settings["expected"]).read_text("utf-8"))
     end = time.monotonic() + settings["seconds"]
@@ -48,7 +49,9 @@ def measure(settings):
 def _run_client(settings, expected, seed, end):
     generator = random.Random(seed)
     sentences = sorted(expected)
-    remote = client.RestClient(f"127.0.0.1:{settings['port']}", "t2t", _TIMEOUT)
+    remote = client.PROTOCOLS[settings["protocol"]](
+        f"127.0.0.1:{settings['port']}", "t2t", _TIMEOUT
+    )
     found = {"wrong": 0, "lost": 0, "retries": 0, "seconds": []}
     while time.monotonic() < end:
         time.sleep(generator.uniform(0, 2 * settings["pause"]))
