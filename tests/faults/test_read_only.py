@@ -122,7 +122,7 @@ def test_datagen_verifies_read_only_data_and_makes_no_other(
     result = commands.run("datagen", data, *flags, "--verify")
     assert result.returncode == 0, result.stderr
     assert "has the checksum of its manifest" in result.stdout
-    flags = [*flags, "--problem_args=name=other,languages=xx-yy"]
+    flags = [flag.replace("name=letters", "name=other") for flag in flags]
     flags.append(f"--raw_dir={raw}")
     assert_refused(commands.run("datagen", data, *flags), data)
     assert contents(data) == before
