@@ -7,13 +7,16 @@
 
 A comparison of two models is fair only if both have been tuned, with the same
 effort. Each trial is a run of the trainer with values that Optuna's TPE sampler
-proposes; its value is the lowest perplexity of its validations, or the best
-headline metric. Run the program again to resume. hparam_ranges describes the
+proposes, or of a grid if the choices of all ranges have --trials combinations;
+its value is the lowest perplexity of its validations, or the best headline
+metric. Run the program again to resume. hparam_ranges describes the
 ranges; table3_variations describes the other flags.
 """
 
 import functools
+import itertools
 import json
+import math
 import pathlib
 
 import optuna
@@ -100,7 +103,10 @@ def main():
     experiment_queue.run(tasks, job.processes)
     path = job.results_dir / "hparam_search.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    json_files.write(path, summarize(studies, objective))
+    summary = summarize(studies, objective)
+    if path.exists():  # rows of earlier calls
+        summary["rows"] = json_files.read(path)["rows"] | summary["rows"]
+    json_files.write(path, summary)
     text = lay_out(studies, objective)
     files.write_text(path.with_suffix(".md"), text)
     print(f"\n{text}")
@@ -177,6 +183,8 @@ def open_study(row, job, ranges, objective) -> optuna.Study:
 def run_trials(study, count: int, ranges, run) -> None:
     """Run trials until `count` have ended, after those that were interrupted.
 
+    Where all ranges are choices with `count` combinations, each has a trial.
+
     Args:
         study: the study of a row.
         count: trials, with those of earlier calls.
@@ -186,6 +194,11 @@ def run_trials(study, count: int, ranges, run) -> None:
     Raises:
         UserError: no trial succeeded, or one was interrupted.
     """
+    choices = [getattr(values, "choices", ()) for values in ranges.values()]
+    if math.prod(map(len, choices)) == count:
+        for combination in itertools.product(*choices):
+            params = dict(zip(ranges, combination, strict=True))
+            study.enqueue_trial(params, skip_if_exists=True)
     interrupted = study.get_trials(states=(TrialState.RUNNING,))
     for trial in interrupted:
         _run_and_tell(study, trial.number, trial.params, run)

@@ -13,6 +13,7 @@ from scripts.paper.table_jobs import Job
 from scripts.paper.table_rows import Row, Table, Variants
 from t2t_repro import errors, json_files, registry, run_json
 from t2t_repro.data import manifest
+from t2t_repro.training import history
 
 # Not part of a recorded command: they depend on the machine.
 _MACHINE_FLAGS = (
@@ -59,6 +60,12 @@ def row_settings(row: Row, job: Job) -> dict:
         "averaged": job.averaged,
         "mixed_precision": row.mixed_precision,
         "patience": job.patience,
+        # Older files have patience with the headline metric.
+        **(
+            {"patience_metric": job.patience_metric}
+            if job.patience_metric != history.HEADLINE
+            else {}
+        ),
         "hparams": dataclasses.asdict(values),
     }
 

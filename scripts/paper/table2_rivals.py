@@ -110,8 +110,6 @@ def search_learning_rates(names, steps, job) -> dict[str, float]:
     def search(row, grid):
         ranges = {_RATE: optuna.distributions.CategoricalDistribution(grid)}
         study = hparam_search.open_study(row, job, ranges, objective)
-        for rate in grid:
-            study.enqueue_trial({_RATE: rate}, skip_if_exists=True)
         run = functools.partial(hparam_search.run_trial, row, job, objective)
         hparam_search.run_trials(study, len(grid), ranges, run)
         with lock:

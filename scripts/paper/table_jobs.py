@@ -10,6 +10,7 @@ from absl import flags
 
 from t2t_repro import common_flags, errors, prepare, storage
 from t2t_repro.problem import Problem
+from t2t_repro.training import history
 
 # Flags of the trainer that a row's file records -> the flags to use instead.
 _RECORDED = {
@@ -20,8 +21,7 @@ _RECORDED = {
     "random_seed": "--seed=…",
     "mixed_precision": "--mixed_precision=…",
     "early_stopping_evals": "--early_stopping_evals=… of this command",
-    "early_stopping_metric": "--early_stopping_evals=…, which is by the "
-    "headline metric",
+    "early_stopping_metric": "--early_stopping_metric=… of this command",
 }
 
 
@@ -42,6 +42,7 @@ class Job(NamedTuple):
     # Validations without improvement; None: all steps.
     patience: int | None = None
     budget_minutes: float | None = None  # of each training; None: no limit
+    patience_metric: str = history.HEADLINE
 
 
 def job(split: str, averaged: bool) -> Job:
@@ -83,6 +84,7 @@ def job(split: str, averaged: bool) -> Job:
         processes=values.processes,
         patience=values.early_stopping_evals,
         budget_minutes=values.budget_minutes,
+        patience_metric=values.early_stopping_metric,
     )
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from absl import flags
 
-from t2t_repro import common_flags, errors, fields, registry
+from t2t_repro import common_flags, errors, fields, json_files, registry
+from t2t_repro.training import history
 
 WIDTHS = (
     "hidden_size",
@@ -79,9 +80,20 @@ def define_flags():
     flags.DEFINE_integer(
         "early_stopping_evals",
         None,
-        "As the trainer's, for the headline metric: validations without its "
-        "improvement after which a training ends (default: it has all steps).",
+        "As the trainer's: validations without improvement after which a "
+        "training ends (default: it has all steps).",
         lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "early_stopping_metric",
+        history.HEADLINE,
+        "As the trainer's: the metric of --early_stopping_evals.",
+    )
+    flags.DEFINE_string(
+        "tuned",
+        None,
+        "File of hparam_search: a row has the best hparams of its own set, or "
+        "else those of the base set, except for what the row varies.",
     )
     flags.DEFINE_float(
         "budget_minutes",
@@ -243,7 +255,18 @@ def _changes_of_flags(hparams_set, base):
     settings = type(registry.build_hparams(hparams_set))
     overrides = fields.parse(settings, values.hparams)
     sizes = values.divide_widths, values.divide_layers
-    return changes(hparams_set, base, *sizes, overrides)
+    searched = _searched(values.tuned)
+    overrides |= searched.get(base, {})
+    tuned = searched.get(hparams_set, {})
+    return changes(hparams_set, base, *sizes, overrides) | tuned
+
+
+def _searched(path: str | None) -> dict[str, dict]:
+    """Return {hparams set: best hparams} of a file of hparam_search."""
+    if path is None:
+        return {}
+    rows = json_files.read(pathlib.Path(path).expanduser())["rows"]
+    return {name: row["params"] for name, row in rows.items()}
 
 
 def _selected_rows(table, known):

@@ -87,7 +87,7 @@ def _trainer_flags(row, job):
     overrides = ",".join(f"{key}={value}" for key, value in row.changes.items())
     stopping = (
         f"--early_stopping_evals={job.patience}",
-        f"--early_stopping_metric={history.HEADLINE}",
+        f"--early_stopping_metric={job.patience_metric}",
     )
     return (
         *job.problem_flags,

@@ -115,3 +115,18 @@ def test_search_without_a_successful_trial_is_an_error(study):
 
     with pytest.raises(errors.UserError, match="All 2 trials of base failed"):
         hparam_search.run_trials(study, 2, RANGES, run)
+
+
+def test_choices_with_as_many_combinations_as_trials_are_a_grid(study):
+    ranges = hparam_ranges.parse(
+        SETTINGS, ["num_heads=2|4", "layer_prepostprocess_dropout=0.0|0.1"]
+    )
+    seen = []
+
+    def run(number, params):
+        seen.append(tuple(params.values()))
+        return float(number)
+
+    hparam_search.run_trials(study, 4, ranges, run)
+    hparam_search.run_trials(study, 4, ranges, run)
+    assert seen == [(2, 0.0), (2, 0.1), (4, 0.0), (4, 0.1)]

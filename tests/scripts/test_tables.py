@@ -11,7 +11,7 @@ from scripts.paper import (
     table_layout,
     table_rows,
 )
-from t2t_repro import errors, registry
+from t2t_repro import errors, json_files, registry
 from t2t_repro.problem import build_problem
 from t2t_repro.reports import paper
 
@@ -221,3 +221,35 @@ def test_convention_is_the_metric_to_compare_with_the_paper(
 ):
     problem = build_problem(name, arguments)
     assert table_layout.convention(problem) == score
+
+
+def test_tuned_rows_have_the_best_hparams_of_their_set_or_of_base(
+    monkeypatch, tmp_path
+):
+    path = tmp_path / "hparam_search.json"
+    best = {
+        "table3_base": {
+            "learning_rate_constant": 0.5,
+            "layer_prepostprocess_dropout": 0.05,
+        },
+        "table3_big": {"layer_prepostprocess_dropout": 0.2},
+    }
+    searched = {name: {"params": params} for name, params in best.items()}
+    json_files.write(path, {"rows": searched})
+    values = types.SimpleNamespace(
+        hparams="", divide_widths=1, divide_layers=1, tuned=str(path)
+    )
+    monkeypatch.setattr(
+        table_rows, "flags", types.SimpleNamespace(FLAGS=values)
+    )
+    changes = table_rows._changes_of_flags
+    base = table3_variations.BASE
+    assert changes("table3_a_h1", base) == best["table3_base"]
+    # The row's own variation stays, unless its own search replaces it.
+    assert changes("table3_d_dropout02", base) == {
+        "learning_rate_constant": 0.5
+    }
+    assert changes("table3_big", base) == {
+        "learning_rate_constant": 0.5,
+        "layer_prepostprocess_dropout": 0.2,
+    }

@@ -1,0 +1,297 @@
+"""Trainings of claims.json that are no rows of Table 3, and figures of base.
+
+    python -m scripts.paper.claim_rows --problem=… --hparams_set=table3_base \\
+        --output_dir=FOLDER --rows=post_warmup,post_at_once --seed=1 --seed=2
+    python -m scripts.paper.claim_rows --figures=search --trainings=RUN,RUN \\
+        --results_dir=scripts/results/claims
+
+The first form trains rows, which differ from the hparams set in VARIANTS.
+table3_variations describes how to resume and how to reduce the rows. The second
+form writes search.json: averages, searches and ensembles of trainings of base;
+or heads.json: how much the heads of a layer differ.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+import statistics
+
+import keras
+import numpy as np
+from absl import flags
+
+from scripts.paper import (
+    recipes,
+    reference_runs,
+    table_jobs,
+    table_layout,
+    table_rows,
+    table_runs,
+)
+from t2t_repro import (
+    command_line,
+    common_flags,
+    evaluation,
+    json_files,
+    prepare,
+    run_json,
+    runs,
+)
+from t2t_repro.data import manifest
+from t2t_repro.decoding import attention_trace
+from t2t_repro.metrics import scores
+from t2t_repro.text import parallel_files
+from t2t_repro.text.test_sets import TestSet
+from t2t_repro.training import averaging
+
+SPLIT = "test"  # of rows
+BLEU = "bleu_compound_split"
+
+_WARMUP = "constant*linear_warmup*rsqrt_decay*rsqrt_hidden_size"
+_AT_ONCE = "constant*rsqrt_decay*rsqrt_hidden_size"  # the same peak
+_PRE_NORM = {
+    "layer_preprocess_sequence": "n",
+    "layer_postprocess_sequence": "da",
+}
+_SHORT = {"max_length": 16, "train_steps": 3_000}
+
+
+def _deep(schedule):
+    return {
+        "num_hidden_layers": 6,
+        "train_steps": 1_000,
+        "learning_rate_schedule": schedule,
+    }
+
+
+def _one_head(attention_type, keys):
+    return {
+        "num_heads": 1,
+        "attention_key_channels": keys,
+        "attention_type": attention_type,
+        "train_steps": 2_000,
+    }
+
+
+def _restricted(reach):
+    return {"restricted_attention": reach, "train_steps": 2_000}
+
+
+def _wide(dropout):
+    return {
+        "hidden_size": 128,
+        "filter_size": 512,
+        "train_steps": 4_000,
+        "layer_prepostprocess_dropout": dropout,
+    }
+
+
+VARIANTS = {
+    "post_warmup": _deep(_WARMUP),
+    "post_at_once": _deep(_AT_ONCE),
+    "pre_warmup": _deep(_WARMUP) | _PRE_NORM,
+    "pre_at_once": _deep(_AT_ONCE) | _PRE_NORM,
+    "scaled_dk256": _one_head("dot_product", 256),
+    "unscaled_dk8": _one_head("dot_product_unscaled", 8),
+    "unscaled_dk256": _one_head("dot_product_unscaled", 256),
+    "additive_dk8": _one_head("additive", 8),
+    "additive_dk256": _one_head("additive", 256),
+    "restricted_none": _restricted(0),
+    "restricted_2": _restricted(2),
+    "restricted_8": _restricted(8),
+    "short_sinusoids": _SHORT | {"pos": "sinusoids"},
+    "short_learned": _SHORT | {"pos": "emb"},
+    "short_none": _SHORT | {"pos": "none"},
+    "dropout_0": _wide(0.0),
+    "dropout_01": _wide(0.1),
+    "dropout_03": _wide(0.3),
+}
+BASE = "restricted_none"  # base itself, for the paired tests
+
+AVERAGES = (1, 5, 20)
+ALPHAS = (0.0, 0.3, 0.6, 0.9, 1.2)
+BEAMS = (2, 8, 16)  # beside 1 and 4
+MAP_SEEDS = 2  # trainings for which all beams and alphas are searched
+TRACED = 200  # sentences of heads.json
+
+
+def define_flags():
+    flags.DEFINE_enum(
+        "figures",
+        None,
+        ["search", "heads"],
+        "Instead of trainings: write the figures of --trainings.",
+    )
+    flags.DEFINE_list(
+        "trainings", [], "Folders of trainings of base, one for each seed."
+    )
+    table_rows.define_flags()
+
+
+def main():
+    values = flags.FLAGS
+    if values.figures:
+        folders = [pathlib.Path(name) for name in values.trainings]
+        results = pathlib.Path(common_flags.required(values["results_dir"]))
+        write = {"search": search_figures, "heads": head_figures}
+        write[values.figures](folders, results / f"{values.figures}.json")
+        return
+    job = table_jobs.job(SPLIT, averaged=False)
+    variants = {n: table_rows.Variant(v) for n, v in VARIANTS.items()}
+    score = table_layout.convention(job.problem)
+    table_runs.run_all(
+        table_rows.Variants(variants, BASE),
+        job,
+        lambda results: reference_runs.summarize(results, score),
+        lambda results: recipes.lay_out(results, score),
+        measure,
+        score=score,
+    )
+
+
+def measure(folder: pathlib.Path, stored: dict) -> dict:
+    """Return the figures of a training, with BLEU beyond its length.
+
+    Longer sources than max_length were not in the training.
+    """
+    run = runs.open_run(folder)
+    data = prepare.data_folder(run.settings["data_dir"], run.problem)
+    corpus = manifest.open_corpus(data, SPLIT, run.problem.reverse)
+    longer = np.flatnonzero(corpus.lengths["inputs"] > run.hparams.max_length)
+    figures = table_runs.measure_training(folder, stored)
+    if not longer.size:
+        return figures
+    path = folder / run_json.TRANSLATIONS / f"{SPLIT}.txt"
+    lines, references = (
+        [texts[i] for i in longer]
+        for texts in (
+            list(parallel_files.read_lines(path)),
+            corpus.text("targets"),
+        )
+    )
+    beyond = scores.score(
+        run.problem.suite._replace(names=("bleu",)), lines, [references]
+    )["bleu"]
+    return figures | {
+        "beyond": {
+            "sentences": len(lines),
+            "bleu": beyond.value,
+            "signature": beyond.signature,
+        }
+    }
+
+
+def search_figures(folders, path: pathlib.Path) -> None:
+    """Write BLEU of averages, searches and ensembles, and their differences.
+
+    What the file has is not computed again.
+    """
+    stored = json_files.read(path) if path.exists() else {}
+    found = stored.setdefault("BLEU", {})
+    trainings = [runs.open_run(folder) for folder in folders]
+    corpus = manifest.open_corpus(
+        prepare.data_folder(
+            trainings[0].settings["data_dir"], trainings[0].problem
+        ),
+        "validation",
+        trainings[0].problem.reverse,
+    )
+    test_set = TestSet(corpus.text("inputs"), [corpus.text("targets")])
+
+    def bleu(seed, averages, beam=4, alpha=0.6, ensemble=1):
+        key = f"seed {seed}, {averages} checkpoints, beam {beam}, alpha {alpha}"
+        key += f", ensemble of {ensemble}" * (ensemble > 1)
+        if key not in found:
+            members = trainings[seed : seed + ensemble]
+            search = members[0].problem.search
+            found[key] = evaluation.evaluate(
+                members[0],
+                test_set,
+                checkpoint_path=[average(run, averages) for run in members],
+                decode_hparams=dataclasses.replace(
+                    search, beam_size=beam, alpha=alpha
+                ),
+                samples=1,
+            ).scores[BLEU]
+            print(f"{key}: {found[key]:.2f}", flush=True)
+            json_files.write(path, stored)
+        return found[key]
+
+    seeds = range(len(trainings))
+    base = [bleu(seed, 5) for seed in seeds]
+    last = [bleu(seed, 1) for seed in seeds]
+    many = [bleu(seed, 20) for seed in seeds]
+    greedy = [bleu(seed, 5, beam=1, alpha=0.0) for seed in seeds]
+    by_alpha = {a: [bleu(s, 5, alpha=a) for s in seeds] for a in ALPHAS}
+    best = max(by_alpha.values(), key=statistics.fmean)
+    pairs = seeds[::2] if len(seeds) % 2 == 0 else seeds[:-1:2]
+    ensembles = [bleu(seed, 5, ensemble=2) for seed in pairs]
+    single = [statistics.fmean(base[seed : seed + 2]) for seed in pairs]
+
+    def gains(ours, others):
+        return [a - b for a, b in zip(ours, others, strict=True)]
+
+    stored |= {
+        "average of 5 - last checkpoint": gains(base, last),
+        "average of 20 - average of 5": gains(many, base),
+        "beam 4 - greedy": gains(base, greedy),
+        "alpha 0.6 - best alpha": gains(base, best),
+        "ensemble of 2 - one": gains(ensembles, single),
+    }
+    json_files.write(path, stored)
+    for seed, beam, alpha in itertools.product(
+        seeds[:MAP_SEEDS], BEAMS, ALPHAS
+    ):
+        bleu(seed, 5, beam, alpha)
+
+
+def average(run: runs.Run, number: int) -> pathlib.Path:
+    """Return the path of an average of the last checkpoints of a run."""
+    paths = runs.last_checkpoints(run, number)
+    return averaging.average(paths, run.output_dir / f"averaged_{number}")
+
+
+def head_figures(folders, path: pathlib.Path) -> None:
+    """Write how much the mean distances of heads vary, beside random weights.
+
+    For each training, the mean over the encoder's layers of the standard
+    deviation between heads of their mean distance |i - j|.
+    """
+    trained, untrained = [], []
+    for seed, folder in enumerate(folders, 1):
+        run = runs.open_run(folder)
+        (model,), _ = runs.load_models(run)
+        trained.append(_variety(run, model))
+        keras.utils.set_random_seed(seed)
+        untrained.append(_variety(run, runs.build_model(run)))
+        print(f"{folder.name}: {trained[-1]:.2f}, random {untrained[-1]:.2f}")
+    ratios = [a / b for a, b in zip(trained, untrained, strict=True)]
+    json_files.write(
+        path,
+        {
+            "variety of distances": ratios,
+            "trained": trained,
+            "random": untrained,
+        },
+    )
+
+
+def _variety(run, model):
+    data = prepare.data_folder(run.settings["data_dir"], run.problem)
+    corpus = manifest.open_corpus(data, "validation", run.problem.reverse)
+    search = dataclasses.replace(
+        run.problem.search, beam_size=1, extra_length=0
+    )
+    tracer = attention_trace.AttentionTracer(model, run.vocabularies, search)
+    distances = []  # of each sentence, [layers, H]
+    for line in corpus.text("inputs")[:TRACED]:
+        weights = tracer.trace(line).weights.encoder  # [layers, H, L, L]
+        places = np.arange(weights.shape[-1])
+        apart = np.abs(places[:, None] - places)
+        distances.append((weights * apart).sum(-1).mean(-1))
+    return float(np.mean(distances, axis=0).std(axis=-1).mean())
+
+
+if __name__ == "__main__":
+    define_flags()
+    command_line.run(main)
