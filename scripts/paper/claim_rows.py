@@ -224,7 +224,7 @@ def search_figures(folders, path: pathlib.Path) -> None:
     greedy = [bleu(seed, 5, beam=1, alpha=0.0) for seed in seeds]
     by_alpha = {a: [bleu(s, 5, alpha=a) for s in seeds] for a in ALPHAS}
     best = max(by_alpha.values(), key=statistics.fmean)
-    pairs = seeds[::2] if len(seeds) % 2 == 0 else seeds[:-1:2]
+    pairs = range(0, len(trainings) - 1, 2)
     ensembles = [bleu(seed, 5, ensemble=2) for seed in pairs]
     single = [statistics.fmean(base[seed : seed + 2]) for seed in pairs]
 

@@ -12,7 +12,8 @@ number; `pooled` says that its figures are about as noisy as each other.
 
 Results are in scripts/results/claims: a folder of table_runs, with a file for
 each row and seed, or a JSON file with {figure: [value for each seed]}, or one
-value if it is exact. Without them, a claim is "not run".
+value if it is exact, and perhaps a "table" in Markdown. Without them, a claim
+is "not run". An experiment with a picture names it and its caption.
 """
 
 import functools
@@ -89,6 +90,7 @@ class Experiment(NamedTuple):
     command: str
     claims: tuple[Claim, ...]
     pooled: bool  # figures are about as noisy as each other
+    picture: tuple[str, ...]  # its caption and its path from docs/
 
 
 class Judged(NamedTuple):
@@ -115,6 +117,7 @@ def read_list() -> tuple[dict[str, dict], tuple[Experiment, ...]]:
                 for claim in each["claims"]
             ),
             pooled=each.get("pooled", False),
+            picture=tuple(each.get("picture", ())),
         )
         for each in data["experiments"]
     )
@@ -277,24 +280,39 @@ def _judge_order(claim, rows):
     return Judged(claim, verdict)
 
 
-def lay_out(judged: Mapping[Experiment, Sequence[Judged]]) -> str:
-    """Format the page."""
+def lay_out(
+    judged: Mapping[Experiment, Sequence[Judged]], results: pathlib.Path
+) -> str:
+    """Format the page.
+
+    Args:
+        judged: the claims of each experiment.
+        results: folder of all results.
+    """
     words = [_word(each) for group in judged.values() for each in group]
     counts = ", ".join(
         f"{words.count(word)} {word}" for word in (*WORDS.values(), NOT_RUN)
     )
     head = INTRODUCTION.format(count=len(words), counts=counts)
-    sections = [_section(*item) for item in judged.items()]
+    sections = [_section(*item, results) for item in judged.items()]
     return "\n\n".join([head, *sections]) + "\n"
 
 
-def _section(experiment, group):
+def _section(experiment, group, results):
     columns = "claim", "place", "ours", "paper", "margin", "power", "verdict"
     table = table_layout.markdown(columns, [_cells(each) for each in group])
-    return (
-        f"## {experiment.title}\n\n{experiment.text}\n\n"
-        f"Command: `{experiment.command}`\n\n{table}"
-    )
+    path = results / experiment.results
+    parts = [
+        f"## {experiment.title}",
+        experiment.text,
+        f"Command: `{experiment.command}`",
+        table,
+    ]
+    if path.suffix == ".json" and path.exists():
+        parts += filter(None, [json_files.read(path).get("table")])
+    if experiment.picture:
+        parts.append("![{}]({})".format(*experiment.picture))
+    return "\n\n".join(parts)
 
 
 def _cells(judged):
@@ -304,10 +322,10 @@ def _cells(judged):
     rows = claim.row if is_figure else f"{claim.row} - {claim.base}"
 
     def form(value):
-        sign = "" if is_figure else "+"
-        return (
-            f"{value + claim.target * is_figure:{sign}.{quantity['digits']}f}"
-        )
+        digits = quantity["digits"]
+        # Not "-0.00".
+        shown = round(value + claim.target * is_figure, digits) + 0.0
+        return table_layout.number(shown, digits, "" if is_figure else "+")
 
     ours = power = ""
     if verdict:
@@ -316,12 +334,17 @@ def _cells(judged):
         if low != high:
             ours += f" ({low} to {high})"
             power = table_layout.number(verdict.detectable, quantity["digits"])
+    published = ""
+    if claim.paper is not None:
+        published = form(claim.paper)
+    elif is_figure and (claim.target or not claim.direction):
+        published = form(0)
     relation = "<±>"[round(claim.direction) + 1]
     return (
         f"{claim.text}: {rows}",
         claim.place,
         ours,
-        "" if claim.paper is None else form(claim.paper),
+        published,
         f"{relation} {claim.margin:.2g} {quantity['unit']}".rstrip(),
         power,
         _word(judged) + _needed(judged),
@@ -346,7 +369,7 @@ def _needed(judged):
 
 def main():
     judged = {each: judge(each, RESULTS) for each in read_list()[1]}
-    files.write_text(PAGE, lay_out(judged))
+    files.write_text(PAGE, lay_out(judged, RESULTS))
     print(f"{PAGE} is written.")
 
 

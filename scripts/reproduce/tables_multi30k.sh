@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Table 2, Table 3 and the claim of section 3.5, reduced for two CPU cores:
-# Multi30k en-de, a quarter or an eighth of the paper's widths, half its layers,
-# steps of 1,024 tokens. Rows of Table 3 are trained until they no longer
-# improve, the others for minutes. scripts/results/ has our results.
+# Table 2 and Table 3, reduced for two CPU cores: Multi30k en-de, a quarter or an
+# eighth of the paper's widths, half its layers, steps of 1,024 tokens. Rows of
+# Table 3 are trained until they no longer improve, the others for minutes.
+# scripts/results/ has our results.
 #
-#     scripts/reproduce/tables_multi30k.sh table2|table3|positions FOLDER [flags]
+#     scripts/reproduce/tables_multi30k.sh table2|table3 FOLDER [flags]
 #
 # Run it again to resume; finished rows are not trained again. The flags are those
 # of the program in scripts/paper/, such as --rows=base,big or --seed=2.
@@ -34,17 +34,10 @@ case $table in
     divide_widths=8
     stopping=--early_stopping_evals=3
     ;;
-  positions)
-    module=positions
-    # Trained on short pairs only, and scored on longer ones, too.
-    # The peak learning rate of base is 0.0036.
-    hparams+=,max_length=16,train_steps=1600,save_checkpoints_steps=400
-    hparams+=,learning_rate_warmup_steps=300,learning_rate_constant=0.7
-    ;;
   *) folder= ;;
 esac
 if [[ -z $folder ]]; then
-  echo "Usage: $0 table2|table3|positions FOLDER [flags]" >&2
+  echo "Usage: $0 table2|table3 FOLDER [flags]" >&2
   exit 1
 fi
 shift 2

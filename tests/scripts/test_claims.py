@@ -1,9 +1,13 @@
 """Tests of the claims: their list, verdicts from stored rows, and the page."""
 
+import dataclasses
+import types
+
 import pytest
 
-from scripts.paper import claims
-from t2t_repro import json_files
+from scripts.paper import claim_counts, claim_rows, claims, table1_layers
+from t2t_repro import json_files, registry
+from t2t_repro.hparam import DecodeHParams
 
 QUANTITIES, EXPERIMENTS = claims.read_list()
 BY_TITLE = {each.title: each for each in EXPERIMENTS}
@@ -32,7 +36,9 @@ def write_rows(folder, rows):
 def test_page_is_that_of_the_stored_rows():
     judged = {each: claims.judge(each, claims.RESULTS) for each in EXPERIMENTS}
     text = claims.PAGE.read_text("utf-8")
-    assert text == claims.lay_out(judged), "run python -m scripts.paper.claims"
+    assert text == claims.lay_out(judged, claims.RESULTS), (
+        "run python -m scripts.paper.claims"
+    )
 
 
 def test_list_has_each_claim_once():
@@ -68,7 +74,7 @@ def test_rows_of_seeds_have_verdicts_and_others_are_not_run(tmp_path):
     assert words["a_h1", "perplexity"] == "agrees"
     assert words["a_h1", "BLEU"] == "cannot tell"  # equal, with wide intervals
     assert words["c_n2", "perplexity"] is None
-    page = claims.lay_out({BY_TITLE["Table 3 in small"]: judged})
+    page = claims.lay_out({BY_TITLE["Table 3 in small"]: judged}, tmp_path)
     assert "1 yes, 0 no, 1 cannot tell, 23 not run" in page
     assert "+9.5 (" in page  # 100 ln(5.5 / 5)
 
@@ -107,3 +113,101 @@ def test_order_of_rows_is_judged_when_all_rows_are_there(tmp_path):
     (order,) = claims.judge(BY_TITLE["Table 3 as a whole"], tmp_path)
     assert order.verdict.verdict == "agrees"
     assert order.verdict.difference == pytest.approx(1)
+
+
+def test_trainings_of_claims_are_those_that_the_list_names():
+    listed = {
+        name
+        for experiment in EXPERIMENTS
+        if experiment.results in ("variants", "overfitting")
+        for claim in experiment.claims
+        for name in (claim.row, claim.base)
+    }
+    assert listed == claim_rows.VARIANTS.keys()
+    registry.load_definitions()
+    base = registry.build_hparams("table3_base")
+    for changes in claim_rows.VARIANTS.values():
+        dataclasses.replace(base, **changes)
+
+
+def test_searches_are_measured_once_and_compared_seed_by_seed(
+    monkeypatch, tmp_path
+):
+    """Seed s scores 10 s; an average of 5 is 1 better than the last."""
+    searched = []
+
+    def evaluate(run, test_set, checkpoint_path, decode_hparams, samples):
+        searched.append(decode_hparams)
+        score = 10 * run.seed + {1: 0, 5: 1, 20: 1.1}[checkpoint_path[0]]
+        score += len(checkpoint_path) + (decode_hparams.beam_size > 1)
+        score -= abs(decode_hparams.alpha - 0.9)
+        return types.SimpleNamespace(scores={claim_rows.BLEU: score})
+
+    problem = types.SimpleNamespace(search=DecodeHParams(), reverse=False)
+    corpus = types.SimpleNamespace(text=lambda side: ["a"])
+    for module, name, fake in (
+        (claim_rows.evaluation, "evaluate", evaluate),
+        (claim_rows, "average", lambda run, number: number),
+        (
+            claim_rows.runs,
+            "open_run",
+            lambda seed: types.SimpleNamespace(
+                seed=seed, problem=problem, settings={"data_dir": "."}
+            ),
+        ),
+        (claim_rows.prepare, "data_folder", lambda *_: None),
+        (claim_rows.manifest, "open_corpus", lambda *_: corpus),
+    ):
+        monkeypatch.setattr(module, name, fake)
+    path = tmp_path / "search.json"
+    claim_rows.search_figures([1, 2, 3, 4], path)
+    figures = json_files.read(path)
+    expected = {
+        "average of 5 - last checkpoint": [1.0] * 4,
+        "average of 20 - average of 5": [0.1] * 4,
+        "beam 4 - greedy": [1.6] * 4,  # alpha 0.6 instead of 0
+        "alpha 0.6 - best alpha": [-0.3] * 4,
+        "ensemble of 2 - one": [1.0 - 5.0] * 2,  # 10 s of the first seed
+    }
+    for name, gains in expected.items():
+        assert figures[name] == pytest.approx(gains), name
+    assert set(expected) == {
+        c.row for c in BY_TITLE["Averaging and search"].claims
+    }
+    count = len(searched)
+    claim_rows.search_figures([1, 2, 3, 4], path)
+    assert len(searched) == count == len(figures["BLEU"])
+
+
+@pytest.mark.parametrize(
+    ("build", "layers"),
+    [
+        (lambda layer: claim_counts._convolution(8), 8),
+        (
+            lambda layer: claim_counts._convolution(
+                8, "causal", dilation_rate=3**layer
+            ),
+            2,
+        ),
+        (lambda layer: table1_layers.self_attention(8), 1),
+    ],
+)
+def test_path_length_is_the_number_of_layers_to_the_other_end(build, layers):
+    assert claim_counts.path_length(build, 9) == layers
+
+
+def test_operations_and_chains_are_counted_in_graphs():
+    convolution = claim_counts._convolution(8)
+    # 2 k n d^2, and the bias.
+    assert claim_counts.flops(convolution, 16, 8) == 2 * 3 * 16 * 64 + 16 * 8
+    chains = [
+        claim_counts.longest_chain(claim_counts._recurrence(8), n, 8)
+        for n in (4, 8)
+    ]
+    assert 1.5 < chains[1] / chains[0] < 2
+
+
+def test_figures_that_need_no_training_are_those_that_the_list_names():
+    figures = json_files.read(claims.RESULTS / "counts.json")
+    listed = {c.row for c in BY_TITLE["Counted without training"].claims}
+    assert figures.keys() - {"table"} == listed
