@@ -3,9 +3,12 @@
 import os
 import pathlib
 import pty
+import re
 import subprocess
 
 import pytest
+
+from scripts.paper import claims
 
 FOLDER = pathlib.Path(__file__).parents[2] / "scripts" / "reproduce"
 
@@ -143,4 +146,38 @@ def test_tables_multi30k_without_table_or_folder_is_an_error(
     finished, commands = reproduce("tables_multi30k", *arguments)
     assert finished.returncode == 1
     assert not commands
-    assert "table2|table3|positions FOLDER" in finished.stderr
+    assert "table2|table3 FOLDER" in finished.stderr
+
+
+def test_claims_trains_the_rows_that_the_list_names(reproduce, tmp_path):
+    finished, commands = reproduce("claims", str(tmp_path))
+    assert finished.returncode == 0, finished.stderr
+    rows = {
+        row
+        for command in commands
+        for names in re.findall(r" --rows=(\S+)", command)
+        for row in names.split(",")
+    }
+    _, experiments = claims.read_list()
+    in_folders = {
+        name
+        for each in experiments
+        if each.results in ("table3", "variants", "overfitting")
+        for claim in each.claims
+        if claim.quantity != "correlation"
+        for name in (claim.row, claim.base)
+    }
+    assert in_folders <= rows
+    figures = [c for c in commands if " --figures=" in c]
+    assert [re.findall(r"--figures=(\w+)", c)[0] for c in figures] == [
+        "heads",
+        "search",
+    ]
+    assert all(c.count("base-seed") == 6 for c in figures)
+
+
+def test_claims_without_folder_is_an_error(reproduce):
+    finished, commands = reproduce("claims")
+    assert finished.returncode == 1
+    assert not commands
+    assert "claims.sh FOLDER" in finished.stderr
